@@ -1,5 +1,5 @@
-//! Bytes of a file by their offset, or of memory in its place; every failure says where. By `pread`, not by a map of the
-//! file: a file that shrinks, or a disk that fails, is then a message and not a signal that ends the process.
+//! Random access to the bytes of a file, or of memory in its place; every error contains the location. Reads use
+//! `pread` instead of mmap: if the file shrinks or the disk fails, the result is an error rather than a fatal signal.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -12,7 +12,7 @@ use ringmark_core::file::whole_file;
 
 use crate::location::Location;
 
-/// Any thread may read at any offset.
+/// A file or memory, readable from any thread at any offset.
 #[derive(Debug)]
 pub struct ByteSource {
     name: PathBuf,
@@ -27,44 +27,44 @@ enum Bytes {
 }
 
 impl ByteSource {
-    /// Opens a file; not a folder, pipe or device, nor one without a byte.
+    /// Opens a regular file; fails for folders, pipes and devices, and for empty files.
     pub fn open(path: &Path) -> Result<ByteSource> {
         let (bytes, length) = open(path)?;
         check_not_empty(path, length)?;
         Ok(ByteSource { name: path.to_owned(), bytes, length })
     }
 
-    /// Bytes that are there already, under the name of the file that they came from.
+    /// Creates a source from memory, with the name of the file that the bytes came from.
     pub fn of_memory(name: &Path, bytes: Vec<u8>) -> ByteSource {
         ByteSource { name: name.to_owned(), length: bytes.len() as u64, bytes: Bytes::Memory(bytes) }
     }
 
-    /// The file's path, as it was given.
+    /// Returns the file's path as passed.
     pub fn name(&self) -> &Path {
         &self.name
     }
 
-    /// Bytes that it had when it was opened.
+    /// Returns the size in bytes when the file was opened.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// For a message.
+    /// Returns a location for messages.
     pub fn location(&self, offset: u64) -> Location {
         Location::byte(&self.name, offset)
     }
 
-    /// Fills all of `buffer` with the bytes from `offset` on.
+    /// Fills `buffer` with the bytes starting at `offset`.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         fill(buffer, offset, &self.bytes, &self.name, self.length)
     }
 
-    /// Its bytes from the first on, in pieces.
+    /// Returns a sequential reader from the first byte.
     pub fn reader(&self) -> impl Read {
         ReadInOrder { source: self, offset: 0 }
     }
 
-    /// Fails if the file has become shorter since it was opened: what a buffer still holds of it is then refused too.
+    /// Fails if the file has become shorter since it was opened, so that buffered data of it are rejected too.
     pub fn ensure_not_shortened(&self) -> Result<()> {
         let Bytes::File(file) = &self.bytes else { return Ok(()) };
         let length = file.metadata().with_context(|| format!("{} cannot be read", self.name.display()))?.len();
@@ -73,7 +73,7 @@ impl ByteSource {
     }
 }
 
-/// Reads a source from its first byte to its last.
+/// Sequential reader of a source.
 struct ReadInOrder<'a> {
     source: &'a ByteSource,
     offset: u64,
@@ -88,14 +88,14 @@ impl Read for ReadInOrder<'_> {
     }
 }
 
-/// Reads a file as [`ByteSource::open`] does, into the front of `buffer`, without memory for its name.
+/// Reads a file like [`ByteSource::open`] to the start of `buffer`, without allocating memory for its name.
 pub fn read_file(path: &Path, buffer: &mut Vec<u8>) -> Result<usize> {
     let (bytes, length) = open(path)?;
     check_not_empty(path, length)?;
     fill_all(buffer, &bytes, path, length)
 }
 
-/// Reads an image file, which may have no byte, within its limit.
+/// Reads an image file, which may be empty, within its limit.
 pub fn read_image(path: &Path, limits: &ImageLimits, buffer: &mut Vec<u8>) -> Result<usize> {
     let (bytes, length) = open(path)?;
     limits.check(ImageLimit::Bytes, length, || format!("{} has {length} bytes", path.display()))?;
@@ -111,7 +111,7 @@ fn open(path: &Path) -> Result<(Bytes, u64)> {
     open().with_context(|| format!("{} cannot be opened", path.display()))
 }
 
-/// Refuses a file without a byte.
+/// Fails if a file is empty.
 pub fn check_not_empty(path: &Path, length: u64) -> Result<()> {
     ensure!(length > 0, "{} is empty (0 bytes): make it anew, or take it away", path.display());
     Ok(())
@@ -163,7 +163,7 @@ fn shortened(name: &Path, end: u64, length: u64) -> String {
     )
 }
 
-/// Makes `buffer` at least so long; an error where this machine has not the memory.
+/// Extends `buffer` to at least `length` bytes; fails if there is not enough memory.
 pub fn grow(buffer: &mut Vec<u8>, length: usize) -> Result<()> {
     if buffer.len() < length {
         let more = length - buffer.len();
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn an_error_of_the_system_is_said_with_its_place() {
-        // The kernel answers a read of address 0 with EIO, and that of a folder with EISDIR.
+        // The kernel fails a read of address 0 with EIO and a read of a folder with EISDIR.
         let errors = ["/proc/self/mem", "/proc/self"].map(|path| {
             let file = File::open(path).expect("opened");
             let source = ByteSource { name: path.into(), bytes: Bytes::File(file), length: 4096 };
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_fails_in_the_middle_is_said_with_the_byte_where_it_does() {
-        // Behind the end of this process's stack the kernel answers with EIO; the bytes before it are read.
+        // Beyond the end of the stack the kernel returns EIO; the bytes before it are read.
         let maps = fs::read_to_string("/proc/self/maps").expect("readable");
         let stack = maps.lines().find(|line| line.ends_with("[stack]")).expect("one");
         let end = stack.split(['-', ' ']).nth(1).expect("its end");

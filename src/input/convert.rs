@@ -1,16 +1,19 @@
-//! An image file as another one: the centre square of it, at another size, as JPEG or PNG. By the rules of MXNet's im2rec.py,
-//! which takes them from OpenCV; by libraries that are part of the program, so that the bytes are those of any other machine.
+//! Conversion of an image file: crops the center square, resizes, and encodes as JPEG or PNG. The rules are those of
+//! MXNet's im2rec.py, which uses OpenCV. All libraries are compiled in, so that the bytes are the same on every
+//! machine.
 //!
-//! | | as |
+//! | step | rule |
 //! |---|---|
-//! | pixels | zune-jpeg's and the png crate's, RGB: see [`decode`](mod@crate::decode) |
-//! | centre | cut before the size changes; where pixels cannot be halved, one less stays on the left or top |
-//! | size | shorter edge to so many pixels, larger or smaller, the longer one in proportion, rounded down; `bilinear` |
-//! | JPEG | baseline, the tables of T.81 annex K by libjpeg's quality, chroma averaged over 2 x 2 pixels, as OpenCV at every quality |
-//! | PNG | RGB of 8 bits |
+//! | decode | zune-jpeg and the png crate, RGB: see [`decode`](mod@crate::decode) |
+//! | crop | before resizing; an odd margin is one pixel smaller on the left or top |
+//! | resize | shorter edge to the given number of pixels, larger or smaller; longer edge in proportion, rounded down;
+//! `bilinear` |
+//! | JPEG | baseline, the tables of T.81 annex K scaled by libjpeg's quality, chroma averaged over 2 x 2 pixels as in
+//! OpenCV |
+//! | PNG | 8-bit RGB |
 //!
-//! What else was in the file is left out. Orientation in Exif is not applied: an image is trained on as it lies in the file,
-//! whether it was packed as it is or not. (im2rec.py turns it only where it makes it anew.)
+//! Other contents of the file are dropped. The Exif orientation is not applied: training uses the stored pixels whether
+//! the file was packed unchanged or converted. (im2rec.py applies the orientation only if it re-encodes.)
 
 use anyhow::{Context, Result, ensure};
 use jpeg_encoder::{ChromaSubsamplingMethod, ColorType, Encoder, SamplingFactor};
@@ -20,12 +23,12 @@ use ringmark_core::dimension::{DecoderChoice, ImageFormat, ImageLimits, Interpol
 use crate::decode::{self, Decoder, ImageViewMut, Pixels, Size};
 use crate::resize::{self, Region, Resizer};
 
-/// What an image becomes.
+/// Output encoding of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Quality from 0 to 100; 0 is 1, as for libjpeg.
+    /// Quality from 0 to 100; 0 means 1, as in libjpeg.
     Jpeg(u8),
-    /// Level of compression from 0 to 9; the pixels are the same.
+    /// Compression level from 0 to 9; the pixels do not depend on it.
     Png(u8),
 }
 
@@ -77,19 +80,19 @@ impl Encoding {
     }
 }
 
-/// What is done to every image.
+/// Conversion applied to every image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conversion {
-    /// Whether only the centre square is kept.
+    /// True if only the center square is kept.
     pub is_cropped: bool,
-    /// Pixels of the shorter edge; `None` leaves the size.
+    /// Pixels of the shorter edge; `None` keeps the size.
     pub shorter_edge: Option<u16>,
-    /// What it becomes.
+    /// Output encoding.
     pub encoding: Encoding,
 }
 
 impl Conversion {
-    /// The part of an image that is kept, and its size afterwards.
+    /// Returns the region of an image that is kept and its size after resizing.
     fn plan(&self, image: Size) -> (Region, Size) {
         let (part, size) = if self.is_cropped {
             let edge = image.shorter();
@@ -107,7 +110,7 @@ impl Conversion {
     }
 }
 
-/// Converts images one after the other, in memory that it keeps. A thread has its own.
+/// Converter that reuses its memory from image to image; one per thread.
 pub struct Converter {
     conversion: Conversion,
     decoder: Decoder,
@@ -120,7 +123,7 @@ pub struct Converter {
 impl Converter {
     /// # Errors
     ///
-    /// None: its decoder is part of the program.
+    /// Never fails: the decoder is part of the program.
     pub fn new(conversion: Conversion, limits: ImageLimits) -> Result<Converter> {
         Ok(Converter {
             conversion,
@@ -132,11 +135,11 @@ impl Converter {
         })
     }
 
-    /// Puts the new file in the place of what is in `converted`.
+    /// Replaces the contents of `converted` with the new file.
     ///
     /// # Errors
     ///
-    /// Where `file` is no image that can be decoded whole, or would become one beyond the limits.
+    /// Fails if `file` is not an image that can be decoded completely, or if the result would exceed the limits.
     pub fn convert(&mut self, file: &[u8], converted: &mut Vec<u8>) -> Result<()> {
         let header = decode::header(file, &self.limits)?;
         self.decoder.decode(file, &header, None, &mut self.pixels)?;
@@ -189,7 +192,7 @@ mod tests {
         Conversion { is_cropped, shorter_edge, encoding }
     }
 
-    /// In decibels, of every byte.
+    /// Returns the peak signal-to-noise ratio over all bytes in decibels.
     fn psnr(left: &[u8], right: &[u8]) -> f64 {
         assert_eq!(left.len(), right.len());
         let squares: f64 = left.iter().zip(right).map(|(left, right)| f64::from(left.abs_diff(*right)).powi(2)).sum();
@@ -203,7 +206,7 @@ mod tests {
             (false, None, size(500, 375), size(500, 375)),
             (false, Some(256), size(500, 375), size(341, 256)),
             (false, Some(256), size(375, 500), size(256, 341)),
-            // Smaller ones grow.
+            // Smaller images are enlarged.
             (false, Some(480), size(100, 37), size(1297, 480)),
             (true, None, size(500, 375), size(375, 375)),
             (true, Some(256), size(37, 100), size(256, 256)),
@@ -220,7 +223,7 @@ mod tests {
     fn an_image_keeps_its_pixels_as_well_as_its_quality_lets_it() {
         let (source, size) = png("source.png");
         let mut before = 0;
-        // cv2.imencode and cv2.imdecode of OpenCV 4.9.0: chroma is what the picture loses most of.
+        // Results of cv2.imencode and cv2.imdecode of OpenCV 4.9.0; chroma causes most of the loss.
         for (quality, opencv) in [(50, 24.63), (90, 28.41), (95, 29.12), (100, 29.45)] {
             let file = converted(&golden("source.png"), conversion(false, None, Encoding::Jpeg(quality)));
             for mut decoder in decoders() {
@@ -285,7 +288,7 @@ mod tests {
         }
     }
 
-    /// Waves with noise on them.
+    /// Creates waves with added noise.
     fn picture(size: Size) -> Vec<u8> {
         let mut noise = 1_u32;
         let pixel = |place: usize| {
@@ -340,7 +343,7 @@ mod tests {
             .assert_eq(&refused(cut, plain));
         let large = refused(&golden("source.png"), conversion(false, Some(65_000), JPEG));
         expect!["resizing 36 x 27 pixels to 86666 x 65000 makes 5633290000 pixels; the limit is 50000000: raise it with --image-limits pixels=5633290000"].assert_eq(&large);
-        // One pixel high, so that a JPEG's edge is too long before its pixels are too many.
+        // One pixel high, so that the edge exceeds the limit of JPEG before the number of pixels exceeds its own.
         let mut flat = Vec::new();
         let mut encoder = png::Encoder::new(&mut flat, 3000, 1);
         encoder.set_color(png::ColorType::Rgb);

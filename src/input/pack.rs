@@ -1,8 +1,9 @@
-//! A folder of images as one RecordIO file with its index and list, as MXNet's tools/im2rec.py makes them: the same bytes,
-//! for the same list, where image files are stored as they are. Not for what else they become: see [`convert`](crate::convert).
+//! Packs a folder of images into a RecordIO file with index and list, as MXNet's tools/im2rec.py does. The files are
+//! byte-identical for the same list if image files are stored unchanged; see [`convert`](crate::convert) for
+//! conversions.
 //!
-//! Threads read and convert the images in turn, each the next one that no other has; what they made is written in the order of
-//! the list. So the files are the same whatever their number, and no thread is more than a few images ahead.
+//! Each thread reads and converts the next image that no other thread has started, and the results are written in list
+//! order. The files therefore do not depend on the number of threads, and no thread is more than a few images ahead.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,65 +24,65 @@ use crate::format::list_file::ListedImage;
 use crate::format::{image_record, index_file, list_file, record_io};
 use crate::python_random::PythonRandom;
 
-/// The seed that im2rec.py shuffles with.
+/// Shuffle seed of im2rec.py.
 pub const SEED: u64 = 100;
 
-/// Images that a thread may have made before they are written.
+/// Maximum number of finished images per thread that wait to be written.
 const AHEAD: usize = 4;
 
-/// What is packed, and where to.
+/// Input and output of packing.
 #[derive(Debug, Clone)]
 pub struct PackConfig {
-    /// Holds a folder a class; with a list, what its paths are relative to.
+    /// Folder with one subfolder per class; with a list, the root of its relative paths.
     pub folder: PathBuf,
-    /// Ends with `.rec`; index and list go beside it.
+    /// Path that ends with `.rec`; index and list are written next to it.
     pub output: PathBuf,
-    /// Which images in which order; without one all of the folder.
+    /// List of images in order; `None` packs all images of the folder.
     pub list: Option<PathBuf>,
-    /// What the order of the folder's images is shuffled with; `None` leaves it.
+    /// Shuffle seed; `None` keeps the order of the folder.
     pub shuffle: Option<u64>,
-    /// What images become; `None` stores their files as they are.
+    /// Conversion of images; `None` stores the files unchanged.
     pub conversion: Option<Conversion>,
     /// Limits of an image.
     pub limits: ImageLimits,
-    /// That read and convert. The files do not depend on it.
+    /// Number of threads that read and convert. The files do not depend on it.
     pub threads: usize,
-    /// Whether files that are there already are replaced.
+    /// True if existing files are replaced.
     pub force: bool,
 }
 
-/// How far it is.
+/// Progress of packing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Images that are written.
+    /// Images written so far.
     pub images: u64,
-    /// Images in all.
+    /// Total number of images.
     pub of: u64,
     /// Bytes written so far.
     pub bytes: u64,
 }
 
-/// What was packed.
+/// Result of packing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// How many.
+    /// Number of images.
     pub images: u64,
-    /// Different labels; of images with several, their first.
+    /// Number of different labels; the first one of images with several.
     pub classes: u64,
     /// Size of the `.rec` file.
     pub bytes: u64,
-    /// Files of the folder that are no images by their endings, or lie in no class.
+    /// Files of the folder that do not have an image extension or are not in a class folder.
     pub left_out: u64,
-    /// Links to folders that their class has already.
+    /// Links to folders that the class already contains.
     pub repeated: u64,
-    /// From the first look at the folder until all files had their names.
+    /// Time from the first scan of the folder until all files had their final names.
     pub took: Duration,
-    /// Record file, index and list.
+    /// Paths of record file, index and list.
     pub files: [PathBuf; 3],
 }
 
-/// Packs. `watch` is called before each image, and stops everything by an error. Until all is written nothing has its name;
-/// what fails or is stopped leaves what was there before.
+/// Packs the images. `watch` is called before each image and stops packing by returning an error. Files get their final
+/// names after everything is written; on failure the existing files are unchanged.
 pub fn pack(config: &PackConfig, watch: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Packed> {
     let start = Instant::now();
     let files = ["rec", "idx", "lst"].map(|extension| config.output.with_extension(extension));
@@ -122,7 +123,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
     one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
 
-/// What can be said before anything is read.
+/// Checks everything that can be checked before reading.
 fn check(config: &PackConfig, files: &[PathBuf]) -> Result<()> {
     ensure!(
         config.output.extension().is_some_and(|extension| extension == "rec"),
@@ -140,7 +141,7 @@ fn check(config: &PackConfig, files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Images in the order of writing, and counts of the files and links that are none.
+/// Images in write order, and counts of skipped files and links.
 struct Images {
     images: Vec<ListedImage>,
     left_out: u64,
@@ -168,7 +169,7 @@ fn images(config: &PackConfig) -> Result<Images> {
     Ok(Images { images, left_out: folder.left_out(), repeated: folder.repeated() })
 }
 
-/// Which image it was: by its list where the user made one.
+/// Returns the name of an image for messages: by its list if the user passed one.
 fn said(config: &PackConfig, image: &ListedImage) -> String {
     match &config.list {
         Some(list) => format!("image {} of {}", image.id, list.display()),
@@ -176,7 +177,7 @@ fn said(config: &PackConfig, image: &ListedImage) -> String {
     }
 }
 
-/// Gives every image to `take`, in order, with what waits for its record. An error ends all threads.
+/// Passes every image with the receiver of its record to `take`, in order. An error ends all threads.
 fn for_each_record(
     config: &PackConfig,
     images: &[ListedImage],
@@ -188,7 +189,7 @@ fn for_each_record(
             let (sender, receiver) = mpsc::sync_channel(AHEAD);
             let mut maker = RecordMaker::new(config)?;
             let mut every = images.iter().skip(number).step_by(threads);
-            // Nobody receives any more where something failed.
+            // Sending fails after an error, because the receiver is gone.
             let make_all = move || every.all(|image| sender.send(maker.make(image)).is_ok());
             let thread = thread::Builder::new().name(format!("pack {number}")).spawn_scoped(scope, make_all);
             thread.with_context(|| {
@@ -204,7 +205,7 @@ fn for_each_record(
     })
 }
 
-/// Makes records of images, one after the other. A thread has its own.
+/// Converter from images to records; one per thread.
 struct RecordMaker<'a> {
     folder: &'a Path,
     converter: Option<Converter>,
@@ -252,7 +253,7 @@ mod tests {
     use crate::testing::golden;
     use crate::testing::temporary_folder::without_folder;
 
-    /// Three classes of 1, 2 and 3 images whose bytes are their names.
+    /// Creates three classes of 1, 2 and 3 images whose bytes are their names.
     fn folder() -> (tempfile::TempDir, PackConfig) {
         let root = tempfile::tempdir().expect("a folder");
         for (class, count) in [("a", 1), ("b", 2), ("c", 3)] {
@@ -330,7 +331,7 @@ mod tests {
         }
         let text = fs::read_to_string(root.path().join("out.lst")).expect("written");
         assert_eq!(text, "5\t2.000000\t7.500000\tc/2.jpg\n9\t0.000000\ta/0.jpg\n");
-        // The folder's other images are none.
+        // The list above contains none of the folder's other images.
         config.list = None;
         config.force = true;
         let error = format!("{:#}", pack(&config, &mut go_on).expect_err("text"));

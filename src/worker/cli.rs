@@ -1,4 +1,4 @@
-//! What was typed, turned into configuration; the only module of this package that knows clap.
+//! Command line of the worker and its conversion to configuration; the only module of this package that uses clap.
 
 use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -32,7 +32,7 @@ impl Cli {
         help::grouped(Cli::command())
     }
 
-    /// What was typed; ends the program where that asks for help or cannot be understood.
+    /// Parses the command line; exits the process on errors and for `--help`.
     pub fn read() -> Cli {
         let matches = Cli::program().try_get_matches();
         matches.and_then(|matches| Cli::from_arg_matches(&matches)).unwrap_or_else(|error| {
@@ -92,7 +92,7 @@ pub struct AgentArguments {
 }
 
 impl Benchmark {
-    /// Runs one rank from start to end; `launcher` is where the program that started it listens.
+    /// Runs one rank from start to end; `launcher` is the address of the program that started it.
     pub fn run(self, launcher: Option<LauncherAddress>) -> Result<()> {
         match self {
             Benchmark::Train(RunArguments { options, label }) => {

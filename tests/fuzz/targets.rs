@@ -1,7 +1,7 @@
-//! What is fuzzed: every reader, from bytes, and all that is worked out of what it accepts. No input may make one of these
-//! panic, hang or take memory beyond the input's size; what is read and written again is read as the same.
+//! Fuzz targets: every reader of bytes, and all computations on accepted input. No input may cause a panic, a hang, or
+//! memory use out of proportion to its size. Written values must be read back unchanged.
 //!
-//! Used twice: by the fuzzer (scripts/fuzz.sh), and by an ordinary test that replays seeds and what the fuzzer once found.
+//! Used by the fuzzer (scripts/fuzz.sh), and by a test that replays seeds and earlier findings of the fuzzer.
 
 use std::path::Path;
 
@@ -64,10 +64,10 @@ use ringmark_input::format::record_io::RecordReader;
 use ringmark_input::format::{index_file as index, list_file as list, record_io as container};
 use ringmark_input::image::ImagePipeline;
 
-/// A reader, and what follows it.
+/// A reader and the processing of its output.
 pub type Target = fn(&[u8]);
 
-/// By name, as the folders of seeds are called.
+/// Targets by name, which is the name of their folder of seeds.
 pub const TARGETS: [(&str, Target); 16] = [
     ("log", log),
     ("record", record),
@@ -87,7 +87,7 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("image", image),
 ];
 
-/// A log alone, as DLPerf's are.
+/// Reads a log without a record, like DLPerf's.
 fn log(bytes: &[u8]) {
     let found = found(RunName {
         baseline: false,
@@ -105,7 +105,7 @@ fn log(bytes: &[u8]) {
     show(runs.into());
 }
 
-/// A record, with the log that goes with it.
+/// Reads a record together with a log.
 fn record(bytes: &[u8]) {
     let Ok(record) = RunRecord::read(bytes) else { return };
     let mut written = Vec::new();
@@ -144,7 +144,7 @@ fn record(bytes: &[u8]) {
     show(runs.into());
 }
 
-/// A record of a scoring run, with a log that says nothing.
+/// Reads a record of a scoring run, with an empty log.
 fn score(bytes: &[u8]) {
     let Ok(record) = ScoreRecord::read(bytes) else { return };
     let mut written = Vec::new();
@@ -181,7 +181,7 @@ fn show(runs: Vec<Run>) {
     report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
 }
 
-/// A folder whose name may not become a script.
+/// Returns a folder whose name must not become a script.
 fn folder_of_nothing() -> ResultFolder {
     ResultFolder {
         name: "<script>".to_owned(),
@@ -197,7 +197,7 @@ fn folder_of_nothing() -> ResultFolder {
     }
 }
 
-/// One script, that of the page itself, whatever names are in the files.
+/// Checks that a page contains only its own script, regardless of the names in the files.
 fn report(folder: ResultFolder) {
     let document = content::document(&[folder], true, &[]);
     for format in [report::ReportFormat::Markdown, report::ReportFormat::Table] {
@@ -207,7 +207,7 @@ fn report(folder: ResultFolder) {
     assert_eq!(html.matches("<script").count(), 1);
 }
 
-/// What larger cases would do.
+/// Predicts larger cases.
 fn foresee(evidence: Evidence) {
     let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
     let cases = [Case { nodes: 2 * largest.nodes, ..largest }, Case { gpus_per_node: 2, ..largest }];
@@ -222,7 +222,7 @@ fn foresee(evidence: Evidence) {
     prediction::text(&[outlook], true);
 }
 
-/// Against itself, nothing is faster or slower.
+/// Compares a result with itself, which must show no difference.
 fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let mut side = Side::new(Path::new("fuzzed"), kind);
     take(&mut side)?;
@@ -237,12 +237,12 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
     Ok(())
 }
 
-/// The JSON of `ringmark extract`.
+/// Reads the JSON of `ringmark extract`.
 fn result(bytes: &[u8]) {
     let _ = compare(SideKind::Training, |side| training::take_rows(side, result_json::read_rows(bytes)?));
 }
 
-/// What a command says of itself while it runs, as it is drawn and served.
+/// Reads the progress of a command, then draws and serves it.
 fn progress(bytes: &[u8]) {
     let Ok(progress) = Progress::read(bytes) else { return };
     assert_eq!(Progress::read(progress.text().as_bytes()).expect("what is written can be read"), progress);
@@ -322,7 +322,7 @@ fn pytorch_ddp(bytes: &[u8]) {
     }
 }
 
-/// Lines and words of other programs, and of users.
+/// Parses lines and words of other programs and of users.
 fn words(bytes: &[u8]) {
     dlperf::parse(bytes);
     let Ok(text) = str::from_utf8(bytes) else { return };
@@ -349,7 +349,7 @@ fn words(bytes: &[u8]) {
     Probe::parse(text);
 }
 
-/// A `.rec` file; in turn, by offset, and from the middle on, records are the same.
+/// Reads a `.rec` file; sequential reads, reads by offset and reads from the middle must return the same records.
 fn record_io(bytes: &[u8]) {
     let source = ByteSource::of_memory(Path::new("fuzzed.rec"), bytes.to_vec());
     let mut reader = RecordReader::of_file(&source);
@@ -412,13 +412,13 @@ fn list_file(bytes: &[u8]) {
     assert_eq!(names(&images), names(&again));
 }
 
-/// An image file, decoded and augmented; made another file, and that one decoded.
+/// Decodes and augments an image file, then converts it and decodes the result.
 fn image(bytes: &[u8]) {
     let augmentations = [Augmentation::None, Augmentation::Imagenet, Augmentation::Mxnet2, Augmentation::Mxnet3];
     let recipe = Recipe::training(augmentations[bytes.len() % augmentations.len()], 24);
     let decoder = [DecoderChoice::Zune, DecoderChoice::Turbojpeg][bytes.len() / 4 % 2];
     let scaling = [Scaling::Off, Scaling::Allowed][bytes.len() / 8 % 2];
-    // Not every machine has turbojpeg.
+    // Some machines have no turbojpeg.
     let Ok(mut pipeline) = ImagePipeline::new(decoder, scaling, ImageLimits::default()) else { return };
     let mut generator = Generator::of_image(0, 0, bytes.len() as u64);
     let Ok(plan) = pipeline.decode(bytes, &recipe, &mut generator) else { return };
@@ -429,7 +429,7 @@ fn image(bytes: &[u8]) {
     let conversion = Conversion { is_cropped: bytes.len().is_multiple_of(2), shorter_edge: Some(16), encoding };
     let mut converter = Converter::new(conversion, ImageLimits::default()).expect("it is part of the program");
     let mut converted = Vec::new();
-    // A long strip can become too long.
+    // The edge of a long strip may exceed the limit.
     if converter.convert(bytes, &mut converted).is_ok() {
         pipeline.decode(&converted, &recipe, &mut generator).expect("what is written can be read");
     }

@@ -110,12 +110,12 @@ NETWORKS = {
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 BATCH_NORMS = (nn.BatchNorm2d, mxnet.BatchNorm)
-# Between these and the next normalization is only max pooling.
+# Only max pooling is between these and the next normalization.
 BEFORE_POOL = (
     *("bn1", "bn0", "bn_1", "bn_2", "conv_2_batchnorm", "conv_4_batchnorm"),
     *("Conv2d_2b_3x3.bn", "Conv2d_4a_3x3.bn"),
 )
-# These normalize so few pixels that of 2 deviations none would be beyond.
+# These normalize so few pixels that no value would be beyond 2 standard deviations.
 FEW_PIXELS = ("Mixed_7", "mixed_9", "mixed_10")
 PARTS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_var": "running_var"}
 
@@ -271,7 +271,7 @@ def apart(model, one, exact):
     return max(found)
 
 
-# --- what others say --------------------------------------------------------------------------------------------------
+# --- published values -------------------------------------------------------------------------------------------------
 
 
 def counted(keyword, model):

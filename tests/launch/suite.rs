@@ -1,5 +1,5 @@
-//! PyTorch's DDP suite from the outside: `ringmark sweep --suite ddp`, and what `ringmark extract` makes of it. How such a
-//! sweep goes on is in `resume`.
+//! Tests of PyTorch's DDP suite: `ringmark sweep --suite ddp`, and its results in `ringmark extract`. Resuming a suite
+//! is tested in `resume`.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -35,7 +35,7 @@ fn a_dry_run_prints_the_baselines_between_the_runs() {
     assert_golden("dry_run_suite.txt", &stdout.replace(folder, "/FOLDER"));
     assert!(!sandbox.path("out").exists());
 
-    // One rank has a baseline where a backend is chosen for it.
+    // A single rank has a baseline if a backend is chosen for it.
     let (_, stdout, _) = run(command.args(words("--collective mpi")));
     let is_baseline = |line: &&str| line.contains(" --backend none ") && line.contains(" --case 1n1g ");
     assert_eq!(stdout.lines().filter(is_baseline).count(), 2, "{stdout}");
@@ -75,7 +75,7 @@ fn a_suite_that_is_none_is_refused() {
     .assert_eq(&error);
 }
 
-/// Two runs of 1n1g and 1n2g, and of 1n2g without communication, whose steps are `slower` times longer.
+/// Creates two runs of 1n1g and 1n2g, and of 1n2g without communication, with steps `slower` times as long.
 fn suite(slower: f64) -> Folder {
     let folder = Folder::new();
     for (number, noise) in [(1, 1.0), (2, 1.02)] {
@@ -86,7 +86,7 @@ fn suite(slower: f64) -> Folder {
     folder
 }
 
-/// Without an all-reduce, and ranks that end with weights of their own.
+/// Creates a baseline without an all-reduce, whose ranks end with different weights.
 fn baseline(number: u32, step: f64) -> RunRecord {
     let mut baseline = record("1n2g", number, step);
     baseline.header.config.exchange.backend = BackendChoice::None;
@@ -98,7 +98,7 @@ fn baseline(number: u32, step: f64) -> RunRecord {
     baseline
 }
 
-/// Exit status 0, the standard output.
+/// Checks for exit status 0 and returns the standard output.
 fn extract(folder: &Path, options: &str) -> String {
     let mut command = ringmark("extract");
     let (status, stdout, stderr) = run(command.arg(folder).args(words(options)).arg("--out").arg(folder));
@@ -162,7 +162,7 @@ fn a_baseline_s_speed_is_that_of_all_its_ranks() {
     extract(&folder.path(), "");
     let text = fs::read_to_string(folder.path().join("first_result.json")).expect("written");
     let result = rows_by_case(&serde_json::from_str(&text).expect("JSON"));
-    // 4 / 1 + 4 / 0.25, where the log has 8 / 1.
+    // 4 / 1 + 4 / 0.25, although the log contains 8 / 1.
     assert_eq!(result["rn50"]["1n2g"]["without_communication"]["runs"][2]["dlperf_speed"], 20.0);
 }
 
@@ -199,8 +199,8 @@ fn what_is_wrong_with_a_baseline_is_told_as_its_own() {
     assert!(stdout.contains(warning), "{stdout}");
 }
 
-/// The rows that PyTorch's `diff.py` prints, worked out anew: groups by their places but the first, the 75th and 95th
-/// percentile of `test` on a straight line between neighbours, and how much lower than `base` they are.
+/// Returns the rows that PyTorch's `diff.py` prints, computed independently: groups by index except the first, the 75th
+/// and 95th percentile of `test` by linear interpolation, and how much lower than `base` they are.
 fn rows(base: &DdpBenchmark, test: &DdpBenchmark) -> Vec<String> {
     let percentile = |group: &GroupResult, share: f64| {
         let mut sorted = group.measurements.clone();
@@ -228,8 +228,8 @@ fn rows(base: &DdpBenchmark, test: &DdpBenchmark) -> Vec<String> {
 #[test]
 fn pytorch_s_diff_finds_what_was_changed() {
     let (base, test) = (benchmark(&suite(1.0).path()), benchmark(&suite(1.1).path()));
-    // 1n2g: 0.5625 x 1.1 x (1.03, 1.04, 1.05, 1.06) in the first run, 1.02 times that in the second, of two ranks each; by
-    // numpy.percentile 0.584842 and 0.592697, 0.657948 and 0.668993.
+    // 1n2g: 0.5625 x 1.1 x (1.03, 1.04, 1.05, 1.06) in the first run, 1.02 times that in the second, of two ranks each;
+    // by numpy.percentile 0.584842 and 0.592697, 0.657948 and 0.668993.
     let expected = ["1 GPUs: 0.585s 6/s -10.0% 0.593s 6/s -10.0%", "2 GPUs: 0.658s 6/s -10.0% 0.669s 5/s -10.0%"];
     assert_eq!(rows(&base, &test), expected, "and the first group is skipped");
 
@@ -246,7 +246,7 @@ fn pytorch_s_diff_finds_what_was_changed() {
     assert_eq!((model.model.as_str(), model.batch_size), ("resnet50", 4));
     let places: Vec<(usize, usize)> =
         model.result.iter().map(|group| (group.ranks.len(), group.measurements.len())).collect();
-    // Ranks, and two runs of four iterations after warm-up of each: 1n1g is without and with communication alike.
+    // Ranks, and two runs of four iterations each after warm-up: 1n1g is the same without and with communication.
     assert_eq!(places, [(1, 8), (1, 8), (2, 16)]);
     assert_eq!(model.result[0], model.result[1]);
     let ringmark = model.ringmark.as_ref().expect("ours");
@@ -254,7 +254,7 @@ fn pytorch_s_diff_finds_what_was_changed() {
     assert_eq!((ringmark.dtype, without.ranks.as_slice(), without.measurements.len()), (Dtype::Fp32, &[0, 1][..], 16));
 }
 
-/// libtorch's build has a version of CUDA on any machine.
+/// libtorch's build has a CUDA version on every machine.
 #[test]
 fn the_file_has_a_cuda_version_only_of_runs_on_gpus() {
     for (device, version) in [(DeviceKind::Cpu, None), (DeviceKind::Cuda, Some("13.0"))] {
@@ -272,7 +272,7 @@ fn the_fields_of_the_file_are_those_that_diff_py_reads() {
     let folder = suite(1.0);
     let file: Value = serde_json::from_str(&extract(&folder.path(), "--format pytorch-ddp")).expect("JSON");
     let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>().join(" ");
-    // It shows each of these in a column of 20, all but the results.
+    // Each of these is printed in a column of width 20, except the results.
     assert_eq!(
         names(&file),
         "benchmark_results bucket_size cuda_version device distributed_backend image_size precision profile pytorch_version"
@@ -365,7 +365,7 @@ fn several_conditions_are_several_groups_as_far_as_the_file_has_room() {
     let logs = Folder::new();
     logs.write("1n1g/rn50_b128_fp32_1.log", dlperf_log(&[100.0; 120]));
     refused(&logs, "rn50 has logs alone, and no record that tells version and bucket size");
-    // Its lines need no more than the log.
+    // The lines can be produced from logs alone.
     let lines = extract(&logs.path(), "--format pytorch-ddp-lines");
     assert!(lines.contains("   1 GPUs --    1M/1G:  p50:  1.280s     100/s"), "{lines}");
 }
@@ -408,7 +408,7 @@ fn the_real_worker_without_communication_and_all_that_comes_of_it() {
     assert_ne!(weights(&without)[0], weights(&without)[1], "each rank trained alone");
     assert!(!out.join("no-communication/1n1g").exists());
 
-    // The sweep's own lines, by the other section.
+    // The lines of the sweep itself, under the other section.
     let lines = extract(&out, "--format pytorch-ddp-lines");
     let place = lines.find("Benchmark: ").expect("head, what was measured, the lines");
     assert_eq!(lines[place..].lines().filter(|line| line.contains(" GPUs -- ")).count(), 3, "{lines}");
@@ -424,7 +424,7 @@ fn the_real_worker_without_communication_and_all_that_comes_of_it() {
     let ringmark = file.benchmark_results[0].ringmark.as_ref().expect("ours");
     assert!(ringmark.without_communication[0].measurements.contains(&steps(&without)));
     assert!(file.benchmark_results[0].result[2].measurements.contains(&steps(&with)));
-    // Behind the number of runs may be the mark of a warning.
+    // The number of runs may be followed by a warning mark.
     let table = extract(&out, "");
     let (_, costs) = table.split_once("Step with communication, and of its baseline").expect("the table of costs");
     assert!(costs.lines().any(|line| line.starts_with("1n2g ") && line.contains(" 1/1")), "{table}");

@@ -1,5 +1,5 @@
-//! `ringmark sweep` from the outside: what it refuses, what it would run, and what it does under real mpirun with a
-//! shell script in the worker's place.
+//! Tests of `ringmark sweep`: rejected options, dry runs, and runs under real mpirun with a shell script in place of
+//! the worker.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,7 +23,8 @@ use crate::support::sandbox::{
 use crate::support::temporary_folder::without_folder;
 use crate::support::virtual_gpu;
 
-/// Rank 0 of a sound run of 12 iterations, at 10.5 images/s in the two of warm-up and 20.5 after them.
+/// Script in which rank 0 produces a valid run of 12 iterations: 10.5 images/s in the two warm-up iterations and 20.5
+/// afterwards.
 const SOUND: &str = "
 [ $rank = 0 ] || exit 0
 for batch in 1 2 3 4 5 6 7 8 9 10 11 12; do
@@ -34,7 +35,7 @@ echo \"words: $words\" >&2
 cp \"$folder/record.jsonl\" \"$record\"
 ";
 
-/// A worker made of `script`, and a record of a sound run beside it.
+/// Creates a worker from `script`, and a record of a valid run next to it.
 fn with_record(script: &str) -> Sandbox {
     let sandbox = Sandbox::new(script);
     sandbox.write_record(None);
@@ -98,7 +99,7 @@ impl Sandbox {
         RunRecord { header, iterations, end: Some(end) }.write(file).expect("written");
     }
 
-    /// `ringmark sweep` with this worker, into the folder `out`, of runs short enough for [`SOUND`].
+    /// Returns `ringmark sweep` with this worker and the folder `out`, with runs short enough for [`SOUND`].
     fn sweep(&self, options: &str) -> Command {
         let mut command = ringmark("sweep --no-doctor --iters 12 --warmup 2 --device cpu");
         command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
@@ -106,7 +107,7 @@ impl Sandbox {
     }
 }
 
-/// What each rank gets of this machine's cores where the largest case has two ranks; and the cores.
+/// Returns the threads per rank on this machine if the largest case has two ranks, and the number of cores.
 fn threads_of_two() -> (usize, usize) {
     let cores = std::thread::available_parallelism().expect("Linux").get();
     ((cores / 2).max(1), cores)
@@ -117,7 +118,7 @@ fn a_dry_run_prints_every_command_and_starts_nothing() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype fp16");
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
-    // The variables that reach a command line are these alone; the last keeps a container from adding its own option.
+    // Only these variables appear on a command line; the last one prevents the option that is added in containers.
     command.env_clear().env("PATH", "/usr/bin:/bin").env("NCCL_DEBUG", "INFO");
     command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
     let (status, stdout, stderr) = run(&mut command);
@@ -227,7 +228,7 @@ fn a_quick_dry_run_says_so_and_takes_the_cases_that_fit() {
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines.len(), 1 + 2 + 4, "{stdout}");
     expect!["# quick profile: a first look, not a result to quote"].assert_eq(lines[0]);
-    // One rank gets as many cores as each of two: otherwise the first look would read as half the efficiency.
+    // A single rank gets as many cores as each of two: otherwise the first result would look like half the efficiency.
     let (threads, _) = threads_of_two();
     let training = format!(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --threads {threads} --record /");
     let variable = format!(" -x 'OMP_NUM_THREADS={threads}' ");
@@ -309,7 +310,7 @@ fn axes_make_their_product_in_order_and_one_value_changes_nothing() {
     let (one, other) = ("--cases 1n1g --dtype bf16 --batch-size 16", "--cases 1n1g --dtypes bf16 --batch-sizes 16");
     assert_eq!(dry_run(one), dry_run(other));
 
-    // Servers are of those kv-stores alone that have any.
+    // Servers are passed only to kv-stores that have servers.
     let stdout = dry_run("--cases 1n1g,1n2g --runs 1 --kv-stores ring,local,dist_sync --servers 3");
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     let records: Vec<String> = commands.iter().map(|line| record(line)).collect();
@@ -330,14 +331,14 @@ fn words_of_other_programs_that_mean_the_same_are_understood() {
     let dry_run = |options: &str| {
         let (status, stdout, stderr) = run(&mut sandbox.sweep(&format!("--dry-run --runs 1 {options}")));
         assert_eq!(status, Some(0), "{stderr}");
-        // What other programs leave of the memory is not the same twice.
+        // The free memory differs between calls.
         stdout.lines().filter(|line| !line.starts_with("# memory: ")).map(str::to_owned).collect::<Vec<String>>()
     };
     let ours = "--cases 1n2g --hosts a:2 --dtype fp16 --wire fp16 --bucket-mb 64 --weight-decay 0.5";
     let theirs = "--cases 1n2g -H a:2 --dtype float16 --fp16-allreduce --fusion-threshold-mb 64 --wd 0.5";
     assert_eq!(dry_run(theirs), dry_run(ours));
     assert_eq!(dry_run(&theirs.replace("float16", "amp")), dry_run(ours));
-    // Without a number, a host takes a rank a core.
+    // Without a number, a host gets one rank per core.
     let cores = std::thread::available_parallelism().expect("known");
     let line = "--cases 1n1g --hosts localhost";
     assert_eq!(dry_run(line), dry_run(&format!("{line}:{cores}")));
@@ -450,7 +451,7 @@ fn a_sweep_keeps_every_log_and_record() {
             record.display()
         );
         assert!(log.contains(&words), "{log}");
-        // mpirun hands on what it has read of standard output, half a line too, and this of standard error between.
+        // mpirun forwards standard output as it is read, even partial lines, with standard error in between.
         let output = log.replacen(&words, "", 1);
         let iterations = output.lines().filter(|line| matches!(dlperf::parse(line), Line::Iteration { .. }));
         assert_eq!(iterations.count(), 12, "{log}");
@@ -478,8 +479,8 @@ fn a_sweep_keeps_every_log_and_record() {
 fn every_host_of_a_case_gets_its_part_of_the_ranks() {
     let local_rank = "echo \"rank $rank is number $OMPI_COMM_WORLD_LOCAL_RANK on its host\"";
     let sandbox = with_record(&format!("{local_rank}\n{SOUND}"));
-    // In the place of ssh: skips our five words of options, notes the host and runs here what was meant for it. Daemons
-    // of several hosts on one machine share the folder of their session, and crash over it, unless each has its own.
+    // Replacement of ssh that skips its five options, logs the host, and runs the command locally. Daemons of several
+    // hosts on one machine would share their session folder and crash, so each gets its own.
     let agent = "shift 5; echo $1 >>\"$0.log\"; export TMPDIR=\"$0.$1\"; mkdir \"$TMPDIR\"; shift; sh -c \"$*\"";
     let agent = sandbox.write_program("agent", &format!("#!/bin/sh\n{agent}\n"));
     let mut sweep = sandbox.sweep("--hosts first:4,second:3,third:3 --cases 2n3g --runs 1 --mpirun-args");
@@ -496,7 +497,7 @@ fn every_host_of_a_case_gets_its_part_of_the_ranks() {
 #[test]
 fn a_host_without_slots_is_asked_once_for_its_cores_and_gpus() {
     let sandbox = Sandbox::new("exit 1");
-    // In the place of ssh: skips our words of options, notes the host and the question, and answers without GPUs.
+    // Replacement of ssh that skips its options, logs host and query, and answers without GPUs.
     let agent = "while [ \"$1\" != first ]; do shift; done; echo \"$*\" >>\"$0.log\"; \
                  case \"$*\" in *nvidia-smi*) echo cores=2 ;; *) exit 1 ;; esac";
     let agent = sandbox.write_program("agent", &format!("#!/bin/sh\n{agent}\n"));
@@ -516,7 +517,7 @@ fn a_host_without_slots_is_asked_once_for_its_cores_and_gpus() {
 #[test]
 fn a_session_folder_that_mpirun_cannot_create_is_named_with_the_fix() {
     let sandbox = Sandbox::sound();
-    // Not even root makes a folder there.
+    // Even root cannot create a folder there.
     let (status, _, stderr) = run(sandbox.short_sweep("--cases 1n1g --runs 1").env("TMPDIR", "/proc/none"));
     assert_eq!(status, Some(1), "{stderr}");
     let failure = sandbox.failure("1n1g/rn50_b8_fp32_1.log");
@@ -537,7 +538,7 @@ fn the_launcher_takes_a_file_for_each_rank_and_names_a_limit_below_that() {
         let limit = fs::read_to_string(sandbox.path("limit")).expect("the worker ran");
         (limit.trim().to_owned(), stderr)
     };
-    // 256 for all else.
+    // 256 for everything else.
     let (limit, stderr) = sweep("100:1000", "--cases 1n2g --runs 1");
     assert_eq!((limit.as_str(), stderr.contains("warning")), ("258", false), "{stderr}");
     let (limit, stderr) = sweep("100:257", "--cases 1n2g --runs 2 --resume");
@@ -549,7 +550,7 @@ fn the_launcher_takes_a_file_for_each_rank_and_names_a_limit_below_that() {
 
 #[test]
 fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
-    // mpirun says nothing of a rank that ends before the others run.
+    // mpirun prints nothing about a rank that exits before the others run.
     let both = "until [ -e \"$folder/started\" ]; do sleep 0.1; done";
     let failing = format!("[ $rank = 1 ] && {both} && echo 'rank 1 of 2: no memory' && exit 3");
     let waiting = "[ $OMPI_COMM_WORLD_SIZE = 2 ] && touch \"$folder/started\" && exec sleep 600";
@@ -586,7 +587,7 @@ fn a_run_without_a_sound_record_has_failed() {
 
 #[test]
 fn a_run_that_hangs_is_ended_with_all_its_processes() {
-    // Longer each time, until a rank has said something before it is over.
+    // The timeout grows until a rank has written output before it expires.
     let has_log = |seconds: u32| {
         let sandbox = Sandbox::new(HANGING);
         let options = format!("--hosts localhost:2 --cases 1n2g --timeout {seconds}");
@@ -626,7 +627,7 @@ fn an_mpirun_that_is_killed_leaves_no_rank() {
 
 #[test]
 fn a_rank_that_dies_or_stops_is_named_with_its_place() {
-    // Which leaves its stack in the log.
+    // A crashing rank prints its stack to the log.
     let crashed = (Signal::SIGSEGV, "was killed by signal 11 (SIGSEGV) in iteration ");
     let stopped = (Signal::SIGSTOP, "no progress for 10 s: rank 1 of 2 on host ");
     let name = |(signal, words): (Signal, &str), device: &str| {
@@ -661,7 +662,7 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
         assert!(signal == Signal::SIGSEGV || reason.contains("; rank 0 waits for it in iteration "), "{reason}");
         assert_eq!(sandbox.left(), Vec::<String>::new());
     };
-    // Beside each other: most of it is the wait for the time-out.
+    // In parallel: most of the time is spent waiting for the timeout.
     thread::scope(|scope| {
         for (fault, device) in [(crashed, "cpu"), (stopped, "cpu"), (stopped, "cuda")] {
             scope.spawn(move || name(fault, device));

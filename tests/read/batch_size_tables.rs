@@ -1,5 +1,5 @@
-//! Speed and memory by batch size, of training and of scoring: what `ringmark report` and `ringmark extract` say, and in a
-//! real browser what is seen.
+//! Tests of speed and memory by batch size, for training and scoring: output of `ringmark report` and `ringmark
+//! extract`, and appearance in a real browser.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ use crate::support::runs::{self, Folder};
 use crate::support::sandbox::{ringmark, run};
 use crate::support::scores::{self, Score};
 
-/// A sound run of training whose memory grows with its batch.
+/// Creates a valid training run whose memory grows with its batch.
 fn trained(model: Model, batch_size: u32, case: &str, number: u32) -> RunRecord {
     let slower = if model == Model::Resnet18 { 0.25 } else { 1.0 };
     let step = 0.1 * slower * f64::from(batch_size).powf(0.75) * (1.0 + 0.01 * f64::from(number));
@@ -32,7 +32,8 @@ fn trained(model: Model, batch_size: u32, case: &str, number: u32) -> RunRecord 
     run
 }
 
-/// Two networks with three batch sizes, two runs each on one rank; the largest batch of one took too much memory.
+/// Creates two networks with three batch sizes and two runs each on one rank; the largest batch of one ran out of
+/// memory.
 fn training_folder() -> Folder {
     let folder = Folder::new();
     for number in [1, 2] {
@@ -59,7 +60,7 @@ fn training_folder() -> Folder {
     folder
 }
 
-/// What stands from this word on.
+/// Returns the text from this word on.
 fn from<'a>(text: &'a str, word: &str) -> &'a str {
     &text[text.find(word).unwrap_or_else(|| panic!("no {word:?} in {text}"))..]
 }
@@ -74,7 +75,7 @@ fn extract_ends_with_a_table_by_batch_size_where_a_network_has_several() {
     assert_golden("batch_sizes/training.md", from(&markdown, "## Training by batch size"));
     stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
 
-    // The most of any rank and run, in bytes.
+    // The maximum over ranks and runs, in bytes.
     let json = fs::read_to_string(folder.path().join("first_result.json")).expect("written");
     let json: Value = serde_json::from_str(&json).expect("JSON");
     let peaks: Vec<&Value> =
@@ -111,7 +112,7 @@ fn a_report_of_scoring_and_of_training_by_batch_size_has_the_same_table() {
 fn the_charts_are_lines_with_names_at_their_ends_and_leave_out_what_has_no_speed() {
     let page = page(&training_folder().path());
     let charts = from(&page, "<h3>Images/s by batch size, 1n1g").split("</article>").next().expect("its block");
-    // Speed and memory of two networks, whose markers differ.
+    // Speed and memory of two networks, with different markers.
     for (style, points) in [("s0", 2), ("s1", 3)] {
         assert_eq!(drawn(charts, &format!("<path class=\"line {style} ")), 2, "{charts}");
         assert_eq!(drawn(charts, &format!("<path class=\"dot {style}\"")), 2 * points, "{charts}");
@@ -143,13 +144,13 @@ fn up_to_two_batch_sizes_are_bars() {
         let page = page(&folder.path());
         let svg = shown(&folder.path(), ReportFormat::Svg);
         assert_well_formed(&svg);
-        // Speed and memory on the page; the picture has the speed.
+        // The page shows speed and memory; the picture shows speed.
         let of = |text: &str, tag: &str| drawn(text, tag);
         assert_eq!(of(&page, "<rect class=\"bar s0\""), 2 * bars, "{sizes:?}");
         assert_eq!(of(&page, "<path class=\"line s0 "), 2 * lines, "{sizes:?}");
         let in_picture =
             [svg.matches("<rect class=\"bar s0\"").count(), svg.matches("<path class=\"line s0 d").count()];
-        // Samples in the picture's key are drawn as the bars and lines are.
+        // Legend samples in the picture are drawn like the bars and lines.
         assert!(in_picture[0] >= bars && in_picture[1] >= lines && svg.contains("Images/s by batch size: first"));
         assert!(!svg.contains(">GB<") && !svg.contains("GB</text>"), "{svg}");
     }
@@ -202,7 +203,7 @@ fn training_scoring_and_bandwidth_stand_in_one_report_in_this_order() {
     expect!["Training by batch size, 64 pixels, CPU"].assert_eq(titles[0]);
     assert_eq!(titles[1], run("ResNet50-v1b", 4));
     assert_eq!(titles[titles.len() - 2..], ["Inference, CPU", "Environment"], "{titles:?}");
-    // One first screen for all batch sizes of a result.
+    // One summary for all batch sizes of a result.
     let names: Vec<&str> = document.headlines.iter().map(|headline| headline.what.as_str()).collect();
     assert_eq!(names.len(), 2, "{names:?}");
     assert!(names[0].starts_with("Training by batch size, CPU: ") && names[1].starts_with("Inference, CPU: "));
@@ -274,7 +275,7 @@ fn other_conditions_and_results_are_lines_of_their_own() {
 #[test]
 fn a_browser_shows_batch_sizes_on_a_desk_and_on_a_phone() {
     let Some(browser) = Browser::find() else { return };
-    // The longest names, and two of the page of MXNet beside what was published.
+    // The longest names, and two of MXNet's page with published results.
     let scored = Folder::new();
     for (model, pass) in [("mxnet-resnet-152", 0.5), ("mxnet-inception-v3", 0.25), ("resnext101-32x8d", 0.6)] {
         for size in [1, 2, 4, 8, 16, 32] {

@@ -1,7 +1,8 @@
-//! What is broken, on purpose or by a full disk, at each reader: a message with file and line, or a result that says what it
-//! leaves out. Never a panic, a wait without end, or memory that the file's size does not explain.
+//! Tests of every reader with damaged or truncated files: the result is a message with file and line, or figures with a
+//! list of the skipped runs. Readers never panic, never hang, and never use memory out of proportion to the file's
+//! size.
 //!
-//! Damage of whole runs is in [`crate::extract`]; what the fuzzer found and starts from is replayed here.
+//! Damage to whole runs is tested in [`crate::extract`]; the fuzzer's seeds and findings are replayed here.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -32,7 +33,7 @@ use crate::support::runs::{Folder, dlperf_log, record};
 const RECORD: &str = "1n1g/rn50_b4_fp32_2.jsonl";
 const LOG: &str = "1n1g/rn50_b4_fp32_2.log";
 
-/// Two sound runs of one case; the second is the one that a test breaks.
+/// Creates two valid runs of one case; each test breaks the second one.
 fn folder() -> Folder {
     let folder = Folder::new();
     folder.run(&record("1n1g", 1, 0.5));
@@ -44,7 +45,7 @@ fn read(folder: &Folder) -> Extraction {
     extract::read(&folder.path(), None).expect("the first run is sound")
 }
 
-/// The one message about the second run, whose figures are left out; the first run's are not.
+/// Returns the only message, which is about the second run; the figures of the first run are available.
 #[track_caller]
 fn only_problem(folder: &Folder) -> String {
     let extraction = read(folder);
@@ -60,7 +61,7 @@ fn text_of(record: &RunRecord) -> String {
     String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
-/// 2 MB in one text, reported without parsing the line.
+/// A string of 2 MB is reported without parsing the line.
 #[test]
 fn a_text_that_is_longer_than_any_of_ours_is_named_with_its_line() {
     let long = format!("{{\"note\":\"{}\",", "x".repeat(2_000_000));
@@ -82,7 +83,7 @@ fn a_text_that_is_longer_than_any_of_ours_is_named_with_its_line() {
     }
 }
 
-/// Whatever stands where a file is due, the message is about it and comes at once.
+/// The error for an unreadable file names the cause and is immediate.
 #[test]
 fn what_is_no_readable_file_is_named_and_not_waited_for() {
     type Put = fn(&Path);
@@ -92,7 +93,7 @@ fn what_is_no_readable_file_is_named_and_not_waited_for() {
         ("it is a pipe, socket or device, and no file", |path| symlink("/dev/zero", path).expect("an empty place")),
         ("Too many levels of symbolic links", |path| symlink(path.file_name().expect("one"), path).expect("empty")),
         ("No such file or directory", |path| symlink("nowhere", path).expect("an empty place")),
-        // Not to be read by root either.
+        // Unreadable for root as well.
         ("Input/output error", |path| symlink("/proc/self/mem", path).expect("an empty place")),
     ];
     for (message, put) in cases {
@@ -105,7 +106,7 @@ fn what_is_no_readable_file_is_named_and_not_waited_for() {
             let line = stderr.lines().find(|line| line.starts_with(&format!("not in the figures: {file}: {what}")));
             assert!(line.is_some_and(|line| line.contains(message)), "{file}, {message}:\n{stderr}");
         }
-        // Without a manifest there is nothing to say of it, and a link to nowhere is none.
+        // A missing manifest is not an error, and neither is a dangling link.
         let folder = folder();
         put(&folder.path().join("sweep.json"));
         let stderr = stderr_in_time(&folder);
@@ -114,7 +115,7 @@ fn what_is_no_readable_file_is_named_and_not_waited_for() {
     }
 }
 
-/// What `ringmark extract` says; it is ended after minutes.
+/// Returns the standard error of `ringmark extract`, which is killed after minutes.
 fn stderr_in_time(folder: &Folder) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
     command.arg("extract").arg(folder.path()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -153,7 +154,7 @@ fn logs_with_impossible_numbers_are_left_out_with_their_line() {
         ),
         (dlperf_log(&[1e307; 22]), ":2: an iteration without a speed"),
         (dlperf_log(&[7.0; 22]).replace("7.00", "0.004"), ": a speed of 4.00e-3 images/s is none: "),
-        // The line's number does not suffer from what stands before it.
+        // The line number is correct after a long line.
         (format!("{}\nINFO:root:Epoch[0] Batch[", "x".repeat(5 << 20)), ":2: an iteration without a speed"),
     ];
     for (log, message) in cases {
@@ -191,7 +192,7 @@ fn bytes_that_are_no_text_hide_no_iteration() {
     assert_eq!((log.speeds.len(), log.damage), (30, None));
 }
 
-/// A change of a sound record's text, as what was there, what stands there instead, and the message.
+/// Each case is a replacement in a valid record's text, and the message.
 #[test]
 fn damaged_records_are_left_out_with_file_and_line() {
     let sound = text_of(&record("1n1g", 2, 0.5));
@@ -272,8 +273,8 @@ fn damaged_records_are_left_out_with_file_and_line() {
     assert!(problem.contains("line 1: not a line of a run record: invalid unicode code point"), "{problem}");
 }
 
-/// Cut at every place, a record is a run that failed or no record; whole, also with its keys in another order or the line
-/// ends of another system, it is sound.
+/// A record truncated at any position is a failed run or no record. The complete record is valid, also with reordered
+/// keys or another system's line endings.
 #[test]
 fn a_record_that_was_cut_off_never_counts() {
     let sound = text_of(&record("1n1g", 2, 0.5));
@@ -323,7 +324,7 @@ fn headers_that_lie_are_found_out() {
         let problem = only_problem(&folder);
         assert!(problem.contains(message), "{message}\n{problem}");
     }
-    // Counts that would overflow what they are added up in.
+    // Numbers whose sum would overflow.
     let mut huge = record("1n2g", 1, 0.5);
     huge.header.ranks.iter_mut().for_each(|place| (place.threads, place.process) = (u32::MAX, u32::MAX));
     let end = huge.end.as_mut().expect("an end");
@@ -339,7 +340,7 @@ fn headers_that_lie_are_found_out() {
     assert_eq!(read(&folder).problems, []);
 }
 
-/// They are shown as they are: what shows them in HTML has to escape them. Nothing in them is obeyed by a terminal.
+/// Names are printed unchanged: the HTML writer escapes them, and control characters are not passed to a terminal.
 #[test]
 fn names_with_markup_and_control_characters_are_names() {
     let mut named = record("1n1g", 2, 0.5);
@@ -370,7 +371,7 @@ fn names_that_are_not_unicode_are_told_as_well_as_they_can_be() {
     assert!(problems[0].to_string().starts_with("1n1g/rn50_b4_fp32_\u{fffd}.log: the name is not that of a run"));
 }
 
-/// One JSON document each, damaged in the same ways.
+/// Tests documents with a single JSON value, damaged in the same ways.
 #[test]
 fn damaged_documents_are_refused_with_their_line() {
     type Read = fn(&[u8]) -> anyhow::Result<()>;
@@ -408,7 +409,7 @@ fn damaged_documents_are_refused_with_their_line() {
     }
 }
 
-/// Seeds of the fuzzer, what it found, and the committed results: whole, cut off, and with bytes that do not belong there.
+/// Replays seeds of the fuzzer, its findings, and the committed results: unchanged, truncated, and with damaged bytes.
 #[test]
 fn what_the_fuzzer_starts_from_and_found_is_replayed() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds");

@@ -1,4 +1,4 @@
-//! `ringmark check`: a sweep that holds passes, and each way in which one does not is named.
+//! Tests of `ringmark check`: a valid sweep passes, and each defect is reported.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::support::temporary_folder::without_folder;
 
 const OPTIONS: &str = "--cases 1n1g,1n2g --runs 2";
 
-/// A finished sweep with its figures extracted.
+/// Creates a finished sweep and its extracted figures.
 fn swept() -> Sandbox {
     let sandbox = Sandbox::sound();
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep(OPTIONS));
@@ -28,7 +28,7 @@ fn extract(sandbox: &Sandbox) {
     assert_eq!(status, Some(0), "{stderr}");
 }
 
-/// What does not pass, by the exit status, the message and the JSON alike; and all that is said against it.
+/// Returns the failed checks, which are the same by exit status, message and JSON, and the findings.
 fn failed(sandbox: &Sandbox) -> (Vec<String>, String) {
     let (status, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")).arg("--json"));
     let answer: Value = serde_json::from_str(&stdout).expect("JSON");
@@ -50,7 +50,7 @@ fn failed(sandbox: &Sandbox) -> (Vec<String>, String) {
     (names, findings.join("\n"))
 }
 
-/// What one check says, which alone does not pass.
+/// Returns the finding of one check, the only one that fails.
 fn only(sandbox: &Sandbox, check: &str) -> String {
     let (names, findings) = failed(sandbox);
     assert_eq!(names, [check], "{findings}");
@@ -76,17 +76,17 @@ fn a_sweep_that_holds_passes_and_says_what_was_looked_at() {
 fn a_file_that_was_edited_is_named_and_its_run_runs_again() {
     let sandbox = swept();
     let log = sandbox.path("out/1n1g/rn50_b8_fp32_1.log");
-    // No figure changes: a remark in the log, a blank in the record.
+    // No figure changes: a comment in the log, a space in the record.
     change(&log, "\n", "\n# a remark\n");
     change(&sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl"), ",\"run\":", ", \"run\":");
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited"], "{findings}");
     for file in ["1n1g/rn50_b8_fp32_1.log", "1n2g/rn50_b8_fp32_2.jsonl"] {
         let said = format!("{file}: it was changed after the run (its SHA-256 is not that of the manifest)");
-        // Neither counts, and both are why.
+        // Neither run counts, and both are named.
         assert_eq!(findings.matches(&said).count(), 2, "{findings}");
     }
-    // Every command says so, and none has figures of them.
+    // Every command reports it and excludes their figures.
     let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")).arg("--out").arg(sandbox.path("again")));
     assert!(
         status == Some(1) && stderr.contains("not in the figures: 1n1g/rn50_b8_fp32_1.log: it was changed"),
@@ -113,7 +113,7 @@ fn figures_that_are_not_those_of_the_logs_are_named() {
     extract(&sandbox);
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
 
-    // Another version has other sentences, but none of its figures may change.
+    // Another version may use other sentences, but must not change any figure.
     let json = sandbox.path("out/out_result.json");
     let mut result: Value = serde_json::from_slice(&fs::read(&json).expect("read")).expect("JSON");
     for row in result["rows"].as_array_mut().expect("rows") {
@@ -168,7 +168,7 @@ fn every_committed_result_that_the_documents_check_passes() {
     let shown = shown.map(|rest| root.join("results").join(rest.split(is_end).next().unwrap_or_default()));
     let committed: Vec<_> = shown.filter(|folder| folder.exists()).collect();
     assert!(!committed.is_empty());
-    // Sweeps of this ringmark, which documents show in other ways.
+    // Sweeps of this version, which documents show in other forms.
     let others = ["cpu-2-cores", "suite-2-cores", "score-2-cores", "layouts/nhwc", "layouts/nchw"];
     let committed = committed.into_iter().chain(others.map(|name| root.join("results").join(name)));
     for folder in committed {
@@ -246,7 +246,7 @@ fn what_is_missing_or_does_not_belong_there_is_named() {
         assert!(findings.contains(said), "{said}: {findings}");
     }
 
-    // A run that is struck from the manifest, or was never run.
+    // A run that was removed from the manifest, or was never run.
     let sandbox = swept();
     let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     manifest.runs.remove(0);

@@ -1,4 +1,4 @@
-//! `ringmark diff`: what it compares, what it refuses, and how often it is wrong on real runs.
+//! Tests of `ringmark diff`: comparisons, rejected input, and the rate of wrong verdicts on real runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,13 +30,13 @@ struct Output {
 }
 
 impl Output {
-    /// Status 2, nothing compared, and these words.
+    /// Checks for status 2, no comparison, and these words.
     fn is_refused(&self, words: &[&str]) {
         assert_eq!((self.status, self.stdout.as_str()), (2, ""), "{}", self.stderr);
         words.iter().for_each(|word| assert!(self.stderr.contains(word), "{word}: {}", self.stderr));
     }
 
-    /// Status 0, and these words.
+    /// Checks for status 0 and these words.
     fn tells(&self, words: &[&str]) {
         assert_eq!(self.status, 0, "{}", self.stderr);
         words.iter().for_each(|word| assert!(self.stdout.contains(word), "{word}: {}", self.stdout));
@@ -46,7 +46,7 @@ impl Output {
         serde_json::from_str(&self.stdout).unwrap_or_else(|_| panic!("{}{}", self.stdout, self.stderr))
     }
 
-    /// Verdicts by the names of the cases.
+    /// Returns the verdicts with the names of the cases.
     fn verdicts(&self) -> Vec<(String, String)> {
         let text = |value: &Value| value.as_str().expect("text").to_owned();
         let of_table = |table: &Value| table["cases"].as_array().expect("cases").clone();
@@ -60,7 +60,7 @@ fn diff(base: impl AsRef<Path>, test: impl AsRef<Path>, options: &[&str]) -> Out
     Output { status: status.expect("no signal"), stdout, stderr }
 }
 
-/// Three runs of each case, a little apart.
+/// Writes three runs of each case that differ slightly.
 fn sweep(cases: &[&str], step: f64, change: impl Fn(&mut RunRecord)) -> Folder {
     let folder = Folder::new();
     for case in cases {
@@ -81,7 +81,7 @@ fn two_sweeps_in_every_format() {
         environment.libtorch_version = "2.12.0".to_owned();
         environment.variables.insert("NCCL_ALGO".to_owned(), "Tree".to_owned());
         run.header.config.exchange.bucket_mb = 10.0;
-        // 1n1g is as it was, 1n2g is slower.
+        // 1n1g is unchanged, 1n2g is slower.
         if run.header.case.ranks() == 2 {
             run.iterations.iter_mut().flat_map(|iteration| &mut iteration.step).for_each(|step| step.0 *= 1.05);
             run.end.as_mut().expect("sound").wall.0 *= 1.05;
@@ -130,7 +130,7 @@ fn a_folder_and_its_json_say_the_same() {
     assert_eq!(folders["tables"][0]["cases"][1]["verdict"], "slower");
     assert_eq!(pathless(diff(result(&base), test.path(), &["--json"])), folders);
     assert_eq!(pathless(diff(result(&base), result(&test), &["--json"])), folders);
-    // A folder that extract has written its result into is not a mixture.
+    // A folder to which extract has written its result is not a mixture.
     fs::copy(result(&base), base.path().join("first_result.json")).expect("copied");
     assert_eq!(pathless(diff(base.path(), test.path(), &["--json"])), folders);
 }
@@ -153,7 +153,7 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
     let verdicts = |expected: &[(&str, &str)]| {
         expected.iter().map(|(name, verdict)| ((*name).to_owned(), (*verdict).to_owned())).collect::<Vec<_>>()
     };
-    // The communication it is that became slower.
+    // Only the communication became slower.
     let expected = verdicts(&[("1n1g", "no_difference"), ("1n2g", "slower"), ("1n2g no-comm", "no_difference")]);
     assert_eq!(diff(base.path(), test.path(), &["--json"]).verdicts(), expected);
 
@@ -172,7 +172,7 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
     assert!((change(2) - 0.05 / 0.55).abs() < 1e-3 && change(3).abs() < 1e-9, "{json}");
 }
 
-/// What an older ringmark made of a committed folder, under other names.
+/// Reads the result of an older ringmark for a committed folder, with other names.
 #[test]
 fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -195,7 +195,7 @@ fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
         let difference = case["throughput"]["difference"].as_f64().expect("a number");
         assert!(difference.abs() < 1e-9, "{case}");
     }
-    // A file of a ringmark to come is none that this one may guess at.
+    // A file of a newer ringmark must not be interpreted.
     let mut newer: Value = serde_json::from_str(
         &result_json::json(&extract::read(&runs.path(), None).expect("runs"), None, BTreeMap::new()).expect("numbers"),
     )
@@ -285,7 +285,7 @@ fn dlperf_s_own_logs_are_compared() {
     ]);
     assert!(!output.stdout.contains("no run of 1n1g"), "no speedup is shown: {}", output.stdout);
 
-    // Nobody knows what they ran on, so that they are compared with a record only where that is forced.
+    // The device is unknown, so they are compared with a record only if forced.
     let mut recorded = record("1n8g", 1, 0.4);
     recorded.header.config.batch_size = 128;
     let records = Folder::new();
@@ -298,7 +298,7 @@ fn dlperf_s_own_logs_are_compared() {
 #[test]
 fn what_lies_beside_the_runs_is_not_lost_in_silence() {
     let (base, test) = (sweep(&["1n1g"], 0.5, |_| {}), sweep(&["1n1g"], 0.5, |_| {}));
-    // A bandwidth command may share the folder: the runs are meant.
+    // The folder may also contain a bandwidth result: the runs are compared.
     test.write("1n2g/bandwidth.json", bandwidth(0.5, DeviceKind::Cpu, None));
     diff(base.path(), test.path(), &[]).tells(&["No difference"]);
     test.write("nccl.json", "{\"version\": 1, \"results\": [");
@@ -346,7 +346,7 @@ fn tables_are_paired_by_what_they_are() {
         }
         folder
     };
-    // The sides have them in different order, and each has one that the other has not.
+    // The sides have them in different order, and each has one that the other lacks.
     let output = diff(both(Dtype::Fp32, Dtype::Bf16, 0.5).path(), both(Dtype::Fp16, Dtype::Fp32, 0.25).path(), &[]);
     output.tells(&[
         "ResNet50-v1b, fp32, batch size 4",
@@ -355,7 +355,7 @@ fn tables_are_paired_by_what_they_are() {
     ]);
     assert_eq!(output.stdout.matches("1n1g").count(), 1, "{}", output.stdout);
 
-    // Which of two is meant is told by their options, or it is not clear.
+    // If there are two, options select one of them, or the choice is ambiguous.
     let two = |first: f64, second: f64| {
         let folder = sweep(&["1n1g"], 0.5, |run| run.header.config.exchange.bucket_mb = first);
         for run in 4..=6 {
@@ -451,7 +451,7 @@ fn one_run_a_side_is_no_verdict() {
     let output = diff(base.path(), test.path(), &[]);
     output.tells(&["-50.0", "Too noisy to tell", "BASE and TEST have one run each: how much runs differ is not known"]);
     assert!(!output.stdout.contains('['), "no interval: {}", output.stdout);
-    // Copies of one run do not make several.
+    // Copies of one run do not count as several.
     for run in 2..=3 {
         base.run(&record("1n1g", run, 0.5));
         test.run(&record("1n1g", run, 1.0));
@@ -511,7 +511,7 @@ fn thresholds_are_shares_with_their_sign() {
     }
 }
 
-/// A file of PyTorch's benchmark with one model: ranks, seconds of an iteration.
+/// Creates a file of PyTorch's benchmark with one model from (ranks, seconds per iteration) pairs.
 fn pytorch(batch_size: u32, bucket_size: u32, groups: &[(usize, f64)]) -> String {
     let group = |(ranks, time): &(usize, f64)| {
         let measurements: Vec<f64> = (0..10 * ranks).map(|place| time * (1.0 + 0.001 * (place % 7) as f64)).collect();
@@ -529,7 +529,7 @@ fn files_of_pytorch_s_benchmark_are_paired_by_ranks() {
     for (run, factor) in [(1, 1.0), (2, 1.003), (3, 0.998)] {
         let name = format!("run{run}.json");
         base.write(&name, pytorch(32, 25, &[(1, 0.1), (1, 0.11 * factor), (2, 0.12 * factor), (4, 0.13)]));
-        // One with DistributedDataParallel is missing, and the others are in another place.
+        // One result with DistributedDataParallel is missing, and the others are in a different order.
         test.write(&name, pytorch(32, 50, &[(1, 0.1 * factor), (8, 0.2), (4, 0.13 * factor), (2, 0.13 * factor)]));
     }
     let output = diff(base.path(), test.path(), &["--json"]);
@@ -540,7 +540,7 @@ fn files_of_pytorch_s_benchmark_are_paired_by_ranks() {
     let json = output.json();
     assert_eq!((&json["only_in_base"], &json["only_in_test"]), (&json!(["1 rank"]), &json!(["8 ranks"])));
     assert_eq!(json["differences"], json!([{"name": "bucket_size", "base": "25", "test": "50"}]));
-    // Two ranks make 64 images in about 0.12 s.
+    // Two ranks process 64 images in about 0.12 s.
     let throughput = json["tables"][0]["cases"][1]["throughput"]["base"].as_f64().expect("a number");
     assert!((throughput - 64.0 / 0.12).abs() < 5.0, "{throughput}");
     diff(base.path(), test.path(), &[]).tells(&["p95 ms", "bucket_size: 25 -> 50"]);
@@ -581,9 +581,9 @@ fn a_time_of_pytorch_s_that_is_none_is_told() {
     told(silent, "resnet50 with 2 ranks has an iteration of 0 s, which is no time");
 }
 
-/// A file of nccl-tests: bytes and microseconds out of place; in place takes a little longer.
+/// Creates a file of nccl-tests from bytes and out-of-place microseconds; in place takes a little longer.
 fn nccl_tests(program: &str, variables: &[&str], messages: &[(u64, f64)], wrong: f64) -> String {
-    // Of two ranks, one of which an all-reduce counts twice.
+    // The bus bandwidth factor for two ranks is 1 for all-reduce and 0.5 otherwise.
     let share = if program.contains("all_reduce") { 1.0 } else { 0.5 };
     let timing = |bytes: &u64, time: f64| {
         let rate = *bytes as f64 / time / 1e3;
@@ -610,7 +610,7 @@ const ALL_REDUCE: &str = "build/all_reduce_perf";
 #[test]
 fn files_of_nccl_tests_are_paired_by_message() {
     let (base, test) = (Folder::new(), Folder::new());
-    // nccl-tests calls a second file all.json.0.
+    // nccl-tests names a second file all.json.0.
     for (name, factor) in [("all.json", 1.0), ("all.json.0", 1.002), ("all.json.1", 0.997)] {
         base.write(
             name,
@@ -630,11 +630,11 @@ fn files_of_nccl_tests_are_paired_by_message() {
     assert_eq!(json["only_in_test"], json!(["16 B out", "16 B in"]));
     diff(base.path(), test.path(), &["--explain"]).tells(&["GB/s", "-9.09", "reciprocal"]);
 
-    // Another collective is nothing to compare with.
+    // Different collectives cannot be compared.
     base.write("all.json", nccl_tests("all_gather_perf", &[], &[(8, 10.0)], 0.0));
     diff(base.path().join("all.json"), test.path(), &[])
         .is_refused(&["nothing in common: BASE has all_gather sum, 2 ranks"]);
-    // What was summed wrongly has no speed.
+    // Wrong sums have no speed.
     test.write("all.json.1", nccl_tests(ALL_REDUCE, &["NCCL_ALGO=Tree"], &[(1 << 20, 50.0)], 3.0));
     let output = diff(base.path().join("all.json.0"), test.path(), &[]);
     assert_eq!(output.status, 1);
@@ -645,7 +645,7 @@ fn files_of_nccl_tests_are_paired_by_message() {
     assert!(output.stderr.contains("all.json.2: not JSON: EOF while parsing a value at line 2"), "{}", output.stderr);
 }
 
-/// Three runs of 1 MiB, and a fourth of the same that is changed.
+/// Writes three runs of 1 MiB, and a fourth with a change.
 fn nccl_tests_with_a_changed_run(program: &str, change: impl Fn(String) -> String) -> Folder {
     let folder = Folder::new();
     for (run, factor) in [(1, 1.0), (2, 1.002), (3, 0.997), (4, 1.001)] {
@@ -672,7 +672,7 @@ fn a_number_of_wrong_elements_that_is_none_is_not_0() {
 fn rates_and_times_of_nccl_tests_that_disagree_are_left_out() {
     let base = nccl_tests_with_a_changed_run(ALL_REDUCE, |text| text);
     diff(base.path(), base.path(), &[]).tells(&["10.4", "No difference"]);
-    // The time alone is ten times as long, and a rate alone is of something else.
+    // Only the time is ten times as long, or a rate is that of another message.
     let changed = |field: &'static str, factor: f64| {
         move |text: String| {
             let mut file: Value = serde_json::from_str(&text).expect("JSON");
@@ -692,7 +692,7 @@ fn rates_and_times_of_nccl_tests_that_disagree_are_left_out() {
         assert!(output.status == 1 && output.stderr.contains(&words), "{}", output.stderr);
         assert_eq!(output.stderr.matches("4.json").count(), 1, "in place is sound: {}", output.stderr);
     }
-    // What rounding may have done is no contradiction, and other collectives count less.
+    // Deviations within rounding are not contradictions, and other collectives have a smaller factor.
     let test = nccl_tests_with_a_changed_run(ALL_REDUCE, changed("bus_bw", 1.01));
     diff(base.path(), test.path(), &["--json"]).tells(&["no_difference"]);
     let gather = nccl_tests_with_a_changed_run("alltoall_perf", |text| text);
@@ -703,7 +703,7 @@ fn rates_and_times_of_nccl_tests_that_disagree_are_left_out() {
 fn a_later_format_of_nccl_tests_is_read_and_messages_of_no_bytes_are_not() {
     let (base, test) = (Folder::new(), Folder::new());
     for run in 1..=3 {
-        // -b 1 with floats: two messages that have no byte.
+        // -b 1 with floats: two messages of zero bytes.
         let text = nccl_tests(ALL_REDUCE, &[], &[(0, 5.0), (0, 5.5), (1 << 20, 100.0 + 0.1 * f64::from(run))], 0.0);
         base.write(&format!("{run}.json"), text.clone());
         let later = text.replace("\"version\":2", "\"version\":4,\"added\":{\"later\":[1]}");
@@ -734,7 +734,7 @@ fn many_verdicts_are_many_chances() {
         .tells(&["20 verdicts: where nothing has changed, up to 1 of them", "--significance 0.25%"]);
 }
 
-/// A record of `ringmark bandwidth` of two ranks: 1 MiB in so many seconds.
+/// Creates a record of `ringmark bandwidth` with two ranks: 1 MiB in `seconds`.
 fn bandwidth(seconds: f64, device: DeviceKind, failure: Option<&str>) -> String {
     let place = |place| RankPlace { device, device_name: "V100".to_owned(), ..place };
     let timing = Timing {
@@ -794,7 +794,7 @@ fn bandwidth_records_are_compared_with_each_other_and_with_nccl_tests() {
     );
 }
 
-/// Of other operations too, by nccl-tests' names; and of two operations nothing is compared.
+/// Other operations are compared by nccl-tests' names; two different operations are not compared.
 #[test]
 fn operations_are_compared_with_themselves_alone() {
     let (base, test) = (Folder::new(), Folder::new());
@@ -807,12 +807,12 @@ fn operations_are_compared_with_themselves_alone() {
     let gathered = nccl_tests("all_gather_perf", &[], &[(1 << 20, 900.0)], 0.0).replace("\"sum\"", "\"none\"");
     test.write("1.json", gathered);
     let across = diff(base.path(), test.path(), &[]);
-    // 2^20 bytes in 1 ms, of which each of two ranks has to get half: 0.52429 GB/s.
+    // 2^20 bytes in 1 ms, of which each of two ranks must receive half: 0.52429 GB/s.
     across.tells(&["all_gather, 2 ranks on one host, float, cuda", "0.524", "1 MiB out", "1 MiB in"]);
     test.write("1.json", of("broadcast", 1));
     diff(base.path(), test.path(), &[])
         .is_refused(&["BASE has all_gather, 2 ranks", "broadcast, 2 ranks on one host, root 1"]);
-    // Where the output cannot lie in the input's place, nccl-tests measures something else there.
+    // If the output cannot be in place, nccl-tests measures something else there.
     base.write("1.json", of("sendrecv", 0));
     test.write("1.json", nccl_tests("sendrecv_perf", &[], &[(1 << 20, 900.0)], 0.0).replace("0.58", "1.16"));
     diff(base.path(), base.path(), &[]).tells(&["sendrecv sum, 2 ranks on one host", "1 MiB in, by a copy"]);
@@ -843,11 +843,10 @@ fn what_others_wrote_breaks_no_table() {
     diff(base.path(), test.path(), &["--format", "markdown"]).tells(&["a\u{2502}b&lt;script>\u{fffd}\\[2J"]);
 }
 
-/// Forty runs of one real configuration, one after the other on a machine that did other things besides
-/// (`results/README.md`).
+/// Forty consecutive runs of one real configuration, on a machine with other load (`results/README.md`).
 const SAME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results/same-40-times");
 
-/// Images over time of each of these runs.
+/// Returns the images per second of each of these runs.
 fn real_speeds() -> Vec<f64> {
     let extraction = extract::read(Path::new(SAME), None).expect("it is committed");
     let speeds: Vec<f64> = extraction.groups[0].cases[0].counted().map(|run| run.speed.0).collect();
@@ -855,7 +854,7 @@ fn real_speeds() -> Vec<f64> {
     speeds
 }
 
-/// Two samples of five, none of which is in both.
+/// Draws two disjoint samples of five.
 fn pair<T: Clone>(random: &mut Random, all: &[T]) -> [Vec<T>; 2] {
     let mut left = all.to_vec();
     let mut draw = || left.swap_remove((random.uniform() * left.len() as f64) as usize);
@@ -870,7 +869,7 @@ fn is_told(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Faster | Verdict::Slower)
 }
 
-/// Everything is real. At most 5 % may be told apart: 2 of 40 pairs of five runs, drawn without putting back.
+/// Uses only real runs. At most 5 % may differ: 2 of 40 pairs of five runs, drawn without replacement.
 #[test]
 fn the_same_configuration_is_hardly_ever_told_apart() {
     let speeds = real_speeds();
@@ -886,19 +885,19 @@ fn the_same_configuration_is_hardly_ever_told_apart() {
         let (default, none) = (wrong(seed, 40, 0.01), wrong(seed, 40, 0.0));
         assert!(default <= 2 && none <= 2, "seed {seed}: {default} with noise, {none} without");
     }
-    // Many more: without noise the rate is below the significance, since now and then a run is disturbed and widens its
-    // interval; noise makes it a tenth.
+    // Many more pairs: without noise the rate is below the significance level, because an occasional disturbed run
+    // widens its interval; with noise it is a tenth of that.
     let (default, none) = (wrong(6, 10_000, 0.01), wrong(6, 10_000, 0.0));
     assert!(default < 100 && (100..500).contains(&none), "of 10,000: {default} with noise, {none} without");
-    // Runs that follow each other, as users make them: every two of the eight fives.
+    // Consecutive runs, as users make them: all pairs of the eight groups of five.
     let fives: Vec<&[f64]> = speeds.chunks(5).collect();
     let pairs =
         || fives.iter().enumerate().flat_map(|(place, one)| fives[place + 1..].iter().map(move |other| (one, other)));
     assert_eq!(pairs().filter(|(one, other)| is_told(verdict(one, other, 0.0))).count(), 0);
 }
 
-/// Real runs, brought to a variation of 0.5 % around their mean, which keeps the shape of their distribution. The
-/// slowdown of 3 % is put in: TEST takes 3 % longer.
+/// Scales real runs to a variation of 0.5 % around their mean, which keeps the shape of their distribution, and slows
+/// TEST down by 3 %.
 #[test]
 fn a_slowdown_of_3_percent_is_found_in_five_runs() {
     let speeds = real_speeds();
@@ -916,12 +915,12 @@ fn a_slowdown_of_3_percent_is_found_in_five_runs() {
         assert!(found(seed, 1.03, Verdict::Slower) >= 190);
         assert!(found(seed, 1.0 / 1.03, Verdict::Faster) >= 190);
         assert_eq!(found(seed, 1.0, Verdict::Slower), 0);
-        // What these runs can show is about 2 %: nothing is said of 1 %.
+        // These runs can resolve about 2 %: a difference of 1 % is not reported.
         assert!(found(seed, 1.01, Verdict::Slower) <= 10);
     }
 }
 
-/// The same two, with the program itself, on folders made of the real logs and records.
+/// Repeats both tests with the program, on folders made from the real logs and records.
 #[test]
 fn the_program_tells_what_the_arithmetic_tells() {
     let folder = |numbers: &[u32]| {
@@ -967,7 +966,7 @@ fn the_program_tells_what_the_arithmetic_tells() {
     }
 }
 
-/// Mean of the speeds, and what brings them to a variation of 0.5 % around it.
+/// Returns the mean speed and the factor that scales deviations to a variation of 0.5 %.
 fn narrowed(speeds: &[f64]) -> (f64, f64) {
     let variation = summary::coefficient_of_variation(speeds).expect("speeds");
     (summary::mean(speeds).expect("speeds"), 0.005 / variation)

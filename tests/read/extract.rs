@@ -1,4 +1,4 @@
-//! `ringmark extract` from outside: DLPerf's published figures, golden output, and each defect with its message.
+//! Tests of `ringmark extract`: DLPerf's published figures, golden output, and the message for each defect.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,11 +20,11 @@ use crate::support::runs::{Folder, dlperf_log, long_record, record, rows_by_case
 use crate::support::sandbox::{ringmark, run};
 use crate::support::temporary_folder::without_folder;
 
-/// `ringmark extract` on a folder.
+/// Calls of `ringmark extract` on a folder.
 trait Extract {
-    /// Exit status, standard output and standard error.
+    /// Returns exit status, standard output and standard error.
     fn extract(&self, options: &[&str]) -> (Option<i32>, String, String);
-    /// Rows of the result by group, then by case.
+    /// Returns the rows of the result by group, then by case.
     fn result(&self) -> Value;
     fn dlperf(&self) -> Value;
 
@@ -50,13 +50,13 @@ impl Extract for Folder {
 }
 
 fn extract(folder: &Path, options: &[&str]) -> (Option<i32>, String, String) {
-    // Outside of a sweep's folder files are written with --out alone.
+    // Outside of a sweep's folder, files are written only with --out.
     let is_told = options.iter().any(|option| ["--out", "-o"].contains(option));
     let out = (!is_told).then(|| [Path::new("--out"), folder]);
     run(ringmark("extract").arg(folder).args(options).args(out.into_iter().flatten()))
 }
 
-/// `count` speeds, 20 slow ones, then pairs around `mean`.
+/// Returns `count` speeds: 20 slow ones, then pairs around `mean`.
 fn speeds(mean: f64, count: usize) -> Vec<f64> {
     (0..count)
         .map(|index| match index {
@@ -73,13 +73,13 @@ fn assert_close(value: &Value, expected: f64) {
 
 const CASES: [&str; 6] = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"];
 
-/// What DLPerf published for V100-16G, 8 a node: precision, batch size, medians, speedups.
+/// DLPerf's published results for V100-16G, 8 per node: precision, batch size, medians, speedups.
 const PUBLISHED: [(Dtype, u32, [f64; 6], [f64; 6]); 2] = [
     (Dtype::Fp32, 128, [384.19, 749.04, 1494.58, 2556.03, 4855.34, 9579.74], [1.0, 1.95, 3.89, 6.65, 12.64, 24.93]),
     (Dtype::Fp16, 256, [833.65, 1373.55, 2331.91, 2908.88, 5451.27, 10565.55], [1.0, 1.65, 2.8, 3.49, 6.54, 12.67]),
 ];
 
-/// Five logs a case whose speeds have the published median.
+/// Writes five logs per case with the published median speed.
 fn write_published(folder: &Folder, (dtype, batch_size, medians, _): &(Dtype, u32, [f64; 6], [f64; 6])) {
     for (case, median) in CASES.iter().zip(medians) {
         for (run, offset) in [(1, 1.25), (2, -3.0), (3, 0.0), (4, 7.5), (5, -0.75)] {
@@ -147,7 +147,7 @@ fn devices_profiles_and_options_are_never_mixed() {
     assert_eq!(labels, expected);
 }
 
-/// The same of another network.
+/// Converts the record to another network.
 fn of_resnet18(mut record: RunRecord) -> RunRecord {
     record.header.config.model = Model::Resnet18;
     record
@@ -177,7 +177,7 @@ fn two_networks_in_one_folder_are_two_tables_and_one_alone_has_its_own_key() {
     alone.run(&of_resnet18(record("1n1g", 1, 0.125)));
     assert_eq!(alone.extract(&[]).0, Some(0));
     assert_eq!(alone.result().as_object().expect("an object").keys().collect::<Vec<_>>(), ["resnet18"]);
-    // A record of one network under the other's name.
+    // A record of one network under the name of the other.
     let path = |name: &str| alone.path().join("1n1g").join(name);
     for extension in ["log", "jsonl"] {
         let moved =
@@ -211,14 +211,14 @@ fn a_baseline_stands_beside_the_case_that_it_is_the_baseline_of() {
     let efficiency = |case: &TrainedCase| case.figures.as_ref().expect("figures").efficiency;
     assert!((efficiency(two) - 0.8).abs() < 1e-3 && (efficiency(baseline) - 1.0).abs() < 1e-3);
 
-    // Alone they are runs like any other.
+    // By themselves they are ordinary runs.
     fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     fs::remove_dir_all(folder.path().join("1n2g")).expect("removed");
     let extraction = ringmark::read::extract::read(&folder.path(), None).expect("a folder of runs");
     assert_eq!(extraction.groups[0].cases[0].runs.len(), 1);
 }
 
-/// Two cases, two runs each, and a run that failed.
+/// Creates two cases with two runs each, and a failed run.
 fn small_folder() -> Folder {
     let folder = Folder::new();
     for (run, slower) in [(1, 1.0), (2, 1.02)] {
@@ -244,7 +244,7 @@ fn a_small_folder_in_every_format() {
             let file = folder.path().join(format!("first_result.{extension}"));
             let mut written = fs::read_to_string(file).expect("written");
             if extension == "json" {
-                // The file has the hashes of the others as well.
+                // The file also contains the hashes of the others.
                 let begin = written.find(",\n  \"files_sha256\"").expect("hashes");
                 written.replace_range(begin.., "\n}\n");
             }
@@ -296,7 +296,7 @@ fn every_number_of_the_table_is_in_the_json() {
     assert_eq!(rows.len(), 7, "two cases in three tables, and what one loses");
     for word in rows.iter().flat_map(|row| row.split_whitespace().skip(1)).filter(|word| word.parse::<f64>().is_ok()) {
         let decimals = word.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-        // As it is, as a percentage, as milliseconds.
+        // Unchanged, as a percentage, or in milliseconds.
         let shown = |number: &f64| [1.0, 100.0, 1000.0].map(|unit| format!("{:.decimals$}", number * unit));
         assert!(numbers.iter().any(|number| shown(number).contains(&word.to_owned())), "{word}");
     }
@@ -311,7 +311,7 @@ fn collect_numbers(value: &Value, numbers: &mut Vec<f64>) {
     }
 }
 
-/// 1n1g, and two ranks with and without an exchange: what crowding and what exchanging costs.
+/// Uses 1n1g, and two ranks with and without an exchange, which show the costs of crowding and of the exchange.
 #[test]
 fn the_scaling_loss_is_split_and_adds_up_in_every_format() {
     let folder = Folder::new();
@@ -333,7 +333,7 @@ fn the_scaling_loss_is_split_and_adds_up_in_every_format() {
     let (parts, compute) = (loss["parts"].as_array().expect("parts"), loss["compute"].as_array().expect("halves"));
     let sum = |parts: &[Value]| parts.iter().map(seconds).sum::<f64>();
     assert!((sum(parts) - seconds(&loss["total"])).abs() < 1e-12 && (sum(compute) - seconds(&parts[0])).abs() < 1e-12);
-    // Forward and backward are three quarters of a step; the mean step is 1.045 x 1.02 of what was asked for.
+    // Forward and backward take three quarters of a step; the mean step is 1.045 x 1.02 times the requested one.
     let step = 0.75 * 1.045 * 1.02;
     for (half, name, expected) in [(0, "compute_crowded", 0.125 * step), (1, "compute_overlapped", 0.125 * step)] {
         assert_eq!(compute[half]["part"], name);
@@ -345,13 +345,13 @@ fn the_scaling_loss_is_split_and_adds_up_in_every_format() {
     let points: f64 = parts.iter().flat_map(|part| part["efficiency"].as_f64()).sum();
     assert!((1.0 - points - efficiency).abs() < 1e-9, "what the parts cost is what the efficiency lacks");
 
-    // Logs have the whole alone, and no table of parts.
+    // Logs contain only the total, and no table of parts.
     let folder = Folder::new();
     write_published(&folder, &PUBLISHED[0]);
     assert!(!folder.printed(&[]).contains("Where the scaling loss goes"));
     let loss = &folder.result()["rn50"]["4n8g"]["scaling_loss"];
     assert_eq!((loss["parts"].as_array().map(Vec::len), loss["base"].as_str()), (Some(0), Some("1n1g")));
-    // DLPerf's row: 128 images in 1 / 384.19, and in 32 / 9579.74 s. The logs are two speeds around five means.
+    // DLPerf's row: 128 images in 1 / 384.19, and in 32 / 9579.74 s. The logs alternate two speeds around five means.
     assert!((seconds(&loss["total"]) - (4096.0 / 9579.74 - 128.0 / 384.19)).abs() < 1e-3, "{loss}");
 }
 
@@ -386,7 +386,7 @@ fn ranks_of_different_threads_are_unlike_devices_and_that_is_said() {
 
     let alike = small_folder().printed(&[]);
     assert!(alike.contains(", 1 thread a rank\n") && !alike.contains("NOTE"), "{alike}");
-    // A GPU is a device whatever drives it.
+    // The device is a GPU for any driver.
     let folder = Folder::new();
     for (case, threads) in [("1n1g", 2), ("1n2g", 1)] {
         let mut run = record(case, 1, 0.5);
@@ -412,7 +412,7 @@ fn both_means_are_worked_out_as_their_formulas_say() {
     folder.log("1n1g/rn50_b4_fp32_1.log", &[1.0, 100.0, 300.0]);
     assert_eq!(folder.extract(&["--warmup", "1"]).0, Some(0));
     let case = &folder.result()["rn50"]["1n1g"];
-    // Mean of rates (100 + 300) / 2; images over time 2 / (1/100 + 1/300).
+    // Mean of rates (100 + 300) / 2; images divided by time 2 / (1/100 + 1/300).
     assert_eq!(
         (case["dlperf"]["median_speed"].as_f64(), case["images_per_second"].as_f64()),
         (Some(200.0), Some(150.0))
@@ -453,7 +453,7 @@ fn warmup_is_what_was_typed_else_the_record_s_else_20() {
     fs::remove_file(folder.path().join("1n1g/rn50_b4_fp32_1.jsonl")).expect("was there");
     folder.extract(&["--warmup", "40"]);
     assert_eq!(folder.result()["rn50"]["1n1g"]["runs"][0]["dlperf_speed"], 80.5);
-    // Any number of lines: what DLPerf's extractor crashes at.
+    // Any number of lines is accepted, unlike by DLPerf's extractor, which crashes.
     rising.push(121.0);
     folder.log("1n1g/rn50_b128_fp32_1.log", &rising);
     assert_eq!(folder.extract(&[]).0, Some(0));
@@ -471,7 +471,7 @@ fn any_number_of_nodes_sorted_by_ranks() {
     let cases: Vec<&str> =
         stdout.lines().filter_map(|line| line.split(' ').next()).filter(|word| word.ends_with('g')).collect();
     assert_eq!(cases, ["1n1g", "1n16g", "2n8g", "16n8g", "128n8g"]);
-    // No run to compare with: no spread, instead of one of zero.
+    // A single run has no spread, rather than a spread of zero.
     assert_eq!(folder.result()["rn50"]["1n1g"]["cv"], Value::Null);
 }
 
@@ -496,7 +496,7 @@ fn without_1n1g_speedup_is_never_1_in_silence() {
     );
 }
 
-/// What others took of the two cores of the ranks' host.
+/// Sets the share of the host's two cores that other programs used.
 fn disturbed(mut record: RunRecord, share: f64) -> RunRecord {
     let end = record.end.as_mut().expect("sound");
     let used = HostUse { host: "a".to_owned(), cores: 2, elapsed: Seconds(10.0), ..HostUse::default() };
@@ -528,7 +528,7 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
         let line = table.lines().find(|line| line.starts_with(case)).expect("a row");
         line.split_whitespace().collect()
     };
-    // Of 1n1g everything, of 1n2g what is relative to it, of 1n4g everything.
+    // All figures of 1n1g and 1n4g, and those of 1n2g that are relative to 1n1g.
     assert!(row("1n1g")[3..7].iter().all(|figure| figure.starts_with('(') && figure.ends_with(')')), "{table}");
     let [speed, per_rank, speedup, efficiency] = row("1n2g")[3..7] else { panic!("{table}") };
     assert!(!speed.starts_with('(') && !per_rank.starts_with('('), "{table}");
@@ -536,7 +536,7 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
     assert!(row("1n4g")[3].starts_with('('), "{table}");
     let times = table.lines().filter(|line| line.starts_with("1n1g")).nth(1).expect("its times");
     assert!(times.split_whitespace().skip(1).all(|time| time.starts_with('(')), "{table}");
-    // The folder as it lies now: it may have been moved since.
+    // The current location of the folder, which may have been moved.
     let resume = format!("ringmark sweep --out {} --resume", folder.path().display());
     let again = format!("repeat 1n1g: {resume} --repeat 1n1g");
     let reliability_warnings = [
@@ -551,7 +551,7 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
         assert!(markdown.contains(&format!("\n**Warning (unreliable):** {warning}\n")), "{warning}\n{markdown}");
     }
     assert!(table.contains("\nIn parentheses: unreliable; the warnings above say why, and what to do.\n"), "{table}");
-    // A base with a warning of its own needs no other, and the load stands there once.
+    // A base with a warning needs no second one, and the load is listed once.
     assert!(
         !table.contains("its base 1n1g is unreliable") && !table.contains("1n1g, 3 of 3 runs, here run 1: other"),
         "{table}"
@@ -559,7 +559,7 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
 
     let result = &folder.result()["rn50"];
     assert_eq!((&result["1n2g"]["is_reliable"], &result["1n1g"]["is_reliable"]), (&false.into(), &false.into()));
-    // The third is that two ranks of so many threads take turns on two cores.
+    // The third warning: two ranks have more threads than the two cores.
     assert_eq!(result["1n2g"]["reliability_warnings"].as_array().map(Vec::len), Some(3));
     let third = result["1n2g"]["reliability_warnings"][2]["reason"].as_str().expect("a reason");
     assert!(third.starts_with("its ranks take turns on the cores of a host"), "{third}");
@@ -568,7 +568,7 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
     let csv = folder.printed(&["--format", "csv"]);
     assert!(csv.lines().skip(1).all(|line| line.contains(",false,")), "{csv}");
 
-    // A quarter of the core time is no more than a quarter, and a sound folder has nothing in parentheses.
+    // Exactly a quarter of the core time is not above the limit, and a valid folder has no figures in parentheses.
     let sound = Folder::new();
     (1..=3).for_each(|run| sound.run(&disturbed(record("1n1g", run, 1.0), 0.25)));
     let (_, table, _) = sound.extract(&[]);
@@ -588,8 +588,8 @@ fn a_quick_profile_is_said_to_be_one_everywhere() {
     assert_eq!(folder.result()["rn50"]["1n1g"]["profile"], "quick");
 }
 
-/// Rank 1 computes twice as long in the first and third of three runs of 24 iterations, and the second is drowned in
-/// outliers.
+/// Rank 1 takes twice as long to compute in the first and third of three runs of 24 iterations, and the second run is
+/// dominated by outliers.
 #[test]
 fn the_same_trouble_in_several_runs_is_one_warning_in_every_format() {
     let folder = small_folder();
@@ -633,12 +633,13 @@ fn the_same_trouble_in_several_runs_is_one_warning_in_every_format() {
     let counts: Vec<&str> = csv.lines().filter_map(|line| line.rsplit(',').next()).collect();
     assert_eq!(counts, ["run_warnings", "0", "2"]);
 
-    // Judged again with another warm-up, and without what older workers did not write.
+    // Analyzed again with another warm-up, and without fields that older workers did not write.
     let (_, warmup, _) = folder.extract(&["--warmup", "22"]);
     assert!(!warmup.contains("WARNING: 1n"), "{warmup}");
 }
 
-/// Adds one thing to a folder with two sound logs, and expects the message, exit status 1, and the other runs' figures.
+/// Adds one defect to a folder with two valid logs; expects the message, exit status 1, and the figures of the other
+/// runs.
 fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
     let folder = Folder::new();
     folder.log("1n1g/rn50_b128_fp32_1.log", &speeds(384.19, 120));
@@ -654,13 +655,13 @@ fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
     assert_eq!(folder.dlperf()["rn50"]["1n2g"]["median_speed"], 749.04, "{expected}");
 }
 
-/// A third log in case 1n2g.
+/// Path of a third log, in case 1n2g.
 const SECOND: &str = "1n2g/rn50_b128_fp32_2.log";
 
 #[test]
 fn damaged_logs_are_left_out_with_file_and_line() {
     let sound = || dlperf_log(&speeds(740.0, 120));
-    // Line 1 is a header, line 52 stands after the 50th iteration's line.
+    // Line 1 is a header, line 52 follows the line of the 50th iteration.
     let changes: [(&str, &str, &str); 6] = [
         (
             "Batch[57]\tSpeed: 739.50",
@@ -890,7 +891,8 @@ fn the_result_goes_where_it_was_sent() {
     assert!(stdout.contains("1n2g"), "the table is printed all the same");
 }
 
-/// DLPerf's extractor accepts a log with exactly 120 speeds; that of the run is the mean of the last 100, 2 decimals.
+/// Returns the speed that DLPerf's extractor prints for a log with exactly 120 speeds: the mean of the last 100, with 2
+/// decimals.
 fn dlperf_speed(log: &str) -> Option<f64> {
     let speeds = dlperf_speeds(log)?;
     (speeds.len() == 120).then(|| (speeds[20..].iter().sum::<f64>() / 100.0 * 100.0).round() / 100.0)
@@ -926,7 +928,7 @@ fn dlperf_s_file_has_dlperf_s_fields_alone() {
     }
 }
 
-/// The log of another tool with `ranks` ranks of 32 images each, as the tool's format strings write it.
+/// Creates the log of another tool for `ranks` ranks with 32 images each, in the tool's format.
 fn speedometer_log(ranks: u32, rates: &[f64]) -> String {
     let mut log = String::new();
     for (window, rate) in rates.iter().enumerate() {
@@ -973,7 +975,7 @@ fn speedometer_s_windows_are_so_many_iterations_of_all_ranks() {
     }
     let result = &folder.result()["rn50"];
     let single = &result["1n1g"];
-    // Of the second and the third window: (100 + 150) / 2, and 2 / (1/100 + 1/150).
+    // Second and third window: (100 + 150) / 2, and 2 / (1/100 + 1/150).
     assert_eq!(single["dlperf"]["median_speed"].as_f64(), Some(125.0));
     assert_close(&single["images_per_second"], 120.0);
     assert_eq!(single["settings"], serde_json::json!({"log": "speedometer"}));
@@ -984,7 +986,7 @@ fn speedometer_s_windows_are_so_many_iterations_of_all_ranks() {
     let two = &result["1n2g"];
     assert_eq!((two["dlperf"]["median_speed"].as_f64(), two["dlperf"]["speedup"].as_f64()), (Some(200.0), Some(1.6)));
 
-    // A window that holds one iteration of the warm-up is no window after it.
+    // A window that contains an iteration of the warm-up is skipped.
     for (warmup, left_out, speed) in [("0", 0, 100.0), ("1", 20, 125.0), ("20", 20, 125.0), ("21", 40, 150.0)] {
         assert_eq!(folder.extract(&["--warmup", warmup]).0, Some(0));
         let run = &folder.result()["rn50"]["1n1g"]["runs"][0];
@@ -1085,7 +1087,7 @@ fn logs_of_other_tools_whose_meaning_is_not_clear_are_left_out() {
     ] {
         expect_left_out(&format!("{SECOND}{message}"), |folder| folder.write(SECOND, &log));
     }
-    // Nor does it stand beside a record.
+    // A log of another tool is also rejected next to a record.
     let folder = small_folder();
     folder.run(&record("1n2g", 4, 0.5));
     folder.write("1n2g/rn50_b4_fp32_4.log", horovod_log(2, &[8.0; 6]));

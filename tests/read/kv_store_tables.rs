@@ -1,5 +1,5 @@
-//! Several kv-stores in one folder: each is a table of its own over a common single rank, in every command that reads runs; and
-//! a real sweep over them.
+//! Tests of several kv-stores in one folder: each has its own table with a common single rank, in every command that
+//! reads runs; and of a real sweep over them.
 
 use std::fs;
 
@@ -20,8 +20,8 @@ fn of(kv_store: KvStore, servers: Option<u32>, mut record: RunRecord) -> RunReco
     record
 }
 
-/// Ring and `other` on one host and on two, and the single rank of ring: 0.5 s alone, then 0.6 and 0.7 s, of the other 0.8 and
-/// 1.0 s. Servers are one a host.
+/// Creates runs of ring and `other` on one and on two hosts, and a single rank of ring: 0.5 s for the single rank, 0.6
+/// and 0.7 s for ring, 0.8 and 1.0 s for the other. Each host has one server.
 fn two(other: KvStore) -> Folder {
     let folder = Folder::new();
     for (run, factor) in [(1, 1.0), (2, 1.002), (3, 0.997)] {
@@ -84,7 +84,7 @@ fn a_single_rank_of_its_own_counts_more_than_that_of_ring() {
     let groups = extraction(&folder).groups;
     assert_eq!((groups.len(), groups[1].base_text().as_deref()), (2, Some("1n1g")));
     assert!((groups[1].cases[1].figures.as_ref().expect("figures").efficiency - 0.55 / 0.8).abs() < 1e-3);
-    // And without that of ring the smallest case is the base, as everywhere.
+    // Without ring's single rank, the smallest case is the base, as everywhere.
     let folder = two(KvStore::Device);
     fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     let groups = extraction(&folder).groups;
@@ -111,7 +111,7 @@ fn a_folder_of_before_kv_stores_were_part_of_names_is_read_as_ever() {
             fs::rename(at("rn50_b4_fp32_device_1"), at("rn50_b4_fp32_1")).expect("it has that name");
         }
     }
-    // It failed before its record.
+    // It failed before writing its record.
     folder.log("1n2g/rn50_b4_fp32_2.log", &[]);
     let extraction = extraction(&folder);
     assert_eq!(extraction.problems.len(), 1, "{:?}", extraction.problems);
@@ -131,14 +131,14 @@ fn diff_pairs_each_with_itself_and_tells_two_folders_apart() {
     );
     assert!(stdout.contains("kv_store dist_sync") && stdout.contains("kv_store ring"), "{stdout}");
 
-    // What only one side has is compared with nothing.
+    // Results of one side only are not compared.
     let (_, stdout, stderr) = diff(&two(KvStore::DistSync), &two(KvStore::Device));
     assert_eq!(stdout.matches("2n2g").count(), 1, "{stdout}{stderr}");
     let only =
         |side: &str| stdout.lines().find(|line| line.starts_with(&format!("Only in {side}"))).unwrap_or_default();
     assert!(only("BASE").contains("kv_store dist_sync") && only("TEST").contains("kv_store device"), "{stdout}");
 
-    // One of each is a comparison of the two, and it says so.
+    // One kv-store on each side is compared with the other, with a note.
     let alone = |kv_store: KvStore| {
         let folder = Folder::new();
         (1..=3).for_each(|run| folder.run(&of(kv_store, None, record("1n2g", run, 0.5 + f64::from(run) / 1e3))));
@@ -159,7 +159,7 @@ fn diff_tells_servers_apart_by_the_cases_that_it_compares() {
         }
         folder
     };
-    // A server a host, over two numbers of hosts and over one; always two; and three.
+    // One server per host, for two numbers of hosts and for one; always two; and three.
     let (one_a_host, of_one_case) = (served(&[("1n2g", 1), ("2n2g", 2)]), served(&[("2n2g", 2)]));
     let (two, three) = (served(&[("1n2g", 2), ("2n2g", 2)]), served(&[("2n2g", 3)]));
     for (base, test, what) in [

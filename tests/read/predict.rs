@@ -1,4 +1,4 @@
-//! `ringmark predict` from outside: a cluster whose truth is known, DLPerf's published rows, and what is refused.
+//! Tests of `ringmark predict`: a simulated cluster with known results, DLPerf's published rows, and rejected input.
 
 use std::path::Path;
 
@@ -30,41 +30,41 @@ fn case(name: &str) -> Case {
     name.parse().expect("a case")
 }
 
-/// Exit status, standard output and standard error.
+/// Returns exit status, standard output and standard error.
 fn run(folder: Option<&Path>, options: &[&str]) -> (Option<i32>, String, String) {
     sandbox::run(ringmark("predict").args(folder).args(options))
 }
 
-/// A cluster whose every time is known: backward fills four buckets, the ring reduces one after the other, and who is
-/// done waits. Nothing of the model that is tested is in it but the time of one all-reduce.
+/// A simulated cluster in which every time is known: backward fills four buckets, the ring reduces them one after the
+/// other, and ranks that finish early wait. It shares only the time of one all-reduce with the model under test.
 #[derive(Clone, Copy)]
 struct AllReduceCluster {
     backend: BackendName,
-    /// Seconds of a step, and bytes a second, between hosts.
+    /// Seconds per step and bytes per second between hosts.
     between: (f64, f64),
-    /// Of a rank's compute time from iteration to iteration.
+    /// Relative deviation of a rank's compute time between iterations.
     jitter: f64,
-    /// Of all times from run to run.
+    /// Relative deviation of all times between runs.
     drift: f64,
-    /// How much longer all-reduces between hosts take than by latency and bandwidth.
+    /// Factor on the time of all-reduces between hosts, relative to latency and bandwidth.
     law: Law,
 }
 
-/// By case and bytes.
+/// Factor by case and bytes.
 type Law = fn(Case, f64) -> f64;
 
-/// The law of the model itself.
+/// The cost model under test.
 const AS_THE_MODEL: Law = |_, _| 1.0;
 
 const INSIDE: (f64, f64) = (4e-6, 60e9);
 const BUCKETS: [u64; 4] = [26_046_368, 26_255_360, 25_747_456, 24_178_944];
-/// Share of backward after which each is full.
+/// Share of backward after which each bucket is full.
 const READY: [f64; 4] = [0.2, 0.45, 0.75, 1.0];
 const FORWARD: f64 = 0.030;
 const BACKWARD: f64 = 0.060;
 const OPTIMIZER: f64 = 0.002;
 const OTHER: f64 = 0.0005;
-/// What four ranks on a host cost each other.
+/// Slowdown of four ranks on one host.
 const CROWDED: f64 = 1.06;
 
 impl AllReduceCluster {
@@ -127,7 +127,7 @@ impl ModelCluster for AllReduceCluster {
     }
 }
 
-/// Whose several ranks of a host wait for their images, so long in every step.
+/// A cluster in which several ranks of a host wait for their images, for this many seconds in every step.
 struct Starved(AllReduceCluster, f64);
 
 impl Starved {
@@ -155,7 +155,7 @@ impl ModelCluster for Starved {
 }
 
 impl AllReduceCluster {
-    /// Sizes from 8 bytes to 128 MB, each measured with some error.
+    /// Measures sizes from 8 bytes to 128 MB, each with a random error.
     fn bandwidth(&self, name: &str, error: f64, noise: &mut Random) -> BandwidthRecord {
         let result = |bytes: u64, noise: &mut Random| {
             let time = self.allreduce(case(name), Bytes(bytes)) * (1.0 + error * noise.normal()).max(0.1);
@@ -198,7 +198,8 @@ fn evidence(sweep: &Folder, bandwidth_result: Option<&Folder>) -> Evidence {
 
 const MEASURED: [&str; 4] = ["1n1g", "1n4g", "2n4g", "4n4g"];
 
-/// Between hosts: the last bucket alone is exposed; about as long as backward; much longer; with an Ethernet's latency.
+/// Networks between hosts in which only the last bucket is exposed, the exchange takes about as long as backward, takes
+/// much longer, or has the latency of Ethernet.
 const NETWORKS: [(f64, f64); 4] = [(20e-6, 12e9), (20e-6, 3e9), (20e-6, 1e9), (60e-6, 6e9)];
 
 #[test]
@@ -225,7 +226,7 @@ fn eight_hosts_are_predicted_from_one_to_four() {
                         all += 1;
                         assert!(is_inside || drift > 0.0, "without noise the bounds are exact: {what}");
                         assert!(truth > 0.98 * step.low && truth < 1.02 * step.high, "never off by much: {what}");
-                        // No band so wide that it would hold anything.
+                        // The band must not be so wide that it contains anything.
                         let width = (step.high - step.low) / step.mid;
                         assert!(width < if bandwidth_result.is_some() { 0.2 } else { 0.4 }, "{width}: {what}");
                     }
@@ -236,7 +237,7 @@ fn eight_hosts_are_predicted_from_one_to_four() {
     assert!(f64::from(inside) >= 0.95 * f64::from(all), "{inside} of {all}");
 }
 
-/// The table of docs/scale.md, and the step that follows from it, far beyond what was measured.
+/// Checks the table of docs/scale.md and the resulting step, far beyond the measured range.
 #[test]
 fn the_exchange_of_65_536_ranks_is_that_on_paper() {
     let document = include_str!("../../docs/scale.md");
@@ -288,13 +289,13 @@ fn the_exchange_of_65_536_ranks_is_that_on_paper() {
     }
 }
 
-/// `1,720.6`.
+/// Formats a number as in `1,720.6`.
 fn units_of_ten(value: f64) -> String {
     let tenths = (10.0 * value).round() as u64;
     format!("{}.{}", thousands((tenths / 10) as f64, ','), tenths % 10)
 }
 
-/// Clusters whose cost grows by laws that the model does not have, seen by the bandwidth of one case of several hosts.
+/// Simulates clusters whose cost grows in ways that the model lacks, with a bandwidth result of one multi-host case.
 #[test]
 fn one_number_of_hosts_does_not_make_the_band_narrow() {
     let laws: [(&str, Law); 6] = [
@@ -319,7 +320,7 @@ fn one_number_of_hosts_does_not_make_the_band_narrow() {
             for seed in 1..=10 {
                 let sweep = cluster.sweep(&MEASURED, seed);
                 for (of, next, truth) in truths {
-                    // What is predicted was not measured.
+                    // The predicted case was not measured.
                     if MEASURED.contains(&next) {
                         sweep.remove(next);
                     }
@@ -335,7 +336,7 @@ fn one_number_of_hosts_does_not_make_the_band_narrow() {
         let [width, widest] = [median(&widths).expect("some"), widths.iter().copied().fold(0.0, f64::max)];
         println!("{name}: {inside} of {all}, {width} wide, {widest} at most");
         assert!(f64::from(inside) >= 0.9 * f64::from(all), "{name}: {inside} of {all}");
-        // No band so wide that it would hold anything.
+        // The band must not be so wide that it contains anything.
         assert!(width < 0.8 && widest < 1.6, "{name}: {width} wide, {widest} at most");
     }
 }
@@ -358,7 +359,7 @@ fn a_bandwidth_result_of_one_number_of_hosts_asks_for_a_second() {
     assert!(!predict().contains("measure a second"), "{}", predict());
 }
 
-/// Latency that backward hides now and not with more hosts: a sweep alone does not show how much that is.
+/// Simulates latency that backward hides now, but not with more hosts: a sweep alone does not show its size.
 #[test]
 fn much_latency_needs_a_bandwidth_result() {
     for between in [(150e-6, 6e9), (900e-6, 12e9)] {
@@ -399,7 +400,7 @@ fn what_limits_a_case_is_what_the_cluster_lacks() {
             predict(&evidence(&starved.sweep(&MEASURED, 3), None), case("8n4g")).expect("both levels are there");
         assert_eq!(predicted.limit(), Some(limited_by), "{:?}", predicted.losses);
         let of = |limit| predicted.losses.iter().find(|lost| lost.0 == limit).expect("a part").1;
-        // What the hosts of the records lacked, and nothing of it is in the rest.
+        // The input wait of the recorded hosts is in no other part of the loss.
         assert!((of(Limit::Input) - input).abs() < 1e-9 && of(Limit::Rest).abs() < 1e-9, "{:?}", predicted.losses);
     }
 }
@@ -439,7 +440,7 @@ fn a_line_of_known_latency_and_bandwidth_is_found_in_the_records() {
 }
 
 fn path(folder: &Folder) -> &'static str {
-    // Of a test, which ends soon.
+    // Leaked by a test, which ends soon.
     Box::leak(folder.path().to_str().expect("a plain name").to_owned().into_boxed_str())
 }
 
@@ -469,7 +470,7 @@ fn the_search_ends_where_the_efficiency_falls_under_the_value() {
     assert_eq!((never.mid, never.last), (None, case("1024n4g")));
 }
 
-/// Logs as DLPerf wrote them: `speeds` of every run, by case.
+/// Writes logs like DLPerf's, with the `speeds` of every run by case.
 fn dlperf_logs(row: &ringmark::read::analyse::published::Published) -> Folder {
     let folder = Folder::new();
     for published in row.cases {
@@ -483,7 +484,7 @@ fn dlperf_logs(row: &ringmark::read::analyse::published::Published) -> Folder {
     folder
 }
 
-/// The figure in the README. FP32: every run that DLPerf published; FP16: its medians.
+/// Checks the figure in the README. FP32: every run that DLPerf published; FP16: its medians.
 #[test]
 fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
     for (row, error) in DLPERF.iter().zip([-0.0087, -0.0027]) {
@@ -499,12 +500,12 @@ fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
         let Prediction { step, .. } = of_row.predicted;
         assert!((step.high - step.low) / step.mid < 0.11, "{step:?}");
 
-        // It can be wrong: four nodes that had done a fifth less are outside.
+        // The check can fail: four nodes with a fifth lower performance are outside.
         let mut slower = Evidence::of_published(row);
         slower.cases.last_mut().expect("4n8g").runs.iter_mut().for_each(|run| run.step *= 1.25);
         assert!(!search::backtest(&slower).expect("2n8g is there").is_inside());
     }
-    // Their medians alone, one run a case.
+    // Medians alone, one run per case.
     let mut medians = Evidence::of_published(&DLPERF[0]);
     for (case, published) in medians.cases.iter_mut().zip(DLPERF[0].cases) {
         case.runs.truncate(1);
@@ -704,7 +705,7 @@ fn a_bandwidth_result_must_be_of_what_the_runs_did() {
         assert_eq!(status, Some(2), "{message}: {stderr}");
         assert!(stderr.contains(message), "{stderr}");
     }
-    // Times that no line explains are warned of.
+    // Times that do not fit a line cause a warning.
     let (_, stdout, _) = changed(&|made| {
         for (index, result) in made.results.iter_mut().enumerate().filter(|(index, _)| index % 2 == 0) {
             let timing = result.in_place.as_mut().expect("measured");

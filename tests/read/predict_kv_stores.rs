@@ -1,5 +1,5 @@
-//! `ringmark predict` of kv-stores that are no all-reduce: clusters whose truth is known by laws of their own, message by message,
-//! and what is refused.
+//! Tests of `ringmark predict` for kv-stores other than all-reduce: simulated clusters with an independent cost model,
+//! message by message, and rejected input.
 
 use expect_test::expect;
 use ringmark::read::analyse::figures::Group;
@@ -38,7 +38,7 @@ fn evidence(folder: &Folder, kv_store: KvStore) -> Evidence {
 
 const MEASURED: [&str; 4] = ["1n1g", "1n2g", "2n2g", "4n2g"];
 
-/// How many of 60 sweeps hold the truth of twice the hosts in the band; at least nine of ten must.
+/// Checks that the band contains the true result for twice the hosts in at least nine of ten of 60 sweeps.
 fn assert_covered(exchange: Exchange, most_off: f64) {
     let (mut inside, mut widths, mut off) = (0, Vec::new(), Vec::new());
     for network in NETWORKS {
@@ -47,7 +47,7 @@ fn assert_covered(exchange: Exchange, most_off: f64) {
         for seed in 1..=10 {
             let sweep = cluster.sweep(&MEASURED, seed);
             for (next, truth) in truths {
-                // What is predicted was not measured.
+                // The predicted case was not measured.
                 if MEASURED.contains(&next) {
                     sweep.remove(next);
                 }
@@ -67,7 +67,7 @@ fn assert_covered(exchange: Exchange, most_off: f64) {
     let (width, off) = (median(&mut widths), median(&mut off));
     println!("{exchange:?}: {inside} of {all}, width {width:.2}, middle off by {off:.2}");
     assert!(f64::from(inside) >= 0.9 * all as f64, "{exchange:?}: {inside} of {all}");
-    // No band so wide that it would hold anything.
+    // The band must not be so wide that it contains anything.
     assert!(width < 1.4 && off < most_off, "{exchange:?}: {width}, {off}");
 }
 
@@ -81,7 +81,7 @@ fn twice_the_hosts_of_owners_are_in_the_band_however_arrays_travel() {
         (KvStore::Nccl, Way::Straight),
         (KvStore::Nccl, Way::Tree),
     ] {
-        // A chain is the extreme, and the middle far from it.
+        // A chain is the extreme, and the middle is far from it.
         assert_covered(Exchange::Owners(kv_store, way), if way == Way::Chain { 0.7 } else { 0.3 });
     }
 }
@@ -93,7 +93,7 @@ fn twice_the_hosts_of_servers_are_in_the_band_wherever_they_run() {
     }
 }
 
-/// Of one seed each: the truth of clusters with other servers than were measured.
+/// Tests with one seed each, against clusters with a number of servers that was not measured.
 #[test]
 fn servers_that_were_not_measured_can_be_asked_for() {
     for network in NETWORKS {
@@ -120,7 +120,7 @@ fn servers_that_were_not_measured_can_be_asked_for() {
                 println!("{what}");
                 assert!((band.low..=band.high).contains(&truth), "{what}");
             }
-            // What one host did has been measured, with what served it.
+            // A single host has been measured, with its servers.
             assert_eq!(predict(&asked, case("1n2g")).expect("measured").reference, None);
         }
         let error = evidence(&measured, KvStore::DistSync).strategy.with_servers(13).expect_err("more than arrays");
@@ -131,7 +131,7 @@ fn servers_that_were_not_measured_can_be_asked_for() {
     }
 }
 
-/// Runs of ring, device, dist_sync, dist_async and local over one single rank of ring.
+/// Creates runs of ring, device, dist_sync, dist_async and local with one single rank of ring.
 fn several() -> Folder {
     let (network, mut noise) = (NETWORKS[1], Random(5));
     let of = |exchange| KvStoreCluster { exchange, network, jitter: 0.0, drift: 0.0 };
@@ -175,7 +175,8 @@ fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
         "measured: 1n1g of ring (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of ring kv-store device: \
          buckets go straight to their owners, to several at once, and their weights come back. Extremes: ",
         "H - 1 times the bytes in and out of the owner's host (7 times for 8n2g, 3 for 4n2g)",
-        // 102.12 MB of weights, of which the server that holds most has 0.264 and 0.150: a little more than 153.2 and 178.7.
+        // 102.12 MB of weights, of which the server that holds most has 0.264 and 0.150: a little more than 153.2 and
+        // 178.7.
         "kv-store dist_sync: a server for each host, as measured, and no more than the network has arrays, on the hosts of the \
          ranks in turn. A step moves over the busiest link, one way: measured 4n2g with 4 servers 156.1 MB, 8n2g with 8 servers 193.8 MB",
     ] {
@@ -211,7 +212,7 @@ fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
     }
     assert_eq!(groups[1]["predictions"][1]["limited_by"], Limit::Exchange.text());
 
-    // One alone, and the same with other servers: what was measured is asked for again.
+    // One kv-store alone, and the same with another number of servers: the message asks for the measured one.
     let (status, stdout, stderr) = predict(&["--kv-store", "dist_sync_device"]);
     assert_eq!(status, Some(2), "{stdout}");
     expect![[r"
@@ -280,7 +281,7 @@ fn what_cannot_be_predicted_of_a_kv_store_is_told() {
         ringmark: rn50: kv-store ring is not predicted from these runs: with --gradient-compression topk:0.01 every rank gets the codes of all and decodes them, which no law of an all-reduce describes
     "]].assert_eq(&refusal);
 
-    // No single rank, of it or of ring.
+    // No single rank, neither of this kv-store nor of ring.
     std::fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     let without = error(&folder, &["--kv-store", "device"]);
     assert!(without.contains("no run of 1n1g counts, and only its update tells how much"), "{without}");
@@ -325,7 +326,7 @@ fn a_kv_store_of_which_no_run_counts_is_told_so() {
     .assert_eq(&error);
 }
 
-/// A run of 12 arrays that are cut into equal slices, 48 MB together, with the servers on these hosts in turn.
+/// Writes a run of 12 arrays in equal slices, 48 MB together, with servers on these hosts in turn.
 fn served_by(folder: &Folder, name: &str, number: Option<u32>, hosts: &[&str]) {
     let exchange = Exchange::Servers(number, false);
     let mut made =
@@ -342,13 +343,13 @@ fn served_by(folder: &Folder, name: &str, number: Option<u32>, hosts: &[&str]) {
 #[test]
 fn servers_are_where_they_ran_and_are_assumed_to_stay_on_as_many_hosts() {
     for (number, hosts, expected) in [
-        // --server-hosts s,t: s and t have a server each for two hosts, and two for four.
+        // --server-hosts s,t: s and t have one server each for two hosts, and two for four.
         (None, &["s", "t"][..], [1.0, 2.0, 4.0]),
         (Some(2), &["s", "t"], [1.0, 2.0, 4.0]),
         (Some(2), &["s"], [2.0, 4.0, 8.0]),
-        // All of them on the host of the first rank: the others push all to it.
+        // All servers on the host of the first rank: the others push everything to it.
         (Some(2), &["host0"], [1.0, 3.0, 7.0]),
-        // As a sweep places them by itself.
+        // The default placement of a sweep.
         (Some(2), &["host0", "host1"], [1.0, 2.0, 4.0]),
         (None, &["host0", "host1", "host2", "host3"], [1.0, 1.5, 1.75]),
         // Hosts that have ranks only in the larger case.

@@ -1,4 +1,4 @@
-//! `ringmark report` from outside: what is said, that nothing breaks it, and in a real browser what is seen.
+//! Tests of `ringmark report`: its contents, its robustness, and its appearance in a real browser.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,12 +26,12 @@ use crate::support::report::{DESKTOP, LOOK, PHONE, assert_well_formed, drawn, pa
 use crate::support::runs::{Folder, record, rows_by_case};
 use crate::support::temporary_folder::without_folder;
 
-/// A folder of the repository.
+/// Returns a committed folder of results.
 fn committed(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(folder)
 }
 
-/// Two cases of two runs, one of which waits for a slow rank.
+/// Creates two cases of two runs, one of which waits for a slow rank.
 fn small_folder() -> Folder {
     let folder = Folder::new();
     for (case, step) in [("1n1g", 0.5), ("1n2g", 0.625)] {
@@ -41,7 +41,7 @@ fn small_folder() -> Folder {
     folder
 }
 
-/// Two runs of each of these cases.
+/// Creates two runs of each of these cases.
 fn folder_of(cases: &[&str]) -> Folder {
     let folder = Folder::new();
     for case in cases {
@@ -51,12 +51,13 @@ fn folder_of(cases: &[&str]) -> Folder {
     folder
 }
 
-/// A bandwidth record of two ranks.
+/// Creates a bandwidth record of two ranks.
 fn bandwidth(device: &RunRecord) -> Vec<u8> {
     bandwidth_of(device, &[(8, 1e-6), (1 << 20, 1e-3)], None)
 }
 
-/// The same of these sizes and seconds out of place, half of them in place, on memory that allows so many GB/s.
+/// Creates the record from sizes and out-of-place seconds; in-place calls take half as long. `limit` is the memory
+/// limit in GB/s.
 fn bandwidth_of(device: &RunRecord, messages: &[(u64, f64)], limit: Option<f64>) -> Vec<u8> {
     let timing = |seconds: f64| Timing {
         seconds: vec![vec![Seconds(seconds)]; 2],
@@ -149,7 +150,7 @@ fn a_result_is_one_picture_that_needs_nothing_else() {
     assert!(!svg.contains("GB/s"), "all-reduce alone is not what a sweep is about");
     let (_, printed, _) = report(&[path(&folder.path()), "--format", "svg"]);
     assert_eq!(printed, svg);
-    // The drawing is the page's own.
+    // The page contains the same drawing.
     let page = page(&folder.path());
     let drawing = svg.split_once("<rect class=\"bar s0\"").and_then(|(_, rest)| rest.split_once("</g>"));
     assert!(page.contains(drawing.expect("a bar").0));
@@ -194,10 +195,10 @@ fn the_first_screen_says_whom_to_trust_what_it_comes_to_and_where_it_is_from() {
 
 #[test]
 fn up_to_two_cases_are_bars_with_a_dot_a_run_and_more_are_lines() {
-    // Charts: throughput, speedup, efficiency; a case alone has its throughput, and its runs in turn as a line.
+    // Charts of throughput, speedup and efficiency; a single case has only throughput, and its runs in order as a line.
     for (cases, bars, lines) in [(&["1n1g", "1n2g"][..], 6, 0), (&["1n2g"], 1, 1), (&["1n1g", "1n2g", "1n4g"], 0, 3)] {
         let folder = folder_of(cases);
-        // What does not count has no dot.
+        // An invalid run has no dot.
         folder.write("1n2g/rn50_b4_fp32_3.log", "nothing of a run\n");
         let page = page(&folder.path());
         let of = |tag: &str| drawn(&page, tag);
@@ -243,7 +244,7 @@ fn what_is_not_to_be_quoted_is_grey_in_bars_and_lines_alike() {
     }
 }
 
-/// Two networks of two cases of a sweep, whose hosts were busy with other programs and whose runs differ.
+/// Creates two networks with two cases of a sweep, on hosts with other load and with different runs.
 fn disturbed_folder() -> Folder {
     let folder = Folder::new();
     let sweep = ["ringmark", "sweep", "--resume"].map(str::to_owned).to_vec();
@@ -319,7 +320,7 @@ fn bandwidth_of_a_busy_host_is_grey() {
         busy.write(&mut bytes).expect("memory takes it");
         folder.write("1n2g/bandwidth.json", bytes);
         let page = page(&folder.path());
-        // Two charts of two lines of two sizes, and their rows.
+        // Two charts with two lines of two sizes, and the table rows.
         assert_eq!(drawn(&page, "<path class=\"dot doubtful\""), if is_grey { 8 } else { 0 }, "{share_of_others}");
         assert_eq!(page.matches("<tr class=\"doubtful\"").count(), if is_grey { 4 } else { 0 }, "{share_of_others}");
     }
@@ -377,7 +378,7 @@ fn figures_for_programs_are_those_of_extract() {
     assert!(out.is_file());
 }
 
-/// What a kv-store does with gradients is no all-reduce, and is not drawn as one.
+/// Bandwidth of a kv-store is not that of an all-reduce, and is not drawn as such.
 #[test]
 fn bandwidth_of_a_kv_store_is_named_so() {
     let folder = Folder::new();
@@ -424,7 +425,7 @@ fn runs_without_communication_stand_beside_their_cases() {
     for word in ["1n2g baseline", "compute, crowded", "compute, overlapped", "the same ranks without communication"] {
         assert!(page.contains(word), "no {word:?} in {page}");
     }
-    // Their runs are not among those of the case.
+    // Their runs are not listed with the runs of the case.
     assert_eq!(page.matches("<figcaption>1n2g, run 1: ").count(), 1);
 }
 
@@ -484,7 +485,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     for mark in ["middle-line s0", "middle-line s1", "band s1", "rank s0", "rank s1"] {
         assert!(page.contains(&format!("class=\"{mark}\"")), "{mark}: a result has one colour everywhere");
     }
-    // How charts are read is said once a section, not once a result.
+    // The explanation of a chart appears once per section, not once per result.
     for (title, reading) in [("Every iteration", "A drawing a run"), ("Every rank", "Own compute time of every rank")] {
         let [titles, readings] =
             [format!("<h3>{title}"), format!("<p class=\"note\">{reading}")].map(|text| page.matches(&text).count());
@@ -526,7 +527,7 @@ fn a_file_s_name_says_what_is_written_or_nothing_is() {
 
 #[test]
 fn whom_the_warnings_name_is_slow_and_nobody_else() {
-    // Rank 0 takes `factor` times as long as the other three: less than the limit, and far more.
+    // Rank 0 takes `factor` times as long as the other three: below the limit, and far above.
     for (factor, is_slow) in [(1.04, false), (1.5, true)] {
         let folder = Folder::new();
         for run in [1, 2] {
@@ -569,11 +570,11 @@ fn the_page_s_script_is_the_one_that_its_policy_allows() {
     assert!(sum.starts_with(allowed.as_bytes()), "script.sha256 is of another script.js: see read/show/page/html.rs");
 }
 
-/// What somebody may call a host.
+/// Hostile name of a host.
 const HOSTILE: &str =
     "\"'><script>document.hacked=1</script><img src=x onerror=document.hacked=1>&amp;`|\u{1b}[31m\0\u{202e}\u{2066}\n";
 
-/// Every word in it that comes from a file is [`HOSTILE`].
+/// Creates a folder in which every string from a file is [`HOSTILE`].
 fn hostile_folder() -> Folder {
     let folder = Folder::new();
     for case in ["1n1g", "1n2g", "2n2g"] {
@@ -610,7 +611,7 @@ fn hostile_folder() -> Folder {
 fn names_from_files_are_never_markup() {
     let folder = hostile_folder();
     let page = page(&folder.path());
-    // The script, and the word in a name.
+    // The page's script; the word occurs in a name as well.
     assert_eq!(page.matches("<script").count(), 1, "a name became a script");
     assert_eq!(page.matches("</script").count(), 1);
     assert!(!page.contains("<img") && page.contains("&lt;script&gt;document.hacked=1"));
@@ -619,7 +620,7 @@ fn names_from_files_are_never_markup() {
     // A quote within a title or a label would end it.
     assert!(!page.contains("=\"\"'>") && page.contains("&quot;'&gt;"));
     let markdown = shown(&folder.path(), ReportFormat::Markdown);
-    // What stands between two fences is no markup; nobody else makes a fence.
+    // Text between two fences is not markup, and names must not create a fence.
     let parts: Vec<&str> = markdown.split("```").collect();
     assert_eq!(parts.len(), 3, "{markdown}");
     assert!(parts[1].contains("<script>") && !parts[0].contains("<script") && !parts[2].contains("<script"));
@@ -742,7 +743,7 @@ fn two_cases_are_printed_on_few_pages() {
     assert!((2..=5).contains(&pages), "{pages} pages");
 }
 
-/// Two cases, of which the larger has a trace of two ranks.
+/// Creates two cases, the larger of which has a trace of two ranks.
 fn traced_folder() -> Folder {
     let folder = small_folder();
     let reading = ClockReading { at_ns: 0, ahead_ns: 0, residual_ns: 0 };
@@ -781,7 +782,7 @@ fn traced_folder() -> Folder {
     folder
 }
 
-/// Reports the size of a frame's drawing of a traced iteration, and of the smallest type in it, both in pixels of the screen.
+/// Script that returns the size of a frame's drawing of a traced iteration, and of its smallest text, in screen pixels.
 const TRACE_SIZES: &str = "(frame) => { const page = frame.contentDocument, svg = page.querySelector('.zoom figure > svg'); \
     const width = svg.getBoundingClientRect().width, scale = width / svg.viewBox.baseVal.width; \
     const sizes = [...svg.querySelectorAll('text')].map((text) => scale * parseFloat(frame.contentWindow.getComputedStyle(text).fontSize)); \
@@ -834,7 +835,7 @@ fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {
         let area = f64::from((columns.end - columns.start) * HEIGHT);
         picture.count(columns.clone(), colour) as f64 / area
     };
-    // Colours of the style sheet: paper and panels, ink, the two results, and parts of a step that these have.
+    // Colors of the style sheet: page and panels, text, the two results, and the parts of a step.
     let light = ([0xffffff, 0xf6f8fa], 0x1b1f24, [0x0072b2, 0xd55e00, 0x56b4e9, 0xe69f00, 0x009e73]);
     let dark = ([0x13171c, 0x1b2128], 0xe6eaef, [0x4db2ec, 0xff8a3d, 0x6fc0ee, 0xe9ab23, 0x1fb58a]);
     for (is_dark, (background, ink, colours), other) in [(false, light, dark.0), (true, dark, light.0)] {

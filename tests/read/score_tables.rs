@@ -1,4 +1,4 @@
-//! What `ringmark extract` and `ringmark diff` make of scoring sweeps, and which commands refuse them.
+//! Tests of scoring sweeps in `ringmark extract` and `ringmark diff`, and of commands that reject them.
 
 use std::fs;
 use std::path::Path;
@@ -51,7 +51,7 @@ fn one_network_in_one_precision_and_case_has_no_columns_for_them() {
     assert!(stdout.starts_with("Inference, fp32, 1n1g: images/s by network and batch size per rank\n"), "{stdout}");
     assert!(words.contains(&vec!["network", "1", "2", "4", "8", "16", "32"]), "{stdout}");
     assert!(words.contains(&vec!["network", "64"]), "more than six batch sizes are a second table: {stdout}");
-    // 1 image in 0.125 s x 1.045, the mean of passes that get longer by 1 %.
+    // 1 image in 0.125 s x 1.045, the mean of passes that get longer by 1 % each.
     assert!(words.contains(&vec!["ResNet50-v1b"].into_iter().chain(["7.656"; 6]).collect()), "{stdout}");
     assert!(stdout.contains(", 1 run a figure\n") && !stdout.contains("CV %"), "{stdout}");
 }
@@ -167,7 +167,7 @@ fn a_warned_figure_is_marked_and_the_warning_told_once() {
     assert_eq!(folder.result()["rows"][0]["runs"][1]["warnings"][0]["kind"], "oversubscribed");
 }
 
-/// Adds one thing to a sound folder, and expects the message, exit status 1, and the other runs' figures.
+/// Adds one defect to a valid folder; expects the message, exit status 1, and the figures of the other runs.
 fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
     let folder = small_folder();
     damage(&folder);
@@ -238,7 +238,7 @@ fn a_point_without_a_sound_run_says_why_and_a_missing_run_is_named_by_the_manife
     ]);
     let (status, stdout, stderr) = folder.ringmark("extract", &[]);
     assert_eq!(status, Some(1));
-    // A batch without memory is a result, and so are the larger ones; a run that is not yet made has no column.
+    // A batch that runs out of memory is a result, as are larger ones; a run that has not been made has no column.
     let cells = ["ResNet50-v1b", "1.914", "-", "out", "of", "memory", "out", "of", "memory"];
     assert!(stdout.lines().any(|line| line.split_whitespace().eq(cells)), "{stdout}");
     assert!(
@@ -300,7 +300,7 @@ fn a_folder_of_two_benchmarks_is_refused_with_a_file_of_each() {
     }
 }
 
-/// `ringmark diff` of two folders or files.
+/// Runs `ringmark diff` on two folders or files.
 fn diff(base: &Path, test: &Path, options: &[&str]) -> (Option<i32>, String, String) {
     run(ringmark("diff").args([base, test]).args(options))
 }
@@ -331,7 +331,7 @@ fn two_sweeps_are_compared_point_by_point_and_settings_come_first() {
     }
     assert!(stdout.find("layout").expect("first") < stdout.find("Faster").expect("second"));
 
-    // By the JSON that extract writes, it is the same; other kinds have nothing in common with it.
+    // Comparing with extract's JSON gives the same result; other kinds of results have nothing in common with it.
     assert_eq!(base.ringmark("extract", &[]).0, Some(0));
     let file = base.path().join("first_result.json");
     let (status, by_file, stderr) = diff(&file, &test.path(), &[]);
@@ -377,7 +377,7 @@ fn other_networks_and_precisions_are_not_compared_unless_forced() {
     .assert_eq(&stderr);
 }
 
-/// Networks of the page stand in one table, whatever the size of their images, and what was published below it.
+/// Networks of MXNet's page are in one table, regardless of their image size, with the published results below it.
 #[test]
 fn what_mxnet_published_of_the_same_networks_is_printed_below() {
     let folder = Folder::new();
@@ -391,7 +391,7 @@ fn what_mxnet_published_of_the_same_networks_is_printed_below() {
     let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("MXNet ResNet-152 v2")).collect();
     assert!(rows.last().is_some_and(|row| row.ends_with("58.99  102.95  168.91  210.10  270.07  294.17")), "{rows:?}");
     assert!(!stdout.contains("VGG"), "{stdout}");
-    // The JSON that is printed holds it with its source; the file holds what was measured.
+    // The printed JSON contains them with their source; the file contains only measurements.
     let (_, json, _) = folder.ringmark("extract", &["--published", "--json"]);
     let json: Value = serde_json::from_str(&json).expect("JSON");
     let published = json["published"].as_array().expect("rates");

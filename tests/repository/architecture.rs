@@ -1,5 +1,5 @@
-//! Which folder may import which, and which modules may use what. Parses the sources; modules under `#[cfg(test)]` are excluded.
-//! The suites of this binary have a rule of their own: none depends on another.
+//! Tests of imports between folders and of restricted modules. Parses the sources; modules under `#[cfg(test)]` are
+//! excluded. The suites of this test binary must not depend on each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,10 +19,10 @@ const PACKAGES: [(&str, &str); 4] = [
     ("src/worker", "ringmark_worker"),
 ];
 
-/// Folders whose own folders are rows of the table.
+/// Folders whose subfolders are rows of the table.
 const SPLIT: [&str; 2] = ["src/launch", "src/read"];
 
-/// The table in docs/architecture.md lies between these lines.
+/// Lines around the table in docs/architecture.md.
 const TABLE: [&str; 2] = ["<!-- imports -->\n", "<!-- end of imports -->\n"];
 
 /// A source file of a package.
@@ -30,9 +30,9 @@ struct Source {
     /// Path from the repository's root.
     path: String,
     package: &'static str,
-    /// `launch::job` of launch/job/mod.rs; empty for the root module.
+    /// Module path, such as `launch::job` for launch/job/mod.rs; empty for the root module.
     module: String,
-    /// Paths in the code, each with its modules from the root: `crate::a::B` is `a::B` of the own package.
+    /// Paths within the package, from the root: `crate::a::B` is `a::B`.
     own: BTreeSet<String>,
     /// Paths that begin with the name of another crate.
     foreign: BTreeSet<String>,
@@ -48,7 +48,7 @@ static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
         let (package, module) = module_of(path);
         tests.extend(without_tests(&mut file.items).into_iter().map(|name| (package, join(&module, &name))));
     }
-    // A file of its own under `#[cfg(test)]`.
+    // A separate file declared under `#[cfg(test)]`.
     let is_test = |(package, module): &(&'static str, String)| {
         tests
             .iter()
@@ -59,7 +59,7 @@ static SOURCES: LazyLock<Vec<Source>> = LazyLock::new(|| {
     parsed.into_iter().map(|(path, file)| Source::new(&path, file, &modules)).collect()
 });
 
-/// Paths of all sources below a folder.
+/// Returns the paths of all Rust sources below a folder.
 fn rust_files(folder: &str) -> Vec<String> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -90,7 +90,8 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).expect("a text of the repository")
 }
 
-/// The package and module of a file: `src/launch/job/mod.rs` is `launch::job`; `main.rs` and `lib.rs` are the root module.
+/// Returns the package and module of a file: `src/launch/job/mod.rs` is `launch::job`; `main.rs` and `lib.rs` are the
+/// root module.
 fn module_of(path: &str) -> (&'static str, String) {
     let packages = PACKAGES.iter().map(|(package, _)| *package);
     let package =
@@ -110,13 +111,13 @@ impl Source {
         paths.visit_file(&file);
         let mut words = BTreeSet::new();
         collect_words(file.to_token_stream(), &mut words);
-        // A mod.rs calls the files of its folder by their names and may hold what these use: no import.
+        // A mod.rs refers to the files of its folder by name and may contain items that they use: this is not an import.
         let is_child = |path: &String| {
             let first = path.split("::").next().unwrap_or_default();
             modules.contains(&(package, join(&module, first)))
         };
         let mut foreign: BTreeSet<String> = paths.foreign.into_iter().filter(|path| !is_child(path)).collect();
-        // A program calls its package's library by its name.
+        // A program refers to its package's library by name.
         let name = PACKAGES.iter().find(|(folder, _)| *folder == package).map_or("", |(_, name)| *name);
         let of_library = |path: &String| Some(path.strip_prefix(name)?.strip_prefix("::")?.to_owned());
         let own = paths.own.into_iter().chain(foreign.iter().filter_map(of_library)).collect();
@@ -124,7 +125,7 @@ impl Source {
         Source { path: path.to_owned(), package, module, own, foreign, words }
     }
 
-    /// Modules of the own package that this one imports.
+    /// Returns the modules of the same package that this file imports.
     fn imports<'a>(&'a self, modules: &'a BTreeSet<(&'static str, String)>) -> impl Iterator<Item = String> + 'a {
         let known = |path: &String| {
             let mut path = path.as_str();
@@ -136,7 +137,7 @@ impl Source {
         self.own.iter().map(known).filter(|module| *module != self.module)
     }
 
-    /// Rows of the table that this file's row imports.
+    /// Returns the rows of the table that this file's row imports.
     fn arrows(&self, modules: &BTreeSet<(&'static str, String)>) -> BTreeSet<String> {
         let own = self.imports(modules).map(|module| row(self.package, &module));
         let packages =
@@ -151,7 +152,7 @@ fn join(module: &str, path: &str) -> String {
     if module.is_empty() { path.to_owned() } else { format!("{module}::{path}") }
 }
 
-/// The row of a module: its topmost folder or file, or that of its second level where the folder is split.
+/// Returns the row of a module: its topmost folder or file, or the second level of a split folder.
 fn row(package: &str, module: &str) -> String {
     let mut parts = module.split("::").filter(|part| !part.is_empty());
     let Some(first) = parts.next() else { return package.to_owned() };
@@ -166,7 +167,7 @@ fn modules() -> BTreeSet<(&'static str, String)> {
     SOURCES.iter().map(|source| (source.package, source.module.clone())).collect()
 }
 
-/// Removes items under `#[cfg(test)]`; returns the names of those that are files of their own.
+/// Removes items under `#[cfg(test)]`; returns the names of those in separate files.
 fn without_tests(items: &mut Vec<Item>) -> Vec<String> {
     let mut files = Vec::new();
     items.retain(|item| {
@@ -206,7 +207,7 @@ fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Collects the paths of a file; `base` are the modules around the code.
+/// Collector of the paths in a file; `base` is the enclosing module path.
 struct Paths {
     base: Vec<String>,
     own: BTreeSet<String>,
@@ -253,7 +254,7 @@ impl Paths {
         }
     }
 
-    /// Paths in the arguments of a macro, which are tokens.
+    /// Adds paths in the arguments of a macro, which are tokens.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 2;
@@ -290,7 +291,7 @@ impl Visit<'_> for Paths {
         visit::visit_path(self, path);
     }
 
-    /// `pub(super)` imports nothing.
+    /// Ignores `pub(super)`, which is not an import.
     fn visit_visibility(&mut self, _: &syn::Visibility) {}
 
     fn visit_item_mod(&mut self, item: &ItemMod) {
@@ -315,7 +316,7 @@ fn collect_words(tokens: TokenStream, words: &mut BTreeSet<String>) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
         match token {
-            // A comment of documentation is an attribute here.
+            // A doc comment is an attribute here.
             TokenTree::Punct(punctuation) if punctuation.as_char() == '#' => {
                 let is_doc = |token: &TokenTree| matches!(token, TokenTree::Group(group) if group.stream().to_string().starts_with("doc "));
                 tokens.next_if(is_doc);
@@ -328,7 +329,7 @@ fn collect_words(tokens: TokenStream, words: &mut BTreeSet<String>) {
     }
 }
 
-/// The rows with all that they import.
+/// Returns the rows with all their imports.
 fn table() -> BTreeMap<String, BTreeSet<String>> {
     let modules = modules();
     let mut rows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -348,7 +349,7 @@ fn table_text(rows: &BTreeMap<String, BTreeSet<String>>) -> String {
     text
 }
 
-/// The table in the document: the arrows that are allowed.
+/// Returns the table in the document: the allowed imports.
 fn documented() -> BTreeMap<String, BTreeSet<String>> {
     let text = read("docs/architecture.md");
     let (_, rest) = text.split_once(TABLE[0]).expect("the table begins");
@@ -396,7 +397,7 @@ fn folders_import_what_the_table_allows() {
     assert_eq!(found, allowed, "the table has an arrow without an import, or a row without a folder");
 }
 
-/// Each folder's own files and folders, without its mod.rs, with what each imports of the others.
+/// Returns, for each folder, its files and subfolders without mod.rs, and the imports between them.
 fn siblings() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     let modules = modules();
     let mut folders: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
@@ -418,22 +419,22 @@ fn siblings() -> BTreeMap<String, BTreeMap<String, BTreeSet<String>>> {
     folders
 }
 
-/// The imports between files of a package, mod.rs included.
+/// Returns the imports between files of a package, mod.rs included.
 fn files(package: &str) -> BTreeMap<String, BTreeSet<String>> {
     let modules = modules();
     let own = SOURCES.iter().filter(|source| source.package == package);
-    // The root module declares the others and may be several programs.
+    // The root module declares the others and may contain several programs.
     let named = own.filter(|source| !source.module.is_empty());
     named
         .map(|source| (source.module.clone(), source.imports(&modules).filter(|module| !module.is_empty()).collect()))
         .collect()
 }
 
-/// The shortest circle, each node followed by one that it imports; empty if there is none.
+/// Returns the shortest cycle, in import order; empty if there is none.
 fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut shortest: Vec<String> = Vec::new();
     for start in imports.keys() {
-        // Breadth first: the first way back is the shortest.
+        // Breadth-first search: the first path back to the start is the shortest.
         let mut ways: Vec<Vec<&String>> = vec![vec![start]];
         let mut seen = BTreeSet::new();
         let mut next = 0;
@@ -453,7 +454,7 @@ fn circle(imports: &BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     shortest
 }
 
-/// Every circle, named; each without the arrows that an earlier one begins with.
+/// Returns a description of every cycle, without edges that begin an earlier one.
 fn circles_of(name: &str, mut graph: BTreeMap<String, BTreeSet<String>>) -> Vec<String> {
     let mut circles = Vec::new();
     loop {
@@ -479,7 +480,7 @@ fn no_folder_imports_itself_by_way_of_others() {
     assert_eq!(circles, Vec::<String>::new());
 }
 
-/// At the end of each file, after all of its tests.
+/// Plants the violation at the end of each file, after all of its tests.
 #[test]
 fn a_violation_is_found_in_every_file() {
     let modules = modules();
@@ -509,7 +510,7 @@ fn a_violation_is_found_in_every_file() {
         let line = &lines[source.path.len() % lines.len()];
         assert!(planted(line).contains(&row), "{}: {line}", source.path);
     }
-    // A row that imports all others of its package has none to plant.
+    // No violation can be planted for a row that imports all others of its package.
     unrestricted.dedup();
     assert!(unrestricted.len() <= 2, "{unrestricted:?}");
 }
@@ -537,7 +538,7 @@ fn paths_are_read_wherever_they_stand() {
     assert_eq!(source.own.iter().map(String::as_str).collect::<Vec<_>>(), own);
 }
 
-/// No file in `folder`, except those below `except`, has what `finds` names.
+/// Checks that `finds` returns nothing for the files in `folder`, except those below `except`.
 fn absent(folder: &str, except: &[&str], finds: impl Fn(&Source) -> Option<String>) {
     let is_below =
         |source: &Source, folder: &str| source.path == folder || source.path.starts_with(&format!("{folder}/"));
@@ -553,14 +554,14 @@ fn absent(folder: &str, except: &[&str], finds: impl Fn(&Source) -> Option<Strin
     assert!(inspected > 0, "no sources in {folder}");
 }
 
-/// A path of another crate that begins with one of `crates`, at a boundary between names.
+/// Returns a function that finds a path of another crate starting with one of `crates`, at a name boundary.
 fn path_of<'a>(crates: &'a [&'a str]) -> impl Fn(&Source) -> Option<String> + 'a {
     let begins =
         |path: &str, name: &str| path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
     move |source| source.foreign.iter().find(|path| crates.iter().any(|name| begins(path, name))).cloned()
 }
 
-/// An identifier or literal that contains one of `parts`.
+/// Returns a function that finds an identifier or literal containing one of `parts`.
 fn word_with<'a>(parts: &'a [&'a str]) -> impl Fn(&Source) -> Option<String> + 'a {
     move |source| source.words.iter().find(|word| parts.iter().any(|part| word.contains(part))).cloned()
 }
@@ -586,7 +587,7 @@ fn each_tool_stays_in_its_module() {
     absent("src/worker/host", &[], path_of(&["mpi"]));
     absent("src/worker/host", &[], word_with(&["backward"]));
     absent("src", &["src/core/stats"], path_of(&["statrs"]));
-    // The process environment: where a command line is made, and where libraries are told.
+    // Modules that may access the process environment: they build command lines or configure libraries.
     let with_environment = [
         "src/launch/local/environment.rs",
         "src/worker/host/facts.rs",
@@ -595,14 +596,14 @@ fn each_tool_stays_in_its_module() {
         "src/worker/build.rs",
     ];
     absent("src", &with_environment, path_of(&["std::env"]));
-    // A network has its names in one table.
+    // The names of a network are in one table.
     let names = ["\"rn50\"", "\"rn50_", "\"ResNet50-v1b", "\"resnet50", "\"resnet18"];
     absent("src", &["src/core/dimension/model.rs", "src/core/dimension/facts/model.rs"], word_with(&names));
 }
 
 // --- the tests' own modules ---------------------------------------------------------------------------------------------
 
-/// Sources of the test binary: its root, and the folders that the root names.
+/// Returns the sources of the test binary: its root, and the folders declared there.
 fn test_files() -> Vec<String> {
     let main = "tests/main.rs".to_owned();
     let folders = parse(&main, &read(&main)).items.into_iter().filter_map(|item| match item {
@@ -617,7 +618,8 @@ fn is_support(path: &str) -> bool {
     path.starts_with("tests/support/")
 }
 
-/// Dependencies on a suite in a source of the test binary. A suite may use `support` and itself, `support` itself alone.
+/// Returns the dependencies on suites in a source of the test binary. A suite may use `support` and itself, `support`
+/// only itself.
 fn suite_dependencies(path: &str, text: &str) -> Vec<String> {
     let file = parse(path, text);
     let module = path.trim_start_matches("tests/").trim_end_matches(".rs").trim_end_matches("/mod").replace('/', "::");
@@ -633,7 +635,7 @@ fn suite_dependencies(path: &str, text: &str) -> Vec<String> {
         found.extend(words.take("pub"));
     }
     if path == "tests/main.rs" || (path.ends_with("/mod.rs") && !is_support(path)) {
-        // These could name their modules without `crate`.
+        // These could refer to their modules without `crate`.
         let is_declaration = |item: &&Item| matches!(item, Item::Mod(ItemMod { content: None, .. }));
         found.extend(
             file.items.iter().find(|item| !is_declaration(item)).map(|item| item.to_token_stream().to_string()),

@@ -8,7 +8,7 @@ use ringmark_core::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_PACK
 
 use crate::support::sandbox::{Sandbox, ringmark, run};
 
-/// A row of a table: their option, ours, and a remark.
+/// A row of a table: their option, ours, and a comment.
 struct Row {
     theirs: String,
     ours: String,

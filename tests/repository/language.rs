@@ -7,10 +7,10 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// What a rule refuses, and what to write instead.
+/// A pattern that is rejected, and the advice for a replacement.
 struct Rule {
     pattern: &'static LazyLock<Regex>,
-    /// Summary lines of doc comments only.
+    /// True if the rule applies only to summary lines of doc comments.
     is_of_summaries: bool,
     advice: &'static str,
 }
@@ -56,7 +56,7 @@ struct Line<'a> {
     is_summary: bool,
 }
 
-/// The lines of prose of a file: all of a Markdown page outside code, otherwise comments and long literals.
+/// Returns the lines of prose of a file: all of a Markdown page except code, otherwise comments and long literals.
 fn prose<'a>(path: &str, text: &'a str) -> Vec<Line<'a>> {
     let mut found = Vec::new();
     let mut is_code = false;
@@ -81,7 +81,7 @@ fn prose<'a>(path: &str, text: &'a str) -> Vec<Line<'a>> {
             }
             None => {
                 was_comment = false;
-                // Escaped quotes do not matter here: a part of a literal is prose as well.
+                // Escaped quotes do not matter: a part of a literal is prose as well.
                 line.split('"')
                     .skip(1)
                     .step_by(2)
@@ -93,7 +93,7 @@ fn prose<'a>(path: &str, text: &'a str) -> Vec<Line<'a>> {
     found
 }
 
-/// Returns the violations of a file, one a line.
+/// Returns the violations of a file, one per line.
 fn violations(path: &str, text: &str) -> Vec<String> {
     let lines = prose(path, text);
     let broken = |line: &Line| {
@@ -104,7 +104,7 @@ fn violations(path: &str, text: &str) -> Vec<String> {
     lines.iter().filter_map(broken).collect()
 }
 
-/// Files of the repository with prose of ours: results are data, golden files are outputs.
+/// Returns the files of the repository that contain prose; results are data, and golden files are program output.
 fn files() -> Vec<String> {
     let listed = Command::new("git").args(["ls-files"]).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("git");
     let listed = String::from_utf8(listed.stdout).expect("UTF-8");
@@ -113,7 +113,7 @@ fn files() -> Vec<String> {
         ["rs", "cpp", "h", "cu", "md", "sh", "py"].contains(&ending)
             && !path.starts_with("tests/golden/")
             && (!path.starts_with("results/") || path.ends_with("README.md"))
-            // It contains the words that it refuses.
+            // This file contains the rejected words.
             && *path != "tests/repository/language.rs"
     };
     listed.lines().filter(is_prose).map(str::to_owned).collect()

@@ -1,5 +1,5 @@
-//! A cluster whose kv-store exchanges by laws of its own, message by message. Nothing of the model that is tested is in it but which
-//! server or owner has what.
+//! A simulated cluster with its own cost model of kv-stores, message by message. It shares only the placement of keys
+//! with the model under test.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,43 +13,43 @@ use crate::support::model_cluster::ModelCluster;
 use crate::support::random::Random;
 use crate::support::runs::record;
 
-/// Values of each array in the order of backward: some are cut into slices, some are not.
+/// Array lengths in backward order: some arrays are cut into slices, some are not.
 const ARRAYS: [usize; 12] = [
     2_050_000, 2_360_000, 4_700_000, 600_000, 2_360_000, 500_000, 1_200_000, 900_000, 4_700_000, 150_000, 6_000_000,
     10_000,
 ];
-/// Buckets of the owners, likewise.
+/// Bucket lengths of the sharded stores, in backward order.
 const BUCKETS: [usize; 5] = [6_500_000, 6_400_000, 6_600_000, 6_000_000, 30_000];
 const FORWARD: f64 = 0.030;
 const BACKWARD: f64 = 0.060;
-/// Of all weights on one rank.
+/// Seconds to update all weights on one rank.
 const UPDATE: f64 = 0.004;
 const OTHER: f64 = 0.0005;
-/// Bytes a second that a process adds up, or that ranks of a host move in its memory.
+/// Bytes per second that a process sums, or that ranks of a host move in its memory.
 const MEMORY: f64 = 8e9;
-/// What a message costs who sends it.
+/// Sender's cost of a message in seconds.
 const MESSAGE: f64 = 8e-6;
 
-/// Latency in seconds and bytes a second of a host's link, each way.
+/// Latency in seconds and bandwidth in bytes per second of a host's link, in each direction.
 pub const NETWORKS: [(f64, f64); 3] = [(20e-6, 12e9), (20e-6, 3e9), (60e-6, 1e9)];
 
-/// How a library brings an array from all hosts to one, or from one to all.
+/// Algorithm that sends an array from all hosts to one, or from one to all.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Way {
-    /// All over the owner's link, one host after the other.
+    /// All through the owner's link, one host after the other.
     Straight,
-    /// The same, to the owners on all hosts at once.
+    /// Like `Straight`, to the owners on all hosts at once.
     AtOnce,
-    /// In rounds, half of the hosts in each.
+    /// Tree of rounds, with half of the hosts in each.
     Tree,
-    /// From host to host, in pieces of 256 kB.
+    /// Pipeline from host to host, in pieces of 256 kB.
     Chain,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Exchange {
     Owners(KvStore, Way),
-    /// Servers, and whether they have hosts of their own; `None`: one for each host of the case.
+    /// Number of servers, and true if they have dedicated hosts; `None` is one for each host of the case.
     Servers(Option<u32>, bool),
 }
 
@@ -57,17 +57,17 @@ pub enum Exchange {
 pub struct KvStoreCluster {
     pub exchange: Exchange,
     pub network: (f64, f64),
-    /// Of a rank's compute time from iteration to iteration.
+    /// Relative deviation of a rank's compute time between iterations.
     pub jitter: f64,
-    /// Of all times from run to run.
+    /// Relative deviation of all times between runs.
     pub drift: f64,
 }
 
-/// What passes each resource in the order in which it comes: links, and the servers.
+/// Times at which the links and servers become free; each handles messages in order of arrival.
 struct Resources(Vec<f64>);
 
 impl Resources {
-    /// Takes the resource for so long, at the earliest at `time`: when it begins.
+    /// Reserves the resource for `seconds`, at `time` or later, and returns the start.
     fn take(&mut self, resource: usize, time: f64, seconds: f64) -> f64 {
         let begin = self.0[resource].max(time);
         self.0[resource] = begin + seconds;
@@ -75,7 +75,7 @@ impl Resources {
     }
 }
 
-/// Where a message is.
+/// Position of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Leaves,
@@ -83,7 +83,7 @@ enum Place {
     AtServer,
 }
 
-/// Time in picoseconds, a number to tell equals apart, worker, part, where, whether it is a pull.
+/// Time in picoseconds, a sequence number that breaks ties, worker, part, position, and true for a pull.
 type Event = Reverse<(u64, usize, usize, usize, Place, bool)>;
 
 impl KvStoreCluster {
@@ -94,7 +94,7 @@ impl KvStoreCluster {
         }
     }
 
-    /// Of one host: its memory alone.
+    /// On one host only its memory counts.
     fn way(&self, case: Case, bytes: f64) -> f64 {
         let (latency, rate) = self.network;
         let Exchange::Owners(_, way) = self.exchange else { return 0.0 };
@@ -109,7 +109,7 @@ impl KvStoreCluster {
             }
     }
 
-    /// When each host has all weights back; `ready` says when it has summed an array.
+    /// Returns the time at which each host has all weights back; `ready` returns when it has summed an array.
     fn served(&self, case: Case, ready: impl Fn(usize, usize) -> f64, slow: f64) -> Vec<f64> {
         let Exchange::Servers(number, has_own_hosts) = self.exchange else { return Vec::new() };
         let (hosts, number) = (case.nodes as usize, number.unwrap_or(case.nodes) as usize);
@@ -119,7 +119,7 @@ impl KvStoreCluster {
         let host_of = |server: usize| if has_own_hosts { hosts + server } else { server % hosts };
         let (latency, rate) = self.network;
         let bytes = |part: usize| (parts[part].values.len() * 4) as f64;
-        // Out and in of every host, then the servers.
+        // Outgoing and incoming links of every host, then the servers.
         let all_hosts = if has_own_hosts { hosts + number } else { hosts };
         let mut resources = Resources(vec![0.0; 2 * all_hosts + number]);
         let mut events: BinaryHeap<Event> = BinaryHeap::new();
@@ -182,7 +182,7 @@ impl ModelCluster for KvStoreCluster {
         let latest = |ranks: std::ops::Range<usize>, index: usize, of: usize| {
             ranks.map(|rank| full(rank, index, of)).fold(0.0, f64::max)
         };
-        // When a rank leaves the exposed phase, and the optimizer's.
+        // Times at which a rank leaves the exposed phase and the optimizer's.
         let ends: Vec<(f64, f64)> = match self.exchange {
             _ if ranks == 1 => vec![(compute(0), compute(0) + slow * UPDATE)],
             Exchange::Servers(..) => {
@@ -194,7 +194,7 @@ impl ModelCluster for KvStoreCluster {
             Exchange::Owners(kv_store, kind) => {
                 let root = |bucket: usize| if kv_store == KvStore::Nccl { 0 } else { owners(&BUCKETS, ranks)[bucket] };
                 let way = |bucket: usize| slow * self.way(case, (BUCKETS[bucket] * 4) as f64);
-                // What goes over one link after the other.
+                // Buckets that share a link are sent one after the other.
                 let link = |bucket: usize| if kind == Way::AtOnce { root(bucket) / a_host } else { 0 };
                 let (mut done, mut back) = (vec![0.0_f64; case.nodes as usize], vec![0.0_f64; case.nodes as usize]);
                 for bucket in 0..BUCKETS.len() {
@@ -208,7 +208,7 @@ impl ModelCluster for KvStoreCluster {
                 (0..BUCKETS.len()).for_each(|bucket| held[root(bucket)] += BUCKETS[bucket]);
                 let share = *held.iter().max().expect("a rank") as f64 / BUCKETS.iter().sum::<usize>() as f64;
                 let shared = summed + slow * UPDATE * share + longest(&back);
-                // Who only sends has done so sooner than the owner has all.
+                // A rank that only sends finishes before the owner has everything.
                 let last = BUCKETS.len() - 1;
                 let of_rank = |rank: usize| {
                     let early = if rank == root(last) { 0.0 } else { 0.5 * way(last) };
@@ -235,7 +235,7 @@ impl ModelCluster for KvStoreCluster {
         }
     }
 
-    /// The single rank is of ring.
+    /// The single rank uses ring.
     fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
         let mut made = record(name, run, 0.1);
         let case: Case = name.parse().expect("a case");

@@ -1,4 +1,4 @@
-//! Calls of `ringmark report`, its pages and pictures, and the script that inspects a page in a browser.
+//! Calls of `ringmark report`, its pages and drawings, and the script that inspects a page in a browser.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 use ringmark::read::report::{ReportFormat, read, render};
 use ringmark::read::show::page::content;
 
-/// `ringmark report` with these words: status, standard output, standard error.
+/// Runs `ringmark report` with these arguments; returns status, standard output and standard error.
 pub fn report(words: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("report").args(words).output().expect("it starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -17,7 +17,7 @@ pub fn path(path: &Path) -> &str {
     path.to_str().expect("ASCII")
 }
 
-/// The page of a folder, made in this process.
+/// Returns the page of a folder, rendered in this process.
 pub fn page(folder: &Path) -> String {
     shown(folder, ReportFormat::Html)
 }
@@ -27,7 +27,7 @@ pub fn shown(folder: &Path, format: ReportFormat) -> String {
     render(&content::document(&results, true, &[]), format, 100)
 }
 
-/// Every element is closed in its turn, as XML wants it.
+/// Checks that elements are properly nested, as required by XML.
 pub fn assert_well_formed(svg: &str) {
     let mut open = Vec::new();
     for tag in svg.split('<').skip(1).map(|rest| rest.split('>').next().expect("a tag's end")) {
@@ -39,14 +39,14 @@ pub fn assert_well_formed(svg: &str) {
     assert_eq!(open, [""; 0]);
 }
 
-/// How often something is in a page's drawings. Samples in keys do not count: they are drawings with a class.
+/// Counts a tag in a page's drawings. Legend samples do not count: they are drawings with a class.
 pub fn drawn(page: &str, tag: &str) -> usize {
     let drawings = page.split("<svg viewBox=").skip(1).map(|rest| rest.split("</svg>").next().expect("its end"));
     drawings.map(|drawing| drawing.matches(tag).count()).sum()
 }
 
-/// Says of a frame how wide its page is, whether its script ran to its end, what is shown under the pointer, whether a name
-/// was run, which blocks stand side by side, and which labels a drawing cuts off.
+/// Script that returns a frame's page width, and reports if its script has finished, what is shown under the pointer,
+/// if a name was executed, which blocks are side by side, and which labels a drawing cuts off.
 pub const LOOK: &str = "(frame) => { const page = frame.contentDocument, root = page.documentElement; \
     const ready = Number(root.dataset.ready), mark = page.querySelector('.hit'); \
     mark.dispatchEvent(new frame.contentWindow.PointerEvent('pointermove', { bubbles: true, clientX: 60, clientY: 60 })); \

@@ -1,4 +1,4 @@
-//! Folders of results made by tests: records of sound runs and the logs that go with them.
+//! Generated folders of results: records of valid runs and matching logs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use ringmark_core::line::dlperf;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
-/// A folder called `first` that goes away with its value.
+/// A temporary folder called `first`.
 pub struct Folder {
     pub parent: TempDir,
 }
@@ -31,24 +31,24 @@ impl Folder {
         self.parent.path().join("first")
     }
 
-    /// Writes a file of any content below the folder.
+    /// Writes a file with any content below the folder.
     pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.path().join(path);
         fs::create_dir_all(path.parent().expect("below the folder")).expect("a folder");
         fs::write(path, content).expect("a writable folder");
     }
 
-    /// Takes a case out: what is left is a smaller sweep.
+    /// Removes a case, which leaves a smaller sweep.
     pub fn remove(&self, case: &str) {
         fs::remove_dir_all(self.path().join(case)).expect("it was measured");
     }
 
-    /// Writes a log alone, as DLPerf does.
+    /// Writes a log without a record, like DLPerf.
     pub fn log(&self, path: &str, speeds: &[f64]) {
         self.write(path, dlperf_log(speeds));
     }
 
-    /// Writes the log and the record of one run; one with `--backend none` is a baseline.
+    /// Writes log and record of one run; a run with `--backend none` is a baseline.
     pub fn run(&self, record: &RunRecord) {
         let header = &record.header;
         let name = RunName {
@@ -75,7 +75,7 @@ impl Folder {
     }
 }
 
-/// Rows of what `ringmark extract` writes, by group, then by case.
+/// Returns the rows of `ringmark extract`'s result by group, then by case.
 pub fn rows_by_case(result: &Value) -> Value {
     let mut groups = Map::new();
     for row in result["rows"].as_array().expect("rows") {
@@ -87,7 +87,7 @@ pub fn rows_by_case(result: &Value) -> Value {
     Value::Object(groups)
 }
 
-/// DLPerf's log of these speeds: a header, a line an iteration, other lines between them.
+/// Returns DLPerf's log of these speeds: a header, one line per iteration, and other lines in between.
 pub fn dlperf_log(speeds: &[f64]) -> String {
     let mut log = String::from("Warning: Permanently added '10.11.0.3' to the list of known hosts.\n");
     for (index, speed) in speeds.iter().enumerate() {
@@ -100,13 +100,13 @@ pub fn dlperf_log(speeds: &[f64]) -> String {
     log
 }
 
-/// Of a build for CPUs.
+/// Returns the environment of a CPU build.
 pub fn environment() -> Environment {
     let (ringmark_version, libtorch_version) = ("0.1.0".to_owned(), "2.11.0".to_owned());
     Environment { ringmark_version, libtorch_version, ..Environment::default() }
 }
 
-/// So many ranks on the processor of one laptop.
+/// Returns the locations of this number of ranks on the processor of one laptop.
 pub fn places(ranks: u32) -> Vec<RankPlace> {
     let place = |rank| RankPlace {
         rank,
@@ -120,7 +120,7 @@ pub fn places(ranks: u32) -> Vec<RankPlace> {
     (0..ranks).map(place).collect()
 }
 
-/// The same with 24 iterations, each as `change` makes it: long enough for its ranks to be compared.
+/// Creates a record with 24 iterations, each modified by `change`: long enough to compare its ranks.
 pub fn long_record(case: &str, run: u32, step: f64, change: impl Fn(&mut Iteration)) -> RunRecord {
     let mut long = record(case, run, step);
     let last = long.iterations[5].clone();
@@ -135,7 +135,7 @@ pub fn long_record(case: &str, run: u32, step: f64, change: impl Fn(&mut Iterati
     long
 }
 
-/// A sound run on the CPU: 4 images a rank, 6 iterations of which 2 are warm-up.
+/// Creates a valid run on the CPU: 4 images per rank, 6 iterations of which 2 are warm-up.
 pub fn record(case: &str, run: u32, step: f64) -> RunRecord {
     let case: ringmark_core::dimension::Case = case.parse().expect("a case");
     let ranks = case.ranks();

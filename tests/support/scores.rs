@@ -1,4 +1,4 @@
-//! Made-up scoring sweeps.
+//! Generated scoring sweeps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::support::runs::{self, Folder};
 use crate::support::sandbox::{ringmark, run};
 
-/// A sound run on the CPU: 10 passes of this time on every rank, one after the other 1 % longer.
+/// Creates a valid run on the CPU: 10 passes of this time on every rank, each 1 % longer than the previous one.
 pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
     let name: RunName = format!("{point}_{number}.log").parse().expect("the name of a run");
     let ranks = name.case.ranks();
@@ -46,13 +46,13 @@ fn name_of(record: &ScoreRecord) -> RunName {
 }
 
 pub trait Score {
-    /// Writes the log and the record of a run.
+    /// Writes log and record of a run.
     fn score(&self, record: &ScoreRecord);
-    /// Writes a manifest that says so of these runs.
+    /// Writes a manifest with the states of these runs.
     fn manifest(&self, runs: &[(&str, RunState)]);
-    /// Exit status, standard output and standard error of a command on the folder.
+    /// Returns exit status, standard output and standard error of a command on the folder.
     fn ringmark(&self, command: &str, options: &[&str]) -> (Option<i32>, String, String);
-    /// The JSON that extract wrote.
+    /// Returns the JSON that extract wrote.
     fn result(&self) -> Value;
 }
 
@@ -81,7 +81,7 @@ impl Score for Folder {
     }
 
     fn ringmark(&self, command: &str, options: &[&str]) -> (Option<i32>, String, String) {
-        // Outside of a sweep's folder extract writes files with --out alone.
+        // Outside of a sweep's folder, extract writes files only with --out.
         let out = (command == "extract").then(|| [PathBuf::from("--out"), self.path()]);
         run(ringmark(command).arg(self.path()).args(options).args(out.into_iter().flatten()))
     }
@@ -92,7 +92,8 @@ impl Score for Folder {
     }
 }
 
-/// Two networks, two precisions, three batch sizes, two cases, two runs each; 1n2g of ResNet-18 is not there.
+/// Creates two networks with two precisions, three batch sizes, two cases, and two runs each, without 1n2g of
+/// ResNet-18.
 pub fn small_folder() -> Folder {
     let folder = Folder::new();
     for (model, pass) in [("rn50", 0.25), ("resnet18", 0.0625)] {

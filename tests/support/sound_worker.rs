@@ -1,4 +1,5 @@
-//! A worker that makes sound runs in no time: a shell script under real mpirun, for tests of what surrounds runs.
+//! A worker that produces valid runs immediately: a shell script under real mpirun, for tests of the launcher and the
+//! readers.
 
 use std::fs::{self, File};
 use std::process::Command;
@@ -11,8 +12,8 @@ use ringmark_core::host::{Environment, RankPlace};
 use crate::support::runs;
 use crate::support::sandbox::{Sandbox, ringmark, words};
 
-/// Rank 0 of a sound run of 4 iterations, which notes that it ran. `hook` may be a script of the test's: it knows
-/// `$name` (`1n1g_2`, a baseline's `none_1n2g_2`) and the record's path.
+/// Script in which rank 0 produces a valid run of 4 iterations and logs its name. A test's `hook` script gets `$name`
+/// (`1n1g_2`, a baseline's `none_1n2g_2`) and the path of the record.
 const SOUND: &str = "
 [ $rank = 0 ] || exit 0
 case=$(basename \"$(dirname \"$record\")\")
@@ -46,7 +47,7 @@ sed \"$change\" \"$folder/ranks_$OMPI_COMM_WORLD_SIZE.jsonl\" >\"$record\" || ex
 ";
 
 impl Sandbox {
-    /// With the worker [`SOUND`].
+    /// Creates a sandbox with the worker [`SOUND`].
     pub fn sound() -> Sandbox {
         let sandbox = Sandbox::new(SOUND);
         for ranks in [1, 2] {
@@ -57,7 +58,7 @@ impl Sandbox {
         sandbox
     }
 
-    /// `ringmark sweep` with this worker into the folder `out`, of runs as short as [`SOUND`]'s.
+    /// Returns `ringmark sweep` with this worker and the folder `out`, with runs of the length of [`SOUND`]'s.
     pub fn short_sweep(&self, options: &str) -> Command {
         let mut command = ringmark("sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2");
         command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
@@ -68,13 +69,13 @@ impl Sandbox {
         fs::write(self.path("hook"), script).expect("written");
     }
 
-    /// The runs that the worker was started for, in order.
+    /// Returns the runs for which the worker was started, in order.
     pub fn ran(&self) -> Vec<String> {
         fs::read_to_string(self.path("ran")).unwrap_or_default().lines().map(str::to_owned).collect()
     }
 }
 
-/// What [`SOUND`] makes its records of.
+/// Creates the record that [`SOUND`] adapts.
 fn record(ranks: u32) -> RunRecord {
     let of_each = |seconds| vec![Seconds(seconds); ranks as usize];
     let iteration = |iteration| Iteration {

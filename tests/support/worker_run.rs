@@ -1,4 +1,4 @@
-//! Runs of the real worker: `ringmark-worker train` under real mpirun at sizes that take seconds, and what they leave.
+//! Runs of the real worker and their results: `ringmark-worker train` under real mpirun at sizes that take seconds.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -22,40 +22,40 @@ use crate::support::temporary_folder::without_folder;
 use crate::support::turn::turn_of;
 use crate::support::{processes_of, worker};
 
-/// What a run takes where a test does not say otherwise.
+/// Options of a run unless a test sets them.
 const DEFAULTS: [(&str, &str); 5] =
     [("--device", "cpu"), ("--threads", "1"), ("--batch-size", "2"), ("--image-size", "32"), ("--warmup", "0")];
 
-/// An update of full size in the first iteration: without DLPerf's warm-up of the learning rate.
+/// Options for an update of full size in the first iteration, without DLPerf's learning-rate warm-up.
 pub const AT_ONCE: &str = "--lr-warmup-iters 0 --momentum 0 --weight-decay 0";
 
-/// A run that takes longer hangs.
+/// Time after which a run is considered hung.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Patience is counted in these and not by the clock, which goes on while a machine is suspended.
+/// Polling interval. The timeout counts these instead of wall time, which continues while a machine is suspended.
 const NAP: Duration = Duration::from_millis(10);
 
-/// One call of the worker, in a folder of its own.
+/// A call of the worker, in its own temporary folder.
 pub struct Run {
     pub command: Command,
     pub folder: TempDir,
-    /// Of one thread each.
+    /// Number of ranks, each with one thread.
     pub ranks: u32,
 }
 
-/// What it left.
+/// Results of a run.
 pub struct Finished {
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
-    /// `None` where none was written.
+    /// Record of the run, if it wrote one.
     pub record: Option<RunRecord>,
     pub took: Duration,
     pub folder: TempDir,
 }
 
 impl Run {
-    /// Started without mpirun.
+    /// Starts the worker without mpirun.
     pub fn alone(options: &str) -> Run {
         let folder = tempfile::tempdir().expect("a folder");
         let mut run = Run { command: Command::new(in_folder(&folder)), folder, ranks: 1 };
@@ -63,12 +63,12 @@ impl Run {
         run
     }
 
-    /// So many ranks, under mpirun where they are several.
+    /// Runs `ranks` ranks, under mpirun if there are several.
     pub fn ranks(ranks: u32, options: &str) -> Run {
         if ranks == 1 { Run::alone(options) } else { Run::processes(ranks, "", options) }
     }
 
-    /// So many processes under mpirun with more options of it.
+    /// Runs this number of processes under mpirun with additional options of mpirun.
     pub fn processes(number: u32, of_mpirun: &str, options: &str) -> Run {
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = Command::new("mpirun");
@@ -91,7 +91,7 @@ impl Run {
         self.command.env("OMP_NUM_THREADS", "1");
     }
 
-    /// Another worker than the tests' own.
+    /// Uses another worker than the default one.
     pub fn program(self, path: &Path) -> Run {
         let link = self.path("worker");
         fs::remove_file(&link).and_then(|()| std::os::unix::fs::symlink(path, &link)).expect("linked");
@@ -108,7 +108,7 @@ impl Run {
         self
     }
 
-    /// Saves the last weights; [`Finished::weights`] reads them.
+    /// Saves the final weights; [`Finished::weights`] reads them.
     pub fn save(self) -> Run {
         let path = self.path("saved.safetensors");
         self.file("--save", &path)
@@ -118,12 +118,12 @@ impl Run {
         self.folder.path().join(name)
     }
 
-    /// Runs to its end; output goes through files, so that no full pipe holds a rank up.
+    /// Runs to completion. Output goes to files, so that a full pipe cannot block a rank.
     pub fn finish(self) -> Finished {
         self.finish_after(|_, _| ())
     }
 
-    /// `meanwhile` gets the path of standard output and the folder.
+    /// Runs to completion; `meanwhile` gets the path of standard output and the folder.
     pub fn finish_after(mut self, meanwhile: impl FnOnce(&Path, &Path)) -> Finished {
         let _turn = turn_of(self.ranks);
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
@@ -139,7 +139,7 @@ impl Run {
             }
             if NAP * naps > PATIENCE {
                 for (process, _) in processes_of(self.folder.path()) {
-                    // One that has just ended is as good.
+                    // A process that has just ended needs no signal.
                     let _ = kill(process, Signal::SIGKILL);
                 }
                 panic!("still running after {PATIENCE:?}: {:?}", self.command);
@@ -160,12 +160,12 @@ impl Run {
         }
     }
 
-    /// The record of a run that must be sound.
+    /// Returns the record of a run that must be valid.
     pub fn sound(self) -> RunRecord {
         self.finish().sound()
     }
 
-    /// Standard error of a run that must fail with exit status `status` and write no record.
+    /// Returns the standard error of a run that must fail with exit status `status` and write no record.
     pub fn refused(self, status: i32) -> String {
         let Finished { status: actual, stdout, stderr, record, .. } = self.finish();
         assert_eq!(actual, Some(status), "{stdout}{stderr}");
@@ -173,8 +173,8 @@ impl Run {
         stderr
     }
 
-    /// Message of a run that must be [`refused`](Run::refused) by one rank or by all: without MPI's own lines, the host's name
-    /// and the folder.
+    /// Returns the message of a run that must be [`refused`](Run::refused) by one rank or by all, without MPI's own
+    /// lines, host name and folder.
     pub fn refusal(self, status: i32) -> String {
         let stderr = self.refused(status);
         let host = unistd::gethostname().expect("a name").into_string().expect("UTF-8");
@@ -207,7 +207,7 @@ impl Finished {
     }
 }
 
-/// The worker under a name in `folder`, which is how its processes are told from those of other tests.
+/// Links the worker into `folder`, which distinguishes its processes from those of other tests.
 pub fn in_folder(folder: &TempDir) -> PathBuf {
     let link = folder.path().join("worker");
     std::os::unix::fs::symlink(worker(), &link).expect("linked");
@@ -218,7 +218,7 @@ pub fn checksums(record: &RunRecord) -> &[String] {
     &record.end.as_ref().expect("an end").parameter_checksums
 }
 
-/// The one checksum that all ranks of a sound run have.
+/// Returns the one checksum that all ranks of a valid run have.
 pub fn checksum(record: &RunRecord) -> &str {
     let checksums = checksums(record);
     assert_eq!(checksums.len(), record.header.ranks.len());
@@ -226,13 +226,13 @@ pub fn checksum(record: &RunRecord) -> &str {
     &checksums[0]
 }
 
-/// Rank 0's.
+/// Returns rank 0's losses.
 pub fn losses(record: &RunRecord) -> Vec<f64> {
     record.iterations.iter().map(|iteration| iteration.loss[0]).collect()
 }
 
-/// A file that every test of this process reads. Not in a temporary folder: nothing that is static is ever removed, and 100 MB a
-/// call would stay. Whole or not there, for whoever tests at the same time.
+/// Creates a file that every test of this process reads. It is not in a temporary folder, because statics are never
+/// dropped and 100 MB per call would be left. Created atomically, for tests that run in parallel.
 pub fn kept(name: &str, write: impl FnOnce(&Path)) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let part = path.with_extension(std::process::id().to_string());
@@ -241,7 +241,7 @@ pub fn kept(name: &str, write: impl FnOnce(&Path)) -> PathBuf {
     path
 }
 
-/// Weights of ResNet-18, whatever the seed of the run that reads them.
+/// Returns weights of ResNet-18 that do not depend on the seed of the run that reads them.
 pub fn small_init() -> &'static Path {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     FILE.get_or_init(|| {
@@ -251,7 +251,8 @@ pub fn small_init() -> &'static Path {
     })
 }
 
-/// How far `one` is from `other`, in units of the way that `other` went from `start`; over a sample of every tensor.
+/// Returns the distance between `one` and `other` relative to the distance of `other` from `start`, over a sample of
+/// every tensor.
 pub fn apart(one: &Tensors, other: &Tensors, start: &Tensors) -> f64 {
     let (mut difference, mut way) = (0.0, 0.0);
     for (name, other) in other.iter().filter(|(name, _)| !name.contains("running") && !name.contains("tracked")) {
@@ -265,7 +266,7 @@ pub fn apart(one: &Tensors, other: &Tensors, start: &Tensors) -> f64 {
     (difference / way).sqrt()
 }
 
-/// A batch of `count` images of 32 pixels, all different.
+/// Creates a batch of `count` different images of 32 pixels.
 pub fn batch(count: usize) -> Tensors {
     let images = (0..count as u64 * 3 * 32 * 32).map(|number| 1.7 * safetensors::unit(number));
     let labels: Vec<i64> = (0..count as i64).map(|number| 7 + 251 * number % 1000).collect();
@@ -275,19 +276,19 @@ pub fn batch(count: usize) -> Tensors {
     ])
 }
 
-/// ResNet-18 after one step along its gradient, far beyond the rounding of its weights, however many ranks have how many
-/// images of `data` each.
+/// Trains ResNet-18 for one step that is far larger than the rounding of its weights, for any number of ranks with
+/// `images` images of `data` each.
 pub fn gradient_step(data: &Path, ranks: u32, servers: u32, images: u32, options: &str) -> Tensors {
-    // The rate is multiplied by the number of ranks.
+    // The learning rate is multiplied by the number of ranks.
     let rate = 1.0 / f64::from(ranks);
     let step = format!("--model resnet18 --iters 1 --batch-size {images} --lr {rate} --freeze-batch-norm {AT_ONCE}");
     let run = Run::ranks(ranks + servers, &format!("{step} {options}"));
     run.file("--init", small_init()).file("--data", data).save().finish().weights()
 }
 
-/// The process that mpirun started as number `rank`, of those whose program lies in `folder`.
+/// Returns the process with rank `rank` under mpirun among those whose program is in `folder`.
 pub fn process_of_rank(folder: &Path, rank: u32) -> Pid {
-    // Of mpirun and of srun.
+    // Set by mpirun and by srun.
     let wanted = format!("PMIX_RANK={rank}");
     let is_wanted = |(process, _): &(Pid, String)| {
         let variables = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
@@ -296,7 +297,7 @@ pub fn process_of_rank(folder: &Path, rank: u32) -> Pid {
     processes_of(folder).into_iter().find(is_wanted).expect("it runs").0
 }
 
-/// A rank that mpirun has told to stop may need a moment.
+/// Waits until no rank is left: a rank stopped by mpirun may need a moment.
 pub fn assert_nobody_left(folder: &Path) {
     wait_until("no rank is left", || processes_of(folder).is_empty());
 }

@@ -288,7 +288,7 @@ fn a_slow_gpu_of_the_second_host_is_named_by_log_extract_and_report() {
     }
 }
 
-// --- hang and death -----------------------------------------------------------------------------------------------------
+// --- hangs and kills -----------------------------------------------------------------------------------------------------
 
 /// Returns the outcome of a sweep of 2n2g whose last rank gets `signal`, or whose GPU fails by itself. Checks that no
 /// process is left.

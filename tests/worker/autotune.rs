@@ -1,5 +1,5 @@
-//! `--autotune` and `--autotune-over`: what a search of the real worker, or of real trial jobs, tries and chooses, what it leaves
-//! in Horovod's columns, and that the training after it is as it would have been without.
+//! Tests of `--autotune` and `--autotune-over`: candidates and choice of a search of the real worker or of real trial
+//! jobs, the log in Horovod's columns, and unchanged training afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,13 +15,13 @@ use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
 use crate::support::turn::turn;
 use crate::support::worker_run::{Run, checksum};
 
-/// Horovod's, as `parameter_manager.cc` writes them.
+/// Horovod's columns, as written by `parameter_manager.cc`.
 const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score";
 
 /// A network of three layers.
 const SMALL: &str = "--model mlp --batch-size 2 --image-size 28";
 
-/// Rows by column, as users of Horovod's log read it: columns by name, cells trimmed, because Horovod's has a stray blank.
+/// Reads a log as users of Horovod's do: columns by name, cells trimmed, because Horovod's contains a stray blank.
 fn read(path: &Path) -> Vec<BTreeMap<String, String>> {
     let text = fs::read_to_string(path).expect("a log");
     let cells = |line: &str| line.split(',').map(|cell| cell.trim().to_owned()).collect::<Vec<String>>();
@@ -66,7 +66,7 @@ fn the_log_of_a_search_inside_a_run_is_horovod_s() {
     }
     assert_eq!(log(&format!("{options} --hierarchical off")).1[0]["hierarchical_allreduce"], "0");
 
-    // One rank has nothing to choose, and says so by a log without rows.
+    // A single rank has nothing to choose and writes a log without rows.
     let alone = Run::alone(&format!("{options} --autotune"));
     let path = alone.path("autotune.csv");
     let folder = alone.file("--autotune-log", &path).finish();
@@ -80,7 +80,7 @@ fn sweep(sandbox: &Sandbox, out: &str, cases: &str, options: &str) -> Command {
     command
 }
 
-/// The records of the sweep's two ranks.
+/// Returns a record of the sweep's case with two ranks.
 fn record_of(sandbox: &Sandbox, out: &str) -> RunRecord {
     let folder = fs::read_dir(sandbox.path(out).join("1n2g")).expect("a case");
     let paths: Vec<_> = folder.map(|file| file.expect("a file").path()).collect();
@@ -88,7 +88,7 @@ fn record_of(sandbox: &Sandbox, out: &str) -> RunRecord {
     RunRecord::read(&fs::read(record.expect("a record")).expect("readable")[..]).expect("a record")
 }
 
-/// What of a configuration was tuned, as it is typed.
+/// Returns the tuned options of a configuration as command-line arguments.
 fn typed(record: &RunRecord) -> String {
     let config = &record.header.config;
     let hierarchical = config.exchange.hierarchical.map(|it| format!("--hierarchical {it}")).unwrap_or_default();
@@ -110,7 +110,7 @@ fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
     let (status, stdout, stderr) = tuned("");
     assert_eq!(status, Some(0), "{stdout}{stderr}");
 
-    // As asked, then the values one option after the other, then the best again.
+    // The requested configuration, then the candidates option by option, then the best one again.
     let rows = read(&log);
     let column = |name: &str| rows.iter().map(|row| row[name].as_str()).collect::<Vec<_>>();
     assert_eq!(column("kv_store")[..3], ["ring", "device", "dist_sync"]);
@@ -120,14 +120,14 @@ fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
     assert!(tried.contains(best) && tried.iter().all(|row| number(row, "score") > 0.0), "{rows:?}");
     let folders = fs::read_dir(sandbox.path("tuned/autotune-trials")).expect("trials stay").count();
     assert_eq!((folders, stdout.matches("ms a step\n").count()), (tried.len(), tried.len()), "{stdout}");
-    // A value that does not go with what is best so far is left out aloud. Servers have no hierarchy: where they are best,
-    // there is nothing to try of it.
+    // Values that are incompatible with the best configuration so far are skipped with a message. Servers have no
+    // hierarchy, so nothing is tried if they are best.
     let left_out = stdout.lines().filter(|line| line.contains(": left out: --")).count();
     let least = if best["kv_store"] == "dist_sync" { 4 } else { 5 };
     assert!(tried.len() + left_out >= least, "{stdout}");
     assert_eq!(stdout.matches("\nautotune chose kv-store ").count(), 1, "{stdout}");
 
-    // The runs are of the best, and as if it had been typed.
+    // The runs use the best configuration, as if it had been given on the command line.
     let record = record_of(&sandbox, "tuned");
     let config = &record.header.config;
     assert_eq!(config.kv_store.kv_store.to_string(), best["kv_store"]);
@@ -142,7 +142,7 @@ fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
     drop(turn);
     assert_eq!(checksum(&record_of(&sandbox, "plain")), checksum(&record), "{}", typed(&record));
 
-    // It goes on with what was chosen, and tries nothing again; without the option it is another sweep.
+    // The resumed sweep keeps the choice and tries nothing again; without the option it is a different sweep.
     let (status, stdout, stderr) = tuned("--resume");
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("2 of 2 runs are finished") && !stdout.contains("trial"), "{stdout}");
@@ -150,7 +150,7 @@ fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
     // The rest depends on which trial was the fastest.
     assert!(error.contains("chosen by --autotune-over"), "{error}");
 
-    // Trials are no runs.
+    // Trials do not count as runs.
     let (status, stdout, stderr) = run(ringmark("extract").arg(sandbox.path("tuned")));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(!stdout.contains("autotune-trials"), "{stdout}");

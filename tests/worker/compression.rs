@@ -1,4 +1,5 @@
-//! `--gradient-compression` under real mpirun: codes train, are the same on every rank, and refuse what they cannot hold.
+//! Tests of `--gradient-compression` under real mpirun: codes train, are the same on every rank, and unsupported
+//! combinations are rejected.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +14,8 @@ use crate::support::worker_run::{Run, checksum};
 /// Parameters of MXNet's multilayer perceptron.
 const PARAMETERS: u64 = 109_386;
 
-/// Images of ten classes that a straight line tells apart: each has a bright band of its own in noise of half its height.
-/// The first `different` of them come again and again.
+/// Creates images of ten linearly separable classes: each has a bright band in noise of half its height. The first
+/// `different` images are repeated.
 fn separable(folder: &Path, count: usize, different: usize) -> PathBuf {
     const SIDE: usize = 28;
     let pixel = |number: usize| {
@@ -56,7 +57,7 @@ fn training_by_codes_comes_as_far_as_without() {
             assert!(last < 0.1 * first, "{model}, {code}: {first} became {last}");
             ends.push((checksum(&record).to_owned(), first));
         }
-        // Each took its own way, from the same place.
+        // Each took a different path from the same start.
         assert!(ends[0].0 != ends[1].0 && ends[0].0 != ends[2].0 && ends[1].0 != ends[2].0, "{ends:?}");
         assert!(ends.iter().all(|(_, first)| *first == ends[0].1), "{ends:?}");
     }
@@ -72,7 +73,7 @@ fn codes_are_the_same_on_every_rank_whatever_moves_them() {
     for code in ["2bit:0.001", "topk:0.02"] {
         let code = format!("--gradient-compression {code}");
         for (ranks, ways) in [(2, &ways[..1]), (3, &ways[..])] {
-            // A sound run has the same weights on every rank.
+            // A valid run has the same weights on every rank.
             let first = run(ranks, &code);
             assert_eq!((first.header.backend, first.header.sum_dtype), (BackendName::SharedMemory, Some(Wire::Fp32)));
             for options in ways {
@@ -80,7 +81,7 @@ fn codes_are_the_same_on_every_rank_whatever_moves_them() {
             }
         }
     }
-    // All values with their places are the values: two numbers have one sum.
+    // All values with their indices are equivalent to the values: the sum of two numbers does not depend on the order.
     let plain = run(2, "");
     assert_eq!(checksum(&run(2, "--gradient-compression topk:1")), checksum(&plain));
     assert_ne!(checksum(&run(2, "--gradient-compression topk:0.9")), checksum(&plain));
@@ -94,20 +95,20 @@ fn codes_are_the_same_on_every_rank_whatever_moves_them() {
     assert_eq!(alone.end.expect("an end").compression, None);
 }
 
-/// Of every array of the perceptron a word for 16 values.
+/// Words of the codes of all arrays of the perceptron, with one word per 16 values.
 const WORDS: u64 = 784 * 128 / 16 + 128 / 16 + 128 * 64 / 16 + 64 / 16 + 64 * 10 / 16 + 1;
 
 /// Bytes of the headers of a push or a pull of its six arrays.
 const HEADERS: u64 = 6 * 24;
 
-/// Of the packed sums of one that pushes: 20 digits of base 3 a word.
+/// Words of the packed sums of one pusher: 20 base-3 digits per word.
 const SUM_WORDS: u64 = (784 * 128u64).div_ceil(20) + 7 + (128 * 64u64).div_ceil(20) + 4 + 32 + 1;
 
 #[test]
 fn servers_decode_what_workers_push() {
     let folder = tempfile::tempdir().expect("a folder");
-    // Both ranks have the same batch, so that the sum on their host is twice the gradient of each: its code with twice the
-    // threshold says twice what each one's says with the threshold, in every bit.
+    // Both ranks have the same batch, so that the sum on their host is twice the gradient of each, and its code with
+    // twice the threshold is bit-identical to twice each rank's code with the threshold.
     let data = separable(folder.path(), 64, 32);
     let run = |processes: u32, options: &str| {
         let options = format!("--momentum 0.5 --batch-size 32 --lr 0.05 --iters 60 {options}");
@@ -134,11 +135,12 @@ fn servers_decode_what_workers_push() {
         let received: u64 = kv_store.servers.iter().map(|server| server.received.0).sum();
         assert_eq!(received, 4 * WORDS + HEADERS, "{kv_store:?}");
     }
-    // Top-k chooses in each array here, and in each bucket there: with a bucket for every array the same.
+    // Top-k selects in each array with servers, but in each bucket with all-reduce: one bucket per array makes them
+    // equal.
     let ring = checksum(&run(2, "--gradient-compression topk:0.05 --bucket-mb 0 --tail-mb 0")).to_owned();
     let record = run(3, "--gradient-compression topk:0.05 --kv-store dist_device_sync --servers 1");
     assert_eq!(checksum(&record), ring);
-    // Each rank pushes its own.
+    // Each rank pushes its own gradients.
     let record = run(3, "--gradient-compression 2bit:0.01 --kv-store dist_async --servers 1");
     assert!(used(&record).residual_norm.iter().all(|norm| *norm > 0.0), "{:?}", used(&record));
     let kv_store = record.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("servers");
@@ -161,11 +163,11 @@ fn a_record_says_what_was_sent_and_what_was_left_out() {
     assert_ne!(of.residual_norm[0], of.residual_norm[1], "each rank has its own gradient");
     assert!(log.contains(&format!("\n# 2bit:0.001: {}\n", of.text())), "{log}");
     assert!(log.contains(", wire 2bit:0.001, added in fp32\n"), "{log}");
-    // A threshold that no gradient reaches sends nothing: all of it stays, and no weight moves.
+    // A threshold that no gradient reaches sends nothing: everything stays in the residual, and no weight changes.
     let high = mlp(2, "--iters 3 --batch-size 4 --gradient-compression 2bit:1e6").finish().sound();
     assert!(used(&high).residual_norm.iter().all(|norm| *norm > 0.0), "{high:?}");
     assert_eq!(checksum(&high), checksum(&mlp(2, "--iters 3 --batch-size 4 --lr 0").finish().sound()));
-    // Where all is sent nothing is left.
+    // If everything is sent, the residual is zero.
     let all = mlp(2, "--iters 3 --batch-size 4 --gradient-compression topk:1").finish().sound();
     assert_eq!(used(&all).residual_norm, [0.0, 0.0]);
     assert_eq!(used(&all).code, Bytes(8 * PARAMETERS));

@@ -1,4 +1,4 @@
-//! `--data` of images that are read while the steps go on: real files, real training, what record and messages say.
+//! Tests of `--data` with images that are read during training: real files, real training, records and messages.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -41,7 +41,7 @@ fn of_ranks(record: &RunRecord) -> &[RankImageInput] {
     &record.end.as_ref().expect("an end").input.as_ref().expect("images were read").ranks
 }
 
-/// Bytes, labels, normalization and their order are those of a batch that was made beside.
+/// Compares bytes, labels, normalization and order with a batch that was made separately.
 #[test]
 fn images_that_are_read_train_as_the_same_batch_of_a_file() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -61,7 +61,7 @@ fn images_that_are_read_train_as_the_same_batch_of_a_file() {
     assert_eq!(fixed.end.expect("an end").input, None);
 }
 
-/// Seven epochs of ten images in steps of six, of which each rank has its part, even or not.
+/// Trains seven epochs of ten images in steps of six, divided among the ranks evenly or not.
 #[test]
 fn ranks_have_together_what_one_has() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -85,7 +85,8 @@ fn ranks_have_together_what_one_has() {
     assert_ne!(joined_losses(&other_order), joined_losses(&alone));
 }
 
-/// Epochs, their validation and the course of the rate, of images that one look tells apart: each class has a bright bar.
+/// Tests epochs, validation and learning-rate schedule with images that are easy to classify: each class has a bright
+/// bar.
 #[test]
 fn training_learns_and_says_so_after_every_epoch() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -128,7 +129,7 @@ fn training_learns_and_says_so_after_every_epoch() {
         "{output}"
     );
 
-    // Of 101 images two ranks have 64 in two steps of 32, and the last rank none of the fourth.
+    // Two ranks have 64 of 101 images in two steps of 32, and the last rank has none in the fourth.
     let two = epochs(&run(2, 16, "--lr-schedule cosine").sound());
     for (one, two) in ends.iter().zip(&two) {
         let (one, two) = (one.validation.expect("predicted"), two.validation.expect("predicted"));
@@ -136,13 +137,13 @@ fn training_learns_and_says_so_after_every_epoch() {
         assert!((one.top_1 - two.top_1).abs() < 0.011, "{one:?} {two:?}");
         close(&[two.loss.expect("finite")], &[one.loss.expect("finite")], 1e-3);
     }
-    // The rate is 0 from the second epoch on.
+    // The learning rate is 0 from the second epoch on.
     let stopped = epochs(&run(1, 32, "--lr-step-epochs 1 --lr-factor 0 --label-smoothing 0.1").sound());
     let losses: Vec<f64> = stopped.iter().map(|end| end.validation.expect("predicted").loss.expect("finite")).collect();
     assert!(losses[1..].iter().all(|loss| *loss == losses[0]), "{losses:?}");
 }
 
-/// The loss is the mean of that of the labels and that of all classes, by the share that these have.
+/// The loss is the weighted mean of the loss of the labels and the loss of all classes.
 #[test]
 fn label_smoothing_gives_all_classes_a_share_of_the_loss() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -157,10 +158,10 @@ fn label_smoothing_gives_all_classes_a_share_of_the_loss() {
     close(&[tenth], &[0.9 * plain + 0.1 * of_all], 1e-5);
 }
 
-/// Cases of a sweep have other numbers of iterations for the same epochs, and are one result all the same.
+/// Cases of a sweep have different numbers of iterations for the same epochs, but form one result.
 #[test]
 fn a_sweep_by_epochs_is_one_result_with_its_course() {
-    // The launcher takes the one beside it.
+    // The launcher uses the worker in its own folder.
     crate::support::worker();
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("digits");
@@ -200,7 +201,7 @@ fn a_sweep_by_epochs_is_one_result_with_its_course() {
     let of_case = format!("{:.2}", top_1 * 100.0);
     assert!(table.contains("after the last epoch") && table.lines().any(|line| line.contains(&of_case)), "{table}");
     assert_eq!(accuracy["epochs"], 3);
-    // Whether figures of milliseconds are reliable is the machine's affair.
+    // The reliability of figures of a few milliseconds depends on the machine.
     let (_, stdout, stderr) = run(ringmark("check").arg(&result));
     for check in ["complete", "unedited", "rules"] {
         assert!(
@@ -226,8 +227,8 @@ fn a_sweep_by_epochs_is_one_result_with_its_course() {
     }
 }
 
-/// Killed in the middle and taken up from its last checkpoint: the same as without a break, dropout, loss scale and place in
-/// the data included.
+/// A run that was killed and resumed from its last checkpoint is identical to an uninterrupted one, including dropout,
+/// loss scale and position in the data.
 #[test]
 fn training_goes_on_from_a_checkpoint_to_the_bit() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -241,7 +242,7 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
         );
         Run::ranks(ranks, &options).file("--data", &data)
     };
-    // The record is that of the whole run, and so is the log.
+    // Record and log are those of the whole run.
     let goes_on = |resumed: Run, whole: &RunRecord, before: u32| {
         let again = folder.path().join("again.safetensors");
         let finished = resumed.file("--from-checkpoint", &checkpoint).file("--checkpoint", &again).finish();
@@ -262,23 +263,23 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
         assert_eq!(epochs(&resumed), epochs(whole));
         assert_eq!(epochs(whole).len(), 6);
     };
-    // Five steps an epoch. An overflow halves the scale before the last checkpoint, which is that of step 28.
+    // Five steps per epoch. An overflow halves the scale before the last checkpoint, which is that of step 28.
     let half = "--batch-size 2 --dtype fp16 --loss-scale 1024 --checkpoint-every 4";
     let overflow = run(1, &format!("{half} --inject overflow:7"));
     let whole = overflow.file("--checkpoint", &checkpoint).finish().sound();
     goes_on(run(1, half), &whole, 28);
-    // To the last bit of what was timed.
+    // Resumes to the last bit.
     let again = run(1, half).file("--from-checkpoint", &checkpoint).file("--checkpoint", &folder.path().join("third"));
     let again = again.finish().sound();
     assert_eq!((&again.iterations[..28], again.header.started), (&whole.iterations[..28], whole.header.started));
-    // The same of two ranks, that are killed in step 11.
+    // The same with two ranks, which are killed in step 11.
     let two = "--batch-size 1 --checkpoint-every 4";
     let whole = run(2, two).file("--checkpoint", &checkpoint).finish().sound();
     fs::remove_file(&checkpoint).expect("written");
     let killed = run(2, &format!("{two} --inject fail:11:0")).file("--checkpoint", &checkpoint).refused(1);
     assert!(killed.contains("to fail in iteration 11"), "{killed}");
     goes_on(run(2, two), &whole, 8);
-    // What dropout drops.
+    // Dropout.
     let dropping =
         || Run::alone(&format!("--model inception_v3 --image-size 75 --iters 3 --checkpoint-every 2 {AT_ONCE}"));
     let [before, again] = ["before.safetensors", "again.safetensors"].map(|name| folder.path().join(name));
@@ -286,7 +287,7 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     let resumed = dropping().file("--checkpoint", &again).file("--from-checkpoint", &before).finish().sound();
     assert_eq!((resumed.header.iterations_before(), checksum(&resumed)), (2, checksum(&whole)));
     assert_eq!(losses(&resumed), losses(&whole));
-    // Killed behind the last step, before there was a record.
+    // Killed after the last step, before there was a record.
     let four = || mlp(1, &data, "--iters 4 --checkpoint-every 2").file("--checkpoint", &before);
     let whole = four().finish().sound();
     let resumed = four().file("--from-checkpoint", &before).finish().sound();
@@ -318,13 +319,13 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
         ringmark-worker: DIR/weights.safetensors holds weights alone, and no place in their training: give it to --init
     "#]]
     .assert_eq(&error);
-    // As many steps an epoch, of other images.
+    // As many steps per epoch, but other images.
     digits(&data, 9);
     let other = run(2, two).file("--checkpoint", &weights).file("--from-checkpoint", &checkpoint).refusal(1);
     expect!["--from-checkpoint DIR/checkpoint.safetensors: it read 10 images, and --data has 9 images: go on with the same images"].assert_eq(&other);
 }
 
-/// Every record once an epoch, whatever the number of ranks: what they predict is the same.
+/// Every record is read once per epoch for any number of ranks: validation is the same.
 #[test]
 fn records_without_an_index_are_read_in_turn() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -354,7 +355,7 @@ fn records_without_an_index_are_read_in_turn() {
         close(&[loss], &[expected], 1e-5);
         assert_eq!(items, None);
     }
-    // What is predicted is of the size that it was asked to have.
+    // Validation images have the requested size.
     let large = learn(1, &by_number, "--resize 64").sound().end.expect("an end");
     let large = large.epochs[1].validation.and_then(|validation| validation.loss).expect("finite");
     assert!((large - expected).abs() > 1e-4 * expected, "{large} and {expected}");
@@ -365,7 +366,7 @@ fn records_without_an_index_are_read_in_turn() {
     );
 }
 
-/// Whoever decodes, and whatever the search before the first iteration takes.
+/// Batches do not depend on the decoder, nor on the search before the first iteration.
 #[test]
 fn batches_follow_from_the_seed_alone() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -391,7 +392,7 @@ fn batches_follow_from_the_seed_alone() {
         ("a folder of 2 classes without 1 file that is no image or in no class", Some(5), Augmentation::Imagenet)
     );
     let [rank] = input.ranks.as_slice() else { panic!("{input:?}") };
-    // Three steps were trained, and some batches lie ready.
+    // Three steps were trained, and some batches are prefetched.
     assert!((6..=16).contains(&rank.images) && rank.bytes.0 > 1000 && rank.decode.0 > 0.0, "{rank:?}");
     assert_eq!((rank.threads, rank.skipped), (1, 0));
     let line = "# input: 5 images of a folder of 2 classes without 1 file that is no image or in no class, augmentation imagenet; rank 0: ";
@@ -399,7 +400,7 @@ fn batches_follow_from_the_seed_alone() {
     assert!(record.iterations.iter().all(|iteration| iteration.phases[Phase::Input][0].0 > 0.0));
 }
 
-/// A strip of one row, and names that command a terminal or turn text around.
+/// Tests an image of one row, and names with terminal control sequences or bidirectional characters.
 #[test]
 fn an_image_beyond_the_limits_is_named_by_printable_text() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -440,7 +441,7 @@ fn an_image_that_is_none_ends_the_run_or_is_counted() {
     assert_eq!(skipped, 3);
     let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
     assert!(input.skipped[0].contains("dog/broken.jpg"), "{input:?}");
-    // A run that is taken up counts those of all its parts.
+    // A resumed run counts the images of all its parts.
     let checkpoint = folder.path().join("checkpoint.safetensors");
     let run = |options: &str| {
         let options = format!(
@@ -453,7 +454,7 @@ fn an_image_that_is_none_ends_the_run_or_is_counted() {
     assert_eq!((record.header.iterations_before(), record.iterations.len()), (6, 8));
     let used = of_ranks(&record);
     assert_eq!(used.iter().map(|rank| rank.skipped).sum::<u64>(), 8);
-    // The last part alone makes two batches, and at most two ahead.
+    // The last part alone makes two batches, and prefetches at most two.
     assert!(used.iter().all(|rank| rank.images >= 8 * 3), "{used:?}");
 }
 
@@ -485,7 +486,7 @@ fn data_that_do_not_suit_are_refused_in_words() {
     .assert_eq(&error);
 }
 
-/// One of two ranks has a disk that takes 30 ms for every image, and is named for it; the other waits, and is not.
+/// One of two ranks has a disk that takes 30 ms per image and is reported; the other waits and is not.
 #[test]
 fn a_rank_with_a_slow_disk_is_named_so() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -513,7 +514,7 @@ fn a_rank_with_a_slow_disk_is_named_so() {
     assert!(straggler.text.contains("look at the disk that holds its images, or leave it out"), "{}", straggler.text);
 }
 
-/// One thread decodes large images for a small network: everybody waits for it, and is told so.
+/// One thread decodes large images for a small network: all ranks wait for it, which is reported.
 #[test]
 fn waiting_for_input_is_a_phase_of_its_own() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! What real runs read of hosts and GPUs, and what the readers make of it. Power of processors is read from files like the
-//! kernel's, since virtual machines have none; GPUs are virtual.
+//! Tests of the telemetry of hosts and GPUs in real runs, and of its readers. Power of processors is read from
+//! simulated kernel files, because virtual machines have none; GPUs are virtual.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::support::turn::turn_of;
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual};
 use crate::support::worker_run::Run;
 
-/// Of the first host.
+/// Returns the telemetry of the first host.
 fn telemetry(record: &RunRecord) -> &Telemetry {
     let end = record.end.as_ref().expect("an end");
     end.host_use[0].telemetry.as_ref().expect("readings")
@@ -31,7 +31,7 @@ fn series<'a>(read: &'a Telemetry, quantity: Quantity, of: &str) -> &'a Series {
     all.iter().find(|series| series.of == of).unwrap_or_else(|| panic!("{quantity} of {of} is not among {all:?}"))
 }
 
-/// Of a rate: what it comes to over all readings.
+/// Integrates a rate over all readings.
 fn integral(read: &Telemetry, series: &Series) -> f64 {
     let each = (1..read.at.len()).map(|index| {
         let Seconds(time) = Seconds(read.at[index].0 - read.at[index - 1].0);
@@ -55,12 +55,12 @@ fn a_host_is_read_from_before_the_first_iteration_to_behind_the_last() {
     assert!(used.values.iter().flatten().all(|bytes| *bytes > 1e7), "{used:?}");
     let segments = series(read, Quantity::Segments, "TCP");
     assert!(segments.values[1].is_some_and(|rate| rate >= 0.0), "{segments:?}");
-    // Either the kernel shows the power of the processors, or the record says why not.
+    // Either the kernel exposes the power of the processors, or the record contains the reason.
     let has_power = read.of(Quantity::Power).count() > 0;
     assert!(has_power != read.missing.iter().any(|what| what.starts_with("power of processors: ")), "{read:?}");
 }
 
-/// What counts its energy in a folder like /sys/class/powercap, until it is dropped.
+/// A simulated energy counter in a folder like /sys/class/powercap, which runs until it is dropped.
 struct Meter<'a> {
     stop: &'a AtomicBool,
 }
@@ -76,14 +76,14 @@ fn the_energy_of_processors_is_in_record_tables_report_and_comparison() {
     let sandbox = Sandbox::real();
     let classes = sandbox.path("class");
     fs::create_dir(&classes).expect("a folder");
-    // Its links lead out of the folder by steps upwards, which are the same where it is mounted.
+    // The relative links out of the folder remain valid under the mount point.
     let copied = Command::new("cp").args(["-a", "/sys/class/net"]).arg(&classes).status().expect("cp");
     assert!(copied.success());
     let zone = classes.join("powercap/intel-rapl:0");
     fs::create_dir_all(&zone).expect("a folder");
     fs::write(zone.join("name"), "package-0\n").expect("a file");
     let energy = zone.join("energy_uj");
-    // The kernel's file always has a number in it.
+    // Replaced atomically, because the kernel's file always contains a number.
     let count = |joules: u64| {
         let next = zone.join("next");
         fs::write(&next, format!("{}\n", joules * 1_000_000))
@@ -92,12 +92,12 @@ fn the_energy_of_processors_is_in_record_tables_report_and_comparison() {
     };
     count(1);
     let stop = AtomicBool::new(false);
-    // The kernel's folder, with power in it, in a world of mounts of its own.
+    // Adds power to the kernel's folder in a separate mount namespace.
     let mounted = format!("mount --bind {} /sys/class && exec \"$@\"", classes.display());
     let first = sandbox.path("first");
     let mut sweep = Command::new("unshare");
     sweep.args(["-m", "sh", "-c", &mounted, "sh", env!("CARGO_BIN_EXE_ringmark"), "sweep"]);
-    // Each run lasts for a hundred joules and more, of which a busy machine counts fewer.
+    // Each run lasts long enough for at least a hundred joules, of which a busy machine counts fewer.
     sweep.args("--cases 1n1g,1n2g --runs 2 --model mxnet-lenet --batch-size 2 --iters 300 --warmup 2".split(' '));
     sweep.args("--device cpu --threads 1 --dtype fp32 --no-doctor --worker".split(' ')).arg(sandbox.worker());
     sweep.arg("--out").arg(&first);
@@ -136,13 +136,13 @@ fn the_energy_of_processors_is_in_record_tables_report_and_comparison() {
     for row in json["rows"].as_array().expect("rows") {
         let number = |pointer: &str| row.pointer(pointer).and_then(Value::as_f64).expect(pointer);
         let speed = number("/images_per_second");
-        // 36 an hour are a hundredth a second, whatever the ranks: a host is paid for whole.
+        // 36 per hour is 0.01 per second for any number of ranks: the price is per host.
         assert_near(number("/cost/of_epoch"), 0.01 * 1_281_167.0 / speed, "an epoch");
         assert_near(number("/cost/of_90_epochs"), 90.0 * number("/cost/of_epoch"), "90 epochs");
         assert_near(number("/energy/joules_per_image") * number("/energy/images_per_second_per_watt"), 1.0, "W");
         assert_eq!(row["energy"]["of"], serde_json::json!(["package-0"]));
     }
-    // The files hold what was measured, and no price.
+    // The files contain measurements but no prices.
     let written = fs::read_to_string(first.join("first_result.json")).expect("written");
     assert!(written.contains("joules_per_image") && !written.contains("of_90_epochs"), "{written}");
     let (_, checked, _) = run(ringmark("check").arg(&first));
@@ -181,19 +181,19 @@ fn gpus_are_read_by_nvml_with_all_their_links() {
         assert!(values(Quantity::ThrottleReasons, gpu).iter().all(|value| *value == Some(reasons)), "{read:?}");
         assert!(values(Quantity::Temperature, gpu).iter().all(|value| *value == Some(41.0)), "{read:?}");
         assert!(values(Quantity::Utilization, gpu).iter().all(|value| *value == Some(0.97)), "{read:?}");
-        // A joule, and a mebibyte over all links, a reading.
+        // One joule, and one mebibyte over all links, per reading.
         let energy = read.energy.iter().find(|energy| energy.of == gpu).expect("counted");
         assert_near(energy.joules, steps, "joules");
         let link = format!("{gpu} NVLink");
         for quantity in [Quantity::Sent, Quantity::Received] {
             assert_near(integral(read, series(read, quantity, &link)), steps * f64::from(1 << 20), "NVLink");
         }
-        // Counters of 32 bits are not taken: the driver's own look at the slot is.
+        // The 32-bit counters are not used, but the driver's own throughput of the slot.
         let slot = format!("{gpu} PCIe");
         assert!(values(Quantity::Sent, &slot).iter().all(|value| *value == Some(1e9)), "{read:?}");
         assert!(values(Quantity::Received, &slot).iter().all(|value| *value == Some(2e9)), "{read:?}");
     }
-    // Only those that ranks use.
+    // Only GPUs in use by ranks are read.
     assert_eq!(read.of(Quantity::Clock).filter(|series| series.of.starts_with("GPU")).count(), 2);
 }
 

@@ -1,4 +1,4 @@
-//! `--trace` and `--profile-layers`: what a real run writes, in both formats, and what the report makes of it.
+//! Tests of `--trace` and `--profile-layers`: output of real runs in both formats, and the report's drawing of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -34,14 +34,14 @@ fn of_lane(rank: &RankTrace, is_of: impl Fn(Lane) -> bool) -> Vec<&Span> {
     rank.spans.iter().filter(|span| is_of(span.lane)).collect()
 }
 
-/// Spans of a lane lie behind each other, or one in another.
+/// Checks that the spans of a lane are disjoint or nested.
 fn assert_drawable(rank: &RankTrace) {
     let lanes: BTreeSet<Lane> = rank.spans.iter().map(|span| span.lane).collect();
     for lane in lanes {
         let mut open: Vec<&Span> = Vec::new();
         for span in of_lane(rank, |other| other == lane) {
             open.retain(|outer| outer.end_ns() > span.begin_ns);
-            // A file has nanoseconds as parts of microseconds.
+            // Files contain nanoseconds as fractions of microseconds.
             let is_inside = open.last().is_none_or(|outer| span.end_ns() <= outer.end_ns() + 1);
             assert!(is_inside, "{lane:?} of rank {}: {span:?} is partly in {open:?}", rank.rank);
             open.push(span);
@@ -70,7 +70,7 @@ fn two_ranks_that_train_leave_every_lane_on_one_clock() {
             };
             let phases = Phase::ALL.iter().filter(|phase| phase.is_always()).map(|phase| phase.description());
             assert_eq!(names(Lane::Step), phases.collect::<Vec<_>>());
-            // Backward passes every layer that forward did, in the other order.
+            // Backward visits every layer of forward, in reverse order.
             let layers = |direction: Direction| -> Vec<&str> {
                 let own = |span: &&&Span| span.layer.is_some_and(|pass| pass.direction == direction);
                 let mut names: Vec<&str> = spans.iter().filter(own).map(|span| span.name.as_str()).collect();
@@ -103,7 +103,7 @@ fn two_ranks_that_train_leave_every_lane_on_one_clock() {
     let work =
         convolutions.map(|layer| (layer.forward.multiply_adds, layer.backward.multiply_adds)).collect::<Vec<_>>();
     assert_eq!(work.len(), 20);
-    // The first one's input needs no gradient.
+    // The first layer's input needs no gradient.
     assert_eq!(work[0].0, work[0].1);
     assert!(work[1..].iter().all(|(forward, backward)| 2 * forward == *backward), "{work:?}");
     let inside: f64 = profile.layers.iter().map(|layer| layer.forward.time.0 + layer.backward.time.0).sum();
@@ -112,7 +112,7 @@ fn two_ranks_that_train_leave_every_lane_on_one_clock() {
     assert!(traced.stdout.contains("# 20 x convolution"), "{}", traced.stdout);
 }
 
-/// By the rules of its format, which a parser that knows no better would hold it to.
+/// Checks the rules of the format with a strict parser.
 #[test]
 fn horovod_s_timeline_has_a_process_for_each_gradient_and_every_begin_its_end() {
     let traced = Run::ranks(2, &format!("{TRAIN} --trace-format horovod --trace-iterations 2"));
@@ -145,7 +145,7 @@ fn horovod_s_timeline_has_a_process_for_each_gradient_and_every_begin_its_end() 
         }
     }
     assert!(open.values().all(Vec::is_empty), "{open:?}");
-    // 62 arrays of ResNet-18, the last layer's first, and the file's own process.
+    // 62 arrays of ResNet-18, starting with the last layer's, and the process of the file itself.
     assert_eq!(names.len(), 63);
     assert_eq!((names[&1].as_str(), names[&62].as_str()), ("fc.bias", "conv1.weight"));
     assert!(ranks.len() == 62 && ranks.values().all(|ranks| ranks.len() == 2), "{ranks:?}");
@@ -170,7 +170,7 @@ fn servers_links_and_decode_threads_have_lanes() {
     assert_drawable(rank);
     let of = |lane: Lane| of_lane(rank, |other| other == lane);
     let (pushes, pulls) = (of(Lane::Push(0)), of(Lane::Pull(0)));
-    // A push may be told after its answer; it is of the iteration that it began in, and nothing is lost.
+    // A push may be recorded after its answer; it belongs to the iteration in which it began, and none is lost.
     assert_eq!(pushes.len(), pulls.len());
     let keys: BTreeSet<u32> = pushes.iter().filter_map(|span| span.bucket).collect();
     assert_eq!((keys, pushes.len() % 5), ((0..62).collect(), 0), "{} parts", pushes.len());
@@ -211,9 +211,9 @@ fn messages_and_files_are_traced_without_training() {
     let timeline = timeline(&out.join("input.trace.json"));
     let [rank] = &timeline.ranks[..] else { panic!("one process: {timeline:?}") };
     assert_eq!(steps(rank), ["wait for a batch"; 10]);
-    // The first batches were there before the first iteration; not the others.
+    // The first batches were ready before the first iteration; the others were not.
     assert!(rank.spans.iter().any(|span| span.lane == Lane::Decode(0)), "{rank:?}");
-    // A pass that ends by time may be over before.
+    // A pass limited by time may end earlier.
     let options = options.replace("--batches 12", "--seconds 1").replace("1-10", "4000000-4000001");
     let out = sandbox.path("none");
     let mut input = ringmark(&options);
@@ -256,7 +256,7 @@ fn a_sweep_traces_its_first_runs_and_the_report_draws_them() {
     {
         assert!(page.contains(words), "{words}");
     }
-    // One that is cut off is said, and the others are drawn.
+    // A truncated trace is reported, and the others are drawn.
     let damaged = out.join("1n1g/resnet18_b2_fp32_1.trace.json");
     let text = fs::read_to_string(&damaged).expect("a trace");
     fs::write(&damaged, &text[..text.len() / 2]).expect("written");
@@ -281,7 +281,7 @@ fn a_sweep_traces_its_first_runs_and_the_report_draws_them() {
     "#]].assert_eq(&errors.concat());
 }
 
-/// Each stream of a GPU has a lane, and what waits for another is drawn where it waits.
+/// Each stream of a GPU has a lane, and a wait for another stream is drawn.
 #[test]
 fn streams_of_virtual_gpus_have_lanes_of_their_own() {
     let options = format!("{SMALL} {RATE} --iters 5 --warmup 1 --trace-iterations 3-4 --batch-size 4 {AT_ONCE}");
@@ -294,7 +294,7 @@ fn streams_of_virtual_gpus_have_lanes_of_their_own() {
         let buckets = finished.sound().header.buckets.len() as u32;
         for rank in &timeline.ranks {
             assert_drawable(rank);
-            // Marks of the device are told by a clock that was compared with the host's.
+            // The device clock was compared with the host's.
             assert!(rank.clock.first.residual_ns > 0 && rank.clock.last.residual_ns > 0, "{:?}", rank.clock);
             let iterations: BTreeSet<u32> = rank.spans.iter().map(|span| span.iteration).collect();
             assert_eq!(iterations, BTreeSet::from([3, 4]), "{kv_store}");
@@ -341,7 +341,7 @@ fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
     assert_eq!((unfit.status, &unfit.record), (Some(1), &None));
     assert!(unfit.stderr.contains("none/trace.json cannot be written"), "{}", unfit.stderr);
     assert!(!unfit.stdout.contains("Batch["), "{}", unfit.stdout);
-    // Its place goes while the iterations run: the record is there all the same.
+    // The output folder is removed while the iterations run; the record is written nevertheless.
     let place = folder.path().join("taken away");
     fs::create_dir(&place).expect("made");
     let run = Run::alone("--model resnet18 --iters 60 --warmup 1").file("--trace", &place.join("trace.json"));
@@ -354,7 +354,7 @@ fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
     expect!["# warning: no trace: DIR/taken away/trace.json cannot be written: No such file or directory (os error 2)"]
         .assert_eq(&without_folder(warning));
     finished.sound();
-    // What comes of epochs is known where the data are.
+    // The number of iterations of an epoch is known only once the data are open.
     let data = photographs(folder.path());
     let epochs = Run::alone("--model resnet18 --epochs 1 --trace-iterations 90-91").file("--data", &data);
     let error = epochs.file("--trace", &folder.path().join("trace.json")).refusal(1);
@@ -362,7 +362,7 @@ fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
         ringmark-worker: --trace-iterations 90-91: the run has iterations 1 to 3: choose some of them
     "#]]
     .assert_eq(&error);
-    // Iterations that were done by an earlier part of the run.
+    // Iterations of an earlier part of the run.
     let checkpoint = folder.path().join("checkpoint.safetensors");
     let run =
         |more: &str| Run::alone(&format!("{TRAIN} --checkpoint-every 3 {more}")).file("--checkpoint", &checkpoint);
@@ -380,7 +380,7 @@ fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
         };
         assert_eq!((path.exists(), traced), (left.is_some(), left.into_iter().collect()), "{range}");
     }
-    // Scoring has no gradients, which Horovod's timeline is of.
+    // Scoring has no gradients, which Horovod's timeline shows.
     let error = refused(&mut ringmark("score --trace-runs 1 --trace-format horovod"), 2);
     expect![[r#"
         error: unexpected argument '--trace-format' found
@@ -402,7 +402,7 @@ fn clocks_of_two_hosts_are_compared_by_messages() {
     let timeline = timeline(&out.join("2n1g/resnet18_b2_fp32_1.trace.json"));
     let methods: Vec<ClockMethod> = timeline.ranks.iter().map(|rank| rank.clock.method).collect();
     assert_eq!(methods, [ClockMethod::SameHost, ClockMethod::Ping]);
-    // Both hosts are one machine, with one clock: what the pings found is within what they say of themselves.
+    // Both hosts are one machine with one clock: the measured offset is within the stated uncertainty.
     let clock = timeline.ranks[1].clock;
     for reading in [clock.first, clock.last] {
         assert!(reading.residual_ns > 0 && reading.ahead_ns.abs() <= reading.residual_ns + 1, "{clock:?}");
@@ -425,7 +425,7 @@ fn scoring_is_traced_by_layer() {
     assert_eq!(status, Some(0), "{stderr}");
     let timeline = timeline(&out.join("1n1g/resnet18_b2_fp32_1.trace.json"));
     let layers = of_lane(&timeline.ranks[0], |lane| lane == Lane::Layers);
-    // Batch normalization is in the convolutions.
+    // Batch normalization is folded into the convolutions.
     assert!(layers.iter().all(|span| span.layer.is_some_and(|pass| pass.direction == Direction::Forward)));
     assert!(layers.iter().all(|span| span.layer.is_some_and(|pass| pass.kind != LayerKind::BatchNorm)), "{layers:?}");
     let log = fs::read_to_string(out.join("1n1g/resnet18_b2_fp32_1.log")).expect("a log");

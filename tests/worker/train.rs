@@ -1,7 +1,7 @@
-//! `ringmark-worker` from the outside: real training of the real network under real mpirun, at sizes that take
-//! seconds, with one thread a rank.
+//! Tests of `ringmark-worker`: real training of real networks under real mpirun, at sizes that take seconds, with one
+//! thread per rank.
 //!
-//! What PyTorch computes for the same comes from `golden/ten_steps.json`, made by the Python beside it.
+//! PyTorch's results for the same training are in `golden/ten_steps.json`, created by the Python script next to it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -40,12 +40,12 @@ fn golden() -> Value {
     serde_json::from_str(include_str!("../golden/ten_steps.json")).expect("JSON")
 }
 
-/// Names and shapes of torchvision's state_dict.
+/// Returns the names and shapes of torchvision's state_dict.
 fn names() -> Vec<(String, Vec<usize>)> {
     serde_json::from_value(golden()["names"].take()).expect("names and shapes")
 }
 
-/// Weights that PyTorch has as well, in a file as torchvision would save it.
+/// Writes weights that PyTorch's run used as well, to a file like torchvision's.
 fn init() -> &'static Path {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     FILE.get_or_init(|| kept("hashed.safetensors", |path| safetensors::write(path, &safetensors::hashed(&names()))))
@@ -79,21 +79,21 @@ fn weights_survive_the_way_through_a_file_under_torchvision_s_names() {
     assert_eq!(shapes(&weights), BTreeSet::from_iter(names()));
     assert_eq!(weights["bn1.num_batches_tracked"], Stored::integers(&[], &[2]));
     let first = safetensors::read(init());
-    // The gradient of a bias may be less than its last bit.
+    // The gradient of a bias may be below its last bit.
     for (name, tensor) in weights.iter().filter(|(name, tensor)| tensor.shape.len() > 1 || name.contains("running")) {
         assert!(tensor.bytes != first[name].bytes, "{name} was not trained");
     }
 
-    // Nothing moves: rate 0, running statistics frozen. Either layout reads what the other wrote.
+    // Nothing changes: learning rate 0, frozen running statistics. Each layout reads the other's file.
     let still = format!("--iters 1 --lr 0 --freeze-batch-norm {AT_ONCE}");
     for layout in Layout::KEYWORDS {
         let options = format!("{still} --layout {layout}");
         let again = Run::alone(&options).file("--init", &trained.saved()).save().finish();
-        // The count of batches with them: frozen statistics see none.
+        // Includes the number of batches: frozen statistics count none.
         for (name, tensor) in &again.weights() {
             assert!(tensor == &weights[name], "{name} of {layout}");
         }
-        // A checksum is one of memory, whose order is the layout's.
+        // A checksum covers memory, whose order depends on the layout.
         if *layout == "nhwc" {
             let before = trained.record.as_ref().expect("a record");
             assert_eq!(checksum(&again.sound()), checksum(before));
@@ -130,7 +130,7 @@ fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
     "#]]
     .assert_eq(&refused());
     fs::remove_file(&path).expect("there");
-    // torch.save's, and how it wrote before PyTorch 1.6.
+    // Files of torch.save, current and before PyTorch 1.6.
     let errors = [&b"PK\x03\x04\x00\x00"[..], b"\x80\x02\x8a\x0al"].map(|head| {
         fs::write(&path, head).expect("written");
         refused()
@@ -174,11 +174,11 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
     };
     let two = run(2, "");
     assert_eq!((two.header.backend, two.header.case.to_string().as_str()), (BackendName::SharedMemory, "1n2g"));
-    // Two numbers have one sum, whatever adds them: equal to the last bit.
+    // The sum of two numbers does not depend on the order: the results are bit-identical.
     for (options, buckets) in [
         ("--overlap off", 3),
         ("--backend mpi", 3),
-        // As --backend and --chunk-kb were called before.
+        // Former names of --backend and --chunk-kb.
         ("--collective mpi --overlap off --piece-kb 100", 3),
         ("--tail-mb 0", 2),
         ("--bucket-mb 0", 62),
@@ -188,11 +188,11 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
         assert_eq!(checksum(&other), checksum(&two), "{options}");
         assert_eq!(other.header.buckets.len(), buckets, "{options}");
     }
-    // The comparison would show a difference: here there is one.
+    // The comparison can fail: another seed makes a difference.
     assert_ne!(checksum(&run(2, "--seed 1")), checksum(&two));
 
-    // Three numbers have several sums, but shared memory adds in the order of the ranks: the same from run to run,
-    // whatever the buckets.
+    // The sum of three or more numbers depends on the order, but shared memory adds in rank order: every run and every
+    // bucket size gives the same sum.
     let four = run(4, "");
     assert_ne!(checksum(&four), checksum(&two));
     assert_eq!(checksum(&run(4, "--bucket-mb 1 --overlap off")), checksum(&four));
@@ -231,7 +231,7 @@ fn ranks_that_exchange_nothing_part_and_the_run_counts() {
     let record = Run::ranks(2, &format!("{options} --backend none")).sound();
     assert_eq!(record.header.backend, BackendName::None);
     assert_ne!(checksums(&record)[0], checksums(&record)[1]);
-    // Each is the rank that it would be alone, with one rank's share of the learning rate taken back.
+    // Each rank trains as if alone, with the learning rate divided by the number of ranks.
     let alone = Run::alone(&format!("{options} --lr 0.002")).sound();
     assert_eq!(checksums(&record)[0], checksum(&alone));
 }
@@ -253,11 +253,11 @@ fn the_gradient_of_n_ranks_is_that_of_the_joined_batch() {
         let difference = apart(weights, &joined, &start);
         assert!(difference < 1e-4, "{ranks} ranks: {difference}");
     }
-    // Half the batch is not the batch.
+    // Half the batch gives a different gradient.
     let half = apart(&run(1, 2, ""), &joined, &start);
     assert!(half > 0.05, "{half}");
 
-    // Halves of 11 bits lose a little, and only a little.
+    // Half precision with 11 bits loses a little, and only a little.
     let halves = run(2, 2, "--wire fp16");
     let difference = apart(&halves, &two, &start);
     assert!((1e-6..2e-3).contains(&difference), "{difference}");
@@ -292,7 +292,7 @@ fn an_overflow_of_fp16_skips_exactly_one_step() {
         .assert_eq(&failure);
 }
 
-/// Threads share every sum of a step: in the same way in each run.
+/// Threads share every sum of a step in the same way in each run.
 #[test]
 fn the_same_seed_and_threads_train_to_the_same_bits() {
     for dtype in ["fp32", "bf16"] {
@@ -350,7 +350,7 @@ fn a_rank_that_fails_ends_the_job_with_its_name() {
     let message = format!("rank 1 of 2 on host {host}: --inject asked this rank to fail in iteration 2\n");
     assert!(error.contains(&message), "{error}");
     assert!(!error.contains("rank 0 of 2"), "{error}");
-    // Rank 0 waits for rank 1 in its second all-reduce by then; 100000 iterations are hours.
+    // Rank 0 waits for rank 1 in its second all-reduce by then; 100000 iterations would take hours.
     assert!(finished.took < Duration::from_secs(600), "{:?}", finished.took);
     assert_eq!(finished.record, None);
     assert_nobody_left(finished.folder.path());
@@ -366,7 +366,7 @@ fn a_rank_that_is_killed_ends_the_job_with_its_name() {
         kill(process_of_rank(folder, 1), Signal::SIGKILL).expect("it runs");
     });
     assert_ne!(finished.status, Some(0), "{}", finished.stderr);
-    // It cannot speak for itself; mpirun does.
+    // The killed rank cannot report its end; mpirun does.
     assert!(finished.stderr.contains("process rank 1 with PID"), "{}", finished.stderr);
     assert_nobody_left(finished.folder.path());
 }
@@ -375,7 +375,7 @@ fn a_rank_that_is_killed_ends_the_job_with_its_name() {
 
 #[test]
 fn ranks_that_share_a_core_sleep_while_mpi_waits() {
-    // The loader writes whose function it gives to each library, into a file a process.
+    // The dynamic loader logs which function each library is bound to, in one file per process.
     let run = Run::ranks(2, "--iters 1").variable("LD_DEBUG", "bindings");
     let (log, folder) = (run.path("bindings"), run.path(""));
     let finished = run.variable("LD_DEBUG_OUTPUT", log).variable("OMPI_MCA_mpi_yield_when_idle", "1").finish();
@@ -384,7 +384,7 @@ fn ranks_that_share_a_core_sleep_while_mpi_waits() {
     let logs = logs.filter(|log| log.file_name().to_string_lossy().starts_with("bindings."));
     let text: String = logs.map(|log| fs::read_to_string(log.path()).expect("text")).collect();
     let is_mpi_s = |line: &&str| line.contains("/libopen-pal.so") && line.contains("`sched_yield'");
-    // mpirun has the library too, and no function of ours.
+    // mpirun uses the library as well, but none of our functions.
     let ours = text.lines().filter(is_mpi_s).filter(|line| line.contains("/worker [0]: ")).count();
     assert_eq!(ours, 2, "{:?}", text.lines().filter(is_mpi_s).collect::<Vec<_>>());
 }
@@ -424,23 +424,23 @@ fn a_record_tells_everything_and_no_secret() {
 
     let end = record.end.as_ref().expect("an end");
     assert_eq!((end.iterations, end.skipped_steps, end.peak_memory.len()), (6, 0, 2));
-    // Weights, gradients and momenta alone are 307 MB.
+    // Weights, gradients and momenta alone take 307 MB.
     assert!(end.peak_memory.iter().all(|memory| (300_000_000..8_000_000_000).contains(&memory.0)), "{end:?}");
     let steps: f64 = record.iterations.iter().map(|iteration| iteration.step[0].0).sum();
     assert!(steps <= end.wall.0 && end.wall.0 < steps + 1.0, "{steps} {end:?}");
     let mut waited = 0.0;
     for iteration in &record.iterations {
         for rank in 0..2 {
-            // Nothing is read.
+            // No input is read.
             assert_eq!(iteration.phases[Phase::Input][rank].0, 0.0);
             let always = iteration.phases.iter().filter(|(phase, _)| phase.is_always());
             let parts: Vec<_> = always.map(|(_, times)| times).collect();
             assert!(parts.iter().all(|part| part[rank].0 > 0.0), "{iteration:?}");
-            // The first bucket holds the layers at the end, the last all gradients.
+            // The first bucket contains the last layers, the last one completes all gradients.
             let own = iteration.before_allreduce[rank].0;
             assert!(own > parts[0][rank].0 && own < parts[0][rank].0 + parts[1][rank].0, "{own}: {iteration:?}");
             let (sum, step) = (parts.iter().map(|part| part[rank].0).sum::<f64>(), iteration.step[rank].0);
-            // What is left is the loop itself and a line of the log.
+            // The rest is the loop itself and a line of the log.
             assert!(sum <= step * (1.0 + 1e-9) && sum > 0.5 * step, "{sum} of {step}: {iteration:?}");
             waited += iteration.phases[Phase::ExposedAllreduce][rank].0;
         }
@@ -451,14 +451,14 @@ fn a_record_tells_everything_and_no_secret() {
     assert!(host.cores >= 1 && (host.elapsed.0 - end.wall.0).abs() < 1.0, "{end:?}");
     assert_eq!(end.rank_use.len(), 2);
     for used in &end.rank_use {
-        // One thread, beside those of MPI that sleep; the counters go by hundredths of a second.
+        // One thread, in addition to MPI's sleeping threads; the counters have a resolution of 0.01 s.
         assert!(used.core_time.0 > 0.0 && used.core_time.0 < 1.5 * host.elapsed.0 + 0.1, "{end:?}");
     }
 
     assert_log_fits(&log, &record);
 }
 
-/// The environment first, then DLPerf's lines with the record's speeds.
+/// Checks the environment lines, then DLPerf's lines with the record's speeds.
 fn assert_log_fits(log: &str, record: &RunRecord) {
     let lines: Vec<&str> = log.lines().collect();
     assert_eq!(lines[0], "# ringmark 0.1.0 ResNet50-v1b 1n2g run 3");
@@ -530,7 +530,7 @@ fn a_sweep_of_the_real_worker_comes_out_in_figures() {
     }
 }
 
-/// Own compute time ends before the first sum, whatever the backend does then, or with backward.
+/// Own compute time ends before the first sum, independent of the backend, or with backward.
 #[test]
 fn own_compute_time_is_measured_with_every_backend() {
     for options in ["--backend mpi", "--backend none", "--bucket-mb 1000"] {
@@ -556,7 +556,7 @@ fn a_straggler_is_named_in_log_record_and_table_and_its_victim_is_not() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let mut sweep = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-    // Four times its own forward is more than what other work on this machine does to the other rank's.
+    // Four times a rank's forward is more than other load on this machine adds to the other rank's.
     sweep.args(words(
         "sweep --device cpu --hosts localhost:2 --cases 1n2g --runs 1 --model resnet18 --batch-size 2 --image-size 32 \
          --iters 24 --warmup 4 --threads 1 --inject slow:1:400",
@@ -579,7 +579,7 @@ fn a_straggler_is_named_in_log_record_and_table_and_its_victim_is_not() {
     assert_eq!(warning.about, about);
     let text = &warning.text;
     assert!(text.starts_with(&format!("{about} is a straggler: in ")), "{text}");
-    // The one waits for the other.
+    // The fast rank waits for the slow one.
     let exposed =
         |rank: usize| -> f64 { record.iterations.iter().map(|one| one.phases[Phase::ExposedAllreduce][rank].0).sum() };
     assert!(exposed(0) > exposed(1), "{} {}", exposed(0), exposed(1));
@@ -607,7 +607,7 @@ fn another_network_trains_and_is_named_in_log_and_record() {
     assert_eq!(record.header.config.model, Model::Resnet18);
     assert_eq!(record.header.buckets.iter().map(|bucket| bucket.0).sum::<u64>(), 4 * 11_689_512);
     checksum(&record);
-    // Weights of another network are refused by the first tensor that differs.
+    // Weights of another network are rejected at the first tensor that differs.
     let error = Run::alone("--iters 1 --model resnet18").file("--init", init()).refusal(1);
     expect![[r#"
         ringmark-worker: layer1.0.conv1.weight has shape [64, 64, 1, 1] in INIT, the model's is [64, 64, 3, 3]
@@ -615,7 +615,7 @@ fn another_network_trains_and_is_named_in_log_and_record() {
     .assert_eq(&error.replace(&init().display().to_string(), "INIT"));
 }
 
-/// Runs `score` and reads its record; `program` starts so many ranks of the worker.
+/// Runs `score` and reads its record; `program` starts this number of ranks of the worker.
 fn score(mut program: Command, folder: &TempDir, ranks: u32, options: &str) -> (String, ScoreRecord) {
     let _turn = turn_of(ranks);
     let path = folder.path().join("score.json");
@@ -629,13 +629,13 @@ fn score(mut program: Command, folder: &TempDir, ranks: u32, options: &str) -> (
 
 #[test]
 fn a_rank_takes_the_memory_that_the_launcher_expects() {
-    // In bf16 smaller images: processors without instructions for it take minutes.
+    // bf16 uses smaller images: processors without bf16 instructions take minutes.
     for (model, options) in [
         (Model::Resnet18, "--batch-size 16 --image-size 224 --dtype fp32"),
         (Model::Resnet18, "--batch-size 16 --image-size 64 --dtype bf16"),
         (Model::Resnet50V1b, "--batch-size 8 --image-size 64 --dtype fp32"),
     ] {
-        // Momenta take memory from the first update on: the second iteration has all that a later one has.
+        // Momenta are allocated by the first update, so that the second iteration uses as much memory as any later one.
         let options = format!("--model {model} --iters 2 {options}");
         let record = Run::alone(&options).finish().record.expect("a record");
         let image_size = record.header.config.image_size();
@@ -694,7 +694,7 @@ fn what_cannot_be_is_refused_with_its_reason() {
         ("--dtype fp8", 2),
         ("--inject fail:9", 2),
         ("--dtype tf32", 1),
-        // As ranks find themselves whom another MPI's mpirun has started.
+        // Situation of ranks that were started by another MPI's mpirun.
         ("--case 1n2g", 1),
     ]
     .map(|(options, status)| Run::alone(options).refusal(status));

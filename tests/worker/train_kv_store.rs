@@ -1,5 +1,5 @@
-//! `ringmark-worker train --kv-store` with real servers: ranks and servers are processes of one mpirun, and what they compute is
-//! compared with all-reduce.
+//! Tests of `ringmark-worker train --kv-store` with real servers: ranks and servers are processes of one mpirun, and
+//! their results are compared with all-reduce.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -28,7 +28,7 @@ use crate::support::worker_run::{
     Finished, Run, apart, assert_nobody_left, batch, checksum, gradient_step, losses, process_of_rank, small_init,
 };
 
-/// Small, with an update of full size and momentum.
+/// A small network, with an update of full size and momentum.
 const TRAIN: &str = "--model resnet18 --iters 2 --lr 0.0005 --lr-warmup-iters 0";
 
 fn used(record: &RunRecord) -> &KvStoreUse {
@@ -53,7 +53,7 @@ fn every_synchronous_kv_store_trains_as_all_reduce_does() {
         let servers_option = if servers > 0 { format!("--servers {servers}") } else { String::new() };
         let record =
             Run::ranks(2 + servers, &format!("{TRAIN} --kv-store {kv_store} {servers_option}")).finish().sound();
-        // Two gradients have one sum, in whatever order.
+        // The sum of two gradients does not depend on the order.
         assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{kv_store}");
         assert_eq!((record.header.ranks.len(), record.header.case.to_string().as_str()), (2, "1n2g"), "{kv_store}");
         let used = used(&record);
@@ -66,12 +66,12 @@ fn every_synchronous_kv_store_trains_as_all_reduce_does() {
         match kv_store {
             "nccl" => assert_eq!(held[1], 0),
             "dist_sync --key-placement hash" => {}
-            // ResNet-18's buckets are few: 25 MB, the rest, and the tail.
+            // ResNet-18 has few buckets: 25 MB, the rest, and the tail.
             "device" => assert!(held.iter().all(|held| *held > WEIGHTS / 4), "{held:?}"),
             _ => assert!(used.imbalance().expect("something is held") < 1.01, "{kv_store}: {held:?}"),
         }
         if servers > 0 {
-            // The ranks of a host push once; what is beyond the weights are the headers of some 150 parts.
+            // The ranks of a host push once; the bytes beyond the weights are the headers of about 150 parts.
             let (sent, received) = (&used.sent_by_rank, &used.received_by_rank);
             assert_eq!((sent[1].0, received[1].0), (0, 0), "{kv_store}");
             assert!((WEIGHTS..WEIGHTS + 5000).contains(&sent[0].0) && sent == received, "{kv_store}: {used:?}");
@@ -104,15 +104,15 @@ fn servers_give_the_gradient_of_the_joined_batch() {
 fn asynchronous_workers_do_not_wait_and_learn() {
     let options =
         "--model resnet18 --iters 8 --warmup 2 --lr 0.0005 --lr-warmup-iters 0 --kv-store dist_async --servers 2";
-    // Rank 1 is slower: rank 0's weights go on without it.
+    // Rank 1 is slower: rank 0's weights advance without it.
     let record = Run::ranks(4, &format!("{options} --inject slow:1:100")).finish().sound();
-    // Of one moment at the end, whatever they were on the way.
+    // At the end all ranks have the same weights.
     checksum(&record);
     let losses = losses(&record);
     assert!(losses[7] < 0.9 * losses[0], "{losses:?}");
     let used = used(&record);
     let staleness = used.staleness.expect("pushes");
-    // Parts of two servers, each pushed in six iterations by two workers.
+    // The parts of two servers, each pushed in six iterations by two workers.
     let parts: u64 = used.servers.iter().map(|server| u64::from(server.parts)).sum();
     assert_eq!(staleness.pushes, 12 * parts);
     assert!(staleness.maximum >= 1 && staleness.median <= staleness.p95 && staleness.p95 <= staleness.maximum);
@@ -120,7 +120,7 @@ fn asynchronous_workers_do_not_wait_and_learn() {
     assert!(used.lost.is_empty());
 }
 
-/// Runs until `rank` has pushed, then sends `signal` to the process of this number, and to its end.
+/// Runs until `rank` has pushed, then sends `signal` to process `process`, and waits for the end.
 fn disturbed(run: Run, rank: u32, (process, signal): (u32, Signal)) -> Finished {
     let (launcher, reports) = launcher();
     run.variable(LAUNCHER_VARIABLE, launcher).finish_after(|_, folder| {
@@ -131,7 +131,7 @@ fn disturbed(run: Run, rank: u32, (process, signal): (u32, Signal)) -> Finished 
 
 #[test]
 fn asynchronous_workers_go_on_without_one_that_is_killed() {
-    // Rank 1 is not through before it is killed.
+    // Rank 1 does not finish before it is killed.
     let options = "--model mxnet-lenet --image-size 28 --iters 300 --kv-store dist_async --servers 1 --inject slow:1:500 \
                    --trace-iterations 290-300";
     let run = Run::processes(4, "--continuous", options);
@@ -148,7 +148,7 @@ fn asynchronous_workers_go_on_without_one_that_is_killed() {
     assert_eq!((lost.len(), lost[0].rank), (1, 1));
     assert!((1..300).contains(&lost[0].iteration), "{lost:?}");
     assert!(finished.stderr.contains(&format!("the run failed: {failure}")), "{}", finished.stderr);
-    // Nobody waits for the clock of one that died, and none of the others holds the step.
+    // No rank waits for the clock of the killed one, and the others complete the step.
     let trace = chrome::read(fs::File::open(trace).expect("a trace")).expect("whole");
     assert_eq!(trace.ranks.iter().map(|rank| rank.rank).collect::<Vec<_>>(), [0, 2]);
     assert_eq!(trace.kv_store, Some(KvStore::DistAsync));
@@ -158,7 +158,7 @@ fn asynchronous_workers_go_on_without_one_that_is_killed() {
 fn a_worker_that_fails_before_it_has_pushed_ends_an_asynchronous_job() {
     let scripts = tempfile::tempdir().expect("a folder");
     let script = scripts.path().join("worker.sh");
-    // Its batch is missing: it has connected, and the others are to meet it before the first iteration.
+    // The rank without a batch fails after connecting and before the first iteration.
     let text = format!(
         "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && missing='--data /nowhere.safetensors'\nexec {} \"$@\" $missing\n",
         worker_program().display()
@@ -173,7 +173,7 @@ fn a_worker_that_fails_before_it_has_pushed_ends_an_asynchronous_job() {
     assert!(says(" after its pushes of iteration 0 ") && says("until each has pushed"), "{}", finished.stderr);
 }
 
-/// Listens as the launcher does, and hears of each process of a job where it is; its address, and the reports.
+/// Listens like the launcher for the heartbeats of each process of a job; returns the address and the heartbeats.
 fn launcher() -> (String, Receiver<(u32, Heartbeat)>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let addresses = vec![listener.local_addr().expect("bound")];
@@ -191,12 +191,12 @@ fn launcher() -> (String, Receiver<(u32, Heartbeat)>) {
     )
 }
 
-/// How long no process of a job may be silent.
+/// Timeout for the next heartbeat of a job.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Waits until a process reports that it is there.
+/// Waits until a heartbeat satisfies `is_there`.
 fn reach(reports: &Receiver<(u32, Heartbeat)>, is_there: impl Fn(u32, Heartbeat) -> bool) {
-    // One is due every second.
+    // Heartbeats are sent every second.
     let mut heard = iter::from_fn(|| reports.recv_timeout(PATIENCE).ok());
     assert!(heard.any(|(process, at)| is_there(process, at)), "the job has ended");
 }
@@ -210,7 +210,7 @@ fn report(mut connection: TcpStream, sender: &Sender<(u32, Heartbeat)>) {
                 speaker = Some(rank);
                 connection.write_all(format!("{WELCOME}\n").as_bytes()).expect("sent");
             }
-            // Nobody may listen any more.
+            // The receiver may be gone.
             Message::At(at) => drop(speaker.map(|rank| sender.send((rank, at)))),
             Message::Failed { .. } | Message::Done => {}
         }
@@ -221,14 +221,14 @@ fn report(mut connection: TcpStream, sender: &Sender<(u32, Heartbeat)>) {
 fn a_worker_that_is_killed_while_results_are_gathered_ends_the_others_who_name_it() {
     let (launcher, reports) = launcher();
     let run = Run::processes(5, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 2");
-    // Which rank 0 saves to before it gathers, and waits for who reads them.
+    // Rank 0 saves to this pipe before it gathers, and blocks until it is read.
     let weights = run.path("weights");
     mkfifo(&weights, Mode::S_IRWXU).expect("made");
     let run = run.file("--save", &weights);
     let finished = run.variable(LAUNCHER_VARIABLE, launcher).finish_after(|_, folder| {
         reach(&reports, |process, at| process == 2 && at.stage >= Stage::Preparing);
         let process = process_of_rank(folder, 2);
-        // The servers' reports are there, and nobody knows of a loss.
+        // The servers' reports have arrived, and no loss has been detected.
         reach(&reports, |process, at| process < 3 && at.stage == Stage::Finishing);
         kill(process, Signal::SIGKILL).expect("it runs");
     });
@@ -258,7 +258,7 @@ fn a_synchronous_job_ends_when_a_worker_or_a_server_is_killed() {
 
 #[test]
 fn what_does_not_go_together_is_refused() {
-    // Before MPI shows how many processes there are.
+    // Detected before MPI shows the number of processes.
     let errors = [
         "--servers 1",
         "--kv-store dist_sync",

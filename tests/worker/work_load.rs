@@ -1,4 +1,4 @@
-//! `--work-load`: uneven parts of a batch under real mpirun, and what `extract` says of them.
+//! Tests of `--work-load`: uneven parts of a batch under real mpirun, and their report by `extract`.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::support::safetensors::{self, Stored, Tensors};
 use crate::support::sandbox::{ringmark, run};
 use crate::support::worker_run::{AT_ONCE, Finished, Run, apart, checksum};
 
-/// `count` images of the small networks, all different, of ten classes.
+/// Creates `count` different images for the small networks, in ten classes.
 fn small_batch(count: usize) -> Tensors {
     let images = (0..count as u64 * 28 * 28).map(|number| 1.7 * safetensors::unit(number));
     let labels: Vec<i64> = (0..count as i64).map(|number| 7 * number % 10).collect();
@@ -21,7 +21,7 @@ fn small_batch(count: usize) -> Tensors {
     ])
 }
 
-/// Of a small network, which has no batch normalization.
+/// Creates a run of a small network, which has no batch normalization.
 fn small(ranks: u32, data: &Path, options: &str) -> Run {
     Run::ranks(ranks, &format!("--image-size 28 {options}")).file("--data", data)
 }
@@ -30,7 +30,7 @@ fn division(record: &RunRecord) -> &WorkDivision {
     record.header.work_division.as_ref().expect("uneven parts")
 }
 
-/// Of every iteration, over the joined batch.
+/// Returns the loss of every iteration over the global batch.
 fn joined_losses(record: &RunRecord) -> Vec<f64> {
     record.iterations.iter().map(|one| record.header.joined_loss(&one.loss).expect("ranks")).collect()
 }
@@ -40,7 +40,7 @@ fn uneven_parts_train_as_one_rank_with_the_joined_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("batch.safetensors");
     safetensors::write(&data, &small_batch(12));
-    // The rate is multiplied by the number of ranks; with it divided, every run moves alike.
+    // The rate is multiplied by the number of ranks; dividing it makes every run take the same step.
     let run = |model: &str, (ranks, images): (u32, u32), options: &str| -> (Finished, Tensors) {
         let rate = 2f64.powi(-5) / f64::from(ranks);
         let options = format!("--model {model} --iters 3 --batch-size {images} --lr {rate} {AT_ONCE} {options}");
@@ -68,12 +68,12 @@ fn uneven_parts_train_as_one_rank_with_the_joined_batch() {
             for (one, several) in joined_losses(&joined).iter().zip(joined_losses(&uneven)) {
                 assert!((one - several).abs() < tolerance * one, "{model}, {dtype}: {one}, {weights}: {several}");
             }
-            // Without the weights of its parts it would be another gradient: here the ranks' own losses differ.
+            // Without weighting the parts the gradient would differ: here the ranks have different losses.
             let first = &uneven.iterations[0].loss;
             assert!((first[0] - first[1]).abs() > 10.0 * tolerance * first[0], "{first:?}");
         }
         if (model, dtype) == ("mxnet-mlp", "fp32") {
-            // Whoever sums and updates.
+            // Independent of the kv-store that sums and updates.
             for (processes, kv_store) in [(2, "device"), (2, "local"), (3, "dist_sync --servers 1")] {
                 let rate = 2f64.powi(-6);
                 let options = format!(
@@ -84,7 +84,7 @@ fn uneven_parts_train_as_one_rank_with_the_joined_batch() {
                 assert!(difference < tolerance, "{kv_store}: {difference}");
                 assert_eq!(division(&finished.sound()).images, [9, 3]);
             }
-            // Part of the batch is not the batch.
+            // Part of the batch gives a different gradient.
             let part = apart(&run(model, (1, 9), &options("")).1, &one, &start);
             assert!(part > 0.05, "{part}");
         }
@@ -107,7 +107,7 @@ fn a_record_says_who_had_what_and_the_speed_is_of_all_images() {
     let speed = record.speed(0).expect("iterations").0;
     assert!((speed / (4.0 * 32.0 / steps) - 1.0).abs() < 1e-9, "{speed}");
 
-    // Two numbers have one sum, whatever adds them, and a rank whose work is even is not weighted.
+    // The sum of two numbers does not depend on the order, and a rank with an even share is not weighted.
     let same = |options: &str| {
         let options = format!("--model mxnet-mlp --image-size 28 --batch-size 16 --iters 4 {options}");
         Run::ranks(2, &options).finish().sound()
@@ -120,7 +120,8 @@ fn a_record_says_who_had_what_and_the_speed_is_of_all_images() {
 
 #[test]
 fn auto_gives_the_slower_rank_less() {
-    // A rank whose forward takes a hundred times as long: waiting for a core makes up for no more than a part of that.
+    // A rank whose forward takes a hundred times as long: other ranks' waiting for a core compensates only part of
+    // that.
     let options =
         "--model mxnet-lenet --image-size 28 --batch-size 64 --iters 4 --inject slow:0:10000 --work-load auto";
     let record = Run::ranks(2, options).finish().sound();
@@ -144,7 +145,7 @@ fn a_work_load_that_cannot_be_is_refused_in_words() {
         For more information, try '--help'.
     "#]]
     .assert_eq(&error);
-    // A sweep says it before anything starts.
+    // A sweep fails before anything starts.
     let errors = [
         "--cases 1n1g,1n2g --work-load 3",
         "--cases 1n2g --batch-size 4 --work-load 100,1",
@@ -163,7 +164,7 @@ fn a_work_load_that_cannot_be_is_refused_in_words() {
     "#]].assert_eq(&errors.concat());
 }
 
-/// 6 and 2 images on ranks of which the second takes four times as long for an image.
+/// Creates a record with 6 and 2 images on ranks of which the second takes four times as long per image.
 fn uneven() -> RunRecord {
     let mut uneven = record("1n2g", 1, 0.5);
     uneven.header.config.work_load = Some("3,1".parse().expect("weights"));
@@ -186,7 +187,7 @@ fn extract_says_what_the_division_cost() {
     folder.run(&alone);
     let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(folder.path()));
     assert_eq!(status, Some(0), "{stderr}");
-    // 30 and 120 ms an image: even parts of 4 take 480 ms, 8 / (1 / 30 + 1 / 120) = 192 ms all together.
+    // 30 and 120 ms per image: even parts of 4 take 480 ms, balanced parts 8 / (1 / 30 + 1 / 120) = 192 ms.
     let expected = "
 case  images  an image  slowest  waited  even  balanced  saved  left
       a rank        ms       ms      ms    ms        ms      %     %
@@ -216,7 +217,7 @@ case  images  an image  slowest  waited  even  balanced  saved  left
     // One rank divides nothing.
     assert!(rows["rn50"]["1n1g"].get("work_load").is_none());
 
-    // A record that contradicts itself is left out by its line.
+    // A record that contradicts itself is skipped, with the line number.
     for images in [vec![6, 3], vec![8], vec![8, 0]] {
         let broken = Folder::new();
         let mut record = uneven();

@@ -1,5 +1,5 @@
-//! One item of a dataset: an image, encoded or as pixels, with its labels. One value is read into again and again, so that
-//! nothing is allocated once the largest item was in it.
+//! An item of a dataset: an image, encoded or as pixels, with its labels. Items are reused, so that reading allocates
+//! nothing once the buffer fits the largest item.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use anyhow::{Result, ensure};
 
 use crate::location::Location;
 
-/// What the bytes of an item are.
+/// Encoding of an item's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Form {
-    /// An image file, JPEG or PNG or another, as it is.
+    /// Image file, such as JPEG or PNG.
     #[default]
     Encoded,
-    /// A byte a channel and pixel: rows from top to bottom, pixels of a row from left to right, channels of a pixel together.
+    /// One byte per channel: rows from top to bottom, pixels from left to right, channels of a pixel adjacent.
     Pixels {
-        /// In pixels.
+        /// Height in pixels.
         height: u32,
-        /// In pixels.
+        /// Width in pixels.
         width: u32,
-        /// 1 is gray.
+        /// Number of channels; 1 is gray.
         channels: u32,
     },
 }
@@ -27,27 +27,27 @@ pub enum Form {
 /// An item that was read, or an empty one to read into.
 #[derive(Debug, Default)]
 pub struct Item {
-    /// What [`bytes`](Item::bytes) are.
+    /// Encoding of [`bytes`](Item::bytes).
     pub form: Form,
-    /// One or several; whole numbers are classes.
+    /// One or more labels; whole numbers are classes.
     pub labels: Vec<f32>,
-    /// The number in the `.lst` that was packed; elsewhere the place in the dataset, from 0.
+    /// Number in the packed `.lst`, otherwise index in the dataset, from 0.
     pub id: u64,
-    /// Where it came from, for messages.
+    /// Origin, for messages.
     pub location: Location,
-    /// Where its labels came from, if that is somewhere else.
+    /// Origin of the labels, if different.
     pub label_location: Option<Location>,
     pub(super) buffer: Vec<u8>,
     pub(super) content: Range<usize>,
 }
 
 impl Item {
-    /// The image, in its [`form`](Item::form).
+    /// Returns the bytes of the image, encoded as [`form`](Item::form).
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.content.clone()]
     }
 
-    /// The class, where the only label is one of 0 to `classes` - 1.
+    /// Returns the class; fails unless the only label is one of 0 to `classes` - 1.
     pub fn class(&self, classes: u32) -> Result<u32> {
         let location = self.label_location.as_ref().unwrap_or(&self.location);
         let &[label] = self.labels.as_slice() else {

@@ -1,7 +1,7 @@
-//! Files or folders as items with labels, whatever their format. Not for decoding: an item is what the file holds.
+//! Data sets: files or folders as items with labels, independent of their format. Items are not decoded.
 //!
-//! What lies at a path is told by its content: RecordIO by its magic, an array of MNIST by its first bytes, and a folder by
-//! what is in it.
+//! The format of a path is detected from its content: RecordIO by its magic number, an array of MNIST by its first
+//! bytes, and a folder by its files.
 
 pub mod item;
 mod mnist;
@@ -26,7 +26,7 @@ use crate::format::record_io::MAGIC;
 use crate::location::Position;
 use crate::shard::Part;
 
-/// Items with labels; any thread may read any of them.
+/// Items with labels, readable from any thread.
 #[derive(Debug)]
 pub struct Dataset {
     kind: Kind,
@@ -41,12 +41,12 @@ enum Kind {
 }
 
 impl Dataset {
-    /// Opens the data at one path, or at several, which must be `.rec` files, with the default limits of an image.
+    /// Opens the data at one path, or at several paths of `.rec` files, with the default image limits.
     pub fn open(paths: &[PathBuf]) -> Result<Dataset> {
         Dataset::open_within(paths, ImageLimits::default())
     }
 
-    /// As [`open`](Dataset::open), with other limits.
+    /// Opens the data like [`open`](Dataset::open), with other limits.
     pub fn open_within(paths: &[PathBuf], limits: ImageLimits) -> Result<Dataset> {
         let kind = match paths {
             [] => bail!("no file and no folder of data is named"),
@@ -66,7 +66,7 @@ impl Dataset {
         Ok(Dataset { kind, limits })
     }
 
-    /// Items, where that is known: not of RecordIO files without an index.
+    /// Returns the number of items, if known: RecordIO files without an index do not contain it.
     pub fn length(&self) -> Option<u64> {
         match &self.kind {
             Kind::Records(files) => files.length(),
@@ -75,7 +75,7 @@ impl Dataset {
         }
     }
 
-    /// What its items are: of image files each has a size of its own.
+    /// Returns the encoding of the items; image files differ in size.
     pub fn form(&self) -> Form {
         match &self.kind {
             Kind::Records(_) | Kind::Folder(_) => Form::Encoded,
@@ -83,7 +83,7 @@ impl Dataset {
         }
     }
 
-    /// Names of the classes by their labels; empty where only numbers are known.
+    /// Returns the class names by label; empty if only numbers are known.
     pub fn classes(&self) -> &[String] {
         match &self.kind {
             Kind::Folder(folder) => folder.classes(),
@@ -91,7 +91,7 @@ impl Dataset {
         }
     }
 
-    /// What it is, for people: `2 RecordIO files without index`.
+    /// Describes the data for users: `2 RecordIO files without index`.
     pub fn what(&self) -> String {
         match &self.kind {
             Kind::Records(files) => {
@@ -103,7 +103,7 @@ impl Dataset {
         }
     }
 
-    /// As [`what`](Dataset::what), and what else was found and left out, which may differ from host to host.
+    /// Describes the data like [`what`](Dataset::what), with skipped files, which may differ from host to host.
     pub fn what_and_left_out(&self) -> String {
         let Kind::Folder(folder) = &self.kind else { return self.what() };
         let left_out = match folder.left_out() {
@@ -118,7 +118,7 @@ impl Dataset {
         format!("{}{left_out}{repeated}", self.what())
     }
 
-    /// Files that hold the images.
+    /// Returns the files that contain the images.
     pub fn paths(&self) -> Box<dyn Iterator<Item = PathBuf> + '_> {
         match &self.kind {
             Kind::Records(files) => Box::new(files.paths().map(Path::to_owned)),
@@ -130,7 +130,7 @@ impl Dataset {
         }
     }
 
-    /// Reads item `index` into `item`, in the memory that it has.
+    /// Reads item `index` into `item`, reusing its memory.
     pub fn read(&self, index: u64, item: &mut Item) -> Result<()> {
         match &self.kind {
             Kind::Records(files) => files.read(index, item),
@@ -139,11 +139,11 @@ impl Dataset {
         }
     }
 
-    /// The records of a part, for data that can only be read in turn.
+    /// Returns the records of a part, for data that can only be read sequentially.
     ///
     /// # Errors
     ///
-    /// For data that can be read by number, and where no record begins behind the part's bytes although bytes are left.
+    /// Fails for data with random access, and if a record header at the start or end of the part is invalid.
     pub fn records(&self, part: Part) -> Result<RecordStream> {
         match &self.kind {
             Kind::Records(files) if files.length().is_none() => files.stream(part),
@@ -151,7 +151,7 @@ impl Dataset {
         }
     }
 
-    /// The items of a part in the order in which they are stored.
+    /// Returns the items of a part in storage order.
     pub fn stream(&self, part: Part) -> Result<Stream<'_>> {
         let way = match (&self.kind, self.length()) {
             (Kind::Records(files), None) => Way::ByBytes(files.stream(part)?),
@@ -161,7 +161,7 @@ impl Dataset {
     }
 }
 
-/// Items of a part, one after the other.
+/// Items of a part, in order.
 pub struct Stream<'a>(Way<'a>);
 
 enum Way<'a> {
@@ -170,7 +170,7 @@ enum Way<'a> {
 }
 
 impl Stream<'_> {
-    /// Reads the next item into `item`; false behind the last.
+    /// Reads the next item into `item`; returns false after the last.
     pub fn next(&mut self, item: &mut Item) -> Result<bool> {
         match &mut self.0 {
             Way::ByBytes(records) => Ok(records.next(item)?.is_some()),
@@ -187,7 +187,7 @@ fn read_item(folder: &ImageFolder, index: u64, limits: &ImageLimits, item: &mut 
     let (name, label) = image.with_context(|| format!("there is no image {index}, but {}", folder.length()))?;
     item.location.set(folder.root(), Position::Whole);
     item.location.file.push(name);
-    // One without a byte is an image that cannot be decoded, as an empty record is.
+    // An empty file is an image that cannot be decoded, like an empty record.
     let length = read_image(&item.location.file, limits, &mut item.buffer)?;
     item.content = 0..length;
     item.form = Form::Encoded;
@@ -223,7 +223,7 @@ fn open_file(file: &Path, limits: ImageLimits) -> Result<Kind> {
     Ok(Kind::Mnist(Mnist::open(file)?))
 }
 
-/// A folder of `.rec` files, of MNIST's arrays, or of classes.
+/// Opens a folder of `.rec` files, MNIST arrays or classes.
 fn open_folder(folder: &Path, limits: ImageLimits) -> Result<Kind> {
     let list = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>();
     let mut found = list().with_context(|| format!("the folder {} cannot be read", folder.display()))?;

@@ -1,4 +1,4 @@
-//! Datasets of every kind as files on the disk, sound and damaged.
+//! Tests of every kind of data set on disk, valid and damaged.
 
 use expect_test::expect;
 use ringmark_core::dimension::{ImageLimit, OverLimit};
@@ -11,7 +11,7 @@ fn temporary() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-/// Of images whose bytes are their numbers.
+/// Writes records of images whose bytes contain their numbers.
 fn write_records(path: &Path, ids: Range<u64>, with_index: bool) -> Vec<u64> {
     testing::write_records(path, ids.map(|id| (id, format!("image {id}").into_bytes())), with_index)
 }
@@ -37,7 +37,7 @@ fn labels(dataset: &Dataset, part: Part) -> Vec<f32> {
     labels
 }
 
-/// Every item exactly once over the parts, in the order of storage.
+/// Checks that the parts together contain every item exactly once, in storage order.
 fn deals_out(dataset: &Dataset, expected: &[f32]) {
     for count in [1, 3, 4] {
         let parts = (0..count).map(|index| labels(dataset, Part::new(index, count).expect("a part")));
@@ -206,7 +206,7 @@ fn a_file_that_changes_while_it_is_read_is_said() {
     file.set_len(offsets[99] + 12).expect("cut");
     let error = format!("{:#}", dataset.read(99, &mut item).expect_err("cut"));
     expect!["DIR/a.rec, byte 3972: the file ends here, and had 4000 bytes when it was opened: it was changed while it was read; read a file that nobody writes"].assert_eq(&without_folder(&error));
-    // The other records may have changed too.
+    // The other records may have changed as well.
     dataset.read(98, &mut item).expect_err("of a file that was cut");
     fs::remove_file(path.with_extension("idx")).expect("removed");
     let dataset = open(&path).expect("opened");
@@ -251,7 +251,7 @@ fn nothing_is_allocated_for_an_item_once_the_largest_was_read() {
 fn counts_are_compared_before_a_gz_is_decompressed() {
     let folder = temporary();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).expect("written");
-    // Behind its header nothing can be decompressed.
+    // Damages everything after the header.
     let mut damaged = gzip(&array(&[5, 28, 28], &vec![7; 5 * 28 * 28]));
     damaged.truncate(damaged.len() - 8);
     write("train-images-idx3-ubyte.gz", &damaged);
@@ -275,7 +275,7 @@ fn records_of_a_file_that_was_cut_are_refused_at_the_next_read() {
         let mut items = dataset.stream(Part::new(0, 1).expect("a part")).expect("records");
         let mut item = Item::default();
         assert!(items.next(&mut item).expect("read"));
-        // The next records are in the stream's buffer, or before the cut.
+        // The next records are in the stream's buffer or before the truncation.
         let length = fs::metadata(&path).expect("there").len();
         fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(length - 4).expect("cut");
         without_folder(&format!("{:#}", items.next(&mut item).expect_err("cut")))

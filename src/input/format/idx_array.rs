@@ -1,5 +1,6 @@
-//! MNIST's arrays, `train-images-idx3-ubyte` and their like, `.gz` too: `00 00 type dimensions`, a big-endian u32 a
-//! dimension, then the values, the last dimension fastest. Only u8 (type 08) is read, which is what data sets of this form hold.
+//! Arrays of MNIST, such as `train-images-idx3-ubyte`, optionally compressed as `.gz`: `00 00 type dimensions`, a
+//! big-endian u32 per dimension, then the values in row-major order. Only u8 (type 08) is supported, which all data
+//! sets in this format use.
 
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -12,30 +13,30 @@ use crate::location::Position;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Dimensions at most: images, height, width, channels.
+/// Maximum number of dimensions: images, height, width, channels.
 const MOST_DIMENSIONS: usize = 4;
 
-/// Bytes that a `.gz` may hold: it is decompressed into memory, and all of EMNIST takes 0.6 GB.
+/// Maximum decompressed size of a `.gz` in bytes: it is decompressed into memory, and all of EMNIST takes 0.6 GB.
 const MOST_DECOMPRESSED: u64 = 2_000_000_000;
 
 /// An array of u8, whose first dimension counts items.
 #[derive(Debug)]
 pub struct IdxArray {
     data: ByteSource,
-    /// Where the values begin in `data`.
+    /// Offset of the values in `data`.
     begin: u64,
-    /// Bytes of the header, which `data` does not hold of a `.gz`.
+    /// Size of the header in bytes; for a `.gz`, `data` does not contain the header.
     header_size: u64,
     shape: Vec<u32>,
     item_size: usize,
 }
 
-/// Whether a file with these first bytes is such an array, or may be one in a `.gz`.
+/// Returns true if a file with these first bytes is such an array, or a `.gz` that may contain one.
 pub fn is_idx(first: &[u8]) -> bool {
     first.starts_with(&GZIP) || first.starts_with(&[0, 0])
 }
 
-/// The sizes of an array by its header alone: of a `.gz` no more than that is decompressed.
+/// Returns the shape from the header; of a `.gz`, only the header is decompressed.
 pub fn shape(path: &Path) -> Result<Vec<u32>> {
     let source = ByteSource::open(path)?;
     let mut first = [0; 2];
@@ -46,12 +47,12 @@ pub fn shape(path: &Path) -> Result<Vec<u32>> {
 }
 
 impl IdxArray {
-    /// Opens a file; a `.gz` is taken into memory, decompressed.
+    /// Opens a file; a `.gz` is decompressed into memory.
     pub fn open(path: &Path) -> Result<IdxArray> {
         IdxArray::of(ByteSource::open(path)?)
     }
 
-    /// As [`open`](IdxArray::open), of bytes that are there already.
+    /// Creates the array like [`open`](IdxArray::open), from an open source.
     pub fn of(source: ByteSource) -> Result<IdxArray> {
         let path = source.name().to_owned();
         let mut first = [0; 2];
@@ -62,28 +63,28 @@ impl IdxArray {
         array.with_context(|| path.display().to_string())
     }
 
-    /// Its file, as it was given.
+    /// Returns the path of the file as passed.
     pub fn name(&self) -> &Path {
         self.data.name()
     }
 
-    /// Items first, then what an item is.
+    /// Returns the number of items, then the dimensions of an item.
     pub fn shape(&self) -> &[u32] {
         &self.shape
     }
 
-    /// Items.
+    /// Returns the number of items.
     pub fn length(&self) -> u64 {
         u64::from(self.shape[0])
     }
 
-    /// Where in its file item `index` is.
+    /// Returns the position of item `index` in its file.
     pub fn position(&self, index: u64) -> Position {
         let byte = self.header_size + index * self.item_size as u64;
         if self.begin == self.header_size { Position::Byte(byte) } else { Position::DecompressedByte(byte) }
     }
 
-    /// Reads item `index` into the front of `buffer`, which grows where it must; its size in bytes.
+    /// Reads item `index` to the start of `buffer`, which grows if necessary; returns its size in bytes.
     pub fn read(&self, index: u64, buffer: &mut Vec<u8>) -> Result<usize> {
         ensure!(index < self.length(), "{} has no item {index}, but {}", self.name().display(), self.length());
         grow(buffer, self.item_size)?;
@@ -92,7 +93,7 @@ impl IdxArray {
     }
 }
 
-/// Shape and size of an item, from the bytes at the beginning of `data`; of all that and the values, the size in bytes.
+/// Shape, size of an item, and total size with header in bytes, parsed from the first bytes of `data`.
 struct Header {
     shape: Vec<u32>,
     item_size: usize,
@@ -174,7 +175,8 @@ fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
         by(&header.shape),
         header.values
     );
-    // Memory follows what is there and not what the header says; one more byte tells a longer file.
+    // Allocates for the actual bytes, not for the size in the header. One byte more than expected shows that the file
+    // is too long.
     let mut values = Vec::new();
     let cut = "it cannot be decompressed: it was cut off or is damaged; copy it anew";
     decoder.by_ref().take(header.values.saturating_add(1)).read_to_end(&mut values).context(cut)?;
@@ -184,7 +186,7 @@ fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
     Ok(IdxArray { data: ByteSource::of_memory(source.name(), values), begin: 0, header_size, shape, item_size })
 }
 
-/// Decompresses a file in pieces.
+/// Returns a reader that decompresses a file.
 fn decompressed(source: &ByteSource) -> impl Read {
     MultiGzDecoder::new(BufReader::with_capacity(1 << 16, source.reader()))
 }

@@ -1,6 +1,6 @@
-//! A folder a class, as torchvision's ImageFolder takes it: classes are the folders of the first level, numbered in the order
-//! of their names; images are the files below them with the ending of an image, in the order of folders and names. Links are
-//! followed, and a class has each folder once.
+//! A folder with one subfolder per class, like torchvision's ImageFolder. Classes are the top-level folders, numbered
+//! in the order of their names. Images are the files below them with an image extension, ordered by folder and name.
+//! Links are followed, and a class contains each folder once.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -11,25 +11,25 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-/// Endings of images, in small letters: torchvision's `IMG_EXTENSIONS`.
+/// Image extensions in lower case: torchvision's `IMG_EXTENSIONS`.
 pub const ENDINGS: [&str; 9] = ["jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"];
 
-/// What a folder holds.
+/// Contents of a folder.
 #[derive(Debug)]
 pub struct ImageFolder {
     root: PathBuf,
     classes: Vec<String>,
-    /// Paths below the root, one after the other: millions of them, so not each with memory of its own.
+    /// Concatenated paths below the root: one allocation per path is too expensive for millions of files.
     names: Vec<u8>,
-    /// Where in `names` each path ends.
+    /// End of each path in `names`.
     ends: Vec<u64>,
     labels: Vec<u32>,
     left_out: u64,
-    /// Links to folders that their class has already.
+    /// Number of links to folders that the class already contains.
     repeated: u64,
 }
 
-/// Folders of a class, each by device and number.
+/// Visited folders of a class, by device and inode.
 #[derive(Default)]
 struct Visited {
     /// Folders from the class down to the current one.
@@ -37,14 +37,14 @@ struct Visited {
     all: HashSet<(u64, u64)>,
 }
 
-/// Whether the name ends as that of an image.
+/// Returns true if the name has an image extension.
 fn is_image(name: &OsStr) -> bool {
     let ending = Path::new(name).extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
     ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
 }
 
 impl ImageFolder {
-    /// Looks through all of `root`.
+    /// Scans all of `root`.
     pub fn open(root: &Path) -> Result<ImageFolder> {
         let mut folder = ImageFolder {
             root: root.to_owned(),
@@ -79,7 +79,7 @@ impl ImageFolder {
         Ok(folder)
     }
 
-    /// Every folder with its files, sorted by the folder's whole path and then by name, as torchvision does.
+    /// Adds the files of every folder, sorted by the whole folder path and then by name, as torchvision does.
     fn add_class(&mut self, class: &OsStr) -> Result<()> {
         let label = u32::try_from(self.classes.len()).context("more classes than a label can say")?;
         let mut found = Vec::new();
@@ -100,7 +100,7 @@ impl ImageFolder {
         Ok(())
     }
 
-    /// Visits each folder once, whatever links lead to it, and refuses a link in a circle.
+    /// Visits each folder once, however many links lead to it; fails on a link cycle.
     fn walk(&mut self, folder: &Path, visited: &mut Visited, found: &mut Vec<(PathBuf, Vec<OsString>)>) -> Result<()> {
         let path = self.root.join(folder);
         let facts = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?;
@@ -124,32 +124,32 @@ impl ImageFolder {
         Ok(())
     }
 
-    /// Where the classes are.
+    /// Returns the parent folder of the classes.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Names of the classes; their places here are the labels.
+    /// Returns the names of the classes; the index is the label.
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// Images.
+    /// Returns the number of images.
     pub fn length(&self) -> u64 {
         self.ends.len() as u64
     }
 
-    /// Files that have no image's ending, or lie in no class.
+    /// Returns the number of files that do not have an image extension or are not in a class folder.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Links to folders that their class has already, whose images count once.
+    /// Returns the number of links to folders that the class already contains; their images count once.
     pub fn repeated(&self) -> u64 {
         self.repeated
     }
 
-    /// Path below the root and label of an image; `None` beyond the last.
+    /// Returns the path below the root and the label of an image; `None` beyond the last.
     pub fn image(&self, index: u64) -> Option<(&Path, u32)> {
         let index = usize::try_from(index).ok()?;
         let end = *self.ends.get(index)?;
@@ -159,7 +159,7 @@ impl ImageFolder {
     }
 }
 
-/// What is in one folder, by name.
+/// Contents of one folder, by name.
 struct Listed {
     folders: Vec<OsString>,
     files: Vec<OsString>,
@@ -170,7 +170,7 @@ fn list(folder: &Path) -> Result<Listed> {
         let mut listed = Listed { folders: Vec::new(), files: Vec::new() };
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
-            // A link that leads nowhere is no folder: it is said when it is read, if it has an image's name.
+            // A dangling link is not a folder. Reading it reports an error if it has the name of an image.
             let is_folder = fs::metadata(entry.path()).is_ok_and(|facts| facts.is_dir());
             if is_folder { &mut listed.folders } else { &mut listed.files }.push(entry.file_name());
         }
@@ -231,7 +231,7 @@ mod tests {
             ("wolf/b.JPEG", 2),
         ];
         let mut expected: Vec<(String, u32)> = expected.map(|(path, label)| (path.to_owned(), label)).into();
-        // '-' comes before the '/' of a path that goes on, but not before its end.
+        // '-' sorts before the '/' of a longer path, but not before the end of a path.
         expected.sort_by_key(|(path, label)| {
             let (folder, name) = path.rsplit_once('/').expect("a folder");
             (*label, folder.to_owned(), name.to_owned())
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_class_has_each_folder_once_whatever_links_lead_to_it() {
-        // 20 levels with two links to the next: 2^20 paths to the last.
+        // Creates 20 levels with two links to the next: 2^20 paths lead to the last.
         let folder = folder(&["a/0.jpg", "20/1.jpg", "b/2.jpg"]);
         for level in (0..20).rev() {
             let here = folder.path().join(if level == 0 { "a".to_owned() } else { level.to_string() });

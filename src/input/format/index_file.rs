@@ -1,5 +1,5 @@
-//! The index of a `.rec` file, `.idx`: a line a record, `key<TAB>byte offset of its magic`, in the order of writing. The key is
-//! the number that the image has in the `.lst`.
+//! Index of a `.rec` file, `.idx`, with one record per line in write order: `key<TAB>byte offset of its magic`. The key
+//! is the number of the image in the `.lst`.
 
 use std::io::Write;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::format::record_io::ALIGNMENT;
 use crate::format::text_lines;
 use crate::location::Location;
 
-/// Bytes of a line, its end included.
+/// Maximum length of a line in bytes, line ending included.
 const LONGEST_LINE: u64 = 44;
 
 /// A line of the index.
@@ -18,18 +18,18 @@ const LONGEST_LINE: u64 = 44;
 pub struct Entry {
     /// The image's number in the `.lst`.
     pub key: u64,
-    /// Of the record's magic.
+    /// Offset of the record's magic number.
     pub offset: u64,
 }
 
-/// Reads the index `path` of a `.rec` file of `length` bytes: by offset, as MXNet sorts it, whatever the order of the lines.
+/// Reads the index `path` of a `.rec` file of `length` bytes; sorts by offset, as MXNet does.
 pub fn read(path: &Path, length: u64) -> Result<Vec<Entry>> {
-    // A record has 8 bytes at least, and a line two numbers of at most 20 digits.
+    // A record has at least 8 bytes, and a line contains two numbers of at most 20 digits.
     let most = (length / 8 + 1) * LONGEST_LINE;
     parse(&text_lines::read_within(path, most)?, path, length)
 }
 
-/// As [`read`], of bytes that came from `path`. Whether a record begins at an offset is found out by reading there.
+/// Parses the bytes of `path` like [`read`]. Does not check that a record begins at an offset.
 pub fn parse(text: &[u8], path: &Path, length: u64) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for (number, line) in text_lines::lines(text) {
@@ -105,7 +105,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), "0\t0\n").expect("written");
         assert_eq!(read(file.path(), 8).expect("an index"), [Entry { key: 0, offset: 0 }]);
-        // Of a file without blocks on the disk.
+        // A sparse file.
         file.as_file().set_len(1 << 40).expect("a sparse file");
         let error = read(file.path(), 8).expect_err("too long").to_string();
         expect!["DIR has 1099511627776 bytes, more than the 88 of an index of every record: it is another file; make it anew"].assert_eq(&without_folder(&error));

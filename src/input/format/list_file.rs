@@ -1,4 +1,4 @@
-//! The list of what goes into a `.rec` file, `.lst` of MXNet's im2rec.py: a line an image,
+//! List of the images of a `.rec` file, the `.lst` of MXNet's im2rec.py, with one image per line:
 //! `id<TAB>label[<TAB>label..]<TAB>path below the root`.
 
 use std::collections::HashMap;
@@ -17,18 +17,18 @@ use crate::location::Location;
 pub struct ListedImage {
     /// Number of the image.
     pub id: u64,
-    /// One, or several.
+    /// One or more labels.
     pub labels: Vec<f32>,
-    /// Below the root.
+    /// Path below the root.
     pub path: PathBuf,
 }
 
-/// Reads a list, in its order.
+/// Reads a list in file order.
 pub fn read(path: &Path) -> Result<Vec<ListedImage>> {
     parse(&text_lines::read(path)?, path)
 }
 
-/// As [`read`], of bytes that came from `file`. Whether the images are there is found out by reading them.
+/// Parses the bytes of `file` like [`read`]. Does not check that the images exist.
 pub fn parse(text: &[u8], file: &Path) -> Result<Vec<ListedImage>> {
     let mut images: Vec<ListedImage> = Vec::new();
     let mut lines_by_id = HashMap::new();

@@ -1,10 +1,11 @@
-//! RecordIO of dmlc-core (include/dmlc/recordio.h, src/coreio.cc), the container of MXNet's `.rec` files. Not for what is
-//! in a record: see [`image_record`](crate::format::image_record).
+//! RecordIO of dmlc-core (include/dmlc/recordio.h, src/coreio.cc), the container format of MXNet's `.rec` files. The
+//! contents of a record are parsed by [`image_record`](crate::format::image_record).
 //!
-//! A part is magic, flag (3 bits) and length (29 bits), data, and zeros up to a multiple of 4 bytes; all little-endian. A
-//! record is one part, or several where the magic stands in its data at a multiple of 4: there the writer cuts it and leaves
-//! the four bytes out, and a reader puts them back. So the magic at a multiple of 4 is always the head of a part. No
-//! checksum, no header: a file that was cut off is found by the record that goes beyond its end.
+//! A part consists of a magic number, a flag (3 bits) and length (29 bits), data, and zero padding to a multiple of 4
+//! bytes; all little-endian. A record is one part, or several if its data contain the magic number at a multiple of 4:
+//! the writer splits the record there and omits the four bytes, and the reader restores them. The magic number at a
+//! multiple of 4 is therefore always the header of a part. The format has no checksum and no file header: truncation is
+//! detected because the last record extends beyond the end of the file.
 
 use std::io::Write;
 use std::ops::{Deref, Range};
@@ -14,21 +15,21 @@ use ringmark_core::dimension::{ImageLimit, ImageLimits};
 
 use crate::byte_source::{ByteSource, grow};
 
-/// What every part begins with.
+/// First bytes of every part.
 pub const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
 
-/// Bytes of a record at most.
+/// Maximum length of a record in bytes.
 pub const LONGEST_RECORD: usize = (1 << 29) - 1;
 
-/// Every file's size and every part's offset is a multiple of it, in bytes.
+/// Alignment of part offsets and file sizes in bytes.
 pub const ALIGNMENT: u64 = 4;
 
 const HEAD: usize = 8;
 
-/// What is read at once, in bytes, where records follow each other.
+/// Size in bytes of a sequential read.
 const BUFFER: usize = 4 << 20;
 
-/// What is read first of a record whose length nobody knows, in bytes.
+/// Size in bytes of the first read of a record of unknown length.
 const FIRST_READ: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Flag {
 
 struct Head {
     flag: Flag,
-    /// Of the data, without padding.
+    /// Length of the data without padding, in bytes.
     length: usize,
 }
 
@@ -85,13 +86,13 @@ impl Head {
         bytes
     }
 
-    /// Of head, data and padding.
+    /// Returns the size of header, data and padding in bytes.
     fn size(&self) -> usize {
         HEAD + self.length.next_multiple_of(ALIGNMENT as usize)
     }
 }
 
-/// Writes one record as dmlc-core does; how many bytes that were.
+/// Writes a record as dmlc-core does and returns the number of bytes written.
 pub fn write_record(record: &[u8], output: &mut impl Write) -> Result<u64> {
     ensure!(
         record.len() <= LONGEST_RECORD,
@@ -119,15 +120,15 @@ pub fn write_record(record: &[u8], output: &mut impl Write) -> Result<u64> {
     Ok(written)
 }
 
-/// How far a record goes.
+/// Extent of a record.
 enum Extent {
-    /// So many bytes, heads and padding included.
+    /// Size in bytes, headers and padding included.
     Known(usize),
-    /// At least so many; it goes on behind the bytes that are there.
+    /// Lower bound in bytes; the record continues after the available bytes.
     AtLeast(usize),
 }
 
-/// Of the record at `offset` of `source`, of which `bytes` is the beginning.
+/// Returns the extent of the record at `offset` of `source`, which begins with `bytes`.
 fn extent(bytes: &[u8], source: &ByteSource, offset: u64) -> Result<Extent> {
     let mut at = 0;
     loop {
@@ -142,7 +143,7 @@ fn extent(bytes: &[u8], source: &ByteSource, offset: u64) -> Result<Extent> {
     }
 }
 
-/// The head that stands `at` bytes behind the beginning of the record at `offset`; refused where it cannot stand there.
+/// Parses the part header `at` bytes after the start of the record at `offset`; fails if it is not valid there.
 fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Result<Head> {
     let place = || source.location(offset + at as u64);
     let head = Head::parse(head).map_err(|error| error.context(place().to_string()))?;
@@ -172,8 +173,8 @@ fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Res
     Ok(head)
 }
 
-/// The record's own bytes in `raw`, which is all its parts: those of a split record are moved together, and the magic is put
-/// back between them.
+/// Returns the range of the record's data in `raw`, which contains all its parts. The parts of a split record are moved
+/// together and the magic number is restored between them.
 fn join(raw: &mut [u8]) -> Result<Range<usize>> {
     let first = Head::parse(raw)?;
     let mut end = HEAD + first.length;
@@ -189,13 +190,13 @@ fn join(raw: &mut [u8]) -> Result<Range<usize>> {
     Ok(HEAD..end)
 }
 
-/// Refuses a record that needs more bytes than its limit, before there is memory for them.
+/// Fails if a record needs more bytes than the limit, before memory is allocated for it.
 fn ensure_in_limits(needed: usize, limits: &ImageLimits, source: &ByteSource, offset: u64) -> Result<()> {
     let named = || format!("the record here has at least {needed} bytes");
     limits.check(ImageLimit::Bytes, needed as u64, named).with_context(|| source.location(offset).to_string())
 }
 
-/// Refuses a record that needs more bytes than the file has behind its beginning.
+/// Fails if a record extends beyond the end of the file.
 fn ensure_in_file(needed: usize, source: &ByteSource, offset: u64) -> Result<()> {
     let remaining = source.length() - offset;
     ensure!(
@@ -207,8 +208,8 @@ fn ensure_in_file(needed: usize, source: &ByteSource, offset: u64) -> Result<()>
     Ok(())
 }
 
-/// Reads the record at `offset` into `buffer`, which grows to the largest record; where in it the record's bytes are.
-/// `expected` bytes are read at once: those up to the next record, where they are known.
+/// Reads the record at `offset` into `buffer`, which grows to the largest record, and returns the range of the record's
+/// data. `expected` is the size of the first read: the distance to the next record, if known.
 pub fn read_record(
     source: &ByteSource,
     offset: u64,
@@ -237,67 +238,67 @@ pub fn read_record(
             Extent::AtLeast(needed) => {
                 ensure_in_file(needed, source, offset)?;
                 ensure_in_limits(needed, limits, source, offset)?;
-                // More than is needed, so that a record of many parts is not asked for part by part.
+                // Reads more than needed, so that a record with many parts does not take one read per part.
                 wanted = (needed.max(have + have / 2) as u64).min(remaining) as usize;
             }
         }
     }
 }
 
-/// A record in its file.
+/// A record in a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Of its magic.
+    /// Offset of its magic number.
     pub offset: u64,
-    /// Its own, without heads and padding.
+    /// Data without headers and padding.
     pub bytes: &'a [u8],
 }
 
-/// Reads records one after the other, in large pieces of the file.
+/// Sequential reader of records that reads large blocks.
 #[derive(Debug)]
 pub struct RecordReader<Source> {
     source: Source,
     limits: ImageLimits,
-    /// No record begins here or behind it.
+    /// End of the range in which records begin.
     end: u64,
     buffer: Vec<u8>,
-    /// Of the buffer's first byte in the file.
+    /// File offset of the first byte of the buffer.
     offset: u64,
-    /// Where in the buffer the next record begins.
+    /// Position in the buffer at which the next record begins.
     at: usize,
 }
 
 impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
-    /// From the record at the beginning of `range` on; of those that begin in it.
+    /// Reads the records that begin in `range`, which starts with a record.
     pub fn new(source: Source, range: Range<u64>, limits: ImageLimits) -> RecordReader<Source> {
         let end = range.end.min(source.length());
         RecordReader { source, limits, end, buffer: Vec::new(), offset: range.start, at: 0 }
     }
 
-    /// The same for another file, in the memory that this one has.
+    /// Continues with another file and reuses the buffer.
     pub fn on(self, source: Source, range: Range<u64>) -> RecordReader<Source> {
         let RecordReader { mut buffer, limits, .. } = self;
         buffer.clear();
         RecordReader { buffer, ..RecordReader::new(source, range, limits) }
     }
 
-    /// All of a file, within the default limits.
+    /// Reads all records of a file, within the default limits.
     pub fn of_file(source: Source) -> RecordReader<Source> {
         let length = source.length();
         RecordReader::new(source, 0..length, ImageLimits::default())
     }
 
-    /// What it reads from.
+    /// Returns the source of the records.
     pub fn source(&self) -> &ByteSource {
         &self.source
     }
 
-    /// Has no more records; its memory is for [`on`](Self::on).
+    /// Discards the remaining records; [`on`](Self::on) reuses the memory.
     pub fn end(&mut self) {
         self.end = 0;
     }
 
-    /// Reads the next record, `None` at the end. A record beyond the limits is an error, and is skipped.
+    /// Reads the next record; returns `None` at the end. A record that exceeds the limits is an error and is skipped.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>> {
         let offset = self.offset + self.at as u64;
         if offset >= self.end {
@@ -318,7 +319,7 @@ impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
         Ok(Some(Record { offset, bytes: &raw[bytes] }))
     }
 
-    /// Goes on behind the record that begins here where it is beyond the limits.
+    /// Fails if the current record exceeds the limits, after skipping it.
     fn ensure_in_limits(&mut self, needed: usize) -> Result<()> {
         let offset = self.offset + self.at as u64;
         let outcome = ensure_in_limits(needed, &self.limits, &self.source, offset);
@@ -331,7 +332,7 @@ impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
         outcome
     }
 
-    /// Reads on, so that at least so many bytes of the record are in the buffer.
+    /// Reads until the buffer contains at least `needed` bytes of the record.
     fn fill(&mut self, needed: usize) -> Result<()> {
         let offset = self.offset + self.at as u64;
         ensure_in_file(needed, &self.source, offset)?;
@@ -346,14 +347,14 @@ impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
         self.buffer.truncate(wanted);
         let read = self.source.read_at(&mut self.buffer[have..], offset + have as u64);
         if read.is_err() {
-            // What was there before stands there still, and is no part of this record.
+            // The buffer still contains older bytes, which are not part of this record.
             self.buffer.truncate(have);
         }
         read
     }
 }
 
-/// Goes from record to record by their heads alone: what is in them is not read.
+/// Cursor over the record headers of a file that does not read the data.
 pub struct RecordHeads<'a> {
     source: &'a ByteSource,
     end: u64,
@@ -361,17 +362,17 @@ pub struct RecordHeads<'a> {
 }
 
 impl<'a> RecordHeads<'a> {
-    /// From the record at the beginning of `range` on; of those that begin in it.
+    /// Visits the records that begin in `range`, which starts with a record.
     pub fn new(source: &'a ByteSource, range: Range<u64>) -> RecordHeads<'a> {
         RecordHeads { source, end: range.end.min(source.length()), offset: range.start }
     }
 
-    /// Where the next record begins.
+    /// Returns the offset of the next record.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Passes over the next record; false behind the last. It is whole then, as far as its heads say.
+    /// Skips the next record, which is complete according to its headers; returns false after the last.
     pub fn pass(&mut self) -> Result<bool> {
         if self.offset >= self.end {
             return Ok(false);
@@ -392,8 +393,8 @@ impl<'a> RecordHeads<'a> {
     }
 }
 
-/// Where the first record begins at `offset` or behind it; the file's end where none does. By the magic alone, which stands
-/// nowhere else at a multiple of 4.
+/// Returns the offset of the first record at or after `offset`, or the size of the file. The magic number is
+/// sufficient, because it occurs nowhere else at a multiple of 4.
 pub fn next_record_start(source: &ByteSource, offset: u64) -> Result<u64> {
     const WINDOW: usize = 1 << 16;
     let mut window = vec![0; source.length().saturating_sub(offset).min(WINDOW as u64) as usize];
@@ -401,7 +402,7 @@ pub fn next_record_start(source: &ByteSource, offset: u64) -> Result<u64> {
     while begin + HEAD as u64 <= source.length() {
         let size = (source.length() - begin).min(WINDOW as u64) as usize;
         source.read_at(&mut window[..size], begin)?;
-        // The last word is looked at in the next window, with the word behind it.
+        // The last word is checked in the next window, together with the word after it.
         for at in (0..=size - HEAD).step_by(ALIGNMENT as usize) {
             if window[at..at + 4] == MAGIC {
                 let here = begin + at as u64;
@@ -417,7 +418,7 @@ pub fn next_record_start(source: &ByteSource, offset: u64) -> Result<u64> {
     Ok(source.length())
 }
 
-/// Opens a `.rec` file; its size must be a multiple of 4, as dmlc-core asks.
+/// Opens a `.rec` file; its size must be a multiple of 4, as dmlc-core requires.
 pub fn open(path: &std::path::Path) -> Result<ByteSource> {
     let source = ByteSource::open(path)?;
     ensure!(

@@ -1,4 +1,4 @@
-//! What is wrong with data, said as a step sees it: which file, which byte, what stands there. And what is not wrong.
+//! Tests of errors in data as a step reports them, with file and byte offset, and of valid data that look like errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,15 @@ use crate::testing::{self, golden};
 
 const RECORDS: u64 = 3;
 
-/// A file of these images, and where each record begins.
+/// Writes a file of these images and returns its path and the offset of each record.
 fn records(folder: &Path, images: [Vec<u8>; RECORDS as usize], with_index: bool) -> (PathBuf, Vec<u64>) {
     let path = folder.join("a.rec");
     let offsets = testing::write_records(&path, (0..).zip(images), with_index);
     (path, offsets)
 }
 
-/// Every image of one epoch, one a step, until one cannot be had: by number, or in turn where there is no index.
+/// Returns the labels of one epoch with one image per step, or the first error. Without an index records are read
+/// sequentially.
 fn outcome(path: &Path, classes: u32) -> Result<Vec<i64>> {
     let dataset = Arc::new(Dataset::open(&[path.to_owned()])?);
     let config = LoaderConfig { classes, ..config(Augmentation::None, 1, 1) };
@@ -124,7 +125,7 @@ fn a_damaged_record_is_said_with_its_file_and_byte() {
     let damages: [Damage; 4] = [
         |file, at| file.truncate(at + 40),
         |file, at| file[at + 1] = b'!',
-        // Its first part is said to be one of several, and the next record follows.
+        // The first part is marked as one of several, and the next record follows.
         |file, at| file[at + 7] |= 0x20,
         |file, at| file[at + 7] |= 0x60,
     ];
@@ -155,7 +156,7 @@ fn a_split_record_without_its_end_is_said_with_its_file_and_byte() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.rec");
     let (mut record, mut bytes) = (Vec::new(), Vec::new());
-    // The magic stands at a multiple of 4 of the record, where it splits it.
+    // The magic number is at a multiple of 4 of the record and splits it.
     image_record::write(0, &[0.0], &[&good()[..64], &MAGIC[..], &good()[64..]].concat(), &mut record);
     record_io::write_record(&record, &mut bytes).expect("memory takes it");
     let first_part = bytes[8..].windows(4).position(|word| word == MAGIC).expect("a second part") + 8;
@@ -220,7 +221,8 @@ fn a_bad_file_among_those_of_a_folder_is_named() {
     expect!["no images of DIR/b: an image ends with .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp; put some there, or take the folder away"].assert_eq(&without_folder(&refused(folder.path(), 2)));
 }
 
-/// What is no image is skipped; what cannot be read, or is no class, is told although images of the batch are sound.
+/// Data that are not an image are skipped; unreadable data and invalid classes are errors even if other images of the
+/// batch are valid.
 #[test]
 fn only_images_are_skipped() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,11 +1,12 @@
-//! Batches of a data set, made by threads of their own ahead of the steps that use them. What a batch holds depends on the
-//! seed alone: not on the number of threads, nor on which of them is first.
+//! Loader of batches, which background threads prepare ahead of the steps that use them. The contents of a batch depend
+//! only on the seed, not on the number or the timing of threads.
 //!
-//! A thread takes the next image of the next batch, reads, decodes and augments it into that image's place in the batch.
-//! Memory is that of the batches which are ahead, and what each thread needs for one image.
+//! A thread takes the next image of the next batch, then reads, decodes and augments it into the image's slot of the
+//! batch. Memory is limited to the batches that are ahead plus the working memory of each thread.
 //!
-//! Items that can be read by number come in an [`Order`]. Records that can only be read in turn come as they are stored, of
-//! a rank's own part ([`SequentialOrder`]): threads take place and record together, one after the other, and decode side by side.
+//! Items with random access are read in an [`Order`]. Records that can only be read sequentially are read in storage
+//! order from a rank's own part ([`SequentialOrder`]): threads take slot and record together, one at a time, and decode
+//! in parallel.
 
 mod config;
 mod image_fault;
@@ -33,33 +34,33 @@ use crate::loader::sequential_order::SequentialOrder;
 use crate::loader::stage::{Observer, StageTimes};
 use crate::loader::worker::Worker;
 
-/// Makes the batches of one rank.
+/// Source of the batches of one rank.
 pub struct Loader {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     decoder: String,
 }
 
-/// What threads share.
+/// State shared by the threads.
 struct Shared {
     source: Source,
     config: LoaderConfig,
     state: Mutex<State>,
-    /// A batch has a place for it: threads wait for this.
+    /// Signaled when a batch has a free slot.
     may_begin: Condvar,
-    /// A batch is whole.
+    /// Signaled when a batch is complete.
     is_whole: Condvar,
     observer: OnceLock<Observer>,
 }
 
-/// Where images come from.
+/// Source of the images.
 enum Source {
     ByNumber(Arc<Dataset>, Order),
     Sequential(SequentialOrder, Mutex<RecordStream>),
 }
 
 impl Source {
-    /// Images of a step that are none of those it is filled up with.
+    /// Returns the number of images of a step, padding excluded.
     fn images_of(&self, step: u64) -> u64 {
         match self {
             Source::ByNumber(_, order) => order.images_of(step),
@@ -69,16 +70,16 @@ impl Source {
 }
 
 struct State {
-    /// Batches that are begun, in the order of their steps; only the last may have images that nobody took.
+    /// Batches in progress in step order; only the last may have images that no thread has taken.
     partial: VecDeque<PartialBatch>,
-    /// Memory of batches that were used.
+    /// Memory of used batches.
     free: Vec<BytesMut>,
     next_step: u64,
     times: StageTimes,
     is_over: bool,
 }
 
-/// An image that a thread is to make.
+/// An image to be made by a thread.
 struct ImageTask {
     step: u64,
     slot: u64,
@@ -86,20 +87,20 @@ struct ImageTask {
 }
 
 impl Loader {
-    /// Of items that can be read by number. Begins with the batch of `first_step`, counted over all epochs.
+    /// Starts with the batch of `first_step`, counted over all epochs, for items with random access.
     ///
     /// # Errors
     ///
-    /// Where turbojpeg is asked for and missing, or threads or batches are none.
+    /// Fails if turbojpeg is requested and missing, or if the number of threads or batches is zero.
     pub fn start(dataset: Arc<Dataset>, order: Order, config: LoaderConfig, first_step: u64) -> Result<Loader> {
         Loader::with_source(Source::ByNumber(dataset, order), config, first_step)
     }
 
-    /// Of records that can only be read in turn.
+    /// Starts for records that can only be read sequentially.
     ///
     /// # Errors
     ///
-    /// As [`start`](Self::start); where `order` is another data set's, or has another number of images.
+    /// Fails like [`start`](Self::start), and if `order` belongs to another data set or has another number of images.
     pub fn start_sequential(
         dataset: &Dataset,
         order: SequentialOrder,
@@ -122,7 +123,7 @@ impl Loader {
         let workers: Vec<Worker> = (0..config.threads).map(|_| Worker::new(config)).collect::<Result<_>>()?;
         let decoder = workers[0].decoder();
         let bytes = config.image_bytes() * usize::try_from(config.images).context("a batch of this size")?;
-        // One more is with the step that uses it.
+        // One more batch is in use by the current step.
         let free = (0..=config.ahead).map(|_| BytesMut::zeroed(bytes)).collect();
         let state = State {
             partial: VecDeque::new(),
@@ -151,22 +152,22 @@ impl Loader {
         Ok(loader)
     }
 
-    /// Which library decodes JPEG, with its version.
+    /// Returns the name and version of the JPEG decoder.
     pub fn decoder(&self) -> &str {
         &self.decoder
     }
 
-    /// From now on `observer` hears what threads do. The first one that is given stays.
+    /// Calls `observer` with the stages of each image from now on. Only the first observer is kept.
     pub fn observe(&self, observer: Observer) {
         self.shared.observer.get_or_init(|| observer);
     }
 
-    /// The next batch, as soon as it is whole. Its memory comes back by [`give_back`](Loader::give_back).
+    /// Waits for the next batch. [`give_back`](Loader::give_back) returns its memory.
     ///
     /// # Errors
     ///
-    /// Where one of its images cannot be read or does not suit the network, or is none and is not to be skipped; where none of
-    /// them is one.
+    /// Fails if an image of the batch cannot be read, does not match the network, or cannot be decoded and is not to be
+    /// skipped, and if all its images were skipped.
     pub fn next_batch(&mut self) -> Result<ImageBatch> {
         let is_partial =
             |state: &mut State| !state.partial.front().is_some_and(PartialBatch::is_whole) && !state.is_over;
@@ -181,13 +182,14 @@ impl Loader {
         batch
     }
 
-    /// Takes back the memory of a batch that is not needed any more.
+    /// Takes back the memory of a used batch.
     pub fn give_back(&mut self, batch: ImageBatch) {
         self.shared.state().free.push(batch.pixels);
         self.shared.may_begin.notify_all();
     }
 
-    /// What threads, and the caller in [`next_batch`](Self::next_batch), did since the start.
+    /// Returns the time per stage since the start, of all threads and of the caller in
+    /// [`next_batch`](Self::next_batch).
     pub fn times(&self) -> StageTimes {
         self.shared.state().times
     }
@@ -197,7 +199,7 @@ impl Drop for Loader {
     fn drop(&mut self) {
         self.shared.state().is_over = true;
         self.shared.may_begin.notify_all();
-        // One that panicked has said so.
+        // A thread that panicked has already printed its message.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
@@ -207,7 +209,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of thread `number`.
+    /// Runs thread `number` until the loader is dropped.
     fn make(&self, number: u32, worker: &mut Worker) {
         let _end = EndOfThread(self);
         while let Some((mut task, read)) = self.read(worker) {
@@ -226,7 +228,8 @@ impl Shared {
         }
     }
 
-    /// The next image, and what its bytes are, or why they cannot be read. `None` when the loader goes.
+    /// Reads the next image; returns what its bytes are, or why they cannot be read. `None` if the loader is being
+    /// dropped.
     fn read(&self, worker: &mut Worker) -> Option<(ImageTask, Result<Draw>)> {
         match &self.source {
             Source::ByNumber(dataset, order) => {
@@ -236,7 +239,7 @@ impl Shared {
                 Some((task, read))
             }
             Source::Sequential(order, stream) => {
-                // Who waits for memory here keeps the others waiting, who would wait for it too.
+                // A thread that waits for memory holds the lock; the others would wait for the same memory.
                 let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
                 let task = self.take()?;
                 let read = worker.read(|item| order.read(&mut stream, task.step, task.slot, item));
@@ -245,7 +248,7 @@ impl Shared {
         }
     }
 
-    /// The next image; waits for memory of a batch. `None` when the loader goes.
+    /// Takes the next image, waiting for the memory of a batch. `None` if the loader is being dropped.
     fn take(&self) -> Option<ImageTask> {
         let mut state = self.state();
         loop {
@@ -270,7 +273,7 @@ impl Shared {
     }
 }
 
-/// A thread that panics leaves a batch that nobody finishes: all end.
+/// Guard that stops all threads if one panics, because its batch would never be complete.
 struct EndOfThread<'a>(&'a Shared);
 
 impl Drop for EndOfThread<'_> {

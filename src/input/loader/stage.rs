@@ -19,9 +19,9 @@ pub enum ImageStage {
 pub struct StageSpan {
     /// Stage that was run.
     pub stage: ImageStage,
-    /// Start.
+    /// Time at which the stage started.
     pub begin: Instant,
-    /// End.
+    /// Time at which the stage ended.
     pub end: Instant,
 }
 

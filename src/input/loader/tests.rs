@@ -1,4 +1,4 @@
-//! Batches of real files: what is in them, whoever made them.
+//! Tests of the contents of batches, which do not depend on the thread that made them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::shard::Part;
 use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, golden, idx_array};
 
-/// `count` records with their index, of image files in turn; the label is the number of the record.
+/// Writes `count` records with an index, cycling through the image files; the label is the number of the record.
 fn records(folder: &Path, count: u64, files: &[Vec<u8>]) -> Arc<Dataset> {
     let path = folder.join("train.rec");
     testing::write_records(&path, (0..count).map(|id| (id, files[id as usize % files.len()].clone())), true);
@@ -44,7 +44,7 @@ fn order(items: u64, joined: u64, first: u64, images: u64) -> Order {
     Order::new(items, Some(7), Share { joined, first, images }).expect("a share")
 }
 
-/// Pixels and labels of the steps from `first` to `end`.
+/// Returns pixels and labels of the steps from `first` to `end`.
 fn batches(
     dataset: &Arc<Dataset>,
     order: Order,
@@ -71,7 +71,7 @@ pub(super) fn images() -> Vec<Vec<u8>> {
 fn the_number_of_threads_and_where_it_begins_change_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = records(folder.path(), 20, &images());
-    // Three steps an epoch, so that steps 0 to 7 are of three epochs.
+    // With three steps per epoch, steps 0 to 7 cover three epochs.
     let made =
         |threads, first| batches(&dataset, order(20, 8, 0, 8), config(Augmentation::Imagenet, 8, threads), first, 8);
     let alone = made(1, 0);
@@ -166,7 +166,7 @@ fn no_more_batches_are_made_than_may_be_ahead() {
         Loader::start(dataset, order(40, 4, 0, 4), config(Augmentation::None, 4, 2), 0).expect("it starts");
     let first = loader.next_batch().expect("sound");
     let made = |loader: &Loader| loader.times().images;
-    // One is here and two are ahead; a thread that had begun a fourth would have counted it long ago.
+    // One batch is in use and two are ahead; a thread that had started a fourth would have counted it by now.
     while made(&loader) < 12 {
         thread::sleep(Duration::from_millis(1));
     }

@@ -1,4 +1,4 @@
-//! What one thread does to one image: read, decode, augment, each timed.
+//! Work of one thread on one image: reads, decodes and augments it, and times each stage.
 
 use std::time::Instant;
 
@@ -12,12 +12,12 @@ use crate::loader::image_fault::ImageFault;
 use crate::loader::order::Draw;
 use crate::loader::stage::{ImageStage, StageSpan, StageTimes};
 
-/// One thread's memory.
+/// Working memory of one thread.
 pub(super) struct Worker {
     pipeline: ImagePipeline,
     item: Item,
     config: LoaderConfig,
-    /// Of the image that was read last, in order.
+    /// Stages of the last image, in order.
     stages: Vec<StageSpan>,
     bytes: u64,
 }
@@ -28,12 +28,12 @@ impl Worker {
         Ok(Worker { pipeline, item: Item::default(), config, stages: Vec::new(), bytes: 0 })
     }
 
-    /// Which library decodes JPEG, with its version.
+    /// Returns the name and version of the JPEG decoder.
     pub(super) fn decoder(&self) -> String {
         self.pipeline.decoder().name()
     }
 
-    /// What the image that was read last took.
+    /// Returns the times of the last image.
     pub(super) fn times(&self) -> StageTimes {
         let of = |stage: ImageStage| {
             self.stages.iter().filter(|span| span.stage == stage).map(|span| span.end - span.begin).sum()
@@ -48,7 +48,7 @@ impl Worker {
         }
     }
 
-    /// When that was.
+    /// Returns the stages of the last image.
     pub(super) fn stages(&self) -> &[StageSpan] {
         &self.stages
     }
@@ -62,7 +62,7 @@ impl Worker {
         Ok(draw)
     }
 
-    /// Fills `place` with the image whose bytes were read; its class.
+    /// Writes the image that was read into `place` and returns its class.
     pub(super) fn make(&mut self, draw: Draw, place: &mut [u8]) -> Result<i64, ImageFault> {
         let class = self.check().map_err(ImageFault::Data)?;
         let Worker { pipeline, item, config: LoaderConfig { recipe, seed, .. }, stages, .. } = self;
@@ -79,7 +79,7 @@ impl Worker {
         Ok(class.into())
     }
 
-    /// Whether what was read suits the network; its class.
+    /// Checks that the item matches the network and returns its class.
     fn check(&self) -> Result<u32> {
         let (item, LoaderConfig { recipe, channels, classes, .. }) = (&self.item, &self.config);
         match item.form {

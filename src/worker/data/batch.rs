@@ -1,4 +1,4 @@
-//! What a step computes with: images and labels.
+//! Batches of images and labels.
 
 use anyhow::Result;
 use ringmark_core::benchmark::image_input::{DataSource, ImageInputConfig};
@@ -7,39 +7,39 @@ use tch::Tensor;
 
 use crate::data::assignment::Assignment;
 
-/// What a batch is to be, whatever benchmark wants it.
+/// Description of a batch, for any benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchRequest<'a> {
-    /// Where its images come from.
+    /// Source of the images.
     pub source: DataSource<'a>,
-    /// Of a synthetic batch, for which rank r takes `seed + r`; of images that are read, for all ranks the same.
+    /// Seed; rank r uses `seed + r` for a synthetic batch, and all ranks use the same seed for images that are read.
     pub seed: i64,
-    /// Images of a rank.
+    /// Images per rank.
     pub images: u32,
-    /// Number of the rank's first image in the joined batch of all ranks: where its part begins.
+    /// Number of the rank's first image in the global batch.
     pub first: u32,
     /// Height and width of an image in pixels.
     pub image_size: u32,
-    /// Whose images and classes.
+    /// Model that determines channels and classes.
     pub model: Model,
     /// Memory layout.
     pub layout: Layout,
 }
 
-/// How images are read.
+/// Source and processing of images that are read.
 #[derive(Debug, Clone)]
 pub struct ImageRequest {
-    /// What is read.
+    /// Data of this rank.
     pub assignment: Assignment,
-    /// What was asked.
+    /// Options of the user.
     pub config: ImageInputConfig,
-    /// Threads that decode.
+    /// Number of decoding threads.
     pub threads: u32,
     /// Images of all ranks in a step.
     pub joined: u64,
-    /// Steps, counted over all epochs, that come before the first one.
+    /// Number of earlier steps, counted over all epochs.
     pub steps_before: u64,
-    /// Whether they are to be predicted alone: each as it is, in the order in which they are stored.
+    /// True for validation: each image unchanged, in storage order.
     pub is_validation: bool,
 }
 
@@ -51,7 +51,7 @@ pub struct Batch {
     pub labels: Tensor,
 }
 
-/// The same values with the strides of `layout`: channels_last or contiguous.
+/// Returns the same values with the strides of `layout`: channels_last or contiguous.
 pub fn in_layout(images: &Tensor, layout: Layout) -> Result<Tensor> {
     Ok(match layout {
         Layout::Nhwc => images.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?,

@@ -1,5 +1,5 @@
-//! Images that are read while the steps go on: batches of the loader, normalized on the device. Not for reading and decoding:
-//! that is the package `ringmark-input`.
+//! Batches of images that are read during training: batches of the loader, normalized on the device. Reading and
+//! decoding are in the package `ringmark-input`.
 
 use std::sync::Arc;
 
@@ -26,37 +26,37 @@ pub struct Images {
     /// `[images, size, size, channels]`.
     shape: [i64; 4],
     copy: DeviceCopy,
-    /// Of each channel, on the device.
+    /// Mean of each channel, on the device.
     mean: Tensor,
     standard_deviation: Tensor,
     current: Option<Batch>,
     counted: u64,
-    /// Whether nobody trained with the current one yet.
+    /// True if the current batch has not been used yet.
     is_ahead: bool,
     skipped: u64,
     messages: Vec<String>,
 }
 
-/// What was read, and what that took on this rank.
+/// Image input of this rank and the time that it took.
 pub struct ImagesUsed {
-    /// `2 RecordIO files with index`.
+    /// Description such as `2 RecordIO files with index`.
     pub what: String,
-    /// Images of an epoch, where that is known.
+    /// Images per epoch, if known.
     pub items: Option<u64>,
-    /// What was done to each.
+    /// Augmentation of every image.
     pub augmentation: Augmentation,
-    /// Of this rank.
+    /// Input statistics of this rank.
     pub own: RankImageInput,
-    /// The first messages of images that were skipped.
+    /// First messages about skipped images.
     pub skipped: Vec<String>,
 }
 
 impl Images {
-    /// Begins to make batches.
+    /// Starts to make batches.
     ///
     /// # Errors
     ///
-    /// Where the data do not suit the network.
+    /// Fails if the data do not match the network.
     pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
         let &ImageRequest { ref assignment, threads, is_validation, .. } = images;
         let of = if is_validation { validation_recipe } else { training_recipe };
@@ -90,12 +90,12 @@ impl Images {
         })
     }
 
-    /// Images of the current batch that are none of those the epoch's last one is filled up with.
+    /// Returns the number of images of the current batch, without those that pad the last batch of an epoch.
     pub fn counted(&self) -> u64 {
         self.counted
     }
 
-    /// Goes on to the next batch.
+    /// Advances to the next batch.
     pub fn advance(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.is_ahead) {
             self.current = Some(self.next()?);
@@ -103,7 +103,7 @@ impl Images {
         Ok(())
     }
 
-    /// The batch of the step that goes on, or the first one.
+    /// Returns the batch of the current step, or the first one.
     pub fn current(&mut self) -> Result<&Batch> {
         if self.current.is_none() {
             self.current = Some(self.next()?);
@@ -131,7 +131,7 @@ impl Images {
         Ok(batch)
     }
 
-    /// What was read until now.
+    /// Returns the input statistics so far.
     pub fn used(&self) -> ImagesUsed {
         let times = self.loader.times();
         let own = RankImageInput {
@@ -154,19 +154,19 @@ impl Images {
     }
 }
 
-/// Whose batches a loader makes, and how.
+/// Model, size and seed of the batches that a loader makes.
 pub struct BatchSpec {
-    /// Whose channels and classes.
+    /// Model that determines channels and classes.
     pub model: Model,
-    /// Of a batch.
+    /// Images per batch.
     pub images: u32,
-    /// Of what is drawn for an image.
+    /// Seed of the random augmentation.
     pub seed: u64,
-    /// That decode.
+    /// Number of decoding threads.
     pub threads: u32,
 }
 
-/// What the loader is asked, in training and where it is measured alone.
+/// Returns the configuration of the loader, for training and for the input benchmark.
 pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSpec) -> LoaderConfig {
     let ImageRule { channels, classes, .. } = batches.model.facts().images;
     LoaderConfig {
@@ -184,11 +184,11 @@ pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSp
     }
 }
 
-/// What is done to an image of `dataset` in training. Arrays of pixels are taken as they are.
+/// Returns the processing of an image of `dataset` in training. Arrays of pixels are used unchanged.
 ///
 /// # Errors
 ///
-/// For options about image files where there are none.
+/// Fails for options that require image files if there are none.
 pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
     if let Form::Pixels { .. } = dataset.form() {
@@ -210,12 +210,12 @@ pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size:
     Ok(as_asked(recipe, config))
 }
 
-/// torchvision's for ImageNet where nothing was asked for.
+/// Returns the requested augmentation, or torchvision's for ImageNet by default.
 fn augmentation(config: &ImageInputConfig) -> Augmentation {
     config.augmentation.unwrap_or(Augmentation::Imagenet)
 }
 
-/// With the size before the crop and the interpolation that were asked for.
+/// Applies the requested size before the crop and the requested interpolation.
 fn as_asked(recipe: Recipe, config: &ImageInputConfig) -> Recipe {
     Recipe {
         resize: config.resize.map_or(recipe.resize, |edge| Resize::ShorterEdge(edge as usize)),
@@ -224,7 +224,7 @@ fn as_asked(recipe: Recipe, config: &ImageInputConfig) -> Recipe {
     }
 }
 
-/// What is done to an image of `dataset` that is predicted alone.
+/// Returns the processing of an image of `dataset` in validation.
 fn validation_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
     Ok(match dataset.form() {

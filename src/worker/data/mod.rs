@@ -1,6 +1,6 @@
-//! Where the batches of a rank come from. One that is made once on the device, [`synthetic`] by default or of a [`file`], is
-//! used in every iteration, so that no input pipeline stands between the devices and the figure; or [`images`] are read,
-//! decoded and augmented while the steps go on.
+//! Batches of a rank. By default a batch is made once on the device, [`synthetic`] or from a [`file`], and used in
+//! every iteration, so that the input pipeline does not affect the measurement. Alternatively [`images`] are read,
+//! decoded and augmented during training.
 
 pub mod assignment;
 pub mod batch;
@@ -16,17 +16,17 @@ use tch::Device;
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
 use crate::data::images::{Images, ImagesUsed};
 
-/// The batches of a rank, one after the other.
+/// Sequence of batches of a rank.
 pub enum Batches {
-    /// The same for every step.
+    /// The same batch for every step.
     Fixed(Batch),
-    /// Another for every step.
+    /// A new batch for every step.
     Read(Box<Images>),
 }
 
 impl Batches {
-    /// Those of rank `rank`, of `images` where they are read. What the rank draws after it, dropout, follows from the same
-    /// seed.
+    /// Creates the batches of rank `rank`, from `images` if given. Later random numbers of the rank, such as dropout's,
+    /// depend on the same seed.
     pub fn new(request: &BatchRequest, images: Option<&ImageRequest>, rank: u32, device: Device) -> Result<Batches> {
         let Some(images) = images else {
             return batch(request, rank, device).map(Batches::Fixed);
@@ -35,8 +35,8 @@ impl Batches {
         Ok(Batches::Read(Box::new(Images::start(request, images, device)?)))
     }
 
-    /// Goes on to the next step's batch, which is [`current`](Batches::current) then; waits for it where it is not there yet.
-    /// Whether there was anything to do.
+    /// Advances to the next step's batch, waiting for it if necessary; it becomes [`current`](Batches::current).
+    /// Returns false if there is only one batch.
     pub fn advance(&mut self) -> Result<bool> {
         match self {
             Batches::Fixed(_) => Ok(false),
@@ -44,7 +44,7 @@ impl Batches {
         }
     }
 
-    /// Of the step that goes on, or of the first where none did.
+    /// Returns the batch of the current step, or the first one.
     pub fn current(&mut self) -> Result<&Batch> {
         match self {
             Batches::Fixed(batch) => Ok(batch),
@@ -52,7 +52,7 @@ impl Batches {
         }
     }
 
-    /// What was read; `None` where nothing is.
+    /// Returns the input statistics; `None` if nothing is read.
     pub fn used(&self) -> Option<ImagesUsed> {
         match self {
             Batches::Fixed(_) => None,
@@ -61,7 +61,7 @@ impl Batches {
     }
 }
 
-/// Rank `rank`'s batch that is made once: of a file, or a synthetic one.
+/// Returns the fixed batch of rank `rank`: from a file, or synthetic.
 pub fn batch(request: &BatchRequest, rank: u32, device: Device) -> Result<Batch> {
     seed(request, rank);
     let batch = match request.source {

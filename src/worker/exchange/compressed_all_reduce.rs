@@ -1,5 +1,6 @@
-//! The exchange of codes: every rank codes a bucket of its gradients, all ranks get the codes of all, and each adds up what
-//! they say, in fp32 and in the order of the ranks: the same bits on every rank. Codes themselves are never added.
+//! Exchange of compressed gradients: every rank encodes a bucket of its gradients, all ranks gather the codes of all,
+//! and each decodes and sums them in fp32 in rank order: the same bits on every rank. Codes themselves are never
+//! summed.
 
 use std::ops::Range;
 
@@ -17,17 +18,17 @@ use crate::exchange::reducer::{GradientSink, SinkFacts};
 use crate::ffi::torch::host_values::{bytes, bytes_mut, floats, floats_mut};
 use crate::job::session::Session;
 
-/// Bytes of an element of the backend's memory, in which the codes lie: it moves fp32 as it finds it.
+/// Size of an element of the backend's memory, which holds the codes: fp32 is transferred unchanged.
 const WORD: usize = size_of::<f32>();
 
-/// A bucket whose codes are on their way.
+/// A bucket whose codes are in flight.
 struct Sent {
     elements: Range<usize>,
-    /// Codes of every rank, in words.
+    /// Ranges of every rank's codes, counted in [`WORD`]s.
     parts: Vec<Range<usize>>,
 }
 
-/// One rank's side.
+/// State of one rank.
 pub struct CompressedAllReduce {
     codec: Codec,
     /// Holds the codes of all ranks and moves them.
@@ -41,7 +42,7 @@ pub struct CompressedAllReduce {
     residual: Vec<f32>,
     /// Codes sent in this step, in start order.
     sent: Vec<Sent>,
-    /// Steps that are over.
+    /// Number of completed steps.
     steps: u32,
     /// Bytes of this rank's codes in the last complete step.
     code: Bytes,
@@ -84,7 +85,7 @@ impl CompressedAllReduce {
         self.backend.name()
     }
 
-    /// Places of the codes of the next bucket, which has so many gradients.
+    /// Returns the ranges of every rank's codes for the next bucket of this number of gradients, counted in [`WORD`]s.
     fn next_parts(&self, gradients: usize) -> Vec<Range<usize>> {
         let first = self.sent.last().and_then(|sent| sent.parts.last()).map_or(0, |part| part.end);
         let words = self.codec.code_bytes(gradients) / WORD;

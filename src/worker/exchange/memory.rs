@@ -1,4 +1,4 @@
-//! The memory that a backend sums from and to. Backends make it, because where it lies decides how fast it is.
+//! Input and output memory of a backend. Backends allocate it, because its location determines the speed.
 
 use std::ops::Range;
 
@@ -16,28 +16,28 @@ use crate::job::world::World;
 pub struct MemoryShape {
     /// Length of the wire and of the sums.
     pub elements: usize,
-    /// Type of what is summed.
+    /// Type of the input.
     pub wire: Element,
     /// Type of the sums: the wire's, or fp32.
     pub sums: Element,
-    /// Whether what is summed may lie where the sums go.
+    /// True if the input may share memory with the sums.
     pub in_place: bool,
 }
 
 impl MemoryShape {
-    /// Gradients on the wire `wire`, summed to fp32: in place where that is fp32 too.
+    /// Returns the shape for gradients with wire type `wire`, summed to fp32: in place if the wire is fp32 too.
     pub fn gradients(elements: usize, wire: Wire) -> MemoryShape {
         let wire = Element::from(wire);
         MemoryShape { elements, wire, sums: Element::Float, in_place: wire == Element::Float }
     }
 
-    /// An array of the type `wire`, and its sums of the same type beside it.
+    /// Returns the shape for an array of the type `wire` with separate sums of the same type.
     pub fn array(elements: usize, wire: Wire) -> MemoryShape {
         let element = Element::from(wire);
         MemoryShape { elements, wire: element, sums: element, in_place: false }
     }
 
-    /// Refuses, with a message for the user, what the memory of this host cannot hold for all its ranks.
+    /// Fails with a message for the user if this host does not have enough memory for all its ranks.
     pub fn check_fits(&self, world: &World) -> Result<()> {
         let wire = if self.in_place { 0 } else { self.wire.bytes() };
         let bytes = (self.elements * (wire + self.sums.bytes())) as f64;
@@ -55,23 +55,22 @@ impl MemoryShape {
     }
 }
 
-/// These elements of a flat tensor, in its memory.
+/// Returns a view of these elements of a flat tensor.
 pub fn narrow(tensor: &Tensor, elements: &Range<usize>) -> Result<Tensor> {
     Ok(tensor.f_narrow(0, elements.start as i64, elements.len() as i64)?)
 }
 
-/// One rank's memory, flat.
+/// Flat memory of one rank.
 pub struct Memory {
-    /// What this rank adds; the same tensor as `sums` where the shape says so. After the sum its content is undefined.
+    /// Input of this rank; the same tensor as `sums` if the shape is in place. Undefined after the sum.
     pub wire: Tensor,
-    /// The sums over all ranks.
     pub sums: Tensor,
-    /// Whether the next sums start from what lies in `sums`, not in `wire`: both of one type then.
+    /// True if the next sums read `sums` instead of `wire`; both have the same type then.
     pub in_place: bool,
 }
 
 impl Memory {
-    /// Memory of this process alone, zero.
+    /// Allocates zeroed memory of this process.
     pub fn private(shape: MemoryShape, device: Device) -> Result<Memory> {
         let zeros = |element: Element| Tensor::f_zeros([shape.elements as i64], (element.kind(), device));
         let sums = zeros(shape.sums)?;
@@ -79,12 +78,12 @@ impl Memory {
         Ok(Memory { wire, sums, in_place: shape.in_place })
     }
 
-    /// What is summed.
+    /// Returns the input of the next sums.
     pub fn input(&self) -> &Tensor {
         if self.in_place { &self.sums } else { &self.wire }
     }
 
-    /// From where to where a library goes that sums one type: half precision is summed on the wire itself.
+    /// Returns input and output for a library that sums one type: half precision is summed in the wire itself.
     pub fn of_one_type(&self) -> Buffers<'_> {
         match self.wire.kind() == self.sums.kind() {
             true => Buffers { input: self.input(), output: &self.sums },
@@ -92,7 +91,7 @@ impl Memory {
         }
     }
 
-    /// After a library summed [`of_one_type`](Memory::of_one_type): leaves the sums in `sums`.
+    /// Copies the sums to `sums` after a library has summed [`of_one_type`](Memory::of_one_type).
     pub fn settle(&self) -> Result<()> {
         if self.wire.kind() != self.sums.kind() {
             self.sums.shallow_clone().f_copy_(&self.wire)?;

@@ -1,9 +1,10 @@
-//! How the ranks' gradients become one update of the parameters. A strategy lies behind [`GradientExchange`]; the step
-//! knows nothing but that. Knows nothing of models; shapes are static, so there is no negotiation and no coordinator.
+//! Exchange of gradients: turns the gradients of all ranks into one update of the parameters. The training step uses a
+//! strategy only through [`GradientExchange`]. Strategies do not depend on models; shapes are static, so there is no
+//! negotiation and no coordinator.
 //!
-//! [`all_reduce`] is the default: every rank gets the sum and does the same update. In [`kv_store`] an owner or a server updates,
-//! and the weights come back. The [`backend`]s do the sums between ranks. With
-//! [`compression`] they move codes, and every rank adds up what these say.
+//! [`all_reduce`] is the default: every rank gets the sum and applies the same update. In [`kv_store`] an owner or a
+//! server updates and sends the weights back. The [`backend`]s sum between ranks. With [`compression`] they transfer
+//! codes, and every rank decodes and sums them.
 
 pub mod all_reduce;
 pub mod backend;
@@ -29,25 +30,25 @@ use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::reducer::{GradientReducer, ReadyFrom};
 use crate::job::session::Session;
 
-/// What is trained, as an exchange sees it.
+/// Trained parameters.
 pub struct Parameters {
     /// Every weight in one flat fp32 tensor, in the order in which backward finishes their gradients.
     pub weights: Tensor,
     /// Copy of them in the type of convolutions and products, if that is not fp32.
     pub rounded: Option<Tensor>,
-    /// The model's own tensors in that order: leaves of autograd, one after the other in flat memory of their own type.
+    /// Tensors of the model in that order: leaves of autograd, contiguous in flat memory of their type.
     pub tensors: Vec<Tensor>,
-    /// Who says that a gradient is ready.
+    /// Source of the notification that a gradient is ready.
     pub ready_from: ReadyFrom,
 }
 
-/// Where a strategy's values lie, for one who hands over gradients without backward.
+/// Arrays of a strategy, for callers that pass gradients without backward.
 pub struct ExchangeArrays {
-    /// Every gradient one after the other, in the wire's type.
+    /// All gradients in one tensor, in the wire's type.
     pub wire: Tensor,
-    /// What the update leaves, fp32: the weights, or the sum where there is no optimizer.
+    /// Result of the update, fp32: the weights, or the sum if there is no optimizer.
     pub result: Tensor,
-    /// Whether what is summed lies where the sums go.
+    /// True if input and sums share memory.
     pub in_place: bool,
 }
 
@@ -64,22 +65,23 @@ pub struct ExchangeFacts {
     pub is_in_step: bool,
 }
 
-/// Sums the ranks' gradients and updates the parameters in each step: [`GradientReducer::begin`], then backward, whose hooks
-/// hand gradients to the [reducer](GradientExchange::reducer) as they become ready, then [`finish`] and [`update`].
+/// Strategy that sums the ranks' gradients and updates the parameters in each step: [`GradientReducer::begin`], then
+/// backward, whose hooks pass gradients to the [reducer](GradientExchange::reducer) as they become ready, then
+/// [`finish`] and [`update`].
 ///
-/// The strategy decides what runs when: sums beside backward and the same update on every rank; a sum to the owner of a
-/// bucket, which sends its updated weights to the others; gradients to a server, which sends weights back.
+/// The strategy determines the order of work: sums that overlap with backward and the same update on every rank; a sum
+/// to the owner of a bucket, which sends its updated weights to the others; gradients to a server, which sends weights
+/// back.
 ///
 /// [`finish`]: GradientExchange::finish
 /// [`update`]: GradientExchange::update
 pub trait GradientExchange {
-    /// Takes the gradients of each step.
+    /// Returns the reducer, which takes the gradients of each step.
     fn reducer(&self) -> &'static GradientReducer;
 
-    /// Describes the strategy.
     fn facts(&self) -> ExchangeFacts;
 
-    /// Returns where the values lie.
+    /// Returns the arrays that hold the values.
     fn arrays(&self) -> ExchangeArrays;
 
     /// Orders the sums before [`update`](GradientExchange::update): on the CPU they are complete on return, on CUDA the
@@ -114,14 +116,14 @@ pub trait GradientExchange {
         Ok(())
     }
 
-    /// Returns what determines an update beside weights and gradients, by name: momenta, the loss scale. `None` if more state
-    /// is kept, or some on other ranks.
+    /// Returns the state that determines an update in addition to weights and gradients, by name: momenta, the loss
+    /// scale. `None` if there is more state, or state on other ranks.
     fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
         None
     }
 
-    /// After the last step: brings the weights of one moment to every rank and reports the use of servers or owners. All ranks
-    /// call it together.
+    /// Finishes after the last step: brings the weights of one moment to every rank and reports the use of servers or
+    /// owners. All ranks call this together.
     fn end(&mut self, _session: &Session) -> Result<Option<KvStoreUse>> {
         Ok(None)
     }

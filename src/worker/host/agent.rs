@@ -1,5 +1,5 @@
-//! `ringmark doctor`'s agent on a host: prints what the worker finds there, then measures the links to other hosts as it
-//! is asked. No rank: it never joins a job, and it ends with the ssh that started it.
+//! Agent of `ringmark doctor` on a host: prints what the worker finds there, then measures links to other hosts on
+//! request. The agent is not a rank: it never joins a job, and it ends with the ssh session that started it.
 
 use std::fs;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
@@ -19,29 +19,29 @@ use crate::ffi::torch::shim;
 use crate::host::facts;
 use crate::host::network;
 
-/// An agent without orders for so long has been forgotten.
+/// Time without requests after which the agent exits.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long another host may take to answer.
+/// Timeout for the answer of another host.
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// How long it may take until a slow link has carried what was handed to the kernel.
+/// Timeout for a slow link to transmit the data already passed to the kernel.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// What is handed to the kernel at a time.
+/// Size of a write in bytes.
 const BLOCK_BYTES: usize = 256 << 10;
 
-/// Round trips of a byte whose median is the latency.
+/// Number of one-byte round trips whose median gives the latency.
 const PINGS: usize = 100;
 
-/// Round trips before them that do not count.
+/// Number of round trips before them that are not measured.
 const WARM_UP_PINGS: usize = 10;
 
-/// What opens a connection's second part: from here on the bytes are counted and not answered.
+/// First byte of a connection's second phase: the bytes that follow are counted and not answered.
 const SEND: u8 = b's';
 const PING: u8 = b'p';
 
-/// Prints what it finds on this host, then obeys until standard input ends.
+/// Prints the facts of this host, then executes requests until standard input ends.
 pub fn run(choice: DeviceChoice) -> Result<()> {
     print(&inspect(choice)?)?;
     let (sender, orders) = mpsc::channel();
@@ -73,7 +73,7 @@ fn print(message: &impl serde::Serialize) -> Result<()> {
 }
 
 fn inspect(choice: DeviceChoice) -> Result<Inspection> {
-    // Before any call of libtorch: see there.
+    // Must precede any other call of libtorch: see the documentation of `load`.
     let cuda = cuda::load(choice);
     let nccl = cuda.as_ref().ok().map(nccl_version).transpose()?;
     let loaded = libraries::loaded();
@@ -110,21 +110,21 @@ fn obey(order: Order) -> Result<Reply> {
     })
 }
 
-/// Takes connections on `address` for the rest of this process; the port.
+/// Accepts connections on `address` for the rest of this process; returns the port.
 fn listen(address: Ipv4Addr) -> Result<u16> {
     let listener =
         TcpListener::bind((address, 0)).with_context(|| format!("address {address} cannot be listened on"))?;
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // The other end reports one that breaks off.
+            // The other end reports a connection that breaks.
             thread::spawn(move || serve(stream));
         }
     });
     Ok(port)
 }
 
-/// The other end of [`measure`]: answers pings, then counts what comes and answers how much.
+/// Serves the other end of [`measure`]: answers pings, then counts received bytes and replies with the number.
 fn serve(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(ANSWER))?;
@@ -150,7 +150,7 @@ fn serve(mut stream: TcpStream) -> io::Result<()> {
 
 fn measure(to: SocketAddrV4, send: Option<Seconds>) -> Result<Reply> {
     let mut stream = TcpStream::connect_timeout(&to.into(), ANSWER).map_err(|error| match error.kind() {
-        // Its own message is that of the poll that waited, not of a network.
+        // The error's own message describes a poll, not the network.
         ErrorKind::TimedOut => anyhow::anyhow!("no answer within {} s", ANSWER.as_secs()),
         _ => error.into(),
     })?;
@@ -163,7 +163,7 @@ fn measure(to: SocketAddrV4, send: Option<Seconds>) -> Result<Reply> {
     Ok(Reply::Measured { from, latency, speed })
 }
 
-/// Half the median time of a byte there and back.
+/// Returns half the median round-trip time of one byte.
 fn latency(stream: &mut TcpStream) -> io::Result<Seconds> {
     let mut times = Vec::new();
     for _ in 0..WARM_UP_PINGS + PINGS {
@@ -178,7 +178,7 @@ fn latency(stream: &mut TcpStream) -> io::Result<Seconds> {
     Ok(Seconds(counted[counted.len() / 2] / 2.0))
 }
 
-/// Sends for `time`, then waits until the other end has counted all of it.
+/// Sends for `time`, then waits until the other end has counted all bytes.
 fn speed(stream: &mut TcpStream, time: Seconds) -> io::Result<GigabytesPerSecond> {
     stream.write_all(&[SEND])?;
     let block = vec![0; BLOCK_BYTES];
@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn what_does_not_answer_is_an_error() {
-        // Bound and not listening: the kernel refuses.
+        // A port that is bound but not listening: the kernel refuses connections.
         let taken = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound");
         let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, taken.port());
         let error = format!("{:#}", obey(Order::Measure { to, send: None }).expect_err("nobody listens"));

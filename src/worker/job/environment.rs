@@ -1,4 +1,4 @@
-//! What a record says of the ranks and of rank 0's machine: places, libraries, devices, topology and variables.
+//! Description of the ranks and of rank 0's machine for records: locations, libraries, devices, topology and variables.
 
 use anyhow::Result;
 use ringmark_core::benchmark::{RunLabel, RunProfile};
@@ -14,7 +14,7 @@ use crate::host::facts;
 use crate::job::device::DeviceOfRank;
 use crate::job::world::World;
 
-/// Where every rank is; all ranks call it together.
+/// Returns the location of every rank. All ranks call this together.
 pub fn places(world: &World, own: &DeviceOfRank) -> Vec<RankPlace> {
     let numbers = [f64::from(world.local_rank()), f64::from(own.threads), f64::from(std::process::id())];
     let numbers = world.gather(&numbers);
@@ -32,7 +32,7 @@ pub fn places(world: &World, own: &DeviceOfRank) -> Vec<RankPlace> {
     numbers.into_iter().zip(hosts).zip(devices).enumerate().map(place).collect()
 }
 
-/// What this rank found.
+/// Describes the environment of this rank.
 pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environment> {
     let is_cuda = own.kind == DeviceKind::Cuda;
     Ok(Environment {
@@ -60,7 +60,7 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
     })
 }
 
-/// What a log of a sweep's run begins with; `title` says what is measured.
+/// Returns the first lines of the log of a sweep's run; `title` describes the benchmark.
 pub fn title_lines(environment: &Environment, title: &str, label: RunLabel) -> Vec<String> {
     let RunLabel { case, run, profile } = label;
     let mut lines = vec![format!("ringmark {} {title} {case} run {run}", environment.ringmark_version)];
@@ -70,7 +70,7 @@ pub fn title_lines(environment: &Environment, title: &str, label: RunLabel) -> V
     lines
 }
 
-/// What a log shows of libraries, machine, ranks and variables.
+/// Returns the log lines about libraries, machine, ranks and variables.
 pub fn lines(environment: &Environment, ranks: &[RankPlace]) -> Vec<String> {
     let mut lines = vec![format!("libtorch {}, {}", environment.libtorch_version, environment.mpi_version)];
     if let (Some(nccl), Some(driver)) = (&environment.nccl_version, &environment.driver_version) {

@@ -1,49 +1,50 @@
-//! What NCCL really used, read from the text that it writes with `NCCL_DEBUG=INFO` and
-//! `NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,NET`. Not for setting those variables, and not for finding the file.
+//! Parser of NCCL's log with `NCCL_DEBUG=INFO` and `NCCL_DEBUG_SUBSYS=INIT,GRAPH,TUNING,NET`: which algorithms,
+//! protocols and transports were used.
 //!
-//! Every rank writes its own connections. Rank 0 alone writes choices, a line a call: since NCCL 2.20 by numbers,
-//! since 2.23 with the collective's name, since 2.24 by names and with channels. Up to 2.19 there are none, and none
-//! ever of a single rank. Symmetric kernels over registered windows, which have a form of their own, are passed over.
+//! Every rank logs its own connections. Rank 0 alone logs choices, one line per call: by number since NCCL 2.20, with
+//! the name of the collective since 2.23, by name and with channels since 2.24. NCCL 2.19 and older log no choices, and
+//! a single rank never does. Symmetric kernels over registered windows have a different format and are skipped.
 
 use std::collections::BTreeSet;
 
 use ringmark_core::number_text::count;
 
-/// By NCCL's numbers, the same from 2.14 to 2.28; spelled as `NCCL_ALGO` and `NCCL_PROTO` take them.
+/// Algorithms by NCCL's number, which did not change from 2.14 to 2.28, spelled as in `NCCL_ALGO` and `NCCL_PROTO`.
 const ALGORITHMS: [&str; 7] = ["Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT"];
 const PROTOCOLS: [&str; 3] = ["LL", "LL128", "Simple"];
 
-/// How NCCL runs one collective of one size.
+/// Algorithm and protocol of one collective of one size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// `AllReduce`; not logged before NCCL 2.23.
+    /// Name such as `AllReduce`; not logged before NCCL 2.23.
     pub collective: Option<String>,
     /// Size of the call.
     pub bytes: u64,
-    /// `Ring`, `Tree`, `NVLS` ...
+    /// Algorithm: `Ring`, `Tree`, `NVLS` ...
     pub algorithm: String,
-    /// `Simple`, `LL` or `LL128`.
+    /// Protocol: `Simple`, `LL` or `LL128`.
     pub protocol: String,
-    /// Blocks of the kernel, each with its part of the data; not logged before NCCL 2.24.
+    /// Number of thread blocks, each with its part of the data; not logged before NCCL 2.24.
     pub channels: Option<u32>,
 }
 
-/// What NCCL's log says.
+/// Contents of NCCL's log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NcclUse {
-    /// The last choice of every collective and size, in the order in which they first came.
+    /// Last choice for every collective and size, in order of first occurrence.
     pub choices: Vec<Choice>,
-    /// `NET/Socket`, `P2P/CUMEM` ... of the ranks that wrote the log, without device numbers; sorted.
+    /// Transports of the ranks that wrote the log, such as `NET/Socket` or `P2P/CUMEM`, without device numbers; sorted.
     pub transports: Vec<String>,
-    /// `Socket`, `IB` ...: what NCCL would go through between hosts. Whether it did, `NET/` among the transports says.
+    /// Network selected for traffic between hosts, such as `Socket` or `IB`. It was used only if `transports` contains
+    /// `NET/`.
     pub network: Option<String>,
-    /// Of that network: `eth0:10.0.0.1`, `mlx5_0:1/RoCE` (device, port, link).
+    /// Interfaces of that network: `eth0:10.0.0.1`, `mlx5_0:1/RoCE` (device, port, link).
     pub interfaces: Vec<String>,
-    /// Most channels that a collective can have.
+    /// Maximum number of channels of a collective.
     pub channels: Option<u32>,
 }
 
-/// Reads the log of one rank, or of several one after the other.
+/// Parses the log of one rank, or the concatenated logs of several.
 pub fn parse(log: &str) -> NcclUse {
     let mut used = NcclUse::default();
     let mut transports = BTreeSet::new();
@@ -70,7 +71,7 @@ pub fn parse(log: &str) -> NcclUse {
     used
 }
 
-/// `AllReduce: 4 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}` or `4 Bytes -> Algo 1 proto 0 time 9.8`.
+/// Parses `AllReduce: 4 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}` or `4 Bytes -> Algo 1 proto 0 time 9.8`.
 fn parse_choice(message: &str) -> Option<Choice> {
     let (size, how) = message.split_once(" Bytes -> Algo ")?;
     let (collective, bytes) = size.split_once(": ").unwrap_or(("", size));
@@ -89,14 +90,14 @@ fn parse_choice(message: &str) -> Option<Choice> {
     })
 }
 
-/// `1`, `RING` and `Ring` are one; what is not in `names` stays as it is.
+/// Returns the name for `1`, `RING` or `Ring`; a name that is not in `names` is returned unchanged.
 fn full_name(name: &str, names: &[&str]) -> String {
     let by_number = name.parse::<usize>().ok().and_then(|number| names.get(number));
     let by_name = || names.iter().find(|known| known.eq_ignore_ascii_case(&name.replace('_', "")));
     by_number.or_else(by_name).map_or(name, |known| known).to_owned()
 }
 
-/// Drops the numbers of device, proxy and relay; `SHM/direct/direct`, of sender and receiver, becomes `SHM/direct`.
+/// Removes the numbers of device, proxy and relay; `SHM/direct/direct`, of sender and receiver, becomes `SHM/direct`.
 fn transport(path: &str) -> String {
     let mut parts: Vec<&str> = path.trim_end().split('/').collect();
     parts.retain(|part| !part.starts_with(|first: char| first.is_ascii_digit()));
@@ -104,7 +105,7 @@ fn transport(path: &str) -> String {
     parts.join("/")
 }
 
-/// From `[0]eth0:10.0.0.1<0>`, `[0]mlx5_0:1/IB [RO]; OOB ...` or merged `[0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}`.
+/// Parses `[0]eth0:10.0.0.1<0>`, `[0]mlx5_0:1/IB [RO]; OOB ...` or merged `[0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB}`.
 fn interfaces(list: &str) -> impl Iterator<Item = &str> {
     let parts = list.split(';').next().unwrap_or_default().split_whitespace();
     let names = parts.filter_map(|part| part.rsplit(']').next()?.split(['<', ',', '}']).next());
@@ -112,7 +113,7 @@ fn interfaces(list: &str) -> impl Iterator<Item = &str> {
 }
 
 impl NcclUse {
-    /// For people, a fact a line; empty where nothing was logged.
+    /// Describes the log for users, one line per fact; empty if nothing was logged.
     pub fn lines(&self) -> Vec<String> {
         let choice = |Choice { collective, bytes, algorithm, protocol, channels }: &Choice| {
             let collective = collective.as_deref().unwrap_or("collective");
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn without_choices_up_to_2_19() {
-        // NCCL 2.14.3, published without prefixes. Here and below host names are shortened.
+        // NCCL 2.14.3, published without prefixes. Host names are shortened here and below.
         let log = "NCCL INFO Bootstrap : Using eth0:10.10.1.1<0>\nNCCL version 2.14.3+cuda11.2
 NCCL INFO NET/Socket : Using [0]eth0:10.10.1.1<0>\nNCCL INFO Using network Socket\nNCCL INFO Channel 00/04 :    0   1
 NCCL INFO Channel 00/0 : 0[3f000] -> 1[40000] via P2P/IPC
@@ -144,8 +145,9 @@ NCCL INFO 4 coll channels, 4 p2p channels, 4 p2p channels per peer\n";
 
     #[test]
     fn choices_by_number_and_plugins() {
-        // NCCL 2.22.3 (NVIDIA/nccl issues 1453, 1538: mpirun's tags, nccl-tests' table in the same line); 2.23, the one
-        // of this form; HPC-X's network over merged devices (nccl-tests issue 373); another plugin, over a proxy rank.
+        // NCCL 2.22.3 (NVIDIA/nccl issues 1453, 1538: tags of mpirun, and the table of nccl-tests in the same line);
+        // 2.23, the only version with this format; HPC-X's network over merged devices (nccl-tests issue 373); another
+        // plugin, over a proxy rank.
         let log = "[0]  512  128  float  sum  -1[0] worker-1:497888:497888 [0] NCCL INFO 512 Bytes -> Algo 0 proto 0 time 25.259054
 [0] worker-1:497888:498098 [0] NCCL INFO Channel 07/0 : 0[0] -> 8[0] [send] via NET/IBext_v8/7/GDRDMA
 worker-0:5670:5810 [7] NCCL INFO Channel 02/0 : 7[7] -> 0[0] via P2P/CUMEM
@@ -166,7 +168,8 @@ vm-host38:33958:34017 [1] NCCL INFO Channel 01/1 : 3[0] -> 0[1] [send] via NET/N
 
     #[test]
     fn choices_by_name_since_2_24() {
-        // NCCL 2.27.5: a host without InfiniBand, whose log says "Using" all the same, and one told to use rings at last.
+        // NCCL 2.27.5: a host without InfiniBand, whose log contains "Using" nevertheless, and one that was set to use
+        // rings.
         let log = "MS-7D31:1463326:1463512 [0] NCCL INFO NET/IB : Using [RO]; OOB enp6s0:192.168.68.52<0>
 MS-7D31:1463326:1463512 [0] NCCL INFO NET/Socket : Using [0]enp6s0:192.168.68.52<0> [7]vethb485ae1:fe80::2034:8eff:fea5:3cc5%vethb485ae1<0>
 MS-7D31:1463326:1463512 [0] NCCL INFO Using network Socket
@@ -179,7 +182,7 @@ aihub0007:185302:185302 [0] NCCL INFO AllReduce: 4 Bytes -> Algo RING proto SIMP
             "network: Socket over enp6s0:192.168.68.52, vethb485ae1:fe80::2034:8eff:fea5:3cc5%vethb485ae1",
         ];
         assert_eq!(parse(&format!("{log}\n{log}")).lines(), lines);
-        // NCCL 2.28.9 on two hosts, but the first line is 2.29's, of the same form.
+        // NCCL 2.28.9 on two hosts, except the first line, which is from 2.29 and has the same format.
         let log = "NCCL INFO AllReduce: 67108864 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23}
 spark-4440:24302:24302 [0] NCCL INFO NET/IB : Using [0]rocep1s0f1:1/RoCE [1]roceP2p1s0f1:1/RoCE [RO]; OOB enp1s0f1np1:192.168.100.16<0>
 spark-4440:24302:24302 [0] NCCL INFO Using network IB

@@ -1,6 +1,6 @@
-//! What surrounds every benchmark on a rank, once: libraries, MPI, device, heartbeat, what records say of machine and
-//! ranks, counters of the host, output and files of rank 0. A benchmark is a body that gets a [`Session`]; what it
-//! measures is not for this module.
+//! Setup and teardown that all benchmarks share on a rank: libraries, MPI, device, heartbeat, description of the
+//! machine and the ranks in records, host counters, and the output of rank 0. A benchmark is a function that gets a
+//! [`Session`].
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -30,7 +30,7 @@ use crate::job::nccl_log;
 use crate::job::world::{self, Role, World};
 use crate::job::{environment, heartbeat, memory};
 
-/// Gives each rank of a host an equal part of the memory that the host has left now that all have loaded their libraries.
+/// Limits each rank to an equal share of the memory left on the host after all ranks have loaded their libraries.
 fn limit_memory(world: &World) {
     world.barrier();
     let mut available = [ringmark_core::host::memory::available().0];
@@ -38,64 +38,63 @@ fn limit_memory(world: &World) {
     memory::limit_to(Bytes(available[0] / u64::from(world.local_ranks())));
 }
 
-/// What a benchmark wants to find around it.
+/// Requirements of a benchmark.
 pub struct SessionRequest {
-    /// Where it computes.
+    /// Device to compute on.
     pub device: DeviceChoice,
     /// CPU threads of a rank.
     pub threads: AskedThreads,
-    /// How NCCL is to sum; `None` where nothing is summed.
+    /// All-reduce algorithm of NCCL; `None` if nothing is summed.
     pub nccl: Option<NcclAlgorithm>,
-    /// Whether it is asked to write down what it uses: a line a sum, on rank 0.
+    /// True if NCCL logs its choices on rank 0, one line per collective.
     pub with_nccl_log: bool,
-    /// Where the launcher listens, if one started this rank.
+    /// Address of the launcher, if one started this rank.
     pub launcher: Option<LauncherAddress>,
-    /// Processes of the job, its last ones, that do not run the benchmark but serve those that do.
+    /// Last processes of the job, which serve the ranks instead of running the benchmark.
     pub servers: Option<Servers>,
 }
 
 /// Processes that serve the ranks.
 pub struct Servers {
-    /// How many.
+    /// Number of servers.
     pub number: u32,
-    /// What one does from start to end.
+    /// Body of a server, from start to end.
     pub body: ServerBody,
 }
 
-/// What a server does.
+/// Body of a server.
 pub type ServerBody = Box<dyn FnOnce(&World) -> Result<()>>;
 
-/// What the user wants the run to be called.
+/// Label of the run as requested by the user.
 #[derive(Debug, Clone, Copy)]
 pub struct AskedLabel {
-    /// As launched; `None` where no option says it.
+    /// Case as launched; `None` without an option for it.
     pub case: Option<Case>,
     /// Number of the run in its case, from 1.
     pub run: u32,
-    /// How it is meant.
+    /// Profile of the run.
     pub profile: RunProfile,
 }
 
-/// One rank's environment while its benchmark runs.
+/// Environment of one rank while its benchmark runs.
 pub struct Session<'a> {
-    /// The ranks.
     pub world: &'a World,
-    /// What this one computes on.
+    /// Device of this rank.
     pub own: DeviceOfRank,
-    /// There where this rank is on a GPU.
+    /// NCCL, if this rank uses a GPU.
     pub nccl: Option<Arc<Nccl>>,
     /// NVRTC if this process can use CUDA and has it.
     pub compiler: Option<CompilerLibrary>,
-    /// Where NCCL writes, where it was asked to.
+    /// Log file of NCCL, if requested.
     nccl_log: NcclLog,
 }
 
 impl Session<'_> {
-    /// One rank from start to end: joins the others, runs `benchmark`, leaves. The benchmark returns why its run does not
-    /// count, if it does not.
+    /// Runs one rank from start to end: joins the other ranks, runs `benchmark`, disconnects. The benchmark returns the
+    /// reason why its run is invalid, if any.
     pub fn run(request: SessionRequest, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
         let SessionRequest { device, threads, nccl, with_nccl_log, launcher, servers } = request;
-        // Before anything else: NCCL and libtorch look at their environment only once.
+        // First of all: NCCL and libtorch read their environment only once.
         nccl.map_or(Ok(()), |algorithm| library_defaults::choose_algorithm(device, algorithm))?;
         let nccl_log = NcclLog::new(device, with_nccl_log);
         heartbeat::begin(launcher);
@@ -123,19 +122,19 @@ impl Session<'_> {
         })
     }
 
-    /// As libtorch calls it.
+    /// Returns the device as libtorch represents it.
     pub fn device(&self) -> Device {
         self.own.device
     }
 
-    /// Prints on rank 0, which speaks for all.
+    /// Prints on rank 0 only.
     pub fn print(&self, lines: &[String]) {
         if self.world.rank() == 0 {
             lines.iter().for_each(|line| println!("{}", printable_lines(line)));
         }
     }
 
-    /// Writes a file on rank 0, whole or not at all, where one was asked for.
+    /// Writes a file atomically on rank 0, if `path` is given.
     pub fn write(&self, path: Option<&Path>, content: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
         match path {
             Some(path) if self.world.rank() == 0 => whole_file::write(path, content),
@@ -143,23 +142,23 @@ impl Session<'_> {
         }
     }
 
-    /// Where every rank is; all ranks call it together.
+    /// Returns the location of every rank. All ranks call this together.
     pub fn places(&self) -> Vec<RankPlace> {
         environment::places(self.world, &self.own)
     }
 
-    /// Machine, libraries and variables of this rank.
+    /// Describes the machine, the libraries and the variables of this rank.
     pub fn environment(&self) -> Result<Environment> {
         environment::environment(&self.own, self.nccl.as_deref())
     }
 
-    /// What the run is called in its record. Its case is the one that was asked for, or follows from the hosts that the
-    /// ranks are on.
+    /// Returns the label of the run for its record. The case is the requested one, or follows from the hosts of the
+    /// ranks.
     pub fn label(&self, asked: AskedLabel, places: &[RankPlace]) -> Result<RunLabel> {
         let AskedLabel { case, run, profile } = asked;
         let ranks = self.world.ranks();
         if let Some(case) = case {
-            // Ranks whose launcher and MPI library do not speak to each other are each a job of its own, and run.
+            // If launcher and MPI library do not work together, each rank is a separate job with a run of its own.
             ensure!(
                 case.ranks() == ranks,
                 "case {case} has {} ranks and MPI shows {ranks}: start it by the mpirun of the MPI library that \
@@ -172,18 +171,19 @@ impl Session<'_> {
         Ok(RunLabel { case: case.unwrap_or(found), run, profile })
     }
 
-    /// Reads the counters of host and rank for the first time; all ranks call this together, right before what is timed.
+    /// Reads the counters of host and rank for the first time. All ranks call this together, right before the timed
+    /// part.
     pub fn start_counters(&self) -> Result<HostWatch> {
         HostWatch::start(self.world, &self.own)
     }
 
-    /// Reads them again; all ranks call this together, right after what is timed.
+    /// Reads the counters again. All ranks call this together, right after the timed part.
     pub fn end_counters(&self, watch: HostWatch) -> Result<CountersOfRun> {
         watch.end(self.world, &self.own)
     }
 
-    /// What NCCL said that it used, a fact a line and each once: rank 0 knows the choices, and each rank its own
-    /// connections. Once, after the last sum; all ranks call it together.
+    /// Returns what NCCL logged about its choices and connections, one line per fact, without duplicates. Rank 0 logs
+    /// the choices and each rank its own connections. All ranks call this together, once, after the last sum.
     pub fn nccl_lines(&self) -> Vec<String> {
         let own = nccl_log::parse(&self.nccl_log.read()).lines();
         let mut all: Vec<String> = Vec::new();
@@ -197,8 +197,8 @@ impl Session<'_> {
         all
     }
 
-    /// Lets [`peak_memory`](Session::peak_memory) begin anew: what warms up takes memory that is not needed later, as
-    /// cuDNN's search for the fastest kernels. The kernel does not forget what a process held.
+    /// Resets [`peak_memory`](Session::peak_memory), because warm-up takes memory that is not needed later, such as
+    /// cuDNN's search for the fastest kernels. Has no effect on the CPU: the kernel cannot reset a process's peak.
     pub fn reset_peak_memory(&self) -> Result<()> {
         match self.device() {
             Device::Cuda(index) => shim::reset_peak_memory(index),
@@ -206,8 +206,8 @@ impl Session<'_> {
         }
     }
 
-    /// Highest memory use of every rank: what tensors held on the device on CUDA, resident on the CPU. All ranks call it
-    /// together.
+    /// Returns the peak memory of every rank: memory of tensors on CUDA, resident memory on the CPU. All ranks call
+    /// this together.
     pub fn peak_memory(&self) -> Result<Vec<Bytes>> {
         let own = match self.device() {
             Device::Cuda(index) => Bytes(shim::peak_memory(index)?),

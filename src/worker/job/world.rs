@@ -31,7 +31,7 @@ pub const END_PATIENCE: Duration = Duration::from_secs(10);
 pub enum Role {
     /// A rank, as counted in records.
     Worker,
-    /// Holds weights for the ranks (`--servers`).
+    /// A process that holds weights for the ranks (`--servers`).
     Server,
 }
 

@@ -1,5 +1,5 @@
 //! All weights in one flat tensor, in the order in which backward finishes their gradients: a bucket of gradients is a
-//! range of such a tensor, and the update is one call.
+//! range of this tensor, and the update is one call.
 //!
 //! The model's parameters become views of the flat weights, with the strides of the run's memory layout.
 
@@ -11,27 +11,27 @@ use tch::{Kind, Tensor};
 
 use crate::model::named_tensors::NamedTensors;
 
-/// The flat weights, and the parameters in them.
+/// The flat weights and the parameters in them.
 pub struct FlatParameters {
     /// Every weight, fp32.
     pub weights: Tensor,
-    /// The model's own tensors in backward order.
+    /// Parameter tensors of the model in backward order.
     pub parameters: Vec<Tensor>,
-    /// Every weight in the type that convolutions and products compute in, where that is not fp32.
+    /// Copy of every weight in the compute type, unless that is fp32.
     pub rounded: Option<Tensor>,
-    /// Set if the copy is current already.
+    /// True if the copy is current.
     is_current: Cell<bool>,
 }
 
 impl FlatParameters {
-    /// Moves the parameters of `tensors` into flat memory; the model goes on using them.
+    /// Moves the parameters of `tensors` into flat memory; the model keeps using them.
     ///
-    /// With `compute`, the type of an autocast, the model's convolutions and products use a rounded copy: what autocast
-    /// would do for every weight by itself, in one call, and without keeping their gradients in both types. `tensors`
-    /// name the fp32 values in any case.
+    /// With `compute`, the type of an autocast, the model's convolutions and products use a rounded copy: one call
+    /// instead of autocast's rounding of each weight, and gradients are not kept in both types. `tensors` always refers
+    /// to the fp32 values.
     pub fn new(tensors: &mut NamedTensors, layout: Layout, compute: Option<Kind>) -> Result<FlatParameters> {
         let _no_gradient = tch::no_grad_guard();
-        // Backward walks the model from its end to its beginning.
+        // Backward traverses the model from its end to its beginning.
         let parameters: Vec<Tensor> =
             tensors.parameters.iter().rev().map(|named| named.tensor.shallow_clone()).collect();
         let (length, device) = (tensors.elements() as i64, tensors.device());
@@ -46,7 +46,7 @@ impl FlatParameters {
         let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded, layout)).transpose()?;
         for (index, (named, view)) in tensors.parameters.iter_mut().rev().zip(exact).enumerate() {
             view.shallow_clone().f_copy_(&named.tensor)?;
-            // Autocast leaves what no convolution and no product takes in fp32: vectors, and a transformer's embeddings.
+            // Autocast keeps tensors fp32 that no convolution or product uses: vectors, and a transformer's embeddings.
             let used =
                 rounded.as_ref().filter(|_| matches!(view.dim(), 2 | 4)).map_or(&view, |rounded| &rounded[index]);
             flat.parameters[index].set_data(used);
@@ -55,7 +55,7 @@ impl FlatParameters {
         Ok(flat)
     }
 
-    /// Rounds the weights for the next forward pass, where it computes in another type than fp32.
+    /// Rounds the weights for the next forward pass, unless the compute type is fp32.
     pub fn round(&self) -> Result<()> {
         if let Some(rounded) = self.rounded.as_ref().filter(|_| !self.is_current.take()) {
             rounded.shallow_clone().f_copy_(&self.weights)?;
@@ -63,12 +63,12 @@ impl FlatParameters {
         Ok(())
     }
 
-    /// Leaves out the next [`round`](FlatParameters::round): the update has written the copy.
+    /// Skips the next [`round`](FlatParameters::round), because the update has written the copy.
     pub fn skip_next_rounding(&self) {
         self.is_current.set(true);
     }
 
-    /// Every parameter's place in `flat`, strided for `layout`.
+    /// Returns the view of every parameter in `flat`, strided for `layout`.
     fn views(&self, flat: &Tensor, layout: Layout) -> Result<Vec<Tensor>> {
         let mut offset = 0;
         let view = |parameter: &Tensor| {

@@ -1,5 +1,5 @@
-//! Weights in files: safetensors under the names of the network's source, buffers included, so that a torchvision
-//! checkpoint loads.
+//! Weights in safetensors files, with the tensor names of the network's source and including buffers, so that a
+//! torchvision checkpoint loads.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,23 +16,23 @@ use ::safetensors::SafeTensorError;
 
 use crate::model::named_tensors::{Named, NamedTensors};
 
-/// torchvision keeps a count of batches beside every pair of running statistics; nothing here depends on it.
+/// Batch counter that torchvision stores with every pair of running statistics; it is not used here.
 const BATCH_COUNT: &str = "num_batches_tracked";
 
-/// How the names of tensors begin that are not the network's: of what its training goes on from.
+/// Prefix of tensors that are not part of the network: the state of its training.
 const OF_TRAINING: &str = "ringmark.";
 
-/// What a file holds beside the network's parameters and buffers.
+/// Contents of a file in addition to the network's parameters and buffers.
 #[derive(Default)]
 pub struct Beside {
-    /// Batches that the running statistics have seen, 0 where the file does not say it.
+    /// Batches in the running statistics; 0 if the file does not contain the number.
     pub batches: i64,
-    /// Of training, by name.
+    /// Training state by name.
     pub of_training: HashMap<String, Tensor>,
 }
 
-/// Fills every parameter and buffer of `network` from `path`; refuses missing, unknown and
-/// differently shaped tensors. What else the file holds.
+/// Loads every parameter and buffer of `network` from `path` and returns the other contents of the file. Fails on
+/// missing, unknown and differently shaped tensors.
 pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result<Beside> {
     let (of_training, file): (Vec<_>, Vec<_>) =
         read(path)?.into_iter().partition(|(name, _)| name.starts_with(OF_TRAINING));
@@ -62,7 +62,7 @@ pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result
     Ok(Beside { batches: batches.unwrap_or_default(), of_training: of_training.collect() })
 }
 
-/// Writes every parameter and buffer as contiguous fp32, and what is `beside` them; the file is whole or absent.
+/// Saves every parameter and buffer as contiguous fp32, and `beside`; the file is written atomically.
 pub fn save(path: &Path, tensors: &NamedTensors, beside: &Beside) -> Result<()> {
     let Beside { batches, of_training } = beside;
     let on_host = |tensor: &Tensor| anyhow::Ok(tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?);
@@ -77,10 +77,10 @@ pub fn save(path: &Path, tensors: &NamedTensors, beside: &Beside) -> Result<()> 
     whole_file::write_by_name(path, |part| Tensor::write_safetensors(&file, part).map_err(plain)).context("weights")
 }
 
-/// Every tensor of a safetensors file by name, in host memory.
+/// Reads every tensor of a safetensors file by name, into host memory.
 pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let unreadable = || format!("{} cannot be read as safetensors", path.display());
-    // Before anything waits for a pipe.
+    // Fails here for a pipe, before a read blocks on it.
     whole_file::open(path).with_context(unreadable)?;
     ensure!(
         !is_pickle(path),
@@ -97,7 +97,7 @@ pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
     Ok(file)
 }
 
-/// The error as a sentence: the library prints its own as Rust's debug text.
+/// Replaces the library's error, which prints Rust debug text, with a sentence.
 fn plain(error: TchError) -> anyhow::Error {
     let TchError::SafeTensorError { err, .. } = error else { return error.into() };
     match err {
@@ -118,12 +118,12 @@ fn plain(error: TchError) -> anyhow::Error {
     }
 }
 
-/// Whether the file begins as `torch.save` does: an archive of zip since PyTorch 1.6, a bare pickle before.
+/// Returns true if the file begins like one of `torch.save`: a zip archive since PyTorch 1.6, a bare pickle before.
 fn is_pickle(path: &Path) -> bool {
     let mut head = Vec::new();
-    // What cannot be read is told by who reads it next.
+    // The next reader reports read errors.
     let _ = File::open(path).and_then(|file| file.take(9).read_to_end(&mut head));
-    // Safetensors' own first bytes may be the same, a length of 640, say: JSON follows behind all eight.
+    // Safetensors files may begin with the same bytes, such as a length of 640, but JSON follows after all eight.
     let is_safetensors = head.get(8) == Some(&b'{');
     head.starts_with(b"PK\x03\x04") || (matches!(head[..], [0x80, 2..=5, ..]) && !is_safetensors)
 }
@@ -145,7 +145,7 @@ mod tests {
         let from_library = |path: &Path| message(Tensor::read_safetensors(path).map_err(plain).expect_err("refused"));
         expect!["Is a directory (os error 21)"].assert_eq(&from_library(folder.path()));
         let file = folder.path().join("weights.safetensors");
-        // Too short, a header longer than the file, no JSON, and bytes of no tensor.
+        // A file that is too short, a header longer than the file, a header that is not JSON, and bytes of no tensor.
         let errors = [
             &b""[..],
             b"\xff\xff\x00\x00\x00\x00\x00\x00{}",

@@ -3,31 +3,31 @@
 # nvidia-smi that need no GPU and no NVIDIA library.
 #
 # usage: build.sh LIBTORCH FOLDER     all of it
-#        build.sh --driver FOLDER     libcuda.so.1 and libnvrtc.so.13 alone, which need no libtorch
+#        build.sh --driver FOLDER     only libcuda.so.1 and libnvrtc.so.13, which need no libtorch
 #
 # With FOLDER first on LD_LIBRARY_PATH, `ringmark-worker --device cuda` computes on 8 virtual GPUs: CPU kernels on host
-# memory, on virtual time, in streams whose order is checked. A race is a line on standard error. It says nothing of
-# speed, cuDNN, NCCL's own algorithms or drivers.
+# memory, on virtual time, in streams whose order is checked. A race is reported on standard error. Virtual GPUs do not
+# model the speed of kernels, cuDNN, NCCL's own algorithms or drivers.
 #
-# settings.h    what can be set, for a job or for a host
+# settings.h    settings for a job or for a host
 # clock.h       vector clocks
-# memory        who touched which bytes last: races
-# machine       streams, events, virtual time; knows nothing of libtorch
+# memory        last access to each byte, to detect races
+# machine       streams, events, virtual time; does not depend on libtorch
 # allocators    device memory and pinned memory
 # guard         libtorch's device guard and hooks
 # aliases       device tensors as CPU tensors for a kernel, and back
-# fallback      every operation: the CPU's kernel
+# fallback      runs every operation with the CPU's kernel
 # recording     captured work and its replay
 # graph         CUDA graphs, under the names of libtorch_cuda
 # kernels       new tensors, views, copies between devices
 # meeting.h     shared memory of the ranks
 # nccl          libnccl.so.2
-# access_log    what the threads of a kernel touch, and in which order
-# threads       the threads of a kernel, on one core
-# kernel_image.h, launch   kernels that were compiled, modules, launches
+# access_log    memory accesses of the threads of a kernel, in order
+# threads       runs the threads of a kernel on one core
+# kernel_image.h, launch   compiled kernels, modules, launches
 # driver        libcuda.so.1
-# nvrtc         libnvrtc.so.13: the host's compiler
-# device.h      what a kernel uses of a device, for that compiler
+# nvrtc         libnvrtc.so.13, which calls the host's compiler
+# device.h      device functions for kernels, for that compiler
 # nvml          libnvidia-ml.so.1
 # nvidia_smi    nvidia-smi
 set -eu
@@ -50,7 +50,7 @@ object() {
         "$1" -c "$2.cpp" -o "$folder/$2.o"
     fi
 }
-# $1: library; then what it is made of. It finds the others beside it.
+# $1: library; other arguments: its objects and options. The library finds the others in its own folder.
 library() {
     name=$1
     shift
@@ -58,14 +58,14 @@ library() {
 }
 
 cp device.h kernel_image.h "$folder"
-# Called for every access of a kernel.
+# Called for every memory access of a kernel.
 optimized=-O2
 for part in memory machine recording access_log threads launch driver; do
     object compile "$part"
 done
 compile -DHEADERS_CHECKSUM="$(cat device.h kernel_image.h nvrtc.cpp | cksum | cut -d ' ' -f 1)u" -c nvrtc.cpp -o "$folder/nvrtc.o"
 optimized=-O1
-# Of one process alone, whichever of the others it loads.
+# One copy per process, whichever of the other libraries are loaded.
 library libvirtual_cuda.so memory.o machine.o recording.o access_log.o threads.o launch.o -ldl
 library libcuda.so.1 driver.o -L. -lvirtual_cuda
 library libnvrtc.so.13 nvrtc.o -ldl
@@ -75,7 +75,7 @@ for part in allocators guard aliases fallback graph kernels nccl; do
     # One at a time: each takes a gigabyte.
     object with_libtorch "$part"
 done
-# Found by the worker's own libtorch: it is loaded already.
+# At run time its dependencies resolve to the libtorch of the worker, which is already loaded.
 library libtorch_cuda.so allocators.o guard.o aliases.o fallback.o graph.o kernels.o -L. -lvirtual_cuda -L"$libtorch/lib" -ltorch_cpu -lc10
 library libnccl.so.2 nccl.o -L. -ltorch_cuda -lvirtual_cuda -lrt
 compile -shared -Wl,-soname,libnvidia-ml.so.1 -o "$folder/libnvidia-ml.so.1" nvml.cpp

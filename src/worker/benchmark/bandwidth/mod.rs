@@ -1,5 +1,5 @@
-//! All-reduce alone, or another operation, under mpirun: growing sizes as nccl-tests has them, or a model's gradients as MXNet's measure.py
-//! has them. Reads top to bottom; not for the backends, which are training's own.
+//! Bandwidth benchmark: all-reduce or another operation without training, with increasing sizes like nccl-tests, or
+//! with the gradients of a model like MXNet's measure.py. The backends are those of training.
 
 mod copied_weights;
 mod gradients;
@@ -39,7 +39,7 @@ pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Resul
     Session::run(request, |session| measure(config, session))
 }
 
-/// Measures, prints and writes; why the run does not count, if it does not.
+/// Measures, prints and writes; returns the reason why the run is invalid, if any.
 fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>> {
     let world = session.world;
     let config = &config.on(session.own.kind);
@@ -52,7 +52,7 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     };
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
     record.warnings = validity::host_warnings(&Observed::of_bandwidth(&record));
-    // What the memory allows is known of an all-reduce alone.
+    // The limit by memory bandwidth is known only for all-reduce.
     if session.device() == tch::Device::Cpu && world.ranks() > 1 && is_all_reduce(config) {
         record.memory = Some(memory_limit::measure(&record.results, world));
     }
@@ -65,7 +65,7 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     Ok(record.failure)
 }
 
-/// Growing sizes; what hosts and ranks did meanwhile.
+/// Measures increasing sizes; returns the counters of hosts and ranks.
 fn sizes<'a>(
     config: &'a BandwidthConfig,
     session: &'a Session<'a>,
@@ -89,7 +89,7 @@ fn sizes<'a>(
     Ok(counters)
 }
 
-/// The gradients of a network; what exchanged them has yet to take its leave.
+/// Measures the gradients of a network. The returned exchange is still connected.
 fn network<'a>(
     config: &'a BandwidthConfig,
     model: Model,
@@ -116,7 +116,7 @@ fn network<'a>(
     Ok((session.end_counters(watch)?, Some(bench)))
 }
 
-/// Whether it is nothing but that.
+/// Returns true if the benchmark is a plain all-reduce.
 fn is_all_reduce(config: &BandwidthConfig) -> bool {
     config.operation == Operation::AllReduce && config.kv_store.kv_store == KvStore::Ring
 }
@@ -156,7 +156,7 @@ fn closing(record: &BandwidthRecord) -> Vec<String> {
     closing
 }
 
-/// The first reason why the run does not count.
+/// Returns the first reason why the run is invalid.
 fn failure(record: &BandwidthRecord) -> Option<(String, FailureKind)> {
     let wrong = record.results.iter().find_map(values::failure);
     let below = || lines::below_minimum(&record.results, record.bus(), record.config.min_busbw?);

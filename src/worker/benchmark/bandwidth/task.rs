@@ -1,5 +1,5 @@
-//! One operation on one array, as a rank sees it: what starts, what it has to fill in before, and what must be there
-//! afterwards. Pure.
+//! One operation on one array from the view of a rank: what starts, the values to fill in before, and the values
+//! expected afterwards. Pure functions.
 
 use std::ops::Range;
 
@@ -10,29 +10,28 @@ use crate::benchmark::bandwidth::moved::Origin;
 use crate::exchange::collective::{Collective, Route, Target, divided};
 use crate::ffi::group::GroupRank;
 
-/// What is measured.
+/// Operation of a rank.
 #[derive(Debug)]
 pub struct Task {
-    /// The one operation.
     pub collective: Collective<'static>,
-    /// Of the array.
+    /// Length of the array.
     pub elements: usize,
-    /// What this rank brings.
+    /// Input elements of this rank.
     pub own: Range<usize>,
     pub comes: Comes,
 }
 
-/// What this rank has afterwards.
+/// Expected result on this rank.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Comes {
-    /// The sums, or what else the values of all ranks come to, here.
+    /// Reduced values of all ranks in this range.
     Reduced(Range<usize>),
-    /// What others had.
+    /// Values of other ranks.
     Moved(Vec<Origin>),
 }
 
 impl Task {
-    /// The operation on an array of this size, on rank `own_rank`.
+    /// Creates the operation on an array of this size, for rank `own_rank`.
     pub fn new(operands: Operands, size: ArraySize, own_rank: GroupRank) -> Task {
         let GroupRank { rank, ranks } = own_rank;
         let elements = size.elements as usize;
@@ -84,7 +83,7 @@ mod tests {
         Task::new(operands, ArraySize { bytes: Bytes(48), count, elements: 12 }, GroupRank { rank, ranks: 3 })
     }
 
-    /// Of three ranks rank 1, and root 2.
+    /// Checks rank 1 of three ranks, with root 2.
     #[test]
     fn every_rank_brings_and_gets_what_the_operation_says() {
         let origin = |place, rank, first| Origin { place, rank, first };

@@ -1,6 +1,6 @@
-//! Reading and decoding alone, one process a host and all hosts at once: training's own loader with a growing number of
-//! threads, from the disk and from memory, without a network and without a device. MXNet's `--test-io 1`, and what it does not
-//! tell: stages, cores, the page cache. Reads top to bottom.
+//! Input benchmark: one process per host, all hosts at the same time. Runs training's loader with an increasing number
+//! of threads, from disk and from memory, without a network or a device. Like MXNet's `--test-io 1`, with stages, cores
+//! and the page cache in addition.
 
 mod page_cache;
 mod pass;
@@ -24,7 +24,7 @@ use crate::job::session::{Session, SessionRequest};
 use crate::job::{environment, heartbeat};
 use crate::measure::trace::{TracedRun, Tracer};
 
-/// Runs one host from start to end.
+/// Runs the benchmark on one host from start to end.
 pub fn run(config: &InputConfig, launcher: Option<LauncherAddress>) -> Result<()> {
     // libtorch computes nothing here.
     let threads = AskedThreads { number: Some(1), cores_divided_by: None };
@@ -33,7 +33,7 @@ pub fn run(config: &InputConfig, launcher: Option<LauncherAddress>) -> Result<()
     Session::run(request, |session| measure(config, session))
 }
 
-/// Measures, prints and writes; why the run does not count, if it does not.
+/// Measures, prints and writes; returns the reason why the run is invalid, if any.
 fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     let world = session.world;
     ensure!(
@@ -72,7 +72,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     Ok(record.failure)
 }
 
-/// One pass on this host; all hosts begin it together.
+/// Runs one pass on this host. All hosts start it together.
 fn pass_of(
     cache: PageCache,
     threads: u32,
@@ -87,7 +87,7 @@ fn pass_of(
         PageCache::Warm => source.read_once(config.decode_threads.0.iter().copied().max().unwrap_or(1))?,
     }
     heartbeat::enter(Stage::Ready);
-    // Hosts that still make room, or fill it, are not yet load, and those that wait leave their cores alone.
+    // Hosts that are still evicting or filling the page cache are not ready. Waiting hosts leave their cores idle.
     session.world.patient_barrier();
     let measured = pass::measure(|| source.loader(threads, cache), limits, tracer);
     session.world.patient_barrier();
@@ -154,7 +154,7 @@ fn header(record: &InputRecord) -> Vec<String> {
     lines.iter().map(|line| format!("# {line}")).collect()
 }
 
-/// What a pass is to be, before anybody knows what it was.
+/// Returns the name of a pass before it starts.
 fn announced(cache: PageCache) -> &'static str {
     match cache {
         PageCache::Cold => "after the files' pages were dropped",

@@ -1,4 +1,4 @@
-//! The data, and the loader over them as training has it: one process with all images of a batch.
+//! Data of the input benchmark and its loaders, configured as in training: one process gets all images of a batch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,23 +19,23 @@ use crate::data::assignment::{Access, Assignment, Receiver};
 use crate::data::images::{BatchSpec, loader_config, training_recipe};
 use crate::job::heartbeat;
 
-/// Images that are looked at to say how they are stored.
+/// Number of images sampled to describe how they are stored.
 const LOOKED_AT: u64 = 128;
 
-/// Stored bytes that warm passes read again and again: more than any cache of a processor, and read in a moment.
+/// Stored bytes that warm passes read repeatedly: more than any processor cache, but quick to read.
 const WARM_BYTES: u64 = 1_000_000_000;
 
-/// Part of the free memory that they may take.
+/// Divisor of the free memory that limits these bytes.
 const WARM_PART: u64 = 4;
 
-/// What is read, and how.
+/// Data and loader configuration.
 pub struct Source {
-    /// All of it, as one rank has it.
+    /// All data, as for a single rank.
     pub assignment: Assignment,
-    /// How batches are made; a pass has its own number of threads.
+    /// Loader configuration; each pass sets its own number of threads.
     pub loader: LoaderConfig,
     shuffle: Option<u64>,
-    /// Batches that warm passes read again and again.
+    /// Number of batches that warm passes read repeatedly.
     warm_batches: u64,
 }
 
@@ -44,7 +44,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// Where they cannot be read, or do not suit the network.
+    /// Fails if the data cannot be read or do not match the network.
     pub fn open(config: &InputConfig) -> Result<Source> {
         let DataSource::Images(files) = config.data.source() else { return Err(anyhow!("--data names no images")) };
         let dataset = Dataset::open_within(files, config.images.limits())?;
@@ -61,12 +61,11 @@ impl Source {
         Ok(source)
     }
 
-    /// All of it.
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.assignment.dataset
     }
 
-    /// Batches of different images alone; one where there are not enough for one.
+    /// Returns the number of complete batches of distinct images; 1 if there are too few images.
     pub fn whole_batches(&self) -> u64 {
         (self.assignment.items() / self.loader.images).max(1)
     }
@@ -75,8 +74,7 @@ impl Source {
         Share { joined: self.loader.images, first: 0, images: self.loader.images }
     }
 
-    /// A loader of so many threads, which begins at once: with training's order, of which a warm pass has the first batches
-    /// again and again.
+    /// Starts a loader with this number of threads, in the order of training. A warm pass repeats the first batches.
     pub fn loader(&self, threads: u32, cache: PageCache) -> Result<Loader> {
         let config = LoaderConfig { threads: threads as usize, ..self.loader };
         let start = |assignment: &Assignment| assignment.start(self.share(), self.shuffle, config, 0);
@@ -86,14 +84,14 @@ impl Source {
         }
     }
 
-    /// Makes a batch before anything is measured: code that never ran is on the disk as well, and would count as images.
-    /// What is wrong with them is the pass's to say.
+    /// Makes one batch before the measurement, because unused code is loaded from the disk too and would count as
+    /// images. Errors are left to the measured pass.
     pub fn rehearse(&self) -> Result<()> {
         let _ = self.loader(1, PageCache::Warm)?.next_batch();
         Ok(())
     }
 
-    /// Which library decodes JPEG, with its version; `None` where there is nothing to decode.
+    /// Returns the name and version of the JPEG decoder; `None` if nothing is decoded.
     pub fn decoder(&self) -> Result<Option<String>> {
         match self.dataset().form() {
             Form::Encoded => Ok(Some(Decoder::new(self.loader.decoder, self.loader.scaling)?.name())),
@@ -101,8 +99,7 @@ impl Source {
         }
     }
 
-    /// Reads what warm passes read, so that the kernel has it. What cannot be read is named, or skipped and counted, by the
-    /// pass itself.
+    /// Reads the data of the warm passes into the page cache. The pass itself reports or skips unreadable images.
     pub fn read_once(&self, threads: u32) -> Result<()> {
         let images = self.warm_batches * self.loader.images;
         match self.assignment.access {
@@ -146,7 +143,7 @@ impl Source {
         })
     }
 
-    /// Gives images evenly apart, by number or by byte, to `look`; those that cannot be read are the pass's to name, or to skip.
+    /// Calls `look` with evenly spaced images, by number or by byte. Skips unreadable ones, which the pass reports.
     fn look_at_some(&self, mut look: impl FnMut(&Item)) -> Result<()> {
         let (items, mut item) = (self.assignment.items(), Item::default());
         let count = items.min(LOOKED_AT);
@@ -175,7 +172,7 @@ impl Source {
         Ok(bytes / f64::max(count, 1.0))
     }
 
-    /// How images are stored, of those whose head can be read; `None` of arrays of pixels.
+    /// Describes how images are stored, by those with a readable header; `None` for arrays of pixels.
     pub fn stored(&self) -> Result<Option<StoredImages>> {
         if let Form::Pixels { .. } = self.dataset().form() {
             return Ok(None);

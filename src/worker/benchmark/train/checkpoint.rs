@@ -1,5 +1,5 @@
-//! Training that goes on where another stopped, to the bit: weights, what the update keeps, the place in the data, and random
-//! numbers that follow from seed, rank and iteration.
+//! Checkpoints for bit-identical resumption: weights, state of the update, position in the data, and random numbers,
+//! which follow from seed, rank and iteration.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem;
@@ -20,7 +20,7 @@ use crate::job::session::Session;
 use crate::job::world::World;
 use crate::model::weights_file::{self, Beside};
 
-/// Options that say nothing about what a step computes.
+/// Options that do not affect what a step computes.
 const FREE: [&str; 21] = [
     "inject",
     "graphs",
@@ -45,7 +45,7 @@ const FREE: [&str; 21] = [
     "validate",
 ];
 
-/// Progress of training beside its tensors, and its record so far.
+/// Progress of training in addition to its tensors, and its record so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SavedProgress {
     /// Ranks that trained.
@@ -56,7 +56,7 @@ pub struct SavedProgress {
     epoch_iterations: Option<u32>,
     /// Start of the run, seconds since 1970 UTC.
     pub started: Seconds,
-    /// Earlier continuations.
+    /// Resumptions so far.
     pub taken_up: Vec<TakenUp>,
     /// Hosts, devices and software of the ranks.
     pub ran_on: RanOn,
@@ -67,7 +67,7 @@ pub struct SavedProgress {
     /// Input of all ranks so far.
     #[serde(default)]
     pub input: Option<ImageInputUse>,
-    /// All that are over.
+    /// Completed iterations.
     pub iterations: Vec<Iteration>,
 }
 
@@ -97,17 +97,17 @@ impl SavedProgress {
         }
     }
 
-    /// The last iteration that is over.
+    /// Returns the number of completed iterations.
     pub fn iteration(&self) -> u32 {
         self.iterations.len() as u32
     }
 
-    /// Returns the progress in the checkpoint that holds these tensors on rank 0, which alone reads it and keeps the numbers of
-    /// every rank; all ranks call this together. `items` are the images of the data, where that is known.
+    /// Returns the progress in the checkpoint that contains these tensors on rank 0, which alone reads it and keeps the
+    /// numbers of every rank. All ranks call this together. `items` is the number of images of the data, if known.
     ///
     /// # Errors
     ///
-    /// Where the file at `path` is no checkpoint, or is one of training with other options or images.
+    /// Fails if the file at `path` is not a checkpoint, or is one of training with other options or images.
     pub fn of_rank_0(
         path: &Path,
         tensors: &HashMap<String, Tensor>,
@@ -122,8 +122,8 @@ impl SavedProgress {
         own.map_or_else(|| Ok(serde_json::from_str(&received)?), Ok)
     }
 
-    /// Returns this progress as JSON, without the numbers that its iterations have for each rank: rank 0 alone writes them, and
-    /// with 65,536 ranks they are 6 MB an iteration.
+    /// Returns this progress as JSON without the per-rank numbers of its iterations: only rank 0 writes them, and with
+    /// 65,536 ranks they take 6 MB per iteration.
     fn text_for_other_ranks(&mut self) -> Result<String> {
         let head = |iteration: &Iteration| {
             let Iteration { iteration, loss_scale, skipped, .. } = *iteration;
@@ -185,7 +185,7 @@ impl SavedProgress {
                 of.get(name).filter(|text| !text.is_empty()).cloned().unwrap_or_else(|| "none".to_owned())
             };
             let (before, now) = (value(before), value(&now));
-            // The checkpoint has what they came to, which is not known yet.
+            // The checkpoint contains the resolved choice, which is not known yet.
             let is_open = name == "kernels" && now == "auto";
             ensure!(
                 before == now || is_open,
@@ -200,7 +200,7 @@ impl SavedProgress {
 /// Returns the options that determine what a step computes.
 fn settings(config: &TrainConfig) -> BTreeMap<String, String> {
     let is_fixed = |name: &str| match name {
-        // It ends where they do.
+        // The learning-rate schedule ends with the run.
         "iters" | "epochs" => config.learning.course == LearningRateCourse::Cosine,
         name => !FREE.contains(&name),
     };
@@ -208,7 +208,7 @@ fn settings(config: &TrainConfig) -> BTreeMap<String, String> {
     all.filter(|(name, _)| is_fixed(name)).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Takes what the update keeps from the file that rank 0's model was made of; all ranks call this together.
+/// Restores the state of the update from the file that rank 0's model was loaded from. All ranks call this together.
 pub fn restore(step: &Step, saved: &HashMap<String, Tensor>, world: &World) -> Result<()> {
     for (name, tensor) in state(step)? {
         if world.rank() > 0 {
@@ -227,7 +227,8 @@ pub fn restore(step: &Step, saved: &HashMap<String, Tensor>, world: &World) -> R
     agreement::take_those_of_rank_0(state(step)?.iter().map(|(_, tensor)| tensor), world)
 }
 
-/// Writes a checkpoint, with the batches that running statistics have seen; all ranks call this together, between two steps.
+/// Writes a checkpoint, including the batch count of running statistics. All ranks call this together, between two
+/// steps.
 pub fn save(
     step: &Step,
     session: &Session,
@@ -236,7 +237,7 @@ pub fn save(
     batches: i64,
 ) -> Result<()> {
     let Some(path) = &config.learning.checkpoint else { return Ok(()) };
-    // Each rank has seen other images; those who go on start with rank 0's.
+    // Each rank has running statistics of different images; a resumed run starts with rank 0's.
     agreement::take_those_of_rank_0(step.model.statistics(), session.world)?;
     if session.world.rank() == 0 {
         let json = Tensor::from_slice(&serde_json::to_vec(progress)?);
@@ -254,9 +255,10 @@ fn state(step: &Step) -> Result<Vec<(&'static str, Tensor)>> {
     step.exchange.state().context("a checkpoint of an exchange that keeps more than rank 0 has")
 }
 
-/// Random numbers of the steps after `iteration`, which are dropout's: the same whether training went on or was taken up.
+/// Seeds the random numbers of dropout for the steps after `iteration`: the same for a resumed and an uninterrupted
+/// run.
 pub fn reseed(session: &Session, config: &TrainConfig, iteration: u32) {
-    // An odd constant (Knuth, volume 3, 6.4) keeps neighbours of rank and iteration apart.
+    // An odd constant (Knuth, volume 3, 6.4) separates neighboring ranks and iterations.
     let number =
         (i64::from(session.world.rank()) << 32 | i64::from(iteration)).wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64);
     tch::manual_seed(config.seed.wrapping_add(number));
@@ -268,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    /// After two iterations of so many ranks.
+    /// Creates the progress after two iterations of this number of ranks.
     fn progress(ranks: usize) -> SavedProgress {
         let times = || vec![Seconds(0.25); ranks];
         let iteration = |iteration| Iteration {

@@ -44,7 +44,7 @@ use crate::model;
 use crate::model::prepared::{ModelRequest, PreparedModel};
 use crate::model::weights_file::Beside;
 
-/// In longer runs NCCL's log, a line a bucket and iteration, would fill the disk.
+/// Maximum length of a run with NCCL's log, which has one line per bucket and iteration and would fill the disk.
 const MOST_LOGGED_ITERATIONS: u32 = 10_000;
 
 /// Runs one rank from start to end.
@@ -62,13 +62,14 @@ pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAdd
     Session::run(request, |session| train(config, label, session))
 }
 
-/// Trains, prints and writes; why the run does not count, if it does not.
+/// Trains, prints and writes; returns the reason why the run is invalid, if any.
 fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
     let graphs = GraphUse::new(config, session)?;
     let config = &TrainConfig { graphs: graphs.choice, ..config.clone() };
     match session.device() {
-        // CUDA cannot capture the default stream. What autograd orders by stream is made on this one from the start.
+        // CUDA cannot capture the default stream. Everything that autograd orders by stream is made on this one from
+        // the start.
         Device::Cuda(index) if !graphs.choice.is_off() => {
             Stream::run_beside(index, || train_in_stream(config, graphs, label, session))
         }
@@ -76,7 +77,7 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
     }
 }
 
-/// The same on the current stream of the device.
+/// Trains on the current stream of the device.
 fn train_in_stream(
     config: &TrainConfig,
     graphs: GraphUse,
@@ -124,8 +125,8 @@ fn train_in_stream(
     Ok(failure)
 }
 
-/// Model, exchange and batches of this rank, how the images are divided where that is not evenly, and where training is taken
-/// up, where it is.
+/// Creates the step of this rank; also returns the division of images if it is uneven, and the progress if training is
+/// resumed.
 fn prepare(
     config: &TrainConfig,
     assignment: Option<Assignment>,
@@ -133,7 +134,7 @@ fn prepare(
     use_kernels: impl FnOnce() -> Result<ChosenKernels>,
 ) -> Result<(Step, Option<WorkDivision>, Option<SavedProgress>, ChosenKernels)> {
     let (world, device) = (session.world, session.device());
-    // Rank 0 alone needs to have the file: as the record, it lies where that rank runs.
+    // Only rank 0 needs the file; like the record, it is on that rank's host.
     let from_checkpoint = config.learning.from_checkpoint.as_deref();
     let init = match from_checkpoint {
         Some(path) => (world.rank() == 0).then_some(path),
@@ -183,7 +184,8 @@ fn prepare(
     Ok((step, division, progress, kernels))
 }
 
-/// The search of `--autotune` and its log, which is without rows where nothing is exchanged: there is nothing to choose.
+/// Runs the search of `--autotune` and writes its log, which has no rows if nothing is exchanged, because there is
+/// nothing to choose.
 fn tune(config: &TrainConfig, session: &Session, step: &mut Step) -> Result<Option<Tuning>> {
     if !config.autotune || step.exchange.facts().summed_ranks == 1 {
         session.write(config.autotune_log.as_deref(), |output| AutotuneLog::default().write(output))?;

@@ -33,7 +33,7 @@ pub struct Measured {
     pub recorded: Recorded,
     /// Counters of all hosts and ranks.
     pub counters: CountersOfRun,
-    /// First iteration's start to the last one's end.
+    /// Time from the start of the first iteration to the end of the last one.
     pub wall: Seconds,
     /// Use of servers or owners of weights.
     pub kv_store: Option<KvStoreUse>,
@@ -41,19 +41,19 @@ pub struct Measured {
     pub compression: Option<CompressionFacts>,
     /// Input of all ranks.
     pub input: Option<ImageInputUse>,
-    /// Every epoch that was trained whole.
+    /// Epochs that were trained completely.
     pub epochs: Vec<EpochEnd>,
-    /// Time by layer, where that was asked for.
+    /// Time by layer, if requested.
     pub layers: Option<LayerProfile>,
     /// Use of CUDA graphs.
     pub graphs: GraphUse,
 }
 
-/// Iterations of all ranks, as far as they have come together on rank 0; on other ranks their lists are empty.
+/// Iterations of all ranks gathered so far on rank 0; empty on other ranks.
 pub struct Recorded {
     /// All iterations of the run.
     pub iterations: Vec<Iteration>,
-    /// Samples that are in them.
+    /// Samples that are contained in `iterations`.
     taken: usize,
 }
 
@@ -63,7 +63,7 @@ impl Recorded {
         Recorded { iterations, taken: 0 }
     }
 
-    /// Takes the rest of `samples`, whose iterations are over; all ranks call this together.
+    /// Gathers the rest of `samples`. All ranks call this together.
     pub fn take(&mut self, world: &World, samples: &[Sample]) {
         let rest = iterations(world, &samples[self.taken..], self.iterations.len() as u32);
         self.iterations.extend(rest);
@@ -71,7 +71,8 @@ impl Recorded {
     }
 }
 
-/// Brings all ranks' results together; rank 0 writes the record, sound or not. Why the run does not count, if it does not.
+/// Gathers the results of all ranks; rank 0 writes the record, valid or not. Returns the reason why the run is invalid,
+/// if any.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
     let Measured { samples, mut recorded, counters, wall, kv_store, compression, input, epochs, layers, graphs } =
         measured;
@@ -102,7 +103,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         rank_use: counters.ranks,
         warnings: Vec::new(),
     };
-    // Rank 0 alone has the times and losses of all.
+    // Only rank 0 has the times and losses of all ranks.
     let own = if world.rank() == 0 { failure(&header, &iterations, &end) } else { None };
     let failure = Some(world.text_of_rank_0(own.unwrap_or_default())).filter(|failure| !failure.is_empty());
     end.failure.clone_from(&failure);
@@ -119,21 +120,20 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
     Ok(failure)
 }
 
-/// Those whose samples can be had.
+/// Returns the ranks that were not lost, whose samples are available.
 fn ranks_left(header: &RunHeader, kv_store: Option<&KvStoreUse>) -> Vec<RankPlace> {
     let lost = |place: &&RankPlace| kv_store.is_some_and(|of| of.lost.iter().any(|lost| lost.rank == place.rank));
     header.ranks.iter().filter(|place| !lost(place)).cloned().collect()
 }
 
-/// Numbers of a sample beside its phases, and all of them.
+/// Numbers of a sample in addition to its phases, and in total.
 const OTHERS: usize = 3;
 const NUMBERS: usize = OTHERS + Phase::COUNT;
 
-/// Numbers that rank 0 takes at a time, in bytes: beside the iterations themselves it needs no more memory, however many
-/// ranks and iterations there are.
+/// Memory in bytes for numbers that rank 0 gathers at a time: it does not grow with ranks and iterations.
 const GATHERED_BYTES: usize = 1 << 24;
 
-/// Iterations that are gathered at a time from so many ranks.
+/// Returns the number of iterations to gather at a time from this number of ranks.
 ///
 /// 65,536 ranks of 8 numbers of 8 bytes are 4 MB: four iterations.
 fn iterations_at_a_time(ranks: usize) -> usize {
@@ -172,7 +172,7 @@ fn gathered(world: &World, samples: &[Sample], before: u32) -> Vec<Iteration> {
     samples.iter().enumerate().map(iteration).collect()
 }
 
-/// What all ranks have read, behind what they had read `before` the run was taken up; all call it together.
+/// Returns the input of all ranks, including the input `before` the run was resumed. All ranks call this together.
 pub fn input(world: &World, batches: &Batches, before: Option<&ImageInputUse>) -> Result<Option<ImageInputUse>> {
     let Some(ImagesUsed { what, items, augmentation, own, skipped }) = batches.used() else { return Ok(None) };
     let ranks = world.gather_values(&own)?;
@@ -184,14 +184,14 @@ pub fn input(world: &World, batches: &Batches, before: Option<&ImageInputUse>) -
     }))
 }
 
-/// Hash of the weights' bytes.
+/// Returns a hash of the weights' bytes.
 fn checksum(weights: &Tensor) -> Result<String> {
     let mut bytes = vec![0; weights.numel() * size_of::<f32>()];
     weights.f_to_device(Device::Cpu)?.f_copy_data_u8(&mut bytes, weights.numel())?;
     Ok(format!("{:016x}", xxh3_64(&bytes)))
 }
 
-/// The first reason why the run does not count.
+/// Returns the first reason why the run is invalid.
 fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option<String> {
     if let Some(LostRank { rank, host, iteration }) = end.kv_store.as_ref().and_then(|used| used.lost.first()) {
         let store = header.config.kv_store.kv_store;
@@ -228,7 +228,7 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
     None
 }
 
-/// What the run ends with: its length, its speed with DLPerf's beside it, what else its reader should know.
+/// Returns the last lines of the log: length and speed of the run, DLPerf's speed, and warnings.
 fn summary_lines(record: &RunRecord) -> Vec<String> {
     let Some(end) = &record.end else { return Vec::new() };
     let config = &record.header.config;
@@ -239,7 +239,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         end.skipped_steps,
         end.parameter_checksums[0]
     );
-    // What the lines of the iterations say is rank 0's.
+    // The iteration lines show the values of rank 0.
     let joined = record.header.work_division.as_ref().and(record.iterations.last());
     let joined = joined.and_then(|last| record.header.joined_loss(&last.loss));
     let joined = joined.map(|loss| format!("loss of the joined batch in the last iteration: {loss:.6}"));
@@ -266,7 +266,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         .collect()
 }
 
-/// How the rates of the iterations spread, as the log has them: all ranks' images over rank 0's time. Nothing of a single
+/// Formats the spread of the iteration rates: images of all ranks divided by rank 0's time. Empty for a single
 /// iteration.
 fn rates(record: &RunRecord) -> String {
     let RunRecord { header, iterations, .. } = record;
@@ -277,7 +277,7 @@ fn rates(record: &RunRecord) -> String {
     summary::mean(&rates).zip(summary::coefficient_of_variation(&rates)).map(text).unwrap_or_default()
 }
 
-/// What each server and rank held and moved, and how old weights were.
+/// Describes the memory and traffic of each server and rank, and the staleness of weights.
 fn kv_store_lines(store: KvStore, used: &KvStoreUse) -> Vec<String> {
     let megabytes = |bytes: &Bytes| format!("{:.2} MB", bytes.megabytes());
     let each = |all: &[Bytes]| all.iter().map(megabytes).collect::<Vec<_>>().join(", ");

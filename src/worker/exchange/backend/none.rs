@@ -1,4 +1,4 @@
-//! No exchange: one rank alone, or the baseline of what communication costs.
+//! Backend without exchange: for a single rank, or as the baseline that shows the cost of communication.
 
 use anyhow::Result;
 use ringmark_core::dimension::{BackendName, Reduction, Wire};
@@ -32,7 +32,7 @@ impl Backend for NoExchange {
         &mut self.memory
     }
 
-    /// Of one rank the sum, the largest and the mean are its own values.
+    /// The sum, maximum and mean of one rank are its own values.
     fn set_reduction(&mut self, _reduction: Reduction) {}
 
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Which server holds which values of the flat weights: pure, and the same on every worker and server.
+//! Placement of the flat weights on servers: pure functions with the same result on every worker and server.
 
 use std::ops::Range;
 
@@ -9,34 +9,36 @@ use ringmark_core::dimension::KeyPlacement;
 
 use crate::exchange::request::ExchangeRequest;
 
-/// A part of one parameter, in the order of backward. Its place in this list is its number on the wire.
+/// A part of one parameter, in backward order. Its index in the plan is its number on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedPart {
-    /// From 0.
+    /// Index of the server, from 0.
     pub server: usize,
     /// MXNet's number of its parameter.
     pub key: usize,
-    /// Place of its first value in that.
+    /// Offset of its first value in the parameter.
     pub first: usize,
-    /// Its place in the flat weights.
+    /// Range in the flat weights.
     pub elements: Range<usize>,
 }
 
-/// Values of a part where parts of an array may be of different moments while a step lasts: a part is answered when all workers
-/// have pushed it whole, so that long ones leave links idle at the start and at the end of an exchange. A power of two: the end
-/// of a part is rounded otherwise than its vectors, and the bits are to be those of whole arrays.
+/// Values of a part, if the parts of an array may be updated at different times during a step. A part is answered after
+/// all workers have pushed all of it, so that long parts leave links idle at the start and at the end of an exchange. A
+/// power of two: the remainder after the vector loop is rounded differently, and the results must be bit-identical to
+/// those of whole arrays.
 const PIECE: usize = 1 << 17;
 
-/// The parts of parameters of these `lengths` on so many servers, in the order of backward. An asynchronous update is of a whole
-/// array or slice at once, and `topk` chooses among one's values: these are not cut.
+/// Plans the parts of parameters of these `lengths` on the servers, in backward order. Arrays or slices are not cut if
+/// updates are asynchronous, because an update covers one of them at once, and with `topk`, which selects among the
+/// values of one.
 pub fn of_request(request: &ExchangeRequest, lengths: &[usize], servers: usize) -> Result<Vec<PlannedPart>> {
     let is_whole =
         request.kv_store.kv_store.is_asynchronous() || matches!(request.compression, GradientCompression::TopK { .. });
     plan(lengths, servers, request.kv_store.key_placement, if is_whole { usize::MAX } else { PIECE })
 }
 
-/// The same in parts of at most `longest` values. MXNet numbers arrays in the order in which the network is written, which is the
-/// other way round.
+/// Plans parts of at most `longest` values. MXNet numbers arrays in the order in which the network is defined, which is
+/// the reverse.
 pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement, longest: usize) -> Result<Vec<PlannedPart>> {
     placement::check_servers(servers, lengths.len())?;
     let written: Vec<usize> = lengths.iter().rev().copied().collect();

@@ -1,5 +1,5 @@
-//! Rendezvous of workers and servers: every process announces itself by MPI, servers with their addresses; then workers connect
-//! by TCP.
+//! Rendezvous of workers and servers: every process announces itself through MPI, servers with their addresses; then
+//! workers connect through TCP.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,8 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 /// Timeout between two bytes of a frame, if no launcher sets one.
 const FRAME_PATIENCE: Duration = Duration::from_secs(48);
 
-/// Share of the launcher's patience, so that an incomplete frame is reported before the launcher ends the job without a cause.
+/// Share of the launcher's timeout, so that an incomplete frame is reported before the launcher ends the job without a
+/// cause.
 const SHARE_OF_PATIENCE: f64 = 0.8;
 
 /// Returns the read timeout of a connection; [`TIMEOUTS`] in a row end a frame.
@@ -37,13 +38,11 @@ pub fn read_timeout() -> Result<Duration> {
 /// Announcement of a process before there are connections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Announcement {
-    /// A worker.
     Worker(WorkerFacts),
-    /// A server.
     Server(ServerFacts),
 }
 
-/// A worker.
+/// Announcement of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerFacts {
     /// Name of its host.
@@ -54,23 +53,23 @@ pub struct WorkerFacts {
     pub lengths: Vec<usize>,
 }
 
-/// A server.
+/// Announcement of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerFacts {
     /// Name of its host.
     pub host: String,
-    /// Known to this job alone.
+    /// Secret of this job.
     pub token: u64,
-    /// Where it listens, in the order in which workers try it.
+    /// Addresses that it listens on, in the order in which workers try them.
     pub addresses: Vec<SocketAddr>,
 }
 
 /// All processes of the job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Roster {
-    /// In rank order.
+    /// Workers in rank order.
     pub workers: Vec<WorkerFacts>,
-    /// In their order.
+    /// Servers in rank order.
     pub servers: Vec<ServerFacts>,
 }
 
@@ -93,8 +92,8 @@ impl Roster {
     }
 }
 
-/// Agrees that all processes are ready to connect. All workers and servers call this together. If one is not, the others wait to
-/// be ended with the job, so that the message is that one's.
+/// Waits until all processes are ready to connect. All workers and servers call this together. If one is not, the
+/// others wait to be ended with the job, so that only its message is reported.
 pub fn ready<T>(own: Result<T>, world: &World) -> Result<T> {
     let problem = own.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
     let problems = world.gather_text_of_all(&problem);
@@ -137,7 +136,7 @@ pub fn accept(listener: TcpListener, token: u64, pushers: usize) -> Result<Vec<T
 pub fn connect(server: &ServerFacts, number: usize, pusher: usize) -> Result<TcpStream> {
     let own_host = facts::host_name();
     let mut addresses = server.addresses.clone();
-    // On the own host the loopback works without a network card; from another host it leads elsewhere.
+    // On the same host the loopback works without a network card; from another host it leads elsewhere.
     match server.host == own_host {
         true => addresses.sort_by_key(|address| !address.ip().is_loopback()),
         false => addresses.retain(|address| !address.ip().is_loopback()),

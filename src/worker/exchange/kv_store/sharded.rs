@@ -1,5 +1,5 @@
-//! Each part of the weights has an owner among the ranks, which receives the sum of the gradients, updates, and sends the weights
-//! to all. The optimizer's state is sharded among the owners.
+//! Sharded updates: each part of the weights has an owner among the ranks, which receives the sum of the gradients,
+//! updates, and sends the weights to all. The optimizer's state is sharded among the owners.
 //!
 //! | kv-store | parts and owners |
 //! |---|---|
@@ -33,18 +33,18 @@ use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
 
-/// Alignment of shards in elements: a cache line of fp32 and more.
+/// Alignment of shards in elements: at least a cache line of fp32.
 const GRAIN: usize = 64;
 
-/// The strategy.
+/// Strategy of sharded updates.
 pub struct Sharded {
     reducer: &'static GradientReducer,
     exchange: Arc<Mutex<Exchange>>,
-    /// One for each part of this rank.
+    /// One optimizer for each part of this rank.
     optimizers: Vec<Optimizer>,
-    /// fp32 bytes of the parts of this rank.
+    /// Size of the parts of this rank in fp32.
     owned: Bytes,
-    /// Of the model.
+    /// Weights of the model.
     weights: Tensor,
     facts: ExchangeFacts,
     rank: u32,

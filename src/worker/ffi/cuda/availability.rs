@@ -1,8 +1,8 @@
-//! Whether this process can use CUDA: driver, libtorch's CUDA half, runtime and NCCL, loaded at run time so that one
-//! program serves CPU and GPU, and held against each other.
+//! Detection of CUDA in this process: driver, libtorch's CUDA half, runtime and NCCL are loaded at run time, so that
+//! one program serves CPU and GPU, and are checked for compatibility.
 //!
-//! libtorch asks once, at its first question about CUDA, whether its CUDA half is there, and keeps the answer: [`load`]
-//! must run before any other libtorch call.
+//! libtorch checks for its CUDA half once, at the first call that involves CUDA, and caches the result: [`load`] must
+//! run before any other libtorch call.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,32 +15,32 @@ use crate::ffi::cuda::driver::{self, ComputeCapability, CudaVersion, DeviceFacts
 use crate::ffi::cuda::kernels::CompilerLibrary;
 use crate::ffi::process::libraries::{self, is_named, open};
 
-/// NVRTC by its own names, for libtorch builds whose runtime lies elsewhere.
+/// Sonames of NVRTC, for libtorch builds whose runtime is elsewhere.
 const COMPILERS: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
 
-/// CUDA that can be used; its libraries stay open for the life of the process.
+/// Usable CUDA; its libraries stay open for the life of the process.
 pub struct Cuda {
-    /// NCCL: the copy that libtorch_cuda itself loaded.
+    /// NCCL: the copy that libtorch_cuda has loaded.
     pub nccl: &'static Library,
-    /// NVRTC, the compiler of kernels at run time.
+    /// NVRTC, the run-time compiler of kernels.
     pub compiler: Option<CompilerLibrary>,
-    /// As this process counts them, at least one.
+    /// GPUs in the numbering of this process, at least one.
     pub devices: Vec<DeviceFacts>,
-    /// What makes it slower than it could be, in sentences.
+    /// Sentences about causes of lower performance.
     pub remarks: Vec<String>,
 }
 
-/// Why this process does not use CUDA.
+/// Reason why this process does not use CUDA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoCuda {
-    /// None was asked for, or there is no GPU.
+    /// CUDA was not requested, or there is no GPU.
     Absent(String),
-    /// There is a GPU that cannot be used. To train on the CPU in its place would pass for a figure of the GPU.
+    /// A GPU exists but cannot be used. Falling back to the CPU would produce results that look like those of the GPU.
     Unusable(String),
 }
 
 impl NoCuda {
-    /// As a sentence.
+    /// Returns the reason as a sentence.
     pub fn reason(&self) -> &str {
         match self {
             NoCuda::Absent(reason) | NoCuda::Unusable(reason) => reason,
@@ -48,7 +48,7 @@ impl NoCuda {
     }
 }
 
-/// Loads what CUDA training needs, in the order driver, libtorch_cuda, NCCL. `choice` cpu loads nothing.
+/// Loads the libraries for CUDA training, in the order driver, libtorch_cuda, NCCL. Loads nothing if `choice` is cpu.
 pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
     if choice == DeviceChoice::Cpu {
         return Err(NoCuda::Absent("--device cpu was asked for".to_owned()));
@@ -74,7 +74,7 @@ pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
     Ok(Cuda { nccl, compiler, devices: driver.devices, remarks })
 }
 
-/// The driver with at least one GPU.
+/// Loads the driver; fails unless it has at least one GPU.
 fn ask_driver() -> Result<DriverFacts, NoCuda> {
     let library = open("libcuda.so.1").map_err(|error| match device_file() {
         None => NoCuda::Absent(format!("no NVIDIA driver ({error})")),
@@ -89,7 +89,7 @@ fn ask_driver() -> Result<DriverFacts, NoCuda> {
     if driver.devices.is_empty() { Err(NoCuda::Absent("the driver shows no GPU".to_owned())) } else { Ok(driver) }
 }
 
-/// The first GPU's file, `/dev/nvidia0` say; under Windows all have one.
+/// Returns the path of the first GPU, such as `/dev/nvidia0`; under Windows all share one.
 fn device_file() -> Option<PathBuf> {
     let linux = (0..64).map(|number| format!("/dev/nvidia{number}"));
     linux.chain(["/dev/dxg".to_owned()]).map(PathBuf::from).find(|file| file.exists())
@@ -101,10 +101,10 @@ fn load_libtorch() -> Result<(), String> {
     })
 }
 
-/// Holds the CUDA `runtime` of libtorch against driver and GPUs.
+/// Checks the CUDA `runtime` of libtorch for compatibility with driver and GPUs.
 ///
-/// A driver serves every runtime of its own major version and of older ones (CUDA compatibility guide). Which GPUs
-/// libtorch 2.11.0 has kernels for: its builds for CUDA 13.0 begin with Turing (7.5), those for 12.6 end with Hopper (9.0).
+/// A driver serves every runtime of its own major version and older ones (CUDA compatibility guide). libtorch 2.11.0
+/// supports GPUs from Turing (7.5) in its builds for CUDA 13.0, and up to Hopper (9.0) in those for 12.6.
 fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), String> {
     const OTHER_BUILD: &str = "install libtorch's build for CUDA 12.6 (RINGMARK_TORCH=cu126 scripts/setup.sh, then build again; image ringmark:cu126)";
     if driver.cuda.major < runtime.major {
@@ -138,8 +138,8 @@ fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), Stri
     Ok(())
 }
 
-/// `2 GPUs (NVIDIA H100 80GB HBM3, compute capability 9.0) with a driver for CUDA 12.4 (550.54.15)`; the first one stands
-/// for all.
+/// Describes GPUs and driver by the first GPU: `2 GPUs (NVIDIA H100 80GB HBM3, compute capability 9.0) with a driver
+/// for CUDA 12.4 (550.54.15)`.
 fn described(driver: &DriverFacts) -> String {
     let DriverFacts { cuda, devices } = driver;
     let first = devices.first().map_or_else(String::new, |DeviceFacts { name, compute_capability, .. }| {
@@ -150,8 +150,8 @@ fn described(driver: &DriverFacts) -> String {
     format!("{count}{first} with a driver for CUDA {cuda}{release}")
 }
 
-/// The compiler that cuDNN makes kernels with. It and its builtins lie in a folder that no search path of theirs names:
-/// loaded here by full path, they are found by name later. PyTorch does the same, in Python.
+/// Loads the compiler that cuDNN uses for its kernels. The folder of NVRTC and its builtins is not in their search
+/// path: once they are loaded by full path, later lookups by name succeed. PyTorch does the same in Python.
 fn load_runtime_compiler() -> Result<CompilerLibrary, String> {
     let wanted = |folder: &Path, start: &str| -> Vec<PathBuf> {
         let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -172,7 +172,8 @@ fn load_runtime_compiler() -> Result<CompilerLibrary, String> {
     find("libnvrtc-builtins.so").map(|_| compiler)
 }
 
-/// Where the compiler may lie: beside the CUDA runtime (wheels for CUDA 13), or in a package of its own (for CUDA 12).
+/// Returns the possible folders of the compiler: next to the CUDA runtime (wheels for CUDA 13), or in a separate
+/// package (CUDA 12).
 fn runtime_folders(loaded: &[String]) -> Vec<PathBuf> {
     let Some(runtime) = loaded.iter().find(|path| is_named(path, "libcudart.so")) else { return Vec::new() };
     let beside = Path::new(runtime).parent().map(Path::to_owned);
@@ -180,7 +181,7 @@ fn runtime_folders(loaded: &[String]) -> Vec<PathBuf> {
     [beside, own].into_iter().flatten().filter(|folder| folder.is_dir()).collect()
 }
 
-/// A cuDNN that is not libtorch's, though libtorch's is there.
+/// Returns the path of a loaded cuDNN that is not libtorch's, if libtorch has one.
 fn foreign_cudnn(loaded: &[String]) -> Option<String> {
     let path = |name| loaded.iter().find(|path| is_named(path, name)).map(Path::new);
     let packages = path("libtorch_cuda.so")?.ancestors().nth(3)?;
@@ -194,26 +195,26 @@ fn foreign_cudnn(loaded: &[String]) -> Option<String> {
     })
 }
 
-/// An error with its causes. Of what libtorch says of an error of CUDA its first line, and what to do: the other lines are for
-/// who debugs a kernel.
+/// Formats an error with its causes. For a CUDA error from libtorch, keeps the first line and adds a fix: the other
+/// lines are only useful for debugging kernels.
 pub fn in_words(error: &anyhow::Error) -> String {
     const NAME: &str = "CUDA error: ";
     let text = format!("{error:#}");
     let Some((before, after)) = text.split_once(NAME) else { return text };
     let what = after.lines().next().unwrap_or_default();
     let fix = if what.contains("out of memory") { "choose a smaller --batch-size" } else { driver::RESET };
-    // tch's name for it, which the shim's own errors do not have.
+    // Prefix added by tch, which errors of the shim do not have.
     let before = before.replace("Internal torch error", "libtorch");
     format!("{before}{NAME}{what}: {fix}")
 }
 
-/// The version of the CUDA runtime that libtorch has loaded.
+/// Returns the version of the CUDA runtime that libtorch has loaded.
 pub fn runtime_version() -> Option<CudaVersion> {
     let path = libraries::loaded().into_iter().find(|path| is_named(path, "libcudart.so"))?;
     driver::version_by(open(&path).ok()?, "cudaRuntimeGetVersion")
 }
 
-/// The newest CUDA that the driver serves, where there is one.
+/// Returns the newest CUDA version that the driver supports, if there is a driver.
 pub fn driver_version() -> Option<CudaVersion> {
     driver::version_by(open("libcuda.so.1").ok()?, "cuDriverGetVersion")
 }

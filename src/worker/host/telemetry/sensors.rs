@@ -1,4 +1,4 @@
-//! Temperature and power of processors: the kernel's hwmon and powercap (RAPL).
+//! Temperature and power of processors from the kernel's hwmon and powercap (RAPL) interfaces.
 
 use std::path::{Path, PathBuf};
 
@@ -12,27 +12,27 @@ use crate::host::telemetry::reading::{Reading, Source, Value};
 /// Drivers whose sensors are in processors.
 const PROCESSORS: [&str; 6] = ["coretemp", "k10temp", "zenpower", "cpu_thermal", "apm_xgene", "scpi_sensors"];
 
-/// Of this host.
+/// Sensors of this host.
 pub struct Sensors {
-    /// Chips, each with its sensors' files.
+    /// Chips, each with the files of its sensors.
     chips: Vec<(String, Vec<PathBuf>)>,
     domains: Vec<Domain>,
 }
 
-/// What counts its energy.
+/// Energy counter.
 struct Domain {
     name: String,
-    /// Microjoules since some moment.
+    /// File with the energy in microjoules since an arbitrary time.
     energy: PathBuf,
-    /// Where that number begins anew.
+    /// Value at which the counter wraps.
     range: u64,
     last: Option<u64>,
-    /// Over all that began anew.
+    /// Total in microjoules, corrected for wraparound.
     sum: u64,
 }
 
 impl Sensors {
-    /// Looks in the folder that the kernel calls /sys/class; and why power cannot be read.
+    /// Finds the sensors in the folder `classes`, normally /sys/class; also returns the reason if power cannot be read.
     pub fn find(classes: &Path) -> (Sensors, Option<String>) {
         let (domains, why) = match domains(&classes.join("powercap")) {
             Ok(domains) => (domains, None),
@@ -42,7 +42,7 @@ impl Sensors {
     }
 }
 
-/// `coretemp 0`, `coretemp 1`: in the order in which the kernel found them.
+/// Returns the chips, named `coretemp 0`, `coretemp 1` in the kernel's order.
 fn chips(folder: &Path) -> Vec<(String, Vec<PathBuf>)> {
     let mut chips: Vec<(String, Vec<PathBuf>)> = Vec::new();
     for entry in names_in(folder) {
@@ -58,13 +58,13 @@ fn chips(folder: &Path) -> Vec<(String, Vec<PathBuf>)> {
     chips
 }
 
-/// Packages and the memory beside them, whose energy is not in the package's; the whole machine only where nothing else
-/// counts. Cores and what else is inside of a package are in it.
+/// Returns the packages and the memory domains that their energy excludes, or the whole machine if nothing else is
+/// counted. Cores and other subdomains are part of a package.
 fn domains(folder: &Path) -> Result<Vec<Domain>, String> {
     let name = |zone: &str| first_line(&folder.join(zone).join("name").to_string_lossy());
     let zones: Vec<(String, String)> = names_in(folder).into_iter().map(|zone| (name(&zone), zone)).collect();
     let mut zones: Vec<(String, String)> = zones.into_iter().filter(|(_, zone)| zone.contains(':')).collect();
-    // The same counters stand below another driver too, intel-rapl-mmio: this one counts.
+    // The driver intel-rapl-mmio has the same counters; intel-rapl is preferred.
     zones.sort_by_key(|(_, zone)| !zone.starts_with("intel-rapl:"));
     let package = |zone: &str| {
         let (parent, _) = zone.rsplit_once(':')?;
@@ -90,7 +90,7 @@ fn domains(folder: &Path) -> Result<Vec<Domain>, String> {
     let domain = |(name, zone): (String, String)| {
         let zone = folder.join(zone);
         let energy = zone.join("energy_uj");
-        // Since 2020 the kernel shows it to root alone (CVE-2020-8694).
+        // Readable only by root since 2020 (CVE-2020-8694).
         std::fs::read_to_string(&energy).map_err(|error| {
             format!("{}: {error}; as root: chmod a+r {}", energy.display(), folder.join("*/energy_uj").display())
         })?;
@@ -101,7 +101,7 @@ fn domains(folder: &Path) -> Result<Vec<Domain>, String> {
 }
 
 impl Domain {
-    /// Joules since the first reading.
+    /// Returns the energy in joules since the first reading.
     fn read(&mut self) -> Option<f64> {
         let now = number_in(&self.energy)?;
         let last = self.last.replace(now).unwrap_or(now);
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::temporary_folder::without_folder;
 
-    /// A tree like /sys/class with these files.
+    /// Creates a tree like /sys/class with these files.
     fn classes(files: &[(&str, &str)]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         for (path, text) in files {
@@ -157,7 +157,7 @@ mod tests {
         readings.into_iter().map(|Reading { quantity, of, value }| (quantity, of, value)).collect()
     }
 
-    /// As a server of two sockets shows them.
+    /// Uses the layout of a server with two sockets.
     #[test]
     fn packages_and_their_memory_are_read_and_nothing_twice() {
         let folder = classes(&[
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(names, ["coretemp 0", "package-0", "package-0 dram", "package-1"]);
         assert_eq!(all[0], (Quantity::Temperature, "coretemp 0".to_owned(), Value::Now(64.5)));
         assert_eq!(all[1].2, Value::Joules(0.0));
-        // The counter begins anew after 1000 J: 1 J to there and 3 J behind it.
+        // The counter wraps after 1000 J: 1 J before and 3 J after it.
         fs::write(folder.path().join("powercap/intel-rapl:0/energy_uj"), "3000000\n").expect("a file");
         assert_eq!(read(&mut sensors)[1].2, Value::Joules(4.0));
     }

@@ -1,4 +1,4 @@
-//! Convolutions, alone and with the normalization behind them.
+//! Convolutions, alone and fused with the following normalization.
 
 use std::cell::{OnceCell, RefCell};
 
@@ -15,35 +15,35 @@ use crate::model::layers::pool::Pool;
 use crate::model::named_tensors::{Draws, NamedTensors};
 use crate::model::network::Mode;
 
-/// Channels of the images that a network gets.
+/// Color channels of the input images.
 const COLORS: i64 = 3;
 
-/// Channels, kernel and how it moves.
+/// Channels, kernel size, stride, padding and groups.
 #[derive(Debug, Clone, Copy)]
 pub struct ConvolutionShape {
     pub input: i64,
     pub output: i64,
-    /// Height and width.
+    /// Height and width in pixels.
     pub kernel: [i64; 2],
     pub stride: i64,
-    /// Above and below, left and right.
+    /// Vertical and horizontal padding in pixels.
     pub padding: [i64; 2],
     pub groups: i64,
 }
 
 impl ConvolutionShape {
-    /// A kernel of `height` x `width` pixels, padded so that it keeps the size.
+    /// Creates a kernel of `height` x `width` pixels, padded so that it keeps the image size.
     pub const fn new(input: i64, output: i64, [height, width]: [i64; 2]) -> ConvolutionShape {
         let padding = [height / 2, width / 2];
         ConvolutionShape { input, output, kernel: [height, width], stride: 1, padding, groups: 1 }
     }
 
-    /// A square kernel.
+    /// Creates a square kernel.
     pub const fn square(input: i64, output: i64, kernel: i64) -> ConvolutionShape {
         ConvolutionShape::new(input, output, [kernel; 2])
     }
 
-    /// That moves by `stride` pixels.
+    /// Sets the stride in pixels.
     pub const fn stride(self, stride: i64) -> ConvolutionShape {
         ConvolutionShape { stride, ..self }
     }
@@ -53,7 +53,7 @@ impl ConvolutionShape {
         ConvolutionShape { padding: [padding; 2], ..self }
     }
 
-    /// In so many groups of channels that do not see each other.
+    /// Sets the number of groups of channels, which are convolved separately.
     pub const fn groups(self, groups: i64) -> ConvolutionShape {
         ConvolutionShape { groups, ..self }
     }
@@ -73,13 +73,13 @@ pub struct Convolution {
     bias: Option<Tensor>,
     shape: ConvolutionShape,
     packed: OnceCell<PackedConvolution>,
-    /// Memory of the images of the first convolution, arranged for cuDNN.
+    /// Memory for the rearranged input of the first convolution, for cuDNN.
     arranged: RefCell<Option<Tensor>>,
     label: LayerLabel,
 }
 
 impl Convolution {
-    /// Makes its tensors, under `name`.
+    /// Creates the tensors under `name`.
     pub fn new(tensors: &mut NamedTensors, name: &str, shape: ConvolutionShape, draws: Draws) -> Convolution {
         let ConvolutionShape { input, output, kernel: [height, width], groups, .. } = shape;
         let (weight, bias) = tensors.weight_and_bias(name, &[output, input / groups, height, width], draws);
@@ -87,7 +87,7 @@ impl Convolution {
         Convolution { weight, bias, shape, packed: OnceCell::new(), arranged: RefCell::default(), label }
     }
 
-    /// Of images `[batch, input, height, width]`.
+    /// Convolves images `[batch, input, height, width]`.
     pub fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
         self.pass(images, None, || match mode {
             Mode::Folded => self.packed(images, None)?.forward(images, None, false),
@@ -95,7 +95,7 @@ impl Convolution {
         })
     }
 
-    /// With ReLU.
+    /// Convolves and applies ReLU.
     pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
         self.pass(images, None, || match mode {
             Mode::Folded => self.packed(images, None)?.forward(images, None, true),
@@ -112,7 +112,7 @@ impl Convolution {
         LayerWork::product(images, &self.weight, input / groups * height * width).adding(added)
     }
 
-    /// For images of this shape, with `norm` taken into it. Made once.
+    /// Returns weights packed for images of this shape with `norm` folded in. Packs them once.
     fn packed(&self, images: &Tensor, norm: Option<&BatchNorm>) -> Result<&PackedConvolution> {
         if let Some(packed) = self.packed.get() {
             return Ok(packed);
@@ -142,16 +142,18 @@ impl Convolution {
         if self.shape.input == COLORS && shim::are_kernels_loaded(&self.weight) {
             return self.of_colors(images);
         }
-        // A kernel of one pixel has nothing to dilate. On the CPU libtorch gives undilated ones of a small batch on one
-        // thread to a plain matrix product that first copies channels_last images; dilated ones always go to oneDNN.
+        // Dilation has no effect on a kernel of one pixel. On the CPU libtorch computes undilated ones of a small batch
+        // on one thread by a plain matrix product that first copies channels_last images; dilated ones always use
+        // oneDNN.
         let dilation = if self.shape.is_pointwise() && on_cpu { 2 } else { 1 };
         Ok(images.f_conv2d(&self.weight, self.bias.as_ref(), [stride; 2], padding, [dilation; 2], groups)?)
     }
 
-    /// Convolves images of three channels, for which cuDNN is slow. In fp16 and fp32 they get a fourth channel of zeros (as in
-    /// MLPerf's networks). In bf16 and TF32 each block of 2x2 pixels is folded into one pixel of 12 channels, by which a 7x7
-    /// convolution with stride 2 becomes a 4x4 one with stride 1 of the same sums; bf16 adds four channels of zeros. Milliseconds of
-    /// forward and weight gradient, batch size 128, on an H200 (scripts/gpu_kernels.py --parts first_convolution):
+    /// Convolves images with three channels, which are slow in cuDNN. In fp16 and fp32 a fourth channel of zeros is
+    /// added, as in MLPerf's networks. In bf16 and TF32 each block of 2x2 pixels is folded into one pixel of 12
+    /// channels, so that a 7x7 convolution with stride 2 becomes an equivalent 4x4 one with stride 1; bf16 adds four
+    /// channels of zeros. Milliseconds of forward and weight gradient, batch size 128, on an H200
+    /// (scripts/gpu_kernels.py --parts first_convolution):
     ///
     /// | channels | fp16 | bf16 | tf32 |
     /// |---|---|---|---|
@@ -180,7 +182,8 @@ impl Convolution {
         let channels = 4 * COLORS;
         let zeros = if self.weight.kind() == Kind::BFloat16 { 4 } else { 0 };
         let [height, width] = [size[2] / 2, size[3] / 2];
-        // Output pixel i reads pixels 2i - 3 to 2i + 3. With 2i - 4, whose weights are zero, these are blocks i - 2 to i + 1.
+        // Output pixel i reads pixels 2i - 3 to 2i + 3. With 2i - 4, whose weight is zero, these are blocks i - 2 to i
+        // + 1.
         let arranged = self.arranged([size[0], height + 3, width + 3, channels + zeros])?;
         let inner = arranged.f_narrow(1, 2, height)?.f_narrow(2, 2, width)?.f_narrow(3, 0, channels)?;
         let blocks = pixels.f_view([size[0], height, 2, width, 2, COLORS])?.f_permute([0, 1, 3, 2, 4, 5])?;
@@ -191,7 +194,7 @@ impl Convolution {
         Ok(arranged.f_permute([0, 3, 1, 2])?.f_conv2d(&weight, bias, [1; 2], [0; 2], [1; 2], groups)?)
     }
 
-    /// Kept memory of this shape in the type of the weight, zeros at first.
+    /// Returns reused memory of this shape in the weight's type, initially zero.
     fn arranged(&self, shape: [i64; 4]) -> Result<Tensor> {
         let mut kept = self.arranged.borrow_mut();
         if kept.as_ref().is_none_or(|kept| kept.size() != shape) {
@@ -200,29 +203,29 @@ impl Convolution {
         Ok(kept.as_ref().expect("made above").detach())
     }
 
-    /// A convolution of one pixel is a product over the channels of `pixels`, `[batch, height, width, channels]`.
-    /// oneDNN's bf16 product is faster than its bf16 convolution by an eighth; in fp32 it is slower.
+    /// Computes a 1x1 convolution as a matrix product over the channels of `pixels`, `[batch, height, width,
+    /// channels]`. oneDNN's bf16 product is faster than its bf16 convolution by an eighth; in fp32 it is slower.
     fn as_product(&self, pixels: &Tensor) -> Result<Tensor> {
         let scores = pixels.f_linear(&self.weight.f_flatten(1, -1)?, self.bias.as_ref())?;
         Ok(scores.f_permute([0, 3, 1, 2])?)
     }
 }
 
-/// Every `stride`-th pixel in both directions, by a kernel that keeps channels last and whose gradient is one pass. oneDNN has
-/// no AMX kernels for the gradients of a strided 1x1 convolution, which took 17 % of its time in a bf16 step of ResNet-50 on
-/// a Xeon.
+/// Selects every `stride`-th pixel in both directions, with a kernel that keeps channels last and whose gradient is one
+/// pass. oneDNN has no AMX kernels for the gradients of a strided 1x1 convolution, which took 17 % of its time in a
+/// bf16 step of ResNet-50 on a Xeon.
 fn strided(images: &Tensor, stride: i64) -> Result<Tensor> {
     Ok(images.f_avg_pool2d([1; 2], [stride; 2], [0; 2], false, true, None)?)
 }
 
-/// A convolution and the normalization behind it.
+/// A convolution followed by normalization.
 pub struct ConvolutionNorm {
     convolution: Convolution,
     norm: BatchNorm,
 }
 
 impl ConvolutionNorm {
-    /// Makes the tensors of both, under the two names.
+    /// Creates the tensors of both, under the two names.
     pub fn new(
         tensors: &mut NamedTensors,
         names: [&str; 2],
@@ -236,7 +239,7 @@ impl ConvolutionNorm {
         }
     }
 
-    /// Convolves, normalizes and rectifies.
+    /// Convolves, normalizes and applies ReLU.
     pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
         Ok(self.forward(images, After::Relu, false, mode)?.first)
     }
@@ -246,12 +249,13 @@ impl ConvolutionNorm {
         Ok(self.forward(images, After::Nothing, false, mode)?.first)
     }
 
-    /// Convolves, normalizes, adds `shortcut` and rectifies, for two readers. The result may be in the shortcut's memory.
+    /// Convolves, normalizes, adds `shortcut` and applies ReLU, for two consumers. The result may reuse the shortcut's
+    /// memory.
     pub fn added(&self, images: &Tensor, shortcut: &Tensor, mode: Mode) -> Result<Fork> {
         self.forward(images, After::SumAndRelu(shortcut), true, mode)
     }
 
-    /// Convolves, normalizes, rectifies and pools, for two readers.
+    /// Convolves, normalizes, applies ReLU and pools, for two consumers.
     pub fn pooled(&self, images: &Tensor, pool: Pool, mode: Mode) -> Result<Fork> {
         self.forward(images, After::ReluAndMaxPool(pool), true, mode)
     }
@@ -277,7 +281,7 @@ impl ConvolutionNorm {
 }
 
 impl ConvolutionNorm {
-    /// Returns true if kernels compute convolution and normalization together.
+    /// Returns true if one kernel computes convolution and normalization together.
     fn is_for_pointwise(&self, images: &Tensor, after: After, mode: Mode) -> bool {
         let Convolution { weight, bias, shape, .. } = &self.convolution;
         mode.has_batch_statistics()

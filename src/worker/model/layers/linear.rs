@@ -21,13 +21,13 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Makes its tensors, under `name`.
+    /// Creates the tensors under `name`.
     pub fn new(tensors: &mut NamedTensors, name: &str, [input, output]: [i64; 2], draws: Draws) -> Linear {
         let (weight, bias) = tensors.weight_and_bias(name, &[output, input], draws);
         Linear { weight, bias, packed: OnceCell::new(), label: LayerLabel::new(LayerKind::Linear, name) }
     }
 
-    /// The same under names of their own.
+    /// Creates the tensors under separate names for weight and bias.
     pub fn under_names(
         tensors: &mut NamedTensors,
         names: [&str; 2],
@@ -38,12 +38,12 @@ impl Linear {
         Linear { weight, bias, packed: OnceCell::new(), label: LayerLabel::new(LayerKind::Linear, names[0]) }
     }
 
-    /// Of features `[.., input]`.
+    /// Applies the layer to features `[.., input]`.
     pub fn forward(&self, features: &Tensor, mode: Mode) -> Result<Tensor> {
         self.followed(features, After::Nothing, mode)
     }
 
-    /// With what comes after it.
+    /// Applies the layer and the operation `after`.
     pub fn followed(&self, features: &Tensor, after: After, mode: Mode) -> Result<Tensor> {
         let added = match after {
             After::Add(sum) => Some(sum),
@@ -56,7 +56,7 @@ impl Linear {
         })
     }
 
-    /// For features of this shape. Made once.
+    /// Returns weights packed for features of this shape. Packs them once.
     fn packed(&self, features: &Tensor) -> Result<&PackedLinear> {
         if let Some(packed) = self.packed.get() {
             return Ok(packed);
@@ -85,7 +85,7 @@ mod tests {
             let mut linear = Linear::new(&mut tensors, "linear", [48, 32], Draws::PYTORCH);
             (linear.weight, linear.bias) = (random(&[32, 48]) / 7.0, Some(random(&[32])));
             let features = random(&[3, 5, 48]);
-            // Where the kernel adds its own type, and where another.
+            // Adds a tensor of the kernel's type and one of another type.
             let (sum, wider) = (random(&[3, 5, 32]), Tensor::randn([3, 5, 32], (Kind::Float, Device::Cpu)));
             for after in [After::Nothing, After::Gelu, After::Add(&sum), After::Add(&wider)] {
                 let plain = linear.followed(&features, after, Mode::Inference).expect("a result");

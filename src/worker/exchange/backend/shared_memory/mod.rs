@@ -1,13 +1,14 @@
-//! Sums over host memory as fast as it goes: the ranks of a host straight from each other's memory, hosts among each
-//! other by MPI. What is not an all-reduce is in [`others`].
+//! All-reduce through shared memory: the ranks of a host read each other's memory, and hosts are connected by MPI. The
+//! other collectives are in [`others`].
 //!
-//! Every rank has its wire and its sums in a window that all ranks of its host can reach. A range is divided into
-//! shards, one a rank. When all have filled the range, each rank sums its shard over all ranks and writes the sums to
-//! all of them: every byte is read once and written once. With several hosts the shard's sum goes over MPI to the ranks
-//! with the same shard on the other hosts, chunk by chunk, while the next chunk is summed, and to the other ranks of
-//! the host when it is back. Messages too small to divide are copied to a place beside, and every rank sums all of them.
+//! Every rank has its wire and its sums in a window that all ranks of its host map. A range is divided into shards, one
+//! per rank. Once all ranks have filled the range, each rank sums its shard over all ranks and writes the sums to all
+//! of them, so that every byte is read once and written once. With several hosts, MPI sums the shard over the ranks
+//! with the same shard on the other hosts, chunk by chunk while the next chunk is summed; each result is then written
+//! to the other ranks of the host. Messages that are too small to divide are copied to a separate buffer, and every
+//! rank sums all of them.
 //!
-//! No rank waits before [`finish`](Backend::finish): a range that the others have not filled yet is left for later.
+//! No rank waits before [`finish`](Backend::finish): a range that other ranks have not filled yet is deferred.
 
 mod between_hosts;
 pub mod join;
@@ -37,7 +38,8 @@ use crate::job::heartbeat;
 use crate::job::world::{Seat, World};
 use crate::measure::trace::recorder::{self, OpenSpan};
 
-/// Longest message that every rank sums by itself, in bytes: beyond it two meetings cost less than the second reading.
+/// Longest message in bytes that every rank sums by itself: beyond it two synchronizations cost less than reading all
+/// data.
 const SMALL_MESSAGE: usize = 1 << 10;
 
 /// Size in bytes from which sums that are not in place bypass the caches.
@@ -46,38 +48,38 @@ const STREAMED_MESSAGE: usize = 8 << 20;
 /// Name of a wait in traces.
 const WAIT: &str = "wait for other ranks";
 
-/// The last counter: ranks that are done with all of a round's ranges.
+/// Last counter: ranks that have finished all ranges of a round.
 const DONE: usize = COUNTERS - 1;
 
-/// One rank's side of it.
+/// State of one rank.
 pub struct SharedMemory {
     window: Window,
     memory: Memory,
-    /// Of this host.
+    /// Rank and number of ranks on this host.
     rank: usize,
     ranks: usize,
-    /// Of the job, and where they all are.
+    /// Rank in the job, and the locations of all ranks.
     global_rank: u32,
     seats: Vec<Seat>,
     combination: Combination,
-    /// Ranks of this host that have a shard: those that have a counterpart on every host.
+    /// Number of ranks of this host that have a shard: those with a counterpart on every host.
     shards: usize,
     between_hosts: Option<BetweenHosts>,
 
     /// Value of each counter when all ranks have arrived at its last use.
     targets: Vec<u32>,
-    /// Counters used in this round, which ends with `finish`.
+    /// Number of counters used in this round, which ends with `finish`.
     started: usize,
-    /// What was started in this round, and of each counter which of it that is: the number of its bucket.
+    /// Number of buckets started in this round, and the bucket of each counter.
     buckets: usize,
     bucket_of: Vec<u32>,
-    /// The bucket of each counter as a trace calls it; `None` of what is no bucket's: weights on their way.
+    /// Bucket of each counter in traces; `None` for transfers that belong to no bucket, such as weights.
     traced_bucket_of: Vec<Option<u32>>,
-    /// Those of which something is left to do, oldest first.
+    /// Ranges with pending work, oldest first.
     pending: VecDeque<PendingRange>,
     /// Bytes of this round's small messages.
     small: usize,
-    /// Which half of the place for small messages this round uses.
+    /// True if this round uses the second half of the buffer for small messages.
     is_odd: bool,
     /// True if others write to a range of this round.
     is_shared: bool,
@@ -85,7 +87,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Called by all ranks together; all fail or none.
+    /// Creates the backend. All ranks call this together; it succeeds or fails on all of them.
     pub fn new(config: &ExchangeConfig, shape: MemoryShape, world: &World) -> Result<SharedMemory> {
         let (rank, ranks) = (world.local_rank() as usize, world.local_ranks() as usize);
         let may_watch = world.has_own_cores();
@@ -125,19 +127,20 @@ impl SharedMemory {
         if self.memory.in_place { Array::Sums } else { Array::Wire }
     }
 
-    /// Where this rank's shard lies between the hosts: a type of its own has its own array.
+    /// Returns the array that holds this rank's shard between the hosts: the sums if they have the type of the wire.
     fn stage(&self) -> Array {
         if self.memory.wire.kind() == self.memory.sums.kind() { Array::Sums } else { Array::Wire }
     }
 
-    /// Who gets a chunk that is back from the other hosts, of those that are to have it: what is summed where the sums go is
-    /// there for this rank, where nothing is left to do with it.
+    /// Returns those of `ranks` that need a copy of a chunk received from the other hosts. This rank needs none if the
+    /// chunk was summed in place and needs no scaling.
     fn receivers(&self, ranks: Range<usize>) -> Vec<usize> {
         let is_there = self.stage() == Array::Sums && self.combination.factor == 1.0;
         ranks.filter(|other| *other != self.rank || !is_there).collect()
     }
 
-    /// Place for a message of `bytes` among the small ones, where it is one.
+    /// Reserves space in the buffer for small messages; returns `None` if a message of `bytes` is not small or does not
+    /// fit.
     fn place_for_small(&mut self, bytes: usize) -> Option<usize> {
         let half = SMALL_BYTES / 2;
         let fits = bytes <= SMALL_MESSAGE && self.small + bytes <= half;
@@ -149,7 +152,7 @@ impl SharedMemory {
         Some(place)
     }
 
-    /// Does what is left of every range for which all ranks of the host are there; with `wait`, of every range.
+    /// Runs the pending work of every range that all ranks of the host have filled; with `wait`, of every range.
     fn advance(&mut self, wait: bool) -> Result<()> {
         loop {
             self.do_what_is_ready()?;
@@ -160,7 +163,7 @@ impl SharedMemory {
             }
             heartbeat::enter_bucket(self.bucket_of[*counter]);
             match self.between_hosts {
-                // What is on its way between the hosts moves only while a rank asks for it.
+                // Messages between hosts progress only while a rank polls them.
                 Some(_) => pause(self.may_watch),
                 None => {
                     let span = recorder::begin(Lane::Exchange, WAIT, self.traced_bucket_of[*counter]);
@@ -171,8 +174,8 @@ impl SharedMemory {
         }
     }
 
-    /// In the order in which it was started, on every rank the same, as far as it goes between the hosts. What stays on this
-    /// host waits for nothing but its own range.
+    /// Runs the pending work that is ready. Work between hosts runs in start order, which is the same on every rank;
+    /// work within this host waits only for its own range.
     fn do_what_is_ready(&mut self) -> Result<()> {
         let mut index = 0;
         while let Some(PendingRange { counter, work }) = self.pending.get(index) {
@@ -208,7 +211,7 @@ impl SharedMemory {
         self.send_shard(counter, shard)
     }
 
-    /// Sums the shard chunk by chunk and hands each chunk to MPI.
+    /// Sums the shard chunk by chunk and passes each chunk to MPI.
     fn send_shard(&mut self, counter: usize, shard: Range<usize>) -> Result<()> {
         let receivers = self.receivers(0..self.ranks);
         let kilobytes = self.between_hosts.as_ref().map_or(0, BetweenHosts::all_reduce_kb);
@@ -226,17 +229,17 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// As long as what goes between the hosts at once.
+    /// Splits a range into the chunks that are sent between hosts.
     fn chunks(&self, elements: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         chunks(elements, self.between_hosts.as_ref().map_or(0, |between| between.chunk_kb), self.wire_bytes())
     }
 
-    /// Of one element.
+    /// Returns the size of a wire element in bytes.
     fn wire_bytes(&self) -> usize {
         self.memory.wire.kind().elt_size_in_bytes()
     }
 
-    /// Sums `elements` over this host to where they go between the hosts.
+    /// Sums `elements` over this host into the array that is sent between hosts.
     fn stage_sum(&self, elements: Range<usize>) {
         let (arrays, own) = (Transfer { from: self.input(), to: self.stage() }, self.rank..self.rank + 1);
         if self.ranks > 1 || arrays.from != arrays.to {
@@ -244,13 +247,13 @@ impl SharedMemory {
         }
     }
 
-    /// Does what follows from every chunk that is back from the other hosts; with `wait`, all of them.
+    /// Processes the chunks that have arrived from the other hosts; with `wait`, all of them.
     fn take_what_is_back(&mut self, wait: bool) -> Result<()> {
         let (arrays, factor) = (Transfer { from: self.stage(), to: Array::Sums }, self.combination.factor);
         let Some(BetweenHosts { in_flight, .. }) = &mut self.between_hosts else {
             return Ok(());
         };
-        // What this rank has to add goes to all as soon as it can.
+        // Adds this rank's contribution to every chunk as early as possible.
         for chunk in in_flight.iter_mut() {
             if !chunk.request.is_added()? {
                 break;
@@ -284,7 +287,7 @@ impl SharedMemory {
         !self.memory.in_place && bytes >= STREAMED_MESSAGE
     }
 
-    /// The next counter of this round, which all ranks of the host come to once.
+    /// Returns the next counter of this round, at which every rank of the host arrives once.
     fn next_counter(&mut self) -> Result<usize> {
         let counter = self.started;
         ensure!(counter < DONE, "at most {DONE} ranges are summed at once");
@@ -295,19 +298,19 @@ impl SharedMemory {
         Ok(counter)
     }
 
-    /// From now on `counter` waits for all ranks of the host once more.
+    /// Makes `counter` wait for all ranks of the host once more.
     fn expect(&mut self, counter: usize) {
         let target = &mut self.targets[counter];
         *target = target.wrapping_add(self.ranks as u32);
     }
 
-    /// Counts this rank.
+    /// Increments the counter.
     fn arrive(&self, counter: usize) {
         self.window.arrive(counter, self.targets[counter]);
     }
 }
 
-/// Where what goes between the hosts lies.
+/// Returns the tensor that is sent between hosts.
 fn staged(memory: &Memory) -> &tch::Tensor {
     if memory.wire.kind() == memory.sums.kind() { &memory.sums } else { &memory.wire }
 }
@@ -364,7 +367,7 @@ impl Backend for SharedMemory {
             self.window.wait(DONE, self.targets[DONE]);
             span.into_iter().for_each(OpenSpan::end);
         }
-        // If no rank arrived, the small messages stay for the next round.
+        // If nothing was started, the small messages stay for the next round.
         self.is_odd ^= self.started > 0;
         (self.started, self.buckets, self.small, self.is_shared) = (0, 0, 0, false);
         Ok(())
@@ -381,7 +384,7 @@ impl Backend for SharedMemory {
     }
 }
 
-/// Between two questions: a rank that shares its core leaves it to the others.
+/// Pauses between two polls; a rank that shares its core yields it.
 fn pause(may_watch: bool) {
     if may_watch { std::hint::spin_loop() } else { thread::sleep(PATIENCE) }
 }

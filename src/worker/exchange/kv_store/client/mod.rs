@@ -43,12 +43,12 @@ use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
 
-/// The strategy.
+/// Strategy of a rank that trains with servers.
 pub struct ServerClient {
     reducer: &'static GradientReducer,
     pushes: Arc<Mutex<Pushes>>,
     weights: Tensor,
-    /// Receives the answers: the weights, or the optimizer's sums.
+    /// Destination of the answers: the weights, or the optimizer's sums.
     taken: Tensor,
     roster: Roster,
     parts: Vec<PlannedPart>,
@@ -72,7 +72,7 @@ impl ServerClient {
             summed: if is_pusher { aggregation.as_ref().map_or(1, LocalAggregation::ranks) } else { 0 },
             lengths: if world.rank() == 0 { lengths.clone() } else { Vec::new() },
         };
-        // Before the rendezvous, after which servers on this host read what memory is left.
+        // Allocated before the rendezvous, after which servers on this host read the remaining memory.
         let [wire, pulled] = match &aggregation {
             Some(sum) => sum.arrays()?,
             None => arrays(weights.numel(), Element::from(request.exchange.wire).kind(), device)?,
@@ -81,7 +81,7 @@ impl ServerClient {
         let roster = Roster::meet(&Announcement::Worker(own), world)?;
         let parts = plan::of_request(request, &lengths, roster.servers.len());
         let parts = rendezvous::ready(parts, world)?;
-        // Servers have allocated.
+        // Servers have allocated their memory.
         rendezvous::ready(Ok(()), world)?;
         let answer = AnswerFormat::new(request, roster.pushers().len());
         let links = match roster.pushers().iter().position(|rank| *rank == world.rank()) {
@@ -99,7 +99,7 @@ impl ServerClient {
             (AnswerFormat::Sums(_), Device::Cuda(_)) => weights.f_zeros_like()?,
             (AnswerFormat::Sums(_), _) => pulled.tensor().shallow_clone(),
         };
-        // No push before every server has the initial weights.
+        // No rank pushes before every server has the initial weights.
         world.barrier();
         let device_wire = match device {
             Device::Cuda(index) => {
@@ -166,7 +166,7 @@ impl GradientExchange for ServerClient {
             backend: BackendName::Tcp,
             sum_dtype: Some(Wire::Fp32),
             summed_ranks: self.roster.workers.len() as u32,
-            // Of several that push without waiting, each receives the pushes before its own.
+            // If several ranks push without waiting, each receives only the pushes before its own.
             is_in_step: !self.is_asynchronous || self.roster.pushers().len() == 1,
         }
     }
@@ -201,7 +201,7 @@ impl GradientExchange for ServerClient {
             let bytes = pushes.links.as_ref().map_or([0; 2], Links::bytes_of_steps);
             (reports, f64::from(pushes.iteration - 1), bytes)
         };
-        // From here on each rank waits for the results of every other that is left.
+        // From here on each rank waits for the results of all remaining ranks.
         heartbeat::enter_and_tell(Stage::Finishing);
         let lost = self.lost(&reports);
         let ranks: Vec<u32> = lost.iter().map(|lost| lost.rank).collect();
@@ -250,7 +250,7 @@ impl ServerClient {
         reports.iter().enumerate().map(server).collect()
     }
 
-    /// Ranks that ended before the others, as any of the servers saw it: every rank has the same reports.
+    /// Returns the ranks that ended before the others according to any server. Every rank has the same reports.
     fn lost(&self, reports: &[ServerReport]) -> Vec<LostRank> {
         let mut last: BTreeMap<usize, u32> = BTreeMap::new();
         for (pusher, iteration) in reports.iter().flat_map(|report| &report.lost) {
@@ -273,7 +273,7 @@ struct Pushes {
     aggregation: Option<LocalAggregation>,
     wire: Arc<HostArray>,
     pulled: Arc<HostArray>,
-    /// On a GPU.
+    /// Wire on a GPU.
     device_wire: Option<DeviceWire>,
     /// Present if servers send sums.
     local_update: Option<LocalUpdate>,
@@ -281,7 +281,7 @@ struct Pushes {
     next: Option<u32>,
     /// True if this rank or the leader of its host pushes codes.
     has_codes: bool,
-    /// From 1.
+    /// Current iteration, from 1.
     iteration: u32,
     /// Ranges handed over since the start.
     done: usize,
@@ -364,7 +364,7 @@ impl Pushes {
     fn end(&mut self) -> Result<Vec<ServerReport>> {
         heartbeat::enter(Stage::Pulling);
         if let Some(sum) = &mut self.aggregation {
-            // The others may still read what this one overwrites.
+            // The other ranks may still read what this one overwrites.
             sum.meet();
         }
         let reports = self.links.as_mut().map_or(Ok(Vec::new()), Links::end)?;
@@ -407,7 +407,7 @@ impl GradientSink for Sink {
 
     fn compression(&self) -> Option<CompressionFacts> {
         let pushes = self.pushes();
-        // Another rank of its host pushes for one that has no links.
+        // A rank without links relies on another rank of its host to push.
         let none = CompressionFacts { received: Some(Bytes(0)), ..CompressionFacts::default() };
         pushes.has_codes.then(|| pushes.links.as_ref().and_then(Links::compression).unwrap_or(none))
     }

@@ -1,5 +1,5 @@
-//! A server: holds shards of the weights, sums pushes, updates, and sends weights back; or sends sums back, if these are shorter,
-//! and every worker updates.
+//! Server of a kv-store: holds shards of the weights, sums pushes, updates, and sends weights back. If the sums are
+//! shorter, it sends them back instead and every worker updates.
 //!
 //! ```text
 //! reader of each worker --\                            /--> one update thread     --> writer of each worker
@@ -56,9 +56,9 @@ struct Pusher {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PusherState {
     Pushing,
-    /// It has pushed everything and gathers results with the others.
+    /// All its iterations are pushed; it gathers results with the others.
     Ended,
-    /// It has disconnected.
+    /// The worker has disconnected.
     Gone,
     Lost,
 }
@@ -73,8 +73,8 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     // Each update thread works on its own shard.
     tch::set_num_threads(1);
     let pushers = roster.pushers();
-    // Workers have allocated their memory by now, some of it on this host. No server allocates before all have read what is
-    // left.
+    // Workers have allocated their memory by now, some of it on this host. No server allocates before all have read the
+    // remaining memory.
     let Prepared { plan, formats, memory } =
         rendezvous::ready(Prepared::new(request, &roster, world.rank() as usize, MemoryLeft::read()), world)?;
     let number = world.rank() as usize;
@@ -345,7 +345,7 @@ impl Server<'_> {
     }
 
     fn send(&self, pusher: usize, header: Header, payload: Payload) {
-        // A writer that has ended has lost its worker, of which its reader tells.
+        // If a writer has ended, its worker is lost, which the reader reports.
         let _ = self.pushers[pusher].outgoing.send(Outgoing { header, payload });
     }
 }
@@ -360,7 +360,8 @@ mod tests {
 
     use super::*;
 
-    /// What a server without parts says after these events of two workers, of ranks 0 and 2, each of which pushes for `summed`.
+    /// Returns the result of a server without parts after these events of two workers, of ranks 0 and 2, each of which
+    /// pushes for `summed` ranks.
     fn served(kv_store: KvStore, summed: u32, events: Vec<(usize, WorkerEvent)>) -> Result<()> {
         let mut request = ExchangeRequest::from(&TrainConfig::default());
         request.kv_store.kv_store = kv_store;
