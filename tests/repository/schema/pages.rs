@@ -1,20 +1,17 @@
 //! The pages in docs/keys: every key of every JSON Schema file, with its type and description.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use ringmark::cli::schema;
 use serde_json::{Map, Value};
 
-/// Page of the types that several schemas share.
-const SHARED: &str = "shared";
 const WIDTH: usize = 110;
 
-/// Writes one page; `shared` contains the names of the types that are described on the shared page.
+/// Writes one page. `foreign` contains the types that another page describes, with that page.
 struct PageWriter<'a> {
-    name: &'a str,
-    shared: &'a BTreeSet<String>,
+    foreign: &'a BTreeMap<String, String>,
     text: String,
 }
 
@@ -48,7 +45,7 @@ impl PageWriter<'_> {
 
     fn link(&self, reference: &str) -> String {
         let name = reference.rsplit('/').next().unwrap_or(reference);
-        let page = if self.name != SHARED && self.shared.contains(name) { "shared.md" } else { "" };
+        let page = self.foreign.get(name).map_or_else(String::new, |page| format!("{page}.md"));
         format!("[{name}]({page}#{})", name.to_lowercase())
     }
 
@@ -134,38 +131,32 @@ fn pages() -> BTreeMap<String, String> {
         .collect();
     let none = Map::new();
     let definitions = |schema: &Value| schema["$defs"].as_object().unwrap_or(&none).clone();
-    let mut seen: BTreeMap<String, Vec<Value>> = BTreeMap::new();
-    for (_, schema) in &schemas {
-        for (name, value) in definitions(schema) {
-            seen.entry(name).or_default().push(value);
-        }
-    }
-    seen.retain(|_, values| values.len() > 1 && values.iter().all(|value| *value == values[0]));
-    let shared: BTreeSet<String> = seen.keys().cloned().collect();
     let origin =
         "Generated from the JSON Schema files; `RINGMARK_WRITE_SCHEMA=1 cargo test schema::` writes this page.";
 
+    // A type is described on the page of the first schema that has it.
+    let mut homes: BTreeMap<String, (&str, Value)> = BTreeMap::new();
+    for (page, schema) in &schemas {
+        for (name, value) in definitions(schema) {
+            homes.entry(name).or_insert((page, value));
+        }
+    }
     let mut pages = BTreeMap::new();
-    for (name, schema) in &schemas {
-        let mut page = PageWriter { name, shared: &shared, text: String::new() };
-        page.heading("#", name, &description(schema));
-        page.push("", "", &format!("Schema: [{name}.json](../schema/{name}.json). {origin}"));
+    for (page_name, schema) in &schemas {
+        let own = definitions(schema);
+        let is_foreign = |name: &String| homes[name].0 != page_name && homes[name].1 == own[name];
+        let foreign = own.keys().filter(|name| is_foreign(name)).map(|name| (name.clone(), homes[name].0.to_owned()));
+        let foreign = foreign.collect();
+        let mut page = PageWriter { foreign: &foreign, text: String::new() };
+        page.heading("#", page_name, &description(schema));
+        page.push("", "", &format!("Schema: [{page_name}.json](../schema/{page_name}.json). {origin}"));
         page.text.push('\n');
         page.content(schema, "");
-        for (name, value) in definitions(schema) {
-            if !shared.contains(&name) {
-                page.definition(&name, &value);
-            }
+        for (name, value) in own.iter().filter(|(name, _)| !foreign.contains_key(*name)) {
+            page.definition(name, value);
         }
-        pages.insert(name.clone(), page.text);
+        pages.insert(page_name.clone(), page.text);
     }
-    let mut page = PageWriter { name: SHARED, shared: &shared, text: String::new() };
-    page.heading("#", "Types of several files", "");
-    page.push("", "", origin);
-    for (name, values) in &seen {
-        page.definition(name, &values[0]);
-    }
-    pages.insert(SHARED.to_owned(), page.text);
     pages
 }
 
