@@ -67,7 +67,7 @@ def main():
             if not page:
                 continue
             site = page["path"]
-            # docs/README.md becomes index.md before this preprocessor runs, if the order is mdBook's.
+            # mdBook may have renamed README.md to index.md already; source_path keeps the name.
             source = sources.get(site, "docs/" + (page["source_path"] or site))
             here = posixpath.dirname(source)
 

@@ -44,7 +44,7 @@ start_scheduler() {
     done
 }
 
-# Initial files of sge_qmaster: Debian's, but in this cluster's folders and for root, who starts everything and submits.
+# Initial files of sge_qmaster: Debian's, but in this cluster's folders and with root as administrator and user.
 write_configuration() {
     local common=$STATE/default/common
     mkdir -p "$common" "$STATE/qmaster" "$STATE/execd"

@@ -291,7 +291,7 @@ if [[ $quick == no ]]; then
     check "NCCL with one rank" $status losses nccl_1 cuda 1e-3 nccl
 fi
 
-# sums NAME RANKS ENGINE TOLD [options]: sizes and gradients on every wire; TOLD is the start of a line of NCCL's report. One line
+# sums NAME RANKS ENGINE REPORT [options]: sizes and gradients on every wire; REPORT is the start of a line of NCCL's report. One line
 # if all are right.
 sums() {
     local name=$1 ranks=$2 backend_name=$3 named=$4 wire kind status said='' wrong=0
