@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A browser for the tests of the report (tests/read/report.rs): Debian's Chromium, which needs no display. Installs it where no
-# Chromium or Chrome is there, as root alone; says nothing where one is.
+# Installs Debian's Chromium, which needs no display, for the tests of the report (tests/read/report.rs). Needs root. Does
+# nothing if Chromium or Chrome is installed.
 #
 #   scripts/browser.sh
 set -euo pipefail
@@ -13,7 +13,7 @@ missing_packages() {
     for browser in chromium chromium-browser google-chrome; do
         if command -v "$browser" >/dev/null; then return; fi
     done
-    # A page of text needs letters.
+    # Text needs a font.
     echo chromium fonts-dejavu-core
 }
 

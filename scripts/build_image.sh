@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the image of the Dockerfile with docker, podman or buildah, whichever answers first or --engine names.
+# Builds the image of the Dockerfile with docker, podman or buildah: the first that works, or --engine.
 #
 #   scripts/build_image.sh [--variant cu130|cu126|cpu] [--tag NAME] [--ssh-port PORT] [--engine NAME] [--check]
 #
 # --check runs scripts/check_image.sh on the finished image.
 #
-# buildah needs no daemon. Where it cannot pull the base images it makes them: Debian by debootstrap, and Rust by adding
-# the toolchain of this machine. STORAGE_DRIVER=vfs helps it where overlays are forbidden, as in some containers.
+# buildah needs no daemon. If it cannot pull the base images, it creates them: Debian with debootstrap, Rust from the
+# toolchain of this machine. Set STORAGE_DRIVER=vfs if overlays are forbidden, as in some containers.
 set -euo pipefail
 
 # shellcheck source=scripts/common.sh
@@ -41,7 +41,7 @@ else
     [[ $engine != none ]] || fail "neither docker, podman nor buildah answers: start one of them, or: \
 apt-get install -y --no-install-recommends buildah debootstrap"
 fi
-# What works without a daemon, inside another container too.
+# Options that work without a daemon, also inside another container.
 if [[ $engine == buildah ]]; then export BUILDAH_ISOLATION=chroot; fi
 
 scratch=$(mktemp -d)
@@ -52,7 +52,7 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# Runs the other arguments as a command on the mounted file tree of a new container from $1, and keeps it as image $2.
+# Runs the other arguments as a command on the mounted file tree of a new container from $1, and commits it as image $2.
 make_base() {
     local from=$1 name=$2
     shift 2
@@ -72,7 +72,7 @@ add_rust() {
         --env PATH=/usr/local/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$container"
 }
 
-# The images that the Dockerfile starts from, made here where nobody hands them out.
+# Base images of the Dockerfile, created here if they cannot be pulled.
 provide_bases() {
     local rust debian
     { read -r rust; read -r debian; } < <(sed -n 's/^FROM \([^ ]*\).*/\1/p' Dockerfile)
@@ -92,7 +92,7 @@ words=(--network host --build-arg "TORCH_VARIANT=$variant" --build-arg "SSH_PORT
 say "building $tag with $engine"
 if [[ $engine == buildah ]]; then
     provide_bases
-    # Lent to the build and not kept in the image.
+    # Available to the build, not part of the image.
     mapfile -t settings < <(lent_settings "$scratch" | sed 's/.*/--volume=&:ro/')
     buildah bud "${settings[@]}" "${words[@]}" .
 else

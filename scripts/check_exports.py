@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the exports of `ringmark extract` against readers that are not ours.
+"""Checks the exports of `ringmark extract` with independent readers.
 
     python3 -m venv /tmp/readers
     /tmp/readers/bin/pip install prometheus-client line-protocol-parser mlflow-skinny mlperf-logging
@@ -22,7 +22,7 @@ import tempfile
 
 from compare_pytorch import ROOT
 
-# A benchmark has no submitter, clears no cache, and does not record how long it took to start, which run_start is asked for.
+# A benchmark has no submitter, clears no cache, and does not record its start-up time, which run_start requires.
 NOT_SAID = {"submission_org", "submission_division", "submission_status", "cache_clear", "init_start", "init_stop", "run_start"}
 
 
@@ -83,7 +83,7 @@ def mllog(options, folder):
             checker.check_file(str(file), "training_4.0.0/common.yaml")
             said = [*checker.overwritable.values(), *checker.not_overwritable]
             other = [text for text in said if not NOT_SAID.intersection(re.findall(r"'(\w+)'", text.splitlines()[0]))]
-            # A network of its own is none of MLPerf's benchmarks.
+            # Another network is not one of MLPerf's benchmarks.
             other = [text for text in other if "CHECK for 'submission_benchmark'" not in text]
             assert not other, f"{file.name}: {other}"
         return f"{len(files)} logs"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Trains on the CPUs in a finished image of the Dockerfile: one rank, two ranks of a container, and, from one container to
-# another by the sshd that the image starts, the doctor and a sweep of two hosts. Nothing may be left running in them.
+# Trains on the CPUs in a finished image of the Dockerfile: one rank, two ranks of a container, and, between two containers
+# over the image's sshd, the doctor and a sweep of two hosts. No process may be left in them.
 #
 #   scripts/check_image.sh [IMAGE=ringmark:cpu]
 #
-# The engine is that of docker, podman and buildah which has the image. The two containers need docker or podman, whose
-# network joins them to each other and to nothing else. All of it is removed at the end.
+# The engine is docker, podman or buildah: the one that has the image. The two containers need docker or podman, with a
+# network of their own. Everything is removed at the end.
 set -euo pipefail
 
 # shellcheck source=scripts/common.sh
@@ -72,7 +72,7 @@ say "two containers"
 for number in 1 2; do
     "$engine" run --detach --name "$name-$number" --hostname "c$number" --network "$name" "$image" >/dev/null
 done
-# Not every engine's network knows names.
+# Not every engine's network resolves names.
 hosts=$(for number in 1 2; do
     "$engine" inspect --format "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}} c$number" "$name-$number"
 done)
@@ -93,7 +93,7 @@ in_container 1 '
 
 say "what is left in them"
 for number in 1 2; do
-    # sshd is the container's first process; these are of this look.
+    # sshd is the container's first process; the others belong to this check.
     # shellcheck disable=SC2016 # expanded in the container
     left=$(in_container "$number" 'cat /proc/[0-9]*/comm | grep -vxE "sshd|bash|cat|grep|ls" || true; ls /dev/shm /tmp -A | grep -v : || true')
     [[ -z $left ]] || fail "left in container $number: $left"

@@ -3,8 +3,8 @@
 
     scripts/check_kernels.py --cuda 12.6|13.0 | --libraries FOLDER [--registers 128] [--architectures 70,90]
 
---cuda       loads NVRTC's wheel into .libtorch once (24 MB for 12.6, 90 MB for 13.0)
---libraries  has libnvrtc.so.* and libnvrtc-builtins.so.* already
+--cuda       downloads NVRTC's wheel into .libtorch once (24 MB for 12.6, 90 MB for 13.0)
+--libraries  folder with libnvrtc.so.* and libnvrtc-builtins.so.*
 
 A kernel fails if it does not compile, spills registers to memory, or uses more registers than the limit: with 128 two blocks
 of 256 threads fit on a multiprocessor, which was the fastest on an H100 (results/h100/kernels.txt, batch_norm_choice).
@@ -40,7 +40,7 @@ def load_wheel(cuda):
 
 
 def worker_sources():
-    """Returns the texts that the worker compiles, by KernelSet: the files that ffi/cuda/kernels.rs names, in its order."""
+    """Returns the sources that the worker compiles, by KernelSet: the files of ffi/cuda/kernels.rs, in its order."""
     text = (ROOT / "src/worker/ffi/cuda/kernels.rs").read_text()
     include = r'include_str!\("\.\./\.\./kernels/([\w.]+)"\)'
     (prelude,) = re.findall(rf"const PRELUDE: &str = {include}", text)
@@ -52,7 +52,7 @@ def worker_sources():
 
 
 def is_served(name, architecture, element):
-    """Returns what KernelSet::serves of ffi/cuda/kernels.rs does."""
+    """Returns the result of KernelSet::serves of ffi/cuda/kernels.rs."""
     return architecture >= ELEMENTS[element] and (name == "Norm" or architecture >= OLDEST_POINTWISE)
 
 
@@ -81,7 +81,7 @@ class Nvrtc:
         return [architecture for architecture in found if architecture >= OLDEST]
 
     def compile(self, source, architecture, element):
-        """Returns the log, with what each kernel uses; raises RuntimeError with it if that fails."""
+        """Returns the log with the resources of each kernel; raises RuntimeError with it on failure."""
         program = ctypes.c_void_p()
         self.library.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None)
         options = [f"--gpu-architecture=sm_{architecture}", "--std=c++17", "-default-device", f"-DELEMENT_{element}"]
@@ -107,7 +107,7 @@ def uses(log):
 
 
 def check(nvrtc, name, source, architecture, element, limit):
-    """Returns a line about this compilation, and whether it is as wanted."""
+    """Returns a line about this compilation, and True if it passes."""
     begin = time.monotonic()
     what = f"sm_{architecture} {element.lower()} {name.lower()}"
     try:

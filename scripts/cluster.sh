@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Several hosts on one machine, for tests of what crosses a network: network namespaces joined by a bridge, each with its
-# own host name, shared memory and sshd. They share disk, processors and users, and reach nothing but each other.
+# Several hosts on one machine, for tests that need a network: network namespaces joined by a bridge, each with its own
+# host name, shared memory and sshd. They share disk, processors and users, and can reach only each other.
 #
-#   scripts/cluster.sh up [COUNT=2]     makes ringmark-1, ringmark-2, ... and prints them as `hosts` does
+#   scripts/cluster.sh up [COUNT=2]     creates ringmark-1, ringmark-2, ... and prints them as `hosts` does
 #   scripts/cluster.sh hosts [SLOTS=1]  prints them for --hosts: ringmark-1:SLOTS,ringmark-2:SLOTS
-#   scripts/cluster.sh run COMMAND...   runs COMMAND on ringmark-1, from where ssh and mpirun reach the others by eth0
-#   scripts/cluster.sh on N COMMAND...  runs COMMAND on host N, as root there and apart from the other hosts' mounts
-#   scripts/cluster.sh limit RATE       lets every host send RATE at most, as tc writes it (1gbit, 100mbit); none: no limit
-#   scripts/cluster.sh quota N PERCENT  gives so much of a processor to all that ssh starts on host N; none: no limit
+#   scripts/cluster.sh run COMMAND...   runs COMMAND on ringmark-1, which reaches the others by ssh and mpirun over eth0
+#   scripts/cluster.sh on N COMMAND...  runs COMMAND on host N, as root, separate from the other hosts' mounts
+#   scripts/cluster.sh limit RATE       limits what every host sends, in tc's units (1gbit, 100mbit); none: no limit
+#   scripts/cluster.sh quota N PERCENT  limits the processor time of everything that ssh starts on host N; none: no limit
 #   scripts/cluster.sh down             ends every process on the hosts and removes all of it
 #
-# Needs root; installs what is missing of iproute2, OpenSSH, rsync and util-linux. All its files are in /run/ringmark-cluster.
-# CLUSTER_NAME=other makes a second cluster beside the first: other-1, other-2, ... and /run/other-cluster.
+# Needs root; installs iproute2, OpenSSH, rsync and util-linux if they are missing. All its files are in /run/ringmark-cluster.
+# CLUSTER_NAME=other creates a second cluster: other-1, other-2, ... and /run/other-cluster.
 set -euo pipefail
 
 readonly NAME=${CLUSTER_NAME:-ringmark}
 readonly STATE=/run/$NAME-cluster SWITCH=$NAME-switch
-# No interface or route of the machine itself leads to the hosts, so these addresses collide with nothing.
+# No interface or route of the machine leads to the hosts, so these addresses cannot collide.
 readonly NETWORK=10.77.0
 
 here=$(dirname "${BASH_SOURCE[0]}")
@@ -33,7 +33,7 @@ missing_packages() {
 
 # --- up and down ---------------------------------------------------------------------------------------------------
 
-# What `up` is doing: its last message where it fails.
+# Current step of `up`, printed if it fails.
 step=
 
 undo_up() {
@@ -45,7 +45,7 @@ undo_up() {
 up() {
     local count=$1 host
     install_packages missing_packages ssh.service ssh.socket
-    # The folder is the lock as well.
+    # The folder is also the lock.
     { [[ -z $(namespaces) ]] && mkdir "$STATE" 2>/dev/null; } ||
         fail "hosts of an earlier `up` exist: remove them with scripts/cluster.sh down"
     trap undo_up EXIT
@@ -69,9 +69,9 @@ Host *
     UserKnownHostsFile /dev/null
 CONFIG
     echo "127.0.0.1 localhost" >"$STATE/hosts"
-    # Without PAM, sshd lets nobody in whose password is locked ("!"), as root's is on many systems.
+    # Without PAM, sshd refuses users with a locked password ("!"), such as root on many systems.
     (umask 077 && echo 'root:*:1:0:99999:7:::' >"$STATE/shadow")
-    # sshd wants it, wherever it keeps its files; Debian's service makes the same empty folder.
+    # sshd requires this empty folder; Debian's service creates it too.
     mkdir -p /run/sshd
 
     for ((host = 1; host <= count; host++)); do make_host "$host"; done
@@ -92,13 +92,13 @@ make_host() {
     ip -n "$name" link set eth0 up
 
     step="starting sshd on $name"
-    # Open MPI removes the folder of a host's jobs, if it is empty, when one ends, and another that begins just then fails.
+    # Open MPI removes the folder of a host's jobs when one ends and it is empty; a job that starts at that moment fails.
     mkdir -p "$folder/tmp/ompi.$name.$EUID/kept"
     cp "$STATE/key.pub" "$folder/authorized_keys"
     ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$folder/host_key"
     echo "$address $name" >>"$STATE/hosts"
     echo "$name,$address $(cut -d ' ' -f 1,2 "$folder/host_key.pub")" >>"$STATE/known_hosts"
-    # TMPDIR: Open MPI's daemons crash where they share a session folder, which they would have in /tmp.
+    # TMPDIR: Open MPI's daemons crash if they share a session folder, which would be in /tmp.
     cat >"$folder/sshd_config" <<CONFIG
 ListenAddress $address
 HostKey $folder/host_key
@@ -111,7 +111,7 @@ UsePAM no
 UseDNS no
 SetEnv TMPDIR=$folder/tmp
 CONFIG
-    # `ip netns exec` brings the host's own /sys. The mounts are seen on the host only, and go with its last process.
+    # `ip netns exec` mounts the host's own /sys. The mounts are visible on the host only and end with its last process.
     # shellcheck disable=SC2016 # for the inner shell
     ip netns exec "$name" unshare --uts --ipc --mount bash -euc '
         hostname "$2"
@@ -133,13 +133,13 @@ reach_host() {
     done
 }
 
-# The network namespaces of ours that there are.
+# Prints the existing network namespaces of this cluster.
 namespaces() { ip netns list 2>/dev/null | grep -oE "^($SWITCH|$NAME-[0-9]+)\b" || true; }
 
 down() {
     local name pids
     for name in $(namespaces); do
-        # Again and again: a process may have forked meanwhile.
+        # Repeated, because a process may have forked meanwhile.
         while pids=$(ip netns pids "$name" | xargs) && [[ -n $pids ]]; do
             # shellcheck disable=SC2086 # split into arguments
             kill -KILL $pids 2>/dev/null || true
@@ -163,18 +163,18 @@ list_hosts() {
     seq --format "$NAME-%.0f:$1" --separator , "$count"
 }
 
-# The process whose namespaces are host $1: its sshd.
+# Prints the process that holds the namespaces of host $1: its sshd.
 process_of() {
     local name=$NAME-$1 sshd
     sshd=$(cat "$STATE/$name/sshd.pid" 2>/dev/null) || true
-    # A number that another process has meanwhile would lead off the host.
+    # If another process has this number now, the command would run outside of the host.
     [[ -n $sshd && $(ip netns identify "$sshd" 2>/dev/null) == "$name" ]] ||
         fail "the sshd of $name does not run: scripts/cluster.sh down, then up"
     echo "$sshd"
 }
 
-# Becomes the command on host $1, in the folder and environment of this process. Each host takes all processors for its own,
-# and a rank that waits would keep one from the ranks that it waits for: it yields.
+# Replaces this process by the command on host $1, in the same folder and environment. Each host uses all processors, and a
+# waiting rank would block the ranks that it waits for: it yields.
 on_host() {
     local folder=$STATE/$NAME-$1 process
     process=$(process_of "$1") || exit
@@ -183,7 +183,7 @@ on_host() {
         OMPI_MCA_mpi_yield_when_idle=1 "${@:2}"
 }
 
-# A control group of host $1's sshd and all that it starts from now on; version 1 or 2, as the machine has it.
+# Creates a control group for host $1's sshd and everything it starts from now on; version 1 or 2, like the machine.
 quota() {
     local name=$NAME-$1 percent=$2 process group period=100000 quota
     process=$(process_of "$1") || exit

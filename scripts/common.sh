@@ -1,8 +1,8 @@
-# For the scripts that make hosts, images and packages, install what tests need or run on GPUs, which source it: how they speak and
-# fail, Debian packages installed by root, without the services that come with them, and a worker on a machine with a GPU.
+# Sourced by the scripts that create hosts, images and packages, install test requirements or run on GPUs: messages and
+# failures, installation of Debian packages by root without their services, and a worker on a machine with a GPU.
 # shellcheck shell=bash
 
-# Root's PATH lacks it after a plain `su`.
+# Missing from root's PATH after a plain `su`.
 PATH=$PATH:/usr/sbin:/sbin
 
 say() { echo "$(basename "$0" .sh): $*" >&2; }
@@ -10,15 +10,15 @@ fail() {
     say "$1"
     exit "${2:-1}"
 }
-# The head of the script itself, from whatever folder.
+# Prints the header of the script itself, from any folder.
 this_script=$(realpath "$0")
 usage() {
     sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$this_script"
     exit "$1"
 }
 
-# How this machine reaches package servers (certificates, proxies, mirrors), to be lent to a build or a check in another
-# root: lines FILE:PLACE. What must be put together first goes into folder $1.
+# Prints the files by which this machine reaches package servers (certificates, proxies, mirrors), for a build or a check in
+# another root: lines FILE:PLACE. Generated files are written to folder $1.
 lent_settings() {
     local cargo=${CARGO_HOME:-$HOME/.cargo}/config.toml
     find /etc/apt/apt.conf.d -type f -exec grep -hs '^Acquire::' {} + >"$1/apt.conf" || true
@@ -29,8 +29,8 @@ lent_settings() {
         echo /etc/ssl/certs/ca-certificates.crt:/etc/ssl/certs/ca-certificates.crt
 }
 
-# Installs what the function $1 prints, Debian's names of what is missing. Services $2... that come with it are started
-# neither now nor at boot; one that is there already stays as it is.
+# Installs the Debian packages that function $1 prints. Their services $2... are started neither now nor at boot; an existing
+# service is not changed.
 install_packages() {
     local list=$1 missing command log service policy=/usr/sbin/policy-rc.d worked=yes new_services=()
     shift
@@ -45,7 +45,7 @@ install_packages() {
     done
     log=$(mktemp)
     (
-        # Debian starts a service that it installs, now and at every boot. This machine gets none from us.
+        # Debian starts a service that it installs, now and at every boot. Prevents both.
         if [[ ! -e $policy ]]; then
             trap 'rm -f "$policy"' EXIT
             install -m 755 <(printf '#!/bin/sh\nexit 101\n') "$policy"
@@ -63,7 +63,7 @@ install_packages() {
     [[ -z $missing ]] || fail "still missing after their installation: $missing"
 }
 
-# The worker on a machine with a GPU, which may lack Rust, an installed Open MPI and variables in the environment.
+# The worker on a machine with a GPU, which may lack Rust, Open MPI and environment variables.
 
 # Sets worker to $1, to $RINGMARK_WORKER, or to what cargo built in folder $2; empty if there is none.
 find_worker() {
@@ -77,32 +77,32 @@ find_worker() {
 
 has_nvidia_driver() { [[ -e /dev/nvidiactl || -e /dev/dxg ]] || command -v nvidia-smi >/dev/null; }
 
-# The number of GPUs that programs see.
+# Prints the number of visible GPUs.
 count_gpus() {
     local gpus
     gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true)
-    # A container may lack nvidia-smi; and a variable may show fewer than there are.
+    # A container may lack nvidia-smi, and a variable may hide GPUs.
     if [[ $gpus == 0 ]]; then gpus=$(find /dev -maxdepth 1 -name 'nvidia[0-9]*' | wc -l); fi
     if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then gpus=$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | grep -c .); fi
     echo "$gpus"
 }
 
-# Puts Open MPI on the paths, if $1 is a folder where its packages were unpacked.
+# Adds Open MPI to the paths if $1 is a folder with its unpacked packages.
 use_mpi() {
     if [[ -n $1 ]]; then
-        # Open MPI looks for its own files where it was built to be; mpirun is a link that the package's installation makes.
+        # Open MPI looks for its files in its build location; the link mpirun is created when the package is installed.
         export OPAL_PREFIX=$1/usr OPAL_SYSCONFDIR=$1/etc/openmpi PATH=$1/usr/bin:$PATH
         export LD_LIBRARY_PATH=$1/usr/lib/$(uname -m)-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
         [[ -e $1/usr/bin/mpirun ]] || ln -s orterun "$1/usr/bin/mpirun"
     fi
-    # A rank without mpirun starts a daemon, where there is one.
+    # A rank without mpirun starts a daemon if there is one.
     [[ -x ${OPAL_PREFIX:-/usr}/bin/orted ]] || export OMPI_MCA_ess_singleton_isolated=1
 }
 
 # True if $worker lacks a library whose name matches $1.
 worker_lacks() { ldd "$worker" 2>/dev/null | grep "$1.* not found" >/dev/null; }
 
-# Lets $worker find libtorch in the torch that python3 imports, if it finds none where it is.
+# Makes $worker find libtorch in the torch that python3 imports, if it has none in its own folder.
 use_libtorch() {
     local torch
     worker_lacks libtorch_cpu.so || return 0

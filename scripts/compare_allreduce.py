@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""ringmark's all-reduce on the CPU against MPI_Allreduce and gloo, and what it does for training; one alternating run.
+"""Compares ringmark's all-reduce on the CPU with MPI_Allreduce and gloo, alone and in training; one alternating run.
 
     scripts/compare_allreduce.py [--rounds 5] [--parts large,small,ranks,training] [--out FILE]
 
 large     102.4 MB in place over two ranks: bus bandwidth of ringmark, of one MPI_Allreduce, of MPI_Allreduce in chunks
-          of 4 MB, of gloo through torch.distributed; and the proportion of what the memory allows (measured by
-          ringmark-worker in the same run: see results/README.md)
+          of 4 MB, of gloo through torch.distributed; and the share of the memory's limit (measured by
+          ringmark-worker in the same run: see results/all-reduce-cpu)
 small     8 B to 64 KB in place over two ranks: time of ringmark and of MPI_Allreduce
 ranks     102.4 MB over 2, 4 and 8 ranks, whatever the number of cores: time by ringmark
 training  ResNet50-v1b, two ranks of one thread: step and exposed all-reduce by ringmark, by MPI, and without exchange
@@ -33,7 +33,7 @@ RINGMARK, MPI, CHUNKS = ["--backend", "shared-memory"], ["--backend", "mpi", "--
 
 
 def worker(options, ranks, arguments, flag):
-    """Runs ringmark-worker under mpirun; the text of the file that it writes for `flag`."""
+    """Runs ringmark-worker under mpirun; returns the text of the file that it writes for `flag`."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/out"
         run(
@@ -49,7 +49,7 @@ def bandwidth(options, ranks, arguments):
 
 
 def median_time(result):
-    """Median over iterations of the mean over ranks, in place."""
+    """Returns the median over iterations of the mean over ranks, in place."""
     return statistics.median(map(statistics.mean, zip(*result["in_place"]["seconds"])))
 
 

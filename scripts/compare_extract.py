@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""MB/s of `ringmark extract` on logs without records against DLPerf's way of reading them in Python, on one core.
+"""Compares MB/s of `ringmark extract` on logs without records with DLPerf's method in Python, on one core.
 
     scripts/compare_extract.py [--rounds 5] [--parts lines,noise] [--megabytes 1000] [--out FILE]
 
 lines     one log of iteration lines alone, about 17 million of them in 1 GB
-noise     30 logs of DLPerf's six cases, five runs each: a rank's tag in front of every line, and between the iterations what
-          NCCL and mpirun say, with lines of up to 64 kB
+noise     30 logs of DLPerf's six cases, five runs each: a rank's tag before every line, and between the iterations output
+          of NCCL and mpirun, with lines of up to 64 kB
 
-DLPerf's extractor goes through a log line by line, takes those that hold `Epoch[0] Batch[`, finds the speed by a regular
+DLPerf's extractor reads a log line by line, selects those with `Epoch[0] Batch[`, finds the speed by a regular
 expression, and averages from the 21st on; so does this script when it is called with --reference. The logs are made from a
 seed, and read once before the clock runs. Every round runs both sides in turn, in changing order, as programs of their own
 on one core; both have to find the same speed of every run. The table gives the median over rounds and the range, by the
@@ -34,7 +34,7 @@ WARMUP = 20
 
 
 def reference(folder):
-    """Speed of every run, as DLPerf's extractor works it out."""
+    """Returns the speed of every run, as DLPerf's extractor computes it."""
     pattern = re.compile(r"Speed: (\d+\.\d+) samples/sec")
     runs = {}
     for path in sorted(pathlib.Path(folder).glob("*/*.log")):

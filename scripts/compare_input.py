@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Reading and decoding of ringmark against torchvision's DataLoader and libjpeg-turbo's tjbench, in one alternating run.
+"""Compares reading and decoding with torchvision's DataLoader and libjpeg-turbo's tjbench; one alternating run.
 
     scripts/compare_input.py PHOTOGRAPHS [--rounds 5] [--parts batches,decoding,training] [--workers N]
                              [--training "--model resnet18 --image-size 32"] [--out FILE]
 
-PHOTOGRAPHS is a folder of JPEG files, as scripts/make_photographs.py makes them. Every round runs every side, in turns:
+PHOTOGRAPHS is a folder of JPEG files, as created by scripts/make_photographs.py. Every round runs every side, alternating:
 
 - batches: of 32 from memory: read, decoded, RandomResizedCrop to 224 pixels, flipped, put together as bytes, by as many
   threads of ringmark (from a .rec, with libjpeg-turbo and with zune-jpeg) as processes of the DataLoader (from a folder,
@@ -34,7 +34,7 @@ ALONE = 16
 
 
 def classes(files, folder):
-    """A folder of two classes with links to the files."""
+    """Creates a folder of two classes with links to the files."""
     for number, file in enumerate(files):
         link = folder / "ab"[number % 2] / file.name
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -71,13 +71,13 @@ class Sides:
         return json.loads(run([self.options.python, *script], os.environ).splitlines()[-1])["images_per_second"]
 
     def decode_stage(self, decoder):
-        """Pixels of all files over the decode stage's time for each of them, in millions a second."""
+        """Returns the pixels of all files / the decode stage's time for each of them, in millions per second."""
         host = self.input("alone", decoder, 1, ALONE, self.options.batches)
         stored = json.load(open(self.folder / "input.json"))["stored"]
         return stored["pixels"] * host["images"] / host["decode"] / 1e6
 
     def tjbench(self):
-        """Pixels of all files over the sum of their times, in millions a second."""
+        """Returns the pixels of all files / the sum of their times, in millions per second."""
         pixels = seconds = 0
         for file in self.alone:
             words = run(["tjbench", file, "-benchtime", "0.3", "-warmup", "0.1", "-quiet", "-nowrite"], os.environ).split()
@@ -129,7 +129,7 @@ def main():
         tables = list(Sides(options, pathlib.Path(folder)).tables())
         rates = {title: {side: [] for side in sides} for title, sides in tables}
         for number, (title, sides) in itertools.product(range(options.rounds), tables):
-            # The first side of a round is another each time.
+            # Each round starts with another side.
             order = list(sides.items())
             for side, measure in order[number % len(order) :] + order[: number % len(order)]:
                 rates[title][side].append(measure())

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Loss of ten steps of ringmark beside PyTorch's, from the same first weights and the same synthetic batch.
+"""Compares the losses of ten steps with PyTorch's, from the same initial weights and the same synthetic batch.
 
     scripts/compare_losses.py [--dtype fp32|bf16] [--image-size 224] [--batch-size 4] [--device cpu|cuda]
 
-Both layouts; exits with 1 where a relative difference is above 1e-4 in fp32, or 2e-2 in bf16.
+Both layouts; exits with 1 if a relative difference exceeds 1e-4 in fp32, or 2e-2 in bf16.
 """
 
 import argparse

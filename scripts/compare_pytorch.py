@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Images/s of ringmark against PyTorch in Python: same libtorch, threads, layout, batch and recipe, one alternating run.
+"""Compares images/s with PyTorch in Python: same libtorch, threads, layout, batch and recipe; one alternating run.
 
     scripts/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--models resnet50_v1b,vgg11] [--cases fp32,bf16:32,2xfp32,2xbf16]
                                [--score] [--compile] [--max-autotune] [--jemalloc] [--no-exchange] [--limit SECONDS] [--out FILE]
 
 Cases: `fp32` is one process, `bf16:32` one with batch size 32; `2xfp32` two processes, ringmark under mpirun against
-DistributedDataParallel, over NCCL with a GPU for each on cuda and over gloo on cpu. Every round runs every side of a case, in
-turns; a side's figure is batch x processes / median step after warm-up. The tables give the median over rounds, its range, and
+DistributedDataParallel, over NCCL with a GPU for each on cuda and over gloo on cpu. Every round runs every side of a case,
+alternating; a side's figure is batch x processes / median step after warm-up. The tables give the median over rounds, its range, and
 the median and range of what is formed within each round: ringmark's ratio to the other sides, and the share that its arithmetic
 is of the limit, the rate of torch.mm of two matrices of 4096 x 4096 in the precision of the case, on all cores or on every GPU
 at once.
@@ -38,14 +38,14 @@ PACKAGES = ["torch==2.11.0", "torchvision==0.26.0", "numpy", "safetensors"]
 
 
 def python_with_torch(modules="torchvision"):
-    """A Python that imports torch and `modules`: the one of the set-up, completed where needed, or this one."""
+    """Returns a Python that imports torch and `modules`: that of the set-up, completed if necessary, or this one."""
     for python in [ROOT / ".libtorch/venv/bin/python", pathlib.Path(sys.executable)]:
         if python.exists() and subprocess.run([python, "-c", f"import {modules}"], capture_output=True).returncode == 0:
             return str(python)
     python = ROOT / ".libtorch/venv/bin/python"
     if not python.exists():
         sys.exit("compare_pytorch.py: no Python with torch and torchvision: run scripts/setup.sh, or use a Python that has them")
-    # Where libtorch is of another index, so must torchvision be: its version there is the higher one.
+    # If libtorch is from another index, torchvision must be too: its version there is higher.
     index = (ROOT / ".libtorch/venv/ringmark-wheels").read_text().split()[1]
     other = [] if index == "default" else ["--extra-index-url", index]
     print("installing PyTorch's Python half and the CUDA libraries that it imports (about 4 GB)", file=sys.stderr)
@@ -54,7 +54,7 @@ def python_with_torch(modules="torchvision"):
 
 
 def jemalloc():
-    """The library, from Debian's package where the system has none: unpacked, which needs no root."""
+    """Returns the library; if the system has none, unpacks Debian's package, which needs no root."""
     installed, folder = "/usr/lib/*/libjemalloc.so.2", ROOT / "target/jemalloc"
     found = glob.glob(installed) or glob.glob(f"{folder}{installed}")
     if not found:
@@ -66,12 +66,12 @@ def jemalloc():
     return found[0]
 
 
-# Where the name in files, torchvision's name, or the size is another.
+# Networks with another name in files, another torchvision name, or another size.
 FILES = {"resnet50_v1b": "rn50"}
 TORCHVISION = {"resnet50_v1b": "resnet50"}
 OWN_SIZES = {"inception_v3": 299}
 
-# What a side is called in the table.
+# Names of the sides in the table.
 SIDES = {
     "ringmark": "ringmark",
     "no_exchange": "no exchange",
@@ -83,7 +83,7 @@ SIDES = {
     "compiled_jemalloc": "compile jemalloc",
 }
 
-# Pages are kept, and are huge: what suits a training step best.
+# Keeps pages and uses huge ones, which is best for a training step.
 JEMALLOC_SETTINGS = "dirty_decay_ms:-1,muzzy_decay_ms:-1,thp:always"
 
 
@@ -92,7 +92,7 @@ def speed(seconds, images, warmup):
 
 
 class Resident:
-    """A process of pytorch_baseline.py that is prepared once and measures when asked."""
+    """A process of pytorch_baseline.py that is prepared once and measures on request."""
 
     def __init__(self, command, environment):
         self.errors = tempfile.TemporaryFile("w+")
@@ -109,7 +109,7 @@ class Resident:
         return self.answer(limit)
 
     def answer(self, limit):
-        """Its next line of JSON; compilers print other lines too."""
+        """Returns its next line of JSON; compilers print other lines too."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             while True:
@@ -140,7 +140,7 @@ class Limit:
         self.end = seconds and time.monotonic() + seconds
 
     def left(self):
-        """Seconds, None without a limit."""
+        """Returns the remaining seconds, None without a limit."""
         return self.end and max(0.0, self.end - time.monotonic())
 
 
@@ -155,7 +155,7 @@ class Case:
         self.python = python
         self.residents = {}
         self.batch = int(batch or 0) or options.batch_size or (128 if options.device == "cuda" else 16 if self.processes == 1 else 8)
-        # None until ringmark, which goes first, has said which it takes by itself.
+        # None until ringmark, which runs first, has reported its default.
         self.layout = options.layout
         self.threads = max(1, options.cores // self.processes)
         wanted = {
@@ -169,7 +169,7 @@ class Case:
             "max_autotune": options.max_autotune,
         }
         self.speeds = {side: [] for side, is_wanted in wanted.items() if is_wanted}
-        # Of a round each: the limit, and ringmark's arithmetic where the network's is known.
+        # Of each round: the limit, and ringmark's arithmetic if the network's is known.
         self.limits, self.gigaflops = [], []
 
     def step_options(self, dry=0):
@@ -185,7 +185,7 @@ class Case:
 
     def ringmark(self, *more):
         benchmark = "score" if self.options.score else "train"
-        # As `ringmark extract` finds runs.
+        # A path that `ringmark extract` recognizes.
         name = f"1n{self.processes}g/{FILES.get(self.model, self.model.replace('_', '-'))}_b{self.batch}_{self.dtype}_1"
         with tempfile.TemporaryDirectory() as folder:
             record, log = pathlib.Path(folder, f"{name}.jsonl"), pathlib.Path(folder, f"{name}.log")
@@ -215,13 +215,13 @@ class Case:
         return images_per_second
 
     def gigaflop_of_an_image(self, folder):
-        """Of the one run in `folder`; None where the network's arithmetic is not known."""
+        """Returns the figure of the single run in `folder`; None if the network's arithmetic is unknown."""
         if not self.options.ringmark.exists():
             return None
         extract = [self.options.ringmark, "extract", folder, "--json"]
         if not self.options.score:
             extract += ["--warmup", str(self.options.warmup)]
-        # Its exit status says that there is no single rank to compare with.
+        # Exit status 1 is expected: there is no single rank to compare with.
         done = subprocess.run(extract, capture_output=True, text=True)
         try:
             (row,) = json.loads(done.stdout)["rows"]
@@ -230,14 +230,14 @@ class Case:
         return row["arithmetic"] and 1000 * row["arithmetic"]["teraflops_per_second"] / row["images_per_second"]
 
     def limit(self):
-        """GFLOP/s of plain matrix products: of all cores, or of a GPU for each process."""
+        """Returns GFLOP/s of plain matrix products: of all cores, or of one GPU per process."""
         return self.resident("limit").ask(self.options.limit)["gigaflops_per_second"] * (self.processes if self.options.device == "cuda" else 1)
 
     def no_exchange(self):
         return self.ringmark("--backend", "none")
 
     def python_command(self, side):
-        """The command of pytorch_baseline.py for `side`, and its environment."""
+        """Returns the command of pytorch_baseline.py for `side`, and its environment."""
         script, environment = [str(HERE / "pytorch_baseline.py")], self.environment()
         if side == "limit":
             threads = str(self.threads if self.options.device == "cuda" else self.options.cores)
@@ -257,7 +257,7 @@ class Case:
         return script, environment
 
     def resident(self, side, limit=None):
-        """The process of `side`, prepared."""
+        """Returns the prepared process of `side`."""
         if side not in self.residents:
             script, environment = self.python_command(side)
             self.residents[side] = Resident([self.python, *script], environment)
@@ -280,7 +280,7 @@ class Case:
         return getattr(self, side)() if side in ["ringmark", "no_exchange", "limit"] else self.pytorch(side)
 
     def sides_to_prepare(self):
-        """Those of PyTorch that are resident."""
+        """Returns PyTorch's resident sides."""
         sides = [side for side in self.speeds if side not in ["ringmark", "no_exchange"]] if self.processes == 1 else []
         return [*sides, "limit"] if self.options.ringmark.exists() else sides
 
@@ -316,7 +316,7 @@ def run(command, environment, timeout=None):
 
 
 def tell(table, out, **figures):
-    """Prints the table, and writes it to `out`."""
+    """Prints the table and writes it to `out`."""
     print("\n".join(table))
     write_figures(table, out, **figures)
 
@@ -396,7 +396,7 @@ def main():
 
     if options.parallel > 1 and not options.layout:
         sys.exit("compare_pytorch.py: --parallel starts PyTorch before ringmark has chosen a layout: give --layout too")
-    # What takes longer to prepare must not leave the others without time.
+    # A slow preparation must leave time for the others.
     options.prepare_limit = Limit(options.limit and 0.6 * options.limit)
     options.limit = Limit(options.limit)
 
@@ -421,7 +421,7 @@ def main():
             case.drop(side)
 
     def run_round(case, number):
-        # The side that goes first changes every round, so that none profits from a drift.
+        # The first side changes every round, so that none profits from drift.
         sides = list(case.speeds)
         shift = number % max(1, len(sides))
         for side in sides[shift:] + sides[:shift]:
@@ -439,12 +439,12 @@ def main():
                 # The compilers first: they take longest.
                 for case, side in sorted(pairs, key=lambda pair: pair[1] in ["pytorch", "limit"]):
                     pool.submit(attempt, case, side, case.prepare)
-        # Residents that wait may need much memory: of all cases only if they were prepared together.
+        # Waiting residents may need much memory: of all cases only if they were prepared together.
         for group in [cases] if options.parallel > 1 else [[case] for case in cases]:
             for number in range(options.rounds):
                 for case in group:
                     run_round(case, number)
-                # A run that is cut off leaves the rounds before.
+                # An interrupted run keeps the earlier rounds.
                 write(cases, failures, options)
             for case in group:
                 case.end()

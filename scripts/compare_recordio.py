@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Our RecordIO files read by MXNet itself, and MXNet's by ringmark.
+"""Compares RecordIO files with MXNet: ringmark's read by MXNet, and MXNet's read by ringmark.
 
     scripts/compare_recordio.py [--images 200] [--keep FOLDER]
 
-MXNet 1.9.1, which runs only beside an old numpy, is installed into an environment of its own in a temporary folder (--keep: in
-a folder that a later call uses again), with OpenCV, which its im2rec.py needs. Then, with JPEG files made from a seed:
+MXNet 1.9.1, which needs an old numpy, is installed into a separate environment in a temporary folder (--keep: in a folder that
+a later call reuses), with OpenCV for im2rec.py. Then, with JPEG files created from a seed:
 
 pack        `ringmark pack` and MXNet's own im2rec.py write .lst, .idx and .rec of the same folder: byte for byte the same
 list        the same from a list with several labels an image
@@ -27,12 +27,12 @@ import tempfile
 import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# What MXNet's last release can be run with.
+# Requirements of MXNet's last release.
 PACKAGES = ["mxnet==1.9.1", "numpy<1.24", "opencv-python-headless<4.10"]
 
 
 def in_environment(options):
-    """Calls this script again by the Python that has MXNet."""
+    """Calls this script again with the Python that has MXNet."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(options.keep or temporary).resolve()
         python = folder / "mxnet/bin/python"
@@ -46,7 +46,7 @@ def in_environment(options):
 
 
 def programs():
-    """The launcher and the example that lists items, where cargo put them."""
+    """Builds and returns the launcher and the example that lists items."""
     metadata = subprocess.run(
         ["cargo", "metadata", "--no-deps", "--format-version", "1"], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -135,7 +135,7 @@ class Comparison:
             self.tell("encode", len(labels) == self.count, f"ImageRecordIter: {len(labels)} images decoded")
 
     def decoded(self, prefix):
-        """Header and pixels of every record, in the order of the file."""
+        """Returns header and pixels of every record, in the order of the file."""
         recordio = self.mxnet.recordio
         file = recordio.MXIndexedRecordIO(str(self.work / f"{prefix}.idx"), str(self.work / f"{prefix}.rec"), "r")
         for key in file.keys:
@@ -163,7 +163,7 @@ class Comparison:
         self.tell("read", labels == listed, f"ImageRecordIter: {len(labels)} images decoded, labels in order")
 
     def labels(self, file, index, parts):
-        """What ImageRecordIter has of a part, by bytes."""
+        """Returns the labels that ImageRecordIter reads from a part, by bytes."""
         data = self.mxnet.io.ImageRecordIter(
             path_imgrec=str(self.work / file), data_shape=(3, 32, 32), batch_size=1, num_parts=parts, part_index=index,
             preprocess_threads=1, resize=32, round_batch=False, verbose=False,
@@ -197,7 +197,7 @@ class Comparison:
             self.tell("write", found == expected, f"the same by bytes, parts: {parts}")
 
     def compare_parts(self):
-        """By labels that are all different, since ImageRecordIter gives no numbers."""
+        """Compares parts by unique labels, since ImageRecordIter provides no record numbers."""
         lines = (self.work / "ours0.lst").read_text().splitlines()
         fields = [line.split("\t") for line in lines]
         (self.work / "numbered.lst").write_text("".join(f"{id}\t{id}\t{path}\n" for id, _, path in fields))

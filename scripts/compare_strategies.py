@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Exchange strategies between simulated hosts, each against the bound that its bytes set on the busiest link.
+"""Compares exchange strategies between simulated hosts with the bound of their bytes on the busiest link.
 
     scripts/compare_strategies.py [--rounds 3] [--hosts 4] [--servers 1,2,4] [--rate 1gbit] [--model resnet50_v1b] [--out FILE]
 
-Makes hosts by scripts/cluster.sh (root alone may), one rank on each, and servers on hosts of their own. Every round exchanges
-and updates alone by every strategy (ringmark bandwidth --optimizer sgd), and trains a few steps by it and without any exchange,
-all in turns. A side's time in a round is the median over iterations of the slowest rank's; the table gives the median over
+Creates hosts with scripts/cluster.sh (as root), one rank on each, and servers on separate hosts. Every round exchanges
+and updates alone by every strategy (ringmark bandwidth --optimizer sgd), and trains a few steps with it and without any exchange,
+alternating. A side's time in a round is the median over iterations of the slowest rank's; the table gives the median over
 rounds and the range. Images are small, so that a step is little else than its exchange.
 
 The bound is the time that the bytes of one direction of the busiest link need at the rate of the link, S being the weights
@@ -48,7 +48,7 @@ class Strategy:
         return 2 * (hosts - 1) / hosts * weights / rate
 
     def command(self, options):
-        """What both commands are asked."""
+        """Returns the arguments of both commands."""
         names = [f"strategies-{number}" for number in range(1, options.hosts + max(options.servers) + 1)]
         command = [
             "--hosts", ",".join(f"{name}:1" for name in names[: options.hosts]), "--cases", f"{options.hosts}n1g",
@@ -62,7 +62,7 @@ class Strategy:
         return command
 
     def measure(self, program, arguments, pattern, options, environment):
-        """Lines or the whole of the one record that the program leaves."""
+        """Runs the command; returns the lines of its record, or the complete record."""
         with tempfile.TemporaryDirectory() as folder:
             command = [CLUSTER, "run", options.ringmark, program, *self.command(options), *arguments, "--out", f"{folder}/out"]
             run(command, environment)
@@ -70,7 +70,7 @@ class Strategy:
             return [json.loads(line) for line in record.open()]
 
     def step(self, options, environment):
-        """Seconds of one step, bytes of the weights, and the imbalance of servers."""
+        """Returns seconds of one step, bytes of the weights, and the imbalance of servers."""
         count = options.warmup + options.iters
         arguments = ["--runs", "1", "--image-size", str(options.image_size), "--batch-size", "1", "--iters", str(count)]
         lines = self.measure("sweep", arguments, "*.jsonl", options, environment)
@@ -80,7 +80,7 @@ class Strategy:
         return statistics.median(steps[options.warmup :]), sum(lines[0]["buckets"]), imbalance
 
     def exchange(self, options, environment):
-        """Seconds of one exchange and its update."""
+        """Returns seconds of one exchange and its update."""
         arguments = ["--iters", str(options.iters), "--optimizer", "sgd", "--arrays", "all"]
         (record,) = self.measure("bandwidth", arguments, "bandwidth.json", options, environment)
         (gradients,) = record["results"]

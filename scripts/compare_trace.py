@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""What tracing costs, and what the readings of telemetry take: iterations that are traced against those around them in the same run.
+"""Measures the cost of tracing and of telemetry: traced iterations compared with those around them in the same run.
 
     scripts/compare_trace.py [--rounds 10] [--worker target/release/ringmark-worker] [--out FILE] [-- OPTIONS OF train]
 
-Each round is one run of one process, of whose 150 counted iterations the 50 in the middle are traced by layer. Its ratio is
-that of their median step to the median of the 50 before and the 50 behind them: what a shared machine does from run to run is in
-both, and so is what it does from the beginning of a run to its end. The record tells the core time of the readings
-(`telemetry.processor_time`).
+Each round is one run of one process. The 50 iterations in the middle of its 150 are traced by layer. The ratio is that of their
+median step to the median of the 50 before and the 50 after them, which cancels differences between runs and drift within a run.
+The record contains the core time of the readings (`telemetry.processor_time`).
 """
 
 import argparse
@@ -23,7 +22,7 @@ WARMUP, THIRD = 10, 50
 
 
 def train(worker, options):
-    """Median steps in seconds of iterations that are traced and of those that are not, and the share of one core that readings took."""
+    """Returns the median steps of traced and of other iterations in seconds, and the share of one core used by readings."""
     first, last = WARMUP + THIRD + 1, WARMUP + 2 * THIRD
     with tempfile.TemporaryDirectory() as folder:
         record = pathlib.Path(folder) / "record.jsonl"

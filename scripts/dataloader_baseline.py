@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""torchvision's side of compare_input.py: batches of a folder of classes by torch.utils.data.DataLoader, RandomResizedCrop to
+"""torchvision's side of compare_input.py: batches of a folder of classes with torch.utils.data.DataLoader, RandomResizedCrop to
 224 pixels and a flip, as bytes. Prints images/s as JSON."""
 
 import argparse
@@ -30,7 +30,7 @@ def main():
         images = ImageFolder(options.folder, transforms.Compose([*augment, transforms.PILToTensor()]))
     else:
         images = ImageFolder(options.folder, transforms.Compose(augment), loader=decode_jpeg)
-    # Four batches ahead in all, as ringmark's loader.
+    # Four batches ahead in total, like ringmark's loader.
     loader = DataLoader(
         images, options.batch_size, shuffle=True, num_workers=options.workers, drop_last=True, persistent_workers=True,
         prefetch_factor=max(1, 4 // options.workers),

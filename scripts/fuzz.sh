@@ -3,9 +3,9 @@
 #
 #   scripts/fuzz.sh [SECONDS_PER_TARGET [TARGET...]]     120 seconds, all targets of tests/fuzz/targets.rs
 #
-# The fuzzer is a package of its own in tests/fuzz. What it learns stays in target/fuzz/corpus, so that the next call goes on
-# from there. An input that panics, takes longer than 10 s or more than 2 GB is left in target/fuzz/found and ends the target;
-# once the fault is mended, put it into tests/fuzz/seeds/TARGET, which an ordinary test replays.
+# The fuzzer is a separate package in tests/fuzz. Its corpus stays in target/fuzz/corpus, so the next call continues from it.
+# An input that panics, takes longer than 10 s or more than 2 GB is kept in target/fuzz/found and ends the target. Once the
+# bug is fixed, put it into tests/fuzz/seeds/TARGET, which an ordinary test replays.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/common.sh
@@ -20,14 +20,14 @@ if (($#)); then targets=("$@"); else mapfile -t targets < <(sed -n 's/^    ("\([
 compiler() { command -v c++ >/dev/null || echo g++; }
 install_packages compiler
 
-# What `cargo fuzz run --sanitizer none` passes: counters on every edge, and what is compared with what.
+# Flags of `cargo fuzz run --sanitizer none`: counters on every edge, and operands of comparisons.
 flags=(--cfg fuzzing -Cpasses=sancov-module -Ccodegen-units=1)
 for option in level=4 inline-8bit-counters pc-table trace-compares; do
     flags+=("-Cllvm-args=-sanitizer-coverage-$option")
 done
 machine=$(rustc -vV | sed -n 's/^host: //p')
 work=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/fuzz
-# With a target, so that build scripts and macros stay as they are.
+# With a target triple, so that build scripts and macros are not instrumented.
 RUSTFLAGS="${flags[*]}" cargo build --release --manifest-path tests/fuzz/Cargo.toml --target "$machine" --target-dir "$work"
 fuzzer=$work/$machine/release/fuzz
 
@@ -44,7 +44,7 @@ seeds() {
     find "tests/fuzz/seeds/$1" -type f
 }
 
-# Words of the formats, which changes of single bytes would not find.
+# Keywords of the formats, which single-byte mutations would not find.
 dictionary=$work/dictionary
 grep -rhoE '"[A-Za-z_]+"' src/core src/read tests/fuzz/seeds | sort -u >"$dictionary"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""PyTorch's all-reduce over gloo, in place, measured as `ringmark-worker bandwidth` measures: refill, barrier, time.
+"""PyTorch's all-reduce over gloo, in place, measured like `ringmark-worker bandwidth`: refill, barrier, time.
 
-Started by compare_allreduce.py through torch.distributed.run. Prints one JSON line on rank 0: {"seconds": [one an iteration]},
+Started by compare_allreduce.py through torch.distributed.run. Prints one JSON line on rank 0: {"seconds": [one per iteration]},
 each the mean over ranks.
 """
 

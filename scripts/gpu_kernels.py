@@ -43,7 +43,7 @@ class Module:
 
     @staticmethod
     def image(name, kind, changes=()):
-        """The cubin; several can be compiled at the same time."""
+        """Returns the cubin; several can be compiled at the same time."""
         source = (KERNELS / "prelude.cuh").read_text() + (KERNELS / name).read_text()
         for old, new in changes:
             assert old in source, f"{old!r} is not in {name}"
@@ -95,7 +95,7 @@ class Module:
 
 
 def milliseconds(calls, repeats=5):
-    """Median time of all of `calls` in order, in one CUDA graph."""
+    """Returns the median time of all `calls` in order, in one CUDA graph."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for call in calls:
@@ -249,7 +249,7 @@ def batch_norm(results, kinds=(torch.float16,), batch=128):
                     if results.is_late():
                         return
                     for blocks in (1, 2, 4):
-                        # The tensors of one shape are made once for every launch shape.
+                        # The tensors of one shape are shared by all launch shapes.
                         norms = [Norm(module, kind, rows, channels, packets, 256, blocks) for _ in range(count)]
                         for after, two in KINDS_OF_NORM if channels >= 256 else KINDS_OF_NORM[:1]:
                             of_forward, of_backward = norms[0].bytes(after, two)
@@ -277,7 +277,7 @@ def batch_norm(results, kinds=(torch.float16,), batch=128):
 
 
 def convolution(results, kinds=(torch.float16,), batches=(128,)):
-    """Forward and both gradients of every convolution of ResNet-50, and how often it is there."""
+    """Times forward and both gradients of every convolution of ResNet-50, with its number of occurrences."""
     torch.backends.cudnn.benchmark = True
     layers = [(224, 3, 64, 7, 2, 1), (56, 64, 64, 1, 1, 1), (56, 256, 64, 1, 1, 2), (56, 64, 64, 3, 1, 3), (56, 64, 256, 1, 1, 4)]
     for size, inner in [(28, 128), (14, 256), (7, 512)]:
@@ -310,7 +310,7 @@ def convolution(results, kinds=(torch.float16,), batches=(128,)):
 
 
 def first_convolution(results):
-    """7x7 with stride 2 of three colors, of more channels of zeros, and of folded pixels: Convolution::of_colors."""
+    """Times the first convolution: 7x7 with stride 2 of three colors, with channels of zeros, and with folded pixels."""
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
     batch, last = 128, torch.channels_last
     for kind in (torch.float16, torch.bfloat16, torch.float32):
@@ -327,7 +327,7 @@ def first_convolution(results):
 
 
 def linear_algebra(results):
-    """Batch normalization behind a 1x1 convolution from the Gram matrix of its input: the library calls, one by one."""
+    """Times batch normalization after a 1x1 convolution from the Gram matrix of its input: each library call."""
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     for batch, kind in [(128, torch.float16), (256, torch.float16), (128, torch.bfloat16), (128, torch.float32)]:
         out = {} if kind is torch.float32 else {"out_dtype": torch.float32}
@@ -372,7 +372,7 @@ def linear_algebra(results):
 
 
 def training_step(results, kinds=(torch.float16,), batches=(256,), compiled=False):
-    """The eager step of PyTorch, launched by the host and in a CUDA graph; torch.compile beside it on request."""
+    """Times PyTorch's eager step, launched by the host and in a CUDA graph; optionally torch.compile."""
     import torchvision
 
     torch.backends.cudnn.benchmark = True
@@ -497,7 +497,7 @@ class Pointwise:
         return {name: getattr(self, name) for name in names}
 
     def reference(self):
-        """Results in fp64 from the inputs as they are; `wrong_bits` counts wrong bits of the mask, without values close to zero."""
+        """Computes results in fp64 from the same inputs; `wrong_bits` counts wrong bits of the mask, except for values close to zero."""
         x, w = self.x.double(), self.w.double()
         raw = x @ w.t()
         mean, variance = raw.mean(0), raw.var(0, unbiased=False)
@@ -523,7 +523,7 @@ class Pointwise:
         return result
 
 
-# Rows, channels, what follows, whether there are two gradients.
+# Rows, channels, following operation, two gradients or one.
 POINTWISE_SHAPES = [
     (4099, 256, "sum_relu", True), (128 * 56 * 56 + 5, 256, "sum_relu", True), (1000, 192, "linear", False),
     (1001, 128, "sum_relu", False), (515, 256, "linear", True),
@@ -564,7 +564,7 @@ def pointwise_is_right(results, module, kind):
 
 
 def pointwise(results):
-    """Kernels of pointwise.cu: their results against fp64, then their times for the shapes of ResNet-50."""
+    """Compares the results of pointwise.cu's kernels with fp64, then times them for the shapes of ResNet-50."""
     kinds = (torch.float16, torch.bfloat16)
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(len(kinds)) as pool:
@@ -593,7 +593,7 @@ def time_pointwise(results, module, kind, blocks, batch):
     times = {}
 
     def add(name, amount, call):
-        # Calls that take little time need more of them between two events.
+        # Short calls need more repetitions between two events.
         repeats = 4 if amount < 2e8 else 1
         ms = milliseconds([lambda unit=unit: call(unit) for unit in units] * repeats, 3) / count / repeats
         times[name] = [round(ms, 5), round(amount / ms / 1e6)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measurements for a machine with a GPU that is there for minutes. Part 1 times kernels with PyTorch alone; part 2 is about
-# the worker, the most important first:
+# Measurements for a GPU machine that is available for minutes. Part 1 times kernels with PyTorch alone; part 2 measures the
+# worker, the most important first:
 #   training      against PyTorch, eager and compiled: fp16 and bf16 at batch size 128 and 256, tf32 at 128
 #   inference     against PyTorch, eager and compiled: fp16 at batch size 1, 32 and 128
 #   layers        time by layer, fp16 and bf16 at batch size 128
@@ -10,7 +10,7 @@
 #   scripts/gpu_visit.sh 1|2 [--worker FILE] [--mpi FOLDER] [--out FOLDER] [--limit SECONDS] [--only NAME,NAME]
 #
 # Every result is one JSON line on standard output and in results.jsonl of --out, which gets at most eight files; a table follows.
-# Ends after 9 minutes, or --limit. Each measurement of part 2 has its own limit, and with --only all the time that is left;
+# Ends after 9 minutes, or --limit. Each measurement of part 2 has its own limit, and with --only all the remaining time;
 # --only of part 1 is --parts of gpu_kernels.py. Worker, libtorch and --mpi are those of test_gpu.sh; python3 needs PyTorch and
 # torchvision.
 set -euo pipefail
@@ -39,7 +39,7 @@ done
 [[ -z $given || -x $given ]] || fail "--worker $given is no program"
 mkdir -p "$out"
 out=$(realpath "$out")
-# Of what the measurements write, the logs are packed and the rest is deleted.
+# Packs the logs of the measurements and deletes the rest.
 work=$(mktemp -d)
 mkdir "$work/logs"
 finish() {
@@ -51,7 +51,7 @@ trap finish EXIT
 # Adds the JSON lines on standard input to the results.
 add() { tee -a "$out/results.jsonl"; }
 
-# within SECONDS COMMAND...: runs it, for SECONDS or for what is left of the visit. It may stop by itself 15 s before, by $seconds.
+# within SECONDS COMMAND...: runs it, for SECONDS or the rest of the visit. The command may end 15 s earlier, by $seconds.
 within() {
     local left=$((limit - SECONDS - 5))
     seconds=$(($1 < left ? $1 : left))
@@ -61,7 +61,7 @@ within() {
     "$@"
 }
 
-# measure NAME SECONDS: if it is wanted, calls the function NAME with - for _, and reports how long it took.
+# measure NAME SECONDS: if selected, calls the function NAME (- for _) and reports the time.
 measure() {
     local name=$1 start=$SECONDS status=0
     [[ -z $only || ,$only, == *,"$name",* ]] || return 0
@@ -116,7 +116,7 @@ layers() {
     for dtype in fp16 bf16; do
         timeout -k 5 $((seconds / 2)) "$worker" train --device cuda --dtype "$dtype" --batch-size 128 --iters 20 --warmup 10 \
             --profile-layers --record "$work/layers.jsonl" >"$work/logs/layers_$dtype.log" 2>&1 || { status=$?; continue; }
-        # Times in a line by kind of layer, and the whole table in a file.
+        # Times by kind of layer in one line, and the complete table in a file.
         { echo "# $dtype, batch size 128"; grep '^# ' "$work/logs/layers_$dtype.log"; } >>"$out/layers.txt"
         python3 - "$dtype" "$work/layers.jsonl" <<'PYTHON' | add
 import json, sys
@@ -153,7 +153,7 @@ PYTHON
     return $status
 }
 
-# What a reader wants to see first, from all the lines.
+# Summary of all lines.
 table() {
     python3 - "$out/results.jsonl" <<'PYTHON'
 import json, sys
@@ -178,7 +178,7 @@ PYTHON
 }
 
 has_nvidia_driver || fail "this machine has no NVIDIA driver (neither /dev/nvidiactl nor nvidia-smi)"
-# Without a home folder every run would compile its kernels again.
+# Without a home folder every run would recompile its kernels.
 [[ -n ${HOME:-} ]] || export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$work/cache}
 
 if [[ $visit == 1 ]]; then

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# A sweep as a job of Grid Engine, to start from. Change what stands behind #$, then, where ringmark is:
+# Template for a sweep as a Grid Engine job. Change the lines after #$, then in ringmark's folder:
 #
 #   qsub scripts/gridengine.sh [options of `ringmark sweep`, as --batch-size 256 --dtype fp16 --cases 1n1g,4n8g]
 #
-# The programs and the result folder must be at the same place on every host; with `--sync /tmp/ringmark`, where ssh
-# leads to the hosts, the result folder alone. Needs a parallel environment with `control_slaves TRUE` (`qconf -sp mpi`),
-# by which Open MPI starts ranks.
+# The programs and the result folder must have the same path on every host; with `--sync /tmp/ringmark`, which needs ssh to
+# the hosts, only the result folder. Needs a parallel environment with `control_slaves TRUE` (`qconf -sp mpi`), with which
+# Open MPI starts ranks.
 #
 #$ -N ringmark
 #$ -S /bin/bash
-# One slot a GPU: four hosts with eight each, where the parallel environment fills a host before it takes the next.
+# One slot per GPU: four hosts with eight each, if the parallel environment fills a host before it uses the next.
 #$ -pe mpi 32
 #$ -l h_rt=02:00:00
 #$ -cwd
 #$ -V
 #$ -j y
 #$ -o ringmark-$JOB_ID.log
-# A while before qdel kills the job, the sweep gets SIGUSR2: it ends its ranks and says how to go on.
+# Before qdel kills the job, the sweep gets SIGUSR2: it ends its ranks and prints the command that continues it.
 #$ -notify
 set -euo pipefail
 trap : USR1 USR2

@@ -3,25 +3,25 @@
 # scripts/cluster.sh, sge_qmaster on the first of them, sge_execd on each. Every host has two slots in the queue all.q, and
 # Debian's parallel environment `mpi` takes them.
 #
-#   scripts/gridengine_cluster.sh up [COUNT=2]    makes ringmark-1, ringmark-2, ... and prints them as `hosts` does
-#   scripts/gridengine_cluster.sh run COMMAND...  runs COMMAND on ringmark-1, from where qsub and qdel reach this Grid Engine
+#   scripts/gridengine_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them as `hosts` does
+#   scripts/gridengine_cluster.sh run COMMAND...  runs COMMAND on ringmark-1, where qsub and qdel use this Grid Engine
 #   scripts/gridengine_cluster.sh down            ends every process on the hosts and removes all of it
 #
-# Needs root; installs what is missing of Grid Engine, besides what scripts/cluster.sh needs. All its files are in
-# /run/ringmark-cluster/gridengine. CLUSTER_NAME means what it means there.
+# Needs root; installs Grid Engine if it is missing, and the packages of scripts/cluster.sh. All its files are in
+# /run/ringmark-cluster/gridengine. CLUSTER_NAME has the same meaning.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here SCHEDULER=GridEngine SERVICES=(gridengine-master gridengine-exec)
 # shellcheck source=scripts/scheduler_cluster.sh
 source "$here/scheduler_cluster.sh"
-# Where Debian has what a cell begins with, and the programs that fill it.
+# Debian's initial files of a cell, and the programs that fill it.
 readonly SHARE=/usr/share/gridengine PROGRAMS=/usr/lib/gridengine
 
 missing_packages() {
     command -v sge_qmaster >/dev/null || echo gridengine-master
     command -v sge_execd >/dev/null || echo gridengine-exec
-    # Grid Engine wants a mail server. Without this one, which is no service, Debian would take exim4.
+    # Grid Engine requires a mail server. This one is no service; otherwise Debian would install exim4.
     command -v sendmail >/dev/null || echo esmtp-run
 }
 
@@ -35,7 +35,7 @@ start_scheduler() {
     wait_until with_scheduler qconf -sh
 
     step="telling sge_qmaster of the hosts"
-    # A shell of its own: where it fails, this one says so on its own streams.
+    # A separate shell: if it fails, this one reports it on its own streams.
     (configure "$@") >>"$STATE/configure.log" 2>&1
 
     for host in "$@"; do
@@ -44,11 +44,11 @@ start_scheduler() {
     done
 }
 
-# Files that sge_qmaster begins with: Debian's, but in our folders and for root, who starts all of it and submits.
+# Initial files of sge_qmaster: Debian's, but in this cluster's folders and with root as administrator and user.
 write_configuration() {
     local common=$STATE/default/common
     mkdir -p "$common" "$STATE/qmaster" "$STATE/execd"
-    # Where qrsh looks for its other half.
+    # Folder in which qrsh looks for its other programs.
     ln -s /var/lib/gridengine/utilbin "$STATE/utilbin"
     sed -e "s|^admin_user .*|admin_user none|" -e "s|^spooling_method .*|spooling_method classic|" \
         -e "s|^spooling_lib .*|spooling_lib libspoolc|" -e "s|^spooling_params .*|spooling_params $common;$STATE/qmaster|" \
@@ -65,7 +65,7 @@ write_configuration() {
     ) >"$STATE/configure.log"
 }
 
-# The hosts $@, the parallel environment, the queue, and a scheduler that lets no job wait and takes the hosts in turn.
+# Creates the hosts $@, the parallel environment, the queue, and a scheduler that starts jobs immediately, round robin.
 configure() {
     local host environment number=0
     with_scheduler qconf -ssconf | sed -e "s|^schedule_interval .*|schedule_interval 0:0:1|" \
@@ -73,7 +73,7 @@ configure() {
     with_scheduler qconf -Msconf "$STATE/scheduling"
     for host in "$@"; do
         with_scheduler qconf -as "$host"
-        # sge_execd makes an administrative host known when it starts there; the first host is one already.
+        # sge_execd registers an administrative host when it starts there; the first host is one already.
         [[ $host == "$NAME-1" ]] || with_scheduler qconf -ah "$host"
     done
     # The queue's template names all three of Debian's parallel environments.
@@ -82,10 +82,10 @@ configure() {
     {
         echo "hostlist $*"
         echo "slots 2"
-        # Whatever else this machine does, jobs start.
+        # Starts jobs regardless of the load of this machine.
         echo "load_thresholds NONE"
         echo "seq_no 0$(for host in "$@"; do echo -n ",[$host=$((++number))]"; done)"
-        # Open MPI's daemons crash where they share a session folder.
+        # Open MPI's daemons crash if they share a session folder.
         echo "tmpdir /tmp$(for host in "$@"; do echo -n ",[$host=$CLUSTER/$host/tmp]"; done)"
     } >"$STATE/queue"
     with_scheduler qconf -Rattr queue "$STATE/queue" all.q

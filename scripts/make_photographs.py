@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes JPEG files like ImageNet's, about 500 x 375 pixels and 110 KB, from the photographs that scikit-learn and
-scikit-image bring along, for measurements of decoding:
+"""Makes JPEG files like ImageNet's, about 500 x 375 pixels and 110 KB, from the photographs in scikit-learn and
+scikit-image, for measurements of decoding:
 
     python3 -m venv /tmp/photographs && /tmp/photographs/bin/pip install pillow
     /tmp/photographs/bin/pip download --no-deps --dest /tmp/photographs scikit-image scikit-learn
     /tmp/photographs/bin/python scripts/make_photographs.py /tmp/photographs target/photographs [COUNT]
 
-The same files every time: crops at random places and scales, mirrored or not, edges of 350 to 500 pixels, each with the
-quality whose size comes nearest to one drawn around 110 KB. Photographs are read from the wheels, which need not be
+The files are reproducible: crops at random positions and scales, mirrored or not, edges of 350 to 500 pixels, each with the
+quality whose size is closest to a random one around 110 KB. Photographs are read from the wheels, which need not be
 installed.
 """
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Processor time and memory of the launcher while ranks report to it, from 512 to 65,536 simulated ranks.
+"""Measures processor time and memory of the launcher while 512 to 65,536 simulated ranks report to it.
 
     scripts/measure_launcher.py [--ranks 512,4096,16384,65536] [--seconds 40] [--shared] [--program target/release/ringmark]
 
-The launcher runs a sweep of one case. The mpirun that it finds is this script: it speaks for every rank as ringmark-worker
-does, over one connection each, and stops to speak for the last rank but one when the seconds are over. Prints a Markdown
-table: part of a core, memory, sizes of progress file, metrics and longest line, reports a second, and how long after that the
-rank was named.
+The launcher runs a sweep of one case. This script replaces mpirun: it reports for every rank like ringmark-worker,
+over one connection each, and stops reporting for the last rank but one when the seconds are over. Prints a Markdown
+table: part of a core, memory, sizes of progress file, metrics and longest line, reports per second, and the time until that
+rank was reported.
 
 A connection needs a descriptor of the launcher. Ranks beyond `ulimit -Hn`, or all with --shared, share the connections of
 the processes that speak for them: each rank connects, and the launcher's descriptor of it is one of shared_connections.c, which
@@ -40,7 +40,7 @@ def host(rank):
 
 
 class Shared:
-    """Connection of a rank that speaks over another one, as shared_connections.c takes it."""
+    """Connection of a rank that reports over another one, for shared_connections.c."""
 
     def __init__(self, rank, port, carrier):
         self.rank, self.carrier = rank, carrier
@@ -60,7 +60,7 @@ def connect(host, port):
 
 
 def speak(first, last, stopped, seconds, address, begun):
-    """Speaks for some ranks until the launcher closes their connections."""
+    """Reports for some ranks until the launcher closes their connections."""
     token, _, interval, addresses = address.split("@")
     interval, port = float(interval), int(addresses.rsplit(":", 1)[1])
     is_shared = "LD_PRELOAD" in os.environ
@@ -69,7 +69,7 @@ def speak(first, last, stopped, seconds, address, begun):
     place = {"iteration": 0, "phase": "starting", "is_waiting": False, "chunks": 0, "processor_time": 0.1}
     place = encode({"kind": "at", **place, "available_memory": 10**10})
     for rank in range(first, last):
-        # One address has no more than 28,000 ports.
+        # One address has at most 28,000 ports.
         connection = Shared(rank, port, carrier) if is_shared else connect(f"127.0.1.{1 + rank // 16384}", port)
         hello = {"kind": "hello", "token": token, "rank": rank, "host": host(rank), "process": 1000 + rank}
         connection.sendall(f"{encode(hello)}\n{place}\n".encode())
@@ -100,7 +100,7 @@ def speak(first, last, stopped, seconds, address, begun):
 
 
 def mpirun():
-    """Stands in for mpirun."""
+    """Replaces mpirun."""
     words = os.environ["SIMULATION"].split()
     ranks, seconds, begun = int(words[0]), float(words[1]), pathlib.Path(words[2])
     children = {}
@@ -118,7 +118,7 @@ def mpirun():
 
 
 def used(process):
-    """Processor seconds of the process alone, and its peak memory in bytes."""
+    """Returns processor seconds of the process and its peak memory in bytes."""
     fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
     status = pathlib.Path(f"/proc/{process}/status").read_text()
     peak = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) * 1024
@@ -126,7 +126,7 @@ def used(process):
 
 
 def metrics(port):
-    """The answer to Prometheus."""
+    """Returns the metrics served to Prometheus."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.request("GET", "/metrics")
     return connection.getresponse().read()
@@ -160,7 +160,7 @@ def measure(ranks, is_shared, options):
                     sys.exit((folder / "log").read_text()[-2000:])
                 time.sleep(0.05)
             begun = time.monotonic()
-            # Connecting is not counted.
+            # Connecting is not measured.
             time.sleep(options.seconds / 2)
             if process.poll() is not None:
                 sys.exit((folder / "log").read_text()[-2000:])

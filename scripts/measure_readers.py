@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Time and memory of the commands that read results, from 8 to 65,536 ranks.
+"""Measures time and memory of the commands that read results, from 8 to 65,536 ranks.
 
     scripts/measure_readers.py [--ranks 8,64,512,4096,65536] [--program target/release/ringmark] [--folder /tmp/ringmark-scale]
 
-For each number of ranks scripts/make_large_result.py makes a folder with two runs on that many ranks and two on one; the
-last rank but one is a straggler. Prints a Markdown table: core time, its part per rank, peak memory, its part per rank, and
-the megabytes of records read in a second of core time. The folders stay (0.55 GB at 65,536 ranks) and are used again.
+For each number of ranks scripts/make_large_result.py creates a folder with two runs on that many ranks and two on one; the
+last rank but one is a straggler. Prints a Markdown table: core time and peak memory, total and per rank, and megabytes of
+records read per second of core time. The folders stay (0.55 GB at 65,536 ranks) and are reused.
 """
 
 import argparse
@@ -27,7 +27,7 @@ COMMANDS = {
 
 
 def measure(program, words, log):
-    """Core seconds, peak memory in bytes and exit status of a command."""
+    """Returns core seconds, peak memory in bytes and exit status of a command."""
     with open(log, "wb") as output:
         process = subprocess.Popen([program, *words], stdout=output, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(process.pid, 0)
@@ -58,7 +58,7 @@ def main():
             page, log = options.folder / f"{ranks}.html", options.folder / f"{name}-{ranks}.txt"
             paths = {"RESULT": str(result), "PAGE": str(page)}
             seconds, memory, status = measure(options.program, [paths.get(word, word) for word in COMMANDS[name]], log)
-            # `check` judges what it finds, and nothing is predicted for several hosts from one.
+            # `check` fails on a straggler, and predict refuses several hosts from one.
             if status != 0 and name != "check" and not (name == "predict" and ranks <= 8):
                 sys.exit(f"{name} of {ranks} ranks: exit status {status}: {log.read_text()[-1000:]}")
             records = sum(file.stat().st_size for file in result.rglob("*.jsonl")) * (2 if name == "diff" else 1)

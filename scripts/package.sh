@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Packages both programs, in the target folder's `package`: a Debian package, which takes libtorch by `ringmark-setup`, and
-# a tarball with libtorch's libraries in the layout of `ringmark sweep --sync`, which needs nothing but Open MPI.
+# Packages both programs, in the target folder's `package`: a Debian package, which installs libtorch with `ringmark-setup`,
+# and a tarball with libtorch's libraries in the layout of `ringmark sweep --sync`, which needs only Open MPI.
 #
 #   scripts/package.sh          builds both
-#   scripts/package.sh check    as root: installs the one and unpacks the other, each in a clean Debian (debootstrap), and
+#   scripts/package.sh check    as root: installs the package and unpacks the tarball, each in a clean Debian (debootstrap), and
 #                               runs them there; needs 5 GB in TMPDIR
 set -euo pipefail
 
@@ -24,12 +24,12 @@ missing_packages() {
     command -v rsync >/dev/null || echo rsync
 }
 
-# The CUDA half of libtorch is of use only with NVIDIA's libraries beside it.
+# The CUDA part of libtorch is useful only with NVIDIA's libraries.
 kind() {
     if [[ -d .libtorch/torch/../nvidia/cudnn ]]; then echo cuda; else echo cpu; fi
 }
 
-# The worker as $1, which looks for libraries beside itself and nowhere on the machine that built it.
+# Writes the worker to $1. It looks for libraries in its own folder, not on the build machine.
 take_worker() {
     local beside
     strip --strip-debug -o "$1" "$RELEASE/ringmark-worker"
@@ -37,14 +37,14 @@ take_worker() {
     patchelf --set-rpath "$beside" "$1"
 }
 
-# The files of the Debian package, as they lie when it is installed. Cargo.toml lists them.
+# The files of the Debian package, in their installed layout. Cargo.toml lists them.
 make_tree() {
     local bin=$TREE/usr/bin library=$TREE/usr/lib/ringmark share=$TREE/usr/share
     rm -rf "$TREE"
     mkdir -p "$bin" "$library" "$share/completions"
     strip --strip-debug -o "$bin/ringmark" "$RELEASE/ringmark"
     take_worker "$library/ringmark-worker"
-    # The real file has libtorch beside it, and `ringmark` has this one beside itself.
+    # The real file is next to libtorch, and this link is next to `ringmark`.
     ln -s ../lib/ringmark/ringmark-worker "$bin/ringmark-worker"
     "$bin/ringmark" man "$share/man"
     gzip --best --no-name "$share"/man/*.1
@@ -55,7 +55,7 @@ make_tree() {
 make_package() {
     command -v cargo-deb >/dev/null || cargo install cargo-deb --locked
     make_tree
-    # Built and stripped it is already.
+    # It is already built and stripped.
     cargo deb --no-build --no-strip --quiet --output "$PACKAGE"
 }
 
@@ -65,7 +65,7 @@ make_tarball() {
     stage=$OUT/$name
     rm -rf "$stage"
     if [[ $(kind) == cuda ]]; then device=auto; else device=cpu; fi
-    # The command line by which --sync would copy to this machine, so that there is one layout.
+    # The command line with which --sync would copy to this machine, so both have the same layout.
     copy=$("$RELEASE/ringmark" sweep --dry-run --hosts localhost:1 --cases 1n1g --runs 1 --device "$device" \
         --sync "$stage" --worker "$RELEASE/ringmark-worker" --out "$OUT/unused" | head -n 1)
     bash -c "$copy" >/dev/null
@@ -94,7 +94,7 @@ build() {
 
 missing_for_check() { command -v debootstrap >/dev/null || echo debootstrap; }
 
-# Runs the shell commands $2 in the root folder $1, with nothing of this machine's environment.
+# Runs the shell commands $2 in the root folder $1, without this machine's environment.
 in_root() {
     # shellcheck disable=SC2016 # expanded in the namespace, whose mounts end with it
     unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
@@ -105,7 +105,7 @@ in_root() {
     ' - "$1" "$2"
 }
 
-# Makes the root folder $1 with Debian and nothing else; it reaches package servers as this machine does.
+# Creates the root folder $1 with a minimal Debian that reaches package servers like this machine.
 make_root() {
     local setting
     debootstrap --variant=minbase --include=ca-certificates bookworm "$1" >"$1.log" || { tail "$1.log" >&2; fail "no Debian in $1"; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# promtool for the tests of the export to Prometheus (tests/read/export.rs): of Debian's package prometheus, 19 MB to load. Installs it
-# where none is there, as root alone, and starts no server; says nothing where one is.
+# Installs promtool for the tests of the export to Prometheus (tests/read/export.rs): Debian's package prometheus, a 19 MB
+# download. Needs root and starts no server. Does nothing if promtool is installed.
 #
 #   scripts/promtool.sh
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The same step in PyTorch: a network of torchvision, synthetic input; training by DLPerf's recipe, or inference (--score).
+"""The same step in PyTorch: a network of torchvision, synthetic input; training with DLPerf's recipe, or inference (--score).
 
 Started by compare_pytorch.py, alone or by torchrun: DistributedDataParallel over NCCL with a GPU for each rank, over gloo
 on the CPU. Prints one JSON line on rank 0: {"seconds": [one an iteration], "losses": [...]}; with --matrix-product the rate of
@@ -20,7 +20,7 @@ import torchvision
 
 
 class WallClock:
-    """Marks in time on the CPU: what was asked for before a mark is done when it is made."""
+    """Time stamps on the CPU: earlier work is complete when a stamp is taken."""
 
     def __init__(self):
         self.marks = []
@@ -33,7 +33,7 @@ class WallClock:
 
 
 class DeviceClock:
-    """Marks in time on the GPU, read after the loop: the loop waits for nothing."""
+    """Time stamps on the GPU, read after the loop: the loop never waits."""
 
     def __init__(self):
         self.marks = []
@@ -52,7 +52,7 @@ def clock_of(device):
 
 
 def answer(measure, prepare, is_resident):
-    """Prints what `measure` returns: once, or after `prepare` for each line on the standard input."""
+    """Prints the result of `measure`: once, or after `prepare` for each line on standard input."""
     if not is_resident:
         print(json.dumps(measure()), flush=True)
         return
@@ -60,12 +60,12 @@ def answer(measure, prepare, is_resident):
     for line in itertools.chain([None], sys.stdin):
         print(json.dumps(measure() if line else {"ready": True}), flush=True)
         if torch.cuda.is_initialized():
-            # For the processes that are measured until the next line.
+            # Frees the GPU for the processes that are measured until the next line.
             torch.cuda.empty_cache()
 
 
 def matrix_product(device, kind, rows=4096, tries=5):
-    """GFLOP/s of the best product of two square matrices, after one that does not count."""
+    """Returns GFLOP/s of the best product of two square matrices, after one unmeasured product."""
     clock = clock_of(device)
     a, b = (torch.randn(rows, rows, device=device).to(kind) for _ in range(2))
     torch.mm(a, b)
@@ -128,7 +128,7 @@ def main():
     if options.compile:
         from torch._inductor import config as inductor
 
-        # Batch normalization folded and weights packed, as ringmark does it when it scores.
+        # Folded batch normalization and packed weights, like ringmark's inference.
         inductor.freezing = options.score if options.freezing is None else options.freezing
         parallel = torch.compile(parallel, mode=options.compile)
 
@@ -139,7 +139,7 @@ def main():
 
     rate = 0.001 * ranks
     warmup = -(-(1281167 // ranks) // options.batch_size)
-    # fused: the fastest of PyTorch's optimizers, as a user who looks for speed would choose.
+    # fused: PyTorch's fastest optimizer.
     optimizer = torch.optim.SGD(
         model.parameters(), lr=rate, momentum=0.875, weight_decay=3.0518e-5, nesterov=True, fused=True
     )
@@ -183,7 +183,7 @@ def main():
         return {"seconds": clock.seconds(), "losses": [loss.item() for loss in losses]}
 
     if rank == 0:
-        # Compiled code is complete after three steps: the second captures a CUDA graph, the third replays it.
+        # Compilation is complete after three steps: the second captures a CUDA graph, the third replays it.
         answer(measure, lambda: measure(3), options.resident)
     else:
         measure()

@@ -13,7 +13,7 @@ if [[ ${1:---} != -* ]]; then arguments+=(--batch-size "$1"); shift; fi
 if [[ ${1:---} != -* ]]; then arguments+=(--dtype "$1"); shift; fi
 arguments+=("$@")
 
-# The extract below must know the folder, so one is named here unless the options do.
+# extract below needs the folder, so it is set here unless the options contain one.
 out=
 extract=yes
 profile=(--profile dlperf)
@@ -32,7 +32,7 @@ fi
 arguments+=(${profile[@]+"${profile[@]}"})
 
 "$root/scripts/setup.sh" --packages
-# In the repository, where cargo finds libtorch by .cargo/config.toml.
+# In the repository, in which cargo finds libtorch through .cargo/config.toml.
 build() { (cd "$root" && cargo build --release "$@"); }
 # Replaces cargo's lines of crates by one for every 100; prints its other lines if $1 is 1.
 few_lines() {
@@ -45,7 +45,7 @@ few_lines() {
 }
 echo "building ringmark and loading libtorch: about 8 minutes on 2 cores" >&2
 "$root/scripts/setup.sh" & libtorch=$!
-# Crates that need no libtorch are compiled while it is loaded; the second build reports what this one could not compile.
+# Crates that need no libtorch are compiled during its download; the second build reports the errors of this one.
 build --keep-going 2> >(few_lines 0 >&2) || true
 wait "$libtorch"
 build 2> >(few_lines 1 >&2)

@@ -1,13 +1,13 @@
-# For slurm_cluster.sh and gridengine_cluster.sh, which source it and end with `main "$@"`: a scheduler on the hosts of
-# scripts/cluster.sh. Not for what differs between schedulers: of that the script has the functions
+# Sourced by slurm_cluster.sh and gridengine_cluster.sh, which end with `main "$@"`: a scheduler on the hosts of
+# scripts/cluster.sh. The script defines the functions that differ between schedulers
 #
 #   missing_packages         prints Debian's names of the packages that are missing
-#   start_scheduler HOST...  starts all of it, and says in $step what it is doing
-#   with_scheduler COMMAND   runs COMMAND on the first host, where the scheduler's own commands work
-#   has_all_hosts COUNT      whether so many hosts wait for jobs
-#   say_hosts                prints what the scheduler says of its hosts
+#   start_scheduler HOST...  starts it, with the current step in $step
+#   with_scheduler COMMAND   runs COMMAND on the first host, where the scheduler's commands work
+#   has_all_hosts COUNT      succeeds if COUNT hosts wait for jobs
+#   say_hosts                prints the scheduler's state of its hosts
 #
-# and the variables SCHEDULER, its name, and SERVICES, those that its packages bring.
+# and the variables SCHEDULER, its name, and SERVICES, those of its packages.
 # shellcheck shell=bash
 
 readonly NAME=${CLUSTER_NAME:-ringmark}
@@ -17,7 +17,7 @@ readonly STATE=$CLUSTER/${SCHEDULER,,}
 # shellcheck source=scripts/common.sh
 source "$here/common.sh"
 
-# What `up` is doing: its last message where it fails.
+# Current step of `up`, printed if it fails.
 step=
 
 undo_up() {
@@ -41,7 +41,7 @@ up() {
     echo "$hosts"
 }
 
-# At most 300 seconds, until the command $@ succeeds: the machine may be busy.
+# Waits at most 300 seconds until the command $@ succeeds: the machine may be busy.
 wait_until() {
     local deadline=$((SECONDS + 300))
     until "$@" >/dev/null 2>&1; do

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Puts what building and running ringmark needs on this machine: Debian packages, and libtorch in the ignored folder
-# .libtorch, where .cargo/config.toml looks for it. Says nothing and takes no time where all of it is there.
+# Installs the requirements for building and running ringmark: Debian packages, and libtorch in the ignored folder
+# .libtorch, which .cargo/config.toml uses. Prints nothing and takes no time if everything is installed.
 #
-#   scripts/setup.sh                      all of it
-#   scripts/setup.sh --packages           Debian packages alone, which compiling anything needs
-#   scripts/setup.sh --libtorch FOLDER    libtorch alone, as FOLDER/torch: for a ringmark-worker in FOLDER that is built
-#   scripts/setup.sh --which              says which build of libtorch it would use and why; installs nothing
+#   scripts/setup.sh                      everything
+#   scripts/setup.sh --packages           only Debian packages, which any compilation needs
+#   scripts/setup.sh --libtorch FOLDER    only libtorch, as FOLDER/torch: for a built ringmark-worker in FOLDER
+#   scripts/setup.sh --which              prints the build of libtorch that it would use, and why; installs nothing
 #
 #   LIBTORCH=FOLDER           use this libtorch 2.11.0 (a `torch` folder of site-packages, or an unpacked libtorch zip)
 #   RINGMARK_TORCH=BUILD      cu130: CUDA 13.0, for compute capability 7.5 (Turing) and newer, driver 580 or newer
 #                             cu126: CUDA 12.6, for 5.0 to 9.0 (V100, but not Blackwell), driver 525 or newer
-#                             cuda: the one of them that the driver and every GPU of this machine can use
+#                             cuda: the one that the driver and every GPU of this machine support
 #                             cpu: no GPU
-#                             by default cuda where the driver shows a GPU, and cpu elsewhere
+#                             default: cuda if the driver reports a GPU, otherwise cpu
 #   RINGMARK_TORCH_INDEX=URL  another index of wheels
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# Before the change of folder, which a relative path would not survive.
+# Before the change of folder, which would break a relative path.
 if [[ -n ${LIBTORCH:-} ]]; then LIBTORCH=$(realpath -m "$LIBTORCH"); fi
 store=.libtorch only=
 while (($#)); do
@@ -31,14 +31,14 @@ done
 cd "$root"
 
 readonly TORCH=2.11.0
-# What libtorch_cpu of the CUDA build needs even where there is no GPU; the whole set is eight times as large.
+# Requirements of the CUDA build's libtorch_cpu without a GPU; the complete build is eight times as large.
 readonly CPU_WHEELS=("torch==$TORCH" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 # The CUDA builds, the preferred one first: index, CUDA version and number of the oldest driver, lowest and highest
-# compute capability times ten. Inside a major version of CUDA a runtime takes any driver; no build has PTX for newer cards.
+# compute capability times ten. Within a major version of CUDA a runtime supports any driver; no build has PTX for newer GPUs.
 readonly CUDA_BUILDS='cu130 default 13000 580 75 129
 cu126 https://download.pytorch.org/whl/cu126 12000 525 50 90'
 readonly STORE=$store LINK=$store/torch VENV=$store/venv
-# Written when the wheels are complete: which set, from which index.
+# Written when the wheels are complete: the build and its index.
 readonly STAMP=$VENV/ringmark-wheels
 
 say() { echo "setup: $*" >&2; }
@@ -60,12 +60,12 @@ check_rust() {
 }
 
 has_libclang() {
-    # The name without a number comes with clang's own headers, which bindgen needs too.
+    # The package without a version number contains clang's headers, which bindgen also needs.
     [[ -n ${LIBCLANG_PATH:-} ]] || compgen -G '/usr/lib/llvm-*/lib/libclang*.so' >/dev/null ||
         compgen -G '/usr/lib*/libclang.so' >/dev/null
 }
 
-# A python3 that torch has wheels for.
+# A python3 for which torch has wheels.
 find_python() {
     local python
     for python in python3 python3.{14,13,12,11,10}; do
@@ -77,7 +77,7 @@ find_python() {
     return 1
 }
 
-# Debian's names of the packages whose content is missing here, of those for $1: to build ringmark, or to run pip.
+# Prints the Debian packages that are missing for $1: to build ringmark, or to run pip.
 missing_packages() { "missing_for_$1"; }
 missing_for_build() {
     command -v c++ >/dev/null || echo g++
@@ -92,7 +92,7 @@ missing_for_pip() {
     if ! python=$(find_python); then
         command -v python3 >/dev/null || echo python3 python3-venv
     elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-        # Debian's own python3 lacks these two until the package is there.
+        # Debian's python3 lacks these two without the package.
         [[ $(realpath "$(command -v "$python")") != /usr/bin/python3* ]] || echo python3-venv
     fi
 }
@@ -106,7 +106,7 @@ install_packages() {
         fail "these are missing, here by Debian's names; install what your system calls them: $missing"
     local as_root=()
     if ((EUID != 0)); then
-        # Without a terminal sudo could not ask for the password.
+        # Without a terminal sudo cannot ask for the password.
         if command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then
             as_root=(sudo)
         else
@@ -132,7 +132,7 @@ install_packages() {
 
 # --- libtorch ------------------------------------------------------------------------------------------------------
 
-# Version of the libtorch in folder $1: a wheel says it in version.py, the zip in build-version.
+# Version of the libtorch in folder $1: in version.py of a wheel, in build-version of the zip.
 version_of() {
     if [[ -f $1/version.py ]]; then
         sed -n "s/^__version__ = '\([^'+]*\).*/\1/p" "$1/version.py"
@@ -160,7 +160,7 @@ link_given() {
     link_to "$LIBTORCH"
 }
 
-# What the driver says: `gpus 12040 70 90` (CUDA 12.4, GPUs of compute capability 7.0 and 9.0), `none` or `broken` and why.
+# State of the driver: `gpus 12040 70 90` (CUDA 12.4, GPUs of compute capability 7.0 and 9.0), `none`, or `broken` and why.
 ask_driver() {
     local python
     python=$(find_python) || { echo none there is no python3 to ask the driver; return; }
@@ -183,7 +183,7 @@ def call(name, *arguments):
     if code := getattr(driver, name)(*arguments):
         text = ctypes.c_char_p()
         driver.cuGetErrorName(code, ctypes.byref(text))
-        # 34: the library is a toolkit's, for linking. 100: there is no GPU, or it is hidden.
+        # 34: the toolkit's library for linking. 100: no GPU, or it is hidden.
         state = "none" if code in (34, 100) else "broken"
         end(state, f"{name} of the NVIDIA driver failed: CUDA error {code}", f"({(text.value or b'unknown').decode()})")
 
@@ -212,7 +212,7 @@ PYTHON
 version_in_words() { echo "CUDA $(($1 / 1000)).$(($1 % 1000 / 10))"; }
 capabilities_in_words() { printf '%s\n' "$@" | sort -nu | sed 's/.$/.&/' | paste -sd ' '; }
 
-# Whether CUDA build $1 serves the driver of version $2 and GPUs of the other arguments' compute capabilities.
+# Succeeds if CUDA build $1 supports the driver of version $2 and GPUs of the other arguments' compute capabilities.
 serves() {
     local build=$1 driver=$2 name oldest lowest highest capability _
     shift 2
@@ -225,8 +225,8 @@ serves() {
     return 1
 }
 
-# Line 1: the build that this machine is to have, cpu, cu130, cu126, or `given` by RINGMARK_TORCH_INDEX; line 2: why.
-# $1 is the build that is installed, or none.
+# Line 1: the build for this machine, cpu, cu130, cu126, or `given` by RINGMARK_TORCH_INDEX; line 2: the reason.
+# $1 is the installed build, or none.
 choose_build() {
     local have=$1 asked=${RINGMARK_TORCH:-} state driver capabilities machine build
     case $asked in
@@ -279,20 +279,20 @@ needs_of_builds() {
     done <<<"$CUDA_BUILDS"
 }
 
-# Folder of a torch of build $1 that python3 can import; for cpu any build does.
+# Folder of a torch of build $1 that python3 can import; for cpu any build is sufficient.
 importable_torch() {
     local folder
-    # Its folder first: importing takes seconds, and is only to prove that its libraries load.
+    # Its folder first: importing takes seconds and only checks that its libraries load.
     folder=$(python3 -c 'import importlib.util as i; print(i.find_spec("torch").submodule_search_locations[0])' 2>/dev/null) ||
         return 1
     is_good "$folder" && { [[ $1 == cpu ]] || [[ $(build_of "$folder") == "$1" ]]; } &&
         python3 -c 'import torch' 2>/dev/null && echo "$folder"
 }
 
-# cu130 of a wheel in folder $1 that was built with CUDA 13.0.
+# Prints cu130 for a wheel in folder $1 that was built with CUDA 13.0.
 build_of() { sed -n "s/^cuda: .* = '\([0-9]*\)\.\([0-9]*\)'/cu\1\2/p" "$1/version.py" 2>/dev/null; }
 
-# Installs set $1 (cpu or cuda) from index $2 ("default" is pip's own).
+# Installs build $1 (cpu or cuda) from index $2 ("default" is pip's own).
 install_wheels() {
     local set=$1 index=$2 python
     [[ $(uname -sm) == "Linux x86_64" ]] ||
@@ -301,7 +301,7 @@ install_wheels() {
 put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
     "$python" -c 'import ensurepip, venv' 2>/dev/null || fail "$(command -v "$python") has no venv module: install it"
 
-    # An interrupted installation can leave a package that pip takes for a whole one; so can one from another index.
+    # An interrupted installation, or one from another index, can leave a package that pip considers complete.
     if [[ ! -f $STAMP ]] || [[ $(<"$STAMP") != *" $index" ]]; then
         rm -rf "$VENV"
         mkdir -p "$STORE"
@@ -320,7 +320,7 @@ put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
         options+=("torch==$TORCH")
         say "installing libtorch $TORCH with CUDA in $STORE (about 3 GB to load)"
     fi
-    # -I: a torch on PYTHONPATH is none in this folder.
+    # -I: ignores a torch on PYTHONPATH.
     "$VENV/bin/python" -I -m pip "${options[@]}" >&2 ||
         fail "pip could not install it, see above; fix this, then run scripts/setup.sh again"
     echo "$set $index" >"$STAMP"
@@ -328,7 +328,7 @@ put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
 
 index_of() { sed -n "s/^$1 \([^ ]*\).*/\1/p" <<<"$CUDA_BUILDS"; }
 
-# The build that is installed in $VENV, by the stamp's set $1 and index $2.
+# The build installed in $VENV, by the stamp's build $1 and index $2.
 installed_build() {
     local build
     build=$(sed -n "s|^\([^ ]*\) $2 .*|\1|p" <<<"$CUDA_BUILDS")
@@ -351,7 +351,7 @@ provide_wheels() {
     fi
 
     case $build in
-        # The whole set serves a machine without a GPU as well; the index is chosen once, the next call need not repeat it.
+        # The complete build also works without a GPU; the index is chosen once, and the next call need not repeat it.
         cpu) set=cpu index=${RINGMARK_TORCH_INDEX:-$from} ;;
         given) set=cuda index=${RINGMARK_TORCH_INDEX:-$from} ;;
         *) set=cuda index=${RINGMARK_TORCH_INDEX:-$(index_of "$build")} ;;
@@ -373,7 +373,7 @@ provide_wheels() {
     is_good "$LINK" || fail "$LINK is not a whole libtorch $TORCH: remove $VENV and call scripts/setup.sh again"
 }
 
-# An earlier call chose a libtorch from elsewhere.
+# An earlier call chose another libtorch.
 is_linked() { [[ -z ${RINGMARK_TORCH:-}${RINGMARK_TORCH_INDEX:-} && $(readlink "$LINK") == /* ]] && is_good "$LINK"; }
 
 if [[ $only == which ]]; then
@@ -394,7 +394,7 @@ fi
 if [[ -n ${LIBTORCH:-} ]]; then
     link_given
 elif ! is_linked; then
-    # Two set-ups at a time would take each other's half-made folder for a broken one.
+    # Two simultaneous set-ups would consider each other's incomplete folder broken.
     mkdir -p "$STORE"
     exec 9>"$STORE/lock"
     flock 9

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # A real Slurm over several hosts on one machine, for tests of `--launcher slurm`: the hosts of scripts/cluster.sh, munge
-# and slurmctld on the first of them, slurmd on each. Every host says that it has two GPUs, which are not: what Slurm
-# does with GPUs is real, and whoever looks for a driver finds none.
+# and slurmctld on the first of them, slurmd on each. Every host reports two nonexistent GPUs: Slurm manages
+# them as real ones, but there is no driver.
 #
-#   scripts/slurm_cluster.sh up [COUNT=2]    makes ringmark-1, ringmark-2, ... and prints them as `hosts` does
-#   scripts/slurm_cluster.sh run COMMAND...  runs COMMAND on ringmark-1, from where salloc, sbatch and srun reach this Slurm
+#   scripts/slurm_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them as `hosts` does
+#   scripts/slurm_cluster.sh run COMMAND...  runs COMMAND on ringmark-1, where salloc, sbatch and srun use this Slurm
 #   scripts/slurm_cluster.sh down            ends every process on the hosts and removes all of it
 #
-# Needs root; installs what is missing of Slurm and munge, besides what scripts/cluster.sh needs. All its files are in
-# /run/ringmark-cluster/slurm. CLUSTER_NAME means what it means there.
+# Needs root; installs Slurm and munge if they are missing, and the packages of scripts/cluster.sh. All its files are in
+# /run/ringmark-cluster/slurm. CLUSTER_NAME has the same meaning.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -21,7 +21,7 @@ missing_packages() {
     command -v slurmd >/dev/null || echo slurmd
     command -v srun >/dev/null || echo slurm-client
     command -v munged >/dev/null || echo munge
-    # A test slows a slurmstepd down with it.
+    # Used by a test to delay a slurmstepd.
     command -v strace >/dev/null || echo strace
     # Part of Debian's Slurm; other distributions build Slurm without PMIx.
     compgen -G '/usr/lib*/slurm*/mpi_pmix.so' >/dev/null || compgen -G '/usr/lib/*/slurm*/mpi_pmix.so' >/dev/null ||
@@ -32,7 +32,7 @@ start_scheduler() {
     local host
     step="writing Slurm's configuration"
     mkdir -p "$STATE/state"
-    # munged lives in no folder that others may write to.
+    # munged refuses a folder that others can write to.
     chmod 755 "$STATE"
     write_configuration "$@"
 
@@ -49,12 +49,12 @@ start_scheduler() {
     done
 }
 
-# Configuration for the hosts $@.
+# Prints the configuration for the hosts $@.
 write_configuration() {
     local host memory
     memory=$(awk '$1 == "MemTotal:" { print int($2 / 1024 / 2) }' /proc/meminfo)
-    # One munged serves all: its socket lies on the disk that the hosts share. The hosts have no control groups, so no
-    # plugin that needs one. Their processors and memory are the machine's own, each host's all of them.
+    # One munged serves all hosts: its socket is on the shared disk. The hosts have no control groups, so plugins that need
+    # them are off. Each host has all processors and all memory of the machine.
     cat >"$STATE/slurm.conf" <<CONFIG
 ClusterName=$NAME
 SlurmctldHost=$NAME-1
@@ -84,9 +84,9 @@ CONFIG
         echo "NodeName=$host CPUs=$(nproc) RealMemory=$memory Gres=gpu:2" >>"$STATE/slurm.conf"
     done
     echo "Name=gpu File=$STATE/gpu[0-1]" >"$STATE/gres.conf"
-    # Slurm tells ranks of devices alone. Nobody opens these; they are /dev/null.
+    # Slurm only passes devices to ranks. These are /dev/null and are never opened.
     mknod "$STATE/gpu0" c 1 3 && mknod "$STATE/gpu1" c 1 3
-    # Named, because the search for the system's own fails without control groups.
+    # Given explicitly, because detection fails without control groups.
     echo "CgroupPlugin=cgroup/v1" >"$STATE/cgroup.conf"
 }
 

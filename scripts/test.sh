@@ -13,12 +13,12 @@ cd "$root"
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# Many tests wait, for their turn with the real worker or for a time-out, and need no core meanwhile.
+# Many tests wait, for cores to run the real worker or for a timeout, and need no core meanwhile.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 6))}
-# Their ranks share the cores with those of other tests: while MPI waits, they sleep.
+# Their ranks share the cores with those of other tests: they sleep while MPI waits.
 export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}
 
-# The worker is no part of the integration tests' package: they refuse one that is older than its sources.
+# The worker is not part of the integration tests' package: they refuse one that is older than its sources.
 profile=()
 for option; do
     if [[ $option == -- ]]; then break; fi
@@ -26,14 +26,14 @@ for option; do
 done
 cargo build --workspace --bins --tests "${profile[@]}"
 
-# One failing test program must not hide what the next one would have said.
+# A failing test program must not hide the results of the next one.
 status=0
 cargo test --workspace --no-fail-fast "$@" | tee "$log" || status=$?
 
-# It has the worker that the tests built.
+# It uses the worker that the tests built.
 "$root/scripts/load_check.sh" --if-installed || status=1
 
-# cargo closes with one line for each test program, the last of them often an empty one: add them up.
+# cargo ends with one line per test program, the last often empty: adds them up.
 awk '/^test result: / { programs++; passed += $4; failed += $6; skipped += $8 }
      END { if (programs) printf "\n%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log"
 ((EUID == 0)) || echo 'counted as passed, but not run: several hosts, Slurm and Grid Engine, which root alone may make (scripts/test_cluster.sh)' >&2

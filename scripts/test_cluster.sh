@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Four simulated hosts on this machine (scripts/cluster.sh): a sweep on them, then every fault we know of, each with the
-# time until it is reported, and the message. A part of scripts/test.sh, which leaves it out where it is not run by root.
+# Four simulated hosts on this machine (scripts/cluster.sh): a sweep on them, then every known fault, each with the time until
+# it is reported, and the message. A part of scripts/test.sh, which skips it for other users than root.
 #
-#   scripts/test_cluster.sh [NAME...]     tests whose names hold one of these; by default cluster:: doctor::
+#   scripts/test_cluster.sh [NAME...]     tests whose names contain one of these; default: cluster:: doctor::
 #                                         virtual_cuda::hosts:: slurm:: gridengine::
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

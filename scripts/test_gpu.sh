@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # GPU tests of ringmark-worker: CUDA against CPU, every precision, gradients against fp64, fused kernels against libtorch's, CUDA
-# graphs against single launches, images that are read, speed, NCCL with one rank and with two, kv-stores, overlap by events,
-# all-reduce alone, and what the launcher reports about a rank that is killed or stopped.
+# graphs against single launches, images from files, speed, NCCL with one rank and with two, kv-stores, overlap by events,
+# all-reduce alone, and the launcher's report about a rank that is killed or stopped.
 #
 #   scripts/test_gpu.sh [--worker FILE] [--mpi FOLDER] [--limit SECONDS] [--keep FOLDER] [--quick]
 #
 # The worker is --worker, $RINGMARK_WORKER, or what cargo built here. Needs bash and python3, no Rust; a worker that was
-# built elsewhere takes libtorch from the torch that python3 imports. mpirun is for two ranks; --mpi is where the packages of
-# Open MPI of another machine were unpacked (dpkg -x openmpi-bin, openmpi-common, libopenmpi3 and what they need; of a
-# distribution that is no newer than this one). What a machine lacks is skipped with its reason; without a GPU nothing is
-# tested, with exit status 0. Ends after 40 minutes, or --limit, at the latest. --quick leaves out what changes with neither kernels
-# nor precision: overflows, images that are read, memory that runs out, faults, NVRTC's libraries, sums alone, kv-stores.
+# built elsewhere uses libtorch from the torch that python3 imports. mpirun is for two ranks; --mpi is a folder with Open MPI's
+# unpacked packages from another machine (dpkg -x openmpi-bin, openmpi-common, libopenmpi3 and their requirements; of a
+# distribution that is not newer than this one). Checks whose requirements are missing are skipped with the reason; without a
+# GPU nothing is tested, with exit status 0. Ends after 40 minutes, or --limit, at the latest. --quick skips what depends neither on kernels
+# nor on precision: overflows, images from files, lack of memory, faults, NVRTC's libraries, sums alone, kv-stores.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly judge=$root/scripts/test_gpu_judge.py
@@ -71,8 +71,8 @@ pass() { passed=$((passed + 1)); echo "ok       $1"; }
 miss() { failed=$((failed + 1)); echo "FAILED   $1"; }
 skip() { skipped=$((skipped + 1)); echo "skipped  $1"; }
 
-# run NAME [options] trains, record in NAME.jsonl; score and bandwidth NAME [options] infer and sum alone, record in NAME.json,
-# and NCCL must be free to tell the worker what it uses. All: log in NAME.log, `launch` before the worker.
+# run NAME [options] trains, record in NAME.jsonl. score and bandwidth NAME [options] run inference and all-reduce, record in
+# NAME.json; NCCL_DEBUG must be unset, so that the worker can read NCCL's choices. All: log in NAME.log, `launch` before the worker.
 launch=()
 unset -v "${!NCCL_DEBUG@}"
 run() { NCCL_DEBUG=WARN start "$1" train --record "$1.jsonl" "${@:2}"; }
@@ -87,14 +87,14 @@ start() {
     timeout -k 10 $((left < 150 ? left : 150)) ${launch[@]+"${launch[@]}"} "$worker" "$@" >"$name.log" 2>&1
 }
 
-# judge NAME of test, then arguments for the Python below: its exit status decides, its line says why.
+# judge NAME of test, then arguments for test_gpu_judge.py: its exit status decides, its line is the reason.
 judge() {
     local name=$1 verdict
     shift
     if verdict=$(python3 "$judge" "$@" 2>&1); then pass "$name: $verdict"; else miss "$name: $verdict"; fi
 }
 
-# check NAME RECORD ARGUMENTS...: fails with the end of the log where RECORD's run failed, otherwise judges.
+# check NAME RECORD ARGUMENTS...: fails with the end of the log if RECORD's run failed, otherwise judges.
 check() {
     local name=$1 status=$2
     shift 2
@@ -102,7 +102,7 @@ check() {
 }
 tail_of() { sed 's/^/         | /' "$1.log" | tail -n 15; }
 
-# What no run may say, of those until now.
+# Messages that no run so far may contain.
 expect_no_warnings() {
     local said
     said=$(grep -l 'Warning:' ./*.log | xargs || true)
@@ -134,7 +134,7 @@ run cpu --device cpu "${five[@]}" || miss "fp32 on the CPU, which the rest is co
 status=0
 run cuda --device cuda "${five[@]}" || status=$?
 if [[ $status != 0 ]]; then
-    # Here the machine has a GPU that the worker cannot use: that is no reason to skip.
+    # The machine has a GPU that the worker cannot use: no reason to skip.
     miss "fp32 on CUDA: exit status $status, see below"
     tail_of cuda
     expect_no_warnings
@@ -167,7 +167,7 @@ for pair in tf32:0.01 fp16:0.02 bf16:0.1; do
     check "fused kernels in $dtype against libtorch's" $status kernels "$dtype" "${dtype}_libtorch" "${pair#*:}"
 done
 
-# The first start compiles kernels; the second takes them from the cache, whose files stay the same.
+# The first start compiles kernels; the second uses the cache, whose files stay the same.
 cached() { find first_start -name '*.cubin' -printf '%f %i %T@\n' 2>/dev/null | sort || true; }
 status=0
 XDG_CACHE_HOME=$folder/first_start run first_start --device cuda --dtype fp16 --loss-scale 128 "${five[@]}" || status=$?
@@ -202,7 +202,7 @@ if [[ $quick == no ]]; then
     run overflow --device cuda --dtype fp16 --loss-scale 128 --inject overflow:2 "${five[@]}" || status=$?
     check "an overflow of fp16 skips one step" $status skips overflow 2 128
 
-    # Images that are read: pixels are copied beside the steps, in a stream of their own.
+    # Images from files: pixels are copied during the steps, in a separate stream.
     mkdir -p digits
     python3 "$judge" digits digits
     reading=(--model mxnet-lenet --image-size 28 --batch-size 32 --iters 6 --warmup 0 --lr 0.02 --lr-warmup-iters 0 --seed 1
@@ -240,7 +240,7 @@ run speed_libtorch --device cuda --dtype fp16 --kernels libtorch --batch-size 12
 check "speed of fused kernels" $status not_slower speed speed_libtorch
 
 if [[ $quick == no ]]; then
-    # 65,536 images take 39 GB, and what the first convolution makes of them another 210 GB.
+    # 65,536 images take 39 GB, and the output of the first convolution another 210 GB.
     status=0
     run too_large --device cuda --batch-size 65536 --image-size 224 --iters 2 --warmup 0 || status=$?
     if [[ $status == 1 ]] && said=$(grep -m 1 'out of memory: .* GB are taken' too_large.log); then
@@ -251,7 +251,7 @@ if [[ $quick == no ]]; then
     fi
 fi
 
-# Starts a training without end as $1, and waits until it is in its fourth iteration; $training is its process number.
+# Starts an endless training as $1 and waits for its fourth iteration; $training is its process.
 train_on() {
     local name=$1 second
     shift
@@ -272,7 +272,7 @@ end() {
 }
 
 if [[ $quick == no ]]; then
-    # cuDNN compiles some of its kernels at run time, by NVRTC, which opens its built-in functions by a bare name.
+    # cuDNN compiles some kernels at run time with NVRTC, which opens its built-in functions by file name only.
     if train_on mapped; then
         found=$(grep -oE '/[^ ]*libnvrtc(-builtins)?\.so[^ ]*' "/proc/$training/maps" | sort -u | xargs || true)
         if [[ $found == *libnvrtc-builtins.so* ]]; then
@@ -291,8 +291,8 @@ if [[ $quick == no ]]; then
     check "NCCL with one rank" $status losses nccl_1 cuda 1e-3 nccl
 fi
 
-# sums NAME RANKS ENGINE TOLD [options]: sizes and gradients on every wire; TOLD begins a line of what NCCL says. One line
-# where all are right.
+# sums NAME RANKS ENGINE REPORT [options]: sizes and gradients on every wire; REPORT is the start of a line of NCCL's report. One line
+# if all are right.
 sums() {
     local name=$1 ranks=$2 backend_name=$3 named=$4 wire kind status said='' wrong=0
     local asked=${backend_name/solo/auto}
@@ -322,7 +322,7 @@ if [[ $quick == no ]]; then
     sums solo_ 1 solo "" -e 1M
 fi
 
-# Each of two ranks is on a GPU of its own, and neither has anything on the other's.
+# Each of two ranks uses its own GPU and nothing on the other's.
 programs_by_gpu() { nvidia-smi --query-compute-apps=gpu_bus_id --format=csv,noheader 2>/dev/null | sort || true; }
 own_gpu() {
     local before after
@@ -343,7 +343,7 @@ own_gpu() {
     fi
 }
 
-# --- two ranks: on two GPUs, or both on the first with host numbers that differ, or NCCL would refuse ---
+# --- two ranks: on two GPUs, or both on the first with different host numbers, without which NCCL would refuse ---
 two_ranks() {
     if ! command -v mpirun >/dev/null; then
         skip "two ranks: mpirun is not on PATH"
@@ -353,7 +353,7 @@ two_ranks() {
     local where="two GPUs" transport=
     if [[ $gpus -lt 2 ]]; then
         where="one GPU" transport=NET/Socket
-        # Two hosts, as far as NCCL can tell: they talk by sockets, and by no interface but lo.
+        # Two hosts for NCCL: they use sockets on the interface lo only.
         cat >as_two_hosts.sh <<'WRAPPER'
 #!/usr/bin/env bash
 export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" NCCL_HOSTID="host$OMPI_COMM_WORLD_RANK"
@@ -365,7 +365,7 @@ WRAPPER
     fi
     local small=(-e 16M -n 5 -w 1)
 
-    # The reference is MPI's sum through host memory: another library, the same arithmetic.
+    # The reference is MPI's sum in host memory: another library with the same arithmetic.
     local status=0
     run mpi_2 --device cuda --backend mpi "${five[@]}" || status=$?
     check "two ranks on $where by MPI" $status equal_ranks mpi_2 2 mpi
@@ -398,7 +398,7 @@ WRAPPER
         run "store_$store" --device cuda --kv-store "$store" "${five[@]}" || status=$?
         check "--kv-store $store" $status losses "store_$store" nccl_2 1e-3
     done
-    # One process more, which serves.
+    # One additional process, the server.
     launch[2]=3
     status=0
     run store_server --device cuda --kv-store dist_sync --servers 1 "${five[@]}" || status=$?
@@ -406,7 +406,7 @@ WRAPPER
     status=0
     run store_2bit --device cuda --kv-store dist_sync --servers 1 --gradient-compression 2bit:1 "${five[@]}" || status=$?
     check "two ranks push codes of two bits" $status equal_ranks store_2bit 2 tcp
-    # One rank and a server: ranks of a CPU host would add up before they code.
+    # One rank and a server: ranks of a CPU host would add up before encoding.
     launch[2]=2
     local kind
     status=0

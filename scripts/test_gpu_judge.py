@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What scripts/test_gpu.sh learns from the files of its runs, in the folder in which it is called.
+"""Checks of scripts/test_gpu.sh on the files of its runs, in the current folder.
 
     test_gpu_judge.py CHECK ARGUMENTS...
 
-A failed expectation is exit status 1; the last line says which. Needs nothing beside Python's standard library; with
-PyTorch the reference of the gradients is one of its own.
+A failed expectation is exit status 1, with the reason in the last line. Needs only Python's standard library; with PyTorch,
+the reference of the gradients is computed by it.
 """
 
 import array
@@ -46,7 +46,7 @@ def expect_difference(one, other):
 
 
 def differ(one, other):
-    """A precision that changes nothing was not used."""
+    """Checks that each precision changes the result; otherwise it was not used."""
     expect_difference(one, other)
     print("the rounding shows")
 
@@ -59,7 +59,7 @@ def device(name, kind):
 
 
 def times(name):
-    """Events give phases that are positive and add up to the step."""
+    """Checks that the phases are positive and add up to the step."""
     _, iterations, _ = load(name)
     shares = []
     for iteration in iterations:
@@ -91,7 +91,7 @@ def equal_ranks(name, count, backend):
 
 
 def autotuned(tuned, plain, again):
-    """The search changes no weight. cuDNN may round two equal runs differently: then losses must agree."""
+    """Checks that the search changes no weight. If cuDNN rounds two equal runs differently, losses must agree."""
     sums = [load(name)[2]["parameter_checksums"] for name in [tuned, plain, again]]
     trials = load(tuned)[0].get("tuning", {}).get("trials", [])
     expect(len(trials) == 10 and all(trial["step"] > 0 for trial in trials), f"trials {trials}")
@@ -104,7 +104,7 @@ def autotuned(tuned, plain, again):
 
 
 def exact(name, ranks, backend, wire, named=""):
-    """Bandwidth: every sample is there and every sum is right; of gradients, as far as the worker allows rounding."""
+    """Checks that every bandwidth sample exists and every sum is right; of gradients, within the worker's rounding limits."""
     record = json.load(open(f"{name}.json"))
     config, results, devices = record["config"], record["results"], [rank["device"] for rank in record["ranks"]]
     expect(record["kind"] == "ringmark-bandwidth" and record["failure"] is None, f"failure {record['failure']}")
@@ -115,7 +115,7 @@ def exact(name, ranks, backend, wire, named=""):
         sides = [result[side] for side in ["out_of_place", "in_place"] if result[side]]
         expect(result["element"] == element and len(sides) == 1 + is_exact, f"{result['element']}, {len(sides)} sides")
         for side in sides:
-            # One rank in place has nothing to do.
+            # One rank in place has no work.
             counts = [sum(time > 0 or ranks == "1" for time in times) for times in side["seconds"]]
             expect(counts == [config["iterations"]] * int(ranks), f"{counts} times of {result['bytes']} bytes")
             wrong, error = side["wrong"], side["error"]
@@ -128,7 +128,7 @@ def exact(name, ranks, backend, wire, named=""):
 
 
 def exposed(on, off):
-    """Median over iterations after the first two, slowest rank."""
+    """Returns the median over iterations after the first two, of the slowest rank."""
     time = lambda name: statistics.median(max(line["exposed_allreduce"]) for line in load(name)[1][2:])
     text = f"exposed all-reduce {time(on) * 1e3:.3f} ms with overlap, {time(off) * 1e3:.3f} ms without"
     expect(time(on) < time(off), text)
@@ -136,7 +136,7 @@ def exposed(on, off):
 
 
 def digits(folder):
-    """Writes MNIST's arrays of 64 images, each of which says its class by a bright row, to a folder that is there."""
+    """Writes MNIST's arrays of 64 images, each with a bright row for its class, to an existing folder."""
     labels = [image % 10 for image in range(64)]
     rows = lambda label: b"".join(bytes([255 if row // 2 == label else row] * 28) for row in range(28))
     for kind, head, values in [
@@ -147,7 +147,7 @@ def digits(folder):
 
 
 def read(name, threads):
-    """What was read, and by whom."""
+    """Checks the images that were read, and the decoder."""
     used = load(name)[2]["input"]
     ranks = used["ranks"]
     expect(all(rank["threads"] == int(threads) and rank["images"] > 0 for rank in ranks), f"ranks read {ranks}")
@@ -155,7 +155,7 @@ def read(name, threads):
 
 
 def prepare(init, data):
-    """Makes fresh weights fit for a comparison of five steps, and a batch of 8 images of 64 pixels.
+    """Adjusts fresh weights for a comparison of five steps, and creates a batch of 8 images of 64 pixels.
 
     With fresh weights and small batches, batch normalization and ReLU turn the last bit of rounding into percents of the
     gradient. With small residual branches (bn3.weight) and ReLUs shifted off 0 (biases) fp32 agrees to 1e-6.
@@ -184,7 +184,7 @@ def prepare(init, data):
 
 
 def tensors(name):
-    """Name, shape and values of each tensor of a safetensors file."""
+    """Yields name, shape and values of each tensor of a safetensors file."""
     raw = open(f"{name}.safetensors", "rb").read()
     length = int.from_bytes(raw[:8], "little")
     for key, tensor in json.loads(raw[8 : 8 + length]).items():
@@ -193,14 +193,14 @@ def tensors(name):
             yield key, tensor["shape"], array.array({"F32": "f", "I64": "q"}[tensor["dtype"]], raw[start:end])
 
 
-# Of every tensor, or Python's own arithmetic would take minutes.
+# A sample of every tensor: Python's arithmetic would take minutes for all.
 EVERY = 17
-# With it the weights of the steps below vanish beside their update, whose rounding is then that of the gradient.
+# With this rate the update dominates the weights, so its rounding is that of the gradient.
 RATE = 1000
 
 
 def gradient(saved):
-    """What one step of plain SGD from init.safetensors took off the weights, over the learning rate."""
+    """Returns the change of the weights by one step of plain SGD from init.safetensors / the learning rate."""
     before = {key: values for key, _, values in tensors("init")}
     return {
         key: [(a - b) / RATE for a, b in zip(before[key][::EVERY], after[::EVERY])]
@@ -210,7 +210,7 @@ def gradient(saved):
 
 
 def exact_gradient():
-    """The same by PyTorch in fp64."""
+    """Returns the same, computed by PyTorch in fp64."""
     import torch
     from torch.nn import functional
 
@@ -243,9 +243,9 @@ def exact_gradient():
 
 
 def gradients(cpu, fp32, *steps):
-    """fp32 is IEEE: its error is far below that of tf32. The losses alone could not tell them apart.
+    """Checks that fp32 is IEEE: its error is far below that of tf32. Losses alone cannot distinguish them.
 
-    Other `steps` are of fused kernels, each beside NAME_libtorch: they round the same values, or fewer.
+    Other `steps` use fused kernels, each compared with NAME_libtorch: they round the same values, or fewer.
     """
     try:
         reference, source = exact_gradient(), "PyTorch in fp64"
@@ -263,13 +263,13 @@ def gradients(cpu, fp32, *steps):
     tf32 = errors.get("tf32_step", math.inf)
     expect(tf32 > 5 * errors[fp32], f"{text}: tf32 must be five times as far")
     for step in steps:
-        # Roundings of the same size that fall otherwise.
+        # Rounding errors of the same size with other signs.
         expect(errors[step] < 1.25 * errors[f"{step}_libtorch"], f"{text}: fused kernels are allowed 1.25 times libtorch's in {step}")
     print(text)
 
 
 def kernels(fused, libtorch, tolerance):
-    """Each ran with its own kernels, and learned the same."""
+    """Checks that each run used its own kernels and learned the same."""
     for name, expected in [(fused, "fused"), (libtorch, "libtorch")]:
         found = load(name)[0]["config"].get("kernels", "auto")
         expect(found == expected, f"{name} ran with --kernels {found}: {load(name)[0]['environment'].get('cuda_remarks')}")
@@ -285,7 +285,7 @@ def not_slower(fused, libtorch):
 
 
 def graphs(replayed, launched):
-    """Replayed passes compute what launched ones do. cuDNN may choose other kernels in another process."""
+    """Checks that replayed passes compute the same as launched ones. cuDNN may select other kernels in another process."""
     records = [json.load(open(f"{name}.json")) for name in [replayed, launched]]
     for record, expected in zip(records, ["on", "off"]):
         expect(record["failure"] is None, f"failure {record['failure']}")

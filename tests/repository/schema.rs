@@ -1,5 +1,7 @@
 //! JSON Schema files in docs/schema: they match the types, and every kind of file and answer is valid.
 
+mod pages;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
