@@ -192,7 +192,7 @@ mod tests {
         source.read_at(&mut buffer, 40).expect("read");
         fs::write(&path, [7; 50]).expect("written");
         let error = format!("{:#}", source.read_at(&mut buffer, 40).expect_err("too short"));
-        expect!["DIR/a.rec, byte 50: the file ends here, and had 100 bytes when it was opened: it was changed while it was read; read a file that nobody writes"].assert_eq(&without_folder(&error));
+        expect!["DIR/a.rec, byte 50: the file ends here, and had 100 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&without_folder(&error));
     }
 
     #[test]

@@ -127,7 +127,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 fn check(config: &PackConfig, files: &[PathBuf]) -> Result<()> {
     ensure!(
         config.output.extension().is_some_and(|extension| extension == "rec"),
-        "{} does not end with .rec, by which its index and list are named: choose such a name",
+        "{} does not end with .rec, by which its index and list are named: choose a name with that ending",
         config.output.display()
     );
     ensure!(
@@ -415,7 +415,9 @@ mod tests {
         config.force = true;
         pack(&config, &mut go_on).expect("packed");
         config.output = root.path().join("out.bin");
-        expect!["DIR/out.bin does not end with .rec, by which its index and list are named: choose such a name"]
-            .assert_eq(&without_folder(&pack(&config, &mut go_on).expect_err("a name").to_string()));
+        expect![
+            "DIR/out.bin does not end with .rec, by which its index and list are named: choose a name with that ending"
+        ]
+        .assert_eq(&without_folder(&pack(&config, &mut go_on).expect_err("a name").to_string()));
     }
 }

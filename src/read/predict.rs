@@ -84,7 +84,7 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     ensure!(
         records.is_empty() || evidence.iter().any(|evidence| evidence.kv_store.is_ring()),
         usage(anyhow!(
-            "--bandwidth tells what an all-reduce takes, and these runs are of --kv-store {}: leave it out",
+            "--bandwidth gives the time of an all-reduce, and these runs are of --kv-store {}: leave it out",
             joined(evidence.iter().map(|evidence| evidence.kv_store))
         ))
     );

@@ -22,7 +22,7 @@ use crate::job::session::AskedLabel;
 #[derive(Debug, Parser)]
 #[command(name = "ringmark-worker", version, about)]
 pub struct Cli {
-    /// What to do.
+    /// Command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -46,18 +46,18 @@ impl Cli {
     }
 }
 
-/// What to do.
+/// Commands of the worker.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// What is measured.
+    /// Benchmark to run.
     #[command(flatten)]
     Benchmark(Benchmark),
-    /// What `ringmark doctor` starts on every host, not meant for people: prints what it finds there, then measures the
-    /// links to other hosts as lines of its standard input say, and ends with that
+    /// Started by `ringmark doctor` on every host: prints what it finds there, then measures the links to other hosts as
+    /// directed by its standard input
     Agent(AgentArguments),
 }
 
-/// What is measured.
+/// Benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum Benchmark {
     /// Train a network, exchange gradients, time every iteration
@@ -86,7 +86,7 @@ pub enum Benchmark {
 /// Options of `ringmark-worker agent`.
 #[derive(Debug, Args)]
 pub struct AgentArguments {
-    /// What to look for: cpu leaves CUDA alone
+    /// Devices to look for: cpu ignores CUDA
     #[arg(long, default_value = "auto", value_parser = option_table::keyword::<DeviceChoice>())]
     pub device: DeviceChoice,
 }
@@ -140,7 +140,7 @@ pub struct RunArguments<C: Options> {
     label: LabelArguments,
 }
 
-/// What the run of a sweep is called in its record.
+/// Name of the run in its record.
 #[derive(Debug, Args)]
 struct LabelArguments {
     /// Name of the case in the record [default: from the hosts that the ranks are on]

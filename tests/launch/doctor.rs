@@ -372,7 +372,7 @@ fn four_hosts_that_are_well_reach_each_other() {
     let out = tempfile::tempdir().expect("a folder");
     let (status, text) = test_hosts.ringmark(&format!("sweep {all} {training} --out {}", out.path().display()));
     assert_eq!(status, Some(0), "{text}");
-    let reason = "but Open MPI is not told so: it follows btl_tcp_if_exclude=lo,docker0 in ";
+    let reason = "but Open MPI is not set to use it: it follows btl_tcp_if_exclude=lo,docker0 in ";
     assert!(text.contains(&format!("{reason}{MPI_SETTINGS} on {}", test_hosts.host(2))), "{text}");
     let log = fs::read_to_string(out.path().join("2n1g/mxnet-lenet_b2_fp32_1.log")).expect("a log");
     assert!(!log.contains("btl_tcp_if_include"), "{log}");

@@ -64,7 +64,7 @@ fn a_stopped_rank_is_named(grid_engine: &Scheduler) {
     let Output { status, stdout, stderr } = sweep.expect("starts").wait_with_output().expect("ended");
     let said = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
     assert_eq!(status.code(), Some(1), "{said}");
-    let named = format!("rank 1 of 2 on host {} (process {rank}) has not been heard for ", grid_engine.cluster.host(2));
+    let named = format!("rank 1 of 2 on host {} (process {rank}) has not reported for ", grid_engine.cluster.host(2));
     let failure = sandbox.failure("2n1g/mxnet-lenet_b2_fp32_1.log");
     assert!(failure.contains(&named), "{failure}");
     assert!(said.contains("resume with: ") && said.contains(" --resume"), "{said}");

@@ -364,7 +364,7 @@ fn several_conditions_are_several_groups_as_far_as_the_file_has_room() {
     refused(&folder, "first has runs of several bucket sizes, of which PyTorch's file holds one");
     let logs = Folder::new();
     logs.write("1n1g/rn50_b128_fp32_1.log", dlperf_log(&[100.0; 120]));
-    refused(&logs, "rn50 has logs alone, and no record that tells version and bucket size");
+    refused(&logs, "rn50 has logs alone, and no record with version and bucket size");
     // The lines can be produced from logs alone.
     let lines = extract(&logs.path(), "--format pytorch-ddp-lines");
     assert!(lines.contains("   1 GPUs --    1M/1G:  p50:  1.280s     100/s"), "{lines}");

@@ -353,6 +353,8 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
     for (options, message) in [
         ("--cases 1n1g,8g", "case \"8g\" is not of the form 2n8g"),
         ("--cases 1n1g,1n1g", "--cases has 1n1g twice"),
+        ("--device cpu --dtype tf32", "--dtype tf32 needs a GPU of compute capability 8.0"),
+        ("--hosts a:8:9", "\"a:8:9\" has two numbers, 8 and 9"),
         (
             "--hosts nobody.invalid",
             "host \"nobody.invalid\" has no number of slots, and cannot be asked: its name is unknown",
@@ -459,8 +461,9 @@ fn a_sweep_keeps_every_log_and_record() {
         assert!(stdout.contains(&result), "{stdout}");
     }
     let out = sandbox.path("out").display().to_string();
+    let program = env!("CARGO_BIN_EXE_ringmark");
     assert!(
-        stdout.ends_with(&format!("all runs are in {out}; next: ringmark report {out} -o {out}/report.html\n")),
+        stdout.ends_with(&format!("all runs are in {out}; next: {program} report {out} -o {out}/report.html\n")),
         "{stdout}"
     );
 

@@ -37,7 +37,7 @@ fn it_says_what_the_largest_case_reached_and_where_most_of_the_loss_is() {
         folder.run(&record("1n2g", run, step + 0.001));
     }
     let even = line(&folder);
-    expect!["1n2g: 2.00x of 2, 100 %; the runs differ too much to say what is lost"].assert_eq(&even);
+    expect!["1n2g: 2.00x of 2, 100 %; the runs differ too much to divide the loss"].assert_eq(&even);
 }
 
 /// Returns twenty iterations in which the last of several ranks takes 0.2 s longer and the others wait for it.

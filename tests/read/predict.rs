@@ -623,7 +623,7 @@ fn logs_without_one_host_cannot_say_what_several_add() {
     assert_eq!(status, Some(1));
     expect![[r#"
         not used: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 2n8g: sweep 1n1g as well
-        ringmark: 4n8g cannot be predicted: 1n8g was not measured, and without records nothing else tells what several hosts add; measure: ringmark sweep --cases 1n8g --batch-size 128 --dtype fp32
+        ringmark: 4n8g cannot be predicted: 1n8g was not measured, and without records nothing else shows what several hosts add; measure: ringmark sweep --cases 1n8g --batch-size 128 --dtype fp32
     "#]].assert_eq(&stderr);
     assert_eq!(stdout, "");
 }

@@ -284,9 +284,9 @@ fn what_cannot_be_predicted_of_a_kv_store_is_told() {
     // No single rank, neither of this kv-store nor of ring.
     std::fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     let without = error(&folder, &["--kv-store", "device"]);
-    assert!(without.contains("no run of 1n1g counts, and only its update tells how much"), "{without}");
+    assert!(without.contains("no run of 1n1g counts, and only its update shows how much"), "{without}");
     let group = group_of(&folder, KvStore::DistSync);
-    assert!(Strategy::of_group(&group).is_ok(), "with servers nothing is told from the update");
+    assert!(Strategy::of_group(&group).is_ok(), "with servers nothing is derived from the update");
 
     // No records.
     for name in ["1n2g", "2n2g", "4n2g"] {

@@ -3,5 +3,6 @@
 mod architecture;
 mod documents;
 mod habits;
+mod language;
 mod schema;
 mod setup;

@@ -135,7 +135,7 @@ fn the_doctor_names_the_gpu_that_is_wrong_and_its_host() {
             0,
             "GPU state: GPU 0: it runs at 600 of 1980 MHz, and says no",
         ),
-        ("FAULTY_DEVICE=7 MEMORY_USED=70000", 0, "GPU state: GPU 7: 73.4 GB of 85.5 GB are taken, by nobody"),
+        ("FAULTY_DEVICE=7 MEMORY_USED=70000", 0, "GPU state: GPU 7: 73.4 GB of 85.5 GB are in use, by no process"),
         ("DRIVER=570.1", 0, "versions: NVIDIA driver is 570.1; 1 of 2 hosts have 580.95.05"),
         ("NCCL=22703", 1, "versions: NCCL is 2.27.3"),
         ("NAME=Other", 0, "GPUs: it has 8 x Other, 1 of 2 hosts have 8 x Virtual GPU"),
@@ -329,7 +329,7 @@ fn a_rank_or_gpu_that_fails_is_named_with_its_host_and_nothing_is_left() {
 
     let stopped = failed_sweep(&hosts, "rank of a GPU stopped", Some(Signal::SIGSTOP)).last_line;
     let words = format!("failed: no progress for 10 s: {rank} (process ");
-    assert!(stopped.contains(&words) && stopped.contains(") has not been heard for "), "{stopped}");
+    assert!(stopped.contains(&words) && stopped.contains(") has not reported for "), "{stopped}");
     assert!(stopped.contains("; ranks 0-2 wait for it in iteration "), "{stopped}");
 
     hosts.set(2, "FAULTY_DEVICE=1 HANGING_SUM=20");

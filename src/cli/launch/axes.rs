@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use clap::Args;
 use ringmark_core::benchmark::{AUTO_BATCH_SIZE, BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
@@ -39,7 +39,7 @@ pub struct AxesOptions {
     /// Batch sizes of a rank, instead of --batch-size: each runs with every precision and case
     #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
     batch_sizes: Option<Vec<u32>>,
-    /// What is done where nothing else is typed [default: cpu where ranks use the CPU, otherwise dlperf]
+    /// Preset for options that are not given [default: cpu where ranks use the CPU, otherwise dlperf]
     ///
     /// dlperf: 5 runs of 120 iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5
     /// warm-up, batch size 8. quick: a first look, not a result to quote: 2 runs of 12 iterations, the first 2 warm-up, batch
@@ -65,7 +65,7 @@ pub struct AxesOptions {
     /// program or devices are not those it was begun with
     #[arg(long, requires = "out")]
     resume: bool,
-    /// With --resume: run the finished runs of these cases again, as those that were disturbed; their files are kept as
+    /// Repeat the finished runs of these cases, with --resume, for example disturbed ones; their files are kept as
     /// RUN.log.1, .2 ..
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "resume")]
     repeat: Vec<Case>,
@@ -130,6 +130,12 @@ impl AxesOptions {
             cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts, defaults.device)),
             runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
+        ensure!(
+            !(defaults.knows_cpu && axes.dtypes.contains(&Dtype::Tf32)),
+            usage(anyhow!(
+                "--dtype tf32 needs a GPU of compute capability 8.0, and these ranks use the CPU: choose fp32 or bf16"
+            ))
+        );
         refuse_repeated("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
         // The command in the manifest may have had other cases.
         let more = self.repeat.iter().filter(|case| !axes.cases.contains(case)).copied();

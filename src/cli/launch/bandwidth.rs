@@ -48,7 +48,7 @@ pub struct BandwidthOptions {
     /// that fit the hosts, and all slots of several hosts]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
-    /// What the ranks do, by the names of nccl-tests' programs, in the order it is measured: all_reduce, all_gather,
+    /// Operations by the names of nccl-tests' programs, in the order of measurement: all_reduce, all_gather,
     /// reduce_scatter, reduce, broadcast, alltoall, sendrecv [default: all_reduce]
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     op: Option<Vec<Operation>>,

@@ -44,7 +44,7 @@ pub struct DoctorOptions {
     /// Files and folders that ranks are to read, as for sweep: check that every host has the same
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     data: Vec<PathBuf>,
-    /// What jobs are to use; cpu leaves the GPUs alone
+    /// Device that jobs will use; cpu ignores the GPUs
     #[arg(long, default_value = "auto", value_parser = keyword::<DeviceChoice>())]
     device: DeviceChoice,
     /// Measure no bandwidth: check only that each host reaches the next

@@ -40,7 +40,7 @@ pub struct InputOptions {
     /// Folder for input.log and input.json [default: results/TIME_input]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Say whether this feeds the devices of a training sweep with synthetic images, whose folder this is
+    /// Compare with the demand of a training sweep with synthetic images in this folder
     #[arg(long, value_name = "RESULT")]
     against: Option<PathBuf>,
     /// Trace option.

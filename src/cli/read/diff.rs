@@ -32,11 +32,11 @@ a usage error.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DiffOptions {
-    /// What to compare with: a folder of logs and records (also DLPerf's), of bandwidth records, of JSON files of nccl-tests
+    /// Baseline: a folder of logs and records (also DLPerf's), of bandwidth records, of JSON files of nccl-tests
     /// or of PyTorch's DDP benchmark; or one such file, or NAME_result.json
     #[arg(value_name = "BASE")]
     base: PathBuf,
-    /// What to compare: of the same kind
+    /// Result to compare, of the same kind
     #[arg(value_name = "TEST")]
     test: PathBuf,
     /// Differences that do not matter
@@ -60,7 +60,7 @@ pub struct DiffOptions {
     /// Add what an epoch of ImageNet costs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as '$2.49/gpu-hour'
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
-    /// What to print
+    /// Output format
     #[arg(long, default_value = "table", value_parser = keyword::<DiffFormat>())]
     format: DiffFormat,
     /// Explain the columns and verdicts

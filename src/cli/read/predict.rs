@@ -38,7 +38,7 @@ pub struct PredictOptions {
     /// Cases to predict [default: 2, 4 and 8 times the hosts of the largest measured case]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
     cases: Option<Vec<Case>>,
-    /// Of a sweep over several kv-stores this one alone [default: all that can be predicted]
+    /// The only kv-store to predict, of a sweep over several [default: all that can be predicted]
     #[arg(long, value_name = "NAME", requires = "sweep", value_parser = keyword::<KvStore>())]
     kv_store: Option<KvStore>,
     /// Servers of the predicted clusters, of runs of --kv-store dist_sync or dist_device_sync [default: as measured, one for each
@@ -54,7 +54,7 @@ pub struct PredictOptions {
     /// First iterations of a run to leave out [default: as its record says, 20 without one]
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
-    /// Say what the predictions rest on
+    /// Explain what the predictions are based on
     #[arg(long)]
     explain: bool,
     /// JSON output.

@@ -39,14 +39,14 @@ pub struct ReportOptions {
     /// File for the report [default: the standard output]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// How it is shown [default: what FILE ends in, .html, .svg, .md or .txt; table without one]
+    /// Output format [default: the ending of FILE, .html, .svg, .md or .txt; table without one]
     #[arg(long, value_parser = keyword::<ReportFormat>())]
     format: Option<ReportFormat>,
     /// Add published figures: of training, DLPerf's of the same network, precision and batch size on GPUs; of scoring, MXNet's of
     /// the same networks
     #[arg(long)]
     published: bool,
-    /// What an hour costs, AMOUNT/gpu-hour or AMOUNT/host-hour, as '$2.49/gpu-hour': adds what an epoch of ImageNet and 90 of them
+    /// Price of an hour, AMOUNT/gpu-hour or AMOUNT/host-hour, as '$2.49/gpu-hour': adds what an epoch of ImageNet and 90 of them
     /// cost
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,

@@ -73,7 +73,7 @@ impl FromStr for GradientCompression {
                 Ok(GradientCompression::TopK { ratio })
             }
             ("topk", None) => bail!("topk needs the share of values to send: topk:0.01"),
-            _ => bail!("{text:?} is none of none, fp16, bf16, 2bit, 2bit:THRESHOLD, topk:RATIO"),
+            _ => bail!("{text:?} is not one of none, fp16, bf16, 2bit, 2bit:THRESHOLD, topk:RATIO"),
         }
     }
 }
@@ -176,7 +176,7 @@ mod tests {
             ("topk:0", "the ratio \"0\" of topk is not above 0 and at most 1"),
             ("topk:1.5", "not above 0 and at most 1"),
             ("topk:NaN", "not above 0 and at most 1"),
-            ("1bit", "\"1bit\" is none of none, fp16, bf16, 2bit, 2bit:THRESHOLD, topk:RATIO"),
+            ("1bit", "\"1bit\" is not one of none, fp16, bf16, 2bit, 2bit:THRESHOLD, topk:RATIO"),
             ("none:1", "is none of"),
         ] {
             let error = text.parse::<GradientCompression>().expect_err(text).to_string();

@@ -101,7 +101,7 @@ config_options! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         interpolation: Option<Interpolation> = None => option("interpolation", "KIND",
             "How images are resized: bilinear as OpenCV and MXNet, or antialias as Pillow and torchvision")
-            .default_is("as whoever the augmentation is of"),
+            .default_is("that of the augmentation's program"),
         /// Library that decodes JPEG.
         decoder: DecoderChoice = DecoderChoice::Auto => option("decoder", "LIBRARY",
             "Library that decodes JPEG; auto takes turbojpeg where it is installed"),

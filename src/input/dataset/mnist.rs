@@ -29,7 +29,7 @@ pub fn is_images(file: &Path) -> bool {
 fn labels_path(images: &Path) -> Result<PathBuf> {
     let name = images.file_name().and_then(OsStr::to_str).filter(|_| is_images(images)).with_context(|| {
         format!(
-            "{}: the labels are found by the images' name, which must be as train-images-idx3-ubyte: give it such a name",
+            "{}: the labels are found by the images' name, which must be as train-images-idx3-ubyte: rename it",
             images.display()
         )
     })?;

@@ -143,7 +143,7 @@ fn mnist_is_found_by_its_names_plain_or_compressed() {
     let error = refused(&folder.path().join("t10k-images-idx3-ubyte"));
     expect!["DIR/t10k-images-idx3-ubyte has 2 images, DIR/t10k-labels-idx1-ubyte.gz has 3 labels: they do not belong together; copy both anew"].assert_eq(&without_folder(&error));
     let labels = folder.path().join("train-labels-idx1-ubyte");
-    expect!["DIR/train-labels-idx1-ubyte: the labels are found by the images' name, which must be as train-images-idx3-ubyte: give it such a name"].assert_eq(&without_folder(&refused(&labels)));
+    expect!["DIR/train-labels-idx1-ubyte: the labels are found by the images' name, which must be as train-images-idx3-ubyte: rename it"].assert_eq(&without_folder(&refused(&labels)));
     fs::remove_file(&labels).expect("removed");
     expect!["DIR/train-images-idx3-ubyte.gz has no labels beside it: put train-labels-idx1-ubyte.gz there, which belongs to it"].assert_eq(&without_folder(&refused(folder.path())));
     for name in ["train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte"] {
@@ -205,7 +205,7 @@ fn a_file_that_changes_while_it_is_read_is_said() {
     let file = fs::OpenOptions::new().write(true).open(&path).expect("opened");
     file.set_len(offsets[99] + 12).expect("cut");
     let error = format!("{:#}", dataset.read(99, &mut item).expect_err("cut"));
-    expect!["DIR/a.rec, byte 3972: the file ends here, and had 4000 bytes when it was opened: it was changed while it was read; read a file that nobody writes"].assert_eq(&without_folder(&error));
+    expect!["DIR/a.rec, byte 3972: the file ends here, and had 4000 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&without_folder(&error));
     // The other records may have changed as well.
     dataset.read(98, &mut item).expect_err("of a file that was cut");
     fs::remove_file(path.with_extension("idx")).expect("removed");
@@ -213,7 +213,7 @@ fn a_file_that_changes_while_it_is_read_is_said() {
     file.set_len(offsets[50]).expect("cut");
     let mut stream = dataset.stream(Part::WHOLE).expect("a part");
     let error = (0..101).find_map(|_| stream.next(&mut item).err()).expect("cut").to_string();
-    expect!["DIR/a.rec, byte 2000: the file ends here, and had 3972 bytes when it was opened: it was changed while it was read; read a file that nobody writes"].assert_eq(&without_folder(&error));
+    expect!["DIR/a.rec, byte 2000: the file ends here, and had 3972 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&without_folder(&error));
 }
 
 #[test]
@@ -281,8 +281,8 @@ fn records_of_a_file_that_was_cut_are_refused_at_the_next_read() {
         without_folder(&format!("{:#}", items.next(&mut item).expect_err("cut")))
     });
     expect![[r#"
-        DIR/a.rec, byte 396: the file ends here, and had 400 bytes when it was opened: it was changed while it was read; read a file that nobody writes
-        DIR/a.rec, byte 396: the file ends here, and had 400 bytes when it was opened: it was changed while it was read; read a file that nobody writes"#]].assert_eq(&errors.join("\n"));
+        DIR/a.rec, byte 396: the file ends here, and had 400 bytes when it was opened: it was changed while it was read; read a file that is not being written
+        DIR/a.rec, byte 396: the file ends here, and had 400 bytes when it was opened: it was changed while it was read; read a file that is not being written"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]

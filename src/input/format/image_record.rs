@@ -41,8 +41,8 @@ impl<'a> ImageRecord<'a> {
         let size = 4 * flag as usize;
         ensure!(
             size <= rest.len(),
-            "a record of {} bytes that says it has {flag} labels, which take {size}: it is no image's, or damaged; pack \
-             it anew",
+            "a record of {} bytes with {flag} labels according to its header, which take {size}: it is damaged or not of an \
+             image; pack it again",
             bytes.len()
         );
         let (labels, image) = rest.split_at(size);
@@ -122,7 +122,7 @@ mod tests {
         record[0] = 3;
         let error = ImageRecord::parse(&record).expect_err("too short").to_string();
         expect![
-            "a record of 32 bytes that says it has 3 labels, which take 12: it is no image's, or damaged; pack it anew"
+            "a record of 32 bytes with 3 labels according to its header, which take 12: it is damaged or not of an image; pack it again"
         ]
         .assert_eq(&error);
     }

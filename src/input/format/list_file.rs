@@ -48,7 +48,7 @@ fn image(line: &[u8]) -> Result<ListedImage> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b'\t').map(<[u8]>::trim_ascii).collect();
     let [id, labels @ .., path] = fields.as_slice() else { anyhow::bail!(too_few(line, fields.len())) };
     ensure!(!labels.is_empty(), too_few(line, fields.len()));
-    ensure!(!path.is_empty(), "the path behind the last tab is empty: name the image's file");
+    ensure!(!path.is_empty(), "the path after the last tab is empty: name the image's file");
     let label = |field: &&[u8]| {
         let label = str::from_utf8(field).ok().and_then(|text| text.parse::<f32>().ok());
         let label = label.filter(|label| label.is_finite());

@@ -241,7 +241,7 @@ fn only_images_are_skipped() {
         fs::OpenOptions::new().write(true).open(path).expect("opened").set_len(offsets[2] + 16).expect("cut");
     };
     let error = batch([good(), good(), good()], 3, &shrink).expect_err("cut");
-    expect!["DIR/a.rec, byte 2232: the file ends here, and had 3324 bytes when it was opened: it was changed while it was read; read a file that nobody writes"].assert_eq(&without_folder(&error));
+    expect!["DIR/a.rec, byte 2232: the file ends here, and had 3324 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&without_folder(&error));
     let spoil = |path: &Path, offsets: &[u64]| {
         let mut bytes = fs::read(path).expect("records");
         bytes[offsets[1] as usize] = b'!';

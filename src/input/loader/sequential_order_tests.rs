@@ -166,7 +166,7 @@ fn a_file_that_shrinks_ends_the_run_even_where_bad_images_are_skipped() {
     loader.give_back(first);
     let error = (0..20).find_map(|_| loader.next_batch().map(|batch| loader.give_back(batch)).err());
     let error = format!("{:#}", error.expect("the last step of the epoch has none"));
-    expect!["DIR/a.rec, byte 9021620: the file ends here, and had 12022160 bytes when it was opened: it was changed while it was read; read a file that nobody writes"].assert_eq(&without_folder(&error));
+    expect!["DIR/a.rec, byte 9021620: the file ends here, and had 12022160 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&without_folder(&error));
 }
 
 #[test]

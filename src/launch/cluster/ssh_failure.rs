@@ -89,7 +89,7 @@ pub fn warning(stderr: &str, host: &str) -> Option<SshFailure> {
     stderr.contains(CHANGED).then(|| SshFailure {
         what: "its host key has changed since we saw it last, and ssh only goes on because mpirun's does".to_owned(),
         fix: format!(
-            "if the host was installed anew, forget the old key (ssh-keygen -R {host}); if not, ask who answers"
+            "if the host was installed anew, forget the old key (ssh-keygen -R {host}); if not, find out which host answers"
         ),
     })
 }
@@ -154,7 +154,9 @@ mod tests {
     fn a_changed_host_key_is_a_warning() {
         assert_eq!(warning("Warning: Permanently added", "b"), None);
         let warning = warning("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n", "b").expect("it has");
-        expect!["if the host was installed anew, forget the old key (ssh-keygen -R b); if not, ask who answers"]
-            .assert_eq(&warning.fix);
+        expect![
+            "if the host was installed anew, forget the old key (ssh-keygen -R b); if not, find out which host answers"
+        ]
+        .assert_eq(&warning.fix);
     }
 }

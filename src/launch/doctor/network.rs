@@ -145,7 +145,8 @@ impl Choice {
             Some(_) if self.reason.is_empty() => "all hosts have it",
             _ => &self.reason,
         };
-        let settled = self.settled.iter().map(|settled| format!(", but Open MPI is not told so: it follows {settled}"));
+        let settled =
+            self.settled.iter().map(|settled| format!(", but Open MPI is not set to use it: it follows {settled}"));
         settled.fold(reason.to_owned(), |reason, settled| reason + &settled)
     }
 }

@@ -66,6 +66,12 @@ pub fn typed_arguments() -> Vec<OsString> {
     env::args_os().collect()
 }
 
+/// Returns the program as typed, for commands that are printed: `ringmark`, or a path if it is not found without one.
+pub fn typed_program() -> String {
+    let program = typed_arguments().into_iter().next().map(|program| program.to_string_lossy().into_owned());
+    shell_words::quote(&program.unwrap_or_else(|| "ringmark".to_owned())).into_owned()
+}
+
 /// Returns true if the first processor in `text`, the contents of /proc/cpuinfo, has bf16 instructions.
 fn has_bf16(text: &str) -> bool {
     let flags = text.lines().find(|line| line.starts_with("flags") || line.starts_with("Features"));

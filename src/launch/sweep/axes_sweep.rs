@@ -20,6 +20,7 @@ use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::JobFiles;
+use crate::launch::local::environment::typed_program;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext, Report, SessionRules};
 use crate::launch::sweep::cost::JobCost;
@@ -211,7 +212,7 @@ impl AxesSweep {
 
     /// Returns the line after the last run; `next` is the command to run next.
     pub fn end(&self, next: &str) -> String {
-        format!("all runs are in {}; next: {next}", self.out.display())
+        format!("all runs are in {}; next: {} {next}", self.out.display(), typed_program())
     }
 
     /// Returns the number of iterations in the log of a finished run. The error describes what is wrong with the log,
@@ -224,7 +225,7 @@ impl AxesSweep {
             for line in BufReader::new(file).split(b'\n') {
                 match dlperf::parse(&line.map_err(|error| anyhow!("cannot be read: {error}"))?) {
                     Line::Iteration { .. } => count += 1,
-                    Line::Failed(reason) => bail!("says that it failed: {reason}"),
+                    Line::Failed(reason) => bail!("it ends with a failure: {reason}"),
                     Line::Malformed | Line::Other => {}
                 }
             }

@@ -38,7 +38,7 @@ fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
         None => return Some("one run of a case does not say for sure what is lost".to_owned()),
         Some(margin) if seconds < -margin => return Some("nothing is lost".to_owned()),
         Some(margin) if seconds <= margin => {
-            return Some("the runs differ too much to say what is lost".to_owned());
+            return Some("the runs differ too much to divide the loss".to_owned());
         }
         Some(_) => {}
     }
@@ -52,7 +52,7 @@ fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
         return None;
     }
     let Some((part, largest)) = largest(&finest).or_else(|| largest(&loss.loss.parts)) else {
-        return Some("the runs differ too much to say where it is lost".to_owned());
+        return Some("the runs differ too much to show where it is lost".to_owned());
     };
     let share = loss.loss.share(largest.seconds)?;
     let what = match part {

@@ -182,9 +182,6 @@ impl Group {
     /// Returns every warning once, with its case in the reason. Warnings about the whole table replace those about
     /// cases.
     pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
-        if !self.reliability_warnings.is_empty() {
-            return self.reliability_warnings.clone();
-        }
         let of_case = |case: &TrainedCase| {
             let own = case.reliability_warnings().map(|warning| warning.to(case.case));
             let baseline = case.baseline.iter().flat_map(|baseline| baseline.reliability_warnings());
@@ -193,7 +190,7 @@ impl Group {
             let baseline = baseline.map(|warning| warning.to(format!("{} without communication", case.case)));
             own.chain(baseline).collect::<Vec<_>>()
         };
-        self.cases.iter().flat_map(of_case).collect()
+        self.reliability_warnings.iter().cloned().chain(self.cases.iter().flat_map(of_case)).collect()
     }
 
     /// Computes the figures. The base is the single rank of `ring` unless the group has a single rank of its own.

@@ -94,7 +94,7 @@ pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String>
     let memory = lowest(PageCache::Warm).and_then(|(rank, ceiling)| from_memory(record, rank, &ceiling, demand));
     let disk = lowest(PageCache::Cold).map(|(rank, ceiling)| from_disk(record, rank, &ceiling, demand));
     if memory.is_none() && disk.is_none() {
-        return Err("no pass was from memory or from the disk alone, so that there is no ceiling".to_owned());
+        return Err("no pass was from memory or from the disk alone, so the ceiling is unknown".to_owned());
     }
     if let (Basis::OneDevice { case, .. }, Some(FromMemory { ceiling, .. })) = (&demand.basis, &memory)
         && demand.of_a_device().0 > ceiling.0 * (1.0 - ABOUT)
@@ -403,7 +403,7 @@ mod tests {
         check(
             &record,
             &demand(6150.0),
-            &expect!["1n8g: no pass was from memory or from the disk alone, so that there is no ceiling"],
+            &expect!["1n8g: no pass was from memory or from the disk alone, so the ceiling is unknown"],
         );
         check(
             &record,

@@ -62,6 +62,12 @@ fn run_step(run: &Measured, images: f64) -> RunStep {
 }
 
 impl CaseLoss {
+    /// Returns true if the loss is within its confidence interval, so that its parts say nothing.
+    pub fn is_uncertain(&self) -> bool {
+        let Difference { seconds, margin } = self.loss.total;
+        margin.is_some_and(|margin| margin > seconds.abs())
+    }
+
     /// Returns the speed lost to `part` seconds of the step, relative to ideal scaling.
     pub fn rate_lost(&self, part: f64) -> ImagesPerSecond {
         ImagesPerSecond(self.ideal.0 * self.loss.efficiency_lost(part))

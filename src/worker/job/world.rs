@@ -80,7 +80,7 @@ impl World {
         let role = if rank < size - servers { Role::Worker } else { Role::Server };
         let communicator = all
             .split_by_color_with_key(Color::with_value(role as i32), all.rank())
-            .context("MPI does not tell ranks from servers")?;
+            .context("MPI does not distinguish ranks from servers")?;
         let node = communicator.split_shared(communicator.rank());
         let host = mpi::environment::processor_name().context("MPI does not know the host name")?;
         let world = World {

@@ -68,7 +68,7 @@ fn a_rank_that_is_stopped_is_named_and_its_victims_are_not(cluster: &Cluster, fo
     let outcome = inject_fault(cluster, folder, "rank stopped by SIGSTOP", stop);
     let words = &format!("failed: no progress for 10 s: rank 2 of 4 on host {} (process ", cluster.host(3));
     assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
-    assert!(outcome.last_line.contains(") has not been heard for "), "{}", outcome.last_line);
+    assert!(outcome.last_line.contains(") has not reported for "), "{}", outcome.last_line);
     assert!(outcome.last_line.contains("; ranks 0-1, 3 wait for it in iteration "), "{}", outcome.last_line);
     assert_eq!(outcome.status, Some(1));
 }

@@ -74,7 +74,7 @@ fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
         (format!("failed: no progress for 10 s: {server} (process "), format!("the connection to {server} broke "));
     let line = &outcome.last_line;
     let (found, cause) = match line.contains(&failure) {
-        true => (failure, format!("; {server} has not been heard for ")),
+        true => (failure, format!("; {server} has not reported for ")),
         false => (hang, "it is stopped, or its host or link is down; ranks 0-1 wait for it in iteration ".to_owned()),
     };
     assert!(line.contains(&found) && line.contains(&cause) && line.contains("link"), "{line}");

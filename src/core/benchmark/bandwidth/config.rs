@@ -64,7 +64,7 @@ config_options! {
             "Which gradients of the network: weights, those that measure.py counts, or all, as training exchanges"),
         /// Device of the exchanged arrays.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Where to exchange; auto takes CUDA where all of it is there and says what is missing").order(1),
+            "Device of the exchange; auto takes CUDA if it is complete, and prints what is missing").order(1),
         /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => option("threads", "N", "CPU threads of a rank, for the optimizer")
             .range(1u32..=4096).default_is("the host's cores divided among its ranks").order(1),

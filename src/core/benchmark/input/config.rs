@@ -86,7 +86,7 @@ impl OptionValue for ThreadCounts {
                 "{threads} is out of range: choose 1 to {}",
                 ThreadCounts::MOST
             );
-            ensure!(!all.contains(&threads), "{threads} stands there twice: name it once");
+            ensure!(!all.contains(&threads), "{threads} is listed twice: list it once");
             all.push(threads);
         }
         Ok(ThreadCounts(all))

@@ -101,7 +101,7 @@ config_options! {
             "Precision of the step; fp32 is IEEE, tf32 only when asked for"),
         /// Device to train on.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Where to train; auto takes CUDA where all of it is there and says what is missing"),
+            "Device; auto takes CUDA if it is complete, and prints what is missing"),
         /// Memory layout. A record contains the resolved value.
         layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
             "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),

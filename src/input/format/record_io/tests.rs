@@ -196,7 +196,7 @@ fn what_failed_to_be_read_fails_again() {
     let mut errors =
         [(); 3].map(|()| without_folder(&format!("{:#}", reader.next_record().expect_err("cut")))).to_vec();
     errors.dedup();
-    expect!["DIR/a.rec, byte 4198400: the file ends here, and had 12582636 bytes when it was opened: it was changed while it was read; read a file that nobody writes"].assert_eq(&errors.join("\n"));
+    expect!["DIR/a.rec, byte 4198400: the file ends here, and had 12582636 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&errors.join("\n"));
 }
 
 #[test]

@@ -116,7 +116,8 @@ fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
         faults.push((what, "wait for them or end them: what they take is missing from every figure".to_owned()));
     } else if used.0 > IDLE_MEMORY.0 {
         let total = gpu.memory.unwrap_or_default();
-        let what = format!("{} of {} are taken, by nobody that nvidia-smi shows", gigabytes(used), gigabytes(total));
+        let what =
+            format!("{} of {} are in use, by no process that nvidia-smi shows", gigabytes(used), gigabytes(total));
         faults.push((what, "look in other containers and for dead processes: fuser -v /dev/nvidia*".to_owned()));
     }
     let reasons = gpu.slow_reasons.unwrap_or_default();
@@ -254,7 +255,9 @@ mod tests {
             ("GPU 1: others use it: python3 (process 7, 900 MiB)", |gpu| {
                 gpu.processes.push("python3 (process 7, 900 MiB)".to_owned());
             }),
-            ("GPU 1: 40.0 GB of 85.5 GB are taken, by nobody", |gpu| gpu.memory_used = Some(Bytes(40_000_000_000))),
+            ("GPU 1: 40.0 GB of 85.5 GB are in use, by no process", |gpu| {
+                gpu.memory_used = Some(Bytes(40_000_000_000))
+            }),
             ("GPU 1: its clock is throttled: hardware slowdown (345 of 1980 MHz)", |gpu| gpu.slow_reasons = Some(0x8)),
             ("too hot (software slowdown)", |gpu| gpu.slow_reasons = Some(0x20)),
             ("too hot (hardware slowdown)", |gpu| gpu.slow_reasons = Some(0x40)),

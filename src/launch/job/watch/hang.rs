@@ -84,7 +84,7 @@ impl Hang<'_> {
             } else if !silent_hosts.contains_key(rank.host.as_str()) {
                 let silence = (self.now - rank.heard).as_secs();
                 parts.push(format!(
-                    "{name} has not been heard for {silence} s, last in {}: it is stopped, or its host or link is down",
+                    "{name} has not reported for {silence} s, last in {}: it is stopped, or its host or link is down",
                     rank.place()
                 ));
             }
@@ -147,7 +147,7 @@ impl Hang<'_> {
         let silence = of_host().map(|rank| (self.now - rank.heard).as_secs()).min().unwrap_or(0);
         let place = of_host().next().map_or_else(String::new, |rank| rank.place());
         format!(
-            "host {host} with {} has not been heard for {silence} s, last in {place}: it or its link is down",
+            "host {host} with {} has not reported for {silence} s, last in {place}: it or its link is down",
             self.processes(ranks)
         )
     }

@@ -104,7 +104,7 @@ impl Listener {
         let mut ranks = Ranks { count: ranks, token: address.token.clone(), events: sender, speakers: BTreeMap::new() };
         let limits = Limits { pending: STRANGERS + ranks.count as usize, patience: PATIENCE, burst: usize::MAX };
         let serve = move |listener: &mut _, connection| ranks.read(listener, connection);
-        let thread = ListenerThread::start(socket, limits, serve).context("no thread to hear the ranks' reports")?;
+        let thread = ListenerThread::start(socket, limits, serve).context("no thread for the ranks' reports")?;
         Ok(Listener { address, events: Some(events), _thread: thread })
     }
 

@@ -234,7 +234,7 @@ impl Watchdog {
         let is_silent = |rank: &&Rank| rank.end.is_none() && rank.is_silent(now);
         let (number, rank) = self.known.iter().find(|(_, rank)| is_silent(rank))?;
         let silence = (now - rank.heard).as_secs();
-        Some(format!("{} has not been heard for {silence} s: its host or link may be down", self.name(*number)))
+        Some(format!("{} has not reported for {silence} s: its host or link may be down", self.name(*number)))
     }
 
     fn killed(&self, number: u32, signal: &str) -> String {
@@ -260,7 +260,7 @@ impl Watchdog {
                     ": host {host} had {left} MB of memory left, choose a smaller --batch-size or fewer ranks on it"
                 )
             } else {
-                format!(": by a person, a limit of the job, or the kernel for want of memory (dmesg on {host} says)")
+                format!(": by a user, a job limit, or the out-of-memory killer (see dmesg on {host})")
             };
         }
         text
@@ -443,7 +443,7 @@ mod tests {
         story.pass(59, &[(0, 7, BUCKET, 0.0), (2, 7, BUCKET, 0.0), (3, 7, BUCKET, 0.0)]);
         assert_eq!(story.verdict(), None);
         story.pass(2, &[(0, 7, BUCKET, 0.0), (2, 7, BUCKET, 0.0), (3, 7, BUCKET, 0.0)]);
-        expect!["no progress for 60 s: rank 1 of 4 on host b (process 100) has not been heard for 61 s, last in iteration 7, forward: it is stopped, or its host or link is down; ranks 0, 2-3 wait for it in iteration 7, all-reduce of bucket 2 (if it is only slow, raise --stall-timeout)"].assert_eq(&story.verdict().expect("it hangs"));
+        expect!["no progress for 60 s: rank 1 of 4 on host b (process 100) has not reported for 61 s, last in iteration 7, forward: it is stopped, or its host or link is down; ranks 0, 2-3 wait for it in iteration 7, all-reduce of bucket 2 (if it is only slow, raise --stall-timeout)"].assert_eq(&story.verdict().expect("it hangs"));
     }
 
     #[test]
@@ -452,7 +452,7 @@ mod tests {
         story.pass(5, &[(0, 3, BUCKET, 0.0), (1, 3, BUCKET, 0.0), (2, 3, BUCKET, 0.0), (3, 3, BUCKET, 0.0)]);
         story.pass(60, &[(0, 3, BUCKET, 0.0), (1, 3, BUCKET, 0.0)]);
         let verdict = story.verdict().expect("it hangs");
-        expect!["no progress for 64 s: host b with ranks 2-3 has not been heard for 60 s, last in iteration 3, all-reduce of bucket 2: it or its link is down; ranks 0-1 wait for them in iteration 3, all-reduce of bucket 2 (if it is only slow, raise --stall-timeout)"].assert_eq(&verdict);
+        expect!["no progress for 64 s: host b with ranks 2-3 has not reported for 60 s, last in iteration 3, all-reduce of bucket 2: it or its link is down; ranks 0-1 wait for them in iteration 3, all-reduce of bucket 2 (if it is only slow, raise --stall-timeout)"].assert_eq(&verdict);
     }
 
     #[test]
@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(story.verdict(), None);
         // Before the grace period after the failure ends, the stall limit is exceeded.
         story.pass(1, &all[1..2]);
-        expect!["rank 0 of 3 on host a: the connection to rank 2 broke; rank 2 of 3 on host c has not been heard for 59 s: its host or link may be down"].assert_eq(&story.verdict().expect("it hangs"));
+        expect!["rank 0 of 3 on host a: the connection to rank 2 broke; rank 2 of 3 on host c has not reported for 59 s: its host or link may be down"].assert_eq(&story.verdict().expect("it hangs"));
     }
 
     #[test]
@@ -557,7 +557,7 @@ mod tests {
         for iteration in 1..=70 {
             story.pass(1, &[(0, iteration, Stage::Forward, 1.0)]);
         }
-        expect!["no progress for 60 s: rank 1 of 2 on host b (process 100) has not been heard for 70 s, last in its first second: it is stopped, or its host or link is down (if it is only slow, raise --stall-timeout)"].assert_eq(&story.verdict().expect("it hangs"));
+        expect!["no progress for 60 s: rank 1 of 2 on host b (process 100) has not reported for 70 s, last in its first second: it is stopped, or its host or link is down (if it is only slow, raise --stall-timeout)"].assert_eq(&story.verdict().expect("it hangs"));
     }
 
     #[test]
@@ -573,7 +573,7 @@ mod tests {
             .watchdog
             .output("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).", now);
         let explanation = story.watchdog.explanation(story.now()).expect("it was told");
-        expect!["rank 1 of 2 on host b was killed by signal 9 (SIGKILL) in iteration 2, forward: by a person, a limit of the job, or the kernel for want of memory (dmesg on b says)"].assert_eq(&explanation);
+        expect!["rank 1 of 2 on host b was killed by signal 9 (SIGKILL) in iteration 2, forward: by a user, a job limit, or the out-of-memory killer (see dmesg on b)"].assert_eq(&explanation);
         story.second += 5;
         assert_eq!(story.verdict(), Some(explanation));
     }
@@ -621,7 +621,7 @@ mod tests {
         assert_eq!(story.verdict(), None);
         story.say(2, Event::Left(0));
         story.pass(6, &[(0, 3, Stage::Forward, 1.0)]);
-        assert!(story.verdict().is_some(), "without its server nobody goes on");
+        assert!(story.verdict().is_some(), "without its server no rank continues");
         let mut story = story_of(true);
         let gathering = Stage::Finishing;
         story.pass(1, &[(0, 9, gathering, 0.1), (1, 9, gathering, 0.1), (2, 9, Stage::Serving, 0.1)]);
@@ -670,7 +670,7 @@ mod tests {
             counts.into_iter().flat_map(|counted| [plenty, 120_000_000].map(|available| killed(available, counted)));
         let explanations: BTreeSet<String> = explanations.collect();
         expect![[r#"
-            by a person, a limit of the job, or the kernel for want of memory (dmesg on a says)
+            by a user, a job limit, or the out-of-memory killer (see dmesg on a)
             host a had 120 MB of memory left, choose a smaller --batch-size or fewer ranks on it"#]]
         .assert_eq(&Vec::from_iter(explanations).join("\n"));
 
@@ -771,7 +771,7 @@ mod tests {
         story.pass(20, &[(0, 2, BUCKET, 0.0)]);
         story.say(0, failed("remote error"));
         let words = story.watchdog.explanation(story.now()).expect("it failed");
-        expect!["rank 0 of 2 on host a: remote error; rank 1 of 2 on host b has not been heard for 20 s: its host or link may be down"].assert_eq(&words);
+        expect!["rank 0 of 2 on host a: remote error; rank 1 of 2 on host b has not reported for 20 s: its host or link may be down"].assert_eq(&words);
         // The record of a run that does not count contains the reason.
         let mut story = Story::new(&["a"]);
         story.say(0, Event::Done);

@@ -107,7 +107,7 @@ impl Benchmark for ScoreSweep {
 
     fn finish(&self, _: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
         if is_complete {
-            let next = format!("ringmark extract {}", quoted(&self.sweep.out));
+            let next = format!("extract {}", quoted(&self.sweep.out));
             self.rules().printer.line(&self.sweep.end(&next));
         }
         Ok(())

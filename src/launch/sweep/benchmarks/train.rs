@@ -76,7 +76,7 @@ fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &L
         return Ok(());
     }
     let (printer, out, page) = (config.rules().printer, quoted(&sweep.out), quoted(&sweep.out.join("report.html")));
-    let next = sweep.end(&format!("ringmark report {out} -o {page}"));
+    let next = sweep.end(&format!("report {out} -o {page}"));
     conclude(&sweep.out).iter().chain([&next]).for_each(|line| printer.line(line));
     if *ddp_suite {
         printer.line(&format!("for PyTorch's diff.py: ringmark extract {out} --format pytorch-ddp > FILE.json"));

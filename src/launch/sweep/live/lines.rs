@@ -111,7 +111,7 @@ fn figures(job: &JobProgress, columns: usize) -> Option<String> {
     (!parts.is_empty()).then(|| format!("  {}", fitted(parts, " - ", columns.saturating_sub(2))))
 }
 
-/// Returns `  all 65536 ranks on 8192 hosts  iteration 12-13  all-reduce 65528, backward 8  1 not heard`.
+/// Returns `  all 65536 ranks on 8192 hosts  iteration 12-13  all-reduce 65528, backward 8  1 silent`.
 fn all_ranks(all: &AllRanks, columns: usize) -> String {
     let [first, last] = all.iterations;
     let mut stages: Vec<(&String, &usize)> = all.stages.iter().collect();
@@ -122,7 +122,7 @@ fn all_ranks(all: &AllRanks, columns: usize) -> String {
         (2, format!("iteration {first}-{last}")),
         (3, stages.join(", ")),
     ];
-    parts.extend((all.silent > 0).then(|| (1, format!("{} not heard", all.silent))));
+    parts.extend((all.silent > 0).then(|| (1, format!("{} silent", all.silent))));
     format!("  {}", fitted(parts, "  ", columns.saturating_sub(2)))
 }
 
@@ -194,7 +194,7 @@ fn host_line(host: &str, width: usize, ranks: &[&RankProgress], silence: Seconds
     let silent = ranks.iter().max_by(|one, other| one.unheard.0.total_cmp(&other.unheard.0));
     parts.extend(silent.filter(|rank| rank.unheard.0 > silence.0).map(|rank| {
         let kind = if rank.is_server { "server" } else { "rank" };
-        (0, format!("{kind} {} not heard for {:.0} s", rank.rank, rank.unheard.0))
+        (0, format!("{kind} {} silent for {:.0} s", rank.rank, rank.unheard.0))
     }));
     format!("  {}", fitted(parts, "  ", columns.saturating_sub(2)))
 }
@@ -346,7 +346,7 @@ pub(super) mod tests {
         job.ranks[0].unheard = Seconds(7.2);
         let shown = hosts(&job, 120, HOSTS);
         assert_eq!((shown.len(), shown[15].as_str()), (HOSTS, "  and 25 more hosts"));
-        expect!["  h00  1 rank  iteration 12  all-reduce  rank 0 not heard for 7 s"].assert_eq(&shown[0]);
+        expect!["  h00  1 rank  iteration 12  all-reduce  rank 0 silent for 7 s"].assert_eq(&shown[0]);
         // Rank 17 has 0.39.
         assert!(shown.iter().any(|line| line.starts_with("  h17 ")), "{shown:?}");
         let names: Vec<&str> = shown[..15].iter().map(|line| &line[2..5]).collect();
@@ -363,8 +363,8 @@ pub(super) mod tests {
         job.ranks[9].unheard = Seconds(15.0);
         job.keep_slowest_hosts(32);
         let shown = lines(&Progress { job: Some(job), ..progress() }, 120, 24);
-        expect!["  all 4096 ranks on 512 hosts  iteration 12-12  all-reduce 4096  1 not heard"].assert_eq(&shown[2]);
-        expect!["  h500  8 ranks  iteration 12  all-reduce  slowest rank 4007, 200 ms  rank 4000 not heard for 90 s"]
+        expect!["  all 4096 ranks on 512 hosts  iteration 12-12  all-reduce 4096  1 silent"].assert_eq(&shown[2]);
+        expect!["  h500  8 ranks  iteration 12  all-reduce  slowest rank 4007, 200 ms  rank 4000 silent for 90 s"]
             .assert_eq(&shown[6]);
         expect!["  and 508 more hosts"].assert_eq(&shown[7]);
     }

@@ -108,8 +108,10 @@ impl Strategy {
         let Some(recorded) = group.conditions.recorded.as_ref().filter(|_| {
             group.cases.iter().filter(counts).all(is_recorded) && group.base_case().is_some_and(is_recorded)
         }) else {
-            return Err("there are logs without records (.jsonl), which alone tell what backward hides of an exchange"
-                .to_owned());
+            return Err(
+                "there are logs without records (.jsonl), and only records show what backward hides of an exchange"
+                    .to_owned(),
+            );
         };
         // The largest case: a single rank exchanges nothing.
         let largest = group.cases.iter().rev().filter(counts);
@@ -125,7 +127,7 @@ impl Strategy {
                 .map(Strategy::Servers);
         }
         if group.base != Some(Case::SINGLE) {
-            return Err("no run of 1n1g counts, and only its update tells how much of the optimizer's time is the weights' way \
+            return Err("no run of 1n1g counts, and only its update shows how much of the optimizer's time is the weights' way \
                         back: sweep 1n1g as well"
                 .to_owned());
         }

@@ -24,7 +24,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     let counted = |group: &&Group| group.cases.iter().any(has_counted);
     let groups: Vec<&Group> = extraction.groups.iter().filter(counted).collect();
     let conditions = |group: &&Group| {
-        let what = "has logs alone, and no record that tells version and bucket size: PyTorch's file needs them";
+        let what = "has logs alone, and no record with version and bucket size: PyTorch's file needs them";
         group.conditions.recorded.clone().with_context(|| format!("{} {what}", group.label))
     };
     let conditions = groups.iter().map(conditions).collect::<anyhow::Result<Vec<RecordedConditions>>>()?;

@@ -29,10 +29,7 @@ pub const LEGEND: [&str; 4] = [
 /// Returns the losses with parts whose total is at least its margin of error if `is_clear`, and the others otherwise.
 fn losses(group: &Group, is_clear: bool) -> impl Iterator<Item = CaseLoss> {
     let losses = group.cases.iter().filter_map(|case| of_case(group, case));
-    losses.filter(move |CaseLoss { loss, .. }| {
-        let is_within = loss.total.margin.is_some_and(|margin| margin > loss.total.seconds.abs());
-        !loss.parts.is_empty() && is_within != is_clear
-    })
+    losses.filter(move |loss| !loss.loss.parts.is_empty() && loss.is_uncertain() != is_clear)
 }
 
 /// Returns sentences about the cases whose loss is below its margin of error, which are not in the table.

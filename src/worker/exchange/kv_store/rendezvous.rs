@@ -162,10 +162,10 @@ fn greet(address: &SocketAddr, hello: &Hello) -> Result<TcpStream> {
     stream.set_read_timeout(Some(HELLO_PATIENCE))?;
     protocol::send_message(&mut stream, FrameKind::Hello, hello)?;
     let header = Header::read(&mut stream).map_err(|error| match error.kind() {
-        ErrorKind::UnexpectedEof => anyhow::anyhow!("who listens there is no server of this job"),
+        ErrorKind::UnexpectedEof => anyhow::anyhow!("the listener there is not a server of this job"),
         _ => error.into(),
     })?;
-    ensure!(header.kind == FrameKind::Welcome, "who listens there answered {:?}", header.kind);
+    ensure!(header.kind == FrameKind::Welcome, "the listener there answered {:?}", header.kind);
     protocol::read_message::<()>(&header, &mut stream, LONGEST_GREETING)?;
     stream.set_read_timeout(None)?;
     Ok(stream)

@@ -208,7 +208,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     let mut shown =
         vec![of_speed(figure(format!("Speed of {name}"), four_digits(figures.speed.0), "images/s", per_process))];
     if let Some(times) = figures.times {
-        let exposed = format!("{} % of it communication without computing", percent(times.exposed_share()));
+        let exposed = format!("{} % waiting for communication", percent(times.exposed_share()));
         shown.push(of_speed(figure(format!("Step of {name}"), milliseconds(times.step), "ms", exposed)));
     }
     if let Some(it) = utilisation::of_training(group, case) {
@@ -240,8 +240,12 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Scaling gain" } else { "Scaling loss" };
     let split = scaling_loss::of_case(group, case).filter(|_| group.is_reliable(case));
-    let parts = split.map(|loss| parts(&loss)).unwrap_or_default();
-    let note = if figures.times.is_none() { "only records tell where" } else { "" }.to_owned();
+    let note = match &split {
+        _ if figures.times.is_none() => "the parts are known only from records".to_owned(),
+        Some(loss) if loss.is_uncertain() => "smaller than its confidence interval: use more --runs".to_owned(),
+        _ => String::new(),
+    };
+    let parts = split.filter(|loss| !loss.is_uncertain()).map(|loss| parts(&loss)).unwrap_or_default();
     let loss = figure(format!("{label} of {name}"), percent(lost.abs()), "%", note);
     shown.push(of_scaling(Figure { parts, ..loss }));
     shown
