@@ -48,7 +48,6 @@ const RULES: [Rule; 3] = [
     Rule { pattern: &IDIOM, is_of_summaries: false, advice: "use the words of NCCL's or PyTorch's documentation" },
 ];
 
-/// A line of prose.
 #[derive(Debug, PartialEq, Eq)]
 struct Line<'a> {
     number: usize,
