@@ -528,10 +528,8 @@ fn a_circle_is_found_and_named() {
 
 #[test]
 fn paths_are_read_wherever_they_stand() {
-    let text =
-        "use crate::a::{self, b::{C, D as E}};\n#[cfg(test)]\nmod tests { use crate::no::X; }\nuse super::x::Y;\n\
-                // crate::no::comment\nfn f(_: crate::t::T) -> Option<self::n::U> { crate::e::f();
-                // vec![crate::v::W::new()] }\n\
+    let text = "use crate::a::{self, b::{C, D as E}};\n#[cfg(test)]\nmod tests { use crate::no::X; }\nuse super::x::Y;\n\
+                // crate::no::comment\nfn f(_: crate::t::T) -> Option<self::n::U> { crate::e::f(); vec![crate::v::W::new()] }\n\
                 mod inner { pub(super) use super::super::z; }\nuse child::K;\n#[derive(crate::d::Derived)] struct S;";
     let modules = ["m::n::child"].map(|module| ("src/worker", module.to_owned())).into();
     let source = Source::new("src/worker/m/n.rs", parse("n.rs", text), &modules);
