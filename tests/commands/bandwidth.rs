@@ -409,7 +409,7 @@ fn unchecked_results_say_so() {
     assert!(stdout.contains("# Out of bounds values : 0 OK\n"), "{stdout}");
 }
 
-/// Values that known parsers of nccl-tests' output extract, each by its own rule.
+/// Checks the values that known parsers of nccl-tests' output extract, each by its own rule.
 #[test]
 fn known_readers_find_the_bandwidths() {
     let _turn = turn();

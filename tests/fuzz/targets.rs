@@ -207,7 +207,6 @@ fn report(folder: ResultFolder) {
     assert_eq!(html.matches("<script").count(), 1);
 }
 
-/// Predicts larger cases.
 fn foresee(evidence: Evidence) {
     let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
     let cases = [Case { nodes: 2 * largest.nodes, ..largest }, Case { gpus_per_node: 2, ..largest }];

@@ -20,7 +20,6 @@ use crate::support::runs::{Folder, dlperf_log, long_record, record, rows_by_case
 use crate::support::sandbox::{ringmark, run};
 use crate::support::temporary_folder::without_folder;
 
-/// Calls of `ringmark extract` on a folder.
 trait Extract {
     /// Returns exit status, standard output and standard error.
     fn extract(&self, options: &[&str]) -> (Option<i32>, String, String);

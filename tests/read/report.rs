@@ -26,7 +26,6 @@ use crate::support::report::{DESKTOP, LOOK, PHONE, assert_well_formed, drawn, pa
 use crate::support::runs::{Folder, record, rows_by_case};
 use crate::support::temporary_folder::without_folder;
 
-/// Returns a committed folder of results.
 fn committed(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(folder)
 }

@@ -111,7 +111,8 @@ impl Source {
         paths.visit_file(&file);
         let mut words = BTreeSet::new();
         collect_words(file.to_token_stream(), &mut words);
-        // A mod.rs refers to the files of its folder by name and may contain items that they use: this is not an import.
+        // A mod.rs refers to the files of its folder by name and may contain items that they use: this is not an
+        // import.
         let is_child = |path: &String| {
             let first = path.split("::").next().unwrap_or_default();
             modules.contains(&(package, join(&module, first)))

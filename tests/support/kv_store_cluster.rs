@@ -75,7 +75,6 @@ impl Resources {
     }
 }
 
-/// Position of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Leaves,

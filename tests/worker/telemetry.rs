@@ -20,7 +20,6 @@ use crate::support::turn::turn_of;
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual};
 use crate::support::worker_run::Run;
 
-/// Returns the telemetry of the first host.
 fn telemetry(record: &RunRecord) -> &Telemetry {
     let end = record.end.as_ref().expect("an end");
     end.host_use[0].telemetry.as_ref().expect("readings")

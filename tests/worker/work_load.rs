@@ -30,7 +30,6 @@ fn division(record: &RunRecord) -> &WorkDivision {
     record.header.work_division.as_ref().expect("uneven parts")
 }
 
-/// Returns the loss of every iteration over the global batch.
 fn joined_losses(record: &RunRecord) -> Vec<f64> {
     record.iterations.iter().map(|one| record.header.joined_loss(&one.loss).expect("ranks")).collect()
 }

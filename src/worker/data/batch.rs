@@ -10,7 +10,6 @@ use crate::data::assignment::Assignment;
 /// Description of a batch, for any benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct BatchRequest<'a> {
-    /// Source of the images.
     pub source: DataSource<'a>,
     /// Seed; rank r uses `seed + r` for a synthetic batch, and all ranks use the same seed for images that are read.
     pub seed: i64,
@@ -22,7 +21,6 @@ pub struct BatchRequest<'a> {
     pub image_size: u32,
     /// Model that determines channels and classes.
     pub model: Model,
-    /// Memory layout.
     pub layout: Layout,
 }
 
@@ -31,9 +29,7 @@ pub struct BatchRequest<'a> {
 pub struct ImageRequest {
     /// Data of this rank.
     pub assignment: Assignment,
-    /// Options of the user.
     pub config: ImageInputConfig,
-    /// Number of decoding threads.
     pub threads: u32,
     /// Images of all ranks in a step.
     pub joined: u64,
@@ -43,7 +39,6 @@ pub struct ImageRequest {
     pub is_validation: bool,
 }
 
-/// One batch on its device.
 pub struct Batch {
     /// fp32 `[batch, channels, size, size]` in the run's memory layout.
     pub images: Tensor,

@@ -43,9 +43,7 @@ pub struct ImagesUsed {
     pub what: String,
     /// Images per epoch, if known.
     pub items: Option<u64>,
-    /// Augmentation of every image.
     pub augmentation: Augmentation,
-    /// Input statistics of this rank.
     pub own: RankImageInput,
     /// First messages about skipped images.
     pub skipped: Vec<String>,
@@ -95,7 +93,6 @@ impl Images {
         self.counted
     }
 
-    /// Advances to the next batch.
     pub fn advance(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.is_ahead) {
             self.current = Some(self.next()?);
@@ -158,11 +155,9 @@ impl Images {
 pub struct BatchSpec {
     /// Model that determines channels and classes.
     pub model: Model,
-    /// Images per batch.
     pub images: u32,
     /// Seed of the random augmentation.
     pub seed: u64,
-    /// Number of decoding threads.
     pub threads: u32,
 }
 

@@ -16,11 +16,8 @@ use tch::Device;
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
 use crate::data::images::{Images, ImagesUsed};
 
-/// Sequence of batches of a rank.
 pub enum Batches {
-    /// The same batch for every step.
     Fixed(Batch),
-    /// A new batch for every step.
     Read(Box<Images>),
 }
 

@@ -28,7 +28,6 @@ struct Sent {
     parts: Vec<Range<usize>>,
 }
 
-/// State of one rank.
 pub struct CompressedAllReduce {
     codec: Codec,
     /// Holds the codes of all ranks and moves them.
@@ -75,7 +74,6 @@ impl CompressedAllReduce {
         })
     }
 
-    /// Returns the sums.
     pub fn sums(&self) -> Tensor {
         self.sums.shallow_clone()
     }

@@ -60,7 +60,6 @@ pub fn narrow(tensor: &Tensor, elements: &Range<usize>) -> Result<Tensor> {
     Ok(tensor.f_narrow(0, elements.start as i64, elements.len() as i64)?)
 }
 
-/// Flat memory of one rank.
 pub struct Memory {
     /// Input of this rank; the same tensor as `sums` if the shape is in place. Undefined after the sum.
     pub wire: Tensor,

@@ -107,8 +107,8 @@ pub trait GradientExchange {
         None
     }
 
-    /// Returns the bytes that this rank sends and receives in a step, by the operations that the backend runs, counted as in
-    /// [`Collective::bytes`](collective::Collective::bytes); `None` if connections count them.
+    /// Returns the bytes that this rank sends and receives in a step, from the operations that the backend runs,
+    /// counted as in [`Collective::bytes`](collective::Collective::bytes); `None` if connections count them.
     fn asked_bytes(&self) -> Option<[u64; 2]>;
 
     /// Uses bucket, tail and chunk size of `sizes` from the next step on, if they can change; no step is under way.

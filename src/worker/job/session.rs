@@ -42,7 +42,6 @@ fn limit_memory(world: &World) {
 pub struct SessionRequest {
     /// Device to compute on.
     pub device: DeviceChoice,
-    /// CPU threads of a rank.
     pub threads: AskedThreads,
     /// All-reduce algorithm of NCCL; `None` if nothing is summed.
     pub nccl: Option<NcclAlgorithm>,
@@ -56,7 +55,6 @@ pub struct SessionRequest {
 
 /// Processes that serve the ranks.
 pub struct Servers {
-    /// Number of servers.
     pub number: u32,
     /// Body of a server, from start to end.
     pub body: ServerBody,
@@ -72,7 +70,6 @@ pub struct AskedLabel {
     pub case: Option<Case>,
     /// Number of the run in its case, from 1.
     pub run: u32,
-    /// Profile of the run.
     pub profile: RunProfile,
 }
 
@@ -127,7 +124,6 @@ impl Session<'_> {
         self.own.device
     }
 
-    /// Prints on rank 0 only.
     pub fn print(&self, lines: &[String]) {
         if self.world.rank() == 0 {
             lines.iter().for_each(|line| println!("{}", printable_lines(line)));

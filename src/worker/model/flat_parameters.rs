@@ -11,7 +11,6 @@ use tch::{Kind, Tensor};
 
 use crate::model::named_tensors::NamedTensors;
 
-/// The flat weights and the parameters in them.
 pub struct FlatParameters {
     /// Every weight, fp32.
     pub weights: Tensor,

@@ -14,7 +14,6 @@ use crate::ffi::group::GroupRank;
 #[derive(Debug)]
 pub struct Task {
     pub collective: Collective<'static>,
-    /// Length of the array.
     pub elements: usize,
     /// Input elements of this rank.
     pub own: Range<usize>,

@@ -28,7 +28,6 @@ const WARM_BYTES: u64 = 1_000_000_000;
 /// Divisor of the free memory that limits these bytes.
 const WARM_PART: u64 = 4;
 
-/// Data and loader configuration.
 pub struct Source {
     /// All data, as for a single rank.
     pub assignment: Assignment,

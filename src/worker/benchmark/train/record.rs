@@ -27,7 +27,7 @@ use crate::measure::step_timer::Sample;
 
 /// Measurements of this rank.
 pub struct Measured {
-    /// One for each iteration since the last continuation.
+    /// One sample for each iteration since the run was last resumed.
     pub samples: Vec<Sample>,
     /// Iterations gathered so far, earlier parts of the run included.
     pub recorded: Recorded,
@@ -39,13 +39,10 @@ pub struct Measured {
     pub kv_store: Option<KvStoreUse>,
     /// Sizes and residual of the code, if gradients were compressed.
     pub compression: Option<CompressionFacts>,
-    /// Input of all ranks.
     pub input: Option<ImageInputUse>,
     /// Epochs that were trained completely.
     pub epochs: Vec<EpochEnd>,
-    /// Time by layer, if requested.
     pub layers: Option<LayerProfile>,
-    /// Use of CUDA graphs.
     pub graphs: GraphUse,
 }
 
@@ -184,7 +181,6 @@ pub fn input(world: &World, batches: &Batches, before: Option<&ImageInputUse>) -
     }))
 }
 
-/// Returns a hash of the weights' bytes.
 fn checksum(weights: &Tensor) -> Result<String> {
     let mut bytes = vec![0; weights.numel() * size_of::<f32>()];
     weights.f_to_device(Device::Cpu)?.f_copy_data_u8(&mut bytes, weights.numel())?;

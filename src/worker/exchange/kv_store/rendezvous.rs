@@ -42,10 +42,8 @@ pub enum Announcement {
     Server(ServerFacts),
 }
 
-/// Announcement of a worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkerFacts {
-    /// Name of its host.
     pub host: String,
     /// Ranks whose gradients are summed in its pushes; 0 if it pushes nothing.
     pub summed: u32,
@@ -53,10 +51,8 @@ pub struct WorkerFacts {
     pub lengths: Vec<usize>,
 }
 
-/// Announcement of a server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServerFacts {
-    /// Name of its host.
     pub host: String,
     /// Secret of this job.
     pub token: u64,
@@ -113,8 +109,8 @@ pub fn listen() -> Result<(TcpListener, Vec<SocketAddr>)> {
     Ok((listener, addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect()))
 }
 
-/// Returns the addresses of the interface that was chosen for MPI and NCCL, else all; the loopback's, which reaches this host
-/// only, is last.
+/// Returns the addresses of the interface that was chosen for MPI and NCCL, else all; the loopback's, which reaches
+/// this host only, is last.
 fn addresses(interfaces: &[Interface], chosen: Option<&str>) -> Vec<IpAddr> {
     let chosen = chosen.map(|name| name.trim_start_matches('='));
     let is_chosen = |interface: &Interface| chosen == Some(&interface.name);

@@ -36,7 +36,6 @@ use crate::job::world::World;
 /// Alignment of shards in elements: at least a cache line of fp32.
 const GRAIN: usize = 64;
 
-/// Strategy of sharded updates.
 pub struct Sharded {
     reducer: &'static GradientReducer,
     exchange: Arc<Mutex<Exchange>>,
@@ -44,7 +43,6 @@ pub struct Sharded {
     optimizers: Vec<Optimizer>,
     /// Size of the parts of this rank in fp32.
     owned: Bytes,
-    /// Weights of the model.
     weights: Tensor,
     facts: ExchangeFacts,
     rank: u32,

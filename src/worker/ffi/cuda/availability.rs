@@ -22,7 +22,6 @@ const COMPILERS: [&str; 2] = ["libnvrtc.so.13", "libnvrtc.so.12"];
 pub struct Cuda {
     /// NCCL: the copy that libtorch_cuda has loaded.
     pub nccl: &'static Library,
-    /// NVRTC, the run-time compiler of kernels.
     pub compiler: Option<CompilerLibrary>,
     /// GPUs in the numbering of this process, at least one.
     pub devices: Vec<DeviceFacts>,
@@ -30,7 +29,6 @@ pub struct Cuda {
     pub remarks: Vec<String>,
 }
 
-/// Reason why this process does not use CUDA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoCuda {
     /// CUDA was not requested, or there is no GPU.
@@ -40,7 +38,6 @@ pub enum NoCuda {
 }
 
 impl NoCuda {
-    /// Returns the reason as a sentence.
     pub fn reason(&self) -> &str {
         match self {
             NoCuda::Absent(reason) | NoCuda::Unusable(reason) => reason,

@@ -12,14 +12,12 @@ use crate::host::telemetry::reading::{Reading, Source, Value};
 /// Drivers whose sensors are in processors.
 const PROCESSORS: [&str; 6] = ["coretemp", "k10temp", "zenpower", "cpu_thermal", "apm_xgene", "scpi_sensors"];
 
-/// Sensors of this host.
 pub struct Sensors {
     /// Chips, each with the files of its sensors.
     chips: Vec<(String, Vec<PathBuf>)>,
     domains: Vec<Domain>,
 }
 
-/// Energy counter.
 struct Domain {
     name: String,
     /// File with the energy in microjoules since an arbitrary time.

@@ -38,12 +38,10 @@ impl ConvolutionShape {
         ConvolutionShape { input, output, kernel: [height, width], stride: 1, padding, groups: 1 }
     }
 
-    /// Creates a square kernel.
     pub const fn square(input: i64, output: i64, kernel: i64) -> ConvolutionShape {
         ConvolutionShape::new(input, output, [kernel; 2])
     }
 
-    /// Sets the stride in pixels.
     pub const fn stride(self, stride: i64) -> ConvolutionShape {
         ConvolutionShape { stride, ..self }
     }
@@ -95,7 +93,6 @@ impl Convolution {
         })
     }
 
-    /// Convolves and applies ReLU.
     pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
         self.pass(images, None, || match mode {
             Mode::Folded => self.packed(images, None)?.forward(images, None, true),
@@ -218,7 +215,6 @@ fn strided(images: &Tensor, stride: i64) -> Result<Tensor> {
     Ok(images.f_avg_pool2d([1; 2], [stride; 2], [0; 2], false, true, None)?)
 }
 
-/// A convolution followed by normalization.
 pub struct ConvolutionNorm {
     convolution: Convolution,
     norm: BatchNorm,
@@ -244,7 +240,6 @@ impl ConvolutionNorm {
         Ok(self.forward(images, After::Relu, false, mode)?.first)
     }
 
-    /// Convolves and normalizes.
     pub fn linear(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
         Ok(self.forward(images, After::Nothing, false, mode)?.first)
     }

@@ -12,7 +12,6 @@ use crate::model::layers::packed::PackedLinear;
 use crate::model::named_tensors::{Draws, NamedTensors};
 use crate::model::network::Mode;
 
-/// A linear layer.
 pub struct Linear {
     weight: Tensor,
     bias: Option<Tensor>,

@@ -51,7 +51,6 @@ const WAIT: &str = "wait for other ranks";
 /// Last counter: ranks that have finished all ranges of a round.
 const DONE: usize = COUNTERS - 1;
 
-/// State of one rank.
 pub struct SharedMemory {
     window: Window,
     memory: Memory,
@@ -304,7 +303,6 @@ impl SharedMemory {
         *target = target.wrapping_add(self.ranks as u32);
     }
 
-    /// Increments the counter.
     fn arrive(&self, counter: usize) {
         self.window.arrive(counter, self.targets[counter]);
     }

@@ -1,8 +1,8 @@
-//! A rank that trains with servers: pushes the gradient of each parameter as soon as backward has computed it, and continues with
-//! the weights in the answers, or updates its own weights by the sums in them.
+//! A rank that trains with servers: pushes the gradient of each parameter as soon as backward has computed it, and
+//! continues with the weights in the answers, or updates its own weights by the sums in them.
 //!
-//! Synchronous ranks of a host first add up their gradients on the CPU, and one of them pushes the sum. With `dist_async`, and on
-//! GPUs, each rank pushes its own.
+//! Synchronous ranks of a host first add up their gradients on the CPU, and one of them pushes the sum. With
+//! `dist_async`, and on GPUs, each rank pushes its own.
 
 mod links;
 mod local_aggregation;
@@ -43,7 +43,6 @@ use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
 
-/// Strategy of a rank that trains with servers.
 pub struct ServerClient {
     reducer: &'static GradientReducer,
     pushes: Arc<Mutex<Pushes>>,

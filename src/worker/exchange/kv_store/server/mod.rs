@@ -7,11 +7,11 @@
 //! reader of each worker --/                            \--> another               --> writer of each worker
 //! ```
 //!
-//! A shard is locked during its update, so an update is atomic. Each reader writes to its own array, and writers send a copy of
-//! the weights of one update: no worker waits for another's connection, and no shard for another.
+//! A shard is locked during its update, so an update is atomic. Each reader writes to its own array, and writers send a
+//! copy of the weights of one update: no worker waits for another's connection, and no shard for another.
 //!
-//! Synchronous: a shard is updated when all workers have pushed it, by the sum in worker order, which is the same in every run.
-//! Asynchronous: it is updated at every push, and the others continue when a worker ends.
+//! Synchronous: a shard is updated when all workers have pushed it, by the sum in worker order, which is the same in
+//! every run. Asynchronous: it is updated at every push, and the others continue when a worker ends.
 
 mod connection;
 mod memory;
@@ -40,7 +40,6 @@ use crate::host::facts;
 use crate::job::heartbeat;
 use crate::job::world::{self, World};
 
-/// A worker that pushes.
 struct Pusher {
     rank: u32,
     host: String,
@@ -48,7 +47,6 @@ struct Pusher {
     summed: u32,
     /// Channel to its writer.
     outgoing: Sender<Outgoing>,
-    /// The last iteration that it pushed.
     iteration: u32,
     state: PusherState,
 }
@@ -63,7 +61,8 @@ enum PusherState {
     Lost,
 }
 
-/// Serves until all workers have pushed everything, then reports lost workers to the others until all have disconnected.
+/// Serves until all workers have pushed everything, then reports lost workers to the others until all have
+/// disconnected.
 pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     heartbeat::enter(Stage::Connecting);
     let (listener, addresses) = rendezvous::listen()?;
@@ -172,7 +171,6 @@ struct Server<'a> {
     holds_weights: bool,
     /// Parts whose initial values are missing.
     missing_initial: usize,
-    /// Bytes of pushes.
     received: u64,
     /// Pushes that arrived before the last initial value.
     waiting: VecDeque<(usize, u32, u32)>,
@@ -317,8 +315,8 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Waits until all workers have gathered their results, and reports those that end before: MPI's collectives would wait for
-    /// them forever, and with `--continuous` mpirun does not end the job.
+    /// Waits until all workers have gathered their results, and reports those that end before: MPI's collectives would
+    /// wait for them forever, and with `--continuous` mpirun does not end the job.
     fn await_farewells(&mut self, heard: &Receiver<(usize, WorkerEvent)>) -> Result<()> {
         heartbeat::enter(Stage::Finishing);
         let _waiting = heartbeat::wait();
