@@ -176,7 +176,7 @@ def measure(ranks, is_shared, options):
             process.wait()
             named = time.monotonic() - stopped
         said = (folder / "log").read_text()
-        pattern = rf"rank {ranks - 2} of {ranks} on host {host(ranks - 2)} \(process {998 + ranks}\) has not been heard"
+        pattern = rf"rank {ranks - 2} of {ranks} on host {host(ranks - 2)} \(process {998 + ranks}\) has not reported"
         if not re.search(pattern, said):
             sys.exit(f"{ranks} ranks: the stopped rank was not named: {said[-2000:]}")
         interval = max(1.0, min(ranks / 4096, STALL / 4))

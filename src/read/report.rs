@@ -68,7 +68,7 @@ impl ReportFormat {
             Some("md" | "markdown") => Ok(ReportFormat::Markdown),
             Some("txt") => Ok(ReportFormat::Table),
             _ => bail!(usage(anyhow!(
-                "the name {} does not say what to write: let it end in .html, .svg, .md or .txt, or give --format (figures for \
+                "the name {} does not determine the format: let it end in .html, .svg, .md or .txt, or give --format (figures for \
                  programs are written by --json FILE)",
                 path.display()
             ))),

@@ -216,7 +216,7 @@ fn programs_get_the_figures_in_the_place_of_the_tables_or_beside_them() {
     assert_eq!((&two["average_busbw"], &side["busbw"], &side["p95"]), (&10.0.into(), &10.0.into(), &0.1.into()));
     assert!(four["failure"].as_str().is_some_and(|failure| failure.contains("exit status 3")), "{four}");
     assert_eq!((&four["average_busbw"], &four["sizes"]), (&serde_json::Value::Null, &serde_json::json!([])));
-    assert!(stderr.contains("# 1n2g, ranks: 2"), "what is told goes there: {stderr}");
+    assert!(stderr.contains("# 1n2g, ranks: 2"), "messages go there: {stderr}");
 
     let sandbox = Sandbox::new(RECORDING);
     sandbox.write_bandwidth_record("any.json", &record(None));

@@ -70,7 +70,7 @@ fn every_word_of_another_program_is_understood_or_answered() {
                 !error.contains("unexpected argument") || error.contains(&format!("tip: {word}: "))
             };
             let commands = ["sweep --dry-run", "bandwidth --dry-run", "pack"];
-            assert!(commands.iter().any(is_known_or_answered), "{word} is told by none of {commands:?}");
+            assert!(commands.iter().any(is_known_or_answered), "{word} is answered by none of {commands:?}");
         }
     }
 }

@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::dimension::{BackendName, Bytes, DeviceKind};
+use ringmark_core::number_text::four_digits;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -258,8 +259,8 @@ fn a_sweep_over_two_hosts_of_virtual_gpus_has_the_figures_worked_out_by_hand() {
         let line = table.lines().find(|line| line.starts_with(case)).expect(case);
         let cells: Vec<&str> = words(line).map(|cell| cell.trim_matches(['(', ')'])).collect();
         let expected = [
-            format!("{speed:.2}"),
-            format!("{:.2}", speed / ranks as f64),
+            four_digits(speed),
+            four_digits(speed / ranks as f64),
             format!("{:.2}", ranks as f64 * efficiency),
             format!("{:.1}", 100.0 * efficiency),
         ];

@@ -703,7 +703,6 @@ fn what_cannot_be_is_refused_with_its_reason() {
         ringmark-worker: --warmup 3 leaves none of --iters 3 to measure: choose a smaller --warmup
         ringmark-worker: --backend nccl needs a GPU, --device is cpu: choose --backend shared-memory, mpi or auto
         error: invalid value 'fp8' for '--dtype <TYPE>'
-          [possible values: fp32, tf32, fp16, bf16]
           tip: there are fp32, tf32, fp16 and bf16
         error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT
 

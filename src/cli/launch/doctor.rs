@@ -38,7 +38,7 @@ pub struct DoctorOptions {
     /// Hosts that are to have servers of --kv-store dist_* and no ranks: looked at as well, but for devices
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     server_hosts: Vec<String>,
-    /// Folder for results: check that there is room and that the first host has it too
+    /// Folder for results: check its free space and that the first host has it too
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Files and folders that ranks are to read, as for sweep: check that every host has the same

@@ -143,7 +143,7 @@ impl CompressionUse {
             let (share, word) = (100.0 * (code / fp32 - 1.0).abs(), if code > fp32 { "more" } else { "less" });
             let what = if self.received == self.received_fp32 { "weights in fp32" } else { "packed sums" };
             return format!(
-                "who pushes sends {code:.3} MB of codes a step, of fp32 {fp32:.3} MB ({share:.1} % {word}), and gets \
+                "a pushing rank sends {code:.3} MB of codes a step, of fp32 {fp32:.3} MB ({share:.1} % {word}), and gets \
                  {received:.3} MB of {what}; {norm}"
             );
         }
@@ -177,7 +177,7 @@ mod tests {
             ("topk:1.5", "not above 0 and at most 1"),
             ("topk:NaN", "not above 0 and at most 1"),
             ("1bit", "\"1bit\" is not one of none, fp16, bf16, 2bit, 2bit:THRESHOLD, topk:RATIO"),
-            ("none:1", "is none of"),
+            ("none:1", "is not one of"),
         ] {
             let error = text.parse::<GradientCompression>().expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");
@@ -202,7 +202,7 @@ mod tests {
         let of = CompressionUse::with_servers(vec![0.0, 1.5], Bytes(250_000), Bytes(400_000), 1_000_000);
         assert!(of.text().contains("and gets 0.400 MB of packed sums; norm"), "{}", of.text());
         let of = CompressionUse::with_servers(vec![0.0, 1.5], Bytes(250_000), Bytes(4_000_000), 1_000_000);
-        let text = "who pushes sends 0.250 MB of codes a step, of fp32 4.000 MB (93.8 % less), and gets 4.000 MB of weights \
+        let text = "a pushing rank sends 0.250 MB of codes a step, of fp32 4.000 MB (93.8 % less), and gets 4.000 MB of weights \
                     in fp32; norm of the residual 0.0000 to 1.5000";
         assert_eq!(of.text(), text);
     }

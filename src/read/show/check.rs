@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::read::analyse::checks::{Check, CheckState};
 
-/// Version of the JSON format. Version 1 had the name `quotable` for the check `reliable`.
+/// Version of the JSON format. Version 1 had another name for the check `reliable`.
 const SCHEMA: u32 = 2;
 
 /// All checks of one folder.

@@ -249,7 +249,7 @@ double Machine::milliseconds(const Event& start, const Event& end) {
     throw std::runtime_error("virtual CUDA: time between events without timing");
   }
   if (!settings_.early_answers && !(known_.covers(start.clock) && known_.covers(end.clock))) {
-    throw std::runtime_error("virtual CUDA: device not ready: time between events that nobody saw done");
+    throw std::runtime_error("virtual CUDA: device not ready: time between events that were not queried");
   }
   return (static_cast<double>(end.at_ns) - static_cast<double>(start.at_ns)) / 1e6;
 }

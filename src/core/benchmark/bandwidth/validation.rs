@@ -42,7 +42,7 @@ impl BandwidthConfig {
         let Messages::Sizes { begin, end, growth } = self.messages else {
             ensure!(
                 self.operation == Operation::AllReduce || kv_store == KvStore::Ring,
-                "--op {} measures one operation, and --kv-store {kv_store} says which ones exchange gradients: leave one of them \
+                "--op {} measures one operation, and --kv-store {kv_store} chooses operations itself: leave one of them \
                  out",
                 self.operation
             );
@@ -209,7 +209,7 @@ mod tests {
             --model exchanges gradients as training does, by an all-reduce that sums: leave --op and --redop out, or choose sizes (-b, -e) in the place of --model
             --kv-store device exchanges the gradients of a network: give --model, as --model resnet50_v1b, or leave --kv-store out
             --kv-store device exchanges the gradients of a network: give --model, as --model resnet50_v1b, or leave --kv-store out; --op measures one operation by sizes
-            --op all_gather measures one operation, and --kv-store local says which ones exchange gradients: leave one of them out
+            --op all_gather measures one operation, and --kv-store local chooses operations itself: leave one of them out
             --gradient-compression 2bit:0.5 codes the gradients of a network: give --model, as --model resnet50_v1b, or leave --gradient-compression out
             --gradient-compression 2bit:0.5 goes with --kv-store ring and dist_*, and --kv-store is device: its owners get sums, and codes cannot be added on the way. Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
             --kv-store dist_async needs --optimizer sgd: its servers update weights at every push, and without an optimizer there is nothing to do with one (MXNet: Updater needs to be set for async mode)"#]].assert_eq(&refused.map(error).join("\n"));

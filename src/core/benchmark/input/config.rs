@@ -169,7 +169,7 @@ mod tests {
         for (text, message) in [
             ("0", "0 is out of range: choose 1 to 1024"),
             ("1,2000", "2000 is out of range"),
-            ("2,2", "2 stands there twice"),
+            ("2,2", "2 is listed twice"),
             ("1,,2", "\"\" is no number of threads"),
             ("all", "\"all\" is no number of threads"),
         ] {
