@@ -59,7 +59,7 @@ impl Json {
     pub fn forget(&self) -> anyhow::Result<()> {
         match self {
             Json::File(path) if path.is_file() => {
-                fs::remove_file(path).with_context(|| format!("--json {} cannot be written anew", path.display()))
+                fs::remove_file(path).with_context(|| format!("--json {} cannot be written again", path.display()))
             }
             _ => Ok(()),
         }

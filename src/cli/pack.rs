@@ -22,7 +22,7 @@ Examples:
       in the order of folders and names, over what is there
 
 Files are stored as they are unless one of --resize, --center-crop, --quality and --encoding is given, which im2rec.py does
-only with --pass-through. Without it, it encodes every image anew: that is --quality 95 here.
+only with --pass-through. Without it, it encodes every image again: that is --quality 95 here.
 
 MXNet reads these files, and ringmark those of MXNet's im2rec.py.";
 

@@ -113,7 +113,7 @@ fn open(path: &Path) -> Result<(Bytes, u64)> {
 
 /// Fails if a file is empty.
 pub fn check_not_empty(path: &Path, length: u64) -> Result<()> {
-    ensure!(length > 0, "{} is empty (0 bytes): make it anew, or take it away", path.display());
+    ensure!(length > 0, "{} is empty (0 bytes): recreate or remove it", path.display());
     Ok(())
 }
 
@@ -134,7 +134,7 @@ fn fill(buffer: &mut [u8], offset: u64, bytes: &Bytes, name: &Path, length: u64)
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 outcome => outcome.with_context(|| {
                     format!(
-                        "{}: {} bytes cannot be read; look at its disk (dmesg), or copy the file anew",
+                        "{}: {} bytes cannot be read; look at its disk (dmesg), or copy the file again",
                         Location::byte(name, here),
                         rest.len()
                     )
@@ -204,8 +204,8 @@ mod tests {
             format!("{:#}", source.read_at(&mut [0; 16], 8).expect_err("no bytes"))
         });
         expect![[r#"
-            /proc/self/mem, byte 8: 16 bytes cannot be read; look at its disk (dmesg), or copy the file anew: Input/output error (os error 5)
-            /proc/self, byte 8: 16 bytes cannot be read; look at its disk (dmesg), or copy the file anew: Is a directory (os error 21)"#]].assert_eq(&errors.join("\n"));
+            /proc/self/mem, byte 8: 16 bytes cannot be read; look at its disk (dmesg), or copy the file again: Input/output error (os error 5)
+            /proc/self, byte 8: 16 bytes cannot be read; look at its disk (dmesg), or copy the file again: Is a directory (os error 21)"#]].assert_eq(&errors.join("\n"));
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
         let source = ByteSource { name: "a.rec".into(), bytes: Bytes::File(file), length: end + 4096 };
         source.read_at(&mut [0; 100], end - 100).expect("all of it is there");
         let error = format!("{:#}", source.read_at(&mut [0; 300], end - 100).expect_err("200 bytes are not"));
-        expect!["a.rec, byte END: 200 bytes cannot be read; look at its disk (dmesg), or copy the file anew: Input/output error (os error 5)"].assert_eq(&error.replace(&end.to_string(), "END"));
+        expect!["a.rec, byte END: 200 bytes cannot be read; look at its disk (dmesg), or copy the file again: Input/output error (os error 5)"].assert_eq(&error.replace(&end.to_string(), "END"));
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
         let path = folder.path().join("a.rec");
         fs::write(&path, "").expect("written");
         let error = ByteSource::open(&path).expect_err("empty").to_string();
-        expect!["DIR/a.rec is empty (0 bytes): make it anew, or take it away"].assert_eq(&without_folder(&error));
+        expect!["DIR/a.rec is empty (0 bytes): recreate or remove it"].assert_eq(&without_folder(&error));
         let errors = [folder.path(), Path::new("/dev/zero"), Path::new("none")]
             .map(|path| without_folder(&format!("{:#}", ByteSource::open(path).expect_err("no file"))));
         expect![[r#"

@@ -384,7 +384,10 @@ mod tests {
         assert_eq!(error, format!("{} cannot be written: interrupted", config.output.display()));
         fs::write(config.folder.join("c/1.jpg"), "").expect("written");
         let error = format!("{:#}", pack(&config, &mut go_on).expect_err("empty"));
-        expect!["DIR/out.rec cannot be written: image c/1.jpg: DIR/images/c/1.jpg is empty (0 bytes): make it anew, or take it away"].assert_eq(&without_folder(&error));
+        expect![
+            "DIR/out.rec cannot be written: image c/1.jpg: DIR/images/c/1.jpg is empty (0 bytes): recreate or remove it"
+        ]
+        .assert_eq(&without_folder(&error));
         assert_eq!(fs::read(&config.output).expect("written"), before);
         assert_eq!(names(root.path()), ["images", "out.idx", "out.lst", "out.rec"]);
     }

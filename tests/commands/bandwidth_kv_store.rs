@@ -166,7 +166,7 @@ fn what_does_not_go_with_a_kv_store_is_refused_in_words() {
         ("--op all_gather --kv-store device", "--op measures one operation by sizes"),
         (
             "--model vgg11 --op reduce --kv-store device",
-            "--op reduce measures one operation, and --kv-store device says",
+            "--op reduce measures one operation, and --kv-store device chooses",
         ),
         ("--model vgg11 --kv-store dist_async", "--kv-store dist_async needs --optimizer sgd"),
         ("--model vgg11 --kv-store device --servers 2", "--servers 2 goes with --kv-store dist_sync"),

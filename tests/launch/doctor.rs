@@ -413,10 +413,10 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
     test_hosts.fault(1, "", "", &format!("{pair} --ssh-port 2222"), &format!("{two}, ssh: it is there, but no sshd"));
     let keys = format!("{}/{three}/authorized_keys", test_hosts.cluster.state().display());
     let no_keys = format!("mount --bind /dev/null {keys}");
-    let refused = format!("{three}, ssh: sshd does not take our key (root@{three}: Permission denied (publickey).)");
+    let refused = format!("{three}, ssh: sshd rejected the key (root@{three}: Permission denied (publickey).)");
     test_hosts.fault(3, &no_keys, &format!("umount {keys}"), &all, &refused);
     let sshd = format!("{}/{three}/sshd.pid", test_hosts.cluster.state().display());
-    let silent = format!("{three}, ssh: it takes the connection and does not answer");
+    let silent = format!("{three}, ssh: sshd accepted the connection but did not respond");
     test_hosts.fault(3, &format!("kill -STOP $(cat {sshd})"), &format!("kill -CONT $(cat {sshd})"), &all, &silent);
     let orted =
         String::from_utf8(test_hosts.cluster.call(&["run", "sh", "-c", "command -v orted"]).stdout).expect("a path");

@@ -218,7 +218,7 @@ fn who_watches_sees_the_end_and_readers_see_nothing_of_it() {
     let with = read();
     fs::remove_file(out.join(PROGRESS)).expect("it is there");
     assert_eq!(read(), with);
-    // A resumed sweep publishes its progress anew.
+    // A resumed sweep publishes its progress again.
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let state = sandbox.state().expect("its word");

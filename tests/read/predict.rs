@@ -701,7 +701,7 @@ fn a_bandwidth_result_must_be_of_what_the_runs_did() {
         (&on_gpus as &dyn Fn(&mut BandwidthRecord), "it was measured on cuda, the runs on cpu"),
         (&|made| made.config.exchange.wire = Wire::Fp16, "it sent fp16, the runs fp32: measure it with --wire fp32"),
         (&|made| made.config.optimizer = OptimizerChoice::Sgd, "the weight update is in its times"),
-        (&wrong, "2n4g/bandwidth.json: 5 elements are wrong: mend that first"),
+        (&wrong, "2n4g/bandwidth.json: 5 elements are wrong: fix that first"),
     ] {
         let (status, _, stderr) = changed(change);
         assert_eq!(status, Some(2), "{message}: {stderr}");

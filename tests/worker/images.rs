@@ -316,7 +316,7 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     safetensors::write(&weights, &mlp(1, &data, "--iters 1").save().finish().weights());
     let error = run(1, "").file("--from-checkpoint", &weights).refusal(1);
     expect![[r#"
-        ringmark-worker: DIR/weights.safetensors holds weights alone, and no place in their training: give it to --init
+        ringmark-worker: DIR/weights.safetensors contains only weights, no training state: give it to --init
     "#]]
     .assert_eq(&error);
     // As many steps per epoch, but other images.

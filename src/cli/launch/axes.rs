@@ -23,7 +23,7 @@ use crate::launch::sweep::plan::{Axes, BatchSizes};
 /// Options for the axes and the output of a sweep, shared by all benchmarks with axes.
 #[derive(Debug, Args)]
 pub struct AxesOptions {
-    /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g
+    /// Cases to run, in this order: 2n8g is 2 nodes with 8 ranks (GPUs) each
     /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts, on several hosts of fewer slots all slots of 1,
     /// 2, 4, .. of them, then all slots of all hosts; of scoring 1n1g, one rank with all cores]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
@@ -61,8 +61,8 @@ pub struct AxesOptions {
     /// results/TIME_BENCHMARK_bBATCH_DTYPE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Go on with the sweep in --out: run what is missing or failed, and what is asked for besides. Refused where options,
-    /// program or devices are not those it was begun with
+    /// Resume the sweep in --out: run missing, failed and newly requested runs. Refused if options, program or devices
+    /// differ from the original ones
     #[arg(long, requires = "out")]
     resume: bool,
     /// Repeat the finished runs of these cases, with --resume, for example disturbed ones; their files are kept as

@@ -35,7 +35,7 @@ Examples:
   ringmark bandwidth --network resnet --num-layers 200 --hosts a:8,b:8 --kv-store dist_sync --servers 2
       the same by servers that sum and answer: bytes on every link, errors by rank
 
-Exit status 1 says that a case failed or was too slow, or that the doctor found an error, 2 a usage error.";
+Exit status 1: a case failed or was too slow, or the doctor found an error; 2: a usage error.";
 
 /// Options of `ringmark bandwidth`.
 #[derive(Debug, Args)]

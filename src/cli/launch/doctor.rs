@@ -26,7 +26,7 @@ Examples:
   ringmark doctor --hosts a:8,b:8 --interface ib0 --json health.json
       on one network; all that was found goes to a file as well
 
-Nothing on the hosts is changed. Exit status 1 says that a job would fail there, 2 a usage error.";
+Nothing on the hosts is changed. Exit status 1: a job would fail there; 2: a usage error.";
 
 /// Options of `ringmark doctor`.
 #[derive(Debug, Args)]
@@ -35,7 +35,7 @@ pub struct DoctorOptions {
     /// Hosts to examine.
     #[command(flatten)]
     hosts: HostOptions,
-    /// Hosts that are to have servers of --kv-store dist_* and no ranks: looked at as well, but for devices
+    /// Hosts that are to have servers of --kv-store dist_* and no ranks: also checked, except for devices
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     server_hosts: Vec<String>,
     /// Folder for results: check its free space and that the first host has it too

@@ -48,7 +48,7 @@ pub struct HostOptions {
     /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
     #[arg(long, value_name = "PATH")]
     worker: Option<PathBuf>,
-    /// First copy the worker and its libraries to this folder of every host by rsync, and run it there; equal files stay.
+    /// First copy the worker and its libraries to this folder of every host by rsync, and run it there; unchanged files are not copied.
     /// With --device cpu only what the CPU needs
     #[arg(long, value_name = "FOLDER")]
     sync: Option<PathBuf>,
@@ -109,22 +109,22 @@ pub struct LaunchOptions {
     /// Host options.
     #[command(flatten)]
     hosts: HostOptions,
-    /// End a run that takes longer; it has failed [default: none]
+    /// Abort and fail a run after this time [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = number(1..=31_536_000_u64))]
     timeout: Option<u64>,
-    /// End a run in which no rank makes progress for so long (three times as long at the start), and name the rank that
+    /// End a run in which no rank makes progress for this time (three times as long at the start), and name the rank that
     /// hangs; from 6, or 0 to wait indefinitely
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
     stall_timeout: u64,
     /// Print every command and start nothing
     #[arg(long)]
     dry_run: bool,
-    /// Skip the doctor, which looks at the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their
+    /// Skip the doctor, which checks the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their
     /// network themselves. With --launcher slurm or gridengine it is always skipped
     #[arg(long)]
     no_doctor: bool,
-    /// While it runs, serve the running job's metrics to Prometheus at http://127.0.0.1:PORT/metrics; 0 takes any port that is
-    /// free, and it is printed
+    /// While it runs, serve the running job's metrics to Prometheus at http://127.0.0.1:PORT/metrics; 0 selects a free
+    /// port and prints it
     #[arg(long, value_name = "PORT", value_parser = number(0..=u16::MAX))]
     metrics_port: Option<u16>,
     /// Address of this machine at which metrics are served, instead of to this machine alone: 0.0.0.0 is all of them. Anyone who

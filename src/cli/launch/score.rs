@@ -26,7 +26,7 @@ Examples:
   ringmark score --batch-size 32 --cases 1n1g,1n8g --hosts a:8
       one GPU alone, and eight side by side
 
-Exit status 1 says that a run failed or that the doctor found an error, 2 a usage error or that --out is in use.";
+Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use.";
 
 /// Batch sizes of MXNet's benchmark_score.py.
 const MXNET_BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];

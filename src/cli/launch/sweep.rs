@@ -61,9 +61,9 @@ Examples:
   ringmark sweep --hosts a:8,b:8 --dry-run --save-config sweep.toml
       the whole sweep as a file, the profile's values filled in
   ringmark sweep --config sweep.toml --out results/rack7
-      runs that file; other options beside it count more
+      runs that file; command-line options take precedence
 
-Exit status 1 says that a run failed or that the doctor found an error, 2 a usage error or that --out is in use.";
+Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use.";
 
 /// Returns DLPerf's cases that fit the hosts, and all slots of all hosts. If none of DLPerf's cases uses several hosts,
 /// adds all slots of 1, 2, 4, .. hosts.
@@ -105,8 +105,8 @@ pub struct SweepOptions {
     /// they fit the hosts]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
     suite: Option<String>,
-    /// Kv-stores, instead of --kv-store: each runs with every network, precision, batch size and case; 1n1g runs once and is the baseline of all
-    /// where ring is one of them, as the base of all
+    /// Kv-stores, instead of --kv-store: each runs with every network, precision, batch size and case. If ring is one of
+    /// them, 1n1g runs once, with ring, and is the base of all
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "kv-store")]
     #[arg(value_parser = keyword::<KvStore>())]
     kv_stores: Option<Vec<KvStore>>,

@@ -25,7 +25,7 @@ Examples:
 The verdict is by where the whole 95 % interval lies: beyond the noise, within it, or neither. \
 One run is one value: make 3 to 10 of each side, in turns where the machine is not left alone.
 
-Exit status 1 says that --fail-on found something or that runs were left out, 2 that the sides must not be compared or \
+Exit status 1: --fail-on found something, or runs were left out; 2: the sides must not be compared or \
 a usage error.";
 
 /// Options of `ringmark diff`.

@@ -29,7 +29,7 @@ Examples:
   ringmark extract results/first --format mlflow --out mlruns
       as runs of MLflow; --format mllog as MLPerf's log lines
 
-Exit status 1 says that figures are not complete: what is not in them, and why, is on the standard error.";
+Exit status 1: figures are not complete; what is left out, and why, is on the standard error.";
 
 /// Options of `ringmark extract`.
 #[derive(Debug, Args)]

@@ -23,7 +23,7 @@ Examples:
   ringmark predict --backtest
       the same for the rows that DLPerf published
 
-Exit status 1 says that something was asked for which a measurement is missing, and which; 2 a usage error.";
+Exit status 1: a requested prediction lacks a measurement, which is named; 2: a usage error.";
 
 /// Options of `ringmark predict`.
 #[derive(Debug, Args)]

@@ -27,7 +27,7 @@ Examples:
   ringmark report results/rack7_score --published -o report.html
       inference by network and batch size, beside what MXNet published
 
-Exit status 1 says that figures are not complete: what is not in them, and why, is in the report and on the standard error.";
+Exit status 1: figures are not complete; what is left out, and why, is in the report and on the standard error.";
 
 /// Options of `ringmark report`.
 #[derive(Debug, Args)]

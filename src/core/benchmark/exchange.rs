@@ -81,7 +81,7 @@ config_options! {
         /// Backend that sums the gradients.
         #[serde(alias = "collective")]
         backend: BackendChoice = BackendChoice::Auto => option("backend", "NAME",
-            "What sums the gradients; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
+            "Backend of the gradient reduction; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
              exchanges nothing").aliases(&["collective"]),
         /// Element type of the exchanged gradients.
         wire: Wire = Wire::Fp32 => option("wire", "TYPE", "Element type of the gradients while they are exchanged")
@@ -104,7 +104,7 @@ config_options! {
         /// Algorithm of NCCL's all-reduce.
         #[serde(default)]
         nccl_algo: NcclAlgorithm = NcclAlgorithm::default() => option("nccl-algo", "NAME",
-            "How NCCL sums: ring, as DLPerf's test, unless NCCL_ALGO is set; auto is NCCL's own choice"),
+            "Algorithm of NCCL: ring, as DLPerf's test, unless NCCL_ALGO is set; auto is NCCL's own choice"),
         /// Hierarchical summation, first within each host and then between hosts; `None` is the backend's default. A
         /// record contains the resolved value; absent if servers, NCCL or no backend sums, and in older records.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -91,7 +91,7 @@ config_options! {
         /// Augmentation of an image; `None` is `imagenet` for image files and no augmentation for arrays of pixels.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         augmentation: Option<Augmentation> = None => option("augmentation", "RECIPE",
-            "What is done to an image that is read, before the network sees it; docs/input.md has each")
+            "Augmentation of the images that are read; see docs/input.md")
             .default_is("imagenet; none for arrays of pixels, as MNIST"),
         /// Pixels of the shorter edge before the crop; `None` is the size that `augmentation` needs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,7 +100,7 @@ config_options! {
         /// Interpolation of resized images; `None` is that of the framework that defines `augmentation`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         interpolation: Option<Interpolation> = None => option("interpolation", "KIND",
-            "How images are resized: bilinear as OpenCV and MXNet, or antialias as Pillow and torchvision")
+            "Resizing of images: bilinear as OpenCV and MXNet, or antialias as Pillow and torchvision")
             .default_is("that of the augmentation's program"),
         /// Library that decodes JPEG.
         decoder: DecoderChoice = DecoderChoice::Auto => option("decoder", "LIBRARY",

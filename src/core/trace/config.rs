@@ -72,7 +72,7 @@ config_options! {
     TraceConfig {
         /// File to which rank 0 writes the trace of all ranks.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        file: Option<PathBuf> = None => option("trace", "FILE", "Where rank 0 writes a timeline of all ranks")
+        file: Option<PathBuf> = None => option("trace", "FILE", "File for a timeline of all ranks, written by rank 0")
             .for_worker(),
         /// Traced iterations; `None` selects the first five after warm-up.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ config_options! {
             "Iterations that are traced, counted from 1").default_is("the first five after warm-up"),
         /// Format of the trace.
         format: TraceFormat = TraceFormat::Chrome => option("trace-format", "FORMAT",
-            "How a timeline is written: for Perfetto and Chrome, or as Horovod writes its own"),
+            "Format of the timeline: for Perfetto and Chrome, or as Horovod writes its own"),
         /// True if the times of these iterations are printed by layer.
         #[serde(default)]
         profile_layers: bool = false => option("profile-layers", "",

@@ -127,7 +127,7 @@ pub(super) fn wall_clock(iterations: &[Iteration], end: &RunEnd) -> Option<Warni
     let summed: f64 = iterations.iter().filter_map(|iteration| Some(iteration.step.first()?.0)).sum();
     let apart = (summed / end.wall.0 - 1.0).abs();
     let text = format!(
-        "rank 0's step times add up to {:.3}, the wall clock says {:.3}: one of the two clocks is wrong: do not quote this \
+        "rank 0's step times add up to {:.3}, the wall clock says {:.3}: one of the two clocks is wrong: do not use this result \
          run",
         Seconds(summed),
         end.wall

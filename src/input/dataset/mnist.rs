@@ -62,7 +62,7 @@ impl Mnist {
         };
         ensure!(
             count == label_count,
-            "{} has {count} images, {} has {label_count} labels: they do not belong together; copy both anew",
+            "{} has {count} images, {} has {label_count} labels: they do not belong together; copy both again",
             images.display(),
             labels.display()
         );

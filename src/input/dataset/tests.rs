@@ -141,7 +141,7 @@ fn mnist_is_found_by_its_names_plain_or_compressed() {
 
     write("t10k-labels-idx1-ubyte.gz", &gzip(&array(&[3], &[9, 8, 7])));
     let error = refused(&folder.path().join("t10k-images-idx3-ubyte"));
-    expect!["DIR/t10k-images-idx3-ubyte has 2 images, DIR/t10k-labels-idx1-ubyte.gz has 3 labels: they do not belong together; copy both anew"].assert_eq(&without_folder(&error));
+    expect!["DIR/t10k-images-idx3-ubyte has 2 images, DIR/t10k-labels-idx1-ubyte.gz has 3 labels: they do not belong together; copy both again"].assert_eq(&without_folder(&error));
     let labels = folder.path().join("train-labels-idx1-ubyte");
     expect!["DIR/train-labels-idx1-ubyte: the labels are found by the images' name, which must be as train-images-idx3-ubyte: rename it"].assert_eq(&without_folder(&refused(&labels)));
     fs::remove_file(&labels).expect("removed");
@@ -166,13 +166,13 @@ fn what_is_no_data_is_refused_with_its_first_bytes() {
     expect![[r#"
         DIR/a begins with 89504e47, which is neither a RecordIO file (0a23d7ce) nor an idx array of images (00000803, .gz 1f8b): pack images with `ringmark pack`
         DIR/a begins with 78000000, which is neither a RecordIO file (0a23d7ce) nor an idx array of images (00000803, .gz 1f8b): pack images with `ringmark pack`
-        DIR/a is empty (0 bytes): make it anew, or take it away
-        DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; make it or copy it anew"#]].assert_eq(&errors.join("\n"));
+        DIR/a is empty (0 bytes): recreate or remove it
+        DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; create or copy it again"#]].assert_eq(&errors.join("\n"));
     expect!["DIR/none cannot be opened: No such file or directory (os error 2)"]
         .assert_eq(&without_folder(&refused(&folder.path().join("none"))));
     expect!["no file and no folder of data is named"].assert_eq(&Dataset::open(&[]).expect_err("none").to_string());
     let error = Dataset::open(&[path.clone(), path]).expect_err("the same twice is no data").to_string();
-    expect!["DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; make it or copy it anew"].assert_eq(&without_folder(&error));
+    expect!["DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; create or copy it again"].assert_eq(&without_folder(&error));
 }
 
 #[test]
@@ -184,13 +184,13 @@ fn an_index_that_is_another_file_s_is_found() {
     let mut item = Item::default();
     index("0\t0\n1\t4\n");
     let error = format!("{:#}", open(&path).expect("opened").read(1, &mut item).expect_err("no record"));
-    expect!["key 1 of DIR/a.idx: DIR/a.rec, byte 4: 1f000000 stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; make it anew"].assert_eq(&without_folder(&error));
+    expect!["key 1 of DIR/a.idx: DIR/a.rec, byte 4: 1f000000 stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; create it again"].assert_eq(&without_folder(&error));
     index("0\t0\n1\t4000\n");
-    expect!["DIR/a.idx, line 2: offset 4000 lies beyond the .rec file, which has 120 bytes: it is the index of another file, or the .rec was cut off; make both anew"].assert_eq(&without_folder(&refused(&path)));
+    expect!["DIR/a.idx, line 2: offset 4000 lies beyond the .rec file, which has 120 bytes: it is the index of another file, or the .rec was cut off; make both again"].assert_eq(&without_folder(&refused(&path)));
     index("");
-    expect!["DIR/a.idx is empty (0 bytes): make it anew, or take it away"].assert_eq(&without_folder(&refused(&path)));
+    expect!["DIR/a.idx is empty (0 bytes): recreate or remove it"].assert_eq(&without_folder(&refused(&path)));
     index("0\t0\nx\n");
-    expect![[r#"DIR/a.idx, line 2: "x" is not key, tab, byte offset: make the .idx anew"#]]
+    expect![[r#"DIR/a.idx, line 2: "x" is not key, tab, byte offset: make the .idx again"#]]
         .assert_eq(&without_folder(&refused(&path)));
 }
 
@@ -257,9 +257,9 @@ fn counts_are_compared_before_a_gz_is_decompressed() {
     write("train-images-idx3-ubyte.gz", &damaged);
     write("train-labels-idx1-ubyte", &array(&[16], &[1; 16]));
     let error = refused(folder.path());
-    expect!["DIR/train-images-idx3-ubyte.gz has 5 images, DIR/train-labels-idx1-ubyte has 16 labels: they do not belong together; copy both anew"].assert_eq(&without_folder(&error));
+    expect!["DIR/train-images-idx3-ubyte.gz has 5 images, DIR/train-labels-idx1-ubyte has 16 labels: they do not belong together; copy both again"].assert_eq(&without_folder(&error));
     write("train-labels-idx1-ubyte", &array(&[5], &[1; 5]));
-    expect!["DIR/train-images-idx3-ubyte.gz: it cannot be decompressed: it was cut off or is damaged; copy it anew: unexpected end of file"].assert_eq(&without_folder(&refused(folder.path())));
+    expect!["DIR/train-images-idx3-ubyte.gz: it cannot be decompressed: it was cut off or is damaged; copy it again: unexpected end of file"].assert_eq(&without_folder(&refused(folder.path())));
     write("train-images-idx3-ubyte.gz", &gzip(&array(&[5, 28_000, 28_000], &[])));
     let error = refused(folder.path());
     expect!["DIR/train-images-idx3-ubyte.gz: an idx array of 5 x 28000 x 28000 has 3920000000 bytes, and a .gz is decompressed into memory up to 2000000000: decompress the file with gunzip"].assert_eq(&without_folder(&error));

@@ -103,7 +103,7 @@ struct Header {
 
 fn header(data: &mut impl Read) -> Result<Header> {
     let mut word = [0; 4];
-    let cut = "the header of an idx array is cut off: copy the file anew";
+    let cut = "the header of an idx array is cut off: copy the file again";
     data.read_exact(&mut word).context(cut)?;
     let [zero, again, kind, dimensions] = word;
     ensure!(
@@ -131,7 +131,7 @@ fn header(data: &mut impl Read) -> Result<Header> {
         data.read_exact(&mut word).context(cut)?;
         shape.push(u32::from_be_bytes(word));
     }
-    ensure!(!shape.contains(&0), "an idx array of {}, which is nothing: make it anew", by(&shape));
+    ensure!(!shape.contains(&0), "an idx array of {}, which is nothing: create it again", by(&shape));
     let sizes = shape[1..].iter().try_fold(1_u64, |product, size| product.checked_mul(u64::from(*size)));
     let item_size = sizes.and_then(|size| usize::try_from(size).ok());
     let values = sizes.and_then(|size| size.checked_mul(u64::from(shape[0])));
@@ -149,7 +149,7 @@ fn ensure_values(header: &Header, found: u64, more: &str) -> Result<()> {
     ensure!(
         found == header.values,
         "an idx array of {} has {} bytes of values, the file {more}{found}: it was cut off, or is another array; copy it \
-         anew",
+         again",
         by(&header.shape),
         header.values
     );
@@ -178,7 +178,7 @@ fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
     // Allocates for the actual bytes, not for the size in the header. One byte more than expected shows that the file
     // is too long.
     let mut values = Vec::new();
-    let cut = "it cannot be decompressed: it was cut off or is damaged; copy it anew";
+    let cut = "it cannot be decompressed: it was cut off or is damaged; copy it again";
     decoder.by_ref().take(header.values.saturating_add(1)).read_to_end(&mut values).context(cut)?;
     let more = if values.len() as u64 > header.values { "at least " } else { "" };
     ensure_values(&header, values.len() as u64, more)?;
@@ -253,16 +253,16 @@ mod tests {
             a-ubyte: an idx array of type 0d (f32), where u8 (08) is read: store it as u8
             a-ubyte: an idx array of 0 dimensions, where 1 (labels) and 3 (images) are read: it is damaged or no such array
             a-ubyte: an idx array of 5 dimensions, where 1 (labels) and 3 (images) are read: it is damaged or no such array
-            a-ubyte: an idx array of 0 x 28 x 28, which is nothing: make it anew
+            a-ubyte: an idx array of 0 x 28 x 28, which is nothing: create it again
             a-ubyte: an idx array of 4294967295 x 4294967295 x 4294967295 x 4294967295 bytes is beyond every memory: it is damaged
-            a-ubyte: the header of an idx array is cut off: copy the file anew: failed to fill whole buffer
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file 3: it was cut off, or is another array; copy it anew
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file 5: it was cut off, or is another array; copy it anew
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file 3: it was cut off, or is another array; copy it anew
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file at least 5: it was cut off, or is another array; copy it anew
-            a-ubyte: it cannot be decompressed: it was cut off or is damaged; copy it anew: incomplete deflate stream
-            a-ubyte: it cannot be decompressed: it was cut off or is damaged; copy it anew: corrupt gzip stream does not have a matching checksum
-            a-ubyte: an idx array of 4294967295 x 4096 has 17592186040320 bytes of values, the file 0: it was cut off, or is another array; copy it anew
+            a-ubyte: the header of an idx array is cut off: copy the file again: failed to fill whole buffer
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file 3: it was cut off, or is another array; copy it again
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file 5: it was cut off, or is another array; copy it again
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file 3: it was cut off, or is another array; copy it again
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file at least 5: it was cut off, or is another array; copy it again
+            a-ubyte: it cannot be decompressed: it was cut off or is damaged; copy it again: incomplete deflate stream
+            a-ubyte: it cannot be decompressed: it was cut off or is damaged; copy it again: corrupt gzip stream does not have a matching checksum
+            a-ubyte: an idx array of 4294967295 x 4096 has 17592186040320 bytes of values, the file 0: it was cut off, or is another array; copy it again
             a-ubyte: an idx array of 4294967295 x 4096 has 17592186040320 bytes, and a .gz is decompressed into memory up to 2000000000: decompress the file with gunzip"#]].assert_eq(&errors.join("\n"));
     }
 }

@@ -36,12 +36,12 @@ pub fn parse(text: &[u8], path: &Path, length: u64) -> Result<Vec<Entry>> {
         let entry = entry(line, length).with_context(|| Location::line(path, number).to_string())?;
         entries.push(entry);
     }
-    ensure!(!entries.is_empty(), "{} has no line: it was not written to its end; make it anew", path.display());
+    ensure!(!entries.is_empty(), "{} has no line: it was not written to its end; create it again", path.display());
     entries.sort_by_key(|entry| entry.offset);
     for pair in entries.windows(2) {
         ensure!(
             pair[0].offset != pair[1].offset,
-            "{}: keys {} and {} have the same offset {}, so that a record would come twice: make it anew",
+            "{}: keys {} and {} have the same offset {}, so that a record would come twice: create it again",
             path.display(),
             pair[0].key,
             pair[1].key,
@@ -54,18 +54,18 @@ pub fn parse(text: &[u8], path: &Path, length: u64) -> Result<Vec<Entry>> {
 fn entry(line: &[u8], length: u64) -> Result<Entry> {
     let mut fields = line.split(|byte| *byte == b'\t');
     let (Some(key), Some(offset), None) = (fields.next(), fields.next(), fields.next()) else {
-        anyhow::bail!("{:?} is not key, tab, byte offset: make the .idx anew", text_lines::shown(line));
+        anyhow::bail!("{:?} is not key, tab, byte offset: make the .idx again", text_lines::shown(line));
     };
     let entry = Entry { key: text_lines::number(key, "key")?, offset: text_lines::number(offset, "byte offset")? };
     ensure!(
         entry.offset < length,
         "offset {} lies beyond the .rec file, which has {length} bytes: it is the index of another file, or the .rec was \
-         cut off; make both anew",
+         cut off; make both again",
         entry.offset
     );
     ensure!(
         entry.offset.is_multiple_of(ALIGNMENT),
-        "offset {} is no multiple of {ALIGNMENT}, so that no record begins there: make the .idx anew",
+        "offset {} is no multiple of {ALIGNMENT}, so that no record begins there: make the .idx again",
         entry.offset
     );
     Ok(entry)
@@ -108,7 +108,7 @@ mod tests {
         // A sparse file.
         file.as_file().set_len(1 << 40).expect("a sparse file");
         let error = read(file.path(), 8).expect_err("too long").to_string();
-        expect!["DIR has 1099511627776 bytes, more than the 88 of an index of every record: it is another file; make it anew"].assert_eq(&without_folder(&error));
+        expect!["DIR has 1099511627776 bytes, more than the 88 of an index of every record: it is another file; create it again"].assert_eq(&without_folder(&error));
     }
 
     #[test]
@@ -125,13 +125,13 @@ mod tests {
         ]
         .map(|text| format!("{:#}", parsed(text).expect_err(text)));
         expect![[r#"
-            a.idx, line 2: "1" is not key, tab, byte offset: make the .idx anew
-            a.idx, line 1: "0\t0\t1" is not key, tab, byte offset: make the .idx anew
+            a.idx, line 2: "1" is not key, tab, byte offset: make the .idx again
+            a.idx, line 1: "0\t0\t1" is not key, tab, byte offset: make the .idx again
             a.idx, line 2: the key "x" is no whole number from 0 on
             a.idx, line 1: the byte offset "-4" is no whole number from 0 on
-            a.idx, line 2: offset 100 lies beyond the .rec file, which has 100 bytes: it is the index of another file, or the .rec was cut off; make both anew
-            a.idx, line 2: offset 18 is no multiple of 4, so that no record begins there: make the .idx anew
-            a.idx: keys 0 and 2 have the same offset 0, so that a record would come twice: make it anew
-            a.idx has no line: it was not written to its end; make it anew"#]].assert_eq(&errors.join("\n"));
+            a.idx, line 2: offset 100 lies beyond the .rec file, which has 100 bytes: it is the index of another file, or the .rec was cut off; make both again
+            a.idx, line 2: offset 18 is no multiple of 4, so that no record begins there: make the .idx again
+            a.idx: keys 0 and 2 have the same offset 0, so that a record would come twice: create it again
+            a.idx has no line: it was not written to its end; create it again"#]].assert_eq(&errors.join("\n"));
     }
 }

@@ -61,7 +61,7 @@ impl Head {
         ensure!(
             bytes[..4] == MAGIC,
             "{:02x}{:02x}{:02x}{:02x} stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO \
-             file; make it anew",
+             file; create it again",
             bytes[0],
             bytes[1],
             bytes[2],
@@ -73,7 +73,7 @@ impl Head {
             1 => Flag::First,
             2 => Flag::Middle,
             3 => Flag::Last,
-            other => bail!("a part with flag {other}, where 0 to 3 are known: the file is damaged; make it anew"),
+            other => bail!("a part with flag {other}, where 0 to 3 are known: the file is damaged; create it again"),
         };
         Ok(Head { flag, length: (word & 0x1fff_ffff) as usize })
     }
@@ -151,22 +151,22 @@ fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Res
         ensure!(
             head.flag.begins(),
             "{}: the middle of a record (flag {}), and its beginning is not before it: the file is damaged, or its .idx is \
-             another file's; make them anew",
+             another file's; make them again",
             place(),
             head.flag as u32
         );
     } else {
         ensure!(
             !head.flag.begins(),
-            "{}: another record begins (flag {}) where that of byte {offset} should go on: the file is damaged; make it anew",
+            "{}: another record begins (flag {}) where that of byte {offset} should go on: the file is damaged; create it again",
             place(),
             head.flag as u32
         );
     }
     ensure!(
         head.flag.ends() || head.length.is_multiple_of(ALIGNMENT as usize),
-        "{}: a part of {} bytes that is not its record's last, and no multiple of {ALIGNMENT}: the file is damaged; make it \
-         anew",
+        "{}: a part of {} bytes that is not its record's last, and no multiple of {ALIGNMENT}: the file is damaged; create it \
+         again",
         place(),
         head.length
     );
@@ -202,7 +202,7 @@ fn ensure_in_file(needed: usize, source: &ByteSource, offset: u64) -> Result<()>
     ensure!(
         needed as u64 <= remaining,
         "{}: the record here has at least {needed} bytes, and the file ends after {remaining}: it was cut off, or the \
-         record lacks its end; make it or copy it anew",
+         record lacks its end; create or copy it again",
         source.location(offset)
     );
     Ok(())
@@ -220,7 +220,7 @@ pub fn read_record(
     let remaining = source.length().saturating_sub(offset);
     ensure!(
         remaining >= HEAD as u64,
-        "{}: no record can begin here, the file has {} bytes; make its .idx anew",
+        "{}: no record can begin here, the file has {} bytes; make its .idx again",
         source.location(offset),
         source.length()
     );
@@ -424,7 +424,7 @@ pub fn open(path: &std::path::Path) -> Result<ByteSource> {
     ensure!(
         source.length().is_multiple_of(ALIGNMENT),
         "{} has {} bytes, which is no multiple of {ALIGNMENT} as that of every RecordIO file: it was cut off; make it or \
-         copy it anew",
+         copy it again",
         path.display(),
         source.length()
     );

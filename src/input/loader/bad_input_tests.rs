@@ -141,14 +141,14 @@ fn a_damaged_record_is_said_with_its_file_and_byte() {
         errors.join("\n")
     });
     expect![[r#"
-        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the record here has at least 1108 bytes, and the file ends after 40: it was cut off, or the record lacks its end; make it or copy it anew
-        DIR/a.rec, byte 2216: the record here has at least 1108 bytes, and the file ends after 40: it was cut off, or the record lacks its end; make it or copy it anew
-        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: 0a21d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; make it anew
-        DIR/a.rec, byte 2216: 0a21d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; make it anew
-        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last, and no multiple of 4: the file is damaged; make it anew
-        DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last, and no multiple of 4: the file is damaged; make it anew
-        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them anew
-        DIR/a.rec, byte 2216: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them anew"#]].assert_eq(&errors.join("\n"));
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the record here has at least 1108 bytes, and the file ends after 40: it was cut off, or the record lacks its end; create or copy it again
+        DIR/a.rec, byte 2216: the record here has at least 1108 bytes, and the file ends after 40: it was cut off, or the record lacks its end; create or copy it again
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: 0a21d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; create it again
+        DIR/a.rec, byte 2216: 0a21d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; create it again
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last, and no multiple of 4: the file is damaged; create it again
+        DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last, and no multiple of 4: the file is damaged; create it again
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them again
+        DIR/a.rec, byte 2216: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them again"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
@@ -174,10 +174,10 @@ fn a_split_record_without_its_end_is_said_with_its_file_and_byte() {
         errors.join("\n")
     });
     expect![[r#"
-        DIR/a.rec, byte 0: the record here has at least 104 bytes, and the file ends after 96: it was cut off, or the record lacks its end; make it or copy it anew
-        key 0 of DIR/a.idx: DIR/a.rec, byte 0: the record here has at least 104 bytes, and the file ends after 96: it was cut off, or the record lacks its end; make it or copy it anew
-        DIR/a.rec, byte 96: another record begins (flag 1) where that of byte 0 should go on: the file is damaged; make it anew
-        key 0 of DIR/a.idx: DIR/a.rec, byte 96: another record begins (flag 1) where that of byte 0 should go on: the file is damaged; make it anew"#]].assert_eq(&errors.join("\n"));
+        DIR/a.rec, byte 0: the record here has at least 104 bytes, and the file ends after 96: it was cut off, or the record lacks its end; create or copy it again
+        key 0 of DIR/a.idx: DIR/a.rec, byte 0: the record here has at least 104 bytes, and the file ends after 96: it was cut off, or the record lacks its end; create or copy it again
+        DIR/a.rec, byte 96: another record begins (flag 1) where that of byte 0 should go on: the file is damaged; create it again
+        key 0 of DIR/a.idx: DIR/a.rec, byte 96: another record begins (flag 1) where that of byte 0 should go on: the file is damaged; create it again"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn only_images_are_skipped() {
         fs::write(path, bytes).expect("written");
     };
     let error = batch([good(), good(), good()], 3, &spoil).expect_err("spoilt");
-    expect!["key 1 of DIR/a.idx: DIR/a.rec, byte 1108: 2123d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; make it anew"].assert_eq(&without_folder(&error));
+    expect!["key 1 of DIR/a.idx: DIR/a.rec, byte 1108: 2123d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; create it again"].assert_eq(&without_folder(&error));
     let error = batch([good(), good(), good()], 2, &unharmed).expect_err("no class");
     expect!["DIR/a.rec, byte 2216: label 2 is none of the classes 0 to 1: choose a network with more classes, or mend the label"].assert_eq(&without_folder(&error));
 }

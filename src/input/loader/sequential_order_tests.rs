@@ -74,7 +74,7 @@ fn every_record_comes_exactly_once_an_epoch_over_all_ranks() {
             }
         }
         assert!(epochs.iter().all(|epoch| epoch.keys().copied().eq(0..61)), "{ranks} ranks");
-        assert!(epochs[0] != epochs[1], "another epoch draws anew");
+        assert!(epochs[0] != epochs[1], "another epoch draws again");
         // Augmentation of an image does not depend on the number of ranks.
         assert!(*alone.get_or_insert_with(|| epochs.clone()) == epochs, "{ranks} ranks");
     }

@@ -18,7 +18,7 @@ pub struct SshFailure {
 const FAILURES: [(&[&str], &str, &str); 8] = [
     (
         &["banner exchange"],
-        "it takes the connection and does not answer",
+        "sshd accepted the connection but did not respond",
         "its sshd hangs, or something between drops its packets: log in at its console",
     ),
     (
@@ -38,13 +38,13 @@ const FAILURES: [(&[&str], &str, &str); 8] = [
     ),
     (
         &["Permission denied", "Too many authentication failures"],
-        "sshd does not take our key",
+        "sshd rejected the key",
         "put your public key there (ssh-copy-id -p PORT HOST), then see that `ssh -p PORT HOST true` asks for nothing",
     ),
     (
         &["Host key verification failed"],
         "its host key is not the one that we know",
-        "if the host was installed anew, forget the old key: ssh-keygen -R HOST",
+        "if the host was reinstalled, forget the old key: ssh-keygen -R HOST",
     ),
     (
         &["Connection reset", "Connection closed", "kex_exchange_identification"],
@@ -89,7 +89,7 @@ pub fn warning(stderr: &str, host: &str) -> Option<SshFailure> {
     stderr.contains(CHANGED).then(|| SshFailure {
         what: "its host key has changed since we saw it last, and ssh only goes on because mpirun's does".to_owned(),
         fix: format!(
-            "if the host was installed anew, forget the old key (ssh-keygen -R {host}); if not, find out which host answers"
+            "if the host was reinstalled, forget the old key (ssh-keygen -R {host}); if not, find out which host answers"
         ),
     })
 }
@@ -136,10 +136,10 @@ mod tests {
             it is there, but no sshd listens on port 2222 (ssh: connect to host node7 port 2222: Connection refused): start sshd there, or give its port with --ssh-port
             it cannot be reached (ssh: connect to host node7 port 2222: Connection timed out): see that it is on and cabled, that its address is right (getent hosts node7) and no firewall drops port 2222
             it cannot be reached (ssh: connect to host node7 port 2222: No route to host): see that it is on and cabled, that its address is right (getent hosts node7) and no firewall drops port 2222
-            sshd does not take our key (root@node7: Permission denied (publickey).): put your public key there (ssh-copy-id -p 2222 node7), then see that `ssh -p 2222 node7 true` asks for nothing
-            its host key is not the one that we know (Host key verification failed.): if the host was installed anew, forget the old key: ssh-keygen -R node7
+            sshd rejected the key (root@node7: Permission denied (publickey).): put your public key there (ssh-copy-id -p 2222 node7), then see that `ssh -p 2222 node7 true` asks for nothing
+            its host key is not the one that we know (Host key verification failed.): if the host was reinstalled, forget the old key: ssh-keygen -R node7
             its sshd closes the connection (kex_exchange_identification: read: Connection reset by peer): read its log (journalctl -u ssh): MaxStartups, AllowUsers and hosts.deny do that, and a full process table
-            it takes the connection and does not answer (Connection timed out during banner exchange): its sshd hangs, or something between drops its packets: log in at its console"#]].assert_eq(&failures.join("\n"));
+            sshd accepted the connection but did not respond (Connection timed out during banner exchange): its sshd hangs, or something between drops its packets: log in at its console"#]].assert_eq(&failures.join("\n"));
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(warning("Warning: Permanently added", "b"), None);
         let warning = warning("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n", "b").expect("it has");
         expect![
-            "if the host was installed anew, forget the old key (ssh-keygen -R b); if not, find out which host answers"
+            "if the host was reinstalled, forget the old key (ssh-keygen -R b); if not, find out which host answers"
         ]
         .assert_eq(&warning.fix);
     }

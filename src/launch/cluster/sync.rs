@@ -234,7 +234,10 @@ fn libraries_in(listing: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     for line in listing.lines() {
         let Some((name, place)) = line.trim().split_once(" => ") else { continue };
-        ensure!(!place.starts_with("not found"), "its library {name} is not found on this machine: build it here anew");
+        ensure!(
+            !place.starts_with("not found"),
+            "its library {name} is not found on this machine: build it here again"
+        );
         let path = place.split(" (0x").next().unwrap_or(place);
         found.insert(without_steps_up(Path::new(path)));
     }
@@ -335,7 +338,7 @@ mod tests {
             ["/p/./nvidia/cu13/lib/libcudart.so.13", "/p/./torch/lib/libgomp.so.1", "/p/./torch/lib/libtorch_cpu.so"]
         );
         let error = libraries_in("\tlibc10.so => not found\n").expect_err("missing").to_string();
-        expect!["its library libc10.so is not found on this machine: build it here anew"].assert_eq(&error);
+        expect!["its library libc10.so is not found on this machine: build it here again"].assert_eq(&error);
     }
 
     #[test]

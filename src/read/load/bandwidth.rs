@@ -33,7 +33,7 @@ pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
         Some(wrong) => {
             problems.push(Problem::in_file(
                 path(*case, record.config.operation),
-                format!("{wrong} elements are wrong: mend that first"),
+                format!("{wrong} elements are wrong: fix that first"),
             ));
             false
         }

@@ -179,7 +179,7 @@ impl World {
         self.note_loss();
         let left = self.communicator.borrow().group().exclude(&lost);
         let communicator = self.communicator.borrow().split_by_subgroup(&left);
-        *self.communicator.borrow_mut() = communicator.context("MPI does not go on without the ranks that died")?;
+        *self.communicator.borrow_mut() = communicator.context("MPI cannot continue without the failed ranks")?;
         Ok(())
     }
 

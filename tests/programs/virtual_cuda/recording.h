@@ -16,7 +16,7 @@ struct CapturedEvent {
   // Null after the capture.
   Recording* recording;
   Clock clock;
-  // Recorded anew by each replay.
+  // Recorded again by each replay.
   Event event;
 };
 

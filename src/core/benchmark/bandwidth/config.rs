@@ -51,7 +51,7 @@ config_options! {
         /// Reduction operator.
         #[serde(default)]
         reduction: Reduction = Reduction::Sum => option("redop", "NAME",
-            "How values come together in an operation that reduces").short('o'),
+            "Reduction of an operation that reduces").short('o'),
         /// Root rank of a reduce or a broadcast.
         #[serde(default)]
         root: u32 = 0 => option("root", "RANK", "Rank that a reduce or a broadcast has for its root")
@@ -98,10 +98,10 @@ config_options! {
         )]).short('c').aliases(&["test-results"]),
         /// Processing of a network's summed gradients inside the measured time.
         optimizer: OptimizerChoice = OptimizerChoice::None => option("optimizer", "NAME",
-            "What becomes of the gradients of --model: none, every rank gets their sum; sgd, measure.py's update of \
+            "Use of the gradients of --model: none, every rank gets their sum; sgd, measure.py's update of \
              weights"),
         /// File for every sample (JSON), written by rank 0.
-        json: Option<PathBuf> = None => option("json", "FILE", "Where rank 0 writes every sample (JSON)")
+        json: Option<PathBuf> = None => option("json", "FILE", "File for every sample (JSON), written by rank 0")
             .for_worker().order(3),
         /// Minimum average bus bandwidth; the run fails below it.
         min_busbw: Option<GigabytesPerSecond> = None => option("min-busbw", "GB/S",

@@ -134,7 +134,7 @@ config_options! {
         images: ImageInputConfig = ImageInputConfig::default() => group(image_options()).order(1),
         /// File for the record (JSON), written by rank 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        record: Option<PathBuf> = None => option("record", "FILE", "Where rank 0 writes the record (JSON)")
+        record: Option<PathBuf> = None => option("record", "FILE", "File for the record (JSON), written by rank 0")
             .for_worker(),
         /// Trace options.
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]

@@ -38,7 +38,7 @@ config_options! {
         /// Key-value store that sums gradients and updates weights.
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
-            "Where gradients are summed and weights updated, by MXNet's names; ring is all-reduce, then every rank \
+            "Place where gradients are summed and weights updated, by MXNet's names; ring is all-reduce, then every rank \
              updates"),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,7 +31,7 @@ config_options! {
         /// Timed passes.
         iterations: u32 = 10 => option("iters", "N", "Timed passes").range(1u32..=10_000_000).set_by_profile(),
         /// Warm-up passes, not measured.
-        warmup: u32 = 5 => option("warmup", "N", "Dry passes before them, which no figure holds")
+        warmup: u32 = 5 => option("warmup", "N", "Warm-up passes, not measured")
             .range(0u32..=10_000_000).set_by_profile(),
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
@@ -58,7 +58,7 @@ config_options! {
         init: Option<PathBuf> = None => option("init", "FILE",
             "Weights to use: safetensors with the names of the network's source"),
         /// File for the record (JSON), written by rank 0.
-        record: Option<PathBuf> = None => option("record", "FILE", "Where rank 0 writes the record (JSON)")
+        record: Option<PathBuf> = None => option("record", "FILE", "File for the record (JSON), written by rank 0")
             .for_worker(),
         /// Trace options.
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]

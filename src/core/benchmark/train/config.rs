@@ -204,9 +204,9 @@ config_options! {
             "Weights to start from: safetensors with the names of the network's source"),
         /// File for the final weights (safetensors), written by rank 0.
         save: Option<PathBuf> = None => option("save", "FILE",
-            "Where rank 0 writes the last weights: safetensors with the names of the network's source"),
+            "File for the final weights, written by rank 0: safetensors with the names of the network's source"),
         /// File for the run record (JSON Lines), written by rank 0.
-        record: Option<PathBuf> = None => option("record", "FILE", "Where rank 0 writes the run record (JSON Lines)")
+        record: Option<PathBuf> = None => option("record", "FILE", "File for the run record (JSON Lines), written by rank 0")
             .for_worker(),
         /// Trace options.
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]

@@ -66,13 +66,13 @@ config_options! {
              top-5").default_is("nothing is predicted"),
         /// Learning-rate schedule after warm-up.
         course: LearningRateCourse = LearningRateCourse::Constant => option("lr-schedule", "COURSE",
-            "What the learning rate does after its warm-up; cosine ends at 0"),
+            "Course of the learning rate after its warm-up; cosine ends at 0"),
         /// Epochs at whose end the learning rate is multiplied by `factor`.
         #[serde(default)]
         step_epochs: EpochList = EpochList::default() => option("lr-step-epochs", "EPOCHS",
             "Multiply the learning rate by --lr-factor at the end of these epochs, as 30,60,80").default_is("none"),
         /// Multiplier of the learning rate at each of these epochs.
-        factor: f64 = 0.1 => option("lr-factor", "FACTOR", "What --lr-step-epochs multiply the learning rate by")
+        factor: f64 = 0.1 => option("lr-factor", "FACTOR", "Learning-rate factor at each of --lr-step-epochs")
             .range(0.0..=1.0),
         /// Share of each label that is distributed evenly over all classes (Szegedy et al., Rethinking the Inception
         /// Architecture, 2015).
@@ -81,7 +81,7 @@ config_options! {
         /// File to which rank 0 writes checkpoints.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpoint: Option<PathBuf> = None => option("checkpoint", "FILE",
-            "Where rank 0 writes weights and all else that the next step follows from (safetensors), each time over \
+            "File for weights and all other state of the training (safetensors), written by rank 0, each time over \
              the one before").requires("checkpoint-every").for_worker(),
         /// Iterations between checkpoints.
         #[serde(default, skip_serializing_if = "Option::is_none")]

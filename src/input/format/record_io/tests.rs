@@ -145,17 +145,17 @@ fn a_record_begins_behind_a_window_of_the_search_too() {
 fn a_file_that_was_cut_off_is_said_at_the_record_that_lacks_its_end() {
     let file = written(&[b"record_0", b"record_1"]);
     let error = refused(&file[..28]);
-    expect!["a.rec, byte 16: the record here has at least 16 bytes, and the file ends after 12: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
+    expect!["a.rec, byte 16: the record here has at least 16 bytes, and the file ends after 12: it was cut off, or the record lacks its end; create or copy it again"].assert_eq(&error);
     // Cut within the header of a part.
     let error = refused(&file[..20]);
-    expect!["a.rec, byte 16: the record here has at least 8 bytes, and the file ends after 4: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
+    expect!["a.rec, byte 16: the record here has at least 8 bytes, and the file ends after 4: it was cut off, or the record lacks its end; create or copy it again"].assert_eq(&error);
     // A split record whose last part is missing.
     let file = written(&[&[b"abcd".as_slice(), &MAGIC, b"ef"].concat()]);
     let error = refused(&file[..12]);
-    expect!["a.rec, byte 0: the record here has at least 20 bytes, and the file ends after 12: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
+    expect!["a.rec, byte 0: the record here has at least 20 bytes, and the file ends after 12: it was cut off, or the record lacks its end; create or copy it again"].assert_eq(&error);
     // A length that no file of this size can hold allocates no memory.
     let error = refused(&[&MAGIC[..], &[0xff, 0xff, 0xff, 0x1f]].concat());
-    expect!["a.rec, byte 0: the record here has at least 536870920 bytes, and the file ends after 8: it was cut off, or the record lacks its end; make it or copy it anew"].assert_eq(&error);
+    expect!["a.rec, byte 0: the record here has at least 536870920 bytes, and the file ends after 8: it was cut off, or the record lacks its end; create or copy it again"].assert_eq(&error);
 }
 
 #[test]
@@ -163,10 +163,10 @@ fn what_is_no_record_is_said_with_what_stands_there() {
     let mut file = written(&[b"record_0", b"record_1"]);
     file[16] = b'!';
     let error = refused(&file);
-    expect!["a.rec, byte 16: 2123d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; make it anew"].assert_eq(&error);
+    expect!["a.rec, byte 16: 2123d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; create it again"].assert_eq(&error);
     let mut file = written(&[b"record_0"]);
     file[7] = 0x80;
-    expect!["a.rec, byte 0: a part with flag 4, where 0 to 3 are known: the file is damaged; make it anew"]
+    expect!["a.rec, byte 0: a part with flag 4, where 0 to 3 are known: the file is damaged; create it again"]
         .assert_eq(&refused(&file));
 }
 
@@ -174,12 +174,12 @@ fn what_is_no_record_is_said_with_what_stands_there() {
 fn parts_that_do_not_belong_together_are_refused() {
     let split = written(&[&[b"abcd".as_slice(), &MAGIC, b"ef"].concat()]);
     let error = refused(&split[12..]);
-    expect!["a.rec, byte 0: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them anew"].assert_eq(&error);
+    expect!["a.rec, byte 0: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them again"].assert_eq(&error);
     let error = refused(&[&split[..12], &written(&[b"next"])].concat());
-    expect!["a.rec, byte 12: another record begins (flag 0) where that of byte 0 should go on: the file is damaged; make it anew"].assert_eq(&error);
+    expect!["a.rec, byte 12: another record begins (flag 0) where that of byte 0 should go on: the file is damaged; create it again"].assert_eq(&error);
     let mut file = split;
     file[4] = 3;
-    expect!["a.rec, byte 0: a part of 3 bytes that is not its record's last, and no multiple of 4: the file is damaged; make it anew"].assert_eq(&refused(&file));
+    expect!["a.rec, byte 0: a part of 3 bytes that is not its record's last, and no multiple of 4: the file is damaged; create it again"].assert_eq(&refused(&file));
 }
 
 #[test]

@@ -34,7 +34,7 @@ pub fn check_data(findings: &mut Findings, data: &[PathBuf]) {
                 (state, Some((other, usual))) if state != usual => {
                     let other = &findings.hosts[other].host;
                     let what = format!("{path} is {state}, and on host {other} {usual}");
-                    findings.error(number, Check::Data, what, "copy it anew: ranks divide the same data");
+                    findings.error(number, Check::Data, what, "copy it again: ranks divide the same data");
                 }
                 (DataState::File { .. } | DataState::Folder { .. }, _) => {}
             }

@@ -16,9 +16,9 @@ const CLOCK_PART: f64 = 0.9;
 const SLOW_REASONS: [(u64, &str, &str); 6] = [
     (0x2, "an application clock is set", "nvidia-smi -rac"),
     (0x4, "power cap", "raise the limit (nvidia-smi -pl), or compare only with devices of the same limit"),
-    (0x8, "hardware slowdown", "see to its cooling and power supply: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"),
-    (0x20, "too hot (software slowdown)", "see to its cooling: nvidia-smi -q -d TEMPERATURE"),
-    (0x40, "too hot (hardware slowdown)", "see to its cooling: nvidia-smi -q -d TEMPERATURE"),
+    (0x8, "hardware slowdown", "check its cooling and power supply: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"),
+    (0x20, "too hot (software slowdown)", "check its cooling: nvidia-smi -q -d TEMPERATURE"),
+    (0x40, "too hot (hardware slowdown)", "check its cooling: nvidia-smi -q -d TEMPERATURE"),
     (0x80, "power brake", "see to the power supply of the chassis: nvidia-smi -q -d POWER"),
 ];
 
@@ -47,7 +47,7 @@ pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
                 continue;
             }
             Gpus::None if needed => {
-                let what = if somewhere { "it has no GPU, other hosts have" } else { "it has no GPU" };
+                let what = if somewhere { "it has no GPU, but other hosts have" } else { "it has no GPU" };
                 let fix = "take it out of --hosts, install the NVIDIA driver, start its container with --gpus all, \
                         or choose --device cpu";
                 findings.error(number, Check::Gpus, what, fix);
@@ -76,7 +76,7 @@ pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
     });
     for OddOne { number, own: kind, usual, most } in odd_ones(&kinds) {
         let what = format!("it has {kind}, {most} have {usual}");
-        let fix = "compare like with like: the slowest device sets the pace of all";
+        let fix = "compare like with like: the slowest one limits the job";
         findings.warning(number, Check::Gpus, what, fix);
     }
 }
@@ -140,7 +140,7 @@ fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
         && f64::from(clock) < CLOCK_PART * f64::from(maximum)
     {
         let what = format!("it runs at {clock} of {maximum} MHz, and says no reason");
-        faults.push((what, "see whether its clock is locked: nvidia-smi -rgc lets it go".to_owned()));
+        faults.push((what, "see whether its clock is locked: nvidia-smi -rgc resets it".to_owned()));
     }
     if let Some(count) = gpu.uncorrected_errors.filter(|count| *count > 0) {
         let what = format!("{count} errors of its memory could not be corrected since the driver was loaded (ECC)");
@@ -198,7 +198,7 @@ mod tests {
             let mut hosts = gpu_hosts(3);
             probe(&mut hosts, 2).gpus = Gpus::None;
             inspection(&mut hosts, 2).cuda_missing = Some("no NVIDIA driver".to_owned());
-            finds(&hosts, "c", Check::Gpus, Severity::Error, "it has no GPU, other hosts have");
+            finds(&hosts, "c", Check::Gpus, Severity::Error, "it has no GPU, but other hosts have");
             hosts[2].slots = 0;
             assert_eq!(found_for(&hosts, device), []);
         }
@@ -227,7 +227,7 @@ mod tests {
         let mut mixed = gpu_hosts(2);
         mixed.push(host(2));
         (0..2).for_each(|number| probe(&mut mixed, number).ports.clear());
-        finds(&mixed, "c", Check::Gpus, Severity::Error, "it has no GPU, other hosts have");
+        finds(&mixed, "c", Check::Gpus, Severity::Error, "it has no GPU, but other hosts have");
         assert_eq!(found_for(&mixed, DeviceChoice::Cpu), []);
         assert_eq!(found_for(&fixtures::hosts(2), DeviceChoice::Cuda).len(), 2);
     }

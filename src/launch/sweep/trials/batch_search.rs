@@ -101,7 +101,7 @@ impl<R: Record> BatchSearch<'_, R> {
         printer.line(&format!("{title}: looking for the largest batch size that fits"));
         let mut bisection = Bisection::default();
         while let Some(batch_size) = bisection.next(first) {
-            // The network that joins the hosts is determined by the doctor, anew for each session.
+            // The network that joins the hosts is determined by the doctor, again for each session.
             let doctor = self.sweep.launch.doctor && (*is_first || self.case.nodes > 1);
             *is_first = false;
             bisection.record(batch_size, self.fits(batch_size, doctor)?);

@@ -208,7 +208,7 @@ impl Search<'_> {
             sentence: |row| format!("{:.2} ms a step", row.step.0 * 1e3),
             live: self.live,
         };
-        // The doctor determines the network for each session anew.
+        // The doctor determines the network for each session again.
         let launch = LaunchConfig { doctor: launch.doctor && (number == 1 || run.case.nodes > 1), ..launch.clone() };
         let Some(row) = trial.run(&launch)? else { return Ok(false) };
         self.tried.push(config.clone());

@@ -144,7 +144,7 @@ impl SavedProgress {
         ranks: u32,
     ) -> Result<SavedProgress> {
         let text = tensors.get(PLACE).with_context(|| {
-            format!("{} holds weights alone, and no place in their training: give it to --init", path.display())
+            format!("{} contains only weights, no training state: give it to --init", path.display())
         })?;
         let progress: SavedProgress = serde_json::from_slice(&Vec::<u8>::try_from(text)?)
             .with_context(|| format!("{} is no checkpoint of this version: begin without it", path.display()))?;

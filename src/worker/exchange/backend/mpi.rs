@@ -136,7 +136,7 @@ impl Backend for Mpi {
 
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {
         let is_only_apart = matches!(collective, Collective::AllToAll { .. } | Collective::SendReceive { .. });
-        ensure!(!is_only_apart || !self.memory.in_place, "what comes needs another place than what goes");
+        ensure!(!is_only_apart || !self.memory.in_place, "send and receive buffers must not overlap");
         let buffers = match collective {
             Collective::Broadcast { target: Target::Tensor(tensor), .. }
             | Collective::AllGather { target: Target::Tensor(tensor), .. } => Buffers::in_place(tensor),

@@ -95,7 +95,7 @@ impl Evidence {
         }
         let spread = self.spreads.iter().copied().fold(f64::NAN, f64::max);
         if spread > WIDE_SPREAD {
-            lower(Trust::WithCare, format!("runs differ by {} %, which is much", percent(spread)));
+            lower(Trust::WithCare, format!("runs differ by {} %, which is high", percent(spread)));
         } else if spread.is_finite() {
             reasons.push(format!("runs differ by {} %", percent(spread)));
         }
