@@ -158,7 +158,7 @@ fn fill(buffer: &mut [u8], offset: u64, bytes: &Bytes, name: &Path, length: u64)
 fn shortened(name: &Path, end: u64, length: u64) -> String {
     format!(
         "{}: the file ends here, and had {length} bytes when it was opened: it was changed while it was read; read a file that \
-         nobody writes",
+         is not being written",
         Location::byte(name, end)
     )
 }
