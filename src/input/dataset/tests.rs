@@ -167,12 +167,12 @@ fn what_is_no_data_is_refused_with_its_first_bytes() {
         DIR/a begins with 89504e47, which is neither a RecordIO file (0a23d7ce) nor an idx array of images (00000803, .gz 1f8b): pack images with `ringmark pack`
         DIR/a begins with 78000000, which is neither a RecordIO file (0a23d7ce) nor an idx array of images (00000803, .gz 1f8b): pack images with `ringmark pack`
         DIR/a is empty (0 bytes): recreate or remove it
-        DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; create or copy it again"#]].assert_eq(&errors.join("\n"));
+        DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; make it or copy it again"#]].assert_eq(&errors.join("\n"));
     expect!["DIR/none cannot be opened: No such file or directory (os error 2)"]
         .assert_eq(&without_folder(&refused(&folder.path().join("none"))));
     expect!["no file and no folder of data is named"].assert_eq(&Dataset::open(&[]).expect_err("none").to_string());
     let error = Dataset::open(&[path.clone(), path]).expect_err("the same twice is no data").to_string();
-    expect!["DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; create or copy it again"].assert_eq(&without_folder(&error));
+    expect!["DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; make it or copy it again"].assert_eq(&without_folder(&error));
 }
 
 #[test]
