@@ -21,7 +21,7 @@ pub fn percent(share: f64) -> String {
 
 /// `102.2 GB`.
 pub fn gigabytes(bytes: Bytes) -> String {
-    format!("{:.1} GB", bytes.0 as f64 / 1e9)
+    format!("{:.1} GB", bytes.gigabytes())
 }
 
 /// A whole number with `separator` between its thousands, without a sign: `9,580`.

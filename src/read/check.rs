@@ -1,5 +1,6 @@
 //! `ringmark check`: validates a result for its recipients and for CI, as MLPerf's submission checker does.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
@@ -11,7 +12,7 @@ use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyse::checks;
-use crate::read::extract::AnyExtraction;
+use crate::read::extract::{self, AnyExtraction};
 use crate::read::load::folder;
 use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::load::sweep_run::SweepRun;
@@ -54,9 +55,11 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     let runs = manifest.runs.iter().filter_map(|run| read(root, run.name, &manifest.conditions.options));
     let runs: Vec<SweepRun> = runs.collect();
     let integrity = Integrity::read(root, &manifest, &folder::logs(root)?);
+    let endings: Vec<&str> = extraction.other_files().iter().map(|(ending, _)| *ending).collect();
+    let outputs = Outputs::read(root, &extract::name_of(root)?, &extraction.result(BTreeMap::new())?, &endings);
     let checks = vec![
         checks::complete(&manifest, extraction.problems(), &runs),
-        checks::unedited(&integrity, &Outputs::read(root, &extraction.files(root)?)),
+        checks::unedited(&integrity, &outputs),
         checks::rules(&runs),
         checks::reliable(extraction.reliability_warnings()),
     ];

@@ -172,27 +172,32 @@ impl AnyExtraction {
         }
     }
 
-    /// Returns the files for the folder, as names and contents: first the result file, with the hashes of the others.
-    pub fn files(&self, folder: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
-        let name = name_of(folder)?;
-        let files = match self {
-            AnyExtraction::Training(_) => &FILES[..],
+    /// Returns the suffixes and formats of the files next to the result file.
+    pub fn other_files(&self) -> &'static [(&'static str, ExtractFormat)] {
+        match self {
+            AnyExtraction::Training(_) => &FILES,
             AnyExtraction::Scoring(_) => &FILES[..2],
-        };
+        }
+    }
+
+    /// Returns the result file, with the hashes of the files next to it.
+    pub fn result(&self, files_sha256: BTreeMap<String, String>) -> anyhow::Result<String> {
+        match self {
+            AnyExtraction::Training(extraction) => result_json::json(extraction, None, files_sha256),
+            AnyExtraction::Scoring(extraction) => ScoreResult { files_sha256, ..ScoreResult::new(extraction) }.text(),
+        }
+    }
+
+    /// Returns the files for the folder, as names and contents, beginning with the result file.
+    fn files(&self, folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
+        let name = name_of(folder)?;
         let file = |(ending, format): &(&str, ExtractFormat)| {
-            Ok((PathBuf::from(name.clone() + ending), self.render(*format, &Extras::default())?))
+            Ok((format!("{name}{ending}"), self.render(*format, &Extras::default())?))
         };
-        let others = files.iter().map(file).collect::<anyhow::Result<Vec<_>>>()?;
-        let hash = |(name, text): &(PathBuf, String)| (name.display().to_string(), sha256::of_text(text));
-        let files_sha256 = others.iter().map(hash).collect();
-        let result = match self {
-            AnyExtraction::Training(extraction) => result_json::json(extraction, None, files_sha256)?,
-            AnyExtraction::Scoring(extraction) => {
-                ScoreResult { files_sha256, ..ScoreResult::new(extraction) }.text()?
-            }
-        };
-        let result = (PathBuf::from(name + RESULT_ENDING), result);
-        Ok(std::iter::once(result).chain(others).collect())
+        let others = self.other_files().iter().map(file).collect::<anyhow::Result<Vec<_>>>()?;
+        let hash = |(name, text): &(String, String)| (name.clone(), sha256::of_text(text));
+        let result = self.result(others.iter().map(hash).collect())?;
+        Ok(std::iter::once((name + RESULT_ENDING, result)).chain(others).collect())
     }
 
     /// Returns the reasons why figures are unreliable, each sentence once.

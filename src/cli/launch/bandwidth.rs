@@ -97,8 +97,7 @@ impl BandwidthOptions {
         }
         let mut filled_in = vec![Setting::new("cases", texts(&cases)), Setting::new("op", texts(&operations))];
         filled_in.extend(option_table::filled_in(&config));
-        let defaults = option_table::filled_in(&BandwidthConfig::default());
-        launch.save_config = self.config_file.into_saved("bandwidth", &launch.hosts, filled_in, &defaults);
+        launch.save_config = self.config_file.into_saved::<BandwidthConfig>("bandwidth", &launch.hosts, filled_in);
         launch.server_hosts = self.servers.server_hosts;
         let out = self.out.unwrap_or_else(|| bandwidth::default_folder(SystemTime::now()));
         let json = self.json.into_json();

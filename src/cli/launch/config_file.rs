@@ -13,7 +13,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Id};
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::options::help;
-use ringmark_core::options::option_table::{self, Setting};
+use ringmark_core::options::option_table::{self, Options, Setting};
 use toml::{Table, Value};
 
 use crate::launch::cluster::hosts::{Host, Hosts};
@@ -70,7 +70,7 @@ impl FromArgMatches for ConfigFileOptions {
         };
         let settings = |source: ValueSource| {
             let mut settings: Vec<Setting> =
-                given(matches, &[source]).map(|id| Setting::new(id.as_str().replace('_', "-"), values(id))).collect();
+                given(matches, source).map(|id| Setting::new(id.as_str().replace('_', "-"), values(id))).collect();
             // An unset flag.
             settings.retain(|setting| setting.values != ["false"]);
             settings.sort();
@@ -89,9 +89,9 @@ impl FromArgMatches for ConfigFileOptions {
     }
 }
 
-/// Returns every option that has a value from one of `sources`.
-fn given<'a>(matches: &'a ArgMatches, sources: &'a [ValueSource]) -> impl Iterator<Item = &'a Id> {
-    let is_given = |id: &&Id| matches.value_source(id.as_str()).is_some_and(|source| sources.contains(&source));
+/// Returns every option whose value comes from `source`.
+fn given(matches: &ArgMatches, source: ValueSource) -> impl Iterator<Item = &Id> {
+    let is_given = move |id: &&Id| matches.value_source(id.as_str()) == Some(source);
     // The values of a group are IDs of options; those of an option are not.
     let is_option = |id: &&Id| matches.try_get_one::<Id>(id.as_str()).is_err();
     matches.ids().filter(is_given).filter(is_option)
@@ -99,16 +99,16 @@ fn given<'a>(matches: &'a ArgMatches, sources: &'a [ValueSource]) -> impl Iterat
 
 impl ConfigFileOptions {
     /// Returns the file to write for `command`, if requested: the given options and `filled_in`, which takes
-    /// precedence. Options that `-h` does not list are commented out if they equal their `defaults`. Given hosts are
+    /// precedence. Options that `-h` does not list are commented out if they have the default of `C`. Given hosts are
     /// written with their slots.
-    pub(super) fn into_saved(
+    pub(super) fn into_saved<C: Options + Default>(
         self,
         command: &str,
         hosts: &Hosts,
         mut filled_in: Vec<Setting>,
-        defaults: &[Setting],
     ) -> Option<SavedConfig> {
         let path = self.save?;
+        let defaults = option_table::filled_in(&C::default());
         if self.given.iter().any(|setting| ["hosts", "hostfile"].contains(&setting.name.as_str())) {
             let hosts: Vec<String> = hosts.all().iter().map(|Host { name, slots }| format!("{name}:{slots}")).collect();
             filled_in.insert(0, Setting::new("hosts", vec![hosts.join(",")]));
@@ -184,7 +184,7 @@ pub fn expand(
         let text = explain(error, &alone).render().to_string();
         return Err(in_file(text.trim_start_matches("error: ").trim_end().to_owned()));
     }
-    let typed_options: Vec<&Arg> = given(matches, &[ValueSource::CommandLine])
+    let typed_options: Vec<&Arg> = given(matches, ValueSource::CommandLine)
         .filter_map(|id| command.get_arguments().find(|option| option.get_id() == id))
         .collect();
     let is_kept = |Setting { name, .. }: &&Setting| {

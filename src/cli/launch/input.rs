@@ -61,12 +61,7 @@ impl InputOptions {
         let input = InputConfig { data, ..input };
         let mut launch = self.launch.into_config(&Machine::read(DeviceChoice::Cpu))?;
         let filled_in = option_table::filled_in(&input);
-        launch.save_config = self.config_file.into_saved(
-            "input",
-            &launch.hosts,
-            filled_in,
-            &option_table::filled_in(&InputConfig::default()),
-        );
+        launch.save_config = self.config_file.into_saved::<InputConfig>("input", &launch.hosts, filled_in);
         let out = self.out.unwrap_or_else(|| input::default_folder(SystemTime::now()));
         let is_traced = self.trace.into_is_traced(&input.trace)?;
         Ok(InputRun { launch, out, against: self.against, is_traced, input })

@@ -80,12 +80,7 @@ impl ScoreOptions {
         }
         trace::check(sweep.trace_runs > 0, "--trace-runs 1", &score.trace).map_err(usage)?;
         let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&score));
-        sweep.launch.save_config = self.config_file.into_saved(
-            "score",
-            &sweep.launch.hosts,
-            filled_in,
-            &option_table::filled_in(&ScoreConfig::default()),
-        );
+        sweep.launch.save_config = self.config_file.into_saved::<ScoreConfig>("score", &sweep.launch.hosts, filled_in);
         Ok(ScoreSweep { sweep, score })
     }
 }

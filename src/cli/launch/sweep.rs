@@ -211,8 +211,7 @@ impl SweepOptions {
         }
         let mut filled_in = axes::filled_in(&sweep, &machine, options);
         filled_in.push(Setting::new("server-hosts", self.servers.server_hosts.clone()));
-        let defaults = option_table::filled_in(&TrainConfig::default());
-        sweep.launch.save_config = self.config_file.into_saved("sweep", &sweep.launch.hosts, filled_in, &defaults);
+        sweep.launch.save_config = self.config_file.into_saved::<TrainConfig>("sweep", &sweep.launch.hosts, filled_in);
         sweep.launch.server_hosts = self.servers.server_hosts;
         let trained = trained_images(&train)?;
         let epoch_images = epoch_images(&train, trained);

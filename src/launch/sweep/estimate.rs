@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use ringmark_core::dimension::{Bytes, Dtype};
-use ringmark_core::number_text::count;
+use ringmark_core::number_text::{count, gigabytes};
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::request::{NeededMemory, hosts_of_all};
@@ -176,11 +176,6 @@ fn time<'a>(
     }
     let pauses = cooldown * u32::saturating_sub(count, 1);
     (count > 0).then_some((shortest + pauses, longest + pauses))
-}
-
-/// Formats a size as `12.2 GB`.
-fn gigabytes(bytes: Bytes) -> String {
-    format!("{:.1} GB", bytes.gigabytes())
 }
 
 /// Formats a duration as `50 s`, `12 min` or `3.5 h`.

@@ -61,34 +61,35 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Compares `files` (names and contents) with those in the folder `root`. The first is the result file: its figures
-    /// must be the same, but its wording may be that of another version. The others must have the hashes that it
-    /// contains.
-    pub fn read(root: &Path, files: &[(PathBuf, String)]) -> Outputs {
+    /// Compares the files of extract in the folder `root`, whose names begin with `name`. The result file must have the
+    /// figures of `result`, but its wording may be that of another version. Files with the other `endings` must have the
+    /// hashes that it contains.
+    pub fn read(root: &Path, name: &str, result: &str, endings: &[&str]) -> Outputs {
         let mut outputs = Outputs::default();
         let mut hashes = None;
-        for (file, text) in files {
-            let Ok(stored) = fs::read_to_string(root.join(file)) else { continue };
-            outputs.compared += 1;
-            let name = file.display().to_string();
-            let problem = if name.ends_with(RESULT_ENDING) {
-                let [old, new] = [&stored, text].map(|text| serde_json::from_str::<Value>(text).unwrap_or_default());
-                hashes = old.get(HASHES).cloned();
-                let is_same = new.is_object() && is_within(&old, &new);
-                (!is_same).then_some("its figures are not those of these runs")
-            } else {
-                let hash = hashes.as_ref().and_then(|hashes| hashes.get(&name));
-                let is_changed = hash.is_some_and(|hash| *hash != sha256::of_text(&stored));
-                is_changed.then_some("it was changed after `ringmark extract` wrote it")
-            };
-            let what = problem.map(|problem| format!("{problem}: extract again"));
-            outputs.stale.extend(what.map(|what| Problem::in_file(file, what)));
+        let result_file = format!("{name}{RESULT_ENDING}");
+        if let Ok(stored) = fs::read_to_string(root.join(&result_file)) {
+            let [old, new] = [&stored, result].map(|text| serde_json::from_str::<Value>(text).unwrap_or_default());
+            let is_same = new.is_object() && is_within(&old, &new);
+            outputs.add(result_file, is_same, "its figures are not those of these runs");
+            hashes = old.get(HASHES).cloned();
+        }
+        for file in endings.iter().map(|ending| format!("{name}{ending}")) {
+            let Ok(stored) = fs::read_to_string(root.join(&file)) else { continue };
+            let hash = hashes.as_ref().and_then(|hashes| hashes.get(&file));
+            let is_same = hash.is_none_or(|hash| *hash == sha256::of_text(&stored));
+            outputs.add(file, is_same, "it was changed after `ringmark extract` wrote it");
         }
         if outputs.compared > 1 && hashes.is_none() {
             let note = "extract's files were written by an earlier version without hashes: only the result's JSON was compared";
             outputs.notes.push(note.to_owned());
         }
         outputs
+    }
+
+    fn add(&mut self, file: String, is_same: bool, problem: &str) {
+        self.compared += 1;
+        self.stale.extend((!is_same).then(|| Problem::in_file(file, format!("{problem}: extract again"))));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Checks the devices: one for each rank, all of one model, idle and at full speed.
 
 use ringmark_core::dimension::{Bytes, DeviceChoice};
+use ringmark_core::number_text::gigabytes;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, odd_ones, values};
 use crate::launch::doctor::host::HostFacts;
@@ -179,10 +180,6 @@ pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
         let fix = "compare like with like: the slowest host sets the pace of all";
         findings.warning(number, Check::Gpus, what, fix);
     }
-}
-
-fn gigabytes(bytes: Bytes) -> String {
-    format!("{:.1} GB", bytes.gigabytes())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ringmark_core::dimension::{BackendName, Seconds};
 use ringmark_core::host::HostUse;
+use ringmark_core::number_text::gigabytes;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
@@ -102,11 +103,7 @@ fn machine(result: &ResultFolder) -> NamedValues {
         let none_of = |number: u64, text: String| if number == 0 { String::new() } else { text };
         add(&mut found, "processor", &environment.processor);
         add(&mut found, "cores", none_of(u64::from(environment.cores), environment.cores.to_string()));
-        add(
-            &mut found,
-            "memory",
-            none_of(environment.memory.0, format!("{:.1} GB", environment.memory.0 as f64 / 1e9)),
-        );
+        add(&mut found, "memory", none_of(environment.memory.0, gigabytes(environment.memory)));
         add(&mut found, "system", &environment.system);
         add(&mut found, "ringmark-worker", &environment.ringmark_version);
         add(&mut found, "libtorch", &environment.libtorch_version);
