@@ -22,7 +22,7 @@ use crate::job::session::AskedLabel;
 #[derive(Debug, Parser)]
 #[command(name = "ringmark-worker", version, about)]
 pub struct Cli {
-    /// Command.
+    /// Subcommand to run.
     #[command(subcommand)]
     pub command: Command,
 }

@@ -202,7 +202,7 @@ fn what_cannot_be_coded_is_refused_before_anything_starts() {
         ("--gradient-compression 2bit:NaN", "the threshold \"NaN\" of 2bit is no number above 0"),
         ("--gradient-compression topk:0", "the ratio \"0\" of topk is not above 0 and at most 1"),
         ("--gradient-compression topk:1.01", "the ratio \"1.01\" of topk is not above 0 and at most 1"),
-        ("--gradient-compression 4bit", "is not one of none, fp16, bf16, 2bit"),
+        ("--gradient-compression 4bit", "unknown gradient compression \"4bit\": choose none, fp16, bf16, 2bit"),
         ("--gradient-compression 2bit --backend none", "--backend none exchanges nothing: leave one of them out"),
         ("--gradient-compression fp16 --backend none", "--backend none exchanges nothing: leave one of them out"),
         ("--gradient-compression 2bit --wire fp16", "2bit:0.5 and --wire fp16 contradict each other"),

@@ -127,8 +127,8 @@ pub struct LaunchOptions {
     /// port and prints it
     #[arg(long, value_name = "PORT", value_parser = number(0..=u16::MAX))]
     metrics_port: Option<u16>,
-    /// Address of this machine at which metrics are served, instead of to this machine alone: 0.0.0.0 is all of them. Anyone who
-    /// can reach it can read them
+    /// Address to serve the metrics at; 0.0.0.0 is all addresses of this machine. Other hosts that reach it can read
+    /// the metrics
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "metrics_port")]
     metrics_bind: IpAddr,
     /// Ranks that `ringmark watch` and the metrics show one by one; of a larger job those of silent and slow hosts, beside

@@ -73,7 +73,9 @@ impl FromStr for GradientCompression {
                 Ok(GradientCompression::TopK { ratio })
             }
             ("topk", None) => bail!("topk needs the share of values to send: topk:0.01"),
-            _ => bail!("{text:?} is not one of none, fp16, bf16, 2bit, 2bit:THRESHOLD, topk:RATIO"),
+            _ => bail!(
+                "unknown gradient compression {text:?}: choose none, fp16, bf16, 2bit, 2bit:THRESHOLD or topk:RATIO"
+            ),
         }
     }
 }
@@ -176,8 +178,11 @@ mod tests {
             ("topk:0", "the ratio \"0\" of topk is not above 0 and at most 1"),
             ("topk:1.5", "not above 0 and at most 1"),
             ("topk:NaN", "not above 0 and at most 1"),
-            ("1bit", "\"1bit\" is not one of none, fp16, bf16, 2bit, 2bit:THRESHOLD, topk:RATIO"),
-            ("none:1", "is not one of"),
+            (
+                "1bit",
+                "unknown gradient compression \"1bit\": choose none, fp16, bf16, 2bit, 2bit:THRESHOLD or topk:RATIO",
+            ),
+            ("none:1", "unknown gradient compression \"none:1\": choose none, fp16"),
         ] {
             let error = text.parse::<GradientCompression>().expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");

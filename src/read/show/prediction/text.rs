@@ -27,8 +27,8 @@ pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
         let predictions: Vec<&Prediction> = outlook.grown().collect();
         text.extend((!predictions.is_empty()).then(|| predicted(&predictions)));
         if !outlook.without_straggler.is_empty() {
-            let who = outlook.evidence.straggler.as_deref().unwrap_or("the slowest rank");
-            let title = format!("If no rank had waited for another, as they did for {who} when this was measured:");
+            let straggler = outlook.evidence.straggler.as_deref().unwrap_or("the slowest rank");
+            let title = format!("Without the measured wait for {straggler}:");
             let predictions: Vec<&Prediction> = outlook.without_straggler.iter().collect();
             text.extend([Paragraph::Sentences(vec![title]), predicted(&predictions)]);
         }
