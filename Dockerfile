@@ -31,7 +31,7 @@ RUN cargo build --release --locked \
     && ! readelf --dynamic target/release/ringmark-worker | grep -E 'NEEDED.*(cuda|nccl)' \
     && ! readelf --dynamic target/release/ringmark | grep -E 'NEEDED.*(torch|mpi)'
 
-# Of the wheels the run stage gets the shared libraries and the licences: no headers, no Python.
+# Of the wheels the run stage gets the shared libraries and the licenses: no headers, no Python.
 RUN packages=$(realpath --relative-to=/ .libtorch/torch/..) \
     && cd / && mkdir /run-stage \
     && if [ "$TORCH_VARIANT" = cpu ]; then unused='lib*_cuda*.so'; else unused=; fi \

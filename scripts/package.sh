@@ -60,7 +60,7 @@ make_package() {
 }
 
 make_tarball() {
-    local name stage device copy licences
+    local name stage device copy licenses
     name=ringmark-$version-x86_64-$(kind)
     stage=$OUT/$name
     rm -rf "$stage"
@@ -72,8 +72,8 @@ make_tarball() {
     take_worker "$stage/ringmark-worker"
     strip --strip-debug -o "$stage/ringmark" "$RELEASE/ringmark"
     cp LICENSE README.md "$stage/"
-    licences=$(realpath .libtorch/torch/..)
-    (cd "$licences" && find torch-*.dist-info nvidia_*.dist-info -type f \( -ipath '*licen[sc]e*' -o -name NOTICE \) \
+    licenses=$(realpath .libtorch/torch/..)
+    (cd "$licenses" && find torch-*.dist-info nvidia_*.dist-info -type f \( -ipath '*licen[sc]e*' -o -name NOTICE \) \
         -exec cp --parents -t "$stage" {} + 2>/dev/null) || true
     tar --create --gzip --owner=root --group=root --directory="$OUT" --file="$OUT/$name.tar.gz" "$name"
     rm -rf "$stage"

@@ -79,8 +79,8 @@ fn converted(Conversion { is_cropped, shorter_edge, encoding }: Conversion) -> S
         Encoding::Png(level) => format!("as PNG of level {level}"),
     };
     let size = match (is_cropped, shorter_edge) {
-        (true, Some(edge)) => format!(", the centre square at {edge} x {edge} pixels"),
-        (true, None) => ", the centre square".to_owned(),
+        (true, Some(edge)) => format!(", the center square at {edge} x {edge} pixels"),
+        (true, None) => ", the center square".to_owned(),
         (false, Some(edge)) => format!(", shorter edge {edge} pixels"),
         (false, None) => String::new(),
     };

@@ -52,7 +52,7 @@ pub struct PackOptions {
     /// default
     #[arg(long, value_name = "EDGE", value_parser = number(1..=u16::MAX))]
     resize: Option<u16>,
-    /// Keep only the centre square, cut before --resize
+    /// Keep only the center square, cut before --resize
     #[arg(long)]
     center_crop: bool,
     /// Quality of JPEG images, 0 to 100, 95 by default; or level of compression of PNG images, 0 to 9, 9 by default

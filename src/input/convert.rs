@@ -252,12 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn the_centre_is_cut_before_the_size_changes() {
+    fn the_center_is_cut_before_the_size_changes() {
         let (source, Size { width, height }) = png("source.png");
         let file = converted(&golden("source.png"), conversion(true, None, Encoding::Png(1)));
-        let centre = decode(&mut decoders()[0], &file).expect("a PNG");
+        let center = decode(&mut decoders()[0], &file).expect("a PNG");
         let left = (width - height) / 2;
-        for (row, pixels) in centre.rgb().chunks(3 * height).enumerate() {
+        for (row, pixels) in center.rgb().chunks(3 * height).enumerate() {
             let start = 3 * (row * width + left);
             assert_eq!(pixels, &source[start..start + 3 * height]);
         }
@@ -267,7 +267,7 @@ mod tests {
         let mut expected = vec![0; 3 * 13 * 13];
         let output = Size { width: 13, height: 13 };
         let square = Size { width: height, height };
-        let resize = ImageView { rgb: centre.rgb(), size: square };
+        let resize = ImageView { rgb: center.rgb(), size: square };
         Resizer::default()
             .resize(
                 resize,

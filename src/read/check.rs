@@ -11,7 +11,7 @@ use ringmark_core::manifest::Manifest;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
-use crate::read::analyse::checks;
+use crate::read::analyze::checks;
 use crate::read::extract::{self, AnyExtraction};
 use crate::read::load::folder;
 use crate::read::load::integrity::{Integrity, Outputs};

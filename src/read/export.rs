@@ -13,9 +13,9 @@ use ringmark_core::file::whole_file;
 use ringmark_core::options::usage::usage;
 
 use crate::output;
-use crate::read::analyse::figures;
-use crate::read::analyse::results::ResultFolder;
-use crate::read::analyse::score;
+use crate::read::analyze::figures;
+use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::score;
 use crate::read::extract;
 use crate::read::load::problem::{self, Problem};
 use crate::read::load::{record, run};

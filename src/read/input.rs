@@ -7,8 +7,8 @@ use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::options::usage::usage;
 
 use crate::output;
-use crate::read::analyse::input_ceiling;
-use crate::read::analyse::input_demand::{Demand, demands};
+use crate::read::analyze::input_ceiling;
+use crate::read::analyze::input_demand::{Demand, demands};
 use crate::read::extract;
 
 /// Returns a function that compares a record with the demand of each case of the sweep in `folder`, as sentences.

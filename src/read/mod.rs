@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`load`] | reading of folders and files: runs, records, bandwidth results, formats of other programs |
-//! | [`analyse`] | figures from loaded results; pure, except for suggested command lines |
+//! | [`analyze`] | figures from loaded results; pure, except for suggested command lines |
 //! | [`show`] | figures as tables, Markdown, CSV, JSON and pages |
 //! | [`extract`] | command: a folder of runs as a table, JSON, CSV and Markdown |
 //! | [`export`] | option of `extract`: figures in the formats of Prometheus, InfluxDB, MLflow, MLPerf |
@@ -13,9 +13,9 @@
 //! | [`input`] | comparison of input rates with the demand of a training result |
 //! | [`predict`] | command: predictions of larger cases from measured ones, as bands |
 //!
-//! `analyse` imports `load`, `show` imports both, and commands import all three.
+//! `analyze` imports `load`, `show` imports both, and commands import all three.
 
-pub mod analyse;
+pub mod analyze;
 pub mod check;
 pub mod diff;
 pub mod export;

@@ -9,12 +9,12 @@ use ringmark_core::dimension::{Case, KvStore, Operation};
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
-use crate::read::analyse::figures::Group;
-use crate::read::analyse::prediction::evidence::Evidence;
-use crate::read::analyse::prediction::outlook::Outlook;
-use crate::read::analyse::prediction::strategy::Strategy;
-use crate::read::analyse::prediction::{model, search};
-use crate::read::analyse::published;
+use crate::read::analyze::figures::Group;
+use crate::read::analyze::prediction::evidence::Evidence;
+use crate::read::analyze::prediction::outlook::Outlook;
+use crate::read::analyze::prediction::strategy::Strategy;
+use crate::read::analyze::prediction::{model, search};
+use crate::read::analyze::published;
 use crate::read::extract;
 use crate::read::load::bandwidth;
 use crate::read::show::prediction::{json, text};

@@ -122,8 +122,8 @@ fn images_are_made_smaller_and_encoded_by_any_number_of_threads_alike() {
     let size = |item: &Item| decode::header(item.bytes(), &ImageLimits::default()).expect("an image").size();
     for (options, said, width, first) in [
         ("--resize 18 --quality 90", "as JPEG of quality 90, shorter edge 18 pixels", 24, &[0xff, 0xd8][..]),
-        ("--center-crop --resize 18", "as JPEG of quality 95, the centre square at 18 x 18 pixels", 18, &[0xff, 0xd8]),
-        ("--center-crop", "as JPEG of quality 95, the centre square", 27, &[0xff, 0xd8]),
+        ("--center-crop --resize 18", "as JPEG of quality 95, the center square at 18 x 18 pixels", 18, &[0xff, 0xd8]),
+        ("--center-crop", "as JPEG of quality 95, the center square", 27, &[0xff, 0xd8]),
         ("--encoding .png", "as PNG of level 9", 36, b"\x89PNG"),
     ] {
         let made = ["1", "5"].map(|threads| {

@@ -9,10 +9,10 @@ Remake them with Pillow 13.0.0, opencv-python-headless 4.14.0 and numpy 2.4.6 (s
 `source.png` is the picture: waves of every length in each channel, a gray and a saturated patch. Of it
 
 `*.jpg`                      as Pillow writes it, `*.jpg.png` is what Pillow's convert("RGB") reads of it; `inks.jpg` is CMYK
-`png_*.png`                  of other colour types and depths, `png_*.png.png` likewise
+`png_*.png`                  of other color types and depths, `png_*.png.png` likewise
 `antialias_N.png`            resized by Pillow with a box; `cut_N.png` cropped first, as torchvision does
 `bilinear_N.png`             resized by OpenCV, and cropped
-`hls_N.png`, `warp_N.png`    MXNet's colour and affine step by OpenCV
+`hls_N.png`, `warp_N.png`    MXNet's color and affine step by OpenCV
 
 with the arguments in `cases.json`.
 """

@@ -357,7 +357,7 @@ fn a_terminal_that_becomes_narrower_is_drawn_on_as_it_is() {
 }
 
 #[test]
-fn a_terminal_without_cursor_and_one_without_colours_get_what_they_can_show() {
+fn a_terminal_without_cursor_and_one_without_colors_get_what_they_can_show() {
     let draw = |(name, value): (&str, &str)| {
         let sandbox = Sandbox::sound();
         let sweep = sandbox.waiting_sweep("");
@@ -371,9 +371,9 @@ fn a_terminal_without_cursor_and_one_without_colours_get_what_they_can_show() {
     let dumb = draw(("TERM", "dumb"));
     assert!(!dumb.contains('\u{1b}') && drawn(&dumb).is_empty(), "{dumb:?}");
     const GREEN: &str = "\u{1b}[32m";
-    let (plain, coloured) = (draw(("NO_COLOR", "1")), draw(("CLICOLOR", "1")));
+    let (plain, colored) = (draw(("NO_COLOR", "1")), draw(("CLICOLOR", "1")));
     assert!(!drawn(&plain).is_empty() && !plain.contains(GREEN), "{plain:?}");
-    assert!(!drawn(&coloured).is_empty() && coloured.contains(GREEN), "{coloured:?}");
+    assert!(!drawn(&colored).is_empty() && colored.contains(GREEN), "{colored:?}");
 }
 
 /// Output that is not a terminal has no additional lines.

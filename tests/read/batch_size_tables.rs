@@ -177,7 +177,7 @@ fn many_lines_are_a_chart_for_each_precision() {
 }
 
 #[test]
-fn a_first_look_is_grey_in_every_chart_of_speed() {
+fn a_first_look_is_gray_in_every_chart_of_speed() {
     let folder = Folder::new();
     for size in [1, 2, 4] {
         let mut first_look = scores::record(&format!("1n1g/rn50_b{size}_fp32"), 1, 0.1);
@@ -185,8 +185,8 @@ fn a_first_look_is_grey_in_every_chart_of_speed() {
         folder.score(&first_look);
     }
     let page = page(&folder.path());
-    let [grey, coloured] = ["doubtful", "s0"].map(|class| drawn(&page, &format!("<path class=\"dot {class}\"")));
-    assert_eq!((grey, coloured), (3, 3), "speed is grey, memory is not");
+    let [gray, colored] = ["doubtful", "s0"].map(|class| drawn(&page, &format!("<path class=\"dot {class}\"")));
+    assert_eq!((gray, colored), (3, 3), "speed is gray, memory is not");
     for text in ["Unreliable", "quick profile, a first look", "images/s, unreliable<", "<td>(", "(quick)"] {
         assert!(page.contains(text), "no {text:?} in {page}");
     }
@@ -268,8 +268,8 @@ fn other_conditions_and_results_are_lines_of_their_own() {
     assert_eq!(drawn(&page, "<path class=\"line "), 4, "two lines of speed, two of memory");
     let results = read(&[folder.path(), other.path()], None).expect("they can be read");
     let page = render(&content::document(&results, false, &[]), ReportFormat::Html, 100);
-    let of = |colour: &str| drawn(&page, &format!("<path class=\"line {colour} "));
-    assert_eq!((of("s0"), of("s1"), of("s2")), (4, 2, 0), "a result has one colour");
+    let of = |color: &str| drawn(&page, &format!("<path class=\"line {color} "));
+    assert_eq!((of("s0"), of("s1"), of("s2")), (4, 2, 0), "a result has one color");
 }
 
 #[test]

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
-use ringmark::read::analyse::comparison::side::{Side, SideKind};
-use ringmark::read::analyse::comparison::training;
-use ringmark::read::analyse::figures::Extraction;
-use ringmark::read::analyse::result_json;
+use ringmark::read::analyze::comparison::side::{Side, SideKind};
+use ringmark::read::analyze::comparison::training;
+use ringmark::read::analyze::figures::Extraction;
+use ringmark::read::analyze::result_json;
 use ringmark::read::extract;
 use ringmark::read::load::formats::nccl_tests::NcclTests;
 use ringmark::read::load::formats::pytorch_ddp::DdpFile;
@@ -236,7 +236,7 @@ fn damaged_records_are_left_out_with_file_and_line() {
         ),
         ("\"iteration\":3,\"step\":[", "\"iteration\":3,\"step\":[-", "line 4: step holds -"),
         ("\"iteration\":3,\"step\":[", "\"iteration\":3,\"step\":[1,", "line 4: step has 2 values for 1 ranks"),
-        ("\"optimizer\"", "\"optimiser\"", "line 2: not a line of a run record: missing field `optimizer`"),
+        ("\"optimizer\"", "\"optimizer_\"", "line 2: not a line of a run record: missing field `optimizer`"),
         ("\"schema\":2,", &deep, "line 1: not a line of a run record: recursion limit exceeded at column"),
         ("\"forward\":[", &deep, "line 2: not a line of a run record: "),
         ("{\"kind\":\"iteration\",\"iteration\":2", "\0\0\0\0{\"iteration\":2", "line 3: not a line of a run record"),

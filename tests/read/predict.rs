@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark::read::analyse::prediction::evidence::Evidence;
-use ringmark::read::analyse::prediction::model::{Prediction, predict};
-use ringmark::read::analyse::prediction::parts::Limit;
-use ringmark::read::analyse::prediction::search;
-use ringmark::read::analyse::prediction::strategy::Strategy;
-use ringmark::read::analyse::published::DLPERF;
+use ringmark::read::analyze::prediction::evidence::Evidence;
+use ringmark::read::analyze::prediction::model::{Prediction, predict};
+use ringmark::read::analyze::prediction::parts::Limit;
+use ringmark::read::analyze::prediction::search;
+use ringmark::read::analyze::prediction::strategy::Strategy;
+use ringmark::read::analyze::published::DLPERF;
 use ringmark::read::extract;
 use ringmark::read::load::bandwidth;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, OptimizerChoice, Timing};
@@ -471,7 +471,7 @@ fn the_search_ends_where_the_efficiency_falls_under_the_value() {
 }
 
 /// Writes logs like DLPerf's, with the `speeds` of every run by case.
-fn dlperf_logs(row: &ringmark::read::analyse::published::Published) -> Folder {
+fn dlperf_logs(row: &ringmark::read::analyze::published::Published) -> Folder {
     let folder = Folder::new();
     for published in row.cases {
         let medians = [published.median.0];

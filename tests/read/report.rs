@@ -218,7 +218,7 @@ fn results_of_two_cases_each_are_bars_side_by_side() {
     let folders = [folder_of(&["1n1g", "1n2g"]), folder_of(&["1n1g", "1n4g"])];
     let results = read(&folders.each_ref().map(Folder::path), None).expect("they can be read");
     let page = render(&content::document(&results, false, &[]), ReportFormat::Html, 100);
-    let [one, other] = ["s0", "s1"].map(|colour| drawn(&page, &format!("<rect class=\"bar {colour}\"")));
+    let [one, other] = ["s0", "s1"].map(|color| drawn(&page, &format!("<rect class=\"bar {color}\"")));
     assert_eq!((one, other, drawn(&page, "<path class=\"line ")), (6, 6, 0));
     for case in ["1n1g", "1n2g", "1n4g"] {
         assert_eq!(drawn(&page, &format!(">{case}</text><text class=\"tick middle faint\"")), 3, "{case}");
@@ -226,7 +226,7 @@ fn results_of_two_cases_each_are_bars_side_by_side() {
 }
 
 #[test]
-fn what_is_not_to_be_quoted_is_grey_in_bars_and_lines_alike() {
+fn what_is_not_to_be_quoted_is_gray_in_bars_and_lines_alike() {
     for (cases, marks) in
         [(&["1n1g", "1n2g"][..], "<rect class=\"bar "), (&["1n1g", "1n2g", "1n4g"], "<path class=\"dot ")]
     {
@@ -237,8 +237,8 @@ fn what_is_not_to_be_quoted_is_grey_in_bars_and_lines_alike() {
             folder.run(&first_look);
         }
         let page = page(&folder.path());
-        let [grey, coloured] = ["doubtful\"", "s0\""].map(|class| drawn(&page, &format!("{marks}{class}")));
-        assert_eq!((grey, coloured), (3 * cases.len(), 0), "{cases:?}");
+        let [gray, colored] = ["doubtful\"", "s0\""].map(|class| drawn(&page, &format!("{marks}{class}")));
+        assert_eq!((gray, colored), (3 * cases.len(), 0), "{cases:?}");
         assert!(page.contains("</svg> unreliable") && page.contains("images/s, unreliable<"), "{cases:?}");
     }
 }
@@ -306,8 +306,8 @@ fn without_a_published_figure_that_fits_a_line_beside_the_chart_says_so() {
 }
 
 #[test]
-fn bandwidth_of_a_busy_host_is_grey() {
-    for (share_of_others, is_grey) in [(0.05, false), (0.6, true)] {
+fn bandwidth_of_a_busy_host_is_gray() {
+    for (share_of_others, is_gray) in [(0.05, false), (0.6, true)] {
         let folder = small_folder();
         let mut busy: BandwidthRecord =
             serde_json::from_slice(&bandwidth(&record("1n2g", 1, 0.5))).expect("it was written");
@@ -320,8 +320,8 @@ fn bandwidth_of_a_busy_host_is_grey() {
         folder.write("1n2g/bandwidth.json", bytes);
         let page = page(&folder.path());
         // Two charts with two lines of two sizes, and the table rows.
-        assert_eq!(drawn(&page, "<path class=\"dot doubtful\""), if is_grey { 8 } else { 0 }, "{share_of_others}");
-        assert_eq!(page.matches("<tr class=\"doubtful\"").count(), if is_grey { 4 } else { 0 }, "{share_of_others}");
+        assert_eq!(drawn(&page, "<path class=\"dot doubtful\""), if is_gray { 8 } else { 0 }, "{share_of_others}");
+        assert_eq!(page.matches("<tr class=\"doubtful\"").count(), if is_gray { 4 } else { 0 }, "{share_of_others}");
     }
 }
 
@@ -482,7 +482,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
     let page = render(&document, ReportFormat::Html, 100);
     assert!(page.contains("<rect class=\"bar s0\"") && page.contains("<rect class=\"bar s1\""));
     for mark in ["middle-line s0", "middle-line s1", "band s1", "rank s0", "rank s1"] {
-        assert!(page.contains(&format!("class=\"{mark}\"")), "{mark}: a result has one colour everywhere");
+        assert!(page.contains(&format!("class=\"{mark}\"")), "{mark}: a result has one color everywhere");
     }
     // The explanation of a chart appears once per section, not once per result.
     for (title, reading) in [("Every iteration", "A drawing a run"), ("Every rank", "Own compute time of every rank")] {
@@ -830,17 +830,17 @@ fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {
 
     let desk = 0..DESKTOP;
     let phone = DESKTOP..DESKTOP + PHONE;
-    let paper = |picture: &Picture, columns: &std::ops::Range<u32>, colour: u32| {
+    let paper = |picture: &Picture, columns: &std::ops::Range<u32>, color: u32| {
         let area = f64::from((columns.end - columns.start) * HEIGHT);
-        picture.count(columns.clone(), colour) as f64 / area
+        picture.count(columns.clone(), color) as f64 / area
     };
     // Colors of the style sheet: page and panels, text, the two results, and the parts of a step.
     let light = ([0xffffff, 0xf6f8fa], 0x1b1f24, [0x0072b2, 0xd55e00, 0x56b4e9, 0xe69f00, 0x009e73]);
     let dark = ([0x13171c, 0x1b2128], 0xe6eaef, [0x4db2ec, 0xff8a3d, 0x6fc0ee, 0xe9ab23, 0x1fb58a]);
-    for (is_dark, (background, ink, colours), other) in [(false, light, dark.0), (true, dark, light.0)] {
+    for (is_dark, (background, ink, colors), other) in [(false, light, dark.0), (true, dark, light.0)] {
         let picture = browser.picture("frames.html", all, is_dark);
         for columns in [&desk, &phone] {
-            let share: f64 = background.iter().map(|colour| paper(&picture, columns, *colour)).sum();
+            let share: f64 = background.iter().map(|color| paper(&picture, columns, *color)).sum();
             assert!((0.5..0.97).contains(&share), "{share} of the picture is paper, dark: {is_dark}");
             assert!(
                 other.iter().all(|other| paper(&picture, columns, *other) < 0.02),
@@ -849,10 +849,10 @@ fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {
             let ink = picture.count(columns.clone(), ink);
             assert!(ink > 2000, "{ink} pixels of ink, dark: {is_dark}");
         }
-        for colour in colours {
-            let seen = picture.count(desk.clone(), colour);
+        for color in colors {
+            let seen = picture.count(desk.clone(), color);
             let most = (DESKTOP * HEIGHT / 10) as usize;
-            assert!((60..most).contains(&seen), "{seen} pixels of #{colour:06x}, dark: {is_dark}");
+            assert!((60..most).contains(&seen), "{seen} pixels of #{color:06x}, dark: {is_dark}");
         }
     }
 }

@@ -120,8 +120,8 @@ impl Picture {
     }
 
     /// Returns the number of pixels between these columns that have this color, within rounding.
-    pub fn count(&self, columns: std::ops::Range<u32>, colour: u32) -> usize {
-        let [_, wanted @ ..] = colour.to_be_bytes();
+    pub fn count(&self, columns: std::ops::Range<u32>, color: u32) -> usize {
+        let [_, wanted @ ..] = color.to_be_bytes();
         let is_meant = |pixel: &[u8; 3]| pixel.iter().zip(wanted).all(|(one, other)| one.abs_diff(other) <= 2);
         let rows = self.pixels.chunks_exact(self.width);
         rows.flat_map(|row| &row[columns.start as usize..columns.end as usize]).filter(|pixel| is_meant(pixel)).count()

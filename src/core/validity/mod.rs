@@ -414,10 +414,10 @@ mod tests {
             only(&threads).2
         );
         // The remaining ranks are still checked, without the crowded host.
-        let mut neighbour = record(&[("c", 3), ("d", 3)]);
-        slow_down(&mut neighbour, &[0, 3, 4, 5], 1.5, |_| true);
-        end(&mut neighbour).host_use[1].cores_of_ranks = 2;
-        let found: Vec<String> = warnings(&neighbour, 10).into_iter().map(|warning| warning.about).collect();
+        let mut neighbor = record(&[("c", 3), ("d", 3)]);
+        slow_down(&mut neighbor, &[0, 3, 4, 5], 1.5, |_| true);
+        end(&mut neighbor).host_use[1].cores_of_ranks = 2;
+        let found: Vec<String> = warnings(&neighbor, 10).into_iter().map(|warning| warning.about).collect();
         assert_eq!(found, ["rank 0 on host c", "host d"]);
         // Two containers share a machine with four cores: three ranks in each are too many, although each container
         // sees four cores.

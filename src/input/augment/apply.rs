@@ -44,7 +44,7 @@ impl Augmenter {
                 warp::warp(source, distortion, [*left, *top], &mut *slot, edge, &mut self.columns);
             }
         }
-        if let Some(shift) = &plan.colours {
+        if let Some(shift) = &plan.colors {
             shift.apply(slot);
         }
         if plan.is_mirrored {

@@ -27,7 +27,7 @@ pub struct Plan {
     /// Interpolation of every resize.
     pub interpolation: Interpolation,
     /// Color shift.
-    pub colours: Option<HlsShift>,
+    pub colors: Option<HlsShift>,
     /// True if left and right are swapped.
     pub is_mirrored: bool,
 }
@@ -67,7 +67,7 @@ impl Recipe {
                 Geometry::Warp { resized, distortion, left, top }
             }
         };
-        let colours = match self.augmentation {
+        let colors = match self.augmentation {
             Augmentation::Mxnet2 | Augmentation::Mxnet3 => Some(HlsShift::draw(generator)),
             _ => None,
         };
@@ -75,7 +75,7 @@ impl Recipe {
             Augmentation::None | Augmentation::Crop => false,
             _ => generator.coin(),
         };
-        Plan { image, size: self.size, geometry, interpolation: self.interpolation, colours, is_mirrored }
+        Plan { image, size: self.size, geometry, interpolation: self.interpolation, colors, is_mirrored }
     }
 
     fn resized(&self, image: Size) -> Size {

@@ -75,7 +75,7 @@ fn a_crop_is_anywhere_with_the_same_chance() {
 }
 
 #[test]
-fn the_centre_is_where_each_program_has_it() {
+fn the_center_is_where_each_program_has_it() {
     let corner = |recipe: Recipe, image| {
         let part = part(&recipe.plan(image, &mut Generator::of_image(0, 0, 0)));
         [part.left, part.top, part.width, part.height]
@@ -147,7 +147,7 @@ fn imagenet_takes_the_nearest_ratio_where_no_try_fits() {
 fn mxnet_2_and_3_draw_the_numbers_of_their_level() {
     for augmentation in [Augmentation::Mxnet2, Augmentation::Mxnet3] {
         let shifts: Vec<HlsShift> =
-            plans(&Recipe::training(augmentation, 224), IMAGE).iter().filter_map(|plan| plan.colours).collect();
+            plans(&Recipe::training(augmentation, 224), IMAGE).iter().filter_map(|plan| plan.colors).collect();
         assert_eq!(shifts.len(), DRAWS as usize);
         assert_near(spread(shifts.iter().map(|shift| f64::from(shift.hue))), [-35.0, 0.0, 35.0], 1.0);
         assert_near(spread(shifts.iter().map(|shift| f64::from(shift.lightness))), [-49.0, 0.0, 49.0], 1.5);
@@ -170,7 +170,7 @@ fn mxnet_2_and_3_draw_the_numbers_of_their_level() {
 }
 
 #[test]
-fn colours_change_as_by_opencv() {
+fn colors_change_as_by_opencv() {
     for (number, shift) in cases("shifts").iter().enumerate() {
         let [hue, lightness, saturation] = numbers(shift).map(|value| value as i32);
         let (mut pixels, _) = png("source.png");

@@ -107,12 +107,12 @@ fn interpolate(rgb: &[u8], size: Size, place: [i32; 2]) -> [u8; 3] {
             )
         });
     }
-    let neighbours = [(x, y), (x + 1, y), (x, y + 1), (x + 1, y + 1)].map(|(x, y)| {
+    let neighbors = [(x, y), (x + 1, y), (x, y + 1), (x + 1, y + 1)].map(|(x, y)| {
         let is_there = (0..width).contains(&x) && (0..height).contains(&y);
         is_there.then(|| at(x, y))
     });
     [0, 1, 2].map(|channel| {
         let value = |place: Option<usize>| place.map_or(FILL, |place| rgb[place + channel]);
-        round(weights.iter().zip(neighbours).map(|(weight, place)| weight * i32::from(value(place))).sum())
+        round(weights.iter().zip(neighbors).map(|(weight, place)| weight * i32::from(value(place))).sum())
     })
 }

@@ -12,11 +12,11 @@ pub const START: [u8; 3] = [0xff, 0xd8, 0xff];
 
 /// Color components of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Colours {
+pub enum Colors {
     /// One component.
     Grayscale,
     /// Three components, YCbCr or RGB.
-    Colour,
+    Color,
     /// Four components: inverted CMYK or YCCK, according to Adobe's marker.
     Inks,
 }
@@ -27,7 +27,7 @@ pub struct JpegHeader {
     /// Size of the stored image.
     pub size: Size,
     /// Components of the stored image.
-    pub colours: Colours,
+    pub colors: Colors,
     /// True if several scans refine the image.
     pub is_progressive: bool,
     /// Number of scans; one, or one for each component, if not progressive.
@@ -63,12 +63,12 @@ pub fn header(file: &[u8], limits: &ImageLimits) -> Result<JpegHeader> {
         })?;
         match marker {
             0xd9 => {
-                let Some(Frame { size, colours, is_progressive }) = frame else {
+                let Some(Frame { size, colors, is_progressive }) = frame else {
                     bail!("JPEG ends at byte {after} without a frame: it has no image")
                 };
                 ensure!(scans > 0, "JPEG ends at byte {after} without a scan: it has no image");
-                let colours = colours_of(colours, adobe)?;
-                return Ok(JpegHeader { size, colours, is_progressive, scans, end: after });
+                let colors = colors_of(colors, adobe)?;
+                return Ok(JpegHeader { size, colors, is_progressive, scans, end: after });
             }
             // RST and TEM have no length.
             0xd0..=0xd7 | 0x01 => place = after,
@@ -128,7 +128,7 @@ fn segment(file: &[u8], marker: u8, after: usize) -> Result<&[u8]> {
 struct Frame {
     size: Size,
     /// Number of components.
-    colours: u8,
+    colors: u8,
     is_progressive: bool,
 }
 
@@ -144,7 +144,7 @@ impl Frame {
         if let Some(process) = process {
             bail!("JPEG is {process} (ff{marker:02x}): baseline and progressive are decoded");
         }
-        let &[precision, h1, h0, w1, w0, colours, ..] = segment else {
+        let &[precision, h1, h0, w1, w0, colors, ..] = segment else {
             bail!("JPEG's frame has {} bytes: it is damaged", segment.len())
         };
         ensure!(precision == 8, "JPEG has {precision} bits a sample: 8 are decoded");
@@ -156,16 +156,16 @@ impl Frame {
             size.pixels() / 512 <= bytes,
             "JPEG's header names {width} x {height} pixels, which {bytes} bytes cannot hold: it was cut"
         );
-        Ok(Frame { size, colours, is_progressive: marker == 0xc2 })
+        Ok(Frame { size, colors, is_progressive: marker == 0xc2 })
     }
 }
 
 /// Determines the color components. `adobe` is the transform in Adobe's marker.
-fn colours_of(components: u8, adobe: Option<u8>) -> Result<Colours> {
+fn colors_of(components: u8, adobe: Option<u8>) -> Result<Colors> {
     match (components, adobe) {
-        (1, _) => Ok(Colours::Grayscale),
-        (3, _) => Ok(Colours::Colour),
-        (4, Some(0 | 2)) => Ok(Colours::Inks),
+        (1, _) => Ok(Colors::Grayscale),
+        (3, _) => Ok(Colors::Color),
+        (4, Some(0 | 2)) => Ok(Colors::Inks),
         (4, _) => bail!(
             "JPEG has four components without Adobe's marker: whether its inks are inverted is not said; save it as RGB"
         ),

@@ -47,7 +47,7 @@ pub fn decode(file: &[u8], size: Size, pixels: &mut Pixels) -> Result<()> {
         let bytes = reader.info().palette.as_ref().map_or(0, |palette| palette.len());
         ensure!(
             bytes > 0 && bytes.is_multiple_of(3),
-            "PNG's palette has {bytes} bytes, where every colour has 3: it is damaged"
+            "PNG's palette has {bytes} bytes, where every color has 3: it is damaged"
         );
     }
     let channels = match reader.output_color_type().0 {

@@ -84,10 +84,10 @@ fn every_kind_of_png_becomes_rgb() {
     }
 }
 
-fn encoded(colour: ColorType, depth: BitDepth, data: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
+fn encoded(color: ColorType, depth: BitDepth, data: &[u8], (width, height): (u32, u32)) -> Vec<u8> {
     let mut file = Vec::new();
     let mut encoder = png::Encoder::new(&mut file, width, height);
-    encoder.set_color(colour);
+    encoder.set_color(color);
     encoder.set_depth(depth);
     encoder.write_header().expect("a header").write_image_data(data).expect("its pixels");
     file
@@ -108,7 +108,7 @@ fn a_png_of_16_bits_keeps_the_high_byte_and_of_few_bits_is_spread() {
 }
 
 #[test]
-fn a_png_s_palette_has_whole_colours_and_no_more_than_a_byte_can_name() {
+fn a_png_s_palette_has_whole_colors_and_no_more_than_a_byte_can_name() {
     let indexed = |palette: usize| {
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, 2, 1);
@@ -124,10 +124,10 @@ fn a_png_s_palette_has_whole_colours_and_no_more_than_a_byte_can_name() {
     }
     let refused = [4, 5, 49, 767, 1, 2, 769, 771, 3000].map(|palette| refusal(&indexed(palette)));
     expect![[r#"
-        PNG cannot be decoded: PNG's palette has 4 bytes, where every colour has 3: it is damaged
-        PNG cannot be decoded: PNG's palette has 5 bytes, where every colour has 3: it is damaged
-        PNG cannot be decoded: PNG's palette has 49 bytes, where every colour has 3: it is damaged
-        PNG cannot be decoded: PNG's palette has 767 bytes, where every colour has 3: it is damaged
+        PNG cannot be decoded: PNG's palette has 4 bytes, where every color has 3: it is damaged
+        PNG cannot be decoded: PNG's palette has 5 bytes, where every color has 3: it is damaged
+        PNG cannot be decoded: PNG's palette has 49 bytes, where every color has 3: it is damaged
+        PNG cannot be decoded: PNG's palette has 767 bytes, where every color has 3: it is damaged
         PNG cannot be decoded: PNG of 81 bytes is damaged or was cut: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }
         PNG cannot be decoded: PNG of 82 bytes is damaged or was cut: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }
         PNG cannot be decoded: PNG of 849 bytes is damaged or was cut: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use memchr::memmem;
 
 use super::cmyk;
-use super::jpeg::{Colours, JpegHeader};
+use super::jpeg::{Colors, JpegHeader};
 use super::pixels::{Pixels, Size};
 use super::scaling::{self, Wanted};
 use crate::ffi::turbojpeg::{Decompressor, JpegSize, LIBRARY, PixelFormat};
@@ -53,7 +53,7 @@ impl Turbojpeg {
             size.height
         );
         let size = wanted.map_or(header.size, |wanted| scaling::smallest(header.size, wanted, &self.factors));
-        let format = if header.colours == Colours::Inks { PixelFormat::Cmyk } else { PixelFormat::Rgb };
+        let format = if header.colors == Colors::Inks { PixelFormat::Cmyk } else { PixelFormat::Rgb };
         let buffer = pixels.reserve(size, format.channels());
         let Size { width, height } = size;
         if let Err(text) = self.decompressor.decompress(file, JpegSize { width, height }, format, buffer) {

@@ -148,7 +148,7 @@ impl Decompressor {
     ///
     /// The library's message if the header is invalid.
     pub fn size(&mut self, jpeg: &[u8]) -> Result<JpegSize, String> {
-        let [mut width, mut height, mut subsampling, mut colour_space] = [0; 4];
+        let [mut width, mut height, mut subsampling, mut color_space] = [0; 4];
         // SAFETY: reads only `jpeg`, and writes four integers.
         let status = unsafe {
             (self.functions.decompress_header)(
@@ -158,7 +158,7 @@ impl Decompressor {
                 &mut width,
                 &mut height,
                 &mut subsampling,
-                &mut colour_space,
+                &mut color_space,
             )
         };
         match (usize::try_from(width), usize::try_from(height)) {

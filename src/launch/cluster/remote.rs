@@ -83,7 +83,7 @@ impl Remote {
 fn leads_here(name: &str, addresses: &[IpAddr]) -> bool {
     let (sender, found) = mpsc::channel();
     let name = name.to_owned();
-    // A name lookup cannot be cancelled, only abandoned.
+    // A name lookup cannot be canceled, only abandoned.
     thread::spawn(move || {
         let found = (name.as_str(), 0).to_socket_addrs().map(|found| found.map(|address| address.ip()).collect());
         sender.send(found.unwrap_or_else(|_| Vec::<IpAddr>::new()))

@@ -16,7 +16,7 @@ use crate::launch::doctor::report;
 use crate::launch::job::request::StarterOptions;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::print::{coloured, print_error, print_line};
+use crate::launch::local::print::{colored, print_error, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::local::worker::find_worker;
 use crate::output::{self, Json};
@@ -80,7 +80,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
         let mut text = report::table(&examination, width) + "\n\n";
         let lines = examination.network.line().into_iter().chain(report::findings(&examination.findings));
         lines.chain(report::busy_hosts(&examination.hosts)).for_each(|line| text += &(line + "\n"));
-        output::print_raw(&coloured(&text))?;
+        output::print_raw(&colored(&text))?;
     }
     let summary = report::summary(&examination);
     ensure!(!examination.has_errors(), "{summary}: a job on these hosts would fail");

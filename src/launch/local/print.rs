@@ -42,7 +42,7 @@ impl Printer {
 /// Prints a line to the standard output.
 pub fn print_line(text: &str) {
     // See the module documentation.
-    let _ = writeln!(io::stdout(), "{}", coloured(text));
+    let _ = writeln!(io::stdout(), "{}", colored(text));
 }
 
 /// Prints a line to the standard error.
@@ -52,7 +52,7 @@ pub fn print_error(text: &str) {
 }
 
 /// Colors the verdicts in `text` if the standard output shows colors.
-pub fn coloured(text: &str) -> String {
+pub fn colored(text: &str) -> String {
     with_colors(text, console::colors_enabled())
 }
 
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_have_colours_and_nothing_else() {
+    fn verdicts_have_colors_and_nothing_else() {
         let text = "warning: a  FAIL\n  error: not ok, a warning\nwarn";
         assert_eq!(
             with_colors(text, true),

@@ -4,7 +4,7 @@ use ringmark_core::benchmark::BenchmarkKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyse::checks::{Check, CheckState};
+use crate::read::analyze::checks::{Check, CheckState};
 
 /// Version of the JSON format. Version 1 had another name for the check `reliable`.
 const SCHEMA: u32 = 2;

@@ -2,9 +2,9 @@
 
 use ringmark_core::number_text::three_digits;
 
-use crate::read::analyse::cost::{Cost, Price};
-use crate::read::analyse::energy::{self, Energy};
-use crate::read::analyse::figures::{Group, TrainedCase};
+use crate::read::analyze::cost::{Cost, Price};
+use crate::read::analyze::energy::{self, Energy};
+use crate::read::analyze::figures::{Group, TrainedCase};
 use crate::read::show::numbers::{marked, percent};
 use crate::read::show::table::Table;
 

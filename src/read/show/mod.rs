@@ -6,7 +6,7 @@
 //! | [`text`] | headings, tables, notes and warnings, for a terminal or in Markdown |
 //! | [`numbers`] | number formats |
 //! | [`batch_sizes`] | table cells of figures by batch size |
-//! | [`utilisation`] | arithmetic rate of a network relative to its devices |
+//! | [`utilization`] | arithmetic rate of a network relative to its devices |
 //! | [`economy`] | table cells of power, energy and cost |
 //! | [`work_load`] | effect of uneven batch sizes per rank |
 //! | [`extraction`] | figures of a folder |
@@ -34,5 +34,5 @@ pub mod prediction;
 pub mod score;
 pub mod table;
 pub mod text;
-pub mod utilisation;
+pub mod utilization;
 pub mod work_load;

@@ -14,7 +14,7 @@ const BARS: [usize; 2] = [8, 40];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     /// Index that selects the color, usually that of the result.
-    pub colour: usize,
+    pub color: usize,
     /// Index of the series, which selects marker and dashes.
     pub shape: usize,
 }

@@ -5,7 +5,7 @@ use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::dimension::Seconds;
 use ringmark_core::stats::summary::step_percentiles;
 
-use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
+use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
 use crate::read::load::run::{self, Run};
 use crate::read::show::export::figure::{self, Scope, Series};
 use crate::read::show::export::training::add_arithmetic;
@@ -71,7 +71,7 @@ fn of_point(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> 
     series.add(&figure::RANKS, Some(point.case.ranks()));
     series.add(&figure::CV, figures.cv);
     series.add(&figure::RELIABLE, Some(!table.is_doubtful(point)));
-    add_arithmetic(&mut series, table.utilisation(point));
+    add_arithmetic(&mut series, table.utilization(point));
     series.add(&figure::PEAK_MEMORY, point.peak_memory().map(|peak| peak.0));
     series.add(&figure::RUNS_COUNTED, Some(point.counted().count()));
     series.add(&figure::RUNS_FOUND, Some(point.runs.len()));

@@ -5,10 +5,10 @@ use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::summary::step_percentiles;
 
-use crate::read::analyse::energy;
-use crate::read::analyse::figures::{Group, TrainedCase};
-use crate::read::analyse::scaling_loss;
-use crate::read::analyse::utilisation::{self, Utilisation};
+use crate::read::analyze::energy;
+use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::scaling_loss;
+use crate::read::analyze::utilization::{self, Utilization};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::run::{self, Measured, Run};
 use crate::read::show::export::figure::{self, Scope, Series};
@@ -74,7 +74,7 @@ fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool
             }
         }
         series.add(&figure::RELIABLE, Some(group.is_reliable(case)));
-        add_arithmetic(&mut series, utilisation::of_training(group, case));
+        add_arithmetic(&mut series, utilization::of_training(group, case));
         let energy = energy::of_case(case);
         series.add(&figure::POWER, energy.as_ref().map(|energy| energy.watts));
         series.add(&figure::ENERGY, energy.map(|energy| energy.joules_per_image));
@@ -124,7 +124,7 @@ fn add_times(series: &mut Series, times: Option<IterationTimes>) {
 }
 
 /// Adds the arithmetic rate of the network and its shares of the devices' rates.
-pub fn add_arithmetic(series: &mut Series, arithmetic: Option<Utilisation>) {
+pub fn add_arithmetic(series: &mut Series, arithmetic: Option<Utilization>) {
     series.add(&figure::FLOP_RATE, arithmetic.map(|it| 1e12 * it.teraflops_per_second.0));
     series.add(&figure::PRODUCT_SHARE, arithmetic.and_then(|it| it.share_of_matrix_product));
     series.add(&figure::PEAK_SHARE, arithmetic.and_then(|it| it.share_of_published_peak));

@@ -3,12 +3,12 @@
 use ringmark_core::dimension::{Case, ImagesPerSecond, Phase, Seconds};
 use ringmark_core::number_text::four_digits;
 
-use crate::read::analyse::accuracy::{self, Accuracy};
-use crate::read::analyse::batch_sizes::{self, BatchTable};
-use crate::read::analyse::cost::Price;
-use crate::read::analyse::figures::{Extraction, Group, TrainedCase};
-use crate::read::analyse::reliability;
-use crate::read::analyse::title::{process, title, unlike_devices};
+use crate::read::analyze::accuracy::{self, Accuracy};
+use crate::read::analyze::batch_sizes::{self, BatchTable};
+use crate::read::analyze::cost::Price;
+use crate::read::analyze::figures::{Extraction, Group, TrainedCase};
+use crate::read::analyze::reliability;
+use crate::read::analyze::title::{process, title, unlike_devices};
 use crate::read::load::iteration_times::phases_to_show;
 use crate::read::load::problem::Problem;
 use crate::read::show;
@@ -93,7 +93,7 @@ fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragrap
             "products: plain matrix products in the same precision, all ranks at once, right",
             "after the last iteration; peak: as the maker publishes it (share: MFU)",
         ],
-        show::utilisation::table(group),
+        show::utilization::table(group),
     );
     let (economy, economy_legend) = show::economy::table(group, price).unzip();
     below(show::economy::TITLE, &economy_legend.unwrap_or_default(), economy);

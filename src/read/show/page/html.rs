@@ -11,7 +11,7 @@ use crate::read::show::table::{Column, Row, Table};
 
 /// Style sheets; those of colors and charts are shared with `svg`.
 const STYLE: &str =
-    concat!(include_str!("charts/colours.css"), include_str!("charts/charts.css"), include_str!("style.css"));
+    concat!(include_str!("charts/colors.css"), include_str!("charts/charts.css"), include_str!("style.css"));
 const SCRIPT: &str = include_str!("script.js");
 
 /// Policy that forbids the page to load anything or to run other scripts, in case a name gets into the markup. The
@@ -86,7 +86,7 @@ fn headline(headline: &Headline) -> Markup {
         Trust::Unreliable => ("not", "\u{2715}"),
     };
     html! {
-        section class={ "headline " (style::colour(headline.style)) } aria-label=(headline.name) {
+        section class={ "headline " (style::color(headline.style)) } aria-label=(headline.name) {
             h2 { (headline.name) }
             p class="what" { (headline.what) }
             p class={ "trust " (trust.0) } {
@@ -260,7 +260,7 @@ fn row(table: &Table, row: &Row, longest: Option<f64>) -> Markup {
             @if longest.is_some() {
                 td class="bar" {
                     @if let Some(length) = length {
-                        i class=[row.style.map(style::colour)] style={ "width:" (frame::px(length.clamp(0.0, 100.0))) "%" } {}
+                        i class=[row.style.map(style::color)] style={ "width:" (frame::px(length.clamp(0.0, 100.0))) "%" } {}
                     }
                 }
             }

@@ -10,13 +10,13 @@ use ringmark_core::stats::busbw::busbw;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::read::analyse::input_ceiling::{CoresNeeded, Verdict, verdict};
-use crate::read::analyse::input_demand::{Basis, Demand};
-use crate::read::analyse::result_json::{JsonRow, rows};
-use crate::read::analyse::results::ResultFolder;
-use crate::read::analyse::score;
-use crate::read::analyse::score::json::ScoreRow;
-use crate::read::analyse::score::published::{self, PublishedRate};
+use crate::read::analyze::input_ceiling::{CoresNeeded, Verdict, verdict};
+use crate::read::analyze::input_demand::{Basis, Demand};
+use crate::read::analyze::result_json::{JsonRow, rows};
+use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::score;
+use crate::read::analyze::score::json::ScoreRow;
+use crate::read::analyze::score::published::{self, PublishedRate};
 use crate::read::show::page::content::input;
 
 /// Value of the first field, which identifies the document.

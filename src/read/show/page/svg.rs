@@ -8,7 +8,7 @@ use crate::read::show::page::charts::frame::{Drawing, LegendEntry, px};
 use crate::read::show::page::document::{Document, Figure, Headline, Section};
 
 const STYLE: &str = concat!(
-    include_str!("charts/colours.css"),
+    include_str!("charts/colors.css"),
     include_str!("charts/charts.css"),
     ".card { fill: var(--paper); stroke: var(--line); }\n\
      svg .heading { font-size: 15px; font-weight: 650; }\n\

@@ -5,12 +5,12 @@ use ringmark_core::stats::allreduce_model::{Band, Line};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::read::analyse::prediction::evidence::Evidence;
-use crate::read::analyse::prediction::model::Prediction;
-use crate::read::analyse::prediction::outlook::Outlook;
-use crate::read::analyse::prediction::parts::Limit;
-use crate::read::analyse::prediction::refusal::Refusal;
-use crate::read::analyse::prediction::search::{Backtest, Under};
+use crate::read::analyze::prediction::evidence::Evidence;
+use crate::read::analyze::prediction::model::Prediction;
+use crate::read::analyze::prediction::outlook::Outlook;
+use crate::read::analyze::prediction::parts::Limit;
+use crate::read::analyze::prediction::refusal::Refusal;
+use crate::read::analyze::prediction::search::{Backtest, Under};
 use crate::read::show::prediction::notes::{assumptions, warnings};
 
 /// Value of the first field of the document.

@@ -2,8 +2,8 @@
 
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 
-use crate::read::analyse::prediction::evidence::Evidence;
-use crate::read::analyse::prediction::strategy::{ServerSetup, Strategy};
+use crate::read::analyze::prediction::evidence::Evidence;
+use crate::read::analyze::prediction::strategy::{ServerSetup, Strategy};
 
 /// Returns the assumptions for `case`, which is predicted from the measured case `reference`.
 pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<String> {

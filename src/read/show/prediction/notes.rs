@@ -3,9 +3,9 @@
 use ringmark_core::dimension::Case;
 use ringmark_core::stats::allreduce_model::{Algorithm, Line};
 
-use crate::read::analyse::prediction::evidence::{CaseEvidence, Evidence};
-use crate::read::analyse::prediction::model::FAR;
-use crate::read::analyse::prediction::outlook::Outlook;
+use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence};
+use crate::read::analyze::prediction::model::FAR;
+use crate::read::analyze::prediction::outlook::Outlook;
 use crate::read::show::prediction::kv_store_notes;
 
 /// Relative residual of a fitted line above which there is a warning.

@@ -4,11 +4,11 @@ use ringmark_core::dimension::{Case, ImagesPerSecond};
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::allreduce_model::Band;
 
-use crate::read::analyse::prediction::evidence::Evidence;
-use crate::read::analyse::prediction::model::Prediction;
-use crate::read::analyse::prediction::outlook::Outlook;
-use crate::read::analyse::prediction::parts::Limit;
-use crate::read::analyse::prediction::search::{Backtest, Under};
+use crate::read::analyze::prediction::evidence::Evidence;
+use crate::read::analyze::prediction::model::Prediction;
+use crate::read::analyze::prediction::outlook::Outlook;
+use crate::read::analyze::prediction::parts::Limit;
+use crate::read::analyze::prediction::search::{Backtest, Under};
 use crate::read::show::once::once;
 use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::table::Table;

@@ -3,8 +3,8 @@
 
 use anyhow::Context;
 
-use crate::read::analyse::figures::Extraction;
-use crate::read::analyse::score::figures::{ScorePoint, ScoreTable};
+use crate::read::analyze::figures::Extraction;
+use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
 
 const COLUMNS: [&str; 20] = [
     "model",
@@ -49,7 +49,7 @@ fn text<T: ToString>(value: Option<T>) -> String {
 fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
     let key = point.key();
     let conditions = table.conditions.as_ref();
-    let utilisation = table.utilisation(point);
+    let utilization = table.utilization(point);
     [
         key.model.to_string(),
         key.dtype.to_string(),
@@ -65,9 +65,9 @@ fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
         text(point.figures.map(|figures| figures.speed.0)),
         text(point.figures.and_then(|figures| figures.cv)),
         text(point.peak_memory().map(|peak| peak.0)),
-        text(utilisation.map(|it| it.teraflops_per_second.0)),
-        text(utilisation.and_then(|it| it.share_of_matrix_product)),
-        text(utilisation.and_then(|it| it.share_of_published_peak)),
+        text(utilization.map(|it| it.teraflops_per_second.0)),
+        text(utilization.and_then(|it| it.share_of_matrix_product)),
+        text(utilization.and_then(|it| it.share_of_published_peak)),
         text(conditions.map(|conditions| conditions.image_size(key.model))),
         table.warnings.join("; "),
         point.warnings.len().to_string(),

@@ -1,8 +1,8 @@
 //! Published rates of the scored networks, a table for each hardware.
 
-use crate::read::analyse::figures::Extraction;
-use crate::read::analyse::score::figures::{self, ScoreTable};
-use crate::read::analyse::score::published::{BATCH_SIZES, PublishedRow, SOURCE, none_published, rows};
+use crate::read::analyze::figures::Extraction;
+use crate::read::analyze::score::figures::{self, ScoreTable};
+use crate::read::analyze::score::published::{BATCH_SIZES, PublishedRow, SOURCE, none_published, rows};
 use crate::read::show::table::{Column, Table};
 use crate::read::show::text::Paragraph;
 

@@ -53,7 +53,7 @@ INLINE void store(Bits16* place, float value) {
   place->bits = static_cast<uint16_t>(value == value ? rounded : 0x7fc0u);
 }
 
-// --- rows of `channels` neighbours ------------------------------------------------------------------------------
+// --- rows of `channels` neighbors ------------------------------------------------------------------------------
 
 template <typename T>
 INLINE void add_row(const T* x, const float* shift, float* sum, float* square, int64_t channels) {

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, doubtful_entry, path, px, run_entry};
 use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::stack::short;
-use crate::read::show::page::charts::style::{colour, marker};
+use crate::read::show::page::charts::style::{color, marker};
 use crate::read::show::table::Style;
 
 /// Maximum width of a bar.
@@ -177,7 +177,7 @@ impl BarChart {
 }
 
 fn series_class(series: &BarSeries) -> String {
-    if series.is_reference { "reference".to_owned() } else { colour(series.style) }
+    if series.is_reference { "reference".to_owned() } else { color(series.style) }
 }
 
 fn bar_class(series: &BarSeries, is_doubtful: bool) -> String {
@@ -200,7 +200,7 @@ mod tests {
     fn chart(series: Vec<Vec<Bar>>) -> BarChart {
         let series = series.into_iter().enumerate().map(|(number, bars)| BarSeries {
             name: "<u>name</u>".to_owned(),
-            style: Style { colour: number, shape: number },
+            style: Style { color: number, shape: number },
             bars,
             is_reference: false,
         });
@@ -233,7 +233,7 @@ mod tests {
         let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, 56.0]);
         let (slot, positions) = chart.positions(&frame);
         let order: Vec<(usize, usize)> =
-            positions.iter().map(|position| (position.bar.case, position.series.style.colour)).collect();
+            positions.iter().map(|position| (position.bar.case, position.series.style.color)).collect();
         assert_eq!(order, [(0, 0), (1, 0), (1, 1)]);
         assert!((positions[2].x - positions[1].x - slot).abs() < 1e-9);
         assert!((positions[1].x - positions[0].x - (1.0 + GAP) * slot).abs() < 1e-9);

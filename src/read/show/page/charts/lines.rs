@@ -8,7 +8,7 @@ use crate::read::show::page::charts::frame::{
 };
 use crate::read::show::page::charts::labels::{self, Label};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind, number};
-use crate::read::show::page::charts::style::{colour, line_class, line_sample, marker};
+use crate::read::show::page::charts::style::{color, line_class, line_sample, marker};
 use crate::read::show::table::Style;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -199,7 +199,7 @@ impl LineChart {
 }
 
 fn class(series: &LineSeries) -> String {
-    if series.is_reference { "reference".to_owned() } else { colour(series.style) }
+    if series.is_reference { "reference".to_owned() } else { color(series.style) }
 }
 
 fn point_class(series: &LineSeries, point: &Point) -> String {
@@ -248,7 +248,7 @@ mod tests {
             y: Axis::new("images/s", ScaleKind::Linear),
             series: vec![LineSeries {
                 name: "<u>name</u>".to_owned(),
-                style: Style { colour: 9, shape: 9 },
+                style: Style { color: 9, shape: 9 },
                 dots: points.clone(),
                 points,
                 ideal: vec![(1.0, 1.0), (2.0, f64::NAN)],
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_is_labelled_as_one() {
+    fn a_logarithmic_axis_is_labeled_as_one() {
         let drawn = chart(&[(1.0, 2.0), (2.0, 3.0)]).drawing().figure().into_string();
         assert!(drawn.contains(">ranks (log)<") && drawn.contains(">images/s<"), "{drawn}");
     }

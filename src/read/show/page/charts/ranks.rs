@@ -5,7 +5,7 @@ use ringmark_core::stats::summary::Spread;
 
 use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, mark_sample, path, px};
 use crate::read::show::page::charts::scale::{Scale, number};
-use crate::read::show::page::charts::style::colour;
+use crate::read::show::page::charts::style::color;
 use crate::read::show::table::Style;
 
 /// Approximate width of a letter.
@@ -40,7 +40,7 @@ pub struct RankSpread {
 impl RankChart {
     fn legend(&self) -> Vec<LegendEntry> {
         let has_slow = self.hosts.iter().flat_map(|host| &host.ranks).any(|rank| rank.is_slow);
-        let class = format!("rank {}", colour(self.style));
+        let class = format!("rank {}", color(self.style));
         let usual = (mark_sample(&class, "M7 1V13M3.5 7H10.5"), "5th percentile, median, 95th of a rank".to_owned());
         let slow = (mark_sample("slow", &diamond(7.0, 7.0)), "slow, as the warnings say".to_owned());
         [usual].into_iter().chain(has_slow.then_some(slow)).collect()
@@ -94,7 +94,7 @@ fn draw_rank(rank: &RankSpread, style: Style, x: f64, slot: f64, y: &Scale) -> M
         g {
             title { (rank.tip) }
             rect class="hit" x=(px(x - slot / 2.0)) y=(px(y.at(high) - 6.0)) width=(px(slot)) height=(px(y.at(low) - y.at(high) + 12.0)) {}
-            path class={ "rank " (colour(style)) } d={ (path([(x, y.at(low)), (x, y.at(high))])) (arms) } {}
+            path class={ "rank " (color(style)) } d={ (path([(x, y.at(low)), (x, y.at(high))])) (arms) } {}
             @if rank.is_slow { path class="slow" d=(diamond(x, at)) {} }
         }
     }
@@ -130,7 +130,7 @@ mod tests {
             title: String::new(),
             description: String::new(),
             axis: "ms".to_owned(),
-            style: Style { colour: 1, shape: 0 },
+            style: Style { color: 1, shape: 0 },
             hosts: (0..hosts).map(host).collect(),
         }
     }

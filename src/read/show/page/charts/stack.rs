@@ -4,13 +4,13 @@ use maud::{Markup, html};
 
 use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, pale_entry, px};
 use crate::read::show::page::charts::scale::Scale;
-use crate::read::show::page::charts::style::colour;
+use crate::read::show::page::charts::style::color;
 use crate::read::show::table::Style;
 
 const ROW: f64 = 30.0;
 const BAR: f64 = 20.0;
 /// Minimum width of a segment that contains its value as text.
-const LABELLED: f64 = 36.0;
+const LABELED: f64 = 36.0;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct StackChart {
@@ -73,7 +73,7 @@ impl StackChart {
             @for group in &self.groups {
                 @if several {
                     @let top = next_row();
-                    rect class={ "swatch " (colour(group.style)) } x="4" y=(px(top + 11.0)) width="10" height="10" {}
+                    rect class={ "swatch " (color(group.style)) } x="4" y=(px(top + 11.0)) width="10" height="10" {}
                     text class="label" x="20" y=(px(top + 20.0)) { (group.name) }
                 }
                 @for bar in &group.bars {
@@ -107,7 +107,7 @@ impl StackChart {
                     title { (tip) }
                     rect class={ "area " (class) } x=(px(left)) y=(px(top)) width=(px(width.max(0.5))) height=(px(BAR)) {}
                     @if class == "waiting" { rect class="hatch" x=(px(left)) y=(px(top)) width=(px(width)) height=(px(BAR)) {} }
-                    @if width > LABELLED {
+                    @if width > LABELED {
                         text class={ "inside " (if bar.is_doubtful { "pale" } else { class }) } x=(px(left + width / 2.0)) y=(px(top + 14.5)) { (short(value)) }
                     }
                 }
@@ -143,7 +143,7 @@ mod tests {
             ],
             is_doubtful: false,
         };
-        let group = StackGroup { name: "name".to_owned(), style: Style { colour: 0, shape: 0 }, bars: vec![bar] };
+        let group = StackGroup { name: "name".to_owned(), style: Style { color: 0, shape: 0 }, bars: vec![bar] };
         let chart = StackChart {
             title: String::new(),
             description: String::new(),

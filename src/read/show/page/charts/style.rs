@@ -7,7 +7,7 @@ use crate::read::show::page::charts::frame::{path, px};
 use crate::read::show::table::Style;
 
 /// Number of colors in the style sheet; further results reuse them with other markers.
-pub const COLOURS: usize = 7;
+pub const COLORS: usize = 7;
 
 /// Number of markers, and of dash patterns.
 const SHAPES: usize = 6;
@@ -21,13 +21,13 @@ pub fn phase_class(phase: Phase) -> &'static str {
 }
 
 /// Returns the CSS class of a series' color.
-pub fn colour(style: Style) -> String {
-    format!("s{}", style.colour % COLOURS)
+pub fn color(style: Style) -> String {
+    format!("s{}", style.color % COLORS)
 }
 
 /// Returns the CSS classes of a series' color and dashes.
 pub fn line_class(style: Style) -> String {
-    format!("line {} d{}", colour(style), style.shape % SHAPES)
+    format!("line {} d{}", color(style), style.shape % SHAPES)
 }
 
 /// Returns the outline of a series' marker with center (`x`, `y`) and radius `r`.
@@ -63,7 +63,7 @@ pub fn line_sample(style: Style) -> Markup {
     html! {
         svg class="sample" viewBox="0 0 30 14" aria-hidden="true" {
             path class=(line_class(style)) d="M1 7L29 7" {}
-            path class={ "dot " (colour(style)) } d=(marker(style, 15.0, 7.0, 4.5)) {}
+            path class={ "dot " (color(style)) } d=(marker(style, 15.0, 7.0, 4.5)) {}
         }
     }
 }

@@ -7,7 +7,7 @@ use ringmark_core::dimension::Seconds;
 
 use crate::read::show::page::charts::frame::{Drawing, Frame, path, px};
 use crate::read::show::page::charts::scale::{Scale, number};
-use crate::read::show::page::charts::style::colour;
+use crate::read::show::page::charts::style::color;
 use crate::read::show::table::Style;
 
 /// Maximum number of outlier marks in one drawing: the longest are marked, the band includes the others.
@@ -103,9 +103,9 @@ impl Timeline {
             (frame.x_axis(&[], ""))
             text class="tick" x=(px(frame.left)) y=(px(frame.bottom + 15.0)) { "1" }
             text class="tick end" x=(px(frame.right)) y=(px(frame.bottom + 15.0)) { (self.iterations) }
-            path class={ "band " (colour(self.style)) } d=(path(upper.chain(lower))) {}
+            path class={ "band " (color(self.style)) } d=(path(upper.chain(lower))) {}
             path class="usual" d=(path([(start(self.warmup + 1), y.at(self.usual)), (frame.right, y.at(self.usual))])) {}
-            path class={ "middle-line " (colour(self.style)) } d=(path(line)) {}
+            path class={ "middle-line " (color(self.style)) } d=(path(line)) {}
             @for (iteration, time) in self.outliers.iter().take(MARKS) {
                 (outlier(start(*iteration) + width / 2.0, y.at(*time), *time > self.domain[1]))
             }
@@ -188,7 +188,7 @@ mod tests {
         let timeline = Timeline {
             title: "run 1".to_owned(),
             description: String::new(),
-            style: Style { colour: 1, shape: 0 },
+            style: Style { color: 1, shape: 0 },
             ranges: iteration_ranges(&steps, 20, 150),
             iterations: 1_000_000,
             warmup: 20,
@@ -198,7 +198,7 @@ mod tests {
         };
         let drawn = timeline.drawing().figure().into_string();
         assert!(drawn.len() < 40_000 && !drawn.contains("NaN"), "{}", drawn.len());
-        assert!(drawn.contains("\"middle-line s1\"") && drawn.contains("\"band s1\""), "the colour is its result's");
+        assert!(drawn.contains("\"middle-line s1\"") && drawn.contains("\"band s1\""), "the color is its result's");
         let empty = Timeline { ranges: Vec::new(), iterations: 0, domain: [f64::NAN; 2], usual: f64::NAN, ..timeline };
         assert!(!empty.drawing().figure().into_string().contains("=\"NaN"));
     }

@@ -9,8 +9,8 @@ use ringmark_core::dimension::{Bytes, Case, DeviceKind, KvStore, Operands, Secon
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::percentile;
 
-use crate::read::analyse::reliability;
-use crate::read::analyse::results::ResultFolder;
+use crate::read::analyze::reliability;
+use crate::read::analyze::results::ResultFolder;
 use crate::read::show::numbers::percent;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, Shade, far_apart};
@@ -108,7 +108,7 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
         }
         // A single result does not need a color of its own, so each of its lines gets one.
         if results.len() == 1 {
-            lines.iter_mut().enumerate().for_each(|(index, line)| line.style.colour = index);
+            lines.iter_mut().enumerate().for_each(|(index, line)| line.style.color = index);
         }
         if !lines.is_empty() {
             blocks.push(block(device, exchanged, &lines));
@@ -128,7 +128,7 @@ fn device_of(record: &BandwidthRecord) -> DeviceKind {
     record.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device)
 }
 
-fn sides<'a>(colour: usize, name: &str, case: Case, record: &'a BandwidthRecord) -> Vec<Line<'a>> {
+fn sides<'a>(color: usize, name: &str, case: Case, record: &'a BandwidthRecord) -> Vec<Line<'a>> {
     let is_doubtful = !reliability::to_bandwidth(case, record).is_empty();
     let mut lines: Vec<Line> = Vec::new();
     for message in &record.results {
@@ -138,7 +138,7 @@ fn sides<'a>(colour: usize, name: &str, case: Case, record: &'a BandwidthRecord)
                 Some(line) => line.messages.push((message, timing)),
                 None => lines.push(Line {
                     name: format!("{name}, {side}"),
-                    style: Style { colour, shape: 0 },
+                    style: Style { color, shape: 0 },
                     record,
                     side,
                     is_doubtful,

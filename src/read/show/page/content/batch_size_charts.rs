@@ -4,7 +4,7 @@
 use ringmark_core::dimension::DeviceKind;
 use ringmark_core::number_text::four_digits;
 
-use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
+use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};

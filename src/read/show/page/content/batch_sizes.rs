@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::dimension::{Case, DeviceKind, Model};
 use serde_json::Value;
 
-use crate::read::analyse::batch_sizes::{self, BatchSeries, BatchTable};
-use crate::read::analyse::figures::Group;
-use crate::read::analyse::grouping;
-use crate::read::analyse::results::ResultFolder;
-use crate::read::analyse::score;
-use crate::read::analyse::score::published;
+use crate::read::analyze::batch_sizes::{self, BatchSeries, BatchTable};
+use crate::read::analyze::figures::Group;
+use crate::read::analyze::grouping;
+use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::score;
+use crate::read::analyze::score::published;
 use crate::read::show;
 use crate::read::show::batch_sizes::{Below, Line, table};
 use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
@@ -197,10 +197,10 @@ fn styles(lines: &[(&PageTable, &BatchSeries)]) -> Vec<Style> {
         let own = place(&models, series.model);
         let precision = dtypes.iter().position(|known| *known == series.dtype).unwrap_or(0);
         match (is_one_table, is_one_result) {
-            (true, _) if dtypes.len() > 1 => Style { colour: own, shape: precision },
-            (true, _) => Style { colour: own, shape: own },
-            (false, true) => Style { colour: number, shape: number },
-            (false, false) => Style { colour: table.result, shape: number },
+            (true, _) if dtypes.len() > 1 => Style { color: own, shape: precision },
+            (true, _) => Style { color: own, shape: own },
+            (false, true) => Style { color: number, shape: number },
+            (false, false) => Style { color: table.result, shape: number },
         }
     };
     lines.iter().enumerate().map(style).collect()

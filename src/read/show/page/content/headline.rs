@@ -7,16 +7,16 @@ use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model};
 use ringmark_core::number_text::{four_digits, three_digits};
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
-use crate::read::analyse::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
-use crate::read::analyse::conclusion;
-use crate::read::analyse::cost::Price;
-use crate::read::analyse::energy;
-use crate::read::analyse::figures::{Figures, Group, TrainedCase};
-use crate::read::analyse::reliability::{self, ReliabilityWarning};
-use crate::read::analyse::results::ResultFolder;
-use crate::read::analyse::scaling_loss::{self, CaseLoss};
-use crate::read::analyse::title;
-use crate::read::analyse::utilisation;
+use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
+use crate::read::analyze::conclusion;
+use crate::read::analyze::cost::Price;
+use crate::read::analyze::energy;
+use crate::read::analyze::figures::{Figures, Group, TrainedCase};
+use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::scaling_loss::{self, CaseLoss};
+use crate::read::analyze::title;
+use crate::read::analyze::utilization;
 use crate::read::show::numbers::{count, milliseconds, percent, teraflops};
 use crate::read::show::page::content::bandwidth::size as size_of_message;
 use crate::read::show::page::content::batch_sizes::{Done, PageTable};
@@ -35,7 +35,7 @@ pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[Page
     let of_table = |table: &PageTable| by_batch_size(&results[table.result], table);
     let of_setting = |setting: &Setting| -> Vec<Headline> {
         let series = setting.series.iter().filter(|series| !is_told(series.group));
-        series.map(|series| headline(&results[series.style.colour], setting, series)).collect()
+        series.map(|series| headline(&results[series.style.color], setting, series)).collect()
     };
     let is_alone = |(_, result): &(usize, &ResultFolder)| result.groups.is_empty() && result.scoring.is_empty();
     let alone = || results.iter().enumerate().filter(is_alone);
@@ -59,7 +59,7 @@ fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
     }
     let figure = |(model, (series, point, figures)): (Model, (&BatchSeries, &BatchPoint, &BatchFigures))| {
         let memory = figures.peak_memory.map(|peak| format!(", {:.2} GB", peak.0 as f64 / 1e9)).unwrap_or_default();
-        let share = figures.utilisation.and_then(|it| Some(format!(", {}", it.share_text()?))).unwrap_or_default();
+        let share = figures.utilization.and_then(|it| Some(format!(", {}", it.share_text()?))).unwrap_or_default();
         Figure {
             label: model.facts().title.to_owned(),
             value: four_digits(figures.speed.0),
@@ -70,7 +70,7 @@ fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
         }
     };
     Headline {
-        style: Style { colour: table.result, shape: 0 },
+        style: Style { color: table.result, shape: 0 },
         name: table.name.clone(),
         what: format!("{}, {device}: {}", table.done.title(), table.conditions()),
         trust,
@@ -152,7 +152,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
         kv_store => format!("kv-store {kv_store}"),
     };
     Some(Headline {
-        style: Style { colour: number, shape: 0 },
+        style: Style { color: number, shape: 0 },
         name: result.name.clone(),
         what: format!("{what} by {}: {devices}", record.backend),
         trust,
@@ -211,7 +211,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
         let exposed = format!("{} % waiting for communication", percent(times.exposed_share()));
         shown.push(of_speed(figure(format!("Step of {name}"), milliseconds(times.step), "ms", exposed)));
     }
-    if let Some(it) = utilisation::of_training(group, case) {
+    if let Some(it) = utilization::of_training(group, case) {
         let rate = teraflops(it.teraflops_per_second);
         let share = it.share_text().unwrap_or_else(|| "no matrix-product rate in these records".to_owned());
         shown.push(of_speed(figure(format!("FLOP rate of {name}"), rate, "TFLOP/s", share)));

@@ -7,9 +7,9 @@ use ringmark_core::benchmark::input::lines::{COLUMNS, ceilings, rows};
 use ringmark_core::benchmark::input::{InputPass, InputRecord, PageCache};
 use ringmark_core::number_text::{four_digits, thousands};
 
-use crate::read::analyse::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
-use crate::read::analyse::input_demand::{Demand, demands};
-use crate::read::analyse::results::ResultFolder;
+use crate::read::analyze::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
+use crate::read::analyze::input_demand::{Demand, demands};
+use crate::read::analyze::results::ResultFolder;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, far_apart};
@@ -20,7 +20,7 @@ use crate::read::show::table::{Column, Row, Style, Table};
 const NOTE: &str = "Batches are read, decoded and augmented by training's own loader and given back: no network, no device. \
                     Training needs cores beside it.";
 
-const READING: &str = "A line is one host with its files in memory, or on the disk alone; a grey line is what the devices of one \
+const READING: &str = "A line is one host with its files in memory, or on the disk alone; a gray line is what the devices of one \
                        host take while they train.";
 
 const DEMAND: &str = "Images/s of one host while it trains with synthetic images, against the lowest host here. Where training \
@@ -95,7 +95,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
     reasons.extend((warnings > 0).then(|| count(warnings, "warning")));
     let hosts = count(record.ranks.len(), "host");
     Some(Headline {
-        style: Style { colour: number, shape: 0 },
+        style: Style { color: number, shape: 0 },
         name: result.name.clone(),
         what: format!("Reading and decoding alone, {hosts}: {}", record.what),
         trust: if warnings == 0 && others == 0 { Trust::Sound } else { Trust::WithCare },
@@ -152,7 +152,7 @@ fn chart(record: &InputRecord, number: usize, demands: &[Demand]) -> Chart {
                 let name = if record.ranks.len() > 1 { format!("{}, {what}", place.host) } else { what.to_owned() };
                 series.push(LineSeries {
                     name,
-                    style: Style { colour: number + rank, shape: kind },
+                    style: Style { color: number + rank, shape: kind },
                     points,
                     dots: Vec::new(),
                     ideal: Vec::new(),
@@ -167,7 +167,7 @@ fn chart(record: &InputRecord, number: usize, demands: &[Demand]) -> Chart {
         let points = ends.map(|x| Point { x: *x, y: speed, tip: tip.clone(), is_doubtful: false });
         LineSeries {
             name,
-            style: Style { colour: number, shape: 0 },
+            style: Style { color: number, shape: 0 },
             points: points.collect(),
             dots: Vec::new(),
             ideal: Vec::new(),
@@ -225,8 +225,8 @@ fn needs(record: &InputRecord, demands: &[Demand]) -> Table {
             Err(why) => ([none(), why], [none(), String::new()], false),
             Ok(Verdict { memory, disk }) => {
                 let is_short = memory.as_ref().is_some_and(|it| matches!(it.cores_needed, CoresNeeded::More { .. }));
-                let of_memory = |it: FromMemory| [speed(it.ceiling.0), it.judgement(demand)];
-                let of_disk = |it: FromDisk| [speed(it.ceiling.0), it.judgement(demand)];
+                let of_memory = |it: FromMemory| [speed(it.ceiling.0), it.judgment(demand)];
+                let of_disk = |it: FromDisk| [speed(it.ceiling.0), it.judgment(demand)];
                 let nothing = || [none(), String::new()];
                 (memory.map_or_else(nothing, of_memory), disk.map_or_else(nothing, of_disk), is_short)
             }

@@ -58,10 +58,10 @@ fn curves<'a>(setting: &Setting<'a>) -> Vec<RunCurve<'a>> {
             }
             let number = run.found.name.run;
             // Colors distinguish results, or the runs of a single result.
-            let colour = if setting.series.len() > 1 { series.style.colour } else { curves.len() };
+            let color = if setting.series.len() > 1 { series.style.color } else { curves.len() };
             curves.push(RunCurve {
                 name: setting.named(series, format!("{case} run {number}")),
-                style: Style { colour, shape: curves.len() },
+                style: Style { color, shape: curves.len() },
                 losses: &measured.figures.losses,
                 ends: &measured.figures.epochs,
             });

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use ringmark_core::dimension::Model;
 use ringmark_core::number_text::four_digits;
 
-use crate::read::analyse::batch_sizes::BatchSeries;
-use crate::read::analyse::score::published::{self, BATCH_SIZES, PublishedRow, SOURCE};
+use crate::read::analyze::batch_sizes::BatchSeries;
+use crate::read::analyze::score::published::{self, BATCH_SIZES, PublishedRow, SOURCE};
 use crate::read::show::numbers::marked;
 use crate::read::show::page::document::Block;
 use crate::read::show::table::{Column, Row, Table};

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
-use crate::read::analyse::figures::{Figures, Group, TrainedCase};
-use crate::read::analyse::published::{DLPERF, Published};
-use crate::read::analyse::title::{common_base, unlike_devices};
+use crate::read::analyze::figures::{Figures, Group, TrainedCase};
+use crate::read::analyze::published::{DLPERF, Published};
+use crate::read::analyze::title::{common_base, unlike_devices};
 use crate::read::show::extraction::kv_stores::{self, Comparison};
 use crate::read::show::numbers::{marked, percent};
 use crate::read::show::page::charts::scale::extent;
@@ -22,9 +22,9 @@ const NOTE: &str = "Speed is all images of a run over all its time, the median o
 
 /// Compares the kv-stores of each result.
 pub fn kv_stores(setting: &Setting) -> Vec<Block> {
-    let results: BTreeSet<usize> = setting.series.iter().map(|series| series.style.colour).collect();
+    let results: BTreeSet<usize> = setting.series.iter().map(|series| series.style.color).collect();
     let of_result = |result: usize| {
-        let series = setting.series.iter().filter(move |series| series.style.colour == result);
+        let series = setting.series.iter().filter(move |series| series.style.color == result);
         kv_stores::comparisons(series.map(|series| series.group))
     };
     let block = |Comparison { title, table, note }: Comparison| {

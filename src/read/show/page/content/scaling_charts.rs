@@ -7,8 +7,8 @@ use ringmark_core::dimension::{Case, ImagesPerSecond};
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
-use crate::read::analyse::figures::TrainedCase;
-use crate::read::analyse::published::Published;
+use crate::read::analyze::figures::TrainedCase;
+use crate::read::analyze::published::Published;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
@@ -134,7 +134,7 @@ pub fn reference(row: &Published, shape: usize) -> Option<Measurements> {
     let first = cases.first()?;
     let base = (first.case, first.median);
     let name = format!("{} (published)", row.name);
-    Some(Measurements { name, style: Style { colour: 0, shape }, base, cases, is_reference: true })
+    Some(Measurements { name, style: Style { color: 0, shape }, base, cases, is_reference: true })
 }
 
 /// Returns true if any series has several cases.

@@ -6,10 +6,10 @@ use ringmark_core::dimension::{DeviceKind, Dtype, Model};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::trace::Timeline;
 
-use crate::read::analyse::cost::Price;
-use crate::read::analyse::figures::Group;
-use crate::read::analyse::results::ResultFolder;
-use crate::read::analyse::title;
+use crate::read::analyze::cost::Price;
+use crate::read::analyze::figures::Group;
+use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::title;
 use crate::read::show::table::Style;
 
 /// Series that may be compared.
@@ -73,7 +73,7 @@ pub fn settings(results: &[ResultFolder]) -> Vec<Setting<'_>> {
                 settings.len() - 1
             });
             let series = &mut settings[index].1.series;
-            let style = Style { colour: number, shape: series.len() };
+            let style = Style { color: number, shape: series.len() };
             series.push(Series {
                 name: result.name.clone(),
                 style,

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::host::telemetry::{Series as Readings, throttle_reasons};
 use ringmark_core::host::{Quantity, Telemetry};
 
-use crate::read::analyse::figures::TrainedCase;
+use crate::read::analyze::figures::TrainedCase;
 use crate::read::load::run::Measured;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
@@ -131,7 +131,7 @@ fn line(name: &str, number: usize, values: Vec<(f64, f64)>, unit: &str) -> LineS
     };
     LineSeries {
         name: name.to_owned(),
-        style: Style { colour: number, shape: number },
+        style: Style { color: number, shape: number },
         points: values.into_iter().map(point).collect(),
         dots: Vec::new(),
         ideal: Vec::new(),

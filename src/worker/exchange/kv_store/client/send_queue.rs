@@ -14,7 +14,7 @@ use std::time::Duration;
 const LONGEST_WRITE: usize = 1 << 16;
 
 /// Bytes that one connection may be ahead of another. A smaller value leaves the link idle while a connection waits for
-/// acknowledgements.
+/// acknowledgments.
 const AHEAD: u64 = 1 << 20;
 
 /// Limit for the unsent bytes of a connection in the kernel: tags must count what was really sent.

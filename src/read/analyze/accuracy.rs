@@ -1,0 +1,33 @@
+//! Predictions of the images of `--validate` at the end of a case's training. Not for showing them.
+
+use ringmark_core::stats::run_values::RunValues;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::read::analyze::figures::TrainedCase;
+
+/// Accuracy after the last epoch; each figure is the median over the runs that count.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Accuracy {
+    /// Number of epochs.
+    pub epochs: u32,
+    /// Mean cross entropy of the predictions; `null` if it is not finite.
+    pub loss: Option<f64>,
+    /// Share of images whose class is the most likely one.
+    pub top_1: f64,
+    /// Share of images whose class is among the five most likely ones.
+    pub top_5: f64,
+}
+
+/// Returns the accuracy of a case; `None` if no run that counts has predictions.
+pub fn of_case(case: &TrainedCase) -> Option<Accuracy> {
+    let ends: Vec<_> = case.counted().filter_map(|run| run.figures.epochs.last()).collect();
+    let predictions: Vec<_> = ends.iter().filter_map(|end| end.validation).collect();
+    let median = |values: RunValues| values.median();
+    Some(Accuracy {
+        epochs: ends.iter().map(|end| end.epoch).max()?,
+        loss: median(predictions.iter().filter_map(|of| of.loss).collect()),
+        top_1: median(predictions.iter().map(|of| of.top_1).collect())?,
+        top_5: median(predictions.iter().map(|of| of.top_5).collect())?,
+    })
+}

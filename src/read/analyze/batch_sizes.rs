@@ -1,0 +1,308 @@
+//! Speed and memory by batch size: one series of points per network, precision and case. Training runs are converted
+//! here, scoring runs in [`crate::read::analyze::score::batch_sizes`]. No I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_core::benchmark::RunProfile;
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model};
+use serde_json::Value;
+
+use crate::read::analyze::case_runs::CaseRuns;
+use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::grouping::{self, Conditions};
+use crate::read::analyze::title;
+use crate::read::analyze::utilization::{self, Utilization};
+use crate::read::load::folder::Shortage;
+use crate::read::load::run::{Readable, RecordedConditions};
+
+/// Series with equal conditions, which differ only in network, precision and case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchTable {
+    /// Kind of every rank's device; `None` if no record contains it.
+    pub device: Option<DeviceKind>,
+    /// Names of the devices, with their thread counts.
+    pub devices: String,
+    /// Height and width of all images in pixels; `None` for each network's own size.
+    pub image_size: Option<u32>,
+    /// Kv-store, which sums gradients and updates weights; `ring` for inference.
+    pub kv_store: KvStore,
+    /// True if the runs used the quick profile, which is not a measurement.
+    pub is_quick: bool,
+    /// Options that the runs share.
+    pub settings: BTreeMap<String, Value>,
+    /// Series, by network, precision, ranks, then nodes.
+    pub series: Vec<BatchSeries>,
+    /// Batch sizes that were tried and did not fit into memory.
+    pub shortages: Vec<Shortage>,
+}
+
+/// Points of one network, precision and case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchSeries {
+    /// Network.
+    pub model: Model,
+    /// Precision.
+    pub dtype: Dtype,
+    /// Nodes and ranks per node.
+    pub case: Case,
+    /// Points in the order of their batch sizes.
+    pub points: Vec<BatchPoint>,
+}
+
+/// One batch size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchPoint {
+    /// Images per rank.
+    pub batch_size: u32,
+    /// Figures, or the reason why there are none.
+    pub outcome: Result<BatchFigures, Missing>,
+    /// True if the runs have warnings.
+    pub is_warned: bool,
+    /// True if its speed is unreliable.
+    pub is_doubtful: bool,
+}
+
+/// Figures of a point over its counted runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchFigures {
+    /// Throughput of all ranks, median over runs.
+    pub speed: ImagesPerSecond,
+    /// Coefficient of variation of the runs' images/s; `None` for a single run.
+    pub cv: Option<f64>,
+    /// Number and images/s of every counted run.
+    pub runs: Vec<(u32, f64)>,
+    /// Peak memory of the rank that used most, in any run; `None` if no record contains it.
+    pub peak_memory: Option<Bytes>,
+    /// Utilization of the devices; `None` without records.
+    pub utilization: Option<Utilization>,
+}
+
+/// Reason why a point has no figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// The batch does not fit into memory, which is also a result.
+    OutOfMemory,
+    /// No run counts, or there is none.
+    NoRun,
+}
+
+impl Missing {
+    /// Returns the text for a table cell.
+    pub fn text(self) -> &'static str {
+        match self {
+            Missing::OutOfMemory => "out of memory",
+            Missing::NoRun => "-",
+        }
+    }
+}
+
+impl BatchSeries {
+    /// Returns the points that have figures.
+    pub fn measured(&self) -> impl Iterator<Item = (&BatchPoint, &BatchFigures)> {
+        self.points.iter().filter_map(|point| Some((point, point.outcome.as_ref().ok()?)))
+    }
+}
+
+impl BatchTable {
+    /// Returns all batch sizes of the table in ascending order.
+    pub fn batch_sizes(&self) -> Vec<u32> {
+        batch_sizes(self.series.iter())
+    }
+
+    /// Returns the height and width of the images: `224 pixels`, or `224 to 299 pixels, each network's own`.
+    pub fn pixels(&self) -> String {
+        let sizes: BTreeSet<u32> = self.series.iter().map(|series| series.model.image_size(self.image_size)).collect();
+        match (sizes.first(), sizes.last()) {
+            (Some(least), Some(most)) if least != most => format!("{least} to {most} pixels, each network's own"),
+            (Some(size), _) => format!("{size} pixels"),
+            _ => "no images".to_owned(),
+        }
+    }
+}
+
+/// Returns all batch sizes of these series in ascending order.
+pub fn batch_sizes<'a>(series: impl Iterator<Item = &'a BatchSeries>) -> Vec<u32> {
+    let sizes: BTreeSet<u32> = series.flat_map(|series| &series.points).map(|point| point.batch_size).collect();
+    sizes.into_iter().collect()
+}
+
+/// Returns a table with its groups for every network that was trained with several batch sizes. A group without a
+/// counted run gets no table of its own if another group has one: its runs may have failed before recording their
+/// conditions.
+pub fn of_training<'a>(groups: &'a [Group], shortages: &[Shortage]) -> Vec<(BatchTable, Vec<&'a Group>)> {
+    let mut tables: Vec<(Conditions, Vec<&Group>)> = Vec::new();
+    let (counted, failed): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|group| group.base.is_some());
+    for group in counted.into_iter().chain(failed) {
+        let shared = without_axes(&group.conditions);
+        let has_line = |groups: &[&Group]| groups.iter().any(|other| line_of(other) == line_of(group));
+        let index = tables.iter().position(|(known, _)| *known == shared).or_else(|| match group.base {
+            Some(_) => None,
+            None => {
+                let alike = tables.iter().position(|(_, groups)| has_line(groups));
+                alike.or((!tables.is_empty()).then_some(0))
+            }
+        });
+        match index {
+            Some(index) => tables[index].1.push(group),
+            None => tables.push((shared, vec![group])),
+        }
+    }
+    let tables = tables.into_iter().map(|(shared, groups)| (table(&shared, &groups), groups));
+    let (mut tables, groups): (Vec<BatchTable>, Vec<Vec<&Group>>) = tables.unzip();
+    add_shortages(&mut tables, shortages);
+    let tables = tables.into_iter().zip(groups);
+    tables.filter(|(table, _)| table.series.iter().any(|series| series.points.len() > 1)).collect()
+}
+
+/// Adds batch sizes that did not fit into memory as points to the table with their series, or to the first table. Those
+/// of baselines are skipped because no table contains baseline speeds.
+pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
+    for shortage in shortages.iter().filter(|shortage| !shortage.is_baseline) {
+        let Shortage { model, dtype, case, batch_size, tried_batch_size, .. } = *shortage;
+        let is_line = |series: &BatchSeries| (series.model, series.dtype, series.case) == (model, dtype, case);
+        let has_line = |table: &BatchTable| table.series.iter().any(is_line);
+        let is_alike = |table: &BatchTable| table.kv_store == shortage.kv_store;
+        let index = tables.iter().position(|table| is_alike(table) && has_line(table));
+        let index = index.or_else(|| tables.iter().position(is_alike)).or_else(|| tables.iter().position(has_line));
+        let index = index.unwrap_or(0);
+        let Some(table) = tables.get_mut(index) else { return };
+        let line = table.series.iter().position(is_line).unwrap_or_else(|| {
+            table.series.push(BatchSeries { model, dtype, case, points: Vec::new() });
+            table.series.sort_by_key(|series| (series.model, series.dtype, series.case.ranks(), series.case));
+            table.series.iter().position(is_line).unwrap_or_default()
+        });
+        let points = &mut table.series[line].points;
+        let outcome = Err(Missing::OutOfMemory);
+        match points.iter_mut().find(|point| point.batch_size == batch_size) {
+            // Some of its runs fit into memory and count.
+            Some(point) if point.outcome.is_ok() => continue,
+            Some(point) => point.outcome = outcome,
+            None => points.push(BatchPoint { batch_size, outcome, is_warned: false, is_doubtful: false }),
+        }
+        points.sort_by_key(|point| point.batch_size);
+        if batch_size == tried_batch_size {
+            table.shortages.push(*shortage);
+        }
+    }
+}
+
+fn line_of(group: &Group) -> (Model, Dtype, KvStore) {
+    (group.conditions.model, group.conditions.dtype, group.conditions.kv_store)
+}
+
+/// Returns the conditions with defaults for everything that may differ between the series of a table.
+fn without_axes(conditions: &Conditions) -> Conditions {
+    let defaults = TrainConfig::default();
+    let recorded = conditions.recorded.as_ref().map(|recorded| RecordedConditions {
+        config: TrainConfig {
+            model: defaults.model,
+            dtype: defaults.dtype,
+            batch_size: defaults.batch_size,
+            // Each network's own size is one condition, whatever the size.
+            image_size: recorded.config.image_size.filter(|size| *size != conditions.model.image_size(None)),
+            ..recorded.config.clone()
+        },
+        ..recorded.clone()
+    });
+    let TrainConfig { model, dtype, batch_size, .. } = defaults;
+    Conditions { model, dtype, batch_size, kv_store: conditions.kv_store, recorded, tool: conditions.tool }
+}
+
+fn table(shared: &Conditions, groups: &[&Group]) -> BatchTable {
+    let mut series: BTreeMap<(Model, Dtype, u32, Case), Vec<BatchPoint>> = BTreeMap::new();
+    for group in groups {
+        let Conditions { model, dtype, batch_size, .. } = group.conditions;
+        for case in &group.cases {
+            let points = series.entry((model, dtype, case.case.ranks(), case.case)).or_default();
+            let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
+            points.push(BatchPoint::new(case, batch_size, utilization::of_training(group, case), is_doubtful));
+        }
+    }
+    let line = |((model, dtype, _, case), mut points): (_, Vec<BatchPoint>)| {
+        points.sort_by_key(|point| point.batch_size);
+        BatchSeries { model, dtype, case, points }
+    };
+    let mut settings = grouping::settings(shared);
+    grouping::AXES.iter().for_each(|axis| drop(settings.remove(*axis)));
+    let recorded = shared.recorded.as_ref();
+    let device = recorded.map(|recorded| recorded.device);
+    let names = groups.iter().flat_map(|group| group.device_names.iter().cloned()).collect();
+    let threads = groups.iter().flat_map(|group| group.cases.iter().flat_map(TrainedCase::threads)).collect();
+    BatchTable {
+        device,
+        devices: title::devices_text(&names, &threads, device),
+        image_size: recorded.and_then(|recorded| recorded.config.image_size),
+        kv_store: shared.kv_store,
+        is_quick: recorded.is_some_and(|recorded| recorded.profile == RunProfile::Quick),
+        settings,
+        series: series.into_iter().map(line).collect(),
+        shortages: Vec::new(),
+    }
+}
+
+impl BatchPoint {
+    /// Makes a point of the runs of a case.
+    pub fn new<R: Readable, F>(
+        case: &CaseRuns<R, F>,
+        batch_size: u32,
+        utilization: Option<Utilization>,
+        is_doubtful: bool,
+    ) -> BatchPoint {
+        let figures = case.speed().map(|speed| BatchFigures {
+            speed,
+            cv: case.speeds().cv(),
+            runs: case.numbered_speeds(),
+            peak_memory: case.peak_memory(),
+            utilization,
+        });
+        let outcome = figures.ok_or(Missing::NoRun);
+        BatchPoint { batch_size, outcome, is_warned: !case.warnings.is_empty(), is_doubtful }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringmark_core::host::memory_shortage::MemoryShortage;
+
+    #[test]
+    fn a_batch_without_memory_stands_in_its_line() {
+        let point =
+            |batch_size| BatchPoint { batch_size, outcome: Err(Missing::NoRun), is_warned: false, is_doubtful: false };
+        let series =
+            BatchSeries { model: Model::Resnet18, dtype: Dtype::Fp32, case: Case::SINGLE, points: vec![point(8)] };
+        let table = |series| BatchTable {
+            device: None,
+            devices: String::new(),
+            image_size: None,
+            kv_store: KvStore::Ring,
+            is_quick: false,
+            settings: BTreeMap::new(),
+            series,
+            shortages: Vec::new(),
+        };
+        let memory = MemoryShortage { taken: Bytes(15), total: Bytes(16) };
+        let shortage = |model, batch_size| Shortage {
+            model,
+            dtype: Dtype::Fp32,
+            kv_store: KvStore::Ring,
+            case: Case::SINGLE,
+            is_baseline: false,
+            batch_size,
+            tried_batch_size: 64,
+            memory,
+        };
+        let mut tables = [table(Vec::new()), table(vec![series])];
+        let baseline = Shortage { is_baseline: true, ..shortage(Model::Resnet18, 32) };
+        let shortages =
+            [shortage(Model::Resnet18, 128), shortage(Model::Resnet18, 64), shortage(Model::Resnet50V1b, 64), baseline];
+        add_shortages(&mut tables, &shortages);
+        let sizes: Vec<u32> = tables[1].series[0].points.iter().map(|point| point.batch_size).collect();
+        assert_eq!(sizes, [8, 64, 128]);
+        assert_eq!(tables[1].series[0].points[2].outcome, Err(Missing::OutOfMemory));
+        assert_eq!(tables[1].shortages, [shortage(Model::Resnet18, 64)], "128 was not tried");
+        // Network that does not fit at any batch size.
+        assert_eq!((tables[0].series.len(), tables[0].series[0].model), (1, Model::Resnet50V1b));
+    }
+}

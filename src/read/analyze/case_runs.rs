@@ -1,0 +1,152 @@
+//! Runs of one case, for every benchmark.
+
+use std::collections::BTreeSet;
+
+use ringmark_core::benchmark::warning::{Warning, WarningKind};
+use ringmark_core::dimension::{Bytes, Case, ImagesPerSecond};
+use ringmark_core::host::RankPlace;
+use ringmark_core::stats::run_values::RunValues;
+use ringmark_core::stats::summary::step_percentiles;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::read::analyze::reliability::{self, ReliabilityKind, ReliabilityWarning};
+use crate::read::analyze::run_warnings;
+use crate::read::load::folder::SweepFacts;
+use crate::read::load::run::{Measured, Readable, Recorded, Run};
+
+/// Runs of one case, one batch size and equal conditions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CaseRuns<R: Readable, F> {
+    /// Nodes and ranks.
+    pub case: Case,
+    /// Name in warnings.
+    pub title: String,
+    /// All runs by number, including those that do not count.
+    pub runs: Vec<Run<R>>,
+    /// `None` if no run counts.
+    pub figures: Option<F>,
+    /// Warnings about the runs that count, most severe first, without duplicates.
+    pub warnings: Vec<String>,
+    /// Reasons why the speed, and every figure derived from it, is unreliable.
+    pub speed_reliability_warnings: Vec<ReliabilityWarning>,
+    /// Reasons why only speedup and efficiency are unreliable.
+    pub scaling_reliability_warnings: Vec<ReliabilityWarning>,
+    /// Runs of the same ranks without communication, relative to the same base; `None` if no such run was found.
+    pub baseline: Option<Box<CaseRuns<R, F>>>,
+}
+
+impl<R: Readable, F> CaseRuns<R, F> {
+    /// Creates runs without figures; `what` names them in warnings.
+    pub fn new(case: Case, what: &str, mut runs: Vec<Run<R>>) -> CaseRuns<R, F> {
+        runs.sort_by_key(|run| run.found.name.run);
+        let counted: Vec<_> = numbered(&runs).map(|(run, measured)| (run, measured.warnings.as_slice())).collect();
+        CaseRuns {
+            case,
+            title: what.to_owned(),
+            warnings: run_warnings::of_runs(what, &counted),
+            runs,
+            figures: None,
+            speed_reliability_warnings: Vec::new(),
+            scaling_reliability_warnings: Vec::new(),
+            baseline: None,
+        }
+    }
+
+    /// Returns the warnings, without those that a reliability warning repeats.
+    pub fn other_warnings(&self) -> Vec<String> {
+        if !self.speed_reliability_warnings.iter().any(|it| it.kind == ReliabilityKind::OtherLoad) {
+            return self.warnings.clone();
+        }
+        let is_other = |warning: &&Warning| !matches!(warning.kind, WarningKind::OtherLoad | WarningKind::Steal);
+        let counted: Vec<(u32, Vec<Warning>)> = numbered(&self.runs)
+            .map(|(run, measured)| (run, measured.warnings.iter().filter(is_other).cloned().collect()))
+            .collect();
+        let counted: Vec<_> = counted.iter().map(|(run, warnings)| (*run, warnings.as_slice())).collect();
+        run_warnings::of_runs(&self.title, &counted)
+    }
+
+    /// Returns the reasons why any figure is unreliable.
+    pub fn reliability_warnings(&self) -> impl Iterator<Item = &ReliabilityWarning> {
+        self.speed_reliability_warnings.iter().chain(&self.scaling_reliability_warnings)
+    }
+
+    /// Returns the runs that count.
+    pub fn counted(&self) -> impl Iterator<Item = &Measured<R>> {
+        self.runs.iter().filter_map(|run| run.outcome.as_ref().ok())
+    }
+
+    /// Returns the records of the runs that count.
+    pub fn recorded(&self) -> impl Iterator<Item = &Recorded<R>> {
+        self.runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref())
+    }
+
+    /// Returns the ranks of the runs that count.
+    pub fn ranks(&self) -> impl Iterator<Item = &RankPlace> {
+        self.recorded().flat_map(|recorded| &recorded.ranks)
+    }
+
+    /// Returns the distinct CPU thread counts of the ranks of the runs that count; empty without records.
+    pub fn threads(&self) -> BTreeSet<u32> {
+        self.ranks().map(|rank| rank.threads).collect()
+    }
+
+    /// Returns the highest memory use of any rank in the runs that count; `None` if no record contains it.
+    pub fn peak_memory(&self) -> Option<Bytes> {
+        self.counted().filter_map(|run| run.peak_memory).max_by_key(|bytes| bytes.0)
+    }
+
+    /// Returns the images/s of every run that counts.
+    pub fn speeds(&self) -> RunValues {
+        self.counted().map(|run| run.speed.0).collect()
+    }
+
+    /// Returns the number and the images/s of every run that counts.
+    pub fn numbered_speeds(&self) -> Vec<(u32, f64)> {
+        numbered(&self.runs).map(|(run, measured)| (run, measured.speed.0)).collect()
+    }
+
+    /// Returns the median of the speeds; `None` if no run counts.
+    pub fn speed(&self) -> Option<ImagesPerSecond> {
+        self.speeds().median().map(ImagesPerSecond)
+    }
+
+    /// Sets the reliability warnings about the speed.
+    pub fn warn_of_speed(&mut self, asked: &SweepFacts) {
+        let loads: Vec<_> = numbered(&self.runs).map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
+        self.speed_reliability_warnings = reliability::to_speed(self.case, self.speeds().cv(), &loads, asked);
+    }
+}
+
+/// Returns the runs that count, with their numbers.
+fn numbered<R: Readable>(runs: &[Run<R>]) -> impl Iterator<Item = (u32, &Measured<R>)> {
+    runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)))
+}
+
+/// Times of the iterations or passes of a run, over all ranks, in seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SecondsOfRun {
+    /// Mean; `images of all ranks / mean` is the speed of the run.
+    pub mean: f64,
+    /// Median.
+    pub p50: f64,
+    /// 75th percentile.
+    pub p75: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// 95th percentile.
+    pub p95: f64,
+}
+
+impl SecondsOfRun {
+    /// Returns `None` without times, or if the run does not count.
+    pub fn new<R: Readable>(run: &Run<R>, times: impl Into<Vec<f64>>) -> Option<SecondsOfRun> {
+        let [p50, p75, p90, p95] = step_percentiles(times.into())?;
+        Some(SecondsOfRun { mean: run.mean_iteration()?.0, p50, p75, p90, p95 })
+    }
+
+    /// Returns the percentiles in ascending order.
+    pub fn percentiles(&self) -> [f64; 4] {
+        [self.p50, self.p75, self.p90, self.p95]
+    }
+}

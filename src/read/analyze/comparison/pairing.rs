@@ -1,0 +1,263 @@
+//! Pairing of tables and cases of two results by their conditions, never by their position. Incomparable tables are
+//! refused; those without a partner are listed by name.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use anyhow::anyhow;
+use ringmark_core::dimension::{Case, KvStore};
+use ringmark_core::options::usage::usage;
+
+use crate::read::analyze::comparison::collectives::PROGRAM;
+use crate::read::analyze::comparison::side::{ConditionDifference, Must, Side, SideCase, SideKind, SideTable};
+use crate::read::load::environment::EnvironmentText;
+
+/// Tables and cases that both sides have, and those that only one has.
+#[derive(Debug)]
+pub struct Pairing<'a> {
+    /// Pairs of tables, in the order of BASE.
+    pub pairs: Vec<Pair<'a>>,
+    /// Titles of unmatched tables and names of unmatched cases: of BASE, of TEST.
+    pub only: [Vec<String>; 2],
+}
+
+/// Two tables and the cases that both contain.
+#[derive(Debug)]
+pub struct Pair<'a> {
+    /// BASE, then TEST.
+    pub sets: [&'a SideTable; 2],
+    /// Pairs of cases, in the order of BASE.
+    pub cases: Vec<[&'a SideCase; 2]>,
+    /// Benchmark of both sides.
+    pub kind: SideKind,
+    /// Required conditions that differ; empty unless `--force` was given.
+    pub forced: Vec<ConditionDifference>,
+}
+
+/// Pairs two sides. Returns a usage error with the differing conditions if nothing can be compared.
+pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pairing<'a>> {
+    if base.kind != test.kind {
+        return Err(usage(anyhow!(
+            "{} holds {}, {} holds {}: they have nothing in common, not even with --force",
+            base.path.display(),
+            base.kind.text(),
+            test.path.display(),
+            test.kind.text()
+        )));
+    }
+    let mut tables = Tables { base: base.sets.iter().collect(), test: test.sets.iter().collect(), pairs: Vec::new() };
+    tables.pair_matching(|base, test| {
+        base.name == test.name && blocking_differences(base, test).is_empty() && base.settings == test.settings
+    });
+    // If each side has one kv-store, the kv-store may be the subject of the comparison; otherwise only equal ones are
+    // paired.
+    let is_one_each = [base, test].iter().all(|side| kv_stores(side).len() <= 1);
+    let is_of_one = |base: &SideTable, test: &SideTable| is_one_each || kv_store(base) == kv_store(test);
+    tables.pair_matching(|base, test| {
+        base.name == test.name && blocking_differences(base, test).is_empty() && is_of_one(base, test)
+    });
+    if force {
+        tables.pair_nearest();
+    }
+    if tables.pairs.is_empty() {
+        return Err(usage(tables.refusal(force)));
+    }
+    tables.pairs.sort_by_key(|(one, _)| base.sets.iter().position(|set| std::ptr::eq(set, *one)));
+    let titles = |sets: &[&SideTable]| sets.iter().map(|set| set.title()).collect();
+    let mut pairing = Pairing { only: [titles(&tables.base), titles(&tables.test)], pairs: Vec::new() };
+    let several = base.sets.len() > 1 || test.sets.len() > 1;
+    let named = |set: &SideTable, case: &SideCase| match several {
+        true => format!("{}: {}", set.title(), case.name),
+        false => case.name.clone(),
+    };
+    for (one, other) in tables.pairs {
+        let [of_base, of_test] = [one, other]
+            .map(|set| set.cases.iter().map(|case| (case.name.as_str(), case)).collect::<HashMap<&str, &SideCase>>());
+        let partner = |case: &'a SideCase| Some([case, *of_test.get(case.name.as_str())?]);
+        let cases: Vec<[&SideCase; 2]> = one.cases.iter().filter_map(partner).collect();
+        for (only, (set, others)) in pairing.only.iter_mut().zip([(one, &of_test), (other, &of_base)]) {
+            let without = set.cases.iter().filter(|case| !others.contains_key(case.name.as_str()));
+            only.extend(without.map(|case| named(set, case)));
+        }
+        if !cases.is_empty() {
+            pairing.pairs.push(Pair {
+                kind: base.kind,
+                sets: [one, other],
+                cases,
+                forced: blocking_differences(one, other),
+            });
+        }
+    }
+    if pairing.pairs.is_empty() {
+        let [base, test] = pairing.only.map(|names| names.join(", "));
+        return Err(usage(anyhow!("no case in common: BASE has {base}; TEST has {test}")));
+    }
+    Ok(pairing)
+}
+
+/// Returns the kv-store, or `None` if the result does not record it.
+fn kv_store(table: &SideTable) -> Option<&str> {
+    table.settings.get("kv_store").map(String::as_str)
+}
+
+fn kv_stores(side: &Side) -> BTreeSet<Option<&str>> {
+    side.sets.iter().map(kv_store).collect()
+}
+
+/// Returns the required conditions that differ; a condition that either side does not record is ignored.
+fn blocking_differences(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
+    let differs = |((what, base), (_, test)): (&Must, &Must)| {
+        let (base, test) = (base.as_ref()?, test.as_ref()?);
+        (base != test).then(|| ConditionDifference { name: (*what).to_owned(), base: base.clone(), test: test.clone() })
+    };
+    base.must.iter().zip(&test.must).filter_map(differs).collect()
+}
+
+/// Tables without a partner, and the pairs made so far.
+struct Tables<'a> {
+    base: Vec<&'a SideTable>,
+    test: Vec<&'a SideTable>,
+    pairs: Vec<(&'a SideTable, &'a SideTable)>,
+}
+
+impl<'a> Tables<'a> {
+    /// Pairs tables that match each other and no other table.
+    fn pair_matching(&mut self, belong: impl Fn(&SideTable, &SideTable) -> bool) {
+        let only = |list: &[&'a SideTable], belongs: &dyn Fn(&SideTable) -> bool| {
+            let mut found = list.iter().filter(|set| belongs(set));
+            found.next().copied().filter(|_| found.next().is_none())
+        };
+        for one in self.base.clone() {
+            let Some(other) = only(&self.test, &|test| belong(one, test)) else { continue };
+            if only(&self.base, &|base| belong(base, other)).is_some() {
+                self.join(one, other);
+            }
+        }
+    }
+
+    /// Pairs the tables with the fewest differing conditions, as long as the choice is unambiguous.
+    fn pair_nearest(&mut self) {
+        for count in 0..=self.base.first().map_or(0, |set| set.must.len()) {
+            self.pair_matching(|base, test| base.name == test.name && blocking_differences(base, test).len() == count);
+        }
+    }
+
+    fn join(&mut self, one: &'a SideTable, other: &'a SideTable) {
+        self.base.retain(|set| !std::ptr::eq(*set, one));
+        self.test.retain(|set| !std::ptr::eq(*set, other));
+        self.pairs.push((one, other));
+    }
+
+    /// Explains why no tables could be paired.
+    fn refusal(&self, force: bool) -> anyhow::Error {
+        let titles = |sets: &[&SideTable]| sets.iter().map(|set| set.title()).collect::<Vec<_>>().join("; ");
+        let mut lines = Vec::new();
+        let mut can_be_forced = false;
+        for one in &self.base {
+            let alike = self.test.iter().filter(|other| other.name == one.name);
+            let Some(nearest) = alike.min_by_key(|other| blocking_differences(one, other).len()) else { continue };
+            let differences = blocking_differences(one, nearest);
+            can_be_forced |= !differences.is_empty();
+            lines.extend(
+                differences.iter().map(|ConditionDifference { name, base, test }| {
+                    format!("\n  {name}: {base} in BASE, {test} in TEST")
+                }),
+            );
+            if differences.is_empty() {
+                lines.push(format!(
+                    "\n  several tables of {}: which belong together is not clear from their options",
+                    one.title()
+                ));
+            }
+        }
+        // Two pairs of tables may differ in the same condition.
+        let mut seen = BTreeSet::new();
+        lines.retain(|line| seen.insert(line.clone()));
+        if lines.is_empty() {
+            return anyhow!("nothing in common: BASE has {}; TEST has {}", titles(&self.base), titles(&self.test));
+        }
+        let advice = match can_be_forced && !force {
+            true => "\ncompare like with like, or give --force",
+            false => "\ngive two sides of one table each",
+        };
+        anyhow!("BASE and TEST are not comparable:{}{advice}", lines.concat())
+    }
+}
+
+impl Pair<'_> {
+    /// Returns the heading of the comparison, with both values of each condition that differs.
+    pub fn title(&self) -> String {
+        let both = |((what, base), (_, test)): (&Must, &Must)| {
+            let value = match (base, test) {
+                (Some(base), Some(test)) if base != test => Some(format!("{base} -> {test}")),
+                _ => base.clone(),
+            };
+            (*what, value)
+        };
+        let [base, test] = self.sets;
+        let must = base.must.iter().zip(&test.must).map(both).collect();
+        SideTable { name: base.name.clone(), must, apart: base.apart.clone(), ..SideTable::default() }.title()
+    }
+
+    /// Returns the options and environment values that differ, by name. For results of two programs only values that
+    /// both record are compared.
+    pub fn differences(&self) -> Vec<ConditionDifference> {
+        let options_known = self.sets.iter().all(|set| !set.settings.is_empty());
+        let all_known = self.unknown().iter().all(Option::is_none);
+        let [base, test] = [0, 1].map(|side| {
+            let settings = self.sets[side].settings.iter().filter(|_| options_known);
+            let mut all: EnvironmentText =
+                settings.map(|(name, value)| (name.clone(), BTreeSet::from([value.clone()]))).collect();
+            all.extend(self.servers(side).map(|servers| ("servers".to_owned(), servers)));
+            for (name, values) in self.cases.iter().flat_map(|case| &case[side].environment).filter(|_| all_known) {
+                all.entry(name.clone()).or_default().extend(values.iter().cloned());
+            }
+            all
+        });
+        let names: BTreeSet<&String> = base.keys().chain(test.keys()).collect();
+        let differs = |name: &String| {
+            let is_recorded = !self.is_of_two_programs() || base.contains_key(name) && test.contains_key(name);
+            (is_recorded && base.get(name) != test.get(name)).then(|| ConditionDifference {
+                name: name.clone(),
+                base: joined(&base, name),
+                test: joined(&test, name),
+            })
+        };
+        names.into_iter().filter_map(differs).collect()
+    }
+
+    /// Returns the server counts of the compared cases; without `--servers` there is one server per host. The option
+    /// itself cannot be compared: for the same runs, a result of one case records a number and a result of several
+    /// cases does not.
+    fn servers(&self, side: usize) -> Option<BTreeSet<String>> {
+        let table = self.sets[side];
+        kv_store(table)?.parse().is_ok_and(KvStore::has_servers).then_some(())?;
+        let number = table.settings.get("servers");
+        let hosts = |case: &SideCase| Some(case.name.split(' ').next()?.parse::<Case>().ok()?.nodes.to_string());
+        self.cases.iter().map(|case| number.cloned().or_else(|| hosts(case[side]))).collect()
+    }
+
+    /// Returns for BASE and TEST why conditions are unknown, if they are; `differences` cannot include those.
+    pub fn unknown(&self) -> [Option<&'static str>; 2] {
+        [0, 1].map(|side| {
+            let has_environment = self.cases.iter().any(|case| !case[side].environment.is_empty());
+            match (self.sets[side].settings.is_empty(), has_environment, self.kind) {
+                (_, true, _) | (_, _, SideKind::PytorchDdp) => None,
+                (true, false, _) => Some("options, devices and environment are not known: there are no records"),
+                (false, false, _) => Some("devices and environment are not known: an older ringmark wrote this"),
+            }
+        })
+    }
+
+    /// Returns true if different programs measured the sides; their percentiles are defined differently.
+    pub fn is_of_two_programs(&self) -> bool {
+        let [base, test] = self.sets.map(|set| set.settings.get(PROGRAM));
+        base != test
+    }
+}
+
+fn joined(all: &BTreeMap<String, BTreeSet<String>>, name: &str) -> String {
+    match all.get(name) {
+        None => "not set".to_owned(),
+        Some(values) => values.iter().cloned().collect::<Vec<_>>().join(" / "),
+    }
+}

@@ -1,0 +1,260 @@
+//! One side of a comparison, independent of its source: tables of cases with the figures of every run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use ringmark_core::benchmark::RunProfile;
+use ringmark_core::dimension::{DeviceKind, Dtype, Model, Seconds};
+use ringmark_core::stats::run_values::RunValues;
+use ringmark_core::stats::summary::STEP_PERCENTS;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::read::analyze::grouping::AXES;
+use crate::read::analyze::reliability::ReliabilityWarning;
+use crate::read::load::environment::EnvironmentText;
+
+/// BASE or TEST.
+#[derive(Debug)]
+pub struct Side {
+    /// Path as given on the command line.
+    pub path: PathBuf,
+    /// Kind of measurement; both sides must have the same.
+    pub kind: SideKind,
+    /// Tables, which are compared separately.
+    pub sets: Vec<SideTable>,
+    /// Start times of the runs, as text that sorts by time.
+    pub started: BTreeSet<String>,
+    /// Runs that are excluded, with the reason.
+    pub left_out: Vec<String>,
+}
+
+/// Kind of measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SideKind {
+    /// Training with ringmark or DLPerf.
+    Training,
+    /// Inference with `ringmark score`.
+    Scoring,
+    /// Training with PyTorch's DDP benchmark.
+    PytorchDdp,
+    /// Collectives alone, with `ringmark bandwidth` or nccl-tests.
+    Collectives,
+}
+
+impl SideKind {
+    /// Returns the name for use in a sentence.
+    pub fn text(self) -> &'static str {
+        match self {
+            SideKind::Training => "training runs of ringmark or DLPerf",
+            SideKind::Scoring => "scoring runs of ringmark",
+            SideKind::PytorchDdp => "PyTorch's DDP benchmark",
+            SideKind::Collectives => "collectives alone (ringmark bandwidth, nccl-tests)",
+        }
+    }
+
+    /// Returns the unit of the throughput.
+    pub fn unit(self) -> &'static str {
+        match self {
+            SideKind::Training | SideKind::Scoring | SideKind::PytorchDdp => "images/s",
+            SideKind::Collectives => "GB/s",
+        }
+    }
+}
+
+/// Cases of equal conditions.
+#[derive(Debug, Default)]
+pub struct SideTable {
+    /// Quantity that was measured; tables with different names are never compared.
+    pub name: String,
+    /// Conditions that must be equal unless the comparison is forced; values may be unknown.
+    pub must: Vec<Must>,
+    /// Options, used to match tables with the same name.
+    pub settings: BTreeMap<String, String>,
+    /// Settings that distinguish this table from others of its side, for its title.
+    pub apart: Vec<String>,
+    /// Cases in display order.
+    pub cases: Vec<SideCase>,
+}
+
+/// Name and value of a required condition; `None` if an unknown value does not prevent a comparison.
+pub type Must = (&'static str, Option<String>);
+
+/// Value that differs from every known one.
+pub const NOT_KNOWN: &str = "not known";
+
+/// One case, compared with the case of the same name on the other side.
+#[derive(Debug, Default)]
+pub struct SideCase {
+    /// Name, such as `1n2g`, `2 ranks` or `1048576 in-place`.
+    pub name: String,
+    /// Counted runs.
+    pub runs: Vec<RunFigures>,
+    /// Hardware and software of the runs; empty if unknown.
+    pub environment: EnvironmentText,
+    /// Warnings about the runs.
+    pub warnings: Vec<String>,
+    /// Reasons why the figures are unreliable.
+    pub reliability_warnings: Vec<ReliabilityWarning>,
+}
+
+/// Figures of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunFigures {
+    /// Work per time, in the unit of the kind.
+    pub throughput: f64,
+    /// Mean time of an iteration.
+    pub mean: Seconds,
+    /// Percentiles of the iteration times in seconds; `None` if only the mean is known.
+    pub percentiles: Option<[f64; STEP_PERCENTS.len()]>,
+    /// Electric energy per image; `None` if the power of a host is unknown.
+    pub joules_per_image: Option<f64>,
+}
+
+/// Condition that differs between the sides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ConditionDifference {
+    /// Name of an option, environment variable or version.
+    pub name: String,
+    /// Value in BASE.
+    pub base: String,
+    /// Value in TEST.
+    pub test: String,
+}
+
+impl Side {
+    /// Returns a side without tables.
+    pub fn new(path: &Path, kind: SideKind) -> Side {
+        Side { path: path.to_owned(), kind, sets: Vec::new(), started: BTreeSet::new(), left_out: Vec::new() }
+    }
+
+    /// Returns the table with these conditions, adding it if necessary.
+    pub fn set(&mut self, like: SideTable) -> &mut SideTable {
+        let is_like =
+            |set: &SideTable| (&set.name, &set.must, &set.settings) == (&like.name, &like.must, &like.settings);
+        let place = self.sets.iter().position(is_like).unwrap_or_else(|| {
+            self.sets.push(like);
+            self.sets.len() - 1
+        });
+        &mut self.sets[place]
+    }
+
+    /// Adds distinguishing settings to the titles of tables that would otherwise have the same title.
+    pub fn tell_apart(&mut self) {
+        let apart = |set: &SideTable| {
+            let others = || self.sets.iter().filter(|other| other.title() == set.title());
+            let differs = |name: &String, value: &String| others().any(|other| other.settings.get(name) != Some(value));
+            let settings = set.settings.iter().filter(|(name, value)| differs(name, value));
+            settings.map(|(name, value)| format!("{name} {value}")).collect()
+        };
+        let all: Vec<Vec<String>> = self.sets.iter().map(apart).collect();
+        self.sets.iter_mut().zip(all).for_each(|(set, apart)| set.apart = apart);
+    }
+
+    /// Merges the runs of another part of the same side.
+    pub fn absorb(&mut self, part: Side) {
+        for set in part.sets {
+            let like = SideTable { name: set.name, must: set.must, settings: set.settings, ..SideTable::default() };
+            let known = self.set(like);
+            for case in set.cases {
+                let known = known.case(&case.name);
+                known.runs.extend(case.runs);
+                known.warnings.extend(case.warnings);
+                known.reliability_warnings.extend(case.reliability_warnings);
+                for (name, values) in case.environment {
+                    known.environment.entry(name).or_default().extend(values);
+                }
+            }
+        }
+        self.started.extend(part.started);
+        self.left_out.extend(part.left_out);
+    }
+
+    /// Returns the largest number of runs in a case.
+    pub fn runs(&self) -> usize {
+        self.sets.iter().flat_map(|set| &set.cases).map(|case| case.runs.len()).max().unwrap_or_default()
+    }
+}
+
+impl RunFigures {
+    /// Returns `None` if a time is not finite and positive.
+    pub fn of(throughput: f64, mean: Seconds, percentiles: Option<[f64; STEP_PERCENTS.len()]>) -> Option<RunFigures> {
+        let is_time = |time: &f64| time.is_finite() && *time > 0.0;
+        let times = [mean.0].into_iter().chain(percentiles.into_iter().flatten()).all(|time| is_time(&time));
+        (times && throughput.is_finite()).then_some(RunFigures {
+            throughput,
+            mean,
+            percentiles,
+            joules_per_image: None,
+        })
+    }
+}
+
+impl SideCase {
+    /// Returns a figure of every run; `None` if a run does not have it.
+    pub fn values(&self, figure: &dyn Fn(&RunFigures) -> Option<f64>) -> Option<RunValues> {
+        self.runs.iter().map(figure).collect()
+    }
+}
+
+impl SideTable {
+    /// Returns an empty table for runs of ringmark. Runs without records have unknown conditions, so they are compared
+    /// with known ones only if that is forced.
+    pub fn of_runs(
+        (model, dtype): (Model, Dtype),
+        batch_size: Option<u32>,
+        device: Option<DeviceKind>,
+        profile: Option<RunProfile>,
+        settings: &BTreeMap<String, Value>,
+    ) -> SideTable {
+        let mut settings: BTreeMap<String, String> =
+            settings.iter().map(|(name, value)| (name.clone(), word(value))).collect();
+        AXES.iter().for_each(|axis| drop(settings.remove(*axis)));
+        let image_size = settings.remove("image_size");
+        settings.extend(profile.map(|profile| ("profile".to_owned(), profile.to_string())));
+        let not_known = || NOT_KNOWN.to_owned();
+        SideTable {
+            must: vec![
+                ("model", Some(model.facts().title.to_owned())),
+                ("precision", Some(dtype.to_string())),
+                ("batch size", batch_size.map(|batch_size| batch_size.to_string())),
+                ("image size", Some(image_size.unwrap_or_else(not_known))),
+                ("device", Some(device.map_or_else(not_known, |device| device.to_string()))),
+            ],
+            settings,
+            ..SideTable::default()
+        }
+    }
+
+    /// Returns the name and conditions, for a heading.
+    pub fn title(&self) -> String {
+        let values = self.must.iter().filter_map(|(what, value)| {
+            let value = value.as_ref().filter(|value| *value != NOT_KNOWN)?;
+            Some(match *what {
+                "model" | "precision" | "device" | "element type" => value.clone(),
+                what => format!("{what} {value}"),
+            })
+        });
+        let name = Some(self.name.clone()).filter(|name| !name.is_empty());
+        name.into_iter().chain(values).chain(self.apart.clone()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the case with this name, adding it if necessary.
+    pub fn case(&mut self, name: &str) -> &mut SideCase {
+        let place = self.cases.iter().position(|case| case.name == name).unwrap_or_else(|| {
+            self.cases.push(SideCase { name: name.to_owned(), ..SideCase::default() });
+            self.cases.len() - 1
+        });
+        &mut self.cases[place]
+    }
+}
+
+/// Returns a value without quotes; 25 and 25.0 give the same text.
+pub fn word(value: &Value) -> String {
+    match value {
+        Value::String(word) => word.clone(),
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
+    }
+}

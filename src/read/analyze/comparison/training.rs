@@ -1,0 +1,104 @@
+//! Training runs as one side of a comparison, from the JSON of `ringmark extract`.
+
+use std::collections::BTreeMap;
+
+use ringmark_core::benchmark::exchange::{ExchangeConfig, NcclAlgorithm};
+use ringmark_core::dimension::{DeviceKind, KvStore, Seconds};
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use serde_json::Value;
+
+use crate::read::analyze::comparison::side::{RunFigures, Side, SideTable};
+use crate::read::analyze::figures;
+use crate::read::analyze::result_json::{JsonRow, JsonRun};
+use crate::read::load::environment::moment;
+
+/// Adds the rows of a result to `side`.
+pub fn take_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
+    let mut groups: Vec<(String, Vec<JsonRow>)> = Vec::new();
+    for row in rows {
+        match groups.iter_mut().find(|(known, _)| *known == row.group) {
+            Some((_, rows)) => rows.push(row),
+            None => groups.push((row.group.clone(), vec![row])),
+        }
+    }
+    for (_, mut rows) in groups {
+        rows.sort_by_key(|row| (row.case.ranks(), row.case));
+        let mut set = None;
+        for mut row in rows {
+            row.settings = completed(row.settings, row.device);
+            // All cases of a table ran under the same conditions as the first.
+            let table = set.get_or_insert_with(|| {
+                let batch_size = Some(row.batch_size_per_device);
+                SideTable::of_runs((row.model, row.dtype), batch_size, row.device, row.profile, &row.settings)
+            });
+            take_row(side, table, row)?;
+        }
+        side.sets.extend(set.filter(|set: &SideTable| !set.cases.is_empty()));
+    }
+    Ok(())
+}
+
+/// Adds missing settings of the exchange, from before there was an option for them.
+fn completed(mut settings: BTreeMap<String, Value>, device: Option<DeviceKind>) -> BTreeMap<String, Value> {
+    if settings.contains_key("bucket_mb") {
+        let ring = KvStore::Ring.keyword();
+        for (option, value) in [
+            ("tail_mb", Value::from(0)),
+            ("nccl_algo", NcclAlgorithm::default().keyword().into()),
+            ("kv_store", ring.into()),
+        ] {
+            settings.entry(option.to_owned()).or_insert(value);
+        }
+        let of = |option: &str| settings.get(option).and_then(Value::as_str);
+        let exchange =
+            of("backend").and_then(|backend| backend.parse().ok()).zip(of("kv_store").and_then(|it| it.parse().ok()));
+        if let (None, Some((backend, kv_store)), Some(device)) = (of("hierarchical"), exchange, device) {
+            let exchange = ExchangeConfig { backend, ..ExchangeConfig::default() }.on(device, kv_store);
+            settings.extend(exchange.hierarchical.map(|it| ("hierarchical".to_owned(), it.keyword().into())));
+        }
+    }
+    settings
+}
+
+fn take_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Result<()> {
+    let name = row.case;
+    let images = f64::from(row.batch_size_per_device) * f64::from(name.ranks());
+    // A comparison shows no speedup, so a missing base is irrelevant.
+    let of_no_interest = row.base.and_then(figures::missing_base);
+    let warnings = row.warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref());
+    let mut parts = vec![(name.to_string(), row.runs, warnings.collect(), row.reliability_warnings)];
+    parts.extend(
+        row.without_communication.map(|baseline| {
+            (format!("{name} no-comm"), baseline.runs, baseline.warnings, baseline.reliability_warnings)
+        }),
+    );
+    for (name, runs, warnings, reliability_warnings) in parts {
+        let mut figures = Vec::new();
+        for run in runs {
+            match (&run.left_out, of_run(&run, images)) {
+                (Some(why), _) => side.left_out.push(format!("{}: {why}", side.path.display())),
+                (None, Some(run)) => figures.push(run),
+                (None, None) => anyhow::bail!("run {} of {name} counts and has no speed above 0", run.run),
+            }
+            side.started.extend(run.started_unix_seconds.filter(|_| run.left_out.is_none()).and_then(moment));
+        }
+        if !figures.is_empty() {
+            let taken = set.case(&name);
+            taken.reliability_warnings =
+                reliability_warnings.into_iter().filter(|it| !it.is_of_scaling_alone).collect();
+            (taken.runs, taken.warnings, taken.environment) = (figures, warnings, row.environment.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Returns `None` if a time is invalid. Older results have no iteration times; the mean is then derived from the
+/// rounded rate.
+fn of_run(run: &JsonRun, images: f64) -> Option<RunFigures> {
+    let (mean, percentiles) = match &run.iteration_seconds {
+        Some(times) => (times.mean, Some(times.percentiles())),
+        None => (images / run.images_per_second?.0, None),
+    };
+    let figures = RunFigures::of(images / mean, Seconds(mean), percentiles)?;
+    Some(RunFigures { joules_per_image: run.joules_per_image, ..figures })
+}

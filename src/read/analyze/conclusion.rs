@@ -1,0 +1,81 @@
+//! Summary sentence for a group of runs: the result of its largest case, and the cause of most of the scaling loss.
+
+use std::collections::HashMap;
+
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::number_text::{four_digits, percent};
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use ringmark_core::stats::scaling_loss::{Difference, LossPart};
+
+use crate::read::analyze::figures::{Figures, Group, TrainedCase};
+use crate::read::analyze::scaling_loss::{self, CaseLoss};
+
+/// Returns a sentence such as `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
+pub fn of_group(group: &Group) -> Option<String> {
+    let (case, figures) = group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))?;
+    let doubt = if group.is_reliable(case) { "" } else { " (unreliable)" };
+    let speed = speed(case, figures) + doubt;
+    let Some(base) = group.base.filter(|base| *base != case.case) else { return Some(speed) };
+    let times = f64::from(case.case.ranks()) / f64::from(base.ranks());
+    let reached =
+        format!("{}: {:.2}x of {times}, {:.0} %{doubt}", case.case, figures.speedup, 100.0 * figures.efficiency);
+    // Losses of disturbed runs are those of the disturbance.
+    let lost = scaling_loss::of_case(group, case).filter(|_| doubt.is_empty()).and_then(|loss| of_loss(&loss, case));
+    Some(lost.map_or_else(|| reached.clone(), |lost| format!("{reached}; {lost}")))
+}
+
+/// Returns the speed of a case that has no base.
+fn speed(case: &TrainedCase, figures: &Figures) -> String {
+    let runs = case.counted().count();
+    let spread = figures.cv.map(|cv| format!(", CV {} over {runs} runs", percent(cv))).unwrap_or_default();
+    format!("{}: {} images/s{spread}", case.case, four_digits(figures.speed.0))
+}
+
+/// Returns the largest cause of the loss, or that none is significant; `None` if only the total was measured.
+fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
+    let Difference { seconds, margin } = loss.loss.total;
+    match margin {
+        None => return Some("one run of a case does not say for sure what is lost".to_owned()),
+        Some(margin) if seconds < -margin => return Some("nothing is lost".to_owned()),
+        Some(margin) if seconds <= margin => {
+            return Some("the runs differ too much to divide the loss".to_owned());
+        }
+        Some(_) => {}
+    }
+    // The two parts of compute can cancel out through noise; the total is then more accurate.
+    let largest = |parts: &[(LossPart, Difference)]| {
+        let largest = parts.iter().max_by(|(_, one), (_, other)| one.seconds.total_cmp(&other.seconds)).copied();
+        largest.filter(|(_, largest)| largest.margin.is_some_and(|margin| largest.seconds > margin))
+    };
+    let finest = loss.loss.finest();
+    if finest.is_empty() {
+        return None;
+    }
+    let Some((part, largest)) = largest(&finest).or_else(|| largest(&loss.loss.parts)) else {
+        return Some("the runs differ too much to show where it is lost".to_owned());
+    };
+    let share = loss.loss.share(largest.seconds)?;
+    let what = match part {
+        LossPart::Waiting => {
+            format!("waiting for {}", straggler(case).as_deref().unwrap_or("whichever rank is slowest"))
+        }
+        part => format!("{} ({})", part.name(), part.meaning()),
+    };
+    Some(match share > 0.5 {
+        true => format!("most of the loss is {what}"),
+        false => format!("the largest part of the loss is {what}, {:.0} %", 100.0 * share),
+    })
+}
+
+/// Returns the straggler that most runs name in a warning, if any.
+pub fn straggler(case: &TrainedCase) -> Option<String> {
+    let named = |kind: WarningKind| {
+        let warnings = case.counted().flat_map(|run| &run.warnings).filter(move |warning| warning.kind == kind);
+        let abouts: Vec<&str> = warnings.map(|warning| warning.about.as_str()).collect();
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        abouts.iter().for_each(|about| *counts.entry(about).or_default() += 1);
+        abouts.iter().max_by_key(|about| counts[**about]).map(|about| (*about).to_owned())
+    };
+    let slow = WarningKind::ALL.iter().take_while(|kind| **kind != WarningKind::Oversubscribed);
+    slow.copied().find_map(named)
+}

@@ -1,0 +1,416 @@
+//! Computes figures from runs: groups of equal conditions, cases, speedup and efficiency. No I/O.
+//!
+//! The speed of a single run comes from [`crate::read::load::training`]; formulas over runs are in
+//! `ringmark_core::stats`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_core::benchmark::RunProfile;
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::stats::run_values::RunValues;
+use ringmark_core::stats::scaling::{communication_cost, efficiency, speedup};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::read::analyze::case_runs::CaseRuns;
+use crate::read::analyze::grouping::{self, Conditions};
+use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::run_warnings;
+use crate::read::load::folder::{Shortage, SweepFacts};
+use crate::read::load::iteration_times::IterationTimes;
+use crate::read::load::problem::Problem;
+use crate::read::load::run::{Measured, Recorded, Run};
+use crate::read::load::training::{to_hundredths, unit};
+
+/// Figures of one folder: groups of training, or tables of scoring.
+#[derive(Debug, PartialEq)]
+pub struct Extraction<T = Group> {
+    /// Last component of the folder's path, and first part of the names of all files that are written.
+    pub name: String,
+    /// Command that resumes the sweep, from its manifest.
+    pub resume_command: Option<String>,
+    /// Groups of equal conditions, ordered by model, precision and batch size for training; by device and profile for
+    /// scoring.
+    pub groups: Vec<T>,
+    /// Batch sizes that did not fit into memory.
+    pub shortages: Vec<Shortage>,
+    /// Runs that are excluded, with the reason.
+    pub problems: Vec<Problem>,
+}
+
+/// Runs of equal conditions.
+#[derive(Debug, PartialEq)]
+pub struct Group {
+    /// Model name as in file names, which is also the key in DLPerf's JSON. Extended if several groups share it.
+    pub label: String,
+    /// Conditions that the runs share.
+    pub conditions: Conditions,
+    /// Requested device, if the manifest contains it and no record does.
+    pub asked_device: Option<DeviceChoice>,
+    /// Names of all devices.
+    pub device_names: BTreeSet<String>,
+    /// Numbers of timed iterations or windows in the counted runs, including warm-up. More than one value only without
+    /// records.
+    pub timed: BTreeSet<usize>,
+    /// Numbers of warm-up iterations in the counted runs.
+    pub warmup: BTreeSet<usize>,
+    /// Case that speedup and efficiency are relative to; `None` if no run counts.
+    pub base: Option<Case>,
+    /// Single rank of `ring` from the same sweep, which is the base if the group has no single rank of its own.
+    pub common_base: Option<Box<TrainedCase>>,
+    /// Cases, by ranks, then nodes.
+    pub cases: Vec<TrainedCase>,
+    /// Warnings about the figures.
+    pub warnings: Vec<String>,
+    /// Reasons why all figures of the group are unreliable.
+    pub reliability_warnings: Vec<ReliabilityWarning>,
+}
+
+/// Runs of one case of training.
+pub type TrainedCase = CaseRuns<RunRecord, Figures>;
+
+/// Figures of one case over its counted runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// Speed of the case: the median of [`Measured::speed`] over runs.
+    pub speed: ImagesPerSecond,
+    /// `speed / ranks`.
+    pub per_rank: ImagesPerSecond,
+    /// Coefficient of variation of the runs' speeds; `None` for a single run.
+    pub cv: Option<f64>,
+    /// `speed / speed of the base`.
+    pub speedup: f64,
+    /// `speedup / (ranks / ranks of the base)`.
+    pub efficiency: f64,
+    /// Medians over runs, if every counted run has a record.
+    pub times: Option<IterationTimes>,
+    /// Figures of the same runs, computed as DLPerf does.
+    pub dlperf: DlperfFigures,
+}
+
+/// Figures of a case as DLPerf computes them: from means of rates, rounded before further use. Only for DLPerf's file
+/// format and for comparison with published figures.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+pub struct DlperfFigures {
+    /// Mean of the runs' `dlperf_speed`, rounded to 2 decimals.
+    pub average_speed: ImagesPerSecond,
+    /// Median over runs, rounded to 2 decimals.
+    pub median_speed: ImagesPerSecond,
+    /// `median_speed / median_speed of 1n1g`, rounded to 2 decimals; `None` if no run of 1n1g counts.
+    pub speedup: Option<f64>,
+}
+
+impl TrainedCase {
+    fn warn_of_scaling(&mut self, base: Case, is_base_reliable: bool, asked: &SweepFacts) {
+        let Some(figures) = &self.figures else { return };
+        self.scaling_reliability_warnings.extend(reliability::to_efficiency(figures.efficiency, base, asked));
+        self.scaling_reliability_warnings.extend((!is_base_reliable).then(|| reliability::to_base(base, asked)));
+        let is_oversubscribed = |run: &Measured| run.warnings.iter().any(|it| it.kind == WarningKind::Oversubscribed);
+        let is_oversubscribed = self.counted().any(is_oversubscribed);
+        self.scaling_reliability_warnings.extend(is_oversubscribed.then(reliability::to_oversubscribed));
+    }
+
+    /// Returns the step time relative to that of the baseline, minus 1; `None` unless both have records.
+    pub fn communication_cost(&self) -> Option<f64> {
+        let step = |case: &TrainedCase| Some(case.figures.as_ref()?.times?.step);
+        Some(communication_cost(step(self)?, step(self.baseline.as_ref()?)?))
+    }
+}
+
+impl Group {
+    /// Returns true if the runs used the quick profile, which is not a measurement.
+    pub fn is_quick(&self) -> bool {
+        self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == RunProfile::Quick)
+    }
+
+    /// Returns the names of all runs, including those that do not count.
+    pub fn run_names(&self) -> impl Iterator<Item = RunName> {
+        self.with_baselines().flat_map(|case| &case.runs).map(|run| run.found.name)
+    }
+
+    /// Returns every case, each followed by its baseline.
+    pub fn with_baselines(&self) -> impl Iterator<Item = &TrainedCase> {
+        self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
+    }
+
+    /// Returns the case that speedup and efficiency are relative to; `None` if no run counts.
+    pub fn base_case(&self) -> Option<&TrainedCase> {
+        self.common_base.as_deref().or_else(|| self.case(self.base?))
+    }
+
+    /// Returns the kv-store of the base case.
+    pub fn base_kv_store(&self) -> Option<KvStore> {
+        let own = self.conditions.kv_store;
+        self.base.map(|_| if self.common_base.is_some() { KvStore::Ring } else { own })
+    }
+
+    /// Returns the name of the base: `1n1g`, or `1n1g of ring` if it belongs to another table.
+    pub fn base_text(&self) -> Option<String> {
+        let of_ring = if self.common_base.is_some() { " of ring" } else { "" };
+        self.base.map(|base| format!("{base}{of_ring}"))
+    }
+
+    /// Returns the runs of a case.
+    pub fn case(&self, wanted: Case) -> Option<&TrainedCase> {
+        self.cases.iter().find(|case| case.case == wanted)
+    }
+
+    /// Returns true if speedup and efficiency, and therefore all figures of the case, are reliable.
+    pub fn is_reliable(&self, case: &TrainedCase) -> bool {
+        case.figures.is_some() && self.scaling_reliability_warnings(case).next().is_none()
+    }
+
+    /// Returns the reasons why the speed of a case is unreliable.
+    pub fn speed_reliability_warnings<'a>(
+        &'a self,
+        case: &'a TrainedCase,
+    ) -> impl Iterator<Item = &'a ReliabilityWarning> {
+        self.reliability_warnings.iter().chain(&case.speed_reliability_warnings)
+    }
+
+    /// Returns the reasons why the speedup and efficiency of a case are unreliable.
+    pub fn scaling_reliability_warnings<'a>(
+        &'a self,
+        case: &'a TrainedCase,
+    ) -> impl Iterator<Item = &'a ReliabilityWarning> {
+        self.speed_reliability_warnings(case).chain(&case.scaling_reliability_warnings)
+    }
+
+    /// Returns every warning once, with its case in the reason. Warnings about the whole table replace those about
+    /// cases.
+    pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
+        let of_case = |case: &TrainedCase| {
+            let own = case.reliability_warnings().map(|warning| warning.to(case.case));
+            let baseline = case.baseline.iter().flat_map(|baseline| baseline.reliability_warnings());
+            // An unreliable base affects both in the same way.
+            let baseline = baseline.filter(|warning| !case.scaling_reliability_warnings.contains(warning));
+            let baseline = baseline.map(|warning| warning.to(format!("{} without communication", case.case)));
+            own.chain(baseline).collect::<Vec<_>>()
+        };
+        self.reliability_warnings.iter().cloned().chain(self.cases.iter().flat_map(of_case)).collect()
+    }
+
+    /// Computes the figures. The base is the single rank of `ring` unless the group has a single rank of its own.
+    fn settle(&mut self, of_ring: Option<TrainedCase>, asked: &SweepFacts) {
+        // Cases are ordered by ranks, so the first one with a counted run is 1n1g if that exists.
+        let own = self.cases.iter().find_map(Base::of);
+        let of_ring = of_ring.filter(|_| own.is_some_and(|own| own.case != Case::SINGLE));
+        let base = of_ring.as_ref().and_then(Base::of).or(own);
+        self.common_base = of_ring.map(Box::new);
+        if let Some(base) = base {
+            for case in &mut self.cases {
+                case.figures = case_figures(case, base);
+                if let Some(baseline) = &mut case.baseline {
+                    baseline.figures = case_figures(baseline, base);
+                }
+            }
+        }
+        self.base = base.map(|base| base.case);
+        self.warnings.splice(0..0, self.base.and_then(missing_base));
+        self.asked_device = asked.device.filter(|_| self.conditions.recorded.is_none());
+        self.object(asked);
+    }
+
+    /// Adds reliability warnings to all cases; their figures must exist.
+    fn object(&mut self, asked: &SweepFacts) {
+        self.reliability_warnings.extend(self.is_quick().then(reliability::to_quick));
+        let inject = self.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject);
+        self.reliability_warnings.extend(inject.map(reliability::to_fault));
+        for case in &mut self.cases {
+            case.warn_of_speed(asked);
+            case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_speed(asked));
+        }
+        let Some(base) = self.base else { return };
+        let is_base_reliable = self.base_case().is_none_or(|case| case.speed_reliability_warnings.is_empty());
+        for case in self.cases.iter_mut().filter(|case| case.case != base) {
+            case.warn_of_scaling(base, is_base_reliable, asked);
+            case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_scaling(base, is_base_reliable, asked));
+        }
+    }
+}
+
+/// Computes everything from the runs of folder `name`; `problems` are those found by the readers.
+pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked: &SweepFacts) -> Extraction {
+    leave_out_cut_off(&mut runs);
+    problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
+    let mut groups: Vec<Group> =
+        grouping::group(runs).into_iter().map(|(conditions, runs)| of_runs(conditions, runs)).collect();
+    groups.iter_mut().filter(|group| group.conditions.kv_store.is_ring()).for_each(|group| group.settle(None, asked));
+    for index in 0..groups.len() {
+        if !groups[index].conditions.kv_store.is_ring() {
+            let of_ring = groups[index].conditions.of_ring();
+            let ring = groups.iter().find(|group| group.conditions == of_ring);
+            let single = ring.and_then(|ring| ring.case(Case::SINGLE)).filter(|case| case.figures.is_some()).cloned();
+            groups[index].settle(single, asked);
+        }
+    }
+    problems.extend(groups.iter().filter_map(base_problem));
+    let conditions: Vec<&Conditions> = groups.iter().map(|group| &group.conditions).collect();
+    let labels = grouping::labels(&conditions);
+    groups.iter_mut().zip(labels).for_each(|(group, label)| group.label = label);
+    let (resume_command, shortages) = (asked.resume_command.clone(), asked.shortages.clone());
+    Extraction { name: name.to_owned(), resume_command, groups, shortages, problems }
+}
+
+/// Excludes truncated logs. A log without a record does not contain the requested number of iterations, so that number
+/// is taken from the majority of the logs of its case.
+fn leave_out_cut_off(runs: &mut [Run]) {
+    let tool = |run: &Run| Some(run.outcome.as_ref().ok()?.figures.windows?.tool);
+    let key = |run: &Run| (RunName { run: 0, ..run.found.name }, tool(run));
+    let length = |measured: &Measured| match measured.figures.iterations() {
+        Some([iterations, _]) => (iterations, unit(false)),
+        None => (measured.figures.timed, unit(true)),
+    };
+    let mut lengths: BTreeMap<_, BTreeMap<usize, usize>> = BTreeMap::new();
+    for run in runs.iter().filter(|run| run.recorded.is_none()) {
+        if let Ok(measured) = &run.outcome {
+            *lengths.entry(key(run)).or_default().entry(length(measured).0).or_default() += 1;
+        }
+    }
+    for run in runs.iter_mut().filter(|run| run.recorded.is_none()) {
+        let Some((&usual, _)) =
+            lengths.get(&key(run)).and_then(|counts| counts.iter().max_by_key(|(_, count)| **count))
+        else {
+            continue;
+        };
+        if let Ok((length, unit)) = run.outcome.as_ref().map(length)
+            && length < usual
+        {
+            let what = format!("{length} {unit} where most logs of the case have {usual}: cut off, repeat the run");
+            run.outcome = Err(Problem::in_file(&run.found.log, what));
+        }
+    }
+}
+
+/// Returns the group without figures that are relative to a base.
+fn of_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
+    let counted = || runs.iter().filter_map(|run| run.outcome.as_ref().ok());
+    let timed = counted().map(|measured| measured.figures.timed).collect();
+    let warmup = counted().map(|measured| measured.figures.warmup).collect();
+    let device_names = runs.iter().filter_map(|run| run.recorded.as_ref()).flat_map(Recorded::device_names);
+    let device_names: BTreeSet<String> = device_names.collect();
+    let recorded = runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref());
+    let software = recorded.map(|recorded| recorded.software.clone()).collect();
+    // Baselines without other runs are treated as ordinary runs.
+    let only_baselines = runs.iter().all(|run| run.found.name.baseline);
+    let (baselines, runs): (Vec<Run>, Vec<Run>) =
+        runs.into_iter().partition(|run| run.found.name.baseline && !only_baselines);
+    let mut baselines = by_case(baselines);
+    let mut cases = by_case(runs);
+    for key in baselines.keys() {
+        cases.entry(*key).or_default();
+    }
+    let cases: Vec<TrainedCase> = cases
+        .into_iter()
+        .map(|(key, runs)| {
+            let (_, case) = key;
+            let baseline = baselines.remove(&key).map(|runs| Box::new(case_runs(case, runs)));
+            TrainedCase { baseline, ..case_runs(case, runs) }
+        })
+        .collect();
+    let mut group = Group {
+        label: String::new(),
+        conditions,
+        asked_device: None,
+        device_names,
+        timed,
+        warmup,
+        base: None,
+        common_base: None,
+        cases,
+        warnings: Vec::new(),
+        reliability_warnings: Vec::new(),
+    };
+    group.warnings = warnings(&group, &software);
+    group
+}
+
+fn case_runs(case: Case, runs: Vec<Run>) -> TrainedCase {
+    let what = runs.first().map(|run| run.found.name.what()).unwrap_or_default();
+    TrainedCase::new(case, &what, runs)
+}
+
+/// Groups runs by case in the order of the tables: by ranks, then nodes.
+fn by_case(runs: Vec<Run>) -> BTreeMap<(u32, Case), Vec<Run>> {
+    let mut cases: BTreeMap<(u32, Case), Vec<Run>> = BTreeMap::new();
+    for run in runs {
+        let case = run.found.name.case;
+        cases.entry((case.ranks(), case)).or_default().push(run);
+    }
+    cases
+}
+
+/// Base of a group's relative figures.
+#[derive(Clone, Copy)]
+struct Base {
+    case: Case,
+    speed: ImagesPerSecond,
+    dlperf_speed: ImagesPerSecond,
+}
+
+impl Base {
+    fn of(case: &TrainedCase) -> Option<Base> {
+        Some(Base { case: case.case, speed: case.speed()?, dlperf_speed: dlperf_median(case)? })
+    }
+}
+
+fn dlperf_speeds(case: &TrainedCase) -> RunValues {
+    case.counted().map(|run| run.figures.dlperf_speed.0).collect()
+}
+
+fn dlperf_median(case: &TrainedCase) -> Option<ImagesPerSecond> {
+    dlperf_speeds(case).median().map(to_hundredths).map(ImagesPerSecond)
+}
+
+fn case_figures(case: &TrainedCase, base: Base) -> Option<Figures> {
+    let (speed, ranks) = (case.speed()?, case.case.ranks());
+    let speedup = speedup(speed, base.speed);
+    Some(Figures {
+        speed,
+        per_rank: ImagesPerSecond(speed.0 / f64::from(ranks)),
+        cv: case.speeds().cv(),
+        speedup,
+        efficiency: efficiency(speedup, ranks, base.case.ranks()),
+        times: times(case),
+        dlperf: dlperf_figures(case, base)?,
+    })
+}
+
+fn dlperf_figures(case: &TrainedCase, base: Base) -> Option<DlperfFigures> {
+    let median_speed = dlperf_median(case)?;
+    Some(DlperfFigures {
+        average_speed: ImagesPerSecond(to_hundredths(dlperf_speeds(case).mean())),
+        median_speed,
+        speedup: (base.case == Case::SINGLE).then(|| to_hundredths(speedup(median_speed, base.dlperf_speed))),
+    })
+}
+
+/// Returns the times over runs; `None` unless every counted run has a record.
+fn times(case: &TrainedCase) -> Option<IterationTimes> {
+    let times = case.counted().map(|run| run.figures.times).collect::<Option<Vec<IterationTimes>>>()?;
+    IterationTimes::of_runs(&times)
+}
+
+fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
+    let mut warnings: Vec<String> = run_warnings::of_mixture(&group.device_names, software).into_iter().collect();
+    if group.timed.len() > 1 {
+        let lengths: Vec<String> = group.timed.iter().map(usize::to_string).collect();
+        let unit = unit(group.conditions.tool.is_some());
+        warnings.push(format!("runs of different length in one table: {} {unit}", lengths.join(", ")));
+    }
+    warnings
+}
+
+/// Returns a problem if 1n1g is missing while another case counts.
+pub fn base_problem(group: &Group) -> Option<Problem> {
+    Some(Problem::in_file(Case::SINGLE.to_string(), missing_base(group.base?)?))
+}
+
+/// Returns a message if the base is not 1n1g: readers expect speedup to be relative to a single rank.
+pub fn missing_base(base: Case) -> Option<String> {
+    (base != Case::SINGLE)
+        .then(|| format!("no run of 1n1g counts: speedup and efficiency are relative to {base}: sweep 1n1g as well"))
+}

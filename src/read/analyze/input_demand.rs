@@ -1,0 +1,110 @@
+//! Images/s that the devices of a host consume during training, for comparison with reading and decoding. No I/O.
+//!
+//! With synthetic images this is the measured speed. Runs that read images may have waited for them, so each device is
+//! assumed to need the speed per device of the smallest case, ideally a single device. That applies to DLPerf's logs,
+//! whose runs read ImageNet.
+
+use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond};
+use ringmark_core::number_text::thousands;
+
+use crate::read::analyze::figures::{Group, TrainedCase};
+
+/// Demand of the devices of one host.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Demand {
+    /// Case, such as `1n8g`, with the name of its table if there are several.
+    pub label: String,
+    /// Number of devices per host.
+    pub devices: u32,
+    /// Kind of the devices.
+    pub kind: DeviceKind,
+    /// Images/s per host.
+    pub speed: ImagesPerSecond,
+    /// Height and width of an image in pixels.
+    pub image_size: u32,
+    /// Source of the speed.
+    pub basis: Basis,
+}
+
+/// Source of the demand.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Basis {
+    /// Measured with synthetic images, without reading.
+    Synthetic,
+    /// Extrapolated from a smaller case, because the runs read images.
+    OneDevice {
+        /// Case with the fewest devices.
+        case: Case,
+        /// Speed that the runs reached, in images/s per host.
+        trained: ImagesPerSecond,
+    },
+}
+
+impl Demand {
+    /// Returns a text such as `8 GPUs need`.
+    pub fn who(&self) -> String {
+        let what = match self.kind {
+            DeviceKind::Cuda => "GPU",
+            DeviceKind::Cpu => "CPU rank",
+        };
+        let (plural, need) = if self.devices == 1 { ("", "needs") } else { ("s", "need") };
+        format!("{} {what}{plural} {need}", self.devices)
+    }
+
+    /// Returns a text such as `8 GPUs need 6,150`, with the source of the speed.
+    pub fn text(&self) -> String {
+        let basis = match &self.basis {
+            Basis::OneDevice { case, .. } if case.gpus_per_node != self.devices => {
+                format!(" ({} each, as in {case})", thousands(self.of_a_device().0, ','))
+            }
+            _ => String::new(),
+        };
+        format!("{} {}{basis}", self.who(), thousands(self.speed.0, ','))
+    }
+
+    /// Returns the demand of one device.
+    pub fn of_a_device(&self) -> ImagesPerSecond {
+        ImagesPerSecond(self.speed.0 / f64::from(self.devices))
+    }
+}
+
+/// Returns the demand of every case that has figures.
+pub fn demands(groups: &[Group]) -> Vec<Demand> {
+    let label = |group: &Group, case: Case| match groups.len() {
+        1 => case.to_string(),
+        _ => format!("{} {case}", group.label),
+    };
+    let of_group = |group: &Group| -> Vec<Demand> {
+        let measured = || group.cases.iter().filter_map(|case| Some((case, images_a_host(case)?)));
+        let fewest = measured().min_by_key(|(case, _)| case.case.ranks());
+        let recorded = group.conditions.recorded.as_ref();
+        let demand = |(case, trained): (&TrainedCase, ImagesPerSecond)| {
+            let devices = case.case.gpus_per_node;
+            // Runs without records are DLPerf's logs, from GPUs.
+            let reads = recorded.is_none_or(|recorded| recorded.config.data.are_read());
+            let (speed, basis) = match fewest {
+                Some((least, speed)) if reads => {
+                    let of_a_device = speed.0 / f64::from(least.case.gpus_per_node);
+                    let speed = ImagesPerSecond(of_a_device * f64::from(devices));
+                    (speed, Basis::OneDevice { case: least.case, trained })
+                }
+                _ => (trained, Basis::Synthetic),
+            };
+            Demand {
+                label: label(group, case.case),
+                devices,
+                kind: recorded.map_or(DeviceKind::Cuda, |recorded| recorded.device),
+                speed,
+                image_size: group.conditions.model.image_size(recorded.and_then(|recorded| recorded.config.image_size)),
+                basis,
+            }
+        };
+        measured().map(demand).collect()
+    };
+    groups.iter().flat_map(of_group).collect()
+}
+
+/// Returns images/s per node of a case; `None` if none of its runs counts.
+fn images_a_host(case: &TrainedCase) -> Option<ImagesPerSecond> {
+    Some(ImagesPerSecond(case.figures.as_ref()?.speed.0 / f64::from(case.case.nodes)))
+}

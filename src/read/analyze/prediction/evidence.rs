@@ -1,0 +1,367 @@
+//! Input of the prediction model: the steps of every measured case, from a folder or a published row, and the latency
+//! and bandwidth of each level, from a bandwidth result.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, bail, ensure};
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice};
+use ringmark_core::dimension::{
+    BackendName, Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Operation, Phase, Wire,
+};
+use ringmark_core::options::usage::usage;
+use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
+use ringmark_core::stats::run_values::RunValues;
+use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
+
+use crate::read::analyze::conclusion;
+use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::prediction::strategy::Strategy;
+use crate::read::analyze::published::{Published, PublishedCase};
+use crate::read::analyze::reliability;
+use crate::read::analyze::scaling_loss;
+use crate::read::analyze::title::title;
+
+/// Share of the step that backward takes if the log does not contain it: about two thirds.
+const BACKWARD: f64 = 2.0 / 3.0;
+
+/// Measured cases of equal conditions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// Description of the measurement and its hardware, one entry per line.
+    pub title: Vec<String>,
+    /// Key of the group in the JSON of `ringmark extract`.
+    pub label: String,
+    /// Network.
+    pub model: Model,
+    /// Precision of the step.
+    pub dtype: Dtype,
+    /// Images per rank and iteration.
+    pub batch_size: u32,
+    /// Kv-store, which sums gradients and updates weights.
+    pub kv_store: KvStore,
+    /// Communication pattern of the kv-store.
+    pub strategy: Strategy,
+    /// Case that efficiency is relative to: 1n1g, or the smallest measured case.
+    pub base: Case,
+    /// Measured cases by number of ranks; each has at least one run.
+    pub cases: Vec<CaseEvidence>,
+    /// Warnings about the runs, starting with those about reliability.
+    pub warnings: Vec<String>,
+    /// Straggler of the largest case, as named in its warning; `None` if there is none.
+    pub straggler: Option<String>,
+    /// Backend that summed the gradients; `None` without records of several ranks.
+    pub backend: Option<BackendName>,
+    /// Device kind and the wire format of the gradients; `None` without records.
+    pub conditions: Option<(DeviceKind, Wire)>,
+    /// Algorithm that reduces the gradients.
+    pub exchange: Exchange,
+    /// Sizes of the gradient buckets as sent.
+    pub buckets: Vec<Bytes>,
+    /// Samples of all-reduce alone, by case.
+    pub bandwidth: Vec<(Case, Vec<Sample>)>,
+}
+
+/// One measured case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CaseEvidence {
+    /// Nodes and ranks per node.
+    pub case: Case,
+    /// Runs of the case, at least one.
+    pub runs: Vec<RunStep>,
+    /// Time of backward in seconds, which can hide the all-reduce; without records, a fixed share of the step.
+    pub backward: f64,
+    /// True if the single run is a published median of runs that were not published.
+    pub is_median: bool,
+    /// True if this is the single rank of `ring`, which a sweep runs once for all kv-stores.
+    pub is_of_ring: bool,
+}
+
+/// Measured time of one message size.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// Cost of the messages in this case, sent one after another.
+    pub cost: Cost,
+    /// Total time of the messages in seconds.
+    pub time: f64,
+}
+
+impl CaseEvidence {
+    fn new(case: Case, runs: Vec<RunStep>, backward: Option<f64>) -> Option<CaseEvidence> {
+        let mut case = CaseEvidence { case, runs, backward: f64::NAN, is_median: false, is_of_ring: false };
+        case.backward = backward.or_else(|| Some(BACKWARD * case.steps().median_by_rate()?))?;
+        Some(case)
+    }
+
+    /// Returns the step time of every run in seconds.
+    pub fn steps(&self) -> RunValues {
+        self.runs.iter().map(|run| run.step).collect()
+    }
+
+    /// Returns the median step time over runs in seconds, which corresponds to the speed of the case.
+    pub fn step(&self) -> f64 {
+        self.steps().median_by_rate().unwrap_or(f64::NAN)
+    }
+
+    /// Returns the step times with their parts; `None` if a run does not have them.
+    pub fn phases(&self) -> Option<Steps> {
+        self.runs.iter().map(|run| Some((run.step, run.times?))).collect::<Option<_>>().map(Steps)
+    }
+}
+
+/// Accessor for one part of a step.
+pub type Part = fn(&(f64, StepTimes)) -> f64;
+
+/// Step times of the runs of a case in seconds, and their parts.
+pub struct Steps(Vec<(f64, StepTimes)>);
+
+impl Steps {
+    /// Returns one part of the step for every run.
+    pub fn values(&self, part: impl Fn(&(f64, StepTimes)) -> f64) -> RunValues {
+        self.0.iter().map(part).collect()
+    }
+
+    /// Returns the mean of a part over the runs.
+    pub fn mean(&self, part: Part) -> f64 {
+        self.values(part).mean()
+    }
+}
+
+impl Evidence {
+    /// Returns the evidence of one group with this strategy; `None` if no run counts.
+    pub fn of_group(group: &Group, strategy: Strategy) -> Option<Evidence> {
+        let of_ring = group.common_base.as_deref().and_then(|single| of_case(group, single));
+        let of_ring = of_ring.map(|single| CaseEvidence { is_of_ring: true, ..single });
+        let own = group.cases.iter().filter_map(|case| of_case(group, case));
+        let cases: Vec<CaseEvidence> = of_ring.into_iter().chain(own).collect();
+        // The largest case: a single rank reduces nothing.
+        let recorded = group.cases.iter().rev().flat_map(|case| &case.runs).find_map(|run| run.recorded.as_ref());
+        let wire = |bucket: &Bytes| match recorded.map(|recorded| recorded.conditions.config.exchange.wire) {
+            Some(Wire::Fp16 | Wire::Bf16) => Bytes(bucket.0 / 2),
+            _ => *bucket,
+        };
+        let buckets = recorded.map_or(&[][..], |recorded| &recorded.facts.buckets).iter().map(wire).collect();
+        let exchange = recorded.map_or(Exchange { algorithm: Algorithm::Ring, chunk: None }, |recorded| {
+            let chunk = Bytes(u64::from(recorded.conditions.config.exchange.chunk_kb) * 1000);
+            Exchange::of_backend(recorded.facts.backend, chunk)
+        });
+        let backend = recorded.map(|recorded| recorded.facts.backend).filter(|backend| *backend != BackendName::Solo);
+        let conditions = group.conditions.recorded.as_ref();
+        let conditions = conditions.map(|recorded| (recorded.device, recorded.config.exchange.wire));
+        Some(Evidence {
+            title: title(group),
+            label: group.label.clone(),
+            model: group.conditions.model,
+            dtype: group.conditions.dtype,
+            batch_size: group.conditions.batch_size,
+            kv_store: group.conditions.kv_store,
+            strategy,
+            base: group.base?,
+            cases,
+            warnings: warnings(group),
+            straggler: group.cases.iter().rev().find(|case| case.figures.is_some()).and_then(conclusion::straggler),
+            backend,
+            conditions,
+            exchange,
+            buckets,
+            bandwidth: Vec::new(),
+        })
+    }
+
+    /// Returns the evidence of a published row.
+    pub fn of_published(row: &Published) -> Evidence {
+        let case = |case: &PublishedCase| {
+            let images = f64::from(row.batch_size) * f64::from(case.case.ranks());
+            let speeds = if case.runs.is_empty() { std::slice::from_ref(&case.median.0) } else { case.runs };
+            let runs = speeds.iter().map(|speed| RunStep { step: images / speed, times: None }).collect();
+            let evidence = CaseEvidence::new(case.case, runs, None)?;
+            Some(CaseEvidence { is_median: case.runs.is_empty(), ..evidence })
+        };
+        Evidence {
+            title: [row.name, row.source, row.setup].map(str::to_owned).into(),
+            label: row.name.to_owned(),
+            model: row.model,
+            dtype: row.dtype,
+            batch_size: row.batch_size,
+            kv_store: KvStore::Ring,
+            strategy: Strategy::AllReduce,
+            base: Case::SINGLE,
+            cases: row.cases.iter().filter_map(case).collect(),
+            warnings: Vec::new(),
+            straggler: None,
+            backend: None,
+            conditions: None,
+            exchange: Exchange { algorithm: Algorithm::Ring, chunk: None },
+            buckets: Vec::new(),
+            bandwidth: Vec::new(),
+        }
+    }
+
+    /// Adds a bandwidth result; an error if its conditions differ from those of the runs. The result covers all-reduce
+    /// only, so it is ignored for other kv-stores.
+    pub fn with_bandwidth(mut self, records: &[(Case, BandwidthRecord)]) -> anyhow::Result<Evidence> {
+        if !self.kv_store.is_ring() {
+            return Ok(self);
+        }
+        for (case, record) in records {
+            self.check(record)
+                .with_context(|| format!("the bandwidth of {case} says nothing of {}", self.label))
+                .map_err(usage)?;
+        }
+        self.bandwidth = records.iter().map(|(case, record)| (*case, samples(*case, record))).collect();
+        Ok(self)
+    }
+
+    /// Rejects a record of another backend, device or wire format, or of anything but all-reduce.
+    fn check(&self, record: &BandwidthRecord) -> anyhow::Result<()> {
+        let operation = record.config.operation;
+        ensure!(
+            operation == Operation::AllReduce,
+            "it is of {operation}, and training exchanges by all_reduce: measure it without --op"
+        );
+        let device = record.ranks.first().map(|rank| rank.device);
+        if let (Some((expected, _)), Some(found)) = (self.conditions, device) {
+            ensure!(expected == found, "it was measured on {found}, the runs on {expected}: measure both on the same");
+        }
+        let wire = record.config.exchange.wire;
+        if let Some((_, expected)) = self.conditions {
+            ensure!(wire == expected, "it sent {wire}, the runs {expected}: measure it with --wire {expected}");
+        }
+        ensure!(
+            record.config.optimizer == OptimizerChoice::None,
+            "the weight update is in its times: measure it without --optimizer"
+        );
+        let compression = record.config.gradient_compression;
+        ensure!(
+            compression.is_none(),
+            "it is of --gradient-compression {compression}, and a prediction takes sums of values: measure it without"
+        );
+        let kv_store = record.config.kv_store.kv_store;
+        ensure!(
+            kv_store == KvStore::Ring,
+            "it is of --kv-store {kv_store}, and a prediction takes an all-reduce: measure it without --kv-store"
+        );
+        match self.backend {
+            Some(backend) if backend != record.backend => bail!(
+                "it was measured by {}, the runs' gradients were summed by {backend}: measure both by the same (--backend)",
+                record.backend
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the evidence of a case.
+    pub fn case(&self, case: Case) -> Option<&CaseEvidence> {
+        self.cases.iter().find(|measured| measured.case == case)
+    }
+
+    /// Returns the step time of the base.
+    pub fn base_step(&self) -> f64 {
+        self.case(self.base).map_or(f64::NAN, CaseEvidence::step)
+    }
+
+    /// Returns the mean of a part of the base's step; 0 without records.
+    pub fn base_mean(&self, part: Part) -> f64 {
+        self.case(self.base).and_then(CaseEvidence::phases).map_or(0.0, |base| base.mean(part))
+    }
+
+    /// Returns the number of servers of a case; `None` if it has none, as the single rank of `ring`.
+    pub fn servers(&self, case: Case) -> Option<u32> {
+        let is_own = self.case(case).is_none_or(|measured| !measured.is_of_ring);
+        self.strategy.server_number(case).filter(|_| is_own)
+    }
+
+    /// Returns the kv-store of the base.
+    pub fn base_kv_store(&self) -> KvStore {
+        match self.case(self.base) {
+            Some(base) if base.is_of_ring => KvStore::Ring,
+            _ => self.kv_store,
+        }
+    }
+
+    /// Returns a copy without one case.
+    pub fn without(&self, case: Case) -> Evidence {
+        let mut rest = self.clone();
+        rest.cases.retain(|measured| measured.case != case);
+        rest.bandwidth.retain(|(measured, _)| *measured != case);
+        rest
+    }
+
+    /// Returns a copy in which no rank waits for a straggler; `None` if no straggler was named, or if no record
+    /// contains the waiting time.
+    pub fn without_straggler(&self) -> Option<Evidence> {
+        self.straggler.as_ref()?;
+        let mut rest = self.clone();
+        for run in rest.cases.iter_mut().flat_map(|case| &mut case.runs) {
+            let times = run.times.as_mut()?;
+            run.step -= times.waiting;
+            times.phases[Phase::ExposedAllreduce] -= times.waiting;
+            times.waiting = 0.0;
+        }
+        Some(Evidence { straggler: None, ..rest })
+    }
+
+    /// Returns the cost of exchanging all gradients in a case.
+    pub fn cost(&self, case: Case) -> Cost {
+        let whole = [self.model.facts().gradient_bytes()];
+        self.exchange.cost(case, if self.buckets.is_empty() { &whole } else { &self.buckets })
+    }
+
+    /// Returns latency and bandwidth within a host.
+    pub fn inside(&self) -> Option<Line> {
+        self.line(|case| case.nodes == 1)
+    }
+
+    /// Returns latency and bandwidth between hosts with this many ranks each: the number of ranks that share a network
+    /// card affects both.
+    pub fn between(&self, gpus_per_node: u32) -> Option<Line> {
+        self.line(|case| case.nodes > 1 && case.gpus_per_node == gpus_per_node)
+    }
+
+    /// Returns true if the bandwidth result shows how the cost between hosts with this many ranks grows with the number
+    /// of hosts. A result for a single number of hosts does not.
+    pub fn shows_growth(&self, gpus_per_node: u32) -> bool {
+        let is_level = |case: &Case| case.nodes > 1 && case.gpus_per_node == gpus_per_node;
+        let hosts = self.bandwidth.iter().map(|(case, _)| *case).filter(is_level).map(|case| case.nodes);
+        hosts.collect::<BTreeSet<u32>>().len() > 1
+    }
+
+    fn line(&self, of_level: impl Fn(Case) -> bool) -> Option<Line> {
+        let cases = self.bandwidth.iter().filter(|(case, _)| of_level(*case) && case.ranks() > 1);
+        let samples = cases.flat_map(|(_, samples)| samples).map(|sample| (sample.cost, sample.time));
+        Line::fit(&samples.collect::<Vec<_>>())
+    }
+
+    /// Returns the speed of a case with this step time.
+    pub fn speed(&self, case: Case, step: f64) -> ImagesPerSecond {
+        ImagesPerSecond(f64::from(self.batch_size) * f64::from(case.ranks()) / step)
+    }
+}
+
+fn warnings(group: &Group) -> Vec<String> {
+    let unreliable = reliability::sentences(&group.all_reliability_warnings());
+    let of_cases = group.cases.iter().flat_map(TrainedCase::other_warnings);
+    let unreliable = unreliable.into_iter().map(|sentence| format!("unreliable: {sentence}"));
+    unreliable.chain(group.warnings.iter().cloned()).chain(of_cases).collect()
+}
+
+fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {
+    let backward = case.figures.as_ref()?.times.map(|times| times.phases[Phase::Backward].0);
+    CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.batch_size), backward)
+}
+
+/// Returns the samples of a record, in-place ones if available because gradients are reduced in place. The cost of a
+/// message follows from the backend and chunk size of the record itself.
+fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
+    let chunk = Bytes(u64::from(record.config.exchange.chunk_kb) * 1000);
+    let exchange = Exchange::of_backend(record.backend, chunk);
+    let sample = |result: &MessageResult| {
+        let time = result.in_place.as_ref().or(result.out_of_place.as_ref())?.mean()?.0;
+        // Gradients are counted as fp32, whatever the wire format.
+        let element = if result.element == "float" { 4.0 } else { 2.0 };
+        let share = result.count as f64 * element / result.bytes.0.max(1) as f64;
+        let on_the_wire = |bucket: &Bytes| Bytes((bucket.0 as f64 * share) as u64);
+        let messages: Vec<Bytes> = result.buckets.iter().map(on_the_wire).collect();
+        (time > 0.0).then(|| Sample { cost: exchange.cost(case, &messages), time })
+    };
+    record.results.iter().filter_map(sample).collect()
+}

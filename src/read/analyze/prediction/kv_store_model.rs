@@ -1,0 +1,125 @@
+//! Predicted step of a kv-store without all-reduce: [`crate::read::analyze::prediction::model`] with the growth laws of
+//! `ringmark_core::stats::exchange_growth`.
+//!
+//! ```text
+//!                   owners (device, nccl)                     servers (dist_sync, dist_device_sync)
+//! exposed phase     gradients to their owners                 gradients to the servers, weights back
+//! optimizer phase   updates by the owners, then the return    distribution of the weights inside the rank
+//!                   of the weights, which nothing hides
+//! ```
+//!
+//! **Owners.** The return of the weights takes the optimizer phase minus the update. The update is that of the single
+//! rank times the largest share of any owner. The return grows like the gradient transfer. Backward hides at most its
+//! own duration of the gradient transfer. The whole transfer is assumed to take at most twice as long as the return: it
+//! moves as many bytes or half as many, and adds them up.
+//!
+//! **The wait** for the slowest rank includes time that ranks wait because their parts of the exchange differ (that of
+//! an owner is longer). So it grows at most like the expected maximum over more ranks or like the exchange, whichever
+//! is more.
+
+use ringmark_core::dimension::{Case, Phase};
+use ringmark_core::stats::allreduce_model::{Band, expected_maximum};
+use ringmark_core::stats::exchange_growth::{BUSIEST_LINK, Growth};
+use ringmark_core::stats::run_values::RunValues;
+use ringmark_core::stats::scaling_loss::StepTimes;
+
+use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Part, Steps};
+use crate::read::analyze::prediction::parts::{self, COMPUTE, EXPOSED, Grown, INPUT, Limit, TRANSFER, WAITING};
+
+/// Maximum duration of the gradient transfer to the owners, relative to the return of the weights.
+const GRADIENTS: f64 = 2.0;
+
+const OPTIMIZER: Part = |(_, times)| times.phases[Phase::Optimizer];
+
+/// Growth of an exchange, and the runs of the next smaller case than the reference.
+struct Measured {
+    growth: Growth,
+    smaller: Option<(Steps, Case)>,
+}
+
+impl Measured {
+    /// Predicts a part of a step from its values in the runs of the reference and of the smaller case.
+    fn grown(&self, values: &RunValues, of_smaller: impl Fn(&Steps, Case) -> RunValues, hidden: f64) -> Band {
+        let seen = self.smaller.as_ref().map(|(runs, case)| {
+            let of_smaller = of_smaller(runs, *case);
+            (of_smaller.mean(), values.margin_of_difference(&of_smaller))
+        });
+        self.growth.of(values.mean(), hidden, seen)
+    }
+}
+
+/// Updates by the owners, in the optimizer phase.
+struct Updates {
+    /// Seconds for all weights on one rank.
+    whole: f64,
+    share: f64,
+}
+
+impl Updates {
+    fn of(evidence: &Evidence, case: Case) -> Updates {
+        Updates { whole: evidence.base_mean(OPTIMIZER), share: evidence.strategy.largest_share(case) }
+    }
+
+    /// Returns the duration of the update. If the phase is shorter than estimated, all of it counts as update.
+    fn of_run(&self, run: &(f64, StepTimes)) -> f64 {
+        OPTIMIZER(run).min(self.whole * self.share)
+    }
+
+    fn way_back(&self, run: &(f64, StepTimes)) -> f64 {
+        OPTIMIZER(run) - self.of_run(run)
+    }
+}
+
+/// Predicts the step of `case` from that of the reference.
+pub fn grown(
+    evidence: &Evidence,
+    case: Case,
+    reference: &CaseEvidence,
+    of_reference: &Steps,
+    hosts: &[&CaseEvidence],
+) -> Grown {
+    let strategy = &evidence.strategy;
+    let smaller = hosts.iter().rev().find(|other| other.case.nodes < reference.case.nodes);
+    let smaller = smaller.and_then(|other| Some((other.phases()?, other.case)));
+    let growth = Growth {
+        before: strategy.measured_laws(reference.case),
+        smaller: smaller.as_ref().map(|(_, case)| strategy.measured_laws(*case)),
+        after: strategy.laws(case),
+        main: (!strategy.has_owners()).then_some(BUSIEST_LINK),
+    };
+    let longer = growth.longer();
+    let measured = Measured { growth, smaller };
+
+    let owners = strategy.has_owners().then(|| (Updates::of(evidence, reference.case), Updates::of(evidence, case)));
+    let ways_back = |steps: &Steps, case: Case| match owners {
+        Some(_) => {
+            let updates = Updates::of(evidence, case);
+            steps.values(|run| updates.way_back(run))
+        }
+        None => steps.values(|_| 0.0),
+    };
+    let ways = ways_back(of_reference, reference.case);
+    let back = measured.grown(&ways, ways_back, 0.0);
+    let transfer = of_reference.values(TRANSFER);
+    let hidden = match &owners {
+        Some(_) => reference.backward.min((GRADIENTS * ways.mean() - transfer.mean()).max(0.0)),
+        None => reference.backward,
+    };
+    let transfers = measured.grown(&transfer, |steps, _| steps.values(TRANSFER), hidden);
+    let waiting = of_reference.values(WAITING);
+    let more_ranks = expected_maximum(case.ranks()) / expected_maximum(reference.case.ranks());
+    let waits = Band::between(waiting.mean(), waiting.mean() * more_ranks.max(longer));
+
+    let own = of_reference.values(|run| {
+        let (way, updates) = owners.as_ref().map_or((0.0, 0.0), |(before, after)| {
+            (before.way_back(run), before.of_run(run) * (after.share / before.share - 1.0))
+        });
+        run.0 - run.1.phases[EXPOSED] - way + updates
+    });
+    let rest = own.mean() - of_reference.mean(COMPUTE) - of_reference.mean(INPUT);
+    let exchange = (Limit::Exchange, transfers.mid + back.mid);
+    Grown {
+        step: parts::step(&own, &[(&transfer, transfers), (&waiting, waits), (&ways, back)], 0.0),
+        losses: parts::losses(evidence, of_reference, exchange, waits.mid, rest),
+    }
+}

@@ -1,0 +1,215 @@
+//! Predicts a case that was not measured: its step time as a band and its limiting factor, or an error with the missing
+//! data. No I/O.
+//!
+//! A case of k hosts with g ranks each is predicted from the **reference**: the largest measured case of several hosts
+//! with as many ranks each (for a case between measured ones, the nearest smaller one). The work of a rank on its own
+//! (input, forward, backward, optimizer, the rest of the step) is assumed constant, because it depends on the host and
+//! not on the number of hosts. The parts that depend on other ranks grow, each between two extremes:
+//!
+//! ```text
+//!                       least                               most
+//! transfer, with a line the same share stays hidden         no additional time is hidden
+//!           without     all of it bandwidth                 all of it latency, or bandwidth just hidden by backward
+//! waiting W             a single rank is slow: W            all ranks vary: W x m(n') / m(n), m: expected maximum
+//! ```
+//!
+//! A bandwidth result for a single number of hosts does not show how the cost grows with hosts. In that case the band
+//! covers both rows, and an all-reduce that takes sqrt(k' / k) times as long as by the line, as if half of the hosts'
+//! traffic shared the same uplinks.
+//!
+//! (`ringmark_core::stats::allreduce_model` contains the formulas and explains their bounds.) Without records, all step
+//! time beyond that of one host is treated as transfer. It includes the wait, which grows less than latency does.
+//!
+//! Kv-stores other than `ring` are handled by [`kv_store_model`], with the same margins and band; the wait may grow in
+//! proportion to the exchange.
+//!
+//! Measured steps are reported as medians over runs, as everywhere. Growing parts use means, because the parts of a
+//! step add up to the mean.
+//!
+//! The band contains both extremes. It is widened by the 95 % margins of the runs and of the line, whose residual is
+//! added in full. The margin of a future run is `t x s x sqrt(1 + 1/r)`, with the spread s of r runs. The middle of the
+//! band is the midpoint of the extremes, since no value between them is more likely. No band is faster than the base:
+//! no rank can be faster unless it does less work.
+
+use ringmark_core::dimension::Case;
+use ringmark_core::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
+use ringmark_core::stats::run_values::RunValues;
+
+use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Steps};
+use crate::read::analyze::prediction::kv_store_model;
+use crate::read::analyze::prediction::parts::{self, EXPOSED, Grown, Limit, REST, TRANSFER, WAITING, finite};
+use crate::read::analyze::prediction::refusal::{Refusal, level_not_measured, refusal};
+
+/// Ratio to the largest measured number of ranks above which a prediction has a warning.
+pub const FAR: u32 = 8;
+
+/// Prediction for one case.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// Predicted case.
+    pub case: Case,
+    /// Step time in seconds.
+    pub step: Band,
+    /// Efficiency relative to the base.
+    pub efficiency: Band,
+    /// Losses in seconds by cause, in the middle of the band; empty for a measured case.
+    pub losses: Vec<(Limit, f64)>,
+    /// Case that the prediction extrapolates from; `None` for a measured case.
+    pub reference: Option<Case>,
+}
+
+impl Prediction {
+    /// Returns the largest loss; `None` for a measured case, or if nothing is lost.
+    pub fn limit(&self) -> Option<Limit> {
+        let largest = self.losses.iter().max_by(|one, other| one.1.total_cmp(&other.1))?;
+        (largest.1 > 0.0).then_some(largest.0)
+    }
+}
+
+/// Predicts a case, or returns the measurement if there is one.
+pub fn predict(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> {
+    match evidence.case(case).filter(|_| evidence.strategy.is_as_measured(case)) {
+        Some(measured) => Ok(as_measured(evidence, measured)),
+        None => from_smaller(evidence, case),
+    }
+}
+
+fn prediction(evidence: &Evidence, case: Case, step: Band) -> Prediction {
+    let base = evidence.base_step();
+    let step = Band { low: step.low.max(step.mid.min(base)), ..step };
+    let efficiency = Band { low: base / step.high, mid: base / step.mid, high: base / step.low };
+    Prediction { case, step, efficiency, losses: Vec::new(), reference: None }
+}
+
+fn as_measured(evidence: &Evidence, measured: &CaseEvidence) -> Prediction {
+    let step = Band::at(measured.step()).widened(measured.steps().margin_of_next_run());
+    prediction(evidence, measured.case, step)
+}
+
+/// Returns the measured cases of several hosts with this many ranks each, by number of hosts.
+fn of_hosts(evidence: &Evidence, gpus_per_node: u32) -> Vec<&CaseEvidence> {
+    let alike = |case: &&CaseEvidence| case.case.nodes > 1 && case.case.gpus_per_node == gpus_per_node;
+    evidence.cases.iter().filter(alike).collect()
+}
+
+fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> {
+    let hosts = of_hosts(evidence, case.gpus_per_node);
+    let below = hosts.iter().rev().find(|measured| measured.case.nodes <= case.nodes);
+    let Some(reference) = below.or(hosts.first()).filter(|_| case.nodes > 1) else {
+        return Err(level_not_measured(evidence, case));
+    };
+    let grown = match reference.phases() {
+        Some(phases) if !evidence.kv_store.is_ring() => {
+            kv_store_model::grown(evidence, case, reference, &phases, &hosts)
+        }
+        Some(phases) => with_records(evidence, case, reference, &phases, &hosts),
+        None => without_records(evidence, case, reference, &hosts)?,
+    };
+    let predicted = prediction(evidence, case, grown.step);
+    Ok(Prediction { losses: grown.losses, reference: Some(reference.case), ..predicted })
+}
+
+fn with_records(
+    evidence: &Evidence,
+    case: Case,
+    reference: &CaseEvidence,
+    of_reference: &Steps,
+    hosts: &[&CaseEvidence],
+) -> Grown {
+    let line = evidence.between(case.gpus_per_node);
+    let transfer = of_reference.values(TRANSFER);
+    let others: Vec<(Case, RunValues)> =
+        hosts.iter().filter_map(|measured| Some((measured.case, measured.phases()?.values(TRANSFER)))).collect();
+    let transfers = grown_transfer(evidence, case, reference, &transfer, &others, line.as_ref());
+    let waiting = of_reference.values(WAITING);
+    let more_ranks = expected_maximum(case.ranks()) / expected_maximum(reference.case.ranks());
+    let waits = Band::between(waiting.mean(), waiting.mean() * more_ranks);
+    let own = of_reference.values(|(step, times)| step - times.phases[EXPOSED]);
+    let margin = line_margin(evidence, case, reference.case, line.as_ref());
+    let cost = evidence.cost(case);
+    let limit = match line {
+        None => Limit::Transfer,
+        Some(line) if line.latency * cost.steps > line.per_byte * cost.bytes => Limit::Latency,
+        Some(_) => Limit::Bandwidth,
+    };
+    Grown {
+        step: parts::step(&own, &[(&transfer, transfers), (&waiting, waits)], margin),
+        losses: parts::losses(evidence, of_reference, (limit, transfers.mid), waits.mid, of_reference.mean(REST)),
+    }
+}
+
+fn without_records(
+    evidence: &Evidence,
+    case: Case,
+    reference: &CaseEvidence,
+    hosts: &[&CaseEvidence],
+) -> Result<Grown, Refusal> {
+    let of_one_host =
+        |measured: &&CaseEvidence| measured.case.nodes == 1 && measured.case.gpus_per_node <= case.gpus_per_node;
+    let Some(host) = evidence.cases.iter().rev().find(of_one_host) else {
+        let one = Case { nodes: 1, ..case };
+        let why = format!("{one} was not measured, and without records nothing else shows what several hosts add");
+        return Err(refusal(evidence, case, why, &[one]));
+    };
+    let line = evidence.between(case.gpus_per_node);
+    let (host_steps, reference_steps) = (host.steps(), reference.steps());
+    let host_step = host_steps.mean();
+    let added: RunValues = reference_steps.values().iter().map(|step| step - host_step).collect();
+    // If several hosts save time, the saving is assumed not to grow.
+    let saved = added.mean().min(0.0);
+    let growing: RunValues = added.values().iter().map(|added| added - saved).collect();
+    let of_other = |other: &&CaseEvidence| {
+        let added = other.steps().values().iter().map(|step| step - host_step - saved).collect();
+        (other.case, added)
+    };
+    let others: Vec<(Case, RunValues)> = hosts.iter().map(of_other).collect();
+    let grown = grown_transfer(evidence, case, reference, &growing, &others, line.as_ref());
+
+    let growth = parts::growth(&growing, grown);
+    let of_reference = growth * reference_steps.margin_of_next_run();
+    let of_host = (growth - 1.0).abs() * finite(host_steps.margin_of_mean());
+    let margin = of_reference.hypot(of_host) + line_margin(evidence, case, reference.case, line.as_ref());
+    let fixed = host_step + saved;
+    let losses = vec![(Limit::Host, fixed - evidence.base_step()), (Limit::Hosts, grown.mid)];
+    Ok(Grown { step: (Band::at(fixed) + grown).widened(margin), losses })
+}
+
+/// Returns the exposed transfer of `case`, from its values in the runs of the reference and in the next smaller of the
+/// other cases of several hosts.
+fn grown_transfer(
+    evidence: &Evidence,
+    case: Case,
+    reference: &CaseEvidence,
+    values: &RunValues,
+    others: &[(Case, RunValues)],
+    line: Option<&Line>,
+) -> Band {
+    let smaller = others.iter().rev().find(|(other, _)| other.nodes < reference.case.nodes);
+    let (before, after) = (evidence.cost(reference.case), evidence.cost(case));
+    let smaller = smaller.map(|(other, of_other)| Smaller {
+        exposed: of_other.mean(),
+        margin: values.margin_of_difference(of_other),
+        allreduce: evidence.cost(*other),
+    });
+    let without_line = exposed_without_line(values.mean(), reference.backward, before, smaller, after);
+    let Some(line) = line else { return without_line };
+    let smaller = smaller.map(|Smaller { exposed, margin, allreduce }| Smaller {
+        exposed,
+        margin,
+        allreduce: line.time(allreduce),
+    });
+    let band = exposed(values.mean(), line.time(before), smaller, line.time(after));
+    if evidence.shows_growth(case.gpus_per_node) || case.nodes <= reference.case.nodes {
+        return band;
+    }
+    let crowding = (f64::from(case.nodes) / f64::from(reference.case.nodes)).sqrt();
+    let crowded = exposed(values.mean(), line.time(before), None, line.time(after) * crowding);
+    band.or(without_line).or(crowded)
+}
+
+/// Returns the margin caused by errors of the line: the margin of its growth and its residual over the whole time,
+/// added as a root of the sum of squares.
+fn line_margin(evidence: &Evidence, case: Case, from: Case, line: Option<&Line>) -> f64 {
+    let (before, after) = (evidence.cost(from), evidence.cost(case));
+    line.map_or(0.0, |line| finite(line.margin(after - before)).hypot(line.residual * line.time(after)))
+}

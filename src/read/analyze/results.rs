@@ -1,0 +1,55 @@
+//! Results in one report: runs of sweeps, bandwidth and input, each folder with a distinct name.
+
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::input::InputRecord;
+use ringmark_core::benchmark::{Record, RecordHead};
+use ringmark_core::dimension::Case;
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::trace::Timeline;
+
+use crate::read::analyze::cost::Price;
+use crate::read::analyze::figures::Group;
+use crate::read::analyze::score::figures::ScoreTable;
+use crate::read::load::folder::Shortage;
+use crate::read::load::problem::Problem;
+use crate::read::load::run::Recorded;
+
+/// Results of one folder.
+#[derive(Debug, PartialEq)]
+pub struct ResultFolder {
+    /// Last component of its path; more components if another result has the same.
+    pub name: String,
+    /// Last command of a sweep, from its manifest.
+    pub command: Option<String>,
+    /// Price per hour of its hosts or GPUs, if given.
+    pub price: Option<Price>,
+    /// Training runs.
+    pub groups: Vec<Group>,
+    /// Scoring runs.
+    pub scoring: Vec<ScoreTable>,
+    /// Batch sizes that did not fit into memory, in training and scoring.
+    pub shortages: Vec<Shortage>,
+    /// Bandwidth runs that count, by ranks, then nodes.
+    pub bandwidth: Vec<(Case, BandwidthRecord)>,
+    /// Run of `ringmark input`: reading and decoding without training.
+    pub input: Option<InputRecord>,
+    /// Timelines of the traced runs.
+    pub traces: Vec<(RunName, Timeline)>,
+    /// Files and runs excluded from the figures, with reasons.
+    pub problems: Vec<Problem>,
+}
+
+impl ResultFolder {
+    /// Returns the records of all training runs.
+    pub fn trained(&self) -> impl Iterator<Item = &Recorded> {
+        let cases = self.groups.iter().flat_map(|group| &group.cases);
+        cases.flat_map(|case| &case.runs).filter_map(|run| run.recorded.as_ref())
+    }
+
+    /// Returns the heads of the records of all benchmarks.
+    pub fn heads(&self) -> impl Iterator<Item = RecordHead<'_>> {
+        let scored = self.scoring.iter().flat_map(ScoreTable::recorded).map(Recorded::head);
+        let bandwidth = self.bandwidth.iter().map(|(_, record)| record.head());
+        self.trained().map(Recorded::head).chain(scored).chain(bandwidth).chain(self.input.iter().map(Record::head))
+    }
+}

@@ -1,0 +1,215 @@
+//! Computes figures from scoring runs: tables of equal conditions, points of their axes, median and CV of the images/s.
+//! No I/O.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_core::benchmark::RunProfile;
+use ringmark_core::benchmark::score::ScoreRecord;
+use ringmark_core::dimension::{Case, DeviceKind, Dtype, ImagesPerSecond, Model};
+use ringmark_core::file::run_name::RunName;
+use ringmark_core::options::keyword_enum::KeywordEnum;
+use serde_json::Value;
+
+use crate::read::analyze::case_runs::CaseRuns;
+use crate::read::analyze::figures::Extraction;
+use crate::read::analyze::grouping;
+use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::run_warnings;
+use crate::read::analyze::utilization::Utilization;
+use crate::read::load::folder::SweepFacts;
+use crate::read::load::problem::Problem;
+use crate::read::load::record::{self, DeviceRates};
+use crate::read::load::run::{Recorded, Run};
+use crate::read::load::scoring::ScoreConditions;
+
+/// Runs of equal conditions, for any network, precision, batch size and case.
+#[derive(Debug, PartialEq)]
+pub struct ScoreTable {
+    /// Shared conditions; `None` if no run has a record.
+    pub conditions: Option<ScoreConditions>,
+    /// Points in the order of [`PointKey`].
+    pub points: Vec<ScorePoint>,
+    /// Warnings about the figures.
+    pub warnings: Vec<String>,
+    /// Reasons why all figures of the table are unreliable.
+    pub reliability_warnings: Vec<ReliabilityWarning>,
+}
+
+/// Point of the axes, in table order: rows are network, precision and case, columns are batch sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PointKey {
+    /// Network.
+    pub model: Model,
+    /// Precision.
+    pub dtype: Dtype,
+    /// Number of ranks, for sorting cases.
+    ranks: u32,
+    /// Nodes and ranks per node.
+    pub case: Case,
+    /// Images per rank and pass.
+    pub batch_size: u32,
+}
+
+/// Runs of one point.
+pub type ScorePoint = CaseRuns<ScoreRecord, ScoreFigures>;
+
+/// Figures of a point over its counted runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScoreFigures {
+    /// Median speed over runs.
+    pub speed: ImagesPerSecond,
+    /// Coefficient of variation of the runs' images/s; `None` for a single run.
+    pub cv: Option<f64>,
+}
+
+impl PointKey {
+    fn new(RunName { model, dtype, case, batch_size, .. }: RunName) -> PointKey {
+        PointKey { model, dtype, ranks: case.ranks(), case, batch_size }
+    }
+
+    /// Returns the options of the point by their names in records; the case is not an option.
+    pub fn axes(&self) -> BTreeMap<String, Value> {
+        let PointKey { model, dtype, batch_size, .. } = *self;
+        let values = [Value::from(model.keyword()), Value::from(dtype.keyword()), Value::from(batch_size)];
+        grouping::AXES.map(str::to_owned).into_iter().zip(values).collect()
+    }
+
+    /// Returns the name for use in a sentence.
+    fn title(&self) -> String {
+        let PointKey { model, dtype, case, batch_size, .. } = self;
+        format!("{}, {dtype}, {case}, batch size {batch_size}", model.facts().title)
+    }
+
+    /// Returns true if both points are in the same table row.
+    pub fn shares_row(&self, other: &PointKey) -> bool {
+        PointKey { batch_size: 0, ..*self } == PointKey { batch_size: 0, ..*other }
+    }
+}
+
+impl ScorePoint {
+    /// Returns the key of the point.
+    pub fn key(&self) -> PointKey {
+        PointKey::new(self.runs[0].found.name)
+    }
+
+    /// Returns the names of the devices of its ranks.
+    pub fn device_names(&self) -> BTreeSet<String> {
+        record::device_names(self.ranks())
+    }
+}
+
+fn point(key: PointKey, runs: Vec<Run<ScoreRecord>>, asked: &SweepFacts) -> ScorePoint {
+    let mut point = ScorePoint::new(key.case, &key.title(), runs);
+    point.figures = point.speed().map(|speed| ScoreFigures { speed, cv: point.speeds().cv() });
+    point.warn_of_speed(asked);
+    point
+}
+
+impl ScoreTable {
+    fn new(conditions: Option<ScoreConditions>, runs: Vec<Run<ScoreRecord>>, asked: &SweepFacts) -> ScoreTable {
+        let mut points: BTreeMap<PointKey, Vec<Run<ScoreRecord>>> = BTreeMap::new();
+        for run in runs {
+            points.entry(PointKey::new(run.found.name)).or_default().push(run);
+        }
+        let points = points.into_iter().map(|(key, runs)| point(key, runs, asked)).collect();
+        let mut table = ScoreTable { conditions, points, warnings: Vec::new(), reliability_warnings: Vec::new() };
+        let software = table.recorded().map(|recorded| recorded.software.clone()).collect();
+        table.reliability_warnings.extend(table.is_quick().then(reliability::to_quick));
+        table.warnings = run_warnings::of_mixture(&table.device_names(), &software);
+        table
+    }
+
+    /// Returns the records of the counted runs.
+    pub fn recorded(&self) -> impl Iterator<Item = &Recorded<ScoreRecord>> {
+        self.points.iter().flat_map(ScorePoint::recorded)
+    }
+
+    /// Returns the names of all devices.
+    pub fn device_names(&self) -> BTreeSet<String> {
+        self.points.iter().flat_map(ScorePoint::device_names).collect()
+    }
+
+    /// Returns the numbers of CPU threads per rank.
+    pub fn threads(&self) -> BTreeSet<u32> {
+        self.points.iter().flat_map(ScorePoint::threads).collect()
+    }
+
+    /// Returns the utilization of the devices at a point; `None` without records.
+    pub fn utilization(&self, point: &ScorePoint) -> Option<Utilization> {
+        let image_size = self.conditions.as_ref()?.image_size(point.key().model);
+        let runs: Vec<DeviceRates> = point.counted().map(|run| run.device_rates).collect();
+        Some(Utilization::new((point.key().model, image_size), 1.0, point.figures?.speed, &runs))
+    }
+
+    /// Returns the kind of all devices.
+    pub fn device(&self) -> Option<DeviceKind> {
+        self.conditions.as_ref().map(|conditions| conditions.device)
+    }
+
+    /// Returns true if the images/s of a point are unreliable.
+    pub fn is_doubtful(&self, point: &ScorePoint) -> bool {
+        !(self.reliability_warnings.is_empty() && point.speed_reliability_warnings.is_empty())
+    }
+
+    /// Returns the warnings of the table, followed by those of its points' runs.
+    pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
+        self.warnings.iter().chain(self.points.iter().flat_map(|point| &point.warnings))
+    }
+
+    /// Returns every warning once, with its point in the reason.
+    pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
+        let of_points = self
+            .points
+            .iter()
+            .flat_map(|point| point.speed_reliability_warnings.iter().map(|own| own.to(point.key().title())));
+        self.reliability_warnings.iter().cloned().chain(of_points).collect()
+    }
+
+    /// Returns true if the runs used the quick profile, which is not a measurement.
+    pub fn is_quick(&self) -> bool {
+        self.conditions.as_ref().is_some_and(|conditions| conditions.profile == RunProfile::Quick)
+    }
+}
+
+/// Returns all networks.
+pub fn models(tables: &[ScoreTable]) -> BTreeSet<Model> {
+    tables.iter().flat_map(|table| &table.points).map(|point| point.key().model).collect()
+}
+
+/// Computes everything from the runs of folder `name`; `problems` are those found by the readers.
+pub fn extract(
+    name: &str,
+    runs: Vec<Run<ScoreRecord>>,
+    mut problems: Vec<Problem>,
+    asked: &SweepFacts,
+) -> Extraction<ScoreTable> {
+    problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
+    let groups = group(runs).into_iter().map(|(conditions, runs)| ScoreTable::new(conditions, runs, asked)).collect();
+    let (resume_command, shortages) = (asked.resume_command.clone(), asked.shortages.clone());
+    Extraction { name: name.to_owned(), resume_command, groups, shortages, problems }
+}
+
+/// Groups runs by their conditions. A run that does not count gets no table of its own if another table exists: it may
+/// have failed before recording its conditions.
+fn group(mut runs: Vec<Run<ScoreRecord>>) -> Vec<(Option<ScoreConditions>, Vec<Run<ScoreRecord>>)> {
+    let mut groups: Vec<(Option<ScoreConditions>, Vec<Run<ScoreRecord>>)> = Vec::new();
+    runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name));
+    for run in runs {
+        let own = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
+        let has_row = |runs: &[Run<ScoreRecord>]| {
+            runs.iter().any(|other| PointKey::new(other.found.name).shares_row(&PointKey::new(run.found.name)))
+        };
+        let index = groups.iter().position(|(known, _)| *known == own).or_else(|| match run.outcome {
+            Ok(_) => None,
+            Err(_) => groups.iter().position(|(_, runs)| has_row(runs)).or((!groups.is_empty()).then_some(0)),
+        });
+        match index {
+            Some(index) => groups[index].1.push(run),
+            None => groups.push((own, vec![run])),
+        }
+    }
+    groups.sort_by_key(|(conditions, _)| {
+        conditions.as_ref().map(|conditions| (conditions.device.to_string(), conditions.profile))
+    });
+    groups
+}

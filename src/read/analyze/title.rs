@@ -1,0 +1,146 @@
+//! Titles of groups of runs: measurement, devices and options in a few lines.
+
+use std::collections::BTreeSet;
+
+use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
+use ringmark_core::benchmark::kv_store::KvStoreConfig;
+use ringmark_core::benchmark::measured_and_warmup;
+use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind, KvStore};
+use ringmark_core::line::other_tool::tool::Tool;
+use ringmark_core::number_text::count;
+
+use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::grouping::Conditions;
+
+/// Returns the title lines of a group: measurement, devices, options, length.
+pub fn title(group: &Group) -> Vec<String> {
+    let conditions = &group.conditions;
+    let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
+    let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
+    let counts = |values: &BTreeSet<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
+    // Without records, logs may have different lengths; their warm-up is the same.
+    let first = group.warmup.first().copied().unwrap_or_default();
+    let measured: BTreeSet<usize> = group.timed.iter().map(|timed| timed - first).collect();
+    let (timed, warmup) = (counts(&group.timed), counts(&group.warmup));
+    let length = match conditions.tool {
+        _ if group.timed.is_empty() => "no run counts".to_owned(),
+        None => format!("{} iterations", measured_and_warmup(counts(&measured), warmup)),
+        Some(_) => format!("windows of iterations: {timed}, left out: {warmup}"),
+    };
+    let what =
+        format!("{}, {dtype}, batch size {batch_size} per {}{quick}", conditions.model.facts().title, process(group));
+    match &conditions.recorded {
+        None => {
+            let unknown = match group.asked_device {
+                Some(device) => format!("device {device}, as the manifest says: there are no records beside the logs"),
+                None => "device unknown: there are no records beside the logs".to_owned(),
+            };
+            [what, unknown].into_iter().chain(conditions.tool.map(of_tool)).chain([length]).collect()
+        }
+        Some(recorded) => {
+            let config = &recorded.config;
+            let backend = match config.exchange.backend {
+                BackendChoice::Auto if config.exchange.hierarchical == Some(Switch::Off) => {
+                    ", hierarchical off".to_owned()
+                }
+                BackendChoice::Auto => String::new(),
+                chosen => format!(", backend {chosen}"),
+            };
+            let kv_store = match config.kv_store {
+                KvStoreConfig { kv_store: KvStore::Ring, .. } => None,
+                KvStoreConfig { kv_store, servers: None, .. } if kv_store.has_servers() => {
+                    Some(format!("kv-store {kv_store} with a server a host"))
+                }
+                KvStoreConfig { kv_store, servers: None, .. } => Some(format!("kv-store {kv_store}")),
+                KvStoreConfig { kv_store, servers: Some(servers), .. } => {
+                    Some(format!("kv-store {kv_store} with {}", count(servers, "server")))
+                }
+            };
+            let options = format!(
+                "{} pixels, {}, overlap {}, {} on the wire{backend}",
+                config.image_size(),
+                config.layout,
+                config.overlap,
+                config.wire_text()
+            );
+            let work_load = config.work_load.as_ref().map(|work_load| format!("work load {work_load}"));
+            let device = format!("{}: {}", recorded.device, devices(group));
+            [what, device, options].into_iter().chain(kv_store).chain(work_load).chain([length]).collect()
+        }
+    }
+}
+
+/// Names the groups by the conditions that differ, such as `dist_sync` or `ResNet18-v1, fp32`, or by their labels if
+/// these names are not unique.
+pub fn distinctions(groups: &[&Group]) -> Vec<String> {
+    let values = |group: &&Group| {
+        let Conditions { model, dtype, batch_size, kv_store, .. } = &group.conditions;
+        [model.facts().title.to_owned(), dtype.to_string(), format!("batch size {batch_size}"), kv_store.to_string()]
+    };
+    let values: Vec<[String; 4]> = groups.iter().map(values).collect();
+    let differs = |index: usize| values.iter().any(|other| other[index] != values[0][index]);
+    let name = |values: &[String; 4]| {
+        let differing = values.iter().enumerate().filter(|(index, _)| differs(*index));
+        differing.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let names: Vec<String> = values.iter().map(name).collect();
+    match names.iter().collect::<BTreeSet<_>>().len() == names.len() {
+        true => names,
+        false => groups.iter().map(|group| group.label.clone()).collect(),
+    }
+}
+
+/// Returns a sentence that names the base of the figures if it is not a case of the table.
+pub fn common_base(group: &Group) -> Option<String> {
+    let base = group.base_text().filter(|_| group.common_base.is_some())?;
+    Some(format!("speedup, efficiency and loss are relative to {base}, which all kv-stores share"))
+}
+
+/// Returns the line about logs of another tool.
+pub fn of_tool(tool: Tool) -> String {
+    format!("logs of {}: no times of single iterations", tool.title())
+}
+
+/// Returns the word for a rank in texts: `rank` on CPUs, `GPU` otherwise.
+pub fn process(group: &Group) -> &'static str {
+    match &group.conditions.recorded {
+        Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
+        None if group.asked_device.is_some_and(|device| device != DeviceChoice::Cuda) => "rank",
+        _ => "GPU",
+    }
+}
+
+/// Formats the devices of a group with [`devices_text`].
+pub fn devices(group: &Group) -> String {
+    let threads = group.cases.iter().flat_map(TrainedCase::threads).collect();
+    let device = group.conditions.recorded.as_ref().map(|recorded| recorded.device);
+    devices_text(&group.device_names, &threads, device)
+}
+
+/// Formats device names, on CPUs with the threads of a rank: `AMD EPYC, 1 to 2 threads a rank`.
+pub fn devices_text(names: &BTreeSet<String>, threads: &BTreeSet<u32>, device: Option<DeviceKind>) -> String {
+    let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ");
+    let is_cpu = device == Some(DeviceKind::Cpu);
+    match (threads.first(), threads.last()) {
+        (Some(1), Some(1)) if is_cpu => format!("{names}, 1 thread a rank"),
+        (Some(least), Some(most)) if is_cpu && least == most => format!("{names}, {least} threads a rank"),
+        (Some(least), Some(most)) if is_cpu => format!("{names}, {least} to {most} threads a rank"),
+        _ => names,
+    }
+}
+
+/// Returns a sentence if the number of threads per rank differs between cases, because speedup and efficiency then
+/// compare unlike devices.
+pub fn unlike_devices(group: &Group) -> Option<String> {
+    let is_cpu = group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.device == DeviceKind::Cpu);
+    let threads = |case: &TrainedCase| Some((case.case, case.threads())).filter(|(_, threads)| !threads.is_empty());
+    let cases: Vec<(Case, BTreeSet<u32>)> = group.cases.iter().filter_map(threads).collect();
+    let differ = is_cpu && cases.windows(2).any(|pair| pair[0].1 != pair[1].1);
+    let case = |(case, threads): &(Case, BTreeSet<u32>)| {
+        format!("{case}: {}", threads.iter().map(u32::to_string).collect::<Vec<_>>().join(" or "))
+    };
+    differ.then(|| {
+        let each = cases.iter().map(case).collect::<Vec<_>>().join(", ");
+        format!("cases have different numbers of threads a rank: efficiency compares unlike devices ({each})")
+    })
+}

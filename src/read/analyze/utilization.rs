@@ -1,0 +1,94 @@
+//! Utilization of a device by a network's arithmetic: operations per second relative to the rate of plain matrix
+//! products in the same runs, and to the vendor's published peak. The latter is model FLOPs utilization (MFU; PaLM,
+//! Chowdhery et al., 2022, appendix B). No I/O.
+
+use ringmark_core::dimension::{ImagesPerSecond, Model, PASSES_OF_TRAINING, TeraflopsPerSecond};
+use ringmark_core::number_text::percent;
+use ringmark_core::stats::run_values::RunValues;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::load::record::DeviceRates;
+
+/// Utilization over all ranks of a case. For example, ResNet50-v1b has 4.089 GMAC per forward pass, so training takes
+/// 24.5 GFLOP per image: 100 images/s are 2.45 TFLOP/s, and if each of two ranks reaches 1.5 TFLOP/s with matrix
+/// products, 82 % of their rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Utilization {
+    /// `images/s x passes x 2 x MACs of an image's forward pass`, with 1 pass for inference and 3 for training.
+    pub teraflops_per_second: TeraflopsPerSecond,
+    /// Rate of plain matrix products in the same precision, measured on all ranks at once after the last iteration: sum
+    /// over ranks, median over runs. `null` in older records.
+    pub matrix_product_teraflops_per_second: Option<TeraflopsPerSecond>,
+    /// `teraflops_per_second / matrix_product_teraflops_per_second`.
+    pub share_of_matrix_product: Option<f64>,
+    /// Published peak of all ranks' devices; `null` on CPUs, and for devices without a known published peak.
+    pub published_peak_teraflops_per_second: Option<TeraflopsPerSecond>,
+    /// `teraflops_per_second / published_peak_teraflops_per_second`: model FLOPs utilization.
+    pub share_of_published_peak: Option<f64>,
+}
+
+impl Utilization {
+    /// Computes the utilization for images of this size, with the given number of forward `passes` per image, at this
+    /// speed on the devices of these runs.
+    pub fn new(
+        (model, image_size): (Model, u32),
+        passes: f64,
+        speed: ImagesPerSecond,
+        runs: &[DeviceRates],
+    ) -> Utilization {
+        let rate = speed.0 * model.facts().teraflops_at(image_size, passes);
+        let over_runs = |of: fn(&DeviceRates) -> Option<TeraflopsPerSecond>| {
+            let rates: Option<RunValues> = runs.iter().map(|run| of(run).map(|rate| rate.0)).collect();
+            rates?.median().filter(|rate| *rate > 0.0)
+        };
+        let (product, peak) = (over_runs(|run| run.matrix_product), over_runs(|run| run.published_peak));
+        Utilization {
+            teraflops_per_second: TeraflopsPerSecond(rate),
+            matrix_product_teraflops_per_second: product.map(TeraflopsPerSecond),
+            share_of_matrix_product: product.map(|product| rate / product),
+            published_peak_teraflops_per_second: peak.map(TeraflopsPerSecond),
+            share_of_published_peak: peak.map(|peak| rate / peak),
+        }
+    }
+
+    /// Returns a text such as `38.5 % of the matrix-product rate`, or the share of the published peak if there is one.
+    pub fn share_text(&self) -> Option<String> {
+        let text = |share: f64, of: &str| format!("{} of {of}", percent(share));
+        let of_peak = self.share_of_published_peak.map(|share| text(share, "the published peak"));
+        of_peak.or(self.share_of_matrix_product.map(|share| text(share, "the matrix-product rate")))
+    }
+}
+
+/// Returns the utilization of a training case; `None` if no run counts or if no record contains the image size.
+pub fn of_training(group: &Group, case: &TrainedCase) -> Option<Utilization> {
+    let image_size = group.conditions.recorded.as_ref()?.config.image_size();
+    let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
+    let speed = case.figures.as_ref()?.speed;
+    Some(Utilization::new((group.conditions.model, image_size), PASSES_OF_TRAINING, speed, &runs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worked_numbers_are_right() {
+        let rates = |product| DeviceRates { matrix_product: Some(TeraflopsPerSecond(product)), published_peak: None };
+        let runs = [rates(3.0), rates(2.0), rates(4.0)];
+        let of = |runs: &[DeviceRates]| Utilization::new((Model::Resnet50V1b, 224), 3.0, ImagesPerSecond(100.0), runs);
+        let utilization = of(&runs);
+        assert!((utilization.teraflops_per_second.0 - 2.4534).abs() < 1e-9, "{utilization:?}");
+        assert!(utilization.share_of_matrix_product.is_some_and(|share| (share - 0.8178).abs() < 1e-9));
+        assert_eq!(utilization.share_text().as_deref(), Some("81.8 % of the matrix-product rate"));
+        // A single run without the rate makes the result unknown.
+        let partly = of(&[rates(3.0), DeviceRates::default()]);
+        assert_eq!((partly.share_of_matrix_product, partly.share_text()), (None, None));
+        let peak = DeviceRates { published_peak: Some(TeraflopsPerSecond(24.534)), ..rates(3.0) };
+        assert_eq!(of(&[peak]).share_text().as_deref(), Some("10.0 % of the published peak"));
+        // Halving the edge of an image quarters the arithmetic.
+        let small = Utilization::new((Model::Resnet50V1b, 112), 3.0, ImagesPerSecond(400.0), &runs);
+        assert!((small.teraflops_per_second.0 - 2.4534).abs() < 1e-9, "{small:?}");
+    }
+}
