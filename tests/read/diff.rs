@@ -865,7 +865,7 @@ fn verdict(base: &[f64], test: &[f64], noise: f64) -> Verdict {
     compare(base, test, Thresholds { noise, ..Thresholds::default() }).expect("speeds").verdict(noise)
 }
 
-fn is_told(verdict: Verdict) -> bool {
+fn is_difference(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Faster | Verdict::Slower)
 }
 
@@ -877,7 +877,7 @@ fn equal_configurations_rarely_differ() {
         let mut random = Random(seed);
         let is_wrong = |_: &usize| {
             let [base, test] = pair(&mut random, &speeds);
-            is_told(verdict(&base, &test, noise))
+            is_difference(verdict(&base, &test, noise))
         };
         (0..pairs).filter(is_wrong).count()
     };
@@ -893,7 +893,7 @@ fn equal_configurations_rarely_differ() {
     let fives: Vec<&[f64]> = speeds.chunks(5).collect();
     let pairs =
         || fives.iter().enumerate().flat_map(|(place, one)| fives[place + 1..].iter().map(move |other| (one, other)));
-    assert_eq!(pairs().filter(|(one, other)| is_told(verdict(one, other, 0.0))).count(), 0);
+    assert_eq!(pairs().filter(|(one, other)| is_difference(verdict(one, other, 0.0))).count(), 0);
 }
 
 /// Scales real runs to a variation of 0.5 % around their mean, which keeps the shape of their distribution, and slows
