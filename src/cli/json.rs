@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_behind_the_option_is_not_its_file() {
+    fn folder_after_json_is_not_its_file() {
         let folder = tempfile::tempdir().expect("a folder").keep();
         let name = folder.to_str().expect("ASCII");
         let moved = |words: &[&str]| before_folder(words.iter().map(OsString::from).collect());

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kv_stores_of_several_batch_sizes_are_named_once() {
+    fn repeated_kv_stores_are_joined_once() {
         let groups = [KvStore::Ring, KvStore::Device, KvStore::Ring, KvStore::Device];
         assert_eq!(joined(groups.into_iter()), "ring, device");
     }

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_as_short_as_they_can_be() {
+    fn names_are_the_shortest_unique_paths() {
         let parent = tempfile::TempDir::new().expect("a temporary folder");
         let folders = ["a/first", "b/first", "b/second"].map(|folder| parent.path().join(folder));
         folders.iter().for_each(|folder| fs::create_dir_all(folder).expect("made"));

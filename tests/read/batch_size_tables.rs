@@ -66,7 +66,7 @@ fn from<'a>(text: &'a str, word: &str) -> &'a str {
 }
 
 #[test]
-fn extract_ends_with_a_table_by_batch_size_where_a_network_has_several() {
+fn extract_adds_a_table_if_a_network_has_several_batch_sizes() {
     let folder = training_folder();
     let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(folder.path()));
     assert_eq!(status, Some(0), "{stderr}");
@@ -94,7 +94,7 @@ fn extract_ends_with_a_table_by_batch_size_where_a_network_has_several() {
 }
 
 #[test]
-fn a_report_of_scoring_and_of_training_by_batch_size_has_the_same_table() {
+fn scoring_and_training_reports_contain_the_batch_size_table() {
     let scored = scores::small_folder();
     let trained = training_folder();
     for (name, folder) in [("scored", &scored), ("trained", &trained)] {
@@ -109,7 +109,7 @@ fn a_report_of_scoring_and_of_training_by_batch_size_has_the_same_table() {
 }
 
 #[test]
-fn the_charts_are_lines_with_names_at_their_ends_and_leave_out_what_has_no_speed() {
+fn chart_lines_are_labeled_and_omit_batches_out_of_memory() {
     let page = page(&training_folder().path());
     let charts = from(&page, "<h3>Images/s by batch size, 1n1g").split("</article>").next().expect("its block");
     // Speed and memory of two networks, with different markers.
@@ -134,7 +134,7 @@ fn the_charts_are_lines_with_names_at_their_ends_and_leave_out_what_has_no_speed
 }
 
 #[test]
-fn up_to_two_batch_sizes_are_bars() {
+fn up_to_two_batch_sizes_are_drawn_as_bars() {
     for (sizes, bars, lines) in [(&[8][..], 2, 0), (&[4, 8], 4, 0), (&[4, 8, 16], 0, 2)] {
         let folder = Folder::new();
         for size in sizes {
@@ -157,7 +157,7 @@ fn up_to_two_batch_sizes_are_bars() {
 }
 
 #[test]
-fn many_lines_are_a_chart_for_each_precision() {
+fn many_lines_are_split_into_a_chart_per_precision() {
     let folder = Folder::new();
     for model in ["alexnet", "vgg11", "resnet18", "resnet34", "rn50"] {
         for dtype in ["fp32", "bf16"] {
@@ -177,7 +177,7 @@ fn many_lines_are_a_chart_for_each_precision() {
 }
 
 #[test]
-fn a_first_look_is_gray_in_every_chart_of_speed() {
+fn quick_profile_is_gray_in_speed_charts() {
     let folder = Folder::new();
     for size in [1, 2, 4] {
         let mut first_look = scores::record(&format!("1n1g/rn50_b{size}_fp32"), 1, 0.1);
@@ -193,7 +193,7 @@ fn a_first_look_is_gray_in_every_chart_of_speed() {
 }
 
 #[test]
-fn training_scoring_and_bandwidth_stand_in_one_report_in_this_order() {
+fn report_shows_training_before_scoring() {
     let trained = training_folder();
     let scored = scores::small_folder();
     let results = read(&[trained.path(), scored.path()], None).expect("they can be read");
@@ -220,7 +220,7 @@ fn training_scoring_and_bandwidth_stand_in_one_report_in_this_order() {
 }
 
 #[test]
-fn links_to_many_sections_are_folded() {
+fn contents_are_folded_if_there_are_many_sections() {
     for (sizes, is_folded) in [(&[4, 8][..], false), (&[1, 2, 4, 8, 16, 32, 64], true)] {
         let folder = Folder::new();
         sizes.iter().for_each(|size| folder.run(&trained(Model::Resnet18, *size, "1n1g", 1)));
@@ -231,7 +231,7 @@ fn links_to_many_sections_are_folded() {
 }
 
 #[test]
-fn where_there_is_something_to_scale_that_comes_first() {
+fn scaling_sections_precede_batch_sizes() {
     let folder = Folder::new();
     for case in ["1n1g", "1n2g"] {
         for size in [4, 8] {
@@ -249,7 +249,7 @@ fn where_there_is_something_to_scale_that_comes_first() {
 }
 
 #[test]
-fn other_conditions_and_results_are_lines_of_their_own() {
+fn conditions_and_results_have_separate_lines() {
     let folder = Folder::new();
     let other = Folder::new();
     for size in [1, 2, 4] {
@@ -273,7 +273,7 @@ fn other_conditions_and_results_are_lines_of_their_own() {
 }
 
 #[test]
-fn a_browser_shows_batch_sizes_on_a_desk_and_on_a_phone() {
+fn batch_size_charts_fit_desktop_and_phone() {
     let Some(browser) = Browser::find() else { return };
     // The longest names, and two of MXNet's page with published results.
     let scored = Folder::new();

@@ -63,7 +63,7 @@ fn text_of(record: &RunRecord) -> String {
 
 /// A string of 2 MB is reported without parsing the line.
 #[test]
-fn a_text_that_is_longer_than_any_of_ours_is_named_with_its_line() {
+fn oversized_string_is_reported_with_its_line() {
     let long = format!("{{\"note\":\"{}\",", "x".repeat(2_000_000));
     let lines = text_of(&record("1n1g", 2, 0.5)).lines().count();
     for (number, line) in [(0, 1), (1, 2), (lines - 1, lines)] {
@@ -85,7 +85,7 @@ fn a_text_that_is_longer_than_any_of_ours_is_named_with_its_line() {
 
 /// The error for an unreadable file names the cause and is immediate.
 #[test]
-fn what_is_no_readable_file_is_named_and_not_waited_for() {
+fn unreadable_paths_are_reported_without_blocking() {
     type Put = fn(&Path);
     let cases: [(&str, Put); 6] = [
         ("it is a folder", |path| fs::create_dir(path).expect("an empty place")),
@@ -132,7 +132,7 @@ fn stderr_in_time(folder: &Folder) -> String {
 }
 
 #[test]
-fn logs_with_impossible_numbers_are_left_out_with_their_line() {
+fn logs_with_impossible_numbers_are_excluded_with_their_line() {
     let lines = |batches: &[&str]| -> String {
         batches.iter().map(|rest| format!("INFO:root:Epoch[0] Batch[{rest} samples/sec\n")).collect()
     };
@@ -168,7 +168,7 @@ fn logs_with_impossible_numbers_are_left_out_with_their_line() {
 }
 
 #[test]
-fn a_log_of_a_million_iterations_is_read() {
+fn log_of_a_million_iterations_is_read() {
     let folder = Folder::new();
     let mut text = String::new();
     for batch in 1..=1_000_000 {
@@ -181,7 +181,7 @@ fn a_log_of_a_million_iterations_is_read() {
 }
 
 #[test]
-fn bytes_that_are_no_text_hide_no_iteration() {
+fn binary_bytes_do_not_hide_iterations() {
     let mut bytes = Vec::new();
     for line in dlperf_log(&[384.19; 30]).lines() {
         bytes.extend_from_slice(b"\xff\xfe\x00[1,0]<stderr>:");
@@ -194,7 +194,7 @@ fn bytes_that_are_no_text_hide_no_iteration() {
 
 /// Each case is a replacement in a valid record's text, and the message.
 #[test]
-fn damaged_records_are_left_out_with_file_and_line() {
+fn damaged_records_are_excluded_with_file_and_line() {
     let sound = text_of(&record("1n1g", 2, 0.5));
     let deep = format!("\"schema\":2,\"x\":{}{},", "[".repeat(100_000), "]".repeat(100_000));
     let cases: [(&str, &str, &str); 22] = [
@@ -276,7 +276,7 @@ fn damaged_records_are_left_out_with_file_and_line() {
 /// A record truncated at any position is a failed run or no record. The complete record is valid, also with reordered
 /// keys or another system's line endings.
 #[test]
-fn a_record_that_was_cut_off_never_counts() {
+fn truncated_record_never_counts() {
     let sound = text_of(&record("1n1g", 2, 0.5));
     for cut in (0..sound.len() - 1).step_by(7).chain([sound.len() - 2]) {
         let outcome = RunRecord::read(&sound.as_bytes()[..cut]);
@@ -294,7 +294,7 @@ fn a_record_that_was_cut_off_never_counts() {
 }
 
 #[test]
-fn headers_that_lie_are_found_out() {
+fn inconsistent_headers_are_detected() {
     type Change = fn(&mut RunRecord);
     let cases: [(&str, Change); 10] = [
         ("is of case 1024n1024g, ResNet50-v1b, batch size 4, fp32, but its file name says otherwise", |record| {
@@ -342,7 +342,7 @@ fn headers_that_lie_are_found_out() {
 
 /// Names are printed unchanged: the HTML writer escapes them, and control characters are not passed to a terminal.
 #[test]
-fn names_with_markup_and_control_characters_are_names() {
+fn names_with_markup_and_control_characters_are_printable() {
     let mut named = record("1n1g", 2, 0.5);
     named.header.ranks[0].device_name = "<script>alert(1)</script>\u{1b}[2J | `x`".to_owned();
     named.header.ranks[0].host = "<b>a</b>".to_owned();
@@ -360,7 +360,7 @@ fn names_with_markup_and_control_characters_are_names() {
 }
 
 #[test]
-fn names_that_are_not_unicode_are_told_as_well_as_they_can_be() {
+fn non_unicode_file_names_are_reported() {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     let folder = folder();
@@ -373,7 +373,7 @@ fn names_that_are_not_unicode_are_told_as_well_as_they_can_be() {
 
 /// Tests documents with a single JSON value, damaged in the same ways.
 #[test]
-fn damaged_documents_are_refused_with_their_line() {
+fn damaged_documents_are_rejected_with_their_line() {
     type Read = fn(&[u8]) -> anyhow::Result<()>;
     let seed = |path: &str| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(path);
@@ -411,7 +411,7 @@ fn damaged_documents_are_refused_with_their_line() {
 
 /// Replays seeds of the fuzzer, its findings, and the committed results: unchanged, truncated, and with damaged bytes.
 #[test]
-fn what_the_fuzzer_starts_from_and_found_is_replayed() {
+fn fuzzer_seeds_and_findings_are_replayed() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds");
     for (name, target) in TARGETS {
         let files: Vec<_> =

@@ -64,7 +64,7 @@ fn change(file: &Path, from: &str, to: &str) {
 }
 
 #[test]
-fn a_sweep_that_holds_passes_and_says_what_was_looked_at() {
+fn valid_sweep_passes_every_check() {
     let sandbox = swept();
     let (status, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
@@ -73,7 +73,7 @@ fn a_sweep_that_holds_passes_and_says_what_was_looked_at() {
 }
 
 #[test]
-fn a_file_that_was_edited_is_named_and_its_run_runs_again() {
+fn edited_files_are_named_and_resume_repeats_their_runs() {
     let sandbox = swept();
     let log = sandbox.path("out/1n1g/rn50_b8_fp32_1.log");
     // No figure changes: a comment in the log, a space in the record.
@@ -105,7 +105,7 @@ fn a_file_that_was_edited_is_named_and_its_run_runs_again() {
 }
 
 #[test]
-fn figures_that_are_not_those_of_the_logs_are_named() {
+fn figures_that_differ_from_the_logs_are_reported() {
     let sandbox = swept();
     change(&sandbox.path("out/out_result.md"), "16.0", "19.0");
     let findings = only(&sandbox, "unedited");
@@ -158,7 +158,7 @@ fn figures_that_are_not_those_of_the_logs_are_named() {
 }
 
 #[test]
-fn every_committed_result_that_the_documents_check_passes() {
+fn committed_results_in_the_documents_pass() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let documents = fs::read_dir(root.join("docs")).expect("a folder").map(|entry| entry.expect("an entry").path());
     let texts = documents.filter(|path| path.is_file()).chain([root.join("README.md")]);
@@ -178,7 +178,7 @@ fn every_committed_result_that_the_documents_check_passes() {
 }
 
 #[test]
-fn a_result_of_an_earlier_ringmark_is_read_and_its_hashes_are_unknown() {
+fn result_of_an_earlier_version_has_unknown_hashes() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/old_results/suite-2-cores");
     let (status, stdout, stderr) = run(ringmark("check").arg(folder));
     assert_eq!(status, Some(1), "{stderr}");
@@ -191,7 +191,7 @@ fn a_result_of_an_earlier_ringmark_is_read_and_its_hashes_are_unknown() {
 }
 
 #[test]
-fn a_finding_of_several_points_is_there_once_and_names_them() {
+fn finding_of_several_points_is_reported_once() {
     let folder = Folder::new();
     let mut manifest = Manifest::new(BenchmarkKind::Train, Vec::new(), Conditions::default());
     for (batch_size, profile) in [(8, RunProfile::Quick), (16, RunProfile::Quick), (32, RunProfile::Full)] {
@@ -219,7 +219,7 @@ fn a_finding_of_several_points_is_there_once_and_names_them() {
 }
 
 #[test]
-fn an_answer_from_before_is_not_left_where_there_is_none() {
+fn stale_json_is_removed_if_the_check_is_refused() {
     let sandbox = swept();
     let answer = sandbox.path("check.json");
     let (status, ..) = run(ringmark("check").arg(sandbox.path("out")).arg("--json").arg(&answer));
@@ -229,7 +229,7 @@ fn an_answer_from_before_is_not_left_where_there_is_none() {
 }
 
 #[test]
-fn what_is_missing_or_does_not_belong_there_is_named() {
+fn missing_and_foreign_files_are_named() {
     let sandbox = swept();
     fs::remove_file(sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl")).expect("removed");
     for ending in ["log", "jsonl"] {
@@ -264,7 +264,7 @@ fn what_is_missing_or_does_not_belong_there_is_named() {
 }
 
 #[test]
-fn runs_of_other_options_and_runs_at_the_same_time_break_the_rules() {
+fn different_options_and_overlapping_runs_break_the_rules() {
     let sandbox = swept();
     let manifest = sandbox.path("out/sweep.json");
     change(&manifest, "\"--lr\": \"0.001\"", "\"--lr\": \"0.002\"");
@@ -283,7 +283,7 @@ fn runs_of_other_options_and_runs_at_the_same_time_break_the_rules() {
 }
 
 #[test]
-fn what_is_said_of_servers_is_asked_of_kv_stores_that_have_some() {
+fn server_options_apply_only_to_kv_stores_with_servers() {
     let sandbox = Sandbox::sound();
     // Two of the processes are servers.
     sandbox.hook(
@@ -320,7 +320,7 @@ fn what_is_said_of_servers_is_asked_of_kv_stores_that_have_some() {
 }
 
 #[test]
-fn a_quick_sweep_is_not_reliable_and_an_older_manifest_tells_nothing_of_edits() {
+fn quick_sweep_and_old_manifest_do_not_pass() {
     let sandbox = Sandbox::sound();
     let quick = "if [ $name = 1n1g_1 ]; then sed -i 's/\"full\"/\"quick\"/' \"$folder\"/ranks_*.jsonl; fi";
     sandbox.hook(quick);
@@ -348,7 +348,7 @@ fn a_quick_sweep_is_not_reliable_and_an_older_manifest_tells_nothing_of_edits() 
 }
 
 #[test]
-fn a_folder_of_no_sweep_is_refused() {
+fn folder_without_a_sweep_is_rejected() {
     let sandbox = swept();
     fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
     let error = refused(ringmark("check").arg(sandbox.path("out")), 2);

@@ -14,7 +14,7 @@ fn line(folder: &Folder) -> String {
 }
 
 #[test]
-fn it_says_what_the_largest_case_reached_and_where_most_of_the_loss_is() {
+fn conclusion_contains_speedup_and_largest_loss() {
     let folder = Folder::new();
     assert_eq!(conclusions(&folder.path()), Vec::<String>::new(), "nothing has run");
     (1..=3).for_each(|run| folder.run(&record("1n1g", run, 0.5)));
@@ -70,7 +70,7 @@ fn with_straggler(case: &str, run: u32) -> RunRecord {
 }
 
 #[test]
-fn it_names_the_rank_that_the_others_wait_for() {
+fn conclusion_names_the_straggler() {
     let folder = Folder::new();
     for run in 1..=3 {
         folder.run(&with_straggler("1n1g", run));

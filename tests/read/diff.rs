@@ -74,7 +74,7 @@ fn sweep(cases: &[&str], step: f64, change: impl Fn(&mut RunRecord)) -> Folder {
 }
 
 #[test]
-fn two_sweeps_in_every_format() {
+fn sweeps_are_compared_in_every_format() {
     let base = sweep(&["1n1g", "1n2g", "1n4g"], 0.5, |_| {});
     let test = sweep(&["1n1g", "1n2g", "2n2g"], 0.5, |run| {
         let environment = &mut run.header.environment;
@@ -111,7 +111,7 @@ fn two_sweeps_in_every_format() {
 }
 
 #[test]
-fn a_folder_and_its_json_say_the_same() {
+fn folder_and_its_json_give_the_same_comparison() {
     let (base, test) = (sweep(&["1n1g", "1n2g"], 0.5, |_| {}), sweep(&["1n1g", "1n2g"], 0.53, |_| {}));
     let result = |folder: &Folder| {
         let out = folder.parent.path().join("out");
@@ -136,7 +136,7 @@ fn a_folder_and_its_json_say_the_same() {
 }
 
 #[test]
-fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
+fn baselines_and_pytorch_ddp_exports_are_compared() {
     let suite = |step: f64, exchange: f64| {
         let folder = sweep(&["1n1g"], step, |_| {});
         for run in 1..=3 {
@@ -174,7 +174,7 @@ fn baselines_and_the_file_for_pytorch_s_diff_are_sides_too() {
 
 /// Reads the result of an older ringmark for a committed folder, with other names.
 #[test]
-fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
+fn result_of_version_1_equals_its_runs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = root.join("tests/golden/old_results/suite-2-cores");
     let old = root.join("tests/golden/diff/result_version_1.json");
@@ -210,7 +210,7 @@ fn a_result_of_version_1_is_compared_with_what_its_runs_are_today() {
 }
 
 #[test]
-fn a_result_of_version_3_has_the_same_warnings_under_other_names() {
+fn result_of_version_3_keeps_its_warnings() {
     let quick = sweep(&["1n1g"], 0.5, |record| record.header.profile = RunProfile::Quick);
     let text =
         result_json::json(&extract::read(&quick.path(), None).expect("runs"), None, BTreeMap::new()).expect("numbers");
@@ -229,7 +229,7 @@ fn a_result_of_version_3_has_the_same_warnings_under_other_names() {
 }
 
 #[test]
-fn two_networks_are_compared_only_where_that_is_forced() {
+fn different_networks_need_force() {
     let base = sweep(&["1n1g"], 0.5, |_| {});
     let test = sweep(&["1n1g"], 0.25, |record| record.header.config.model = Model::Resnet18);
     diff(base.path(), test.path(), &[]).is_refused(&["model: ResNet50-v1b in BASE, ResNet-18 in TEST"]);
@@ -238,7 +238,7 @@ fn two_networks_are_compared_only_where_that_is_forced() {
 }
 
 #[test]
-fn an_older_result_has_speeds_alone_and_dlperf_s_has_no_runs() {
+fn older_result_has_only_speeds_and_dlperf_json_is_rejected() {
     let base = sweep(&["1n1g"], 0.5, |_| {});
     let extraction = extract::read(&base.path(), None).expect("runs");
     let result = result_json::json(&extraction, None, BTreeMap::new()).expect("numbers");
@@ -269,7 +269,7 @@ fn an_older_result_has_speeds_alone_and_dlperf_s_has_no_runs() {
 }
 
 #[test]
-fn dlperf_s_own_logs_are_compared() {
+fn dlperf_logs_are_compared() {
     let folder = |speed: f64| {
         let folder = Folder::new();
         for (run, offset) in [(1, 0.0), (2, 0.4), (3, -0.3)] {
@@ -296,7 +296,7 @@ fn dlperf_s_own_logs_are_compared() {
 }
 
 #[test]
-fn what_lies_beside_the_runs_is_not_lost_in_silence() {
+fn unreadable_files_next_to_the_runs_are_reported() {
     let (base, test) = (sweep(&["1n1g"], 0.5, |_| {}), sweep(&["1n1g"], 0.5, |_| {}));
     // The folder may also contain a bandwidth result: the runs are compared.
     test.write("1n2g/bandwidth.json", bandwidth(0.5, DeviceKind::Cpu, None));
@@ -312,7 +312,7 @@ fn what_lies_beside_the_runs_is_not_lost_in_silence() {
 }
 
 #[test]
-fn what_must_be_equal_is_refused_with_both_values_unless_it_is_forced() {
+fn different_conditions_are_rejected_with_both_values() {
     let base = sweep(&["1n1g"], 0.5, |_| {});
     type Change = fn(&mut RunRecord);
     let changes: [(&str, Change); 4] = [
@@ -336,7 +336,7 @@ fn what_must_be_equal_is_refused_with_both_values_unless_it_is_forced() {
 }
 
 #[test]
-fn tables_are_paired_by_what_they_are() {
+fn tables_are_paired_by_their_conditions() {
     let both = |first: Dtype, second: Dtype, step: f64| {
         let folder = sweep(&["1n1g"], step, |run| run.header.config.dtype = first);
         for run in 1..=3 {
@@ -378,7 +378,7 @@ fn tables_are_paired_by_what_they_are() {
 }
 
 #[test]
-fn nothing_in_common_is_told_with_what_there_is() {
+fn sides_without_common_cases_are_rejected() {
     let (base, test) = (sweep(&["1n1g"], 0.5, |_| {}), sweep(&["1n2g"], 0.5, |_| {}));
     diff(base.path(), test.path(), &[]).is_refused(&["no case in common: BASE has 1n1g; TEST has 1n2g"]);
     diff("/nowhere", test.path(), &[]).is_refused(&["BASE: /nowhere cannot be read: give a folder of results"]);
@@ -411,7 +411,7 @@ fn nothing_in_common_is_told_with_what_there_is() {
 }
 
 #[test]
-fn what_is_wrong_with_the_runs_is_told() {
+fn unreliable_runs_are_reported() {
     let base = sweep(&["1n1g"], 0.5, |run| run.header.profile = RunProfile::Quick);
     let test = sweep(&["1n1g"], 0.5, |run| run.header.config.inject = Some(Fault::Slow { rank: 0, percent: 50 }));
     let words = [
@@ -430,7 +430,7 @@ fn what_is_wrong_with_the_runs_is_told() {
 }
 
 #[test]
-fn another_algorithm_of_nccl_is_told_with_what_nccl_chose() {
+fn different_nccl_algorithms_are_reported() {
     let with = |algorithm: NcclAlgorithm, chosen: &str| {
         sweep(&["1n2g"], 0.5, |run| {
             run.header.config.exchange.nccl_algo = algorithm;
@@ -444,7 +444,7 @@ fn another_algorithm_of_nccl_is_told_with_what_nccl_chose() {
 }
 
 #[test]
-fn one_run_a_side_is_no_verdict() {
+fn one_run_per_side_gives_no_verdict() {
     let (base, test) = (Folder::new(), Folder::new());
     base.run(&record("1n1g", 1, 0.5));
     test.run(&record("1n1g", 1, 1.0));
@@ -461,7 +461,7 @@ fn one_run_a_side_is_no_verdict() {
 }
 
 #[test]
-fn the_exit_status_tells_what_it_is_asked_for() {
+fn fail_on_sets_the_exit_status() {
     let base = sweep(&["1n1g", "1n2g", "1n4g"], 0.5, |_| {});
     let test = sweep(&["1n1g", "1n2g"], 0.5, |run| {
         let factor = if run.header.case.ranks() == 1 { 1.05 } else { 1.0 + 0.2 * f64::from(run.header.run) };
@@ -497,7 +497,7 @@ fn the_exit_status_tells_what_it_is_asked_for() {
 }
 
 #[test]
-fn thresholds_are_shares_with_their_sign() {
+fn thresholds_are_percentages() {
     let (base, test) = (sweep(&["1n1g"], 0.5, |_| {}), sweep(&["1n1g"], 0.51, |_| {}));
     let verdict =
         |options: &[&str]| diff(base.path(), test.path(), &[&["--json"], options].concat()).verdicts()[0].1.clone();
@@ -524,7 +524,7 @@ fn pytorch(batch_size: u32, bucket_size: u32, groups: &[(usize, f64)]) -> String
 }
 
 #[test]
-fn files_of_pytorch_s_benchmark_are_paired_by_ranks() {
+fn pytorch_ddp_files_are_paired_by_ranks() {
     let (base, test) = (Folder::new(), Folder::new());
     for (run, factor) in [(1, 1.0), (2, 1.003), (3, 0.998)] {
         let name = format!("run{run}.json");
@@ -557,7 +557,7 @@ fn files_of_pytorch_s_benchmark_are_paired_by_ranks() {
 }
 
 #[test]
-fn a_time_of_pytorch_s_that_is_none_is_told() {
+fn invalid_pytorch_ddp_times_are_reported() {
     let base = Folder::new();
     base.write("base.json", pytorch(32, 25, &[(1, 0.1), (2, 0.12)]));
     let base = base.path().join("base.json");
@@ -608,7 +608,7 @@ fn nccl_tests(program: &str, variables: &[&str], messages: &[(u64, f64)], wrong:
 const ALL_REDUCE: &str = "build/all_reduce_perf";
 
 #[test]
-fn files_of_nccl_tests_are_paired_by_message() {
+fn nccl_tests_files_are_paired_by_message() {
     let (base, test) = (Folder::new(), Folder::new());
     // nccl-tests names a second file all.json.0.
     for (name, factor) in [("all.json", 1.0), ("all.json.0", 1.002), ("all.json.1", 0.997)] {
@@ -656,7 +656,7 @@ fn nccl_tests_with_a_changed_run(program: &str, change: impl Fn(String) -> Strin
 }
 
 #[test]
-fn a_number_of_wrong_elements_that_is_none_is_not_0() {
+fn invalid_count_of_wrong_elements_excludes_the_file() {
     let base = nccl_tests_with_a_changed_run(ALL_REDUCE, |text| text);
     for (written, told) in [("\"nan\"", "NaN"), ("-1.0", "-1"), ("\"?\"", "NaN")] {
         let change = |text: String| text.replace("\"nwrong\":0.0", &format!("\"nwrong\":{written}"));
@@ -669,7 +669,7 @@ fn a_number_of_wrong_elements_that_is_none_is_not_0() {
 }
 
 #[test]
-fn rates_and_times_of_nccl_tests_that_disagree_are_left_out() {
+fn inconsistent_nccl_tests_rates_are_excluded() {
     let base = nccl_tests_with_a_changed_run(ALL_REDUCE, |text| text);
     diff(base.path(), base.path(), &[]).tells(&["10.4", "No difference"]);
     // Only the time is ten times as long, or a rate is that of another message.
@@ -700,7 +700,7 @@ fn rates_and_times_of_nccl_tests_that_disagree_are_left_out() {
 }
 
 #[test]
-fn a_later_format_of_nccl_tests_is_read_and_messages_of_no_bytes_are_not() {
+fn newer_nccl_tests_format_is_read_without_empty_messages() {
     let (base, test) = (Folder::new(), Folder::new());
     for run in 1..=3 {
         // -b 1 with floats: two messages of zero bytes.
@@ -723,7 +723,7 @@ fn a_later_format_of_nccl_tests_is_read_and_messages_of_no_bytes_are_not() {
 }
 
 #[test]
-fn many_verdicts_are_many_chances() {
+fn many_verdicts_have_a_note_on_chance() {
     let (base, test) = (Folder::new(), Folder::new());
     let messages = |factor: f64| (0..10).map(|power| (8 << power, 10.0 * factor)).collect::<Vec<(u64, f64)>>();
     for (run, factor) in [(1, 1.0), (2, 1.001)] {
@@ -764,7 +764,7 @@ fn bandwidth(seconds: f64, device: DeviceKind, failure: Option<&str>) -> String 
 }
 
 #[test]
-fn bandwidth_records_are_compared_with_each_other_and_with_nccl_tests() {
+fn bandwidth_records_are_compared_with_nccl_tests() {
     let (base, test) = (Folder::new(), Folder::new());
     for (run, factor) in [(1, 1.0), (2, 1.001), (3, 0.999)] {
         base.write(&format!("run{run}/1n2g/bandwidth.json"), bandwidth(1e-3 * factor, DeviceKind::Cuda, None));
@@ -796,7 +796,7 @@ fn bandwidth_records_are_compared_with_each_other_and_with_nccl_tests() {
 
 /// Other operations are compared by nccl-tests' names; two different operations are not compared.
 #[test]
-fn operations_are_compared_with_themselves_alone() {
+fn only_equal_operations_are_compared() {
     let (base, test) = (Folder::new(), Folder::new());
     let of = |operation: &str, root: u32| {
         let record = bandwidth(1e-3, DeviceKind::Cuda, None);
@@ -819,7 +819,7 @@ fn operations_are_compared_with_themselves_alone() {
 }
 
 #[test]
-fn kinds_are_not_mixed() {
+fn different_benchmarks_are_not_compared() {
     let training = sweep(&["1n1g"], 0.5, |_| {});
     let files = Folder::new();
     files.write("ddp.json", pytorch(32, 25, &[(1, 0.1)]));
@@ -835,7 +835,7 @@ fn kinds_are_not_mixed() {
 }
 
 #[test]
-fn what_others_wrote_breaks_no_table() {
+fn markup_in_names_does_not_break_tables() {
     let evil = |run: &mut RunRecord| run.header.ranks[0].host = "a|b<script>\u{1b}[2J".to_owned();
     let (base, test) = (sweep(&["1n1g"], 0.5, evil), sweep(&["1n1g"], 0.5, |_| {}));
     let table = diff(base.path(), test.path(), &[]);
@@ -865,19 +865,19 @@ fn verdict(base: &[f64], test: &[f64], noise: f64) -> Verdict {
     compare(base, test, Thresholds { noise, ..Thresholds::default() }).expect("speeds").verdict(noise)
 }
 
-fn is_told(verdict: Verdict) -> bool {
+fn is_difference(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Faster | Verdict::Slower)
 }
 
 /// Uses only real runs. At most 5 % may differ: 2 of 40 pairs of five runs, drawn without replacement.
 #[test]
-fn the_same_configuration_is_hardly_ever_told_apart() {
+fn equal_configurations_rarely_differ() {
     let speeds = real_speeds();
     let wrong = |seed: u64, pairs: usize, noise: f64| {
         let mut random = Random(seed);
         let is_wrong = |_: &usize| {
             let [base, test] = pair(&mut random, &speeds);
-            is_told(verdict(&base, &test, noise))
+            is_difference(verdict(&base, &test, noise))
         };
         (0..pairs).filter(is_wrong).count()
     };
@@ -893,13 +893,13 @@ fn the_same_configuration_is_hardly_ever_told_apart() {
     let fives: Vec<&[f64]> = speeds.chunks(5).collect();
     let pairs =
         || fives.iter().enumerate().flat_map(|(place, one)| fives[place + 1..].iter().map(move |other| (one, other)));
-    assert_eq!(pairs().filter(|(one, other)| is_told(verdict(one, other, 0.0))).count(), 0);
+    assert_eq!(pairs().filter(|(one, other)| is_difference(verdict(one, other, 0.0))).count(), 0);
 }
 
 /// Scales real runs to a variation of 0.5 % around their mean, which keeps the shape of their distribution, and slows
 /// TEST down by 3 %.
 #[test]
-fn a_slowdown_of_3_percent_is_found_in_five_runs() {
+fn three_percent_slowdown_is_detected_in_five_runs() {
     let speeds = real_speeds();
     let (mean, narrower) = narrowed(&speeds);
     let speeds: Vec<f64> = speeds.iter().map(|speed| mean + narrower * (speed - mean)).collect();
@@ -922,7 +922,7 @@ fn a_slowdown_of_3_percent_is_found_in_five_runs() {
 
 /// Repeats both tests with the program, on folders made from the real logs and records.
 #[test]
-fn the_program_tells_what_the_arithmetic_tells() {
+fn program_agrees_with_the_statistics() {
     let folder = |numbers: &[u32]| {
         let folder = Folder::new();
         for number in numbers {

@@ -104,7 +104,7 @@ fn sample(samples: &BTreeMap<String, f64>, family: &str, labels: &[&str]) -> f64
 }
 
 #[test]
-fn prometheus_gets_the_figures_of_the_json() {
+fn prometheus_figures_equal_the_json() {
     for name in ["suite-2-cores", "score-2-cores", "same-40-times"] {
         let folder = committed(name);
         let text = exported(&folder, &["prometheus"]);
@@ -136,7 +136,7 @@ fn prometheus_gets_the_figures_of_the_json() {
 }
 
 #[test]
-fn parts_of_the_loss_add_up_and_the_baseline_stands_apart() {
+fn prometheus_loss_parts_add_up_and_baseline_is_separate() {
     let folder = small_folder();
     let text = exported(&folder.path(), &["prometheus"]);
     promtool(&text);
@@ -158,7 +158,7 @@ fn parts_of_the_loss_add_up_and_the_baseline_stands_apart() {
 }
 
 #[test]
-fn a_name_of_any_letters_is_a_label() {
+fn special_characters_in_labels_are_escaped() {
     let folder = small_folder();
     let odd = folder.parent.path().join("rack \"7\", row=a\\b");
     fs::rename(folder.path(), &odd).expect("renamed");
@@ -179,7 +179,7 @@ fn tag(line: &ParsedLine, wanted: &str) -> Option<String> {
 }
 
 #[test]
-fn influx_gets_a_line_a_case_run_and_message() {
+fn influx_has_a_line_per_case_run_and_message() {
     let text = exported(&committed("suite-2-cores"), &["influx"]);
     let lines = lines(&text);
     let count = |measurement: &str| lines.iter().filter(|line| line.series.measurement == measurement).count();
@@ -208,7 +208,7 @@ fn influx_gets_a_line_a_case_run_and_message() {
 }
 
 #[test]
-fn a_run_that_nobody_knows_when_it_began_has_no_line() {
+fn influx_omits_runs_without_a_start_time() {
     let folder = Folder::new();
     folder.log("1n1g/rn50_b128_fp32_1.log", &[384.0; 40]);
     let (status, stdout, stderr) = export(&folder.path(), &["influx"]);
@@ -224,7 +224,7 @@ fn a_run_that_nobody_knows_when_it_began_has_no_line() {
 }
 
 #[test]
-fn an_export_writes_nothing_but_itself() {
+fn export_writes_only_its_own_file() {
     let folder = small_folder();
     let before = files(&folder.path());
     let file = folder.parent.path().join("first.prom");
@@ -280,7 +280,7 @@ fn run_with_epochs(run: u32) -> RunRecord {
 }
 
 #[test]
-fn mlflow_gets_a_run_of_its_own_for_each_run() {
+fn mlflow_has_a_run_for_each_run() {
     let folder = Folder::new();
     folder.run(&run_with_epochs(1));
     folder.run(&record("1n1g", 1, 0.25));
@@ -331,7 +331,7 @@ fn mlflow_gets_a_run_of_its_own_for_each_run() {
 }
 
 #[test]
-fn a_run_that_was_taken_up_has_its_break_in_its_times() {
+fn resumed_run_contains_its_break() {
     let mut learned = run_with_epochs(1);
     let part =
         TakenUp { behind: 3, started: Seconds(1.7e9 + 600.0), wall_before: Seconds(2.2575), changes: Vec::new() };
@@ -359,7 +359,7 @@ fn events(text: &str) -> Vec<(String, String, i64, Value, Value)> {
 }
 
 #[test]
-fn mlperf_s_lines_say_what_is_so_and_no_more() {
+fn mlperf_log_contains_only_measured_values() {
     let folder = Folder::new();
     folder.run(&run_with_epochs(1));
     let events = events(&exported(&folder.path(), &["mllog"]));
@@ -399,7 +399,7 @@ fn mlperf_s_lines_say_what_is_so_and_no_more() {
 }
 
 #[test]
-fn a_resnet_of_mlperf_has_to_reach_its_target() {
+fn mlperf_resnet_needs_the_target_accuracy() {
     let folder = Folder::new();
     let mut learned = run_with_epochs(1);
     learned.header.config.image_size = Some(224);
@@ -423,7 +423,7 @@ fn a_resnet_of_mlperf_has_to_reach_its_target() {
 }
 
 #[test]
-fn several_logs_of_mlperf_need_a_folder_and_a_failed_run_is_aborted() {
+fn several_mlperf_logs_need_a_folder() {
     let folder = Folder::new();
     folder.run(&run_with_epochs(1));
     let mut failed = run_with_epochs(2);
@@ -451,7 +451,7 @@ fn several_logs_of_mlperf_need_a_folder_and_a_failed_run_is_aborted() {
 }
 
 #[test]
-fn what_has_no_meaning_is_refused_in_words() {
+fn invalid_export_options_are_rejected() {
     let folder = small_folder();
     let path = folder.path();
     let refused = |options: &str, words: &[&str]| {

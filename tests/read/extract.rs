@@ -88,7 +88,7 @@ fn write_published(folder: &Folder, (dtype, batch_size, medians, _): &(Dtype, u3
 }
 
 #[test]
-fn dlperf_s_published_medians_and_speedups_come_out_of_logs() {
+fn published_dlperf_medians_are_reproduced_from_logs() {
     for published in &PUBLISHED {
         let folder = Folder::new();
         write_published(&folder, published);
@@ -109,7 +109,7 @@ fn dlperf_s_published_medians_and_speedups_come_out_of_logs() {
 }
 
 #[test]
-fn two_precisions_in_one_folder_are_two_tables_and_two_keys() {
+fn each_precision_has_its_own_table_and_key() {
     let folder = Folder::new();
     PUBLISHED.iter().for_each(|published| write_published(&folder, published));
     let (status, stdout, stderr) = folder.extract(&[]);
@@ -153,7 +153,7 @@ fn of_resnet18(mut record: RunRecord) -> RunRecord {
 }
 
 #[test]
-fn two_networks_in_one_folder_are_two_tables_and_one_alone_has_its_own_key() {
+fn each_network_has_its_own_table_and_key() {
     let folder = Folder::new();
     for case in ["1n1g", "1n2g"] {
         folder.run(&record(case, 1, 0.5));
@@ -193,7 +193,7 @@ fn two_networks_in_one_folder_are_two_tables_and_one_alone_has_its_own_key() {
 }
 
 #[test]
-fn a_baseline_stands_beside_the_case_that_it_is_the_baseline_of() {
+fn baseline_belongs_to_its_case() {
     let folder = Folder::new();
     folder.run(&record("1n1g", 1, 0.5));
     folder.run(&record("1n2g", 1, 0.625));
@@ -231,7 +231,7 @@ fn small_folder() -> Folder {
 }
 
 #[test]
-fn a_small_folder_in_every_format() {
+fn result_is_written_in_every_format() {
     let folder = small_folder();
     for (format, file) in
         [("table", "table.txt"), ("markdown", "result.md"), ("json", "result.json"), ("csv", "result.csv")]
@@ -262,7 +262,7 @@ fn a_small_folder_in_every_format() {
 }
 
 #[test]
-fn json_goes_to_the_standard_output_or_into_a_file_of_any_name() {
+fn json_is_printed_or_written_to_a_file() {
     let folder = small_folder();
     let json = folder.printed(&["--format", "json"]);
     assert_eq!(folder.printed(&["--json"]), json);
@@ -286,7 +286,7 @@ fn json_goes_to_the_standard_output_or_into_a_file_of_any_name() {
 }
 
 #[test]
-fn every_number_of_the_table_is_in_the_json() {
+fn json_contains_every_number_of_the_table() {
     let folder = small_folder();
     let (_, stdout, _) = folder.extract(&[]);
     let mut numbers = Vec::new();
@@ -312,7 +312,7 @@ fn collect_numbers(value: &Value, numbers: &mut Vec<f64>) {
 
 /// Uses 1n1g, and two ranks with and without an exchange, which show the costs of crowding and of the exchange.
 #[test]
-fn the_scaling_loss_is_split_and_adds_up_in_every_format() {
+fn scaling_loss_parts_add_up_in_every_format() {
     let folder = Folder::new();
     for run in 1..=3 {
         let noise = 1.0 + 0.01 * f64::from(run);
@@ -355,7 +355,7 @@ fn the_scaling_loss_is_split_and_adds_up_in_every_format() {
 }
 
 #[test]
-fn without_1n1g_the_loss_names_its_base() {
+fn loss_without_1n1g_names_its_base() {
     let folder = Folder::new();
     folder.run(&record("1n2g", 1, 0.5));
     folder.run(&record("1n4g", 1, 0.625));
@@ -366,7 +366,7 @@ fn without_1n1g_the_loss_names_its_base() {
 }
 
 #[test]
-fn ranks_of_different_threads_are_unlike_devices_and_that_is_said() {
+fn different_thread_counts_are_noted() {
     let folder = Folder::new();
     for (case, threads) in [("1n1g", 2), ("1n2g", 1)] {
         let mut run = record(case, 1, 0.5);
@@ -397,7 +397,7 @@ fn ranks_of_different_threads_are_unlike_devices_and_that_is_said() {
 }
 
 #[test]
-fn a_table_fits_80_columns() {
+fn table_fits_80_columns() {
     let folder = Folder::new();
     write_published(&folder, &PUBLISHED[0]);
     for line in folder.printed(&[]).lines() {
@@ -406,7 +406,7 @@ fn a_table_fits_80_columns() {
 }
 
 #[test]
-fn both_means_are_worked_out_as_their_formulas_say() {
+fn both_mean_speeds_follow_their_formulas() {
     let folder = Folder::new();
     folder.log("1n1g/rn50_b4_fp32_1.log", &[1.0, 100.0, 300.0]);
     assert_eq!(folder.extract(&["--warmup", "1"]).0, Some(0));
@@ -431,7 +431,7 @@ fn both_means_are_worked_out_as_their_formulas_say() {
 }
 
 #[test]
-fn warmup_is_what_was_typed_else_the_record_s_else_20() {
+fn warmup_is_from_the_option_then_the_record_then_20() {
     let folder = Folder::new();
     let mut rising: Vec<f64> = (1..=120).map(f64::from).collect();
     folder.log("1n1g/rn50_b128_fp32_1.log", &rising);
@@ -460,7 +460,7 @@ fn warmup_is_what_was_typed_else_the_record_s_else_20() {
 }
 
 #[test]
-fn any_number_of_nodes_sorted_by_ranks() {
+fn cases_are_sorted_by_ranks() {
     let folder = Folder::new();
     for case in ["16n8g", "2n8g", "1n16g", "1n1g", "128n8g"] {
         folder.log(&format!("{case}/rn50_b128_bf16_1.log"), &speeds(400.0, 120));
@@ -475,7 +475,7 @@ fn any_number_of_nodes_sorted_by_ranks() {
 }
 
 #[test]
-fn without_1n1g_speedup_is_never_1_in_silence() {
+fn missing_1n1g_is_reported() {
     let folder = Folder::new();
     folder.log("1n2g/rn50_b128_fp32_1.log", &speeds(700.0, 120));
     folder.log("1n8g/rn50_b128_fp32_1.log", &speeds(2100.0, 120));
@@ -505,7 +505,7 @@ fn disturbed(mut record: RunRecord, share: f64) -> RunRecord {
 }
 
 #[test]
-fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
+fn disturbed_and_impossible_figures_are_unreliable() {
     let folder = Folder::new();
     for run in 1..=3 {
         folder.run(&disturbed(record("1n1g", run, 1.0), 0.1 + 0.2 * f64::from(run)));
@@ -576,7 +576,7 @@ fn disturbed_and_impossible_figures_are_not_to_be_quoted() {
 }
 
 #[test]
-fn a_quick_profile_is_said_to_be_one_everywhere() {
+fn quick_profile_is_marked_in_every_format() {
     let folder = Folder::new();
     let mut quick = record("1n1g", 1, 0.5);
     quick.header.profile = RunProfile::Quick;
@@ -590,7 +590,7 @@ fn a_quick_profile_is_said_to_be_one_everywhere() {
 /// Rank 1 takes twice as long to compute in the first and third of three runs of 24 iterations, and the second run is
 /// dominated by outliers.
 #[test]
-fn the_same_trouble_in_several_runs_is_one_warning_in_every_format() {
+fn repeated_warnings_are_merged_in_every_format() {
     let folder = small_folder();
     for run in 1..=3 {
         folder.run(&long_record("1n1g", run, 0.5, |_| ()));
@@ -658,7 +658,7 @@ fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
 const SECOND: &str = "1n2g/rn50_b128_fp32_2.log";
 
 #[test]
-fn damaged_logs_are_left_out_with_file_and_line() {
+fn damaged_logs_are_excluded_with_file_and_line() {
     let sound = || dlperf_log(&speeds(740.0, 120));
     // Line 1 is a header, line 52 follows the line of the 50th iteration.
     let changes: [(&str, &str, &str); 6] = [
@@ -693,7 +693,7 @@ fn damaged_logs_are_left_out_with_file_and_line() {
 }
 
 #[test]
-fn logs_that_end_early_are_left_out() {
+fn truncated_logs_are_excluded() {
     let sound = dlperf_log(&speeds(740.0, 120));
     let middle_of_a_speed = sound.find("Batch[90]\tSpeed: 7").expect("line 90") + "Batch[90]\tSpeed: 7".len();
     let after_warmup = sound.find("INFO:root:Epoch[0] Batch[21]").expect("line 21");
@@ -712,7 +712,7 @@ fn logs_that_end_early_are_left_out() {
 }
 
 #[test]
-fn noise_between_and_inside_lines_is_read_past() {
+fn noise_between_and_inside_lines_is_ignored() {
     let folder = Folder::new();
     let mut log = Vec::new();
     for line in dlperf_log(&speeds(384.19, 120)).lines() {
@@ -728,7 +728,7 @@ fn noise_between_and_inside_lines_is_read_past() {
 }
 
 #[test]
-fn runs_that_their_record_disowns_are_left_out() {
+fn runs_with_invalid_records_are_excluded() {
     type Change = fn(&mut RunRecord);
     let changes: [(&str, Change); 8] = [
         ("jsonl: the run failed: stopped after iteration 6, without an end line", |record| record.end = None),
@@ -772,7 +772,7 @@ fn runs_that_their_record_disowns_are_left_out() {
 }
 
 #[test]
-fn a_record_and_a_log_that_do_not_belong_together_are_left_out() {
+fn mismatched_record_and_log_are_excluded() {
     let moved = |from: &str, to: &str, expected: &str| {
         let folder = small_folder();
         folder.run(&record("1n2g", 4, 0.5));
@@ -798,7 +798,7 @@ fn a_record_and_a_log_that_do_not_belong_together_are_left_out() {
 }
 
 #[test]
-fn nothing_that_looks_like_a_run_is_dropped_in_silence() {
+fn unrecognized_run_names_are_reported() {
     expect_left_out("1n2g/rn50_b128_fp32_02.log: names the same run as 1n2g/rn50_b128_fp32_2.log: ", |folder| {
         folder.log("1n2g/rn50_b128_fp32_02.log", &speeds(740.0, 120));
         folder.log("1n2g/rn50_b128_fp32_2.log", &speeds(749.04, 120));
@@ -812,7 +812,7 @@ fn nothing_that_looks_like_a_run_is_dropped_in_silence() {
 }
 
 #[test]
-fn a_run_that_failed_before_its_record_stays_with_its_case() {
+fn run_that_failed_early_stays_with_its_case() {
     let folder = small_folder();
     folder.write("1n2g/rn50_b4_fp32_4.jsonl", "");
     folder.write("1n2g/rn50_b4_fp32_4.log", "mpirun: no such host\nringmark: run failed: mpirun ended with status 1\n");
@@ -825,7 +825,7 @@ fn a_run_that_failed_before_its_record_stays_with_its_case() {
 }
 
 #[test]
-fn what_was_asked_is_known_before_a_run_has_ended() {
+fn unfinished_run_takes_its_device_from_the_manifest() {
     let folder = Folder::new();
     folder.write("1n1g/resnet18_b4_bf16_1.log", "ringmark: run failed: interrupted\n");
     let options = [("--device".to_owned(), "cpu".to_owned())].into();
@@ -841,7 +841,7 @@ fn what_was_asked_is_known_before_a_run_has_ended() {
 }
 
 #[test]
-fn a_case_without_a_sound_run_keeps_its_row() {
+fn case_without_a_valid_run_keeps_its_row() {
     let folder = small_folder();
     folder.write("1n4g/rn50_b4_fp32_1.log", "");
     let (_, stdout, _) = folder.extract(&[]);
@@ -852,7 +852,7 @@ fn a_case_without_a_sound_run_keeps_its_row() {
 }
 
 #[test]
-fn a_folder_that_is_none_is_a_sentence() {
+fn invalid_folder_is_reported() {
     let folder = Folder::new();
     let expect = |path: &Path, code: i32, message: &str| {
         let (status, stdout, stderr) = extract(path, &[]);
@@ -875,7 +875,7 @@ fn a_folder_that_is_none_is_a_sentence() {
 }
 
 #[test]
-fn the_result_goes_where_it_was_sent() {
+fn out_selects_the_result_folder() {
     let folder = small_folder();
     let out = folder.parent.path().join("new/result");
     folder.extract(&["--out", out.to_str().expect("ASCII")]);
@@ -898,7 +898,7 @@ fn dlperf_speed(log: &str) -> Option<f64> {
 }
 
 #[test]
-fn our_logs_are_read_by_dlperf_s_extractor_with_the_same_speed() {
+fn dlperf_extractor_reads_the_same_speed() {
     let folder = Folder::new();
     let mut sound = record("1n1g", 1, 0.5);
     let steps = (1..=120u32).map(|number| (number, 0.3 + 0.001 * f64::from(number % 17)));
@@ -914,7 +914,7 @@ fn our_logs_are_read_by_dlperf_s_extractor_with_the_same_speed() {
 }
 
 #[test]
-fn dlperf_s_file_has_dlperf_s_fields_alone() {
+fn dlperf_json_has_only_dlperf_fields() {
     let folder = small_folder();
     folder.extract(&[]);
     let text = fs::read_to_string(folder.path().join("first_dlperf.json")).expect("written");
@@ -962,7 +962,7 @@ fn tf_cnn_benchmarks_log(ranks: u32, total: f64) -> String {
 }
 
 #[test]
-fn speedometer_s_windows_are_so_many_iterations_of_all_ranks() {
+fn speedometer_windows_cover_iterations_of_all_ranks() {
     let folder = Folder::new();
     folder.write("1n1g/rn50_b32_fp32_1.log", speedometer_log(1, &[50.0, 100.0, 150.0]));
     folder.write("1n2g/rn50_b32_fp32_1.log", speedometer_log(2, &[50.0, 90.0, 110.0]));
@@ -1002,7 +1002,7 @@ fn speedometer_s_windows_are_so_many_iterations_of_all_ranks() {
 }
 
 #[test]
-fn horovod_s_speed_is_its_own_total() {
+fn horovod_speed_is_its_total() {
     let folder = Folder::new();
     folder.write("1n1g/rn50_b32_fp32_1.log", horovod_log(1, &[120.0, 124.0, 122.0]));
     folder.write("1n4g/rn50_b32_fp32_1.log", horovod_log(4, &[110.0, 112.5, 115.5]));
@@ -1034,7 +1034,7 @@ fn horovod_s_speed_is_its_own_total() {
 }
 
 #[test]
-fn of_tf_cnn_benchmarks_the_total_alone_is_read() {
+fn only_the_total_of_tf_cnn_benchmarks_is_read() {
     let folder = Folder::new();
     folder.write("1n1g/rn50_b32_fp32_1.log", tf_cnn_benchmarks_log(1, 101.5));
     folder.write("1n4g/rn50_b32_fp32_1.log", tf_cnn_benchmarks_log(4, 365.4));
@@ -1048,7 +1048,7 @@ fn of_tf_cnn_benchmarks_the_total_alone_is_read() {
 }
 
 #[test]
-fn logs_of_other_tools_whose_meaning_is_not_clear_are_left_out() {
+fn ambiguous_logs_of_other_tools_are_excluded() {
     let sound = horovod_log(2, &[370.0, 375.0]).replace("Batch size: 32", "Batch size: 128");
     let speedometer = speedometer_log(1, &[370.0, 375.0]);
     for (log, message) in [
@@ -1100,7 +1100,7 @@ fn logs_of_other_tools_whose_meaning_is_not_clear_are_left_out() {
 }
 
 #[test]
-fn logs_of_different_tools_are_different_tables() {
+fn each_tool_has_its_own_table() {
     let folder = Folder::new();
     folder.log("1n1g/rn50_b32_fp32_1.log", &speeds(122.0, 120));
     folder.write("1n1g/rn50_b32_fp32_2.log", horovod_log(1, &[120.0, 124.0, 122.0]));
@@ -1114,7 +1114,7 @@ fn logs_of_different_tools_are_different_tables() {
 }
 
 #[test]
-fn logs_of_other_tools_are_compared_shown_and_predicted_from() {
+fn every_command_reads_logs_of_other_tools() {
     let folder = Folder::new();
     for (side, faster) in [("base", 1.0), ("test", 1.5)] {
         for (case, ranks) in [("1n1g", 1), ("1n2g", 2), ("2n2g", 4)] {

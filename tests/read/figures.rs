@@ -33,7 +33,7 @@ fn sweep() -> Folder {
 }
 
 #[test]
-fn every_command_has_the_same_answer() {
+fn every_command_prints_the_same_figures() {
     let folder = sweep();
     let path = folder.path();
     let result = rows_by_case(&json(&output_of("extract", &path, &["--json"])));

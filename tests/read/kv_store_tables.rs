@@ -47,7 +47,7 @@ fn efficiencies(group: &Group) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn kv_stores_are_tables_of_their_own_over_the_single_rank_of_ring() {
+fn each_kv_store_has_a_table_relative_to_ring_1n1g() {
     let folder = two(KvStore::DistSync);
     let extraction = extraction(&folder);
     assert_eq!(extraction.problems, []);
@@ -78,7 +78,7 @@ fn kv_stores_are_tables_of_their_own_over_the_single_rank_of_ring() {
 }
 
 #[test]
-fn a_single_rank_of_its_own_counts_more_than_that_of_ring() {
+fn own_1n1g_takes_precedence_over_ring() {
     let folder = two(KvStore::DistSync);
     folder.run(&of(KvStore::DistSync, Some(1), record("1n1g", 1, 0.55)));
     let groups = extraction(&folder).groups;
@@ -92,7 +92,7 @@ fn a_single_rank_of_its_own_counts_more_than_that_of_ring() {
 }
 
 #[test]
-fn numbers_of_servers_that_are_not_one_a_host_are_conditions() {
+fn different_server_counts_have_separate_tables() {
     let folder = Folder::new();
     for (case, servers) in [("1n2g", 1), ("2n2g", 3)] {
         folder.run(&of(KvStore::DistSync, Some(servers), record(case, 1, 0.5)));
@@ -102,7 +102,7 @@ fn numbers_of_servers_that_are_not_one_a_host_are_conditions() {
 }
 
 #[test]
-fn a_folder_of_before_kv_stores_were_part_of_names_is_read_as_ever() {
+fn old_file_names_without_kv_store_are_read() {
     let folder = Folder::new();
     for case in ["1n1g", "1n2g"] {
         folder.run(&of(KvStore::Device, None, record(case, 1, 0.5)));
@@ -121,7 +121,7 @@ fn a_folder_of_before_kv_stores_were_part_of_names_is_read_as_ever() {
 }
 
 #[test]
-fn diff_pairs_each_with_itself_and_tells_two_folders_apart() {
+fn diff_pairs_equal_kv_stores() {
     let diff = |base: &Folder, test: &Folder| run(ringmark("diff").args([base.path(), test.path()]));
     let (status, stdout, stderr) = diff(&two(KvStore::DistSync), &two(KvStore::DistSync));
     assert_eq!(
@@ -149,7 +149,7 @@ fn diff_pairs_each_with_itself_and_tells_two_folders_apart() {
 }
 
 #[test]
-fn diff_tells_servers_apart_by_the_cases_that_it_compares() {
+fn diff_compares_servers_only_in_common_cases() {
     let served = |cases: &[(&str, u32)]| {
         let folder = Folder::new();
         for (case, servers) in cases {
@@ -175,7 +175,7 @@ fn diff_tells_servers_apart_by_the_cases_that_it_compares() {
 }
 
 #[test]
-fn predict_takes_each_by_its_own_law() {
+fn predict_uses_a_model_per_kv_store() {
     let folder = two(KvStore::DistSync);
     let (status, stdout, stderr) = run(ringmark("predict").arg(folder.path()).args(["--cases", "4n2g"]));
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
@@ -185,7 +185,7 @@ fn predict_takes_each_by_its_own_law() {
 }
 
 #[test]
-fn a_report_draws_kv_stores_side_by_side() {
+fn report_shows_kv_stores_side_by_side() {
     let folder = two(KvStore::DistSync);
     let (status, stdout, stderr) = run(ringmark("report").arg(folder.path()));
     assert_eq!(status, Some(0), "{stderr}");
@@ -196,7 +196,7 @@ fn a_report_draws_kv_stores_side_by_side() {
 }
 
 #[test]
-fn a_real_sweep_over_kv_stores_is_read_as_one_folder() {
+fn real_sweep_over_kv_stores_is_read() {
     let sandbox = Sandbox::real();
     let mut command =
         ringmark("sweep --no-doctor --device cpu --model mlp --batch-size 2 --iters 4 --warmup 1 --threads 1");

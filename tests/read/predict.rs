@@ -203,7 +203,7 @@ const MEASURED: [&str; 4] = ["1n1g", "1n4g", "2n4g", "4n4g"];
 const NETWORKS: [(f64, f64); 4] = [(20e-6, 12e9), (20e-6, 3e9), (20e-6, 1e9), (60e-6, 6e9)];
 
 #[test]
-fn eight_hosts_are_predicted_from_one_to_four() {
+fn band_of_eight_hosts_contains_the_true_step() {
     let (mut inside, mut all) = (0, 0);
     for backend in [BackendName::Nccl, BackendName::SharedMemory] {
         for between in NETWORKS {
@@ -239,18 +239,18 @@ fn eight_hosts_are_predicted_from_one_to_four() {
 
 /// Checks the table of docs/scale.md and the resulting step, far beyond the measured range.
 #[test]
-fn the_exchange_of_65_536_ranks_is_that_on_paper() {
+fn exchange_of_65536_ranks_matches_the_document() {
     let document = include_str!("../../docs/scale.md");
     let (large, gradients) = (case("8192n8g"), BUCKETS.iter().sum::<u64>() as f64);
     let buckets = BUCKETS.map(Bytes);
     let mut rows = Vec::new();
-    for (backend, names, whose, formula) in [
-        (BackendName::Nccl, "`nccl` (ring), `mpi`", "a rank: 2 (n-1)/n S", "2 (n-1) a bucket"),
-        (BackendName::SharedMemory, "`shared-memory`", "a host: 2 (H-1)/H S", "2 (H-1) a bucket"),
+    for (backend, names, volume, formula) in [
+        (BackendName::Nccl, "`nccl` (ring), `mpi`", "per rank: 2 (n-1)/n S", "2 (n-1) per bucket"),
+        (BackendName::SharedMemory, "`shared-memory`", "per host: 2 (H-1)/H S", "2 (H-1) per bucket"),
     ] {
         let Cost { steps, bytes } = Exchange::of_backend(backend, Bytes(0)).cost(large, &buckets);
         let steps = thousands(steps, ',');
-        rows.push(format!("| {names} | {:.1} MB {whose} | {steps}: {formula} |", bytes / 1e6));
+        rows.push(format!("| {names} | {:.1} MB {volume} | {steps}: {formula} |", bytes / 1e6));
     }
     let others = f64::from(large.ranks() - 1);
     let largest = *BUCKETS.iter().max().expect("buckets") as f64;
@@ -297,7 +297,7 @@ fn units_of_ten(value: f64) -> String {
 
 /// Simulates clusters whose cost grows in ways that the model lacks, with a bandwidth result of one multi-host case.
 #[test]
-fn one_number_of_hosts_does_not_make_the_band_narrow() {
+fn bandwidth_of_one_host_count_does_not_narrow_the_band() {
     let laws: [(&str, Law); 6] = [
         ("each doubling of the hosts adds a fifth", |case, _| 1.0 + 0.2 * f64::from(case.nodes).log2()),
         ("each host takes a tenth of the bandwidth", |case, _| 1.0 + 0.1 * f64::from(case.nodes - 2)),
@@ -342,7 +342,7 @@ fn one_number_of_hosts_does_not_make_the_band_narrow() {
 }
 
 #[test]
-fn a_bandwidth_result_of_one_number_of_hosts_asks_for_a_second() {
+fn bandwidth_of_one_host_count_asks_for_a_second() {
     let cluster = AllReduceCluster {
         backend: BackendName::Nccl,
         between: NETWORKS[1],
@@ -361,7 +361,7 @@ fn a_bandwidth_result_of_one_number_of_hosts_asks_for_a_second() {
 
 /// Simulates latency that backward hides now, but not with more hosts: a sweep alone does not show its size.
 #[test]
-fn much_latency_needs_a_bandwidth_result() {
+fn high_latency_needs_a_bandwidth_result() {
     for between in [(150e-6, 6e9), (900e-6, 12e9)] {
         let cluster =
             AllReduceCluster { backend: BackendName::Nccl, between, jitter: 0.0, drift: 0.0, law: AS_THE_MODEL };
@@ -375,7 +375,7 @@ fn much_latency_needs_a_bandwidth_result() {
 }
 
 #[test]
-fn what_limits_a_case_is_what_the_cluster_lacks() {
+fn limit_is_the_bottleneck_of_the_cluster() {
     let limit = |between, jitter| {
         let cluster = AllReduceCluster { backend: BackendName::Nccl, between, jitter, drift: 0.0, law: AS_THE_MODEL };
         let (sweep, result) = (cluster.sweep(&MEASURED, 3), Folder::new());
@@ -406,7 +406,7 @@ fn what_limits_a_case_is_what_the_cluster_lacks() {
 }
 
 #[test]
-fn a_line_of_known_latency_and_bandwidth_is_found_in_the_records() {
+fn fit_recovers_latency_and_bandwidth() {
     let cluster = AllReduceCluster {
         backend: BackendName::Nccl,
         between: (20e-6, 3e9),
@@ -445,7 +445,7 @@ fn path(folder: &Folder) -> &'static str {
 }
 
 #[test]
-fn the_search_ends_where_the_efficiency_falls_under_the_value() {
+fn search_finds_the_first_case_below_the_efficiency() {
     let cluster = AllReduceCluster {
         backend: BackendName::Nccl,
         between: (150e-6, 6e9),
@@ -486,7 +486,7 @@ fn dlperf_logs(row: &ringmark::read::analyze::published::Published) -> Folder {
 
 /// Checks the figure in the README. FP32: every run that DLPerf published; FP16: its medians.
 #[test]
-fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
+fn backtest_predicts_dlperf_4n8g() {
     for (row, error) in DLPERF.iter().zip([-0.0087, -0.0027]) {
         let logs = dlperf_logs(row);
         let of_logs = search::backtest(&evidence(&logs, None)).expect("2n8g is there");
@@ -529,7 +529,7 @@ fn dlperf_s_four_nodes_are_predicted_from_one_and_two() {
 }
 
 #[test]
-fn a_backtest_of_a_sweep_leaves_out_its_largest_case() {
+fn backtest_excludes_the_largest_case() {
     let cluster = AllReduceCluster {
         backend: BackendName::Nccl,
         between: (20e-6, 3e9),
@@ -551,7 +551,7 @@ fn a_backtest_of_a_sweep_leaves_out_its_largest_case() {
 }
 
 #[test]
-fn no_level_is_crossed_that_was_never_measured() {
+fn unmeasured_levels_are_not_predicted() {
     let cluster = AllReduceCluster {
         backend: BackendName::Nccl,
         between: (20e-6, 3e9),
@@ -616,7 +616,7 @@ fn no_level_is_crossed_that_was_never_measured() {
 }
 
 #[test]
-fn logs_without_one_host_cannot_say_what_several_add() {
+fn logs_without_a_single_host_case_are_rejected() {
     let folder = Folder::new();
     folder.log("2n8g/rn50_b128_fp32_1.log", &[4855.34; 120]);
     let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "4n8g"]);
@@ -629,7 +629,7 @@ fn logs_without_one_host_cannot_say_what_several_add() {
 }
 
 #[test]
-fn what_is_said_of_the_runs_is_said_of_the_prediction_and_what_the_straggler_costs() {
+fn prediction_repeats_warnings_and_shows_the_straggler_cost() {
     let folder = Folder::new();
     for run in 1..=3 {
         folder.run(&long_record("1n1g", run, 0.5, |_| ()));
@@ -662,7 +662,7 @@ fn what_is_said_of_the_runs_is_said_of_the_prediction_and_what_the_straggler_cos
 }
 
 #[test]
-fn far_cases_and_single_runs_are_warned_of() {
+fn far_cases_and_single_runs_have_warnings() {
     let logs = dlperf_logs(&DLPERF[1]);
     let (status, stdout, stderr) = run(Some(&logs.path()), &["--cases", "32n8g,64n8g"]);
     assert_eq!(status, Some(0), "{stderr}");
@@ -671,7 +671,7 @@ fn far_cases_and_single_runs_are_warned_of() {
 }
 
 #[test]
-fn a_bandwidth_result_must_be_of_what_the_runs_did() {
+fn bandwidth_result_must_match_the_runs() {
     let cluster = AllReduceCluster {
         backend: BackendName::Nccl,
         between: (20e-6, 3e9),
@@ -713,7 +713,7 @@ fn a_bandwidth_result_must_be_of_what_the_runs_did() {
 }
 
 #[test]
-fn what_is_asked_wrongly_is_told_with_exit_status_2() {
+fn usage_errors_exit_with_2() {
     let cluster = AllReduceCluster {
         backend: BackendName::Nccl,
         between: (20e-6, 3e9),

@@ -72,7 +72,7 @@ fn assert_covered(exchange: Exchange, most_off: f64) {
 }
 
 #[test]
-fn twice_the_hosts_of_owners_are_in_the_band_however_arrays_travel() {
+fn band_covers_owners_with_every_routing() {
     for (kv_store, way) in [
         (KvStore::Device, Way::Straight),
         (KvStore::Device, Way::AtOnce),
@@ -87,7 +87,7 @@ fn twice_the_hosts_of_owners_are_in_the_band_however_arrays_travel() {
 }
 
 #[test]
-fn twice_the_hosts_of_servers_are_in_the_band_wherever_they_run() {
+fn band_covers_servers_with_every_placement() {
     for (number, has_own_hosts) in [(None, false), (None, true), (Some(1), true), (Some(2), true), (Some(2), false)] {
         assert_covered(Exchange::Servers(number, has_own_hosts), 0.3);
     }
@@ -95,7 +95,7 @@ fn twice_the_hosts_of_servers_are_in_the_band_wherever_they_run() {
 
 /// Tests with one seed each, against clusters with a number of servers that was not measured.
 #[test]
-fn servers_that_were_not_measured_can_be_asked_for() {
+fn unmeasured_server_counts_are_predicted() {
     for network in NETWORKS {
         let cluster = |number| KvStoreCluster {
             exchange: Exchange::Servers(Some(number), true),
@@ -157,7 +157,7 @@ fn said(text: &str) -> String {
 }
 
 #[test]
-fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
+fn each_kv_store_is_predicted_by_its_own_model() {
     let folder = several();
     let predict = |options: &[&str]| sandbox::run(ringmark("predict").arg(folder.path()).args(options));
     let (status, stdout, stderr) = predict(&["--cases", "8n2g", "--explain"]);
@@ -233,7 +233,7 @@ fn a_sweep_over_kv_stores_is_predicted_by_the_law_of_each() {
 }
 
 #[test]
-fn the_single_rank_of_ring_has_no_servers() {
+fn ring_1n1g_has_no_servers() {
     let options = ["--kv-store", "dist_sync", "--cases", "1n1g,8n2g"];
     let (_, stdout, _) = sandbox::run(ringmark("predict").arg(several().path()).args(options));
     let servers = |case: &str| {
@@ -244,7 +244,7 @@ fn the_single_rank_of_ring_has_no_servers() {
 }
 
 #[test]
-fn what_cannot_be_predicted_of_a_kv_store_is_told() {
+fn unpredictable_kv_stores_are_rejected_with_the_reason() {
     let folder = several();
     let error = |folder: &Folder, options: &[&str]| refused(ringmark("predict").arg(folder.path()).args(options), 2);
     for (options, message) in [
@@ -302,7 +302,7 @@ fn what_cannot_be_predicted_of_a_kv_store_is_told() {
 }
 
 #[test]
-fn a_kv_store_of_which_no_run_counts_is_told_so() {
+fn kv_store_without_valid_runs_is_rejected() {
     let cluster = KvStoreCluster {
         exchange: Exchange::Owners(KvStore::Device, Way::Tree),
         network: NETWORKS[0],
@@ -341,7 +341,7 @@ fn served_by(folder: &Folder, name: &str, number: Option<u32>, hosts: &[&str]) {
 }
 
 #[test]
-fn servers_are_where_they_ran_and_are_assumed_to_stay_on_as_many_hosts() {
+fn servers_keep_their_placement_in_larger_cases() {
     for (number, hosts, expected) in [
         // --server-hosts s,t: s and t have one server each for two hosts, and two for four.
         (None, &["s", "t"][..], [1.0, 2.0, 4.0]),
@@ -373,7 +373,7 @@ fn servers_are_where_they_ran_and_are_assumed_to_stay_on_as_many_hosts() {
 }
 
 #[test]
-fn the_command_that_measures_what_is_missing_starts_servers_as_they_were() {
+fn suggested_command_keeps_the_server_options() {
     let options = |number: Option<u32>, hosts: &[&str]| {
         let folder = Folder::new();
         ["1n1g", "1n2g", "2n2g"].iter().for_each(|name| served_by(&folder, name, number, hosts));
@@ -392,7 +392,7 @@ fn the_command_that_measures_what_is_missing_starts_servers_as_they_were() {
 }
 
 #[test]
-fn the_largest_case_with_other_servers_is_told_without_its_straggler_too() {
+fn other_server_counts_are_predicted_without_straggler_too() {
     let folder = Folder::new();
     for run in 1..=3 {
         folder.run(&long_record("1n1g", run, 0.5, |_| ()));
@@ -419,7 +419,7 @@ fn the_largest_case_with_other_servers_is_told_without_its_straggler_too() {
 }
 
 #[test]
-fn servers_of_which_some_share_a_host_with_ranks_are_refused() {
+fn mixed_server_placement_is_rejected() {
     let cluster =
         KvStoreCluster { exchange: Exchange::Servers(Some(2), true), network: NETWORKS[0], jitter: 0.0, drift: 0.0 };
     let folder = Folder::new();

@@ -93,7 +93,7 @@ fn bandwidth_of(device: &RunRecord, messages: &[(u64, f64)], limit: Option<f64>)
 }
 
 #[test]
-fn a_result_is_a_page_markdown_or_tables_by_the_file_s_name() {
+fn file_name_selects_the_format() {
     let folder = small_folder();
     let out = |name: &str| folder.parent.path().join(name);
     for (name, begins) in [("a.html", "<!DOCTYPE html>"), ("a.md", "# first\n"), ("a.txt", "first\nResNet50-v1b")] {
@@ -115,7 +115,7 @@ fn a_result_is_a_page_markdown_or_tables_by_the_file_s_name() {
 }
 
 #[test]
-fn two_networks_never_stand_in_one_chart() {
+fn networks_never_share_a_chart() {
     let folder = small_folder();
     for (case, step) in [("1n1g", 0.125), ("1n2g", 0.25)] {
         let mut other = record(case, 1, step);
@@ -133,7 +133,7 @@ fn two_networks_never_stand_in_one_chart() {
 }
 
 #[test]
-fn a_result_is_one_picture_that_needs_nothing_else() {
+fn svg_is_self_contained() {
     let folder = small_folder();
     folder.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
     let out = folder.parent.path().join("scaling.svg");
@@ -163,7 +163,7 @@ fn a_result_is_one_picture_that_needs_nothing_else() {
 }
 
 #[test]
-fn the_first_screen_says_whom_to_trust_what_it_comes_to_and_where_it_is_from() {
+fn first_screen_shows_judgment_summary_and_source() {
     let folder = Folder::new();
     for run in 1..=3 {
         folder.run(&record("1n1g", run, 0.5));
@@ -193,7 +193,7 @@ fn the_first_screen_says_whom_to_trust_what_it_comes_to_and_where_it_is_from() {
 }
 
 #[test]
-fn up_to_two_cases_are_bars_with_a_dot_a_run_and_more_are_lines() {
+fn two_cases_are_bars_and_more_are_lines() {
     // Charts of throughput, speedup and efficiency; a single case has only throughput, and its runs in order as a line.
     for (cases, bars, lines) in [(&["1n1g", "1n2g"][..], 6, 0), (&["1n2g"], 1, 1), (&["1n1g", "1n2g", "1n4g"], 0, 3)] {
         let folder = folder_of(cases);
@@ -214,7 +214,7 @@ fn up_to_two_cases_are_bars_with_a_dot_a_run_and_more_are_lines() {
 }
 
 #[test]
-fn results_of_two_cases_each_are_bars_side_by_side() {
+fn several_results_have_bars_side_by_side() {
     let folders = [folder_of(&["1n1g", "1n2g"]), folder_of(&["1n1g", "1n4g"])];
     let results = read(&folders.each_ref().map(Folder::path), None).expect("they can be read");
     let page = render(&content::document(&results, false, &[]), ReportFormat::Html, 100);
@@ -226,7 +226,7 @@ fn results_of_two_cases_each_are_bars_side_by_side() {
 }
 
 #[test]
-fn what_is_not_to_be_quoted_is_gray_in_bars_and_lines_alike() {
+fn unreliable_figures_are_gray_in_bars_and_lines() {
     for (cases, marks) in
         [(&["1n1g", "1n2g"][..], "<rect class=\"bar "), (&["1n1g", "1n2g", "1n4g"], "<path class=\"dot ")]
     {
@@ -266,7 +266,7 @@ fn disturbed_folder() -> Folder {
 }
 
 #[test]
-fn an_unreliable_result_has_one_cause_on_its_card_and_its_lists_are_folded() {
+fn unreliable_result_shows_one_cause_and_folded_lists() {
     let page = page(&disturbed_folder().path());
     let cards: Vec<&str> =
         page.split("<p class=\"trust not\">").skip(1).map(|rest| rest.split("</p>").next().expect("its end")).collect();
@@ -283,7 +283,7 @@ fn an_unreliable_result_has_one_cause_on_its_card_and_its_lists_are_folded() {
 }
 
 #[test]
-fn bars_of_unreliable_figures_are_pale_everywhere() {
+fn bars_of_unreliable_figures_are_pale() {
     let page = page(&disturbed_folder().path());
     assert_eq!(drawn(&page, "<rect class=\"bar s0\""), 0);
     assert!(drawn(&page, "<rect class=\"bar doubtful\"") > 0 && drawn(&page, "<g class=\"unreliable\">") > 0, "{page}");
@@ -293,7 +293,7 @@ fn bars_of_unreliable_figures_are_pale_everywhere() {
 }
 
 #[test]
-fn without_a_published_figure_that_fits_a_line_beside_the_chart_says_so() {
+fn missing_published_figures_are_noted() {
     let folder = small_folder();
     let line =
         "<p class=\"note\">No published figures match: DLPerf's are of ResNet50-v1b on GPUs, fp32 with batch size 128";
@@ -326,7 +326,7 @@ fn bandwidth_of_a_busy_host_is_gray() {
 }
 
 #[test]
-fn sizes_faster_than_the_memory_allows_are_shaded_and_no_others() {
+fn only_sizes_in_cache_are_shaded() {
     // Out of place 0.8, 8.0, 8.0, 2.0 GB/s; in place twice as much.
     let messages = [(8 << 10, 1.024e-5), (64 << 10, 8.192e-6), (1 << 20, 1.31072e-4), (16 << 20, 8.388608e-3)];
     for (limit, expected) in [
@@ -358,7 +358,7 @@ fn sizes_faster_than_the_memory_allows_are_shaded_and_no_others() {
 }
 
 #[test]
-fn figures_for_programs_are_those_of_extract() {
+fn json_equals_extract() {
     let folder = small_folder();
     folder.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
     let (status, stdout, _) = report(&[path(&folder.path()), "--json"]);
@@ -379,7 +379,7 @@ fn figures_for_programs_are_those_of_extract() {
 
 /// Bandwidth of a kv-store is not that of an all-reduce, and is not drawn as such.
 #[test]
-fn bandwidth_of_a_kv_store_is_named_so() {
+fn bandwidth_of_a_kv_store_is_labeled() {
     let folder = Folder::new();
     for (name, kv_store, servers) in [("1n2g", KvStore::DistSync, Some(2)), ("2n1g", KvStore::Ring, None)] {
         let mut made: BandwidthRecord =
@@ -413,7 +413,7 @@ fn bandwidth_of_a_kv_store_is_named_so() {
 }
 
 #[test]
-fn runs_without_communication_stand_beside_their_cases() {
+fn baselines_are_shown_with_their_cases() {
     let folder = small_folder();
     for run in [1, 2] {
         let mut alone = record("1n2g", run, 0.55);
@@ -429,7 +429,7 @@ fn runs_without_communication_stand_beside_their_cases() {
 }
 
 #[test]
-fn what_is_missing_is_told_and_the_rest_is_shown() {
+fn excluded_runs_are_reported_and_the_rest_is_shown() {
     let folder = small_folder();
     folder.write("1n2g/rn50_b4_fp32_3.log", "nothing of a run\n");
     let out = folder.parent.path().join("a.html");
@@ -456,7 +456,7 @@ fn what_is_missing_is_told_and_the_rest_is_shown() {
 }
 
 #[test]
-fn results_stand_side_by_side_and_devices_never_in_one_chart() {
+fn devices_never_share_a_chart() {
     let (one, other, third) = (small_folder(), small_folder(), Folder::new());
     for (case, step) in [("1n1g", 0.1), ("1n2g", 0.11)] {
         let mut on_gpu = record(case, 1, step);
@@ -495,7 +495,7 @@ fn results_stand_side_by_side_and_devices_never_in_one_chart() {
 }
 
 #[test]
-fn what_nccl_chose_stands_beside_its_version() {
+fn nccl_choice_is_shown() {
     let folder = Folder::new();
     let mut run = record("1n2g", 1, 0.5);
     let said = ["AllReduce of 4000 bytes: Tree, LL, 1 channel", "AllReduce of 8000 bytes: Ring, Simple, 24 channels"];
@@ -507,7 +507,7 @@ fn what_nccl_chose_stands_beside_its_version() {
 }
 
 #[test]
-fn a_file_s_name_says_what_is_written_or_nothing_is() {
+fn unknown_file_extension_needs_a_format() {
     let folder = small_folder();
     for name in ["a.json", "a.HTML", "a", "a.md.gz"] {
         let out = folder.parent.path().join(name);
@@ -525,7 +525,7 @@ fn a_file_s_name_says_what_is_written_or_nothing_is() {
 }
 
 #[test]
-fn whom_the_warnings_name_is_slow_and_nobody_else() {
+fn only_ranks_with_a_warning_are_marked_slow() {
     // Rank 0 takes `factor` times as long as the other three: below the limit, and far above.
     for (factor, is_slow) in [(1.04, false), (1.5, true)] {
         let folder = Folder::new();
@@ -555,7 +555,7 @@ fn whom_the_warnings_name_is_slow_and_nobody_else() {
 }
 
 #[test]
-fn the_page_s_script_is_the_one_that_its_policy_allows() {
+fn script_matches_the_content_security_policy() {
     let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/read/show/page").join(name);
     let said = |program: &str, words: &[&str]| {
         let output = Command::new(program).args(words).output().expect("every Linux has it");
@@ -607,7 +607,7 @@ fn hostile_folder() -> Folder {
 }
 
 #[test]
-fn names_from_files_are_never_markup() {
+fn names_from_files_are_escaped() {
     let folder = hostile_folder();
     let page = page(&folder.path());
     // The page's script; the word occurs in a name as well.
@@ -629,7 +629,7 @@ fn names_from_files_are_never_markup() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere() {
+fn page_loads_no_external_resources() {
     for folder in [committed("cpu-2-cores"), committed("same-40-times")] {
         let page = page(&folder);
         for word in ["http:", "https:", "src=", "@import", "<link", "url(//", "fetch(", "XMLHttpRequest"] {
@@ -642,7 +642,7 @@ fn the_page_needs_nothing_from_elsewhere() {
 }
 
 #[test]
-fn little_and_odd_results_have_a_page_too() {
+fn small_and_unusual_results_have_a_page() {
     let logs = Folder::new();
     let speeds: Vec<f64> = (0..30).map(|index| 384.0 + f64::from(index % 3)).collect();
     logs.log("1n1g/rn50_b128_fp32_1.log", &speeds);
@@ -687,7 +687,7 @@ fn little_and_odd_results_have_a_page_too() {
 }
 
 #[test]
-fn many_ranks_runs_and_iterations_make_a_small_page() {
+fn page_of_many_ranks_and_iterations_is_small() {
     let folder = Folder::new();
     for run in 1..=5 {
         let mut large = record("8n8g", run, 0.5);
@@ -710,7 +710,7 @@ fn many_ranks_runs_and_iterations_make_a_small_page() {
 }
 
 #[test]
-fn blocks_stand_side_by_side_on_a_desk_and_one_below_the_other_on_a_phone() {
+fn blocks_are_in_columns_on_desktop_and_stacked_on_phone() {
     let Some(browser) = Browser::find() else { return };
     let many = folder_of(&["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"]);
     fs::write(browser.folder.path().join("two.html"), page(&committed("../tests/golden/old_results/suite-2-cores")))
@@ -735,7 +735,7 @@ fn blocks_stand_side_by_side_on_a_desk_and_one_below_the_other_on_a_phone() {
 }
 
 #[test]
-fn two_cases_are_printed_on_few_pages() {
+fn two_cases_print_on_few_pages() {
     let Some(browser) = Browser::find() else { return };
     fs::write(browser.folder.path().join("page.html"), page(&committed("cpu-2-cores"))).expect("written");
     let pages = browser.printed_pages("page.html");
@@ -789,7 +789,7 @@ const TRACE_SIZES: &str = "(frame) => { const page = frame.contentDocument, svg 
     return { page: page.documentElement.scrollWidth, drawing: width / main, type: Math.min(...sizes) }; }";
 
 #[test]
-fn a_traced_iteration_is_as_wide_as_the_page_and_its_type_is_legible() {
+fn traced_iteration_fills_the_page_width_legibly() {
     let Some(browser) = Browser::find() else { return };
     fs::write(browser.folder.path().join("page.html"), page(&traced_folder().path())).expect("written");
     let widths = [("page.html", DESKTOP), ("page.html", PHONE)];
@@ -803,7 +803,7 @@ fn a_traced_iteration_is_as_wide_as_the_page_and_its_type_is_legible() {
 }
 
 #[test]
-fn a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark() {
+fn page_renders_on_desktop_and_phone_in_light_and_dark() {
     let Some(browser) = Browser::find() else { return };
     let folders = ["cpu-2-cores", "same-40-times"].map(committed);
     let results = read(&folders, None).expect("they are committed");

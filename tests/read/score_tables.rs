@@ -19,7 +19,7 @@ use crate::support::scores::{Score, record, small_folder};
 use crate::support::temporary_folder::without_folder;
 
 #[test]
-fn a_sweep_over_all_axes_is_one_table_in_every_format() {
+fn sweep_over_all_axes_is_one_table_in_every_format() {
     let folder = small_folder();
     for (format, file) in [("table", "table.txt"), ("markdown", "result.md"), ("csv", "result.csv")] {
         let (status, stdout, stderr) = folder.ringmark("extract", &["--format", format]);
@@ -40,7 +40,7 @@ fn a_sweep_over_all_axes_is_one_table_in_every_format() {
 }
 
 #[test]
-fn one_network_in_one_precision_and_case_has_no_columns_for_them() {
+fn columns_with_one_value_are_omitted() {
     let folder = Folder::new();
     for batch_size in [1, 2, 4, 8, 16, 32, 64] {
         folder.score(&record(&format!("1n1g/rn50_b{batch_size}_fp32"), 1, 0.125 * f64::from(batch_size)));
@@ -57,7 +57,7 @@ fn one_network_in_one_precision_and_case_has_no_columns_for_them() {
 }
 
 #[test]
-fn images_per_second_are_of_all_ranks_over_the_slowest_and_the_median_over_runs() {
+fn speed_uses_the_slowest_rank_and_the_median_run() {
     let folder = Folder::new();
     for (number, pass) in [(1, 0.5), (2, 0.25), (3, 1.0)] {
         let mut uneven = record("1n2g/rn50_b4_fp32", number, pass);
@@ -76,7 +76,7 @@ fn images_per_second_are_of_all_ranks_over_the_slowest_and_the_median_over_runs(
 }
 
 #[test]
-fn every_figure_of_the_table_is_in_the_json() {
+fn json_contains_every_figure_of_the_table() {
     let folder = small_folder();
     let (_, stdout, _) = folder.ringmark("extract", &[]);
     let result = folder.result();
@@ -132,7 +132,7 @@ fn devices_profiles_and_options_are_never_mixed() {
 }
 
 #[test]
-fn a_warned_figure_is_marked_and_the_warning_told_once() {
+fn figures_with_warnings_are_marked_once() {
     let folder = Folder::new();
     for number in [1, 2] {
         let mut crowded = record("1n2g/rn50_b4_fp32", number, 0.5);
@@ -183,7 +183,7 @@ fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
 }
 
 #[test]
-fn runs_that_do_not_count_are_named_and_the_others_shown() {
+fn invalid_runs_are_named_and_the_others_shown() {
     type Change = fn(&mut ScoreRecord);
     let changes: [(&str, Change); 5] = [
         ("jsonl: the run failed: the scores of rank 0 are not finite: repeat it", |record| {
@@ -222,7 +222,7 @@ fn runs_that_do_not_count_are_named_and_the_others_shown() {
 }
 
 #[test]
-fn a_point_without_a_sound_run_says_why_and_a_missing_run_is_named_by_the_manifest() {
+fn points_without_valid_runs_show_the_reason() {
     let folder = Folder::new();
     let memory = MemoryShortage { taken: Bytes(15_100_000_000), total: Bytes(16_000_000_000) };
     folder.score(&record("1n1g/rn50_b1_fp32", 1, 0.5));
@@ -257,7 +257,7 @@ fn a_point_without_a_sound_run_says_why_and_a_missing_run_is_named_by_the_manife
 }
 
 #[test]
-fn a_sweep_without_a_sound_run_is_no_sweep_of_training() {
+fn scoring_sweep_without_valid_runs_has_a_table() {
     let folder = Folder::new();
     folder.write("1n1g/rn50_b2_fp32_1.log", "ringmark: run failed: out of memory\n");
     folder.manifest(&[("1n1g/rn50_b2_fp32_1.log", RunState::Failed { reason: "out of memory".to_owned() })]);
@@ -267,7 +267,7 @@ fn a_sweep_without_a_sound_run_is_no_sweep_of_training() {
 }
 
 #[test]
-fn what_does_not_fit_scoring_is_refused_in_words() {
+fn training_options_are_rejected_for_scoring() {
     let folder = small_folder();
     let path = folder.path().display().to_string();
     let reads_training =
@@ -288,7 +288,7 @@ fn what_does_not_fit_scoring_is_refused_in_words() {
 }
 
 #[test]
-fn a_folder_of_two_benchmarks_is_refused_with_a_file_of_each() {
+fn folder_with_two_benchmarks_is_rejected() {
     let folder = small_folder();
     folder.run(&runs::record("1n1g", 9, 0.5));
     let training = "runs of train (1n1g/rn50_b4_fp32_9.jsonl)";
@@ -306,7 +306,7 @@ fn diff(base: &Path, test: &Path, options: &[&str]) -> (Option<i32>, String, Str
 }
 
 #[test]
-fn two_sweeps_are_compared_point_by_point_and_settings_come_first() {
+fn diff_compares_scoring_sweeps_point_by_point() {
     let sweep = |pass: f64, layout| {
         let folder = Folder::new();
         for batch_size in [1, 4] {
@@ -348,7 +348,7 @@ fn two_sweeps_are_compared_point_by_point_and_settings_come_first() {
 }
 
 #[test]
-fn other_networks_and_precisions_are_not_compared_unless_forced() {
+fn different_networks_and_precisions_need_force() {
     let one = |record: ScoreRecord| {
         let folder = Folder::new();
         folder.score(&record);
@@ -379,7 +379,7 @@ fn other_networks_and_precisions_are_not_compared_unless_forced() {
 
 /// Networks of MXNet's page are in one table, regardless of their image size, with the published results below it.
 #[test]
-fn what_mxnet_published_of_the_same_networks_is_printed_below() {
+fn published_mxnet_figures_are_printed_below() {
     let folder = Folder::new();
     folder.score(&record("1n1g/mxnet-resnet-152_b32_fp32", 1, 0.5));
     folder.score(&record("1n1g/mxnet-inception-v3_b32_fp32", 1, 0.25));

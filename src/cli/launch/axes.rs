@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_help_has_the_profiles_as_they_are() {
+    fn help_contains_the_profiles() {
         let program = Cli::command();
         let sweep = program.find_subcommand("sweep").expect("a command");
         let option = sweep.get_arguments().find(|option| option.get_id() == "profile").expect("an option");

@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_cases_end_with_all_slots() {
+    fn default_cases_end_with_all_slots() {
         let cases = |hosts: &str| {
             let cases = dlperf_cases(&Hosts::parse_list(hosts).expect("a list"), DeviceKind::Cpu);
             cases.iter().map(Case::to_string).collect::<Vec<_>>().join(" ")
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_default_cases_use_all_gpus_of_this_machine_and_do_not_divide_its_cores_further() {
+    fn default_cases_use_all_gpus_but_not_all_cores() {
         let largest = |slots, device| dlperf_cases(&Hosts::this_machine(slots), device).last().map(Case::to_string);
         assert_eq!(largest(16, DeviceKind::Cuda).as_deref(), Some("1n16g"));
         assert_eq!(largest(64, DeviceKind::Cpu).as_deref(), Some("1n8g"));

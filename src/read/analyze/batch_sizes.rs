@@ -267,7 +267,7 @@ mod tests {
     use ringmark_core::host::memory_shortage::MemoryShortage;
 
     #[test]
-    fn a_batch_without_memory_stands_in_its_line() {
+    fn out_of_memory_batch_is_added_to_its_series() {
         let point =
             |batch_size| BatchPoint { batch_size, outcome: Err(Missing::NoRun), is_warned: false, is_doubtful: false };
         let series =

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_numbers_are_right() {
+    fn worked_example_is_correct() {
         let price: Price = "2.49/gpu-hour".parse().expect("a price");
         let base = (case("1n1g"), ImagesPerSecond(3125.0));
         let cost = price.cost(case("1n8g"), ImagesPerSecond(20_000.0), base);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_price_is_refused_in_words() {
+    fn invalid_prices_are_rejected() {
         for text in [
             "2.49",
             "gpu-hour",

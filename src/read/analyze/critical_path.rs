@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rank_whose_gradient_comes_last_holds_the_step() {
+    fn path_leads_to_the_rank_with_the_last_gradient() {
         let timeline = timeline(10_000);
         assert_eq!(iterations(&timeline), [3]);
         let path = of(&timeline, 3).expect("a path");
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_waits_for_the_one_before_leads_back_to_it() {
+    fn path_follows_a_queued_sum_to_the_previous_one() {
         let path = of(&timeline(11_500), 3).expect("a path");
         let expected = [
             (1, "forward", 0, 4000),
@@ -281,7 +281,7 @@ mod tests {
 
     /// Sums follow each other, but none starts before backward ends.
     #[test]
-    fn without_overlap_the_longest_backward_pass_holds_the_step() {
+    fn path_without_overlap_follows_the_longest_backward() {
         let mut timeline = timeline(10_900);
         for rank in &mut timeline.ranks {
             for span in rank.spans.iter_mut().filter(|span| span.lane == Lane::Exchange && span.bucket == Some(0)) {
@@ -305,7 +305,7 @@ mod tests {
     /// The sum of the last bucket starts long after the end of the one before, and after its own copy to the wire
     /// format.
     #[test]
-    fn a_sum_behind_its_copy_leads_to_its_own_gradients() {
+    fn path_follows_a_copied_bucket_to_its_gradients() {
         let mut timeline = timeline(7000);
         for rank in &mut timeline.ranks {
             let late = 1000 * i64::from(rank.rank);
@@ -322,14 +322,14 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_do_not_wait_for_each_other_are_held_by_none() {
+    fn asynchronous_ranks_have_no_critical_rank() {
         let timeline = Timeline { kv_store: Some(KvStore::DistAsync), ..timeline(10_000) };
         let path = of(&timeline, 3).expect("a path");
         assert_eq!((path.spans.len(), path.held_by), (4, None));
     }
 
     #[test]
-    fn one_rank_alone_is_its_phases() {
+    fn path_of_a_single_rank_is_its_phases() {
         let mut timeline = timeline(10_000);
         timeline.ranks.truncate(1);
         timeline.ranks[0].spans.retain(|span| span.lane == Lane::Step);

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_too_slow_is_told_cores_and_size() {
+    fn slow_host_gets_cores_and_image_size() {
         // (6150 - 2740) / 195.71 = 17.4. An image takes 5.109 ms of a core and may take 2.276, 2.833 less. Of the 4.9
         // ms for decoding 2.067 are left, 42.2 %; of 200,000 px, 84,400: sqrt(84,400 / 1.25) = 259.8.
         check(
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_named_only_where_it_is_enough() {
+    fn image_size_is_suggested_only_if_sufficient() {
         let first = |record: &InputRecord, speed: f64| lines(record, &demand(speed)).remove(0);
         let mut scaled = record();
         scaled.config.images.decode_scaling = Scaling::Allowed;
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_is_said_with_the_cores_that_do_it() {
+    fn sufficient_rate_shows_the_required_cores() {
         let one = Demand { devices: 1, kind: DeviceKind::Cpu, ..demand(1000.0) };
         check(
             &record(),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_is_blamed_where_it_is_the_limit_and_nothing_is_claimed_without_a_pass() {
+    fn disk_is_named_only_if_it_is_the_limit() {
         let mut record = record();
         record.passes[0] = pass(PageCache::Cold, 14, 2700.0, 4.9);
         check(
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_hosts_the_lowest_counts() {
+    fn lowest_host_sets_the_ceiling() {
         let mut record = record();
         record.ranks.push(RankPlace { rank: 1, host: "b".to_owned(), ..record.ranks[0].clone() });
         record.cores.push(14);
@@ -433,7 +433,7 @@ mod tests {
     /// DLPerf's FP16 row (batch 256, V100): 833.65 images/s on one GPU, 2,331.91 on 4, 2,908.88 on 8, 10,565.55 on 4
     /// hosts.
     #[test]
-    fn devices_that_read_images_are_taken_to_need_what_one_had_alone() {
+    fn demand_per_device_is_that_of_one_device() {
         let demand = |devices: u32, trained: f64| Demand {
             label: format!("1n{devices}g"),
             devices,

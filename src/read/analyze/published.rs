@@ -89,7 +89,7 @@ mod tests {
     use ringmark_core::stats::summary::median;
 
     #[test]
-    fn the_rows_agree_with_themselves_and_with_the_speedups_beside_them() {
+    fn published_rows_match_their_speedups() {
         for (row, speedups) in
             DLPERF.iter().zip([[1.0, 1.95, 3.89, 6.65, 12.64, 24.93], [1.0, 1.65, 2.8, 3.49, 6.54, 12.67]])
         {

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_of_one_kind_are_one_sentence_and_the_command_is_there_once() {
+    fn warnings_of_one_kind_are_merged() {
         let asked = SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), ..SweepFacts::default() };
         let heavy = load(0.53);
         let cases = [Case::SINGLE, Case { nodes: 1, gpus_per_node: 2 }];
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_each_threshold_there_is_a_warning_and_at_it_none() {
+    fn warnings_start_above_each_threshold() {
         let asked = SweepFacts {
             resume_command: Some("ringmark sweep --resume".to_owned()),
             device: None,

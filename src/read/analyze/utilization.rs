@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worked_numbers_are_right() {
+    fn worked_example_is_correct() {
         let rates = |product| DeviceRates { matrix_product: Some(TeraflopsPerSecond(product)), published_peak: None };
         let runs = [rates(3.0), rates(2.0), rates(4.0)];
         let of = |runs: &[DeviceRates]| Utilization::new((Model::Resnet50V1b, 224), 3.0, ImagesPerSecond(100.0), runs);

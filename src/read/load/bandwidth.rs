@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sound_case_is_read_and_the_others_are_told() {
+    fn valid_cases_are_read_and_the_others_reported() {
         let folder = tempfile::TempDir::new().expect("a folder");
         let root = folder.path();
         let error = read(root).expect_err("nothing there").to_string();

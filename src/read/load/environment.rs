@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_that_no_calendar_has_are_none() {
+    fn impossible_times_are_none() {
         assert_eq!(moment(Seconds(1.7e9)).as_deref(), Some("2023-11-14 22:13:20"));
         assert_eq!(moment(Seconds(253_402_300_799.0)).as_deref(), Some("9999-12-31 23:59:59"));
         for wrong in [f64::NAN, -1.0, 253_402_300_800.0, 1e300, f64::INFINITY] {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_told_in_a_few_words() {
+    fn buckets_are_summarized() {
         let told = |sizes: &[u64]| buckets(&sizes.iter().map(|size| Bytes(*size)).collect::<Vec<_>>());
         assert_eq!(told(&[102_228_128]), "one of 102.2 MB");
         assert_eq!(told(&[26_046_368, 24_178_944]), "26.0, 24.2 MB");

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_counts_what_was_left_out() {
+    fn error_counts_the_excluded_runs() {
         let said = |lines: &[&str]| {
             let checked = check_complete("the figures are", lines.iter().map(ToString::to_string));
             checked.map_err(|error| error.to_string())

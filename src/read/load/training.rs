@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounding_is_numpy_s() {
+    fn rounding_matches_numpy() {
         for (value, rounded) in [(384.194, 384.19), (0.125, 0.12), (0.375, 0.38), (2.0, 2.0)] {
             assert_eq!(to_hundredths(value), rounded);
         }

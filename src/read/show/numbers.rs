@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_lists_read_as_a_sentence() {
+    fn counts_and_lists_are_formatted() {
         assert_eq!([count(1_usize, "run"), count(0_usize, "run")], ["1 run", "0 runs"]);
         assert_eq!(list(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
     }

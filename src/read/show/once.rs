@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_there_once_with_its_points() {
+    fn equal_texts_are_merged_with_their_points() {
         assert_eq!(once_of(&[("b8", &["quick", "busy", "quick"])]), ["quick", "busy"]);
         assert_eq!(once_of(&[("b8", &["quick"]), ("b16", &["busy", "quick"])]), ["all of 2: quick", "b16: busy"]);
         assert_eq!(once_of(&[("b8", &["quick"]), ("b16", &[])]), ["b8: quick"]);

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_are_as_long_as_their_share() {
+    fn bar_length_is_its_share() {
         assert_eq!(bar(1.0, 4), "████");
         assert_eq!(bar(0.5, 4), "██");
         assert_eq!(bar(0.53, 4), "██▏");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_fill_what_room_there_is() {
+    fn bars_fill_the_available_width() {
         let wide = table().aligned(33);
         assert!(wide.lines().any(|line| line.ends_with("2  ██████████")), "{wide}");
         assert!(wide.lines().any(|line| line.ends_with("1  █████")), "{wide}");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn names_break_neither_tables_nor_pages() {
+    fn names_in_tables_are_escaped() {
         assert_eq!(cell(&vec!["a|b\nc".to_owned()].into(), 0), "a│b c");
         assert_eq!(escaped("<script>\n&"), "&lt;script> &amp;");
     }

@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_broken_between_words() {
+    fn lines_are_wrapped_between_words() {
         assert_eq!(wrapped("one two three", 7, ""), "one two\nthree");
         assert_eq!(wrapped("one two three", 7, "  "), "one two\n  three");
         assert_eq!(wrapped("", 7, ""), "");

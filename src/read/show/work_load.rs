@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_ranks_are_cut() {
+    fn many_ranks_are_abbreviated() {
         let text = |ranks: usize| by_rank(&vec!["8".to_owned(); ranks]);
         assert_eq!((text(2).as_str(), text(4).as_str()), ("8 8", "8 8 8 8"));
         assert_eq!(text(32), "8 8 8 .. 29 more");

@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_of_codes_grow_with_those_that_push() {
+    fn sums_of_codes_grow_with_the_pushers() {
         let setup = |sums_come_back, every_rank_pushes| ServerSetup {
             number: Some(1),
             asked: None,

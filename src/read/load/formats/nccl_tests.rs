@@ -209,7 +209,7 @@ mod tests {
         "out_of_place":null}],"out_of_bounds":{"count":0,"okay":"true"},"errors":[""],"end_time":"2026-07-09 10:00:09"}"#;
 
     #[test]
-    fn its_own_file_is_read() {
+    fn nccl_tests_file_is_read() {
         let file = NcclTests::read(FILE.as_bytes()).expect("sound");
         assert_eq!((file.collective(), file.nccl().as_str()), ("all_reduce", "2.28.9"));
         let of_four = |program: &str| NcclTests { args: vec![program.to_owned()], ..file.clone() }.counted(100, 4);
@@ -232,7 +232,7 @@ mod tests {
 
     /// Covers a file of format 1, and one that ends before the configuration.
     #[test]
-    fn older_and_shorter_files_are_read() {
+    fn older_and_incomplete_files_are_read() {
         let first = FILE.replace("\"version\":3", "\"version\":1").replace("\"skipped_iterations\":1,", "");
         assert_eq!(NcclTests::read(first.as_bytes()).expect("sound").results.len(), 2);
         let short = r#"{"version":1,"start_time":"x","args":["alltoall_perf"],"env":[],"nccl_version":22605}"#;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn other_content_is_refused_by_name() {
+    fn other_content_is_rejected() {
         let error = |text: &str| format!("{:#}", NcclTests::read(text.as_bytes()).expect_err("refused"));
         assert!(error("{}").contains("version"));
         assert!(error(&FILE.replace("\"time\":12.500000", "\"time\":inf")).contains("line 6"), "{}", error("{"));

@@ -122,13 +122,13 @@ mod tests {
         {"ranks": [0], "measurements": [0.097, 0.098]}, {"ranks": [0, 1], "measurements": [0.1, 0.101]}]}]}"#;
 
     #[test]
-    fn python_s_own_file_is_read() {
+    fn pytorch_file_is_read() {
         let file = DdpFile::read(FILE.as_bytes()).expect("sound");
         assert_eq!(file.benchmark.benchmark_results[0].result[1].measurements, [0.1, 0.101]);
     }
 
     #[test]
-    fn other_content_is_refused_by_name() {
+    fn other_content_is_rejected() {
         let error = |text: &str| format!("{:#}", DdpFile::read(text.as_bytes()).expect_err("refused"));
         assert!(error("{}").contains("pytorch_version"));
         assert!(error(&FILE.replace("0.101", "-0.101")).contains("resnet50 with 2 ranks has an iteration of -0.101 s"));

@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_end_in_their_units() {
+    fn names_end_with_their_unit() {
         let of = |kind, part| Figure { kind, part, value: Value::Flag(true) }.name();
         assert_eq!((PHASE.name().as_str(), RANKS.name().as_str()), ("phase_seconds", "ranks"));
         assert_eq!(of(&PHASE, Some(("phase", "forward"))), "phase_forward_seconds");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_exist_is_not_there() {
+    fn missing_values_are_omitted() {
         let mut series = Series::new(Scope::Run, vec![("case", "1n1g".to_owned()), ("device", String::new())], None);
         series.add(&STEP, Some(f64::NAN));
         series.add(&STEP, None::<f64>);

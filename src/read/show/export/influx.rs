@@ -79,7 +79,7 @@ mod tests {
     use crate::read::show::export::figure::{IMAGES_PER_SECOND, PHASE, RANKS, RELIABLE};
 
     #[test]
-    fn tags_are_in_order_and_fields_have_types() {
+    fn tags_are_sorted_and_fields_have_types() {
         let labels = vec![("result", "a b,c=\\".to_owned()), ("case", "1n1g".to_owned())];
         let mut series = Series::new(Scope::Run, labels, Some(Seconds(1.7e9)));
         series.add(&IMAGES_PER_SECOND, Some(12.5));

@@ -61,7 +61,7 @@ mod tests {
     use crate::read::show::export::figure::{IMAGES_PER_SECOND, RELIABLE};
 
     #[test]
-    fn samples_of_a_family_stand_together_and_every_label_is_whole() {
+    fn samples_are_grouped_by_family_and_labels_are_complete() {
         let series = |result: &str| {
             let mut series = Series::new(Scope::Case, vec![("result", result.to_owned())], None);
             series.add(&IMAGES_PER_SECOND, Some(12.5));

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stands_in_pairs_and_what_needs_the_width_has_it() {
+    fn small_blocks_are_paired_and_wide_ones_are_not() {
         let (small, wide) = (|| block(1, table(3, 30)), || block(1, table(9, 30)));
         use BlockLayout::{Beside, Half, Whole};
         for (blocks, expected) in [
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_table_of_few_rows_is_turned_where_it_has_half_the_page() {
+    fn wide_table_is_transposed_at_half_width() {
         let [few, many, narrow] = [table(9, 2), table(9, 30), table(3, 2)];
         assert_eq!(layouts(&[block(1, few.clone())]), [BlockLayout::Beside]);
         assert!(

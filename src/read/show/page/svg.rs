@@ -152,14 +152,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_broken_between_words_and_long_words_within() {
+    fn long_words_are_split() {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("abcdefgh i", 5), ["abcde", "fgh i"]);
         assert_eq!(wrap("", 5), [""; 0]);
     }
 
     #[test]
-    fn no_name_breaks_the_picture() {
+    fn names_in_svg_are_escaped() {
         let document = Document {
             title: "<b>\u{1b}\u{ffff}".to_owned(),
             provenance: Vec::new(),

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_is_as_high_as_its_value_and_has_a_dot_a_run() {
+    fn bar_height_is_its_value_with_a_dot_per_run() {
         let chart = chart(vec![vec![bar(0, 1.0, &[0.9, 1.0, 1.1]), bar(1, 1.5, &[1.5])]]);
         let drawn = chart.drawing().figure().into_string();
         // The plot is 208 high and ends at 2.
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_of_a_case_stand_side_by_side_and_leave_no_place_empty() {
+    fn bars_of_a_case_are_adjacent_without_gaps() {
         let chart = chart(vec![vec![bar(0, 1.0, &[]), bar(1, 1.5, &[])], vec![bar(1, 2.0, &[])]]);
         let frame = Frame::new(440.0, 290.0, [52.0, 16.0, 26.0, 56.0]);
         let (slot, positions) = chart.positions(&frame);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_what_is_no_number_leave_no_nan() {
+    fn bars_without_numbers_draw_no_nan() {
         for bars in [vec![], vec![bar(0, f64::NAN, &[1.0])], vec![bar(0, 1.0, &[f64::INFINITY]), bar(1, 0.0, &[])]] {
             let drawn = chart(vec![bars]).drawing().figure().into_string();
             assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");

@@ -174,13 +174,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_short() {
+    fn coordinates_are_short() {
         assert_eq!([px(1.0), px(1.26), px(-0.02), px(100.04)], ["1", "1.3", "0", "100"]);
         assert_eq!(path([(1.0, 2.0), (3.25, 4.0)]), "M1 2L3.2 4");
     }
 
     #[test]
-    fn words_of_a_drawing_are_escaped() {
+    fn text_of_a_drawing_is_escaped() {
         let svg = Frame::new(10.0, 10.0, [0.0; 4]).svg("<b>", "\"><script>", html! {}).into_string();
         assert!(!svg.contains("<b>") && !svg.contains("<script>") && !svg.contains("\"\">"), "{svg}");
     }

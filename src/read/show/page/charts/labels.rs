@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_apart_and_as_near_to_their_lines_as_that_lets_them() {
+    fn labels_do_not_overlap_and_stay_near_their_lines() {
         assert_eq!(spread_out(&[10.0, 50.0, 90.0], 16.0, [0.0, 100.0]), [10.0, 50.0, 90.0]);
         assert_eq!(spread_out(&[50.0, 50.0], 16.0, [0.0, 100.0]), [50.0, 66.0]);
         assert_eq!(spread_out(&[95.0, 98.0, 10.0], 16.0, [0.0, 100.0]), [84.0, 100.0, 10.0]);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_too_long_have_no_place() {
+    fn too_long_names_have_no_margin() {
         assert_eq!(margin(["fp32", "bf16"].into_iter()), Some(16.0 + 4.0 + 4.0 * LETTER));
         assert_eq!(margin(["a".repeat(40).as_str()].into_iter()), None);
         assert_eq!(margin([].into_iter()), None);

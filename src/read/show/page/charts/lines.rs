@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_draw_and_what_is_no_number_leave_no_nan() {
+    fn lines_without_numbers_draw_no_nan() {
         for points in [&[][..], &[(1.0, f64::NAN)], &[(f64::INFINITY, 2.0)], &[(1.0, 5.0)], &[(1.0, 0.0), (2.0, 0.0)]] {
             let drawn = chart(points).drawing().figure().into_string();
             assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");
@@ -271,13 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn a_logarithmic_axis_is_labeled_as_one() {
+    fn logarithmic_axis_is_labeled() {
         let drawn = chart(&[(1.0, 2.0), (2.0, 3.0)]).drawing().figure().into_string();
         assert!(drawn.contains(">ranks (log)<") && drawn.contains(">images/s<"), "{drawn}");
     }
 
     #[test]
-    fn lines_are_named_at_their_ends_where_there_are_several_and_space() {
+    fn several_lines_are_labeled_at_their_ends() {
         let mut named = chart(&[(1.0, 2.0), (2.0, 3.0)]);
         named.are_named_at_their_ends = true;
         let alone = named.drawing().figure().into_string();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_so_far_apart_that_there_are_few() {
+    fn close_marks_are_omitted() {
         let sizes = [1.0, 2.0, 3.0, 4.0, 8.0, 16.0, 24.0, 32.0];
         assert_eq!(far_apart(&sizes, 5), [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
         assert_eq!(far_apart(&[8.0], 5), [8.0]);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_escaped() {
+    fn text_of_the_chart_is_escaped() {
         let drawn = chart(&[(1.0, 2.0)]).drawing().figure().into_string();
         assert!(
             drawn.contains("&lt;i&gt;tip") && !["<i>", "<b>", "<u>", "<s>"].iter().any(|tag| drawn.contains(tag)),

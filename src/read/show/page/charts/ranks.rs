@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rank_is_drawn_and_every_name_escaped() {
+    fn every_rank_is_drawn_with_escaped_names() {
         for (hosts, ranks) in [(0, 0), (1, 1), (1, 2), (8, 8), (128, 8)] {
             let chart = chart(hosts, ranks, Spread { low: 1.0, middle: 2.0, high: 3.0 });
             let drawn = chart.drawing().figure().into_string();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_where_they_do_not_fit() {
+    fn long_names_are_shortened() {
         assert_eq!(fitting("node-1", 100.0).as_deref(), Some("node-1"));
         assert_eq!(fitting("rack7-node-12", 40.0).as_deref(), Some("\u{2026}de-12"));
         assert_eq!(fitting("rack7-node-12", 20.0), None);

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_and_ticks_are_round() {
+    fn linear_scale_has_round_ends_and_ticks() {
         let scale = Scale::linear([3.0, 97.0], [Some(0.0), None], [0.0, 100.0]);
         assert_eq!(scale.domain(), [0.0, 100.0]);
         assert_eq!(scale.ticks(5), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_on_axes_are_short() {
+    fn axis_numbers_are_short() {
         let values = [0.0, 0.25, 5.0, 1500.0, 20_000.0, 2.5e6, 1e-6, -3.0];
         assert_eq!(values.map(number), ["0", "0.25", "5", "1500", "20k", "2.5e6", "1e\u{2212}6", "\u{2212}3"]);
     }
 
     #[test]
-    fn factors_are_equally_long() {
+    fn logarithmic_scale_spaces_factors_equally() {
         let scale = Scale::new(ScaleKind::Logarithmic, [1.0, 64.0], [0.0, 60.0]);
         assert!((scale.at(8.0) - 30.0).abs() < 1e-9);
         assert_eq!(scale.ticks(4), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0]);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_what_is_no_number_have_a_place() {
+    fn scale_without_numbers_is_finite() {
         for scale in [
             Scale::linear([], [Some(0.0), None], [0.0, 9.0]),
             Scale::linear([f64::NAN, f64::INFINITY], [None; 2], [0.0, 9.0]),

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_written_where_it_has_space_and_crumbs_are_swept_together() {
+    fn names_need_space_and_tiny_spans_are_merged() {
         let crumbs =
             (0..4000).map(|number| bar(60.0 + 0.001 * f64::from(number), 60.0 + 0.001 * f64::from(number + 1)));
         let lanes = vec![vec![bar(0.0, 50.0), bar(50.0, 50.5)], crumbs.collect()];

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_has_its_length_and_nothing_is_drawn_of_nothing() {
+    fn parts_have_their_length_and_invalid_ones_are_omitted() {
         let bar = StackBar {
             label: "<1n1g>".to_owned(),
             total: "100".to_owned(),

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn no_outlier_is_lost_by_thinning_out() {
+    fn downsampling_keeps_outliers() {
         for count in [2, 50, 150, 5000] {
             let thin = iteration_ranges(&steps(4, 1000), 20, count);
             assert!(thin.len() <= count + 1, "{} of {count}", thin.len());
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_run_is_shown_as_it_is() {
+    fn short_run_is_not_downsampled() {
         let thin = iteration_ranges(&steps(2, 3), 1, 150);
         assert_eq!(thin.iter().map(|range| (range.first, range.last)).collect::<Vec<_>>(), [(1, 1), (2, 2), (3, 3)]);
         assert_eq!((thin[0].shortest, thin[0].middle, thin[0].longest), (100.0, 101.0, 101.0));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_iterations_stay_small() {
+    fn drawing_of_a_million_iterations_is_small() {
         let steps = steps(1, 1_000_000);
         let timeline = Timeline {
             title: "run 1".to_owned(),

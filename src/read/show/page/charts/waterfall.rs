@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_go_either_way_and_nothing_is_lost() {
+    fn gains_and_losses_are_drawn() {
         let drawn = chart(100.0, &[5.0, -2.0, 7.0], 110.0);
         for value in ["+5.00", "\u{2212}2.00", "+7.00", ">100<", ">110<"] {
             assert!(drawn.contains(value), "{value} {drawn}");
@@ -158,12 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn signs_are_shown_where_there_is_something() {
+    fn rounded_zero_has_no_sign() {
         assert_eq!([1.5, -1.5, -0.001, 0.0].map(signed), ["+1.50", "\u{2212}1.50", "0.00", "0.00"]);
     }
 
     #[test]
-    fn what_is_no_number_is_not_drawn_as_one() {
+    fn waterfall_without_numbers_draws_no_nan() {
         for drawn in [chart(f64::NAN, &[f64::NAN, 1.0], f64::INFINITY), chart(0.0, &[], 0.0), chart(5.0, &[-9.0], -4.0)]
         {
             assert!(!drawn.contains("=\"NaN") && !drawn.contains("=\"inf") && !drawn.contains("<i>"), "{drawn}");

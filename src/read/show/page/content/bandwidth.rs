@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_written_as_they_are_typed() {
+    fn sizes_have_the_units_of_the_command_line() {
         let sizes = [8, 1000, 4096, 1 << 20, 102_228_128, 1 << 30, 1 << 40];
         assert_eq!(
             sizes.map(|bytes| size(Bytes(bytes))),

@@ -333,14 +333,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_by_their_size() {
+    fn numbers_are_sorted_by_value() {
         let ordered = |values: &[&str]| in_order(&values.iter().map(ToString::to_string).collect());
         assert_eq!(ordered(&["16", "2", "1"]), ["1", "2", "16"]);
         assert_eq!(ordered(&["fp32", "bf16", "2", "16"]), ["16", "2", "bf16", "fp32"]);
     }
 
     #[test]
-    fn the_majority_is_usual() {
+    fn usual_value_is_that_of_the_majority() {
         assert_eq!(usual(["a", "b", "b"].into_iter()), "b");
         assert_eq!(usual(["a", "b"].into_iter()), "a");
         assert_eq!(usual([].into_iter()), "");

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_large_case_the_slowest_hosts_are_shown_worst_first() {
+    fn large_case_shows_the_slowest_hosts_first() {
         let place = |rank: u32| RankPlace {
             rank,
             local_rank: rank % 8,

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_few_points_and_the_mean_of_what_they_stand_for() {
+    fn long_lines_are_averaged_into_few_points() {
         let values = (1..=640).map(|iteration| (f64::from(iteration), f64::from(iteration)));
         let bins = binned(values, 640);
         assert_eq!((bins.len(), bins[0], bins[31]), (POINTS, (20.0, 10.5), (640.0, 630.5)));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn no_utilization_is_above_the_whole() {
+    fn utilization_is_capped_at_100_percent() {
         let values = vec![None, Some(0.61), Some(1.65), Some(1.35)];
         let series = Readings { quantity: Quantity::Utilization, of: "cores".to_owned(), values };
         let read = Telemetry {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_joined_as_it_matters() {
+    fn devices_are_aggregated_by_quantity() {
         let all = [Aggregation::Lowest, Aggregation::Highest, Aggregation::Sum, Aggregation::Mean];
         assert_eq!(
             all.map(|aggregation| aggregate([2.0, 4.0].into_iter(), aggregation)),

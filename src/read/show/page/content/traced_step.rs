@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_is_outlined_as_far_as_it_goes_and_its_ranks_are_drawn() {
+    fn critical_path_is_outlined_and_its_ranks_are_drawn() {
         let reading = ClockReading { at_ns: 0, ahead_ns: 0, residual_ns: 0 };
         let clock = RankClock { method: ClockMethod::SameHost, first: reading, last: reading };
         let rank = |rank: u32| {
