@@ -78,6 +78,7 @@ impl Sandbox {
             compression: None,
             epochs: Vec::new(),
             layers: None,
+            operators: None,
             input: None,
             nccl: Vec::new(),
             host_use: Vec::new(),

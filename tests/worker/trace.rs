@@ -50,6 +50,30 @@ fn assert_drawable(rank: &RankTrace) {
 }
 
 #[test]
+fn operators_have_lanes_and_times() {
+    let run = Run::ranks(2, &format!("{TRAIN} --trace-iterations 3-4")).variable("RINGMARK_PROFILE_OPERATORS", "1");
+    let path = run.path("trace.json");
+    let run = run.file("--trace", &path).finish();
+    let timeline = timeline(&path);
+    for rank in &timeline.ranks {
+        assert_drawable(rank);
+        let operators = of_lane(rank, |lane| matches!(lane, Lane::Operators(_)));
+        let names: Vec<&str> = operators.iter().map(|span| span.name.as_str()).collect();
+        let count = |name: &str| names.iter().filter(|known| **known == name).count();
+        assert_eq!(count("aten::convolution_backward"), 2 * 20, "{names:?}");
+    }
+    let record = run.record.as_ref().expect("a record");
+    let profile = record.end.as_ref().and_then(|end| end.operators.as_ref()).expect("a profile");
+    assert_eq!((profile.passes, profile.device.len()), (4, 0));
+    let convolution = profile.host.iter().find(|operator| operator.name == "aten::convolution_backward");
+    let convolution = convolution.expect("a convolution");
+    assert_eq!(convolution.calls, 20);
+    assert!((0.0..profile.step.0).contains(&convolution.time.0), "{profile:?}");
+    assert!(run.stdout.contains("\n# aten::convolution_backward"), "{}", run.stdout);
+    assert!(run.stderr.is_empty(), "{}", run.stderr);
+}
+
+#[test]
 fn two_ranks_that_train_leave_every_lane_on_one_clock() {
     let traced = Run::ranks(2, &format!("{TRAIN} --trace-iterations 3-4 --profile-layers"));
     let path = traced.path("trace.json");

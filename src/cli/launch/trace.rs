@@ -23,9 +23,9 @@ impl TraceOption {
 
 /// Rejects options of a trace if no trace is requested; `option` is the one that requests it.
 pub fn check(is_traced: bool, option: &str, trace: &TraceConfig) -> anyhow::Result<()> {
-    let TraceConfig { iterations, format, profile_layers, .. } = trace;
+    let TraceConfig { iterations, format, .. } = trace;
     ensure!(
-        is_traced || *profile_layers || iterations.is_none(),
+        is_traced || trace.is_profiled() || iterations.is_none(),
         "--trace-iterations is of runs that are traced: add {option}"
     );
     ensure!(

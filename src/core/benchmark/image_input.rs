@@ -92,7 +92,7 @@ config_options! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         augmentation: Option<Augmentation> = None => option("augmentation", "RECIPE",
             "Augmentation of the images that are read; see docs/input.md")
-            .default_is("imagenet; none for arrays of pixels, as MNIST"),
+            .default_is("imagenet; none for arrays of pixels: MNIST, CIFAR"),
         /// Pixels of the shorter edge before the crop; `None` is the size that `augmentation` needs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resize: Option<u32> = None => option("resize", "PIXELS", "Resize the shorter edge to this before the crop")

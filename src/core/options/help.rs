@@ -81,6 +81,7 @@ const GROUPS: [Group; 7] = [
             "trace-iterations",
             "trace-format",
             "profile-layers",
+            "profile-operators",
             "metrics-port",
             "metrics-bind",
             "watch-ranks",
@@ -177,7 +178,7 @@ fn with_group(argument: Arg) -> Arg {
         argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let argument = argument.help_heading(group.heading).display_order(place).help(first_clause(&help));
     let argument = argument.hide_short_help(place >= group.common.len());
-    if keywords.len() <= FEW_KEYWORDS {
+    if keywords.len() <= FEW_KEYWORDS || !argument.get_action().takes_values() {
         return argument.long_help(long);
     }
     argument.hide_possible_values(true).long_help(format!("{long} [possible values: {}]", keywords.join(", ")))

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
@@ -151,6 +151,7 @@ struct OptionFacts {
     short: Option<char>,
     aliases: &'static [&'static str],
     flag: Option<(&'static str, &'static str)>,
+    variable: Option<&'static str>,
     value_name: &'static str,
     help: &'static str,
     shape: Shape,
@@ -345,6 +346,11 @@ impl<C: 'static> OptionSpec<C> {
     /// Adds hidden aliases.
     pub fn aliases(self, aliases: &'static [&'static str]) -> OptionSpec<C> {
         self.with(|facts| facts.aliases = aliases)
+    }
+
+    /// Adds the environment variable that sets a flag if it is not typed.
+    pub fn variable(self, name: &'static str) -> OptionSpec<C> {
+        self.with(|facts| facts.variable = Some(name))
     }
 
     /// Adds the flag of another program that stands for `value`, as `--fp16-allreduce` for `--wire fp16`.
@@ -578,7 +584,14 @@ fn argument<C: Options>(facts: OptionFacts, default: String, set: Set<C>) -> Arg
     let argument = facts.requires.into_iter().fold(argument, Arg::requires);
     let argument = facts.short.into_iter().fold(argument, Arg::short);
     match facts.shape {
-        Shape::Flag => argument.action(ArgAction::SetTrue),
+        Shape::Flag => {
+            let flag = argument.action(ArgAction::SetTrue);
+            match facts.variable {
+                // Sets the flag unless it is empty, 0, no, off or false.
+                Some(variable) => flag.env(variable).value_parser(FalseyValueParser::new()),
+                None => flag,
+            }
+        }
         Shape::Keyword(keywords, aliases) => argument
             .value_name(facts.value_name)
             .value_parser(PossibleValuesParser::new(possible_values(keywords, aliases))),
@@ -603,7 +616,8 @@ impl<C: Options, const IS_WORKER: bool> FromArgMatches for Typed<C, IS_WORKER> {
                 return Some((name, value.to_owned()));
             }
             let text = match shape {
-                Shape::Flag => "yes".to_owned(),
+                // An environment variable may also unset it.
+                Shape::Flag => return matches.get_flag(name).then(|| (name, "yes".to_owned())),
                 _ => matches.get_one::<String>(name)?.clone(),
             };
             is_typed(name).then_some((name, text))

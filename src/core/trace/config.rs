@@ -84,7 +84,13 @@ config_options! {
         /// True if the times of these iterations are printed by layer.
         #[serde(default)]
         profile_layers: bool = false => option("profile-layers", "",
-            "Print the time of each layer in these iterations, and what share of the device's rate it reached"),
+            "Print the time of each layer in these iterations, and what share of the device's rate it reached")
+            .variable("RINGMARK_PROFILE_LAYERS"),
+        /// True if the times of these iterations are printed by operator of libtorch.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        profile_operators: bool = false => option("profile-operators", "",
+            "Print the time of libtorch's operators, and of a GPU's kernels, in these iterations")
+            .variable("RINGMARK_PROFILE_OPERATORS"),
     }
 }
 
@@ -96,7 +102,7 @@ impl TraceConfig {
 
     /// Returns the options of a benchmark that has no layers either.
     pub fn options_of_spans() -> impl Iterator<Item = OptionSpec<TraceConfig>> {
-        TraceConfig::options_of_layers().filter(|option| option.name() != "profile-layers")
+        TraceConfig::options_of_layers().filter(|option| !option.name().starts_with("profile-"))
     }
 
     /// Returns true if every option has its default.
@@ -104,10 +110,15 @@ impl TraceConfig {
         *self == TraceConfig::default()
     }
 
+    /// Returns true if a profile of the traced iterations is printed.
+    pub fn is_profiled(&self) -> bool {
+        self.profile_layers || self.profile_operators
+    }
+
     /// Returns the traced iterations of a run of `iterations`, of which the first `warmup` are warm-up; `None` if
     /// nothing is traced.
     pub fn traced(&self, warmup: u32, iterations: u32) -> Option<RangeInclusive<u32>> {
-        let is_asked = self.file.is_some() || self.profile_layers;
+        let is_asked = self.file.is_some() || self.is_profiled();
         let usual = || warmup + 1..=iterations.min(warmup + DEFAULT_ITERATIONS);
         is_asked.then(|| self.iterations.map_or_else(usual, IterationRange::range))
     }

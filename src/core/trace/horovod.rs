@@ -58,7 +58,7 @@ impl Work {
             Lane::Layers => Some(Work::Copy),
             Lane::Exchange | Lane::Push(_) | Lane::Pull(_) => Some(Work::Sum),
             Lane::Bucket(_) => Some(Work::Whole),
-            Lane::Step | Lane::BetweenHosts | Lane::Decode(_) => None,
+            Lane::Step | Lane::BetweenHosts | Lane::Decode(_) | Lane::Operators(_) | Lane::Kernels(_) => None,
         }
     }
 }

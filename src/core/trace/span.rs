@@ -29,6 +29,10 @@ pub enum Lane {
     Pull(u32),
     /// Thread that reads and decodes images.
     Decode(u32),
+    /// Operators of libtorch on a thread of the host.
+    Operators(u32),
+    /// Kernels and copies on a stream of the GPU.
+    Kernels(u32),
 }
 
 impl Lane {
@@ -43,6 +47,8 @@ impl Lane {
             Lane::Push(server) => format!("push to server {server}"),
             Lane::Pull(server) => format!("pull from server {server}"),
             Lane::Decode(thread) => format!("decode thread {thread}"),
+            Lane::Operators(thread) => format!("operators of thread {thread}"),
+            Lane::Kernels(stream) => format!("kernels of stream {stream}"),
         }
     }
 
@@ -53,6 +59,8 @@ impl Lane {
             Lane::Layers => 1,
             Lane::Exchange => 2,
             Lane::BetweenHosts => 3,
+            Lane::Operators(thread) => 4 + thread % 3,
+            Lane::Kernels(stream) => 7 + stream % 3,
             Lane::Bucket(number) => 10 + number % 7990,
             Lane::Push(server) => 8000 + 2 * (server % 500),
             Lane::Pull(server) => 8001 + 2 * (server % 500),
@@ -78,6 +86,8 @@ impl Lane {
                     "push to server" => Some(Lane::Push(number)),
                     "pull from server" => Some(Lane::Pull(number)),
                     "decode thread" => Some(Lane::Decode(number)),
+                    "operators of thread" => Some(Lane::Operators(number)),
+                    "kernels of stream" => Some(Lane::Kernels(number)),
                     _ => None,
                 }
             }

@@ -1,8 +1,9 @@
 //! Data sets: files or folders as items with labels, independent of their format. Items are not decoded.
 //!
 //! The format of a path is detected from its content: RecordIO by its magic number, an array of MNIST by its first
-//! bytes, and a folder by its files.
+//! bytes, CIFAR by its file names, and a folder by its files.
 
+mod cifar;
 pub mod item;
 mod mnist;
 pub(crate) mod record_files;
@@ -17,6 +18,7 @@ use ringmark_core::dimension::ImageLimits;
 use ringmark_core::number_text::count;
 
 use crate::byte_source::{ByteSource, read_image};
+use crate::dataset::cifar::Cifar;
 use crate::dataset::item::{Form, Item};
 use crate::dataset::mnist::Mnist;
 use crate::dataset::record_files::{RecordFiles, RecordStream};
@@ -38,10 +40,11 @@ enum Kind {
     Records(RecordFiles),
     Folder(ImageFolder),
     Mnist(Mnist),
+    Cifar(Cifar),
 }
 
 impl Dataset {
-    /// Opens the data at one path, or at several paths of `.rec` files, with the default image limits.
+    /// Opens the data at one path, or at several paths of `.rec` files or of CIFAR, with the default image limits.
     pub fn open(paths: &[PathBuf]) -> Result<Dataset> {
         Dataset::open_within(paths, ImageLimits::default())
     }
@@ -52,11 +55,12 @@ impl Dataset {
             [] => bail!("no file and no folder of data is named"),
             [folder] if folder.is_dir() => open_folder(folder, limits)?,
             [file] => open_file(file, limits)?,
+            several if several.iter().all(|file| cifar::is_records(file)) => Kind::Cifar(Cifar::open(several)?),
             several => {
                 for file in several {
                     ensure!(
                         first_bytes(file)? == MAGIC,
-                        "{} is no RecordIO file: only those can be several; name one file or folder",
+                        "{} is not a RecordIO file: only these, and the files of CIFAR, can be several; name one file or folder",
                         file.display()
                     );
                 }
@@ -72,6 +76,7 @@ impl Dataset {
             Kind::Records(files) => files.length(),
             Kind::Folder(folder) => Some(folder.length()),
             Kind::Mnist(arrays) => Some(arrays.length()),
+            Kind::Cifar(files) => Some(files.length()),
         }
     }
 
@@ -80,6 +85,7 @@ impl Dataset {
         match &self.kind {
             Kind::Records(_) | Kind::Folder(_) => Form::Encoded,
             Kind::Mnist(arrays) => arrays.form(),
+            Kind::Cifar(files) => files.form(),
         }
     }
 
@@ -87,6 +93,7 @@ impl Dataset {
     pub fn classes(&self) -> &[String] {
         match &self.kind {
             Kind::Folder(folder) => folder.classes(),
+            Kind::Cifar(files) => files.names(),
             Kind::Records(_) | Kind::Mnist(_) => &[],
         }
     }
@@ -100,6 +107,7 @@ impl Dataset {
             }
             Kind::Folder(folder) => format!("a folder of {} classes", folder.classes().len()),
             Kind::Mnist(arrays) => format!("an idx array with labels in {}", arrays.labels().display()),
+            Kind::Cifar(files) => files.what(),
         }
     }
 
@@ -127,6 +135,7 @@ impl Dataset {
                 Box::new(images.map(|(name, _)| folder.root().join(name)))
             }
             Kind::Mnist(arrays) => Box::new(std::iter::once(arrays.images().to_owned())),
+            Kind::Cifar(files) => Box::new(files.paths().map(Path::to_owned)),
         }
     }
 
@@ -135,6 +144,7 @@ impl Dataset {
         match &self.kind {
             Kind::Records(files) => files.read(index, item),
             Kind::Mnist(arrays) => arrays.read(index, item),
+            Kind::Cifar(files) => files.read(index, item),
             Kind::Folder(folder) => read_item(folder, index, &self.limits, item),
         }
     }
@@ -206,6 +216,9 @@ fn first_bytes(file: &Path) -> Result<[u8; 4]> {
 }
 
 fn open_file(file: &Path, limits: ImageLimits) -> Result<Kind> {
+    if cifar::is_records(file) {
+        return Ok(Kind::Cifar(Cifar::open(&[file.to_owned()])?));
+    }
     let first = first_bytes(file)?;
     if first == MAGIC {
         return Ok(Kind::Records(RecordFiles::open(&[file.to_owned()], limits)?));
@@ -223,7 +236,7 @@ fn open_file(file: &Path, limits: ImageLimits) -> Result<Kind> {
     Ok(Kind::Mnist(Mnist::open(file)?))
 }
 
-/// Opens a folder of `.rec` files, MNIST arrays or classes.
+/// Opens a folder of `.rec` files, MNIST arrays, CIFAR records for training or classes.
 fn open_folder(folder: &Path, limits: ImageLimits) -> Result<Kind> {
     let list = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>();
     let mut found = list().with_context(|| format!("the folder {} cannot be read", folder.display()))?;
@@ -238,6 +251,16 @@ fn open_folder(folder: &Path, limits: ImageLimits) -> Result<Kind> {
         folder.display(),
         records[0].display()
     );
+    // Of the Python version: lists of class names.
+    ensure!(
+        !["batches.meta", "meta"].iter().any(|name| folder.join(name).is_file()),
+        "{} has CIFAR in the Python version, which is not supported: download the binary version",
+        folder.display()
+    );
+    let cifar: Vec<PathBuf> = found.iter().filter(|path| cifar::is_training(path)).cloned().collect();
+    if !cifar.is_empty() && records.is_empty() && images.is_empty() {
+        return Ok(Kind::Cifar(Cifar::open(&cifar)?));
+    }
     match (records.as_slice(), images.as_slice()) {
         ([_, ..], _) => Ok(Kind::Records(RecordFiles::open(&records, limits)?)),
         ([], []) => Ok(Kind::Folder(ImageFolder::open(folder)?)),

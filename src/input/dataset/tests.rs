@@ -156,6 +156,26 @@ fn mnist_is_found_by_its_names_plain_or_compressed() {
 }
 
 #[test]
+fn a_folder_of_cifar_is_its_training_files() {
+    let folder = temporary();
+    let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).expect("written");
+    let record = |label: u8| [&[label][..], &[label; 3072]].concat();
+    write("data_batch_1.bin", &[record(3), record(1)].concat());
+    write("data_batch_2.bin", &record(4));
+    write("test_batch.bin", &record(9));
+    write("readme.html", b"<html>");
+    let dataset = open(folder.path()).expect("opened");
+    assert_eq!((dataset.length(), dataset.form()), (Some(3), Form::Pixels { height: 32, width: 32, channels: 3 }));
+    deals_out(&dataset, &[3.0, 1.0, 4.0]);
+    deals_out(&open(&folder.path().join("test_batch.bin")).expect("opened"), &[9.0]);
+    let several = ["test_batch.bin", "data_batch_2.bin"].map(|name| folder.path().join(name));
+    deals_out(&Dataset::open(&several).expect("opened"), &[9.0, 4.0]);
+    write("batches.meta", b"(dp1");
+    expect!["DIR has CIFAR in the Python version, which is not supported: download the binary version"]
+        .assert_eq(&without_folder(&refused(folder.path())));
+}
+
+#[test]
 fn what_is_no_data_is_refused_with_its_first_bytes() {
     let folder = temporary();
     let path = folder.path().join("a");

@@ -18,7 +18,7 @@ use ringmark_core::dimension::{
 };
 use ringmark_core::host::{LauncherAddress, Stage};
 use ringmark_core::stats::summary;
-use ringmark_core::trace::Lane;
+use ringmark_core::trace::{Lane, OperatorProfile};
 use ringmark_core::validity;
 use ringmark_core::validity::observed::Observed;
 use tch::{Device, Kind, Tensor};
@@ -34,7 +34,7 @@ use crate::job::{environment, heartbeat};
 use crate::measure::mark::Mark;
 use crate::measure::matrix_product;
 use crate::measure::trace::recorder::{self, OpenSpan};
-use crate::measure::trace::{TracedRun, Tracer};
+use crate::measure::trace::{Profiles, TracedRun, Tracer};
 use crate::model::network::Mode;
 use crate::model::prepared::{ModelRequest, PreparedModel};
 
@@ -187,8 +187,8 @@ fn measure(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
             config.batch_size,
             config.dtype
         );
-        record.layers =
-            tracer.end(TracedRun { title, kv_store: None, backend: BackendName::None, arrays: Vec::new() })?;
+        let run = TracedRun { title, kv_store: None, backend: BackendName::None, arrays: Vec::new() };
+        Profiles { layers: record.layers, operators: record.operators } = tracer.end(run)?;
     }
     record.seconds =
         session.world.gather(&own).into_iter().map(|rank| rank.into_iter().map(Seconds).collect()).collect();
@@ -275,7 +275,8 @@ fn result(record: &ScoreRecord) -> Vec<String> {
     ];
     let rates: Vec<f64> = record.matrix_product.iter().map(|rate| rate.0).collect();
     let layers = record.layers.iter().flat_map(|layers| layers.lines(summary::mean(&rates).map(TeraflopsPerSecond)));
-    lines.extend(layers.map(|line| format!("# {line}")));
+    let operators = record.operators.iter().flat_map(OperatorProfile::lines);
+    lines.extend(layers.chain(operators).map(|line| format!("# {line}")));
     let arrangement = if config.graphs == GraphChoice::On { "replayed CUDA graph" } else { "separate kernel launches" };
     if device == "gpu" {
         lines.push(format!("# timed passes: {arrangement}"));

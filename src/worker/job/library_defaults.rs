@@ -1,4 +1,4 @@
-//! Defaults of MPI and NCCL chosen by this program unless the user has set the variable. They are set before the
+//! Defaults of MPI, NCCL and libtorch's profiler chosen by this program unless the user has set the variable. They are set before the
 //! libraries read them.
 
 use std::path::PathBuf;
@@ -29,6 +29,10 @@ pub fn set_defaults(interface: Option<&str>, cores: u32) {
     // Longer messages wait for the receiver's answer, which over TCP is queued behind this rank's own data: two hosts
     // then send alternately, at half the speed of the link (measured: results/README.md).
     set_default("OMPI_MCA_btl_tcp_eager_limit", "4194304");
+    if !has_driver() {
+        // Without a driver, libtorch's profiler prints an error.
+        set_default("KINETO_LOG_LEVEL", "5");
+    }
     if let Some(name) = interface {
         // The `=` requires an exact match; without it NCCL would accept any name with this prefix.
         set_default("NCCL_SOCKET_IFNAME", format!("={name}"));

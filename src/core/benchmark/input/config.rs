@@ -98,7 +98,7 @@ config_options! {
     InputConfig {
         /// Images to read.
         data: DataFiles = DataFiles::default() => option("data", "FILES",
-            "Images to read: .rec files with commas between them, a folder of them or of classes, or MNIST's arrays")
+            "Images to read: .rec files with commas between them, a folder of them or of classes, MNIST's arrays, or CIFAR's files")
             .default_is("none: it must be named"),
         /// Network that determines image size, channels and classes of the batches.
         model: Model = Model::default() => option("model", "NAME",

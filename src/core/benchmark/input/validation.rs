@@ -16,7 +16,9 @@ impl InputConfig {
         match self.data.source() {
             DataSource::Images(_) => {}
             DataSource::Synthetic => {
-                bail!("--data is missing: name .rec files, a folder of them or of classes, or MNIST's arrays")
+                bail!(
+                    "--data is missing: name .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files"
+                )
             }
             DataSource::Batch(_) => bail!(
                 "--data {} is one batch, of which nothing is read or decoded while training runs: name .rec files or a folder",
@@ -52,7 +54,7 @@ mod tests {
         ];
         let error = |config: InputConfig| config.validate().expect_err("refused").to_string();
         expect![[r#"
-            --data is missing: name .rec files, a folder of them or of classes, or MNIST's arrays
+            --data is missing: name .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files
             --data a.safetensors is one batch, of which nothing is read or decoded while training runs: name .rec files or a folder
             --image-size 8 is not for resnet18, which takes images of at least 32 pixels: choose --image-size 32 or more
             --batch-size 0 is out of range: choose 1 to 65536"#]].assert_eq(&refused.map(error).join("\n"));

@@ -13,7 +13,7 @@ use crate::dimension::{Bytes, Case, ImagesPerSecond, KvStore, Seconds, Teraflops
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::{Environment, HostUse, RankPlace, RankUse};
-use crate::trace::LayerProfile;
+use crate::trace::{LayerProfile, OperatorProfile};
 
 /// Version of this file format.
 pub const SCHEMA: u32 = 1;
@@ -59,6 +59,9 @@ pub struct ScoreRecord {
     /// Time by layer in the traced passes, with `--profile-layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayerProfile>,
+    /// Time by operator in the traced passes, with `--profile-operators`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operators: Option<OperatorProfile>,
     /// Resource use of every host during the passes.
     pub host_use: Vec<HostUse>,
     /// Resource use and waits of every rank during the passes.
@@ -104,6 +107,7 @@ impl ScoreRecord {
             rectified_convolutions: None,
             no_graph: None,
             layers: None,
+            operators: None,
             host_use: Vec::new(),
             rank_use: Vec::new(),
             warnings: Vec::new(),

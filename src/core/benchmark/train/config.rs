@@ -193,8 +193,8 @@ config_options! {
             .range(0.0..=0.99).default_is("the network's own: 0.5 for AlexNet, VGG and Inception-v3, 0 for the others"),
         /// Images to train on, or one batch (safetensors with `images` and `labels`), instead of a synthetic one.
         data: DataFiles = DataFiles::default() => option("data", "FILES",
-            "Images to train on: .rec files with commas between them, a folder of them or of classes, or MNIST's \
-             arrays; .safetensors with `images` (n, channels, size, size) and `labels` (n) is one batch for every \
+            "Images to train on: .rec files with commas between them, a folder of them or of classes, MNIST's arrays, \
+             or CIFAR's files; .safetensors with `images` (n, channels, size, size) and `labels` (n) is one batch for every \
              iteration").default_is("synthetic"),
         /// Options for reading images.
         #[serde(default, skip_serializing_if = "ImageInputConfig::is_default")]

@@ -24,7 +24,7 @@ use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::{Environment, HostUse, RankPlace, RankUse};
 use crate::stats::summary::mean;
-use crate::trace::LayerProfile;
+use crate::trace::{LayerProfile, OperatorProfile};
 
 /// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is rejected.
 pub const SCHEMA: u32 = 2;
@@ -203,6 +203,9 @@ pub struct RunEnd {
     /// Time by layer in the traced iterations, with `--profile-layers`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayerProfile>,
+    /// Time by operator in the traced iterations, with `--profile-operators`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operators: Option<OperatorProfile>,
     /// Statistics of reading `--data`; `None` if nothing or a single batch was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<ImageInputUse>,

@@ -21,7 +21,7 @@ use crate::job::world::World;
 use crate::model::weights_file::{self, Beside};
 
 /// Options that do not affect what a step computes.
-const FREE: [&str; 21] = [
+const FREE: [&str; 22] = [
     "inject",
     "graphs",
     "iters",
@@ -39,6 +39,7 @@ const FREE: [&str; 21] = [
     "trace-iterations",
     "trace-format",
     "profile-layers",
+    "profile-operators",
     "checkpoint",
     "from-checkpoint",
     "data",

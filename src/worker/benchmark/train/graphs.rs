@@ -69,7 +69,7 @@ fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
     if device == DeviceKind::Cpu {
         return Some("CUDA graphs need a GPU".to_owned());
     }
-    if trace.file.is_some() || trace.profile_layers {
+    if trace.file.is_some() || trace.is_profiled() {
         return Some("layers are traced, and a replay has none".to_owned());
     }
     if let Some(fault @ (Fault::Overflow { .. } | Fault::Slow { .. })) = inject {

@@ -9,7 +9,7 @@ use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{Bytes, KvStore, Phase, Phases, Seconds, TeraflopsPerSecond};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::summary;
-use ringmark_core::trace::LayerProfile;
+use ringmark_core::trace::OperatorProfile;
 use ringmark_core::untrusted_text::printable_lines;
 use ringmark_core::validity;
 use tch::{Device, Tensor};
@@ -24,6 +24,7 @@ use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::matrix_product;
 use crate::measure::step_timer::Sample;
+use crate::measure::trace::Profiles;
 
 /// Measurements of this rank.
 pub struct Measured {
@@ -42,7 +43,7 @@ pub struct Measured {
     pub input: Option<ImageInputUse>,
     /// Epochs that were trained completely.
     pub epochs: Vec<EpochEnd>,
-    pub layers: Option<LayerProfile>,
+    pub profiles: Profiles,
     pub graphs: GraphUse,
 }
 
@@ -71,7 +72,7 @@ impl Recorded {
 /// Gathers the results of all ranks; rank 0 writes the record, valid or not. Returns the reason why the run is invalid,
 /// if any.
 pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, mut recorded, counters, wall, kv_store, compression, input, epochs, layers, graphs } =
+    let Measured { samples, mut recorded, counters, wall, kv_store, compression, input, epochs, profiles, graphs } =
         measured;
     let world = session.world;
     let GraphUse { choice, no_graph } = graphs;
@@ -93,7 +94,8 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
         kv_store,
         compression: compression.map(|compression| compression.used(world)),
         epochs,
-        layers,
+        layers: profiles.layers,
+        operators: profiles.operators,
         input,
         nccl: session.nccl_lines(),
         host_use: counters.hosts,
@@ -247,6 +249,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let rates_of_products: Vec<f64> = end.matrix_product.iter().map(|rate| rate.0).collect();
     let rate = summary::mean(&rates_of_products).map(TeraflopsPerSecond);
     let layers = end.layers.iter().flat_map(|layers| layers.lines(rate));
+    let operators = end.operators.iter().flat_map(OperatorProfile::lines);
     let nccl = end.nccl.iter().map(|line| format!("NCCL: {line}"));
     let warnings = warning::texts(&end.warnings).into_iter().map(|text| format!("warning: {text}"));
     [length]
@@ -257,6 +260,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         .chain(compression)
         .chain(input)
         .chain(layers)
+        .chain(operators)
         .chain(nccl)
         .chain(warnings)
         .collect()

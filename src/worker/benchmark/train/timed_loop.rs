@@ -22,7 +22,7 @@ use crate::job::host_watch::HostWatch;
 use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::step_timer::{Sample, StepTimer};
-use crate::measure::trace::{TracedRun, Tracer, recorder};
+use crate::measure::trace::{Profiles, TracedRun, Tracer, recorder};
 use crate::model::named_tensors::Named;
 
 /// State of the loop on one rank. All ranks call each of its methods together.
@@ -149,15 +149,15 @@ impl<'a> TimedLoop<'a> {
         let kv_store = self.step.exchange.end(self.session)?;
         heartbeat::enter(Stage::Finishing);
         let counters = self.session.end_counters(self.counters)?;
-        let layers = match self.tracer {
+        let profiles = match self.tracer {
             Some(tracer) => tracer.end(traced_run(self.header, self.step))?,
-            None => None,
+            None => Profiles::default(),
         };
         self.progress.end();
         let input = record::input(self.session.world, &self.step.batches, self.input_before.as_ref())?;
         let (compression, epochs) = (self.step.exchange.reducer().compression(), self.epochs.ends);
         let TimedLoop { samples, recorded, graphs, .. } = self;
-        Ok(Measured { samples, recorded, counters, wall, kv_store, compression, input, epochs, layers, graphs })
+        Ok(Measured { samples, recorded, counters, wall, kv_store, compression, input, epochs, profiles, graphs })
     }
 
     /// Waits for pending iterations, then calls `work`, whose time is not counted.

@@ -5,6 +5,7 @@
 //! | [`shim`] | `shim.cpp`: gradients, streams, events, memory; layers of `batch_norm.cpp`, `pointwise_cuda.cpp`, `update_cuda.cpp` |
 //! | [`graph`] | `graph.cpp`: CUDA graphs |
 //! | [`packed`] | `packed.cpp`: fused layers for inference |
+//! | [`profiler`] | `profiler.cpp`: times of operators and kernels |
 //! | [`nodes`] | observation of autograd nodes in backward |
 //! | [`host_array`], [`host_values`] | tensors in host memory as bytes and slices |
 
@@ -13,4 +14,5 @@ pub mod host_array;
 pub mod host_values;
 pub mod nodes;
 pub mod packed;
+pub mod profiler;
 pub mod shim;

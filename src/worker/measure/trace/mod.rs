@@ -5,11 +5,13 @@
 //! |---|---|
 //! | [`recorder`] | recording of marks during an iteration |
 //! | [`layers`] | recording of layers |
+//! | [`operators`] | spans of libtorch's operators |
 //! | [`clock`] | the host's clock and its offset from rank 0's |
 //! | [`spans`] | conversion of marks to spans |
 
 pub mod clock;
 pub mod layers;
+mod operators;
 pub mod recorder;
 mod spans;
 
@@ -20,11 +22,12 @@ use anyhow::Result;
 use ringmark_core::dimension::{BackendName, KvStore};
 use ringmark_core::file::whole_file;
 use ringmark_core::trace::{
-    ClockMethod, ClockReading, GradientArray, LayerProfile, RankClock, RankTrace, Timeline, TraceConfig, TraceFormat,
-    chrome, horovod,
+    ClockMethod, ClockReading, GradientArray, LayerProfile, OperatorProfile, RankClock, RankTrace, Timeline,
+    TraceConfig, TraceFormat, chrome, horovod,
 };
 
 use crate::ffi::torch::nodes::Observation;
+use crate::ffi::torch::profiler::{ProfiledEvent, Profiler};
 use crate::host::facts;
 use crate::job::session::Session;
 use crate::measure::trace::clock::SpanClock;
@@ -40,6 +43,15 @@ pub struct Tracer<'a> {
     /// Clock reading at the end of the trace, if taken during the run.
     last: Option<ClockReading>,
     observation: Option<Observation>,
+    profiler: Option<Profiler>,
+    operators: Vec<ProfiledEvent>,
+}
+
+/// Requested profiles of the traced iterations.
+#[derive(Default)]
+pub struct Profiles {
+    pub layers: Option<LayerProfile>,
+    pub operators: Option<OperatorProfile>,
 }
 
 pub struct TracedRun {
@@ -69,7 +81,8 @@ impl<'a> Tracer<'a> {
         let (method, first) = clock::read(session.world)?;
         recorder::start(session.device(), traced.clone());
         let clock = SpanClock::new(session.device())?;
-        Ok(Some(Tracer { session, config, traced, clock, method, first, last: None, observation: None }))
+        let (observation, profiler, operators) = (None, None, Vec::new());
+        Ok(Some(Tracer { session, config, traced, clock, method, first, last: None, observation, profiler, operators }))
     }
 
     /// Returns true if iteration `iteration` is the first traced one or the first after them: the best time to compare
@@ -95,17 +108,30 @@ impl<'a> Tracer<'a> {
         if is_traced != self.observation.is_some() {
             self.clock.anchor()?;
             self.observation = if is_traced { Some(Observation::begin::<Nodes>()?) } else { None };
+            self.profile_operators(is_traced)?;
+        }
+        Ok(())
+    }
+
+    /// Starts or stops libtorch's profiler if it is requested. The device must be idle.
+    fn profile_operators(&mut self, is_traced: bool) -> Result<()> {
+        if let Some(profiler) = self.profiler.take() {
+            self.operators.extend(profiler.stop()?);
+        }
+        if is_traced && self.config.profile_operators {
+            self.profiler = Some(Profiler::start(self.session.device().is_cuda())?);
         }
         Ok(())
     }
 
     /// Ends the trace after the last iteration, when the device is idle. Rank 0 writes the file, or prints why there is
-    /// none. All remaining ranks call this together. Returns the layer profile on rank 0 if it was requested.
-    pub fn end(mut self, run: TracedRun) -> Result<Option<LayerProfile>> {
+    /// none. All remaining ranks call this together. Returns the requested profiles on rank 0.
+    pub fn end(mut self, run: TracedRun) -> Result<Profiles> {
         if self.observation.take().is_some() {
             self.clock.anchor()?;
+            self.profile_operators(false)?;
         }
-        let Tracer { session, config, clock, method, first, last, .. } = self;
+        let Tracer { session, config, clock, method, first, last, operators, .. } = self;
         let world = session.world;
         let last = match last {
             Some(last) => last,
@@ -114,7 +140,8 @@ impl<'a> Tracer<'a> {
             None => clock::read(world)?.1,
         };
         let [first, last] = [first, last].map(|reading| reading.and_residual(clock.residual_ns()));
-        let (spans, gradients) = spans::convert(recorder::stop()?, &clock)?;
+        let (mut spans, gradients) = spans::convert(recorder::stop()?, &clock)?;
+        spans.extend(operators::spans(operators, &spans)?);
         let own = RankTrace {
             rank: world.rank(),
             host: world.host().to_owned(),
@@ -124,13 +151,16 @@ impl<'a> Tracer<'a> {
         };
         let ranks = world.gather_values_on_rank_0(&own)?;
         if ranks.is_empty() {
-            return Ok(None);
+            return Ok(Profiles::default());
         }
         if ranks.iter().all(|rank| rank.spans.is_empty()) {
             session.print(&[format!("# warning: no trace: {}", config.never_came())]);
-            return Ok(None);
+            return Ok(Profiles::default());
         }
-        let profile = config.profile_layers.then(|| LayerProfile::of(&ranks));
+        let profiles = Profiles {
+            layers: config.profile_layers.then(|| LayerProfile::of(&ranks)),
+            operators: config.profile_operators.then(|| OperatorProfile::new(&ranks)),
+        };
         let TracedRun { title, kv_store, backend, arrays } = run;
         let exchange = backend.to_string();
         let mut timeline = Timeline { title, began_unix_seconds: 0.0, kv_store, exchange, arrays, ranks };
@@ -141,7 +171,7 @@ impl<'a> Tracer<'a> {
         if let Err(error) = write(&timeline, config.file.as_deref(), config.format, session) {
             session.print(&[format!("# warning: no trace: {error:#}")]);
         }
-        Ok(profile)
+        Ok(profiles)
     }
 }
 
