@@ -50,7 +50,7 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     let extraction = AnyExtraction::new(root, found, None)?;
     let read = match &extraction {
         AnyExtraction::Training(_) => SweepRun::read::<RunRecord>,
-        AnyExtraction::Scoring(_) => SweepRun::read::<ScoreRecord>,
+        AnyExtraction::Score(_) => SweepRun::read::<ScoreRecord>,
     };
     let runs = manifest.runs.iter().filter_map(|run| read(root, run.name, &manifest.conditions.options));
     let runs: Vec<SweepRun> = runs.collect();

@@ -16,16 +16,17 @@ use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::{UsageError, usage};
 
 use crate::output::{self, Json};
-use crate::read::analyze::conclusion;
-use crate::read::analyze::cost::Price;
-use crate::read::analyze::figures::{self, Extraction, Group};
+use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
-use crate::read::analyze::result_json;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score;
 use crate::read::analyze::score::figures::ScoreTable;
-use crate::read::analyze::score::json::ScoreResult;
-use crate::read::analyze::title;
+use crate::read::analyze::score::result_json::ScoreResult;
+use crate::read::analyze::training::conclusion;
+use crate::read::analyze::training::cost::Price;
+use crate::read::analyze::training::figures::{self, Group};
+use crate::read::analyze::training::result_json;
+use crate::read::analyze::training::title;
 use crate::read::load::content::RESULT_ENDING;
 use crate::read::load::folder::{self, Found};
 use crate::read::load::problem::{self, Problem};
@@ -101,7 +102,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let folder = &config.folder;
     let extraction = read_any(folder, config.warmup)?;
     match extraction {
-        AnyExtraction::Scoring(_) if config.price.is_some() => {
+        AnyExtraction::Score(_) if config.price.is_some() => {
             let what = "--price is of training, and {} holds a sweep of scoring: leave it out";
             return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
         }
@@ -134,9 +135,9 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
 /// Figures of a folder of any benchmark.
 pub enum AnyExtraction {
     /// Result of `ringmark sweep`, or of logs.
-    Training(Extraction),
+    Training(Extraction<Group>),
     /// Result of `ringmark score`.
-    Scoring(Extraction<ScoreTable>),
+    Score(Extraction<ScoreTable>),
 }
 
 impl AnyExtraction {
@@ -148,7 +149,7 @@ impl AnyExtraction {
                 "--warmup: the scoring records in {} hold no dry passes: leave the option out",
                 folder.display()
             ))),
-            BenchmarkKind::Score => Ok(AnyExtraction::Scoring(of_scoring(folder, found)?)),
+            BenchmarkKind::Score => Ok(AnyExtraction::Score(of_scoring(folder, found)?)),
             BenchmarkKind::Train | BenchmarkKind::Bandwidth | BenchmarkKind::Input => {
                 Ok(AnyExtraction::Training(of_training(folder, found, warmup)?))
             }
@@ -159,16 +160,14 @@ impl AnyExtraction {
     pub fn problems(&self) -> &[Problem] {
         match self {
             AnyExtraction::Training(extraction) => &extraction.problems,
-            AnyExtraction::Scoring(extraction) => &extraction.problems,
+            AnyExtraction::Score(extraction) => &extraction.problems,
         }
     }
 
     fn render(&self, format: ExtractFormat, extras: &Extras) -> anyhow::Result<String> {
         match self {
             AnyExtraction::Training(extraction) => render(extraction, format, extras.price, extras.is_explained),
-            AnyExtraction::Scoring(extraction) => {
-                render_scoring(extraction, format, extras.published, extras.is_explained)
-            }
+            AnyExtraction::Score(extraction) => render_score(extraction, format, extras.published, extras.is_explained),
         }
     }
 
@@ -176,7 +175,7 @@ impl AnyExtraction {
     pub fn other_files(&self) -> &'static [(&'static str, ExtractFormat)] {
         match self {
             AnyExtraction::Training(_) => &FILES,
-            AnyExtraction::Scoring(_) => &FILES[..2],
+            AnyExtraction::Score(_) => &FILES[..2],
         }
     }
 
@@ -184,7 +183,7 @@ impl AnyExtraction {
     pub fn result(&self, files_sha256: BTreeMap<String, String>) -> anyhow::Result<String> {
         match self {
             AnyExtraction::Training(extraction) => result_json::json(extraction, None, files_sha256),
-            AnyExtraction::Scoring(extraction) => ScoreResult { files_sha256, ..ScoreResult::new(extraction) }.text(),
+            AnyExtraction::Score(extraction) => ScoreResult { files_sha256, ..ScoreResult::new(extraction) }.text(),
         }
     }
 
@@ -211,7 +210,7 @@ impl AnyExtraction {
         };
         once(&match self {
             AnyExtraction::Training(extraction) => extraction.groups.iter().map(of_group).collect::<Vec<_>>(),
-            AnyExtraction::Scoring(extraction) => extraction.groups.iter().map(of_table).collect(),
+            AnyExtraction::Score(extraction) => extraction.groups.iter().map(of_table).collect(),
         })
     }
 }
@@ -229,7 +228,7 @@ pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Res
     let input = input::find(folder);
     let (command, groups, scoring, shortages, mut problems) = match read_any(folder, warmup) {
         Ok(AnyExtraction::Training(it)) => (it.resume_command, it.groups, Vec::new(), it.shortages, it.problems),
-        Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.groups, it.shortages, it.problems),
+        Ok(AnyExtraction::Score(it)) => (it.resume_command, Vec::new(), it.groups, it.shortages, it.problems),
         Err(error) if error.is::<UsageError>() => return Err(error),
         // A folder of bandwidth or input runs contains no others.
         Err(_) if input.is_some() || !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => {
@@ -259,11 +258,11 @@ pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Res
 
 /// Finds and reads every training run below `folder` and computes the figures, without printing or writing. Rejects a
 /// folder of another benchmark.
-pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction> {
+pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction<Group>> {
     of_training(folder, folder::find(folder)?, warmup)
 }
 
-fn of_training(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<Extraction> {
+fn of_training(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<Extraction<Group>> {
     found.check_is_training(folder)?;
     let runs = found.runs.iter().map(|found| Run::read(folder, found, warmup)).collect();
     Ok(figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
@@ -275,7 +274,7 @@ fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<Extraction<ScoreTab
 }
 
 /// Renders a scoring sweep in one format, including `published` rates of the same networks if requested.
-pub fn render_scoring(
+pub fn render_score(
     extraction: &Extraction<ScoreTable>,
     format: ExtractFormat,
     published: bool,
@@ -307,7 +306,7 @@ pub fn render_scoring(
 
 /// Renders training results in one format, including the cost if there is a price.
 pub fn render(
-    extraction: &Extraction,
+    extraction: &Extraction<Group>,
     format: ExtractFormat,
     price: Option<&Price>,
     is_explained: bool,

@@ -9,12 +9,12 @@ use ringmark_core::dimension::{Case, KvStore, Operation};
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
-use crate::read::analyze::figures::Group;
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::outlook::Outlook;
 use crate::read::analyze::prediction::strategy::Strategy;
 use crate::read::analyze::prediction::{model, search};
-use crate::read::analyze::published;
+use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::published;
 use crate::read::extract;
 use crate::read::load::bandwidth;
 use crate::read::show::prediction::{json, text};

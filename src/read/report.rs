@@ -10,9 +10,9 @@ use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
-use crate::read::analyze::cost::Price;
-use crate::read::analyze::figures::Group;
 use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::training::cost::Price;
+use crate::read::analyze::training::figures::Group;
 use crate::read::extract;
 use crate::read::load::{problem, trace};
 use crate::read::show::page::document::{Document, Link};

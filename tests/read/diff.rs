@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark::read::analyze::result_json;
+use ringmark::read::analyze::training::result_json;
 use ringmark::read::extract;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, Timing};
 use ringmark_core::benchmark::exchange::{BackendChoice, NcclAlgorithm};

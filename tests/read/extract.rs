@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark::read::analyze::figures::TrainedCase;
+use ringmark::read::analyze::training::figures::TrainedCase;
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::train::{Iteration, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, RunProfile};

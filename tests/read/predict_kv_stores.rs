@@ -2,11 +2,11 @@
 //! message by message, and rejected input.
 
 use expect_test::expect;
-use ringmark::read::analyze::figures::Group;
 use ringmark::read::analyze::prediction::evidence::Evidence;
 use ringmark::read::analyze::prediction::model::predict;
 use ringmark::read::analyze::prediction::parts::Limit;
 use ringmark::read::analyze::prediction::strategy::Strategy;
+use ringmark::read::analyze::training::figures::Group;
 use ringmark::read::extract;
 use ringmark_core::benchmark::compression::GradientCompression;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;

@@ -7,9 +7,9 @@ use ringmark_core::dimension::Case;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::trace::Timeline;
 
-use crate::read::analyze::cost::Price;
-use crate::read::analyze::figures::Group;
 use crate::read::analyze::score::figures::ScoreTable;
+use crate::read::analyze::training::cost::Price;
+use crate::read::analyze::training::figures::Group;
 use crate::read::load::folder::Shortage;
 use crate::read::load::problem::Problem;
 use crate::read::load::run::Recorded;

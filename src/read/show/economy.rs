@@ -2,9 +2,9 @@
 
 use ringmark_core::number_text::three_digits;
 
-use crate::read::analyze::cost::{Cost, Price};
-use crate::read::analyze::energy::{self, Energy};
-use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::training::cost::{Cost, Price};
+use crate::read::analyze::training::energy::{self, Energy};
+use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::show::numbers::{marked, percent};
 use crate::read::show::table::Table;
 

@@ -2,8 +2,8 @@
 
 use ringmark_core::dimension::Seconds;
 
-use crate::read::analyze::figures::{Group, TrainedCase};
-use crate::read::analyze::work_load::{self, WorkCost};
+use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::work_load::{self, WorkCost};
 use crate::read::show::numbers::{marked, milliseconds, percent};
 use crate::read::show::table::{Row, Table};
 

@@ -1,6 +1,6 @@
 //! Published rates of the scored networks, a table for each hardware.
 
-use crate::read::analyze::figures::Extraction;
+use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::score::figures::{self, ScoreTable};
 use crate::read::analyze::score::published::{BATCH_SIZES, PublishedRow, SOURCE, none_published, rows};
 use crate::read::show::table::{Column, Table};

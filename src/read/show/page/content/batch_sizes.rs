@@ -7,11 +7,12 @@ use ringmark_core::dimension::{Case, DeviceKind, Model};
 use serde_json::Value;
 
 use crate::read::analyze::batch_sizes::{self, BatchSeries, BatchTable};
-use crate::read::analyze::figures::Group;
-use crate::read::analyze::grouping;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score;
 use crate::read::analyze::score::published;
+use crate::read::analyze::settings;
+use crate::read::analyze::training;
+use crate::read::analyze::training::figures::Group;
 use crate::read::show;
 use crate::read::show::batch_sizes::{Below, Line, table};
 use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
@@ -72,14 +73,16 @@ impl PageTable<'_> {
 pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
     let numbered = || results.iter().enumerate();
     let training = numbered().flat_map(|(number, result)| {
-        batch_sizes::of_training(&result.groups, &result.shortages).into_iter().map(move |(table, groups)| PageTable {
-            result: number,
-            name: result.name.clone(),
-            done: Done::Training,
-            table,
-            evidence: Evidence::of_groups(&groups),
-            groups,
-            how: String::new(),
+        training::batch_sizes::tables(&result.groups, &result.shortages).into_iter().map(move |(table, groups)| {
+            PageTable {
+                result: number,
+                name: result.name.clone(),
+                done: Done::Training,
+                table,
+                evidence: Evidence::of_groups(&groups),
+                groups,
+                how: String::new(),
+            }
         })
     });
     let scoring = numbered().flat_map(|(number, result)| {
@@ -106,7 +109,7 @@ fn labels(tables: &[PageTable]) -> Vec<String> {
         let is_other = |other: &&PageTable| (other.result, other.done) == (own.result, own.done);
         let settings: Vec<&BTreeMap<String, Value>> =
             tables.iter().filter(is_other).map(|other| &other.table.settings).collect();
-        let differing = grouping::differing(&own.table.settings, &settings);
+        let differing = settings::differing(&own.table.settings, &settings);
         let words = differing.into_iter().chain(own.table.is_quick.then(|| "quick".to_owned()));
         let words = words.collect::<Vec<_>>().join(", ");
         if words.is_empty() { words } else { format!(" ({words})") }

@@ -9,10 +9,10 @@ use ringmark_core::number_text::gigabytes;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
-use crate::read::analyze::grouping::settings;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score;
 use crate::read::analyze::score::figures::ScorePoint;
+use crate::read::analyze::training::grouping::settings;
 use crate::read::load::environment;
 use crate::read::show::numbers::{count, list, percent};
 use crate::read::show::page::document::{Block, Section, Subject};

@@ -5,7 +5,7 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::stats::straggler::deviation;
 use ringmark_core::stats::summary::{median, step_percentiles};
 
-use crate::read::analyze::figures::TrainedCase;
+use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::run::Measured;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;

@@ -8,7 +8,7 @@ use ringmark_core::dimension::{Case, Phase};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::summary::{Spread, median};
 
-use crate::read::analyze::figures::TrainedCase;
+use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::iteration_times::RankTimes;
 use crate::read::show::numbers::{count, list, percent};
 use crate::read::show::page::charts::Chart;

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
-use crate::read::analyze::figures::{Figures, Group, TrainedCase};
-use crate::read::analyze::published::{DLPERF, Published};
-use crate::read::analyze::title::{common_base, unlike_devices};
+use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
+use crate::read::analyze::training::published::{DLPERF, Published};
+use crate::read::analyze::training::title::{common_base, unlike_devices};
 use crate::read::show::extraction::kv_stores::{self, Comparison};
 use crate::read::show::numbers::{marked, percent};
 use crate::read::show::page::charts::scale::extent;

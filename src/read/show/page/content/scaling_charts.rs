@@ -7,8 +7,8 @@ use ringmark_core::dimension::{Case, ImagesPerSecond};
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
-use crate::read::analyze::figures::TrainedCase;
-use crate::read::analyze::published::Published;
+use crate::read::analyze::training::figures::TrainedCase;
+use crate::read::analyze::training::published::Published;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};

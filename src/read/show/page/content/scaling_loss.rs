@@ -4,8 +4,8 @@
 use ringmark_core::dimension::Seconds;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
-use crate::read::analyze::figures::Group;
-use crate::read::analyze::scaling_loss::{self, CaseLoss, all_parts};
+use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::scaling_loss::{self, CaseLoss, all_parts};
 use crate::read::show::numbers::{milliseconds, percent};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::style::phase_class;

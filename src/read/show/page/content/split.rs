@@ -2,7 +2,7 @@
 
 use ringmark_core::dimension::{Phase, Seconds};
 
-use crate::read::analyze::figures::{Figures, TrainedCase};
+use crate::read::analyze::training::figures::{Figures, TrainedCase};
 use crate::read::load::iteration_times::{IterationTimes, phases_to_show};
 use crate::read::show::numbers::{milliseconds, percent};
 use crate::read::show::page::charts::Chart;

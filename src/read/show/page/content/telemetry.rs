@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::host::telemetry::{Series as Readings, throttle_reasons};
 use ringmark_core::host::{Quantity, Telemetry};
 
-use crate::read::analyze::figures::TrainedCase;
+use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::run::Measured;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};

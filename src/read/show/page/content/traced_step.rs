@@ -4,8 +4,8 @@ use ringmark_core::dimension::Phase;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::trace::{Direction, Lane, RankTrace, Span, Timeline};
 
-use crate::read::analyze::critical_path::{self, CriticalPath};
-use crate::read::analyze::figures::TrainedCase;
+use crate::read::analyze::training::critical_path::{self, CriticalPath};
+use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::show::numbers::percent;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::spans::{SpanBar, SpanChart, SpanRow};

@@ -6,7 +6,7 @@ use ringmark_core::stats::work_split::split_times;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::load::run::Measured;
 
 /// Times of the median run of a case; of an even number of runs, the slower of the middle two.
