@@ -17,17 +17,18 @@ use crate::output::{self, Json};
 use crate::read::analyze::comparison::side::{Side, SideKind};
 use crate::read::analyze::comparison::verdicts::ComparedResults;
 use crate::read::analyze::comparison::{collectives, pairing, pytorch, training};
+use crate::read::analyze::results::AnyExtraction;
 use crate::read::analyze::score;
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures;
 use crate::read::analyze::training::result_json;
-use crate::read::extract::AnyExtraction;
 use crate::read::load::content::{Content, content_of, files_below};
 use crate::read::load::folder::{self, Found};
 use crate::read::load::formats::nccl_tests::NcclTests;
 use crate::read::load::formats::pytorch_ddp::DdpFile;
 use crate::read::load::problem;
+use crate::read::results;
 use crate::read::show::comparison;
 use crate::read::show::text::{Medium, WIDTH};
 
@@ -227,7 +228,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
 
 /// Reads every run of a folder, as `ringmark extract` does.
 fn read_runs(folder: &Path, found: Found) -> anyhow::Result<Side> {
-    match AnyExtraction::new(folder, found, None)? {
+    match results::read_sweep(folder, found, None)? {
         AnyExtraction::Training(extraction) => {
             let mut side = Side::new(folder, SideKind::Training);
             training::take_rows(&mut side, result_json::rows(&extraction.groups, None))?;

@@ -16,9 +16,10 @@ use crate::output;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score::result_json;
 use crate::read::analyze::training::figures;
-use crate::read::extract;
+use crate::read::load::folder::name_of;
 use crate::read::load::problem::{self, Problem};
 use crate::read::load::{record, run};
+use crate::read::results;
 use crate::read::show::export::figure::Series;
 use crate::read::show::export::mlflow::{self, Experiment, RunToExport};
 use crate::read::show::export::score::ScoredRun;
@@ -42,7 +43,7 @@ pub struct ExportConfig {
 /// Exports the figures. Fails if anything was left out, after everything else is printed or written.
 pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
     let ExportConfig { folder, out, warmup, format } = config;
-    let mut result = extract::read_all(folder, extract::name_of(folder)?, *warmup)?;
+    let mut result = results::read(folder, name_of(folder)?, *warmup)?;
     let mut problems = std::mem::take(&mut result.problems);
     if matches!(format, ExportFormat::Mlflow | ExportFormat::Mllog) {
         // These formats export single runs, which have no speedup.

@@ -36,7 +36,7 @@ fn two(other: KvStore) -> Folder {
 }
 
 fn extraction(folder: &Folder) -> Extraction {
-    ringmark::read::extract::read(&folder.path(), None).expect("a folder of runs")
+    ringmark::read::results::read_training(&folder.path(), None).expect("a folder of runs")
 }
 
 fn efficiencies(group: &Group) -> Vec<(String, f64)> {
