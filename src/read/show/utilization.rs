@@ -2,10 +2,10 @@
 
 use ringmark_core::dimension::TeraflopsPerSecond;
 
+use crate::output::table::Table;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::analyze::utilization::Utilization;
 use crate::read::show::numbers::{marked, percent, teraflops};
-use crate::read::show::table::Table;
 
 /// Returns the table; `None` if no record contains rates of the devices. Omits columns that no case fills.
 pub fn table(group: &Group) -> Option<Table> {

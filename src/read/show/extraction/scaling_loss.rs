@@ -5,10 +5,10 @@ use ringmark_core::dimension::{Case, Seconds};
 use ringmark_core::number_text::three_digits;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
+use crate::output::table::Table;
 use crate::read::analyze::training::figures::Group;
 use crate::read::analyze::training::scaling_loss::{CaseLoss, all_parts, of_case};
 use crate::read::show::numbers::{marked, milliseconds};
-use crate::read::show::table::Table;
 
 /// Returns the title of the table, which names the base.
 pub fn title(group: &Group) -> String {

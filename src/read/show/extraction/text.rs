@@ -3,6 +3,7 @@
 use ringmark_core::dimension::{Case, ImagesPerSecond, Phase, Seconds};
 use ringmark_core::number_text::four_digits;
 
+use crate::output::table::Table;
 use crate::read::analyze::batch_sizes::BatchTable;
 use crate::read::analyze::reliability;
 use crate::read::analyze::training::accuracy::{self, Accuracy};
@@ -16,7 +17,6 @@ use crate::read::show;
 use crate::read::show::batch_sizes::{Below, tables};
 use crate::read::show::extraction::{kv_stores, scaling_loss};
 use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, milliseconds};
-use crate::read::show::table::Table;
 use crate::read::show::text::{self, Medium, Paragraph};
 
 const LEGEND: [&str; 4] = [

@@ -1,9 +1,9 @@
 //! Layout of the blocks of a section on a wide screen. Sizes are estimates; content that does not fit after all
 //! scrolls. Narrow screens and paper have a single column.
 
+use crate::output::table::{Column, Row, Table};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Table};
 
 /// Width of a column in pixels, on the narrowest screen with two columns.
 const HALF: f64 = 504.0;

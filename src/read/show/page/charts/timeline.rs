@@ -5,10 +5,10 @@
 use maud::{Markup, html};
 use ringmark_core::dimension::Seconds;
 
+use crate::output::table::Style;
 use crate::read::show::page::charts::frame::{Drawing, Frame, path, px};
 use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::style::color;
-use crate::read::show::table::Style;
 
 /// Maximum number of outlier marks in one drawing: the longest are marked, the band includes the others.
 const MARKS: usize = 60;

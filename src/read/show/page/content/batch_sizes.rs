@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::dimension::{Case, DeviceKind, Model};
 use serde_json::Value;
 
+use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{self, BatchSeries, BatchTable};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score;
@@ -20,7 +21,6 @@ use crate::read::show::page::content::published_scores;
 use crate::read::show::page::content::series::device_title;
 use crate::read::show::page::content::trust::Evidence;
 use crate::read::show::page::document::{Block, Section, Subject};
-use crate::read::show::table::Style;
 
 const NOTE: &str = "Images/s are of all ranks, the median over runs; CV is the runs' standard deviation by their mean; peak GB is the \
                     memory of the fullest rank: on a GPU what tensors held, on the CPU what was resident. Runs of a figure with ! have \

@@ -9,6 +9,7 @@ use ringmark_core::number_text::gigabytes;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
+use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score;
 use crate::read::analyze::score::figures::ScorePoint;
@@ -16,7 +17,6 @@ use crate::read::analyze::training::grouping::settings;
 use crate::read::load::environment;
 use crate::read::show::numbers::{count, list, percent};
 use crate::read::show::page::document::{Block, Section, Subject};
-use crate::read::show::table::{Column, Row, Table};
 
 /// Names of facts, each with all its values in one result.
 type NamedValues = Vec<(String, BTreeSet<String>)>;

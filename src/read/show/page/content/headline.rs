@@ -7,6 +7,7 @@ use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model};
 use ringmark_core::number_text::{four_digits, three_digits};
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
+use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
@@ -24,7 +25,6 @@ use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, Series, Setting};
 use crate::read::show::page::content::trust::Evidence;
 use crate::read::show::page::document::{Figure, Headline, Share, Trust};
-use crate::read::show::table::Style;
 
 /// Returns a headline for each series. A table by batch size that does not scale gets one headline for all its series.
 pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[PageTable]) -> Vec<Headline> {

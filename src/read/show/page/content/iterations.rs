@@ -5,6 +5,7 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::stats::straggler::deviation;
 use ringmark_core::stats::summary::{median, step_percentiles};
 
+use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::run::Measured;
 use crate::read::show::numbers::count;
@@ -13,7 +14,6 @@ use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::charts::timeline::{Timeline, iteration_ranges};
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Table};
 
 /// Limits of outliers, the same as in the record's warnings: an iteration must exceed the median by this share and by
 /// this number of robust standard deviations.

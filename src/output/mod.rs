@@ -1,4 +1,7 @@
-//! Output of a command: a table on the standard output, and the same as JSON with `--json [FILE]`.
+//! Output of a command: a table on the standard output, and the same as JSON with `--json [FILE]`. [`table`] aligns
+//! columns.
+
+pub mod table;
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
