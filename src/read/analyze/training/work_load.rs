@@ -1,8 +1,8 @@
 //! Effect of uneven batch sizes per rank (`--work-load`) on the cases of a sweep; the formulas are in
-//! `ringmark_core::stats::work_split`.
+//! `ringmark_core::stats::work_load`.
 
 use ringmark_core::dimension::Seconds;
-use ringmark_core::stats::work_split::split_times;
+use ringmark_core::stats::work_load::split_times;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

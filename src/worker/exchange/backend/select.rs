@@ -7,7 +7,7 @@ use tch::Device;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::backend::mpi::Mpi;
-use crate::exchange::backend::nccl::NcclRing;
+use crate::exchange::backend::nccl::NcclBackend;
 use crate::exchange::backend::none::NoExchange;
 use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::memory::{Memory, MemoryShape};
@@ -28,7 +28,7 @@ pub fn new(config: &ExchangeConfig, shape: MemoryShape, session: &Session) -> Re
         (BackendChoice::None, _) => Ok(Box::new(NoExchange::new(BackendName::None, private()?))),
         (BackendChoice::Auto | BackendChoice::Nccl, Device::Cuda(index)) => {
             let nccl = session.nccl.clone().context("NCCL is not loaded")?;
-            Ok(Box::new(NcclRing::new(nccl, world, index, private()?)?))
+            Ok(Box::new(NcclBackend::new(nccl, world, index, private()?)?))
         }
         (BackendChoice::Nccl, _) => {
             bail!("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto")

@@ -11,7 +11,7 @@ use crate::read::load::run::Measured;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::scale::extent;
-use crate::read::show::page::charts::timeline::{Timeline, iteration_ranges};
+use crate::read::show::page::charts::step_times::{StepTimes, iteration_ranges};
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
 
@@ -88,7 +88,7 @@ fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
             0 => String::new(),
             far => format!(", {}", count(far, "outlier")),
         };
-        Chart::Timeline(Timeline {
+        Chart::StepTimes(StepTimes {
             title: format!("{}, run {run}: {:.1} ms{outliers}", case.name, times.percentiles[0]),
             description: format!("{} iterations, longest {:.1} ms", measured.figures.timed, times.ends[1]),
             style: series.style,
