@@ -2,21 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use anyhow::{anyhow, bail};
 use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::Model;
 use ringmark_core::file::run_name::MANIFEST;
 use ringmark_core::manifest::Manifest;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyze::checks;
-use crate::read::extract::{self, AnyExtraction};
+use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::results::AnyExtraction;
+use crate::read::analyze::score;
+use crate::read::analyze::score::figures::ScoreTable;
+use crate::read::analyze::training::figures::Group;
+use crate::read::extract;
 use crate::read::load::folder;
 use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::load::sweep_run::SweepRun;
+use crate::read::results;
 use crate::read::show::check::CheckedResult;
+use crate::read::show::once::once;
 
 /// Options of `ringmark check`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,21 +56,36 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
         ))
     })?;
     let benchmark = found.benchmark(root)?;
-    let extraction = AnyExtraction::new(root, found, None)?;
+    let extraction = results::read_sweep(root, found, None)?;
     let read = match &extraction {
         AnyExtraction::Training(_) => SweepRun::read::<RunRecord>,
-        AnyExtraction::Scoring(_) => SweepRun::read::<ScoreRecord>,
+        AnyExtraction::Score(_) => SweepRun::read::<ScoreRecord>,
     };
     let runs = manifest.runs.iter().filter_map(|run| read(root, run.name, &manifest.conditions.options));
     let runs: Vec<SweepRun> = runs.collect();
     let integrity = Integrity::read(root, &manifest, &folder::logs(root)?);
-    let endings: Vec<&str> = extraction.other_files().iter().map(|(ending, _)| *ending).collect();
-    let outputs = Outputs::read(root, &extract::name_of(root)?, &extraction.result(BTreeMap::new())?, &endings);
+    let endings: Vec<&str> = extract::other_files(&extraction).iter().map(|(ending, _)| *ending).collect();
+    let outputs = Outputs::read(root, &folder::name_of(root)?, &extraction.result(BTreeMap::new())?, &endings);
     let checks = vec![
         checks::complete(&manifest, extraction.problems(), &runs),
         checks::unedited(&integrity, &outputs),
         checks::rules(&runs),
-        checks::reliable(extraction.reliability_warnings()),
+        checks::reliable(reliability_warnings(&extraction)),
     ];
     Ok(CheckedResult::new(root.display().to_string(), benchmark, checks))
+}
+
+/// Returns the reasons why figures are unreliable, each sentence once.
+fn reliability_warnings(extraction: &AnyExtraction) -> Vec<String> {
+    let texts = |warnings: Vec<ReliabilityWarning>| reliability::sentences(&warnings);
+    let of_group = |group: &Group| (group.label.clone(), texts(group.all_reliability_warnings()));
+    let of_table = |table: &ScoreTable| {
+        let models = score::figures::models(slice::from_ref(table));
+        let models: Vec<String> = models.iter().map(Model::to_string).collect();
+        (models.join(", "), texts(table.all_reliability_warnings()))
+    };
+    once(&match extraction {
+        AnyExtraction::Training(extraction) => extraction.groups.iter().map(of_group).collect::<Vec<_>>(),
+        AnyExtraction::Score(extraction) => extraction.groups.iter().map(of_table).collect(),
+    })
 }

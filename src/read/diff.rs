@@ -17,16 +17,18 @@ use crate::output::{self, Json};
 use crate::read::analyze::comparison::side::{Side, SideKind};
 use crate::read::analyze::comparison::verdicts::ComparedResults;
 use crate::read::analyze::comparison::{collectives, pairing, pytorch, training};
-use crate::read::analyze::cost::Price;
-use crate::read::analyze::figures;
-use crate::read::analyze::score::json::ScoreResult;
-use crate::read::analyze::{result_json, score};
-use crate::read::extract::AnyExtraction;
+use crate::read::analyze::results::AnyExtraction;
+use crate::read::analyze::score;
+use crate::read::analyze::score::result_json::ScoreResult;
+use crate::read::analyze::training::cost::Price;
+use crate::read::analyze::training::figures;
+use crate::read::analyze::training::result_json;
 use crate::read::load::content::{Content, content_of, files_below};
 use crate::read::load::folder::{self, Found};
 use crate::read::load::formats::nccl_tests::NcclTests;
 use crate::read::load::formats::pytorch_ddp::DdpFile;
 use crate::read::load::problem;
+use crate::read::results;
 use crate::read::show::comparison;
 use crate::read::show::text::{Medium, WIDTH};
 
@@ -226,7 +228,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
 
 /// Reads every run of a folder, as `ringmark extract` does.
 fn read_runs(folder: &Path, found: Found) -> anyhow::Result<Side> {
-    match AnyExtraction::new(folder, found, None)? {
+    match results::read_sweep(folder, found, None)? {
         AnyExtraction::Training(extraction) => {
             let mut side = Side::new(folder, SideKind::Training);
             training::take_rows(&mut side, result_json::rows(&extraction.groups, None))?;
@@ -236,8 +238,8 @@ fn read_runs(folder: &Path, found: Found) -> anyhow::Result<Side> {
             side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
             Ok(side)
         }
-        AnyExtraction::Scoring(extraction) => {
-            let mut side = Side::new(folder, SideKind::Scoring);
+        AnyExtraction::Score(extraction) => {
+            let mut side = Side::new(folder, SideKind::Score);
             score::side::take_result(&mut side, ScoreResult::new(&extraction))?;
             Ok(side)
         }
@@ -260,7 +262,7 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
     }
     let kind = match content {
         Content::Result => SideKind::Training,
-        Content::ScoreResult => SideKind::Scoring,
+        Content::ScoreResult => SideKind::Score,
         Content::PytorchDdp => SideKind::PytorchDdp,
         Content::Bandwidth | Content::NcclTests => SideKind::Collectives,
     };

@@ -13,17 +13,18 @@ use ringmark_core::file::whole_file;
 use ringmark_core::options::usage::usage;
 
 use crate::output;
-use crate::read::analyze::figures;
 use crate::read::analyze::results::ResultFolder;
-use crate::read::analyze::score;
-use crate::read::extract;
+use crate::read::analyze::score::result_json;
+use crate::read::analyze::training::figures;
+use crate::read::load::folder::name_of;
 use crate::read::load::problem::{self, Problem};
 use crate::read::load::{record, run};
+use crate::read::results;
 use crate::read::show::export::figure::Series;
 use crate::read::show::export::mlflow::{self, Experiment, RunToExport};
-use crate::read::show::export::scoring::ScoredRun;
+use crate::read::show::export::score::ScoredRun;
 use crate::read::show::export::time_line::{Period, TimeLine};
-use crate::read::show::export::{ExportFormat, bandwidth, influx, mllog, prometheus, scoring, training};
+use crate::read::show::export::{ExportFormat, bandwidth, influx, mllog, prometheus, score, training};
 
 /// Options of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +43,7 @@ pub struct ExportConfig {
 /// Exports the figures. Fails if anything was left out, after everything else is printed or written.
 pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
     let ExportConfig { folder, out, warmup, format } = config;
-    let mut result = extract::read_all(folder, extract::name_of(folder)?, *warmup)?;
+    let mut result = results::read(folder, name_of(folder)?, *warmup)?;
     let mut problems = std::mem::take(&mut result.problems);
     if matches!(format, ExportFormat::Mlflow | ExportFormat::Mllog) {
         // These formats export single runs, which have no speedup.
@@ -73,8 +74,8 @@ fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<Series>> {
     let name = &result.name;
     let mut all = training::cases(name, &result.groups);
     all.extend(training::runs(name, &result.groups).into_iter().map(|(_, series)| series));
-    all.extend(scoring::cases(name, &result.scoring));
-    all.extend(scoring::runs(name, &result.scoring).into_iter().map(|run| run.series));
+    all.extend(score::cases(name, &result.scoring));
+    all.extend(score::runs(name, &result.scoring).into_iter().map(|run| run.series));
     all.extend(bandwidth::series(name, &result.bandwidth));
     let what = if result.input.is_some() { "a result of `ringmark input` alone" } else { "no run that counts" };
     let refusal = || {
@@ -100,8 +101,7 @@ fn put(out: Option<&Path>, text: &str) -> anyhow::Result<()> {
 }
 
 fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut Vec<Problem>) -> anyhow::Result<()> {
-    let (trained, scored) =
-        (training::runs(&result.name, &result.groups), scoring::runs(&result.name, &result.scoring));
+    let (trained, scored) = (training::runs(&result.name, &result.groups), score::runs(&result.name, &result.scoring));
     if trained.is_empty() && scored.is_empty() {
         return Err(usage(anyhow!(
             "{} holds no run of training or scoring that counts, and MLflow gets one run of its own for each",
@@ -146,7 +146,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
             log: &run.found.log,
             period: Period { start, end },
             series,
-            options: score::json::settings(table, point),
+            options: result_json::settings(table, point),
             environment: run::environment(&point.runs),
             record: None,
         })

@@ -4,36 +4,31 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::slice;
 
 use anyhow::{Context, anyhow};
-use ringmark_core::benchmark::BenchmarkKind;
-use ringmark_core::dimension::Model;
 use ringmark_core::file::run_name::MANIFEST;
 use ringmark_core::file::sha256;
 use ringmark_core::file::whole_file;
 use ringmark_core::keyword_enum;
-use ringmark_core::options::usage::{UsageError, usage};
+use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
-use crate::read::analyze::conclusion;
-use crate::read::analyze::cost::Price;
-use crate::read::analyze::figures::{self, Extraction, Group};
-use crate::read::analyze::reliability::{self, ReliabilityWarning};
-use crate::read::analyze::result_json;
-use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::extraction::Extraction;
+use crate::read::analyze::results::AnyExtraction;
 use crate::read::analyze::score;
 use crate::read::analyze::score::figures::ScoreTable;
-use crate::read::analyze::score::json::ScoreResult;
-use crate::read::analyze::title;
+use crate::read::analyze::score::result_json::ScoreResult;
+use crate::read::analyze::training::conclusion;
+use crate::read::analyze::training::cost::Price;
+use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::result_json;
+use crate::read::analyze::training::title;
 use crate::read::load::content::RESULT_ENDING;
-use crate::read::load::folder::{self, Found};
-use crate::read::load::problem::{self, Problem};
-use crate::read::load::run::Run;
-use crate::read::load::{bandwidth, input};
+use crate::read::load::folder;
+use crate::read::load::problem;
+use crate::read::results;
 use crate::read::show;
 use crate::read::show::extraction::{csv, dlperf, pytorch_ddp, text};
-use crate::read::show::once::once;
 use crate::read::show::text::{Medium, WIDTH};
 
 /// Configuration of `ringmark extract`.
@@ -99,9 +94,9 @@ struct Extras<'a> {
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     let folder = &config.folder;
-    let extraction = read_any(folder, config.warmup)?;
+    let extraction = results::read_sweep(folder, folder::find(folder)?, config.warmup)?;
     match extraction {
-        AnyExtraction::Scoring(_) if config.price.is_some() => {
+        AnyExtraction::Score(_) if config.price.is_some() => {
             let what = "--price is of training, and {} holds a sweep of scoring: leave it out";
             return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
         }
@@ -113,8 +108,8 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     }
     let extras =
         Extras { published: config.published, price: config.price.as_ref(), is_explained: config.is_explained };
-    if !config.json.write_text(|| extraction.render(ExtractFormat::Json, &extras))? {
-        output::print(&extraction.render(config.format.unwrap_or(ExtractFormat::Table), &extras)?)?;
+    if !config.json.write_text(|| render_any(&extraction, ExtractFormat::Json, &extras))? {
+        output::print(&render_any(&extraction, config.format.unwrap_or(ExtractFormat::Table), &extras)?)?;
     }
     let left_out = extraction.problems().iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", folder.display()), left_out);
@@ -131,151 +126,36 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     complete
 }
 
-/// Figures of a folder of any benchmark.
-pub enum AnyExtraction {
-    /// Result of `ringmark sweep`, or of logs.
-    Training(Extraction),
-    /// Result of `ringmark score`.
-    Scoring(Extraction<ScoreTable>),
-}
-
-impl AnyExtraction {
-    /// Computes the figures of the runs `found` in `folder`, without printing or writing. `warmup` applies to training
-    /// only.
-    pub fn new(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<AnyExtraction> {
-        match found.benchmark(folder)? {
-            BenchmarkKind::Score if warmup.is_some() => Err(usage(anyhow!(
-                "--warmup: the scoring records in {} hold no dry passes: leave the option out",
-                folder.display()
-            ))),
-            BenchmarkKind::Score => Ok(AnyExtraction::Scoring(of_scoring(folder, found)?)),
-            BenchmarkKind::Train | BenchmarkKind::Bandwidth | BenchmarkKind::Input => {
-                Ok(AnyExtraction::Training(of_training(folder, found, warmup)?))
-            }
-        }
-    }
-
-    /// Returns the runs that are excluded, with the reason.
-    pub fn problems(&self) -> &[Problem] {
-        match self {
-            AnyExtraction::Training(extraction) => &extraction.problems,
-            AnyExtraction::Scoring(extraction) => &extraction.problems,
-        }
-    }
-
-    fn render(&self, format: ExtractFormat, extras: &Extras) -> anyhow::Result<String> {
-        match self {
-            AnyExtraction::Training(extraction) => render(extraction, format, extras.price, extras.is_explained),
-            AnyExtraction::Scoring(extraction) => {
-                render_scoring(extraction, format, extras.published, extras.is_explained)
-            }
-        }
-    }
-
-    /// Returns the suffixes and formats of the files next to the result file.
-    pub fn other_files(&self) -> &'static [(&'static str, ExtractFormat)] {
-        match self {
-            AnyExtraction::Training(_) => &FILES,
-            AnyExtraction::Scoring(_) => &FILES[..2],
-        }
-    }
-
-    /// Returns the result file, with the hashes of the files next to it.
-    pub fn result(&self, files_sha256: BTreeMap<String, String>) -> anyhow::Result<String> {
-        match self {
-            AnyExtraction::Training(extraction) => result_json::json(extraction, None, files_sha256),
-            AnyExtraction::Scoring(extraction) => ScoreResult { files_sha256, ..ScoreResult::new(extraction) }.text(),
-        }
-    }
-
-    /// Returns the files for the folder, as names and contents, beginning with the result file.
-    fn files(&self, folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
-        let name = name_of(folder)?;
-        let file = |(ending, format): &(&str, ExtractFormat)| {
-            Ok((format!("{name}{ending}"), self.render(*format, &Extras::default())?))
-        };
-        let others = self.other_files().iter().map(file).collect::<anyhow::Result<Vec<_>>>()?;
-        let hash = |(name, text): &(String, String)| (name.clone(), sha256::of_text(text));
-        let result = self.result(others.iter().map(hash).collect())?;
-        Ok(std::iter::once((name + RESULT_ENDING, result)).chain(others).collect())
-    }
-
-    /// Returns the reasons why figures are unreliable, each sentence once.
-    pub fn reliability_warnings(&self) -> Vec<String> {
-        let texts = |warnings: Vec<ReliabilityWarning>| reliability::sentences(&warnings);
-        let of_group = |group: &Group| (group.label.clone(), texts(group.all_reliability_warnings()));
-        let of_table = |table: &ScoreTable| {
-            let models = score::figures::models(slice::from_ref(table));
-            let models: Vec<String> = models.iter().map(Model::to_string).collect();
-            (models.join(", "), texts(table.all_reliability_warnings()))
-        };
-        once(&match self {
-            AnyExtraction::Training(extraction) => extraction.groups.iter().map(of_group).collect::<Vec<_>>(),
-            AnyExtraction::Scoring(extraction) => extraction.groups.iter().map(of_table).collect(),
-        })
+/// Renders the figures in one format.
+fn render_any(extraction: &AnyExtraction, format: ExtractFormat, extras: &Extras) -> anyhow::Result<String> {
+    match extraction {
+        AnyExtraction::Training(extraction) => render(extraction, format, extras.price, extras.is_explained),
+        AnyExtraction::Score(extraction) => render_score(extraction, format, extras.published, extras.is_explained),
     }
 }
 
-/// Finds and reads every run below `folder` and computes the figures, without printing or writing. `warmup` applies to
-/// training only.
-fn read_any(folder: &Path, warmup: Option<u32>) -> anyhow::Result<AnyExtraction> {
-    AnyExtraction::new(folder, folder::find(folder)?, warmup)
+/// Returns the suffixes and formats of the files next to the result file.
+pub fn other_files(extraction: &AnyExtraction) -> &'static [(&'static str, ExtractFormat)] {
+    match extraction {
+        AnyExtraction::Training(_) => &FILES,
+        AnyExtraction::Score(_) => &FILES[..2],
+    }
 }
 
-/// Reads everything in a folder except traces: runs of a sweep, of bandwidth and of input. Returns an error if there is
-/// nothing.
-pub fn read_all(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
-    let bandwidth = bandwidth::find(folder)?;
-    let input = input::find(folder);
-    let (command, groups, scoring, shortages, mut problems) = match read_any(folder, warmup) {
-        Ok(AnyExtraction::Training(it)) => (it.resume_command, it.groups, Vec::new(), it.shortages, it.problems),
-        Ok(AnyExtraction::Scoring(it)) => (it.resume_command, Vec::new(), it.groups, it.shortages, it.problems),
-        Err(error) if error.is::<UsageError>() => return Err(error),
-        // A folder of bandwidth or input runs contains no others.
-        Err(_) if input.is_some() || !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty()) => {
-            Default::default()
-        }
-        Err(error) => return Err(error),
+/// Returns the files for the folder, as names and contents, beginning with the result file.
+fn files(folder: &Path, extraction: &AnyExtraction) -> anyhow::Result<Vec<(String, String)>> {
+    let name = folder::name_of(folder)?;
+    let file = |(ending, format): &(&str, ExtractFormat)| {
+        Ok((format!("{name}{ending}"), render_any(extraction, *format, &Extras::default())?))
     };
-    problems.extend(bandwidth.problems);
-    let input = input.transpose().unwrap_or_else(|problem| {
-        problems.push(problem);
-        None
-    });
-    let (command, traces) = (command.map(|command| command.replace(" --resume", "")), Vec::new());
-    Ok(ResultFolder {
-        name,
-        command,
-        price: None,
-        groups,
-        scoring,
-        shortages,
-        bandwidth: bandwidth.cases,
-        input,
-        traces,
-        problems,
-    })
-}
-
-/// Finds and reads every training run below `folder` and computes the figures, without printing or writing. Rejects a
-/// folder of another benchmark.
-pub fn read(folder: &Path, warmup: Option<u32>) -> anyhow::Result<Extraction> {
-    of_training(folder, folder::find(folder)?, warmup)
-}
-
-fn of_training(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<Extraction> {
-    found.check_is_training(folder)?;
-    let runs = found.runs.iter().map(|found| Run::read(folder, found, warmup)).collect();
-    Ok(figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
-}
-
-fn of_scoring(folder: &Path, found: Found) -> anyhow::Result<Extraction<ScoreTable>> {
-    let runs = found.runs.iter().map(|found| Run::read(folder, found, None)).collect();
-    Ok(score::figures::extract(&name_of(folder)?, runs, found.problems, &found.sweep))
+    let others = other_files(extraction).iter().map(file).collect::<anyhow::Result<Vec<_>>>()?;
+    let hash = |(name, text): &(String, String)| (name.clone(), sha256::of_text(text));
+    let result = extraction.result(others.iter().map(hash).collect())?;
+    Ok(std::iter::once((name + RESULT_ENDING, result)).chain(others).collect())
 }
 
 /// Renders a scoring sweep in one format, including `published` rates of the same networks if requested.
-pub fn render_scoring(
+pub fn render_score(
     extraction: &Extraction<ScoreTable>,
     format: ExtractFormat,
     published: bool,
@@ -307,7 +187,7 @@ pub fn render_scoring(
 
 /// Renders training results in one format, including the cost if there is a price.
 pub fn render(
-    extraction: &Extraction,
+    extraction: &Extraction<Group>,
     format: ExtractFormat,
     price: Option<&Price>,
     is_explained: bool,
@@ -329,7 +209,7 @@ pub fn render(
 /// Returns a sentence for each network, precision and batch size of the sweep in `folder`: the result of its largest
 /// case, and the cause of most of the scaling loss. Empty if the files cannot be read.
 pub fn conclusions(folder: &Path) -> Vec<String> {
-    let Ok(extraction) = read(folder, None) else { return Vec::new() };
+    let Ok(extraction) = results::read_training(folder, None) else { return Vec::new() };
     let names = title::distinctions(&extraction.groups.iter().collect::<Vec<_>>());
     let sentence = |(group, name): (&Group, &String)| {
         let name = if name.is_empty() { String::new() } else { format!("{name}, ") };
@@ -339,19 +219,12 @@ pub fn conclusions(folder: &Path) -> Vec<String> {
     sentences.map(|sentence| output::strip_control_characters(&sentence)).collect()
 }
 
-/// Returns the last component of the path, after resolving paths such as `.` and `results/..`.
-pub fn name_of(folder: &Path) -> anyhow::Result<String> {
-    let whole = fs::canonicalize(folder).with_context(|| format!("{} cannot be resolved", folder.display()))?;
-    let last = whole.file_name().unwrap_or(whole.as_os_str());
-    Ok(last.to_string_lossy().into_owned())
-}
-
 /// Writes the files of `folder` to `out`, which is created if necessary.
 fn write(folder: &Path, out: &Path, extraction: &AnyExtraction) -> anyhow::Result<()> {
     let advice = || format!("cannot write the result into {}: choose another folder by --out", out.display());
     fs::create_dir_all(out).with_context(advice)?;
     let mut written = Vec::new();
-    for (name, text) in extraction.files(folder)? {
+    for (name, text) in files(folder, extraction)? {
         let path = out.join(name);
         whole_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
         written.push(path.display().to_string());

@@ -9,7 +9,7 @@ use ringmark_core::options::usage::usage;
 use crate::output;
 use crate::read::analyze::input_ceiling;
 use crate::read::analyze::input_demand::{Demand, demands};
-use crate::read::extract;
+use crate::read::results;
 
 /// Returns a function that compares a record with the demand of each case of the sweep in `folder`, as sentences.
 ///
@@ -25,7 +25,7 @@ pub fn judge(folder: &Path) -> anyhow::Result<impl Fn(&InputRecord) -> Vec<Strin
 }
 
 fn read(folder: &Path) -> anyhow::Result<Vec<Demand>> {
-    let all = demands(&extract::read(folder, None)?.groups);
+    let all = demands(&results::read_training(folder, None)?.groups);
     ensure!(!all.is_empty(), anyhow!("no run of it counts: ringmark extract {} says why", folder.display()));
     Ok(all)
 }

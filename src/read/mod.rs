@@ -5,6 +5,7 @@
 //! | [`load`] | reading of folders and files: runs, records, bandwidth results, formats of other programs |
 //! | [`analyze`] | figures from loaded results; pure, except for suggested command lines |
 //! | [`show`] | figures as tables, Markdown, CSV, JSON and pages |
+//! | [`results`] | reading of a folder: loads the runs of each benchmark and computes their figures |
 //! | [`extract`] | command: a folder of runs as a table, JSON, CSV and Markdown |
 //! | [`export`] | option of `extract`: figures in the formats of Prometheus, InfluxDB, MLflow, MLPerf |
 //! | [`check`] | command: checks that a result is complete, unedited, by the rules and reliable |
@@ -24,4 +25,5 @@ pub mod input;
 pub mod load;
 pub mod predict;
 pub mod report;
+pub mod results;
 pub mod show;

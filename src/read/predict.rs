@@ -9,14 +9,14 @@ use ringmark_core::dimension::{Case, KvStore, Operation};
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
-use crate::read::analyze::figures::Group;
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::outlook::Outlook;
 use crate::read::analyze::prediction::strategy::Strategy;
 use crate::read::analyze::prediction::{model, search};
-use crate::read::analyze::published;
-use crate::read::extract;
+use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::published;
 use crate::read::load::bandwidth;
+use crate::read::results;
 use crate::read::show::prediction::{json, text};
 
 /// Options of `ringmark predict`.
@@ -69,7 +69,7 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     let Some(sweep) = &config.sweep else {
         return Ok(published::DLPERF.iter().map(|row| (Evidence::of_published(row), row.caveat)).collect());
     };
-    let extraction = extract::read(sweep, config.warmup)?;
+    let extraction = results::read_training(sweep, config.warmup)?;
     let mut problems = extraction.problems;
     let bandwidth = config.bandwidth.as_deref().map(bandwidth::read).transpose()?;
     let (mut records, unsound) = bandwidth.map_or_else(Default::default, |result| (result.cases, result.problems));

@@ -10,11 +10,11 @@ use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
-use crate::read::analyze::cost::Price;
-use crate::read::analyze::figures::Group;
 use crate::read::analyze::results::ResultFolder;
-use crate::read::extract;
+use crate::read::analyze::training::cost::Price;
+use crate::read::analyze::training::figures::Group;
 use crate::read::load::{problem, trace};
+use crate::read::results;
 use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::{content, html, json, svg, text};
 use crate::read::show::text::Medium;
@@ -121,7 +121,7 @@ pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<Resu
 }
 
 fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
-    let mut result = extract::read_all(folder, name, warmup)?;
+    let mut result = results::read(folder, name, warmup)?;
     let runs = result.groups.iter().flat_map(Group::run_names);
     result.traces = trace::of_runs(folder, runs, &mut result.problems);
     Ok(result)

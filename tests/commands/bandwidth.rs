@@ -143,10 +143,11 @@ fn the_jobs_output_is_shown_kept_and_summed_up() {
     assert!(stdout.starts_with(&format!("# 1n2g, ranks: 2, log: {out}/1n2g/bandwidth.log\n")), "{stdout}");
     let table = "\
 #
-#     case    ranks  avg busbw  best busbw       of size  other load  failure
-#                       (GB/s)      (GB/s)           (B)         (%)
-#     1n2g        2      10.00       10.00    1000000000           -  -
-#     1n4g        4      15.00       15.00    1000000000           -  -
+# case  ranks  avg busbw  best busbw     of size  other load  failure
+#                   GB/s        GB/s           B           %
+# -------------------------------------------------------------------
+# 1n2g      2      10.00       10.00  1000000000           -  -
+# 1n4g      4      15.00       15.00  1000000000           -  -
 ";
     assert!(stdout.ends_with(&format!("{table}# logs and records are in {out}\n")), "{stdout}");
 
@@ -177,10 +178,8 @@ fn a_case_that_fails_stops_those_behind_it() {
     assert!(named.contains(&reason), "{reason}");
     assert_eq!(stderr, format!("ringmark: 1n2g failed: {reason}\nlog: {}\n", log.display()));
     assert!(stdout.contains("no memory\n"), "{stdout}");
-    assert!(
-        stdout.contains(&format!("\n#     1n2g        2          -           -             -           -  {reason}\n"))
-    );
-    assert!(stdout.contains("\n#     1n3g        3 "), "{stdout}");
+    assert!(stdout.contains(&format!("\n# 1n2g      2          -           -           -           -  {reason}\n")));
+    assert!(stdout.contains("\n# 1n3g      3 "), "{stdout}");
     assert!(!stdout.contains("1n4g"), "{stdout}");
     assert!(!sandbox.path("out/1n4g/bandwidth.log").exists());
 }
@@ -197,10 +196,10 @@ fn a_case_that_is_too_slow_lets_the_others_run() {
     assert_eq!((status, stderr), (Some(1), format!("ringmark: 1n2g: {miss}\n")), "{stdout}");
     assert_eq!(sandbox.failure("1n2g/bandwidth.log"), miss);
     assert!(
-        stdout.contains(&format!("\n#     1n2g        2      10.00       10.00    1000000000           -  {miss}\n")),
+        stdout.contains(&format!("\n# 1n2g      2      10.00       10.00  1000000000           -  {miss}\n")),
         "{stdout}"
     );
-    assert!(stdout.contains("\n#     1n4g        4      15.00       15.00    1000000000           -  -\n"), "{stdout}");
+    assert!(stdout.contains("\n# 1n4g      4      15.00       15.00  1000000000           -  -\n"), "{stdout}");
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn several_operations_are_several_jobs_of_one_command() {
     }
     // Only an all-reduce has rates that memory and network allow.
     assert_eq!(stdout.matches("# memory of the host: ").count(), 1, "{stdout}");
-    assert!(stdout.contains("\n#     1n2g          reduce        2 "), "{stdout}");
+    assert!(stdout.contains("\n# 1n2g  reduce          2 "), "{stdout}");
     let out = sandbox.path("out");
     let report = sandbox.path("report.html");
     let (status, _, stderr) = run(crate::support::sandbox::ringmark("report").arg(&out).arg("-o").arg(&report));

@@ -13,19 +13,19 @@ use ringmark::launch::sweep::live::metrics;
 use ringmark::read::analyze::comparison::side::{Side, SideKind};
 use ringmark::read::analyze::comparison::verdicts::ComparedResults;
 use ringmark::read::analyze::comparison::{collectives, pairing, pytorch, training};
-use ringmark::read::analyze::figures;
 use ringmark::read::analyze::input_ceiling;
 use ringmark::read::analyze::input_demand::{Basis, Demand};
 use ringmark::read::analyze::prediction::evidence::Evidence;
 use ringmark::read::analyze::prediction::outlook::Outlook;
 use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark::read::analyze::prediction::{model, search};
-use ringmark::read::analyze::published::DLPERF;
-use ringmark::read::analyze::result_json;
 use ringmark::read::analyze::results::ResultFolder;
 use ringmark::read::analyze::score;
-use ringmark::read::analyze::score::json::ScoreResult;
-use ringmark::read::extract::{ExtractFormat, render, render_scoring};
+use ringmark::read::analyze::score::result_json::ScoreResult;
+use ringmark::read::analyze::training::figures;
+use ringmark::read::analyze::training::published::DLPERF;
+use ringmark::read::analyze::training::result_json;
+use ringmark::read::extract::{ExtractFormat, render, render_score};
 use ringmark::read::load::folder::{FoundRun, SweepFacts};
 use ringmark::read::load::formats::nccl_tests::NcclTests;
 use ringmark::read::load::formats::pytorch_ddp::DdpFile;
@@ -156,10 +156,10 @@ fn score(bytes: &[u8]) {
     let runs = vec![Run::judge(&found, Ok(Log::default()), Ok(Some(record)), None)];
     let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [ExtractFormat::Table, ExtractFormat::Markdown, ExtractFormat::Csv] {
-        render_scoring(&extraction, format, false, true).expect("every extraction is shown");
+        render_score(&extraction, format, false, true).expect("every extraction is shown");
     }
-    let json = render_scoring(&extraction, ExtractFormat::Json, false, true).expect("every extraction is shown");
-    compare(SideKind::Scoring, |side| score::side::take_result(side, ScoreResult::read(json.as_bytes())?))
+    let json = render_score(&extraction, ExtractFormat::Json, false, true).expect("every extraction is shown");
+    compare(SideKind::Score, |side| score::side::take_result(side, ScoreResult::read(json.as_bytes())?))
         .expect("it reads its own JSON");
     report(ResultFolder { scoring: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
 }

@@ -15,11 +15,11 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use ringmark::read::analyze::comparison::side::{Side, SideKind};
 use ringmark::read::analyze::comparison::training;
-use ringmark::read::analyze::figures::Extraction;
-use ringmark::read::analyze::result_json;
-use ringmark::read::extract;
+use ringmark::read::analyze::training::figures::Extraction;
+use ringmark::read::analyze::training::result_json;
 use ringmark::read::load::formats::nccl_tests::NcclTests;
 use ringmark::read::load::formats::pytorch_ddp::DdpFile;
+use ringmark::read::results;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::score::ScoreRecord;
@@ -42,7 +42,7 @@ fn folder() -> Folder {
 }
 
 fn read(folder: &Folder) -> Extraction {
-    extract::read(&folder.path(), None).expect("the first run is sound")
+    results::read_training(&folder.path(), None).expect("the first run is sound")
 }
 
 /// Returns the only message, which is about the second run; the figures of the first run are available.

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark::read::analyze::result_json;
-use ringmark::read::extract;
+use ringmark::read::analyze::training::result_json;
+use ringmark::read::results;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, Timing};
 use ringmark_core::benchmark::exchange::{BackendChoice, NcclAlgorithm};
 use ringmark_core::benchmark::train::{Fault, RunRecord};
@@ -197,7 +197,8 @@ fn result_of_version_1_equals_its_runs() {
     }
     // A file of a newer ringmark must not be interpreted.
     let mut newer: Value = serde_json::from_str(
-        &result_json::json(&extract::read(&runs.path(), None).expect("runs"), None, BTreeMap::new()).expect("numbers"),
+        &result_json::json(&results::read_training(&runs.path(), None).expect("runs"), None, BTreeMap::new())
+            .expect("numbers"),
     )
     .expect("JSON");
     newer["schema"] = json!(5);
@@ -212,8 +213,8 @@ fn result_of_version_1_equals_its_runs() {
 #[test]
 fn result_of_version_3_keeps_its_warnings() {
     let quick = sweep(&["1n1g"], 0.5, |record| record.header.profile = RunProfile::Quick);
-    let text =
-        result_json::json(&extract::read(&quick.path(), None).expect("runs"), None, BTreeMap::new()).expect("numbers");
+    let text = result_json::json(&results::read_training(&quick.path(), None).expect("runs"), None, BTreeMap::new())
+        .expect("numbers");
     let old = text.replace("\"reliability_warnings\"", "\"objections\"").replace("\"is_reliable\"", "\"is_quotable\"");
     let old = old.replacen("\"schema\": 4", "\"schema\": 3", 1);
     assert!(old.contains("\"objections\"") && old.contains("\"schema\": 3"), "{old}");
@@ -240,7 +241,7 @@ fn different_networks_need_force() {
 #[test]
 fn older_result_has_only_speeds_and_dlperf_json_is_rejected() {
     let base = sweep(&["1n1g"], 0.5, |_| {});
-    let extraction = extract::read(&base.path(), None).expect("runs");
+    let extraction = results::read_training(&base.path(), None).expect("runs");
     let result = result_json::json(&extraction, None, BTreeMap::new()).expect("numbers");
     let mut old: Value = serde_json::from_str(&result).expect("JSON");
     let case = old["rows"][0].as_object_mut().expect("a case");
@@ -848,7 +849,7 @@ const SAME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results/same-40-times")
 
 /// Returns the images per second of each of these runs.
 fn real_speeds() -> Vec<f64> {
-    let extraction = extract::read(Path::new(SAME), None).expect("it is committed");
+    let extraction = results::read_training(Path::new(SAME), None).expect("it is committed");
     let speeds: Vec<f64> = extraction.groups[0].cases[0].counted().map(|run| run.speed.0).collect();
     assert_eq!(speeds.len(), 40);
     speeds

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark::read::analyze::figures::TrainedCase;
+use ringmark::read::analyze::training::figures::TrainedCase;
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::train::{Iteration, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
@@ -200,7 +200,7 @@ fn baseline_belongs_to_its_case() {
     let mut baseline = record("1n2g", 1, 0.5);
     baseline.header.config.exchange.backend = BackendChoice::None;
     folder.run(&baseline);
-    let extraction = ringmark::read::extract::read(&folder.path(), None).expect("a folder of runs");
+    let extraction = ringmark::read::results::read_training(&folder.path(), None).expect("a folder of runs");
     assert_eq!(extraction.problems, []);
     let labels: Vec<&str> = extraction.groups.iter().map(|group| group.label.as_str()).collect();
     assert_eq!(labels, ["rn50"], "DLPerf's key holds the runs with communication");
@@ -213,7 +213,7 @@ fn baseline_belongs_to_its_case() {
     // By themselves they are ordinary runs.
     fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     fs::remove_dir_all(folder.path().join("1n2g")).expect("removed");
-    let extraction = ringmark::read::extract::read(&folder.path(), None).expect("a folder of runs");
+    let extraction = ringmark::read::results::read_training(&folder.path(), None).expect("a folder of runs");
     assert_eq!(extraction.groups[0].cases[0].runs.len(), 1);
 }
 

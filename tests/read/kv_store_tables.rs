@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ringmark::read::analyze::figures::{Extraction, Group};
+use ringmark::read::analyze::training::figures::{Extraction, Group};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::train::RunRecord;
@@ -36,11 +36,11 @@ fn two(other: KvStore) -> Folder {
 }
 
 fn extraction(folder: &Folder) -> Extraction {
-    ringmark::read::extract::read(&folder.path(), None).expect("a folder of runs")
+    ringmark::read::results::read_training(&folder.path(), None).expect("a folder of runs")
 }
 
 fn efficiencies(group: &Group) -> Vec<(String, f64)> {
-    let figures = |case: &ringmark::read::analyze::figures::TrainedCase| {
+    let figures = |case: &ringmark::read::analyze::training::figures::TrainedCase| {
         (case.case.to_string(), (1e3 * case.figures.as_ref().expect("figures").efficiency).round() / 1e3)
     };
     group.cases.iter().map(figures).collect()

@@ -8,9 +8,9 @@ use ringmark::read::analyze::prediction::model::{Prediction, predict};
 use ringmark::read::analyze::prediction::parts::Limit;
 use ringmark::read::analyze::prediction::search;
 use ringmark::read::analyze::prediction::strategy::Strategy;
-use ringmark::read::analyze::published::DLPERF;
-use ringmark::read::extract;
+use ringmark::read::analyze::training::published::DLPERF;
 use ringmark::read::load::bandwidth;
+use ringmark::read::results;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, OptimizerChoice, Timing};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{BackendName, Bytes, Case, DeviceKind, Model, Phase, Phases, Seconds, Wire};
@@ -189,7 +189,7 @@ impl AllReduceCluster {
 }
 
 fn evidence(sweep: &Folder, bandwidth_result: Option<&Folder>) -> Evidence {
-    let extraction = extract::read(&sweep.path(), None).expect("a folder of runs");
+    let extraction = results::read_training(&sweep.path(), None).expect("a folder of runs");
     assert_eq!(extraction.problems, []);
     let evidence = Evidence::of_group(&extraction.groups[0], Strategy::AllReduce).expect("runs that count");
     let records = bandwidth_result.map(|folder| bandwidth::read(&folder.path()).expect("records").cases);
@@ -471,7 +471,7 @@ fn search_finds_the_first_case_below_the_efficiency() {
 }
 
 /// Writes logs like DLPerf's, with the `speeds` of every run by case.
-fn dlperf_logs(row: &ringmark::read::analyze::published::Published) -> Folder {
+fn dlperf_logs(row: &ringmark::read::analyze::training::published::Published) -> Folder {
     let folder = Folder::new();
     for published in row.cases {
         let medians = [published.median.0];

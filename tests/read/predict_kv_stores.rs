@@ -2,12 +2,12 @@
 //! message by message, and rejected input.
 
 use expect_test::expect;
-use ringmark::read::analyze::figures::Group;
 use ringmark::read::analyze::prediction::evidence::Evidence;
 use ringmark::read::analyze::prediction::model::predict;
 use ringmark::read::analyze::prediction::parts::Limit;
 use ringmark::read::analyze::prediction::strategy::Strategy;
-use ringmark::read::extract;
+use ringmark::read::analyze::training::figures::Group;
+use ringmark::read::results;
 use ringmark_core::benchmark::compression::GradientCompression;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::dimension::{Bytes, Case, KvStore, Phase};
@@ -25,7 +25,7 @@ fn case(name: &str) -> Case {
 }
 
 fn group_of(folder: &Folder, kv_store: KvStore) -> Group {
-    let extraction = extract::read(&folder.path(), None).expect("a folder of runs");
+    let extraction = results::read_training(&folder.path(), None).expect("a folder of runs");
     let is_of = |group: &Group| group.conditions.kv_store == kv_store;
     extraction.groups.into_iter().find(is_of).expect("a group of it")
 }

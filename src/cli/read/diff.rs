@@ -8,7 +8,7 @@ use ringmark_core::options::option_table::keyword;
 use ringmark_core::stats::comparison::Thresholds;
 
 use crate::cli::json::JsonOption;
-use crate::read::analyze::cost::Price;
+use crate::read::analyze::training::cost::Price;
 use crate::read::diff::{DiffConfig, DiffFormat, FailOn};
 
 const EXAMPLES: &str = "\

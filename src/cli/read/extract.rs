@@ -8,7 +8,7 @@ use ringmark_core::options::option_table::{keyword_of_either, number};
 use ringmark_core::options::usage::usage;
 
 use crate::cli::json::JsonOption;
-use crate::read::analyze::cost::Price;
+use crate::read::analyze::training::cost::Price;
 use crate::read::export::ExportConfig;
 use crate::read::extract::{ExtractConfig, ExtractFormat};
 use crate::read::show::export::ExportFormat;

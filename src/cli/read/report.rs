@@ -6,7 +6,7 @@ use clap::Args;
 use ringmark_core::options::option_table::{keyword, number};
 
 use crate::cli::json::JsonOption;
-use crate::read::analyze::cost::Price;
+use crate::read::analyze::training::cost::Price;
 use crate::read::report::{ReportConfig, ReportFormat};
 use crate::read::show::page::document::Link;
 

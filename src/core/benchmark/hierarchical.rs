@@ -41,16 +41,25 @@ impl ExchangeConfig {
         }
     }
 
+    /// Returns the requested backend, or the one that `auto` selects for several ranks on this device.
+    pub fn backend_on(&self, device: DeviceKind) -> BackendChoice {
+        match (self.backend, device) {
+            (BackendChoice::Auto, DeviceKind::Cuda) => BackendChoice::Nccl,
+            (BackendChoice::Auto, DeviceKind::Cpu) if self.hierarchical == Some(Switch::Off) => BackendChoice::Mpi,
+            (BackendChoice::Auto, DeviceKind::Cpu) => BackendChoice::SharedMemory,
+            (chosen, _) => chosen,
+        }
+    }
+
     /// Resolves `--hierarchical` for the record. The result does not depend on the number of ranks, so that all cases
     /// of a sweep have the same value. For NCCL it is the requested value.
     pub fn on(self, device: DeviceKind, kv_store: KvStore) -> ExchangeConfig {
-        let hierarchical = match (self.backend, device) {
+        let hierarchical = match self.backend_on(device) {
             _ if kv_store.has_servers() => None,
-            (BackendChoice::None, _) => None,
-            (BackendChoice::SharedMemory, _) => Some(Switch::On),
-            (BackendChoice::Mpi, _) => Some(Switch::Off),
-            (BackendChoice::Auto, DeviceKind::Cpu) => self.hierarchical.or(Some(Switch::On)),
-            (BackendChoice::Auto, DeviceKind::Cuda) | (BackendChoice::Nccl, _) => self.hierarchical,
+            BackendChoice::None => None,
+            BackendChoice::SharedMemory => Some(Switch::On),
+            BackendChoice::Mpi => Some(Switch::Off),
+            BackendChoice::Nccl | BackendChoice::Auto => self.hierarchical,
         };
         ExchangeConfig { hierarchical, ..self }
     }

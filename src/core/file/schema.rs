@@ -2,10 +2,13 @@
 //! before the rest is parsed, because a file of another version may not parse at all.
 
 use std::io::{Read, Write};
+use std::path::Path;
 
 use anyhow::{Context, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::file::whole_file;
 
 /// Maximum length of a string in a ringmark file, in bytes: longer than any name, message or setting, and short enough
 /// to display quickly.
@@ -48,6 +51,18 @@ pub fn check(text: &[u8], kind: &str, newest: u32, name: &str) -> anyhow::Result
         head.schema
     );
     Ok(())
+}
+
+/// Returns the kind in the header of a file; `None` if the file is not a ringmark file. The rest of it may be damaged.
+pub fn kind_of(file: &Path) -> Option<String> {
+    /// Upper limit for the size of a header in bytes.
+    const HEAD: u64 = 200;
+    let mut head = Vec::new();
+    whole_file::open(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+    let head = String::from_utf8_lossy(&head);
+    let kind = head.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"kind\"")?.trim_start();
+    let kind = kind.strip_prefix(':')?.trim_start().strip_prefix('"')?;
+    Some(kind.split('"').next()?.to_owned())
 }
 
 /// Reads a file that is one document, after [checking](check) its header; a JSON error includes the line.

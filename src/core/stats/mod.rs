@@ -12,4 +12,4 @@ pub mod scaling_loss;
 pub mod straggler;
 pub mod summary;
 pub mod welch;
-pub mod work_split;
+pub mod work_load;

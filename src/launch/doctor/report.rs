@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
 use ringmark_core::dimension::Seconds;
 use ringmark_core::host::host_list::compact;
 use ringmark_core::number_text::count;
@@ -65,7 +63,6 @@ pub fn table(examination: &Examination, width: usize) -> String {
     };
     let mut hosts = vec!["host".to_owned()];
     hosts.extend(examination.hosts.iter().map(|host| host.host.clone()));
-    let wide = |column: &[String]| column.iter().map(|cell| cell.chars().count()).max().unwrap_or_default();
 
     let mut blocks: Vec<Vec<Vec<String>>> = Vec::new();
     let mut room = 0;
@@ -86,17 +83,15 @@ pub fn table(examination: &Examination, width: usize) -> String {
     blocks.iter().map(|columns| aligned(columns)).collect::<Vec<_>>().join("\n\n")
 }
 
+/// Returns the length of the longest cell.
+fn wide(column: &[String]) -> usize {
+    column.iter().map(|cell| cell.chars().count()).max().unwrap_or_default()
+}
+
 fn aligned(columns: &[Vec<String>]) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING);
-    for row in 0..columns[0].len() {
-        table.add_row(columns.iter().map(|column| column[row].clone()));
-    }
-    let last = columns.len() - 1;
-    for (number, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, if number == last { 0 } else { 2 }));
-    }
-    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+    let cell = |row: usize| move |column: &Vec<String>| format!("{:1$}", column[row], wide(column));
+    let line = |row: usize| columns.iter().map(cell(row)).collect::<Vec<_>>().join("  ").trim_end().to_owned();
+    (0..columns[0].len()).map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Index of an examination by host number: a search for each cell takes too long for thousands of hosts.

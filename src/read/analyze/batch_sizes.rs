@@ -1,20 +1,15 @@
-//! Speed and memory by batch size: one series of points per network, precision and case. Training runs are converted
-//! here, scoring runs in [`crate::read::analyze::score::batch_sizes`]. No I/O.
+//! Speed and memory by batch size: one series of points per network, precision and case. Modules of the same name in
+//! [`crate::read::analyze::training`] and [`crate::read::analyze::score`] convert runs. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::benchmark::RunProfile;
-use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model};
 use serde_json::Value;
 
 use crate::read::analyze::case_runs::CaseRuns;
-use crate::read::analyze::figures::{Group, TrainedCase};
-use crate::read::analyze::grouping::{self, Conditions};
-use crate::read::analyze::title;
-use crate::read::analyze::utilization::{self, Utilization};
+use crate::read::analyze::utilization::Utilization;
 use crate::read::load::folder::Shortage;
-use crate::read::load::run::{Readable, RecordedConditions};
+use crate::read::load::run::Readable;
 
 /// Series with equal conditions, which differ only in network, precision and case.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,34 +122,6 @@ pub fn batch_sizes<'a>(series: impl Iterator<Item = &'a BatchSeries>) -> Vec<u32
     sizes.into_iter().collect()
 }
 
-/// Returns a table with its groups for every network that was trained with several batch sizes. A group without a
-/// counted run gets no table of its own if another group has one: its runs may have failed before recording their
-/// conditions.
-pub fn of_training<'a>(groups: &'a [Group], shortages: &[Shortage]) -> Vec<(BatchTable, Vec<&'a Group>)> {
-    let mut tables: Vec<(Conditions, Vec<&Group>)> = Vec::new();
-    let (counted, failed): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|group| group.base.is_some());
-    for group in counted.into_iter().chain(failed) {
-        let shared = without_axes(&group.conditions);
-        let has_line = |groups: &[&Group]| groups.iter().any(|other| line_of(other) == line_of(group));
-        let index = tables.iter().position(|(known, _)| *known == shared).or_else(|| match group.base {
-            Some(_) => None,
-            None => {
-                let alike = tables.iter().position(|(_, groups)| has_line(groups));
-                alike.or((!tables.is_empty()).then_some(0))
-            }
-        });
-        match index {
-            Some(index) => tables[index].1.push(group),
-            None => tables.push((shared, vec![group])),
-        }
-    }
-    let tables = tables.into_iter().map(|(shared, groups)| (table(&shared, &groups), groups));
-    let (mut tables, groups): (Vec<BatchTable>, Vec<Vec<&Group>>) = tables.unzip();
-    add_shortages(&mut tables, shortages);
-    let tables = tables.into_iter().zip(groups);
-    tables.filter(|(table, _)| table.series.iter().any(|series| series.points.len() > 1)).collect()
-}
-
 /// Adds batch sizes that did not fit into memory as points to the table with their series, or to the first table. Those
 /// of baselines are skipped because no table contains baseline speeds.
 pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
@@ -184,60 +151,6 @@ pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
         if batch_size == tried_batch_size {
             table.shortages.push(*shortage);
         }
-    }
-}
-
-fn line_of(group: &Group) -> (Model, Dtype, KvStore) {
-    (group.conditions.model, group.conditions.dtype, group.conditions.kv_store)
-}
-
-/// Returns the conditions with defaults for everything that may differ between the series of a table.
-fn without_axes(conditions: &Conditions) -> Conditions {
-    let defaults = TrainConfig::default();
-    let recorded = conditions.recorded.as_ref().map(|recorded| RecordedConditions {
-        config: TrainConfig {
-            model: defaults.model,
-            dtype: defaults.dtype,
-            batch_size: defaults.batch_size,
-            // Each network's own size is one condition, whatever the size.
-            image_size: recorded.config.image_size.filter(|size| *size != conditions.model.image_size(None)),
-            ..recorded.config.clone()
-        },
-        ..recorded.clone()
-    });
-    let TrainConfig { model, dtype, batch_size, .. } = defaults;
-    Conditions { model, dtype, batch_size, kv_store: conditions.kv_store, recorded, tool: conditions.tool }
-}
-
-fn table(shared: &Conditions, groups: &[&Group]) -> BatchTable {
-    let mut series: BTreeMap<(Model, Dtype, u32, Case), Vec<BatchPoint>> = BTreeMap::new();
-    for group in groups {
-        let Conditions { model, dtype, batch_size, .. } = group.conditions;
-        for case in &group.cases {
-            let points = series.entry((model, dtype, case.case.ranks(), case.case)).or_default();
-            let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
-            points.push(BatchPoint::new(case, batch_size, utilization::of_training(group, case), is_doubtful));
-        }
-    }
-    let line = |((model, dtype, _, case), mut points): (_, Vec<BatchPoint>)| {
-        points.sort_by_key(|point| point.batch_size);
-        BatchSeries { model, dtype, case, points }
-    };
-    let mut settings = grouping::settings(shared);
-    grouping::AXES.iter().for_each(|axis| drop(settings.remove(*axis)));
-    let recorded = shared.recorded.as_ref();
-    let device = recorded.map(|recorded| recorded.device);
-    let names = groups.iter().flat_map(|group| group.device_names.iter().cloned()).collect();
-    let threads = groups.iter().flat_map(|group| group.cases.iter().flat_map(TrainedCase::threads)).collect();
-    BatchTable {
-        device,
-        devices: title::devices_text(&names, &threads, device),
-        image_size: recorded.and_then(|recorded| recorded.config.image_size),
-        kv_store: shared.kv_store,
-        is_quick: recorded.is_some_and(|recorded| recorded.profile == RunProfile::Quick),
-        settings,
-        series: series.into_iter().map(line).collect(),
-        shortages: Vec::new(),
     }
 }
 

@@ -7,7 +7,7 @@
 use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond};
 use ringmark_core::number_text::thousands;
 
-use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{Group, TrainedCase};
 
 /// Demand of the devices of one host.
 #[derive(Debug, Clone, PartialEq)]

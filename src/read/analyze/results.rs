@@ -1,4 +1,6 @@
-//! Results in one report: runs of sweeps, bandwidth and input, each folder with a distinct name.
+//! Results of a folder: runs of sweeps, bandwidth and input.
+
+use std::collections::BTreeMap;
 
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::input::InputRecord;
@@ -7,15 +9,44 @@ use ringmark_core::dimension::Case;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::trace::Timeline;
 
-use crate::read::analyze::cost::Price;
-use crate::read::analyze::figures::Group;
+use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::score::figures::ScoreTable;
+use crate::read::analyze::score::result_json::ScoreResult;
+use crate::read::analyze::training::cost::Price;
+use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::result_json;
 use crate::read::load::folder::Shortage;
 use crate::read::load::problem::Problem;
 use crate::read::load::run::Recorded;
 
+/// Figures of a folder of any benchmark.
+pub enum AnyExtraction {
+    /// Result of `ringmark sweep`, or of logs.
+    Training(Extraction<Group>),
+    /// Result of `ringmark score`.
+    Score(Extraction<ScoreTable>),
+}
+
+impl AnyExtraction {
+    /// Returns the runs that are excluded, with the reason.
+    pub fn problems(&self) -> &[Problem] {
+        match self {
+            AnyExtraction::Training(extraction) => &extraction.problems,
+            AnyExtraction::Score(extraction) => &extraction.problems,
+        }
+    }
+
+    /// Returns the result file, with the hashes of the files next to it.
+    pub fn result(&self, files_sha256: BTreeMap<String, String>) -> anyhow::Result<String> {
+        match self {
+            AnyExtraction::Training(extraction) => result_json::json(extraction, None, files_sha256),
+            AnyExtraction::Score(extraction) => ScoreResult { files_sha256, ..ScoreResult::new(extraction) }.text(),
+        }
+    }
+}
+
 /// Results of one folder.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Default)]
 pub struct ResultFolder {
     /// Last component of its path; more components if another result has the same.
     pub name: String,

@@ -2,13 +2,12 @@
 //! products in the same runs, and to the vendor's published peak. The latter is model FLOPs utilization (MFU; PaLM,
 //! Chowdhery et al., 2022, appendix B). No I/O.
 
-use ringmark_core::dimension::{ImagesPerSecond, Model, PASSES_OF_TRAINING, TeraflopsPerSecond};
+use ringmark_core::dimension::{ImagesPerSecond, Model, TeraflopsPerSecond};
 use ringmark_core::number_text::percent;
 use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::figures::{Group, TrainedCase};
 use crate::read::load::record::DeviceRates;
 
 /// Utilization over all ranks of a case. For example, ResNet50-v1b has 4.089 GMAC per forward pass, so training takes
@@ -59,14 +58,6 @@ impl Utilization {
         let of_peak = self.share_of_published_peak.map(|share| text(share, "the published peak"));
         of_peak.or(self.share_of_matrix_product.map(|share| text(share, "the matrix-product rate")))
     }
-}
-
-/// Returns the utilization of a training case; `None` if no run counts or if no record contains the image size.
-pub fn of_training(group: &Group, case: &TrainedCase) -> Option<Utilization> {
-    let image_size = group.conditions.recorded.as_ref()?.config.image_size();
-    let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
-    let speed = case.figures.as_ref()?.speed;
-    Some(Utilization::new((group.conditions.model, image_size), PASSES_OF_TRAINING, speed, &runs))
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::dimension::Model;
-use ringmark_core::file::whole_file;
+use ringmark_core::file::schema::kind_of;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::schemas::RECORDS;
 use serde::de::IgnoredAny;
@@ -93,18 +93,6 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
 pub fn benchmark_of(record: &Path) -> Option<BenchmarkKind> {
     let kind = kind_of(record)?;
     RECORDS.iter().find(|format| format.kind == kind).map(|format| format.benchmark)
-}
-
-/// Returns the kind in the header of a file.
-fn kind_of(file: &Path) -> Option<String> {
-    /// Upper limit for the size of a header in bytes.
-    const HEAD: u64 = 200;
-    let mut head = Vec::new();
-    whole_file::open(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
-    let head = String::from_utf8_lossy(&head);
-    let kind = head.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"kind\"")?.trim_start();
-    let kind = kind.strip_prefix(':')?.trim_start().strip_prefix('"')?;
-    Some(kind.split('"').next()?.to_owned())
 }
 
 /// Returns the network of a table's key, which starts with the network's file name: `rn50`, `rn50_b128_fp32`.

@@ -1,5 +1,5 @@
 //! Environment of runs as text: times, hosts, devices, versions, variables and NCCL's choices. Options are in
-//! [`crate::read::analyze::grouping::settings`].
+//! [`crate::read::analyze::training::grouping::settings`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};

@@ -210,19 +210,6 @@ impl Found {
         Ok(self.measured.keys().next().copied().unwrap_or(BenchmarkKind::Train))
     }
 
-    /// Rejects runs of any benchmark other than training.
-    pub fn check_is_training(&self, root: &Path) -> anyhow::Result<()> {
-        match self.benchmark(root)? {
-            BenchmarkKind::Train => Ok(()),
-            other => Err(usage(anyhow!(
-                "{} holds a sweep of {other}, and this command reads training: `ringmark extract {path}` reads it, `ringmark \
-                 report {path}` shows it, `ringmark diff` compares two",
-                root.display(),
-                path = shell_words::quote(&root.display().to_string())
-            ))),
-        }
-    }
-
     /// Notes the benchmarks of the records next to the logs.
     fn find_benchmarks(&mut self, root: &Path) {
         for run in &self.runs {
@@ -307,6 +294,23 @@ impl Found {
             shortages,
         };
     }
+}
+
+/// Returns the error of a command that reads training, for runs of another benchmark.
+pub fn not_training(root: &Path, benchmark: BenchmarkKind) -> anyhow::Error {
+    usage(anyhow!(
+        "{} holds a sweep of {benchmark}, and this command reads training: `ringmark extract {path}` reads it, `ringmark \
+         report {path}` shows it, `ringmark diff` compares two",
+        root.display(),
+        path = shell_words::quote(&root.display().to_string())
+    ))
+}
+
+/// Returns the last component of the path, after resolving paths such as `.` and `results/..`.
+pub fn name_of(folder: &Path) -> anyhow::Result<String> {
+    let whole = fs::canonicalize(folder).with_context(|| format!("{} cannot be resolved", folder.display()))?;
+    let last = whole.file_name().unwrap_or(whole.as_os_str());
+    Ok(last.to_string_lossy().into_owned())
 }
 
 /// Returns the resume command for the sweep in `root`, even if the folder was moved or copied.

@@ -8,7 +8,7 @@
 //! | [`record`] | the record next to a log, for every benchmark |
 //! | [`run`] | a run, from its log and record, with its figures or the reason why it does not count |
 //! | [`training`] | figures of a training run |
-//! | [`scoring`] | figures of a scoring run |
+//! | [`score`] | figures of a scoring run |
 //! | [`sweep_run`] | properties of a run that the rules of its sweep check |
 //! | [`integrity`] | comparison of a sweep's files with their hashes |
 //! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
@@ -31,7 +31,7 @@ pub mod log;
 pub mod problem;
 pub mod record;
 pub mod run;
-pub mod scoring;
+pub mod score;
 pub mod sweep_run;
 pub mod trace;
 pub mod training;

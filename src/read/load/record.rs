@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use ringmark_core::benchmark::Record;
-use ringmark_core::dimension::{Bytes, Dtype, ImagesPerSecond, TeraflopsPerSecond, device_peak};
+use ringmark_core::dimension::{Bytes, DeviceKind, Dtype, ImagesPerSecond, TeraflopsPerSecond, device_peak};
 use ringmark_core::file::whole_file;
 use ringmark_core::host::{Environment, RankPlace};
 
@@ -41,6 +41,18 @@ pub fn check_speed(speed: ImagesPerSecond) -> anyhow::Result<()> {
 /// Returns the device names of these ranks.
 pub fn device_names<'a>(ranks: impl IntoIterator<Item = &'a RankPlace>) -> BTreeSet<String> {
     ranks.into_iter().map(|rank| rank.device_name.clone()).collect()
+}
+
+/// Formats device names, on CPUs with the threads of a rank: `AMD EPYC, 1 to 2 threads a rank`.
+pub fn devices_text(names: &BTreeSet<String>, threads: &BTreeSet<u32>, device: Option<DeviceKind>) -> String {
+    let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ");
+    let is_cpu = device == Some(DeviceKind::Cpu);
+    match (threads.first(), threads.last()) {
+        (Some(1), Some(1)) if is_cpu => format!("{names}, 1 thread a rank"),
+        (Some(least), Some(most)) if is_cpu && least == most => format!("{names}, {least} threads a rank"),
+        (Some(least), Some(most)) if is_cpu => format!("{names}, {least} to {most} threads a rank"),
+        _ => names,
+    }
 }
 
 /// Returns the highest memory use of any rank, or `None` if the record has none.

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use ringmark_core::number_text::four_digits;
 
+use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::load::folder::Shortage;
 use crate::read::show::numbers::{MARK, marked, percent, teraflops};
-use crate::read::show::table::{Column, Row, Style, Table};
 use crate::read::show::text::{Medium, Paragraph};
 
 /// Maximum number of batch sizes in one table on a terminal.

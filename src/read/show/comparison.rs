@@ -3,10 +3,10 @@
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::comparison::{POWER, Verdict, for_all};
 
+use crate::output::table::Table;
 use crate::read::analyze::comparison::side::{ConditionDifference, SideKind};
 use crate::read::analyze::comparison::verdicts::{ComparedCase, ComparedResults, ComparedSide, ComparedTable, Row};
 use crate::read::show::numbers::{MARK, doubtful_legend, marked};
-use crate::read::show::table::Table;
 use crate::read::show::text::{self, Medium, Paragraph};
 
 /// Expected number of wrong verdicts from which a note mentions them.

@@ -2,11 +2,11 @@
 
 use ringmark_core::number_text::three_digits;
 
-use crate::read::analyze::cost::{Cost, Price};
-use crate::read::analyze::energy::{self, Energy};
-use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::output::table::Table;
+use crate::read::analyze::training::cost::{Cost, Price};
+use crate::read::analyze::training::energy::{self, Energy};
+use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::show::numbers::{marked, percent};
-use crate::read::show::table::Table;
 
 /// Title of the table.
 pub const TITLE: &str = "Power, and an epoch of ImageNet (1,281,167 images)";

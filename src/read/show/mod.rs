@@ -2,7 +2,6 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`table`] | tables, aligned for a terminal or in Markdown |
 //! | [`text`] | headings, tables, notes and warnings, for a terminal or in Markdown |
 //! | [`numbers`] | number formats |
 //! | [`batch_sizes`] | table cells of figures by batch size |
@@ -32,7 +31,6 @@ pub mod once;
 pub mod page;
 pub mod prediction;
 pub mod score;
-pub mod table;
 pub mod text;
 pub mod utilization;
 pub mod work_load;

@@ -3,7 +3,7 @@
 use ringmark_core::untrusted_text::printable;
 
 use crate::output::strip_control_characters;
-use crate::read::show::table::{Table, escaped};
+use crate::output::table::{Table, escaped};
 
 /// Number of terminal columns that result tables are designed for.
 pub const WIDTH: usize = 80;

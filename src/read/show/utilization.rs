@@ -2,15 +2,15 @@
 
 use ringmark_core::dimension::TeraflopsPerSecond;
 
-use crate::read::analyze::figures::{Group, TrainedCase};
-use crate::read::analyze::utilization::{self, Utilization};
+use crate::output::table::Table;
+use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::utilization::Utilization;
 use crate::read::show::numbers::{marked, percent, teraflops};
-use crate::read::show::table::Table;
 
 /// Returns the table; `None` if no record contains rates of the devices. Omits columns that no case fills.
 pub fn table(group: &Group) -> Option<Table> {
     let rows: Vec<(&TrainedCase, Utilization)> =
-        group.cases.iter().filter_map(|case| Some((case, utilization::of_training(group, case)?))).collect();
+        group.cases.iter().filter_map(|case| Some((case, group.utilization(case)?))).collect();
     let has = |share: fn(&Utilization) -> Option<f64>| rows.iter().any(|(_, it)| share(it).is_some());
     let (has_products, has_peak) = (has(|it| it.share_of_matrix_product), has(|it| it.share_of_published_peak));
     let pairs = [(has_products, "products"), (has_peak, "peak")];

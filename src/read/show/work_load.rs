@@ -2,10 +2,10 @@
 
 use ringmark_core::dimension::Seconds;
 
-use crate::read::analyze::figures::{Group, TrainedCase};
-use crate::read::analyze::work_load::{self, WorkCost};
+use crate::output::table::{Row, Table};
+use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::work_load::{self, WorkCost};
 use crate::read::show::numbers::{marked, milliseconds, percent};
-use crate::read::show::table::{Row, Table};
 
 /// Title of the table.
 pub const TITLE: &str = "Uneven work: what the division of the batch cost";

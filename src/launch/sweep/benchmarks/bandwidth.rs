@@ -31,6 +31,7 @@ use crate::launch::sweep::benchmarks::echo::Echo;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 use crate::output::Json;
+use crate::output::table::{Column, Row, Table};
 
 /// A bandwidth command.
 #[derive(Debug, Clone, PartialEq)]
@@ -210,53 +211,20 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
     Answer { kind: KIND, schema: SCHEMA, cases: ended.iter().map(of_case).collect() }
 }
 
-struct Row<'a> {
-    case: &'a str,
-    /// `None` if every job did an all-reduce.
-    operation: Option<&'a str>,
-    ranks: &'a str,
-    average: &'a str,
-    best: &'a str,
-    size: &'a str,
-    load: &'a str,
-    failure: &'a str,
-}
-
-impl Row<'_> {
-    fn text(&self) -> String {
-        let Row { case, operation, ranks, average, best, size, load, failure } = self;
-        let operation = operation.map_or(String::new(), |operation| format!("  {operation:>14}"));
-        let text =
-            format!("{case:>8}{operation}  {ranks:>7}  {average:>9}  {best:>10}  {size:>12}  {load:>10}  {failure}");
-        text.trim_end().to_owned()
-    }
-}
-
 /// Returns a table with one line for each case that ran, in GB/s and bytes.
 fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
-    let has_others = ended.iter().any(|ended| operation_of(&ended.job) != Operation::AllReduce);
-    let head = Row {
-        case: "case",
-        operation: has_others.then_some("operation"),
-        ranks: "ranks",
-        average: "avg busbw",
-        best: "best busbw",
-        size: "of size",
-        load: "other load",
-        failure: "failure",
-    };
-    let units = Row {
-        case: "",
-        operation: has_others.then_some(""),
-        ranks: "",
-        average: "(GB/s)",
-        best: "(GB/s)",
-        size: "(B)",
-        load: "(%)",
-        failure: "",
-    };
+    let mut columns = vec![
+        Column::text("case"),
+        Column::text("operation"),
+        Column::numbers("ranks", ""),
+        Column::numbers("avg busbw", "GB/s"),
+        Column::numbers("best busbw", "GB/s"),
+        Column::numbers("of size", "B"),
+        Column::numbers("other load", "%"),
+        Column::text("failure"),
+    ];
+    let mut rows: Vec<Vec<String>> = Vec::new();
     let mut has_doubtful = false;
-    let mut table = vec![String::new(), head.text(), units.text()];
     for EndedJob { job, outcome, .. } in ended {
         let results = outcome.figures().map(|record| record.results.as_slice()).unwrap_or_default();
         let (ranks, none) = (job.case.ranks(), || "-".to_owned());
@@ -269,25 +237,21 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
         let [average, best] = [average, best].map(|figure| if is_doubtful { format!("({figure})") } else { figure });
         has_doubtful |= is_doubtful;
         let load = load.map_or_else(none, |load| format!("{:.1}", load.share * 100.0));
-        let failure = outcome.failure().unwrap_or("-").replace('\n', " ");
-        let (case, operation, ranks) = (job.case.to_string(), operation_of(job).to_string(), ranks.to_string());
-        let row = Row {
-            case: &case,
-            operation: has_others.then_some(&operation),
-            ranks: &ranks,
-            average: &average,
-            best: &best,
-            size: &size,
-            load: &load,
-            failure: &failure,
-        };
-        table.push(row.text());
+        let failure = outcome.failure().unwrap_or("-").to_owned();
+        let (case, operation) = (job.case.to_string(), operation_of(job).to_string());
+        rows.push(vec![case, operation, ranks.to_string(), average, best, size, load, failure]);
     }
+    if ended.iter().all(|ended| operation_of(&ended.job) == Operation::AllReduce) {
+        columns.remove(1);
+        rows.iter_mut().for_each(|row| drop(row.remove(1)));
+    }
+    let table = Table { columns, rows: rows.into_iter().map(Row::from).collect(), bars: None };
+    let mut lines = vec![String::new(), table.aligned(usize::MAX)];
     if has_doubtful {
         let most = HEAVY_FOREIGN_LOAD * 100.0;
-        table.push(format!("in parentheses: unreliable, others took more than {most} %: stop them and measure again"));
+        lines.push(format!("in parentheses: unreliable, others took more than {most} %: stop them and measure again"));
     }
-    table.join("\n")
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -420,12 +384,13 @@ mod tests {
         assert_eq!(
             table(&ended),
             "
-    case    ranks  avg busbw  best busbw       of size  other load  failure
-                      (GB/s)      (GB/s)           (B)         (%)
-    1n2g        2      10.00       10.00    1000000000           -  -
-    1n8g        8    (17.50)     (17.50)    1000000000        50.0  -
-    2n8g       16      18.75       18.75    1000000000           -  too slow
-    4n8g       32          -           -             -           -  mpirun ended with exit status 7
+case  ranks  avg busbw  best busbw     of size  other load  failure
+                  GB/s        GB/s           B           %
+-------------------------------------------------------------------------------------------
+1n2g      2      10.00       10.00  1000000000           -  -
+1n8g      8    (17.50)     (17.50)  1000000000        50.0  -
+2n8g     16      18.75       18.75  1000000000           -  too slow
+4n8g     32          -           -           -           -  mpirun ended with exit status 7
 in parentheses: unreliable, others took more than 25 %: stop them and measure again"
         );
     }
@@ -449,10 +414,11 @@ in parentheses: unreliable, others took more than 25 %: stop them and measure ag
         assert_eq!(
             table(&ended),
             "
-    case       operation    ranks  avg busbw  best busbw       of size  other load  failure
-                                      (GB/s)      (GB/s)           (B)         (%)
-    1n2g      all_reduce        2      10.00       10.00    1000000000           -  -
-    1n2g      all_gather        2       5.00        5.00    1000000000           -  -"
+case  operation   ranks  avg busbw  best busbw     of size  other load  failure
+                              GB/s        GB/s           B           %
+-------------------------------------------------------------------------------
+1n2g  all_reduce      2      10.00       10.00  1000000000           -  -
+1n2g  all_gather      2       5.00        5.00  1000000000           -  -"
         );
     }
 

@@ -11,8 +11,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::read::analyze::grouping::AXES;
 use crate::read::analyze::reliability::ReliabilityWarning;
+use crate::read::analyze::settings::AXES;
 use crate::read::load::environment::EnvironmentText;
 
 /// BASE or TEST.
@@ -36,7 +36,7 @@ pub enum SideKind {
     /// Training with ringmark or DLPerf.
     Training,
     /// Inference with `ringmark score`.
-    Scoring,
+    Score,
     /// Training with PyTorch's DDP benchmark.
     PytorchDdp,
     /// Collectives alone, with `ringmark bandwidth` or nccl-tests.
@@ -48,7 +48,7 @@ impl SideKind {
     pub fn text(self) -> &'static str {
         match self {
             SideKind::Training => "training runs of ringmark or DLPerf",
-            SideKind::Scoring => "scoring runs of ringmark",
+            SideKind::Score => "scoring runs of ringmark",
             SideKind::PytorchDdp => "PyTorch's DDP benchmark",
             SideKind::Collectives => "collectives alone (ringmark bandwidth, nccl-tests)",
         }
@@ -57,7 +57,7 @@ impl SideKind {
     /// Returns the unit of the throughput.
     pub fn unit(self) -> &'static str {
         match self {
-            SideKind::Training | SideKind::Scoring | SideKind::PytorchDdp => "images/s",
+            SideKind::Training | SideKind::Score | SideKind::PytorchDdp => "images/s",
             SideKind::Collectives => "GB/s",
         }
     }

@@ -8,8 +8,8 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
 use crate::read::analyze::comparison::side::{RunFigures, Side, SideTable};
-use crate::read::analyze::figures;
-use crate::read::analyze::result_json::{JsonRow, JsonRun};
+use crate::read::analyze::training::figures;
+use crate::read::analyze::training::result_json::{JsonRow, JsonRun};
 use crate::read::load::environment::moment;
 
 /// Adds the rows of a result to `side`.

@@ -9,8 +9,8 @@ use serde::{Serialize, Serializer};
 
 use crate::read::analyze::comparison::pairing::{Pair, Pairing};
 use crate::read::analyze::comparison::side::{ConditionDifference, RunFigures, Side, SideCase, SideKind};
-use crate::read::analyze::cost::Price;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::training::cost::Price;
 
 /// Value of the first field of the JSON.
 const KIND: &str = "ringmark-diff";

@@ -13,13 +13,13 @@ use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
 
-use crate::read::analyze::conclusion;
-use crate::read::analyze::figures::{Group, TrainedCase};
 use crate::read::analyze::prediction::strategy::Strategy;
-use crate::read::analyze::published::{Published, PublishedCase};
 use crate::read::analyze::reliability;
-use crate::read::analyze::scaling_loss;
-use crate::read::analyze::title::title;
+use crate::read::analyze::training::conclusion;
+use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::published::{Published, PublishedCase};
+use crate::read::analyze::training::scaling_loss;
+use crate::read::analyze::training::title::title;
 
 /// Share of the step that backward takes if the log does not contain it: about two thirds.
 const BACKWARD: f64 = 2.0 / 3.0;

@@ -9,7 +9,7 @@ use ringmark_core::benchmark::kv_store::placement::{bytes_by_server, check_serve
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, KeyPlacement, KvStore, Wire};
 use ringmark_core::stats::exchange_growth::{self, Laws, Servers};
 
-use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{Group, TrainedCase};
 
 /// Size of 2-bit codes relative to fp32.
 const TWO_BITS: f64 = 1.0 / 16.0;

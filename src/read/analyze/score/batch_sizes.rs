@@ -3,10 +3,9 @@
 use ringmark_core::dimension::KvStore;
 
 use crate::read::analyze::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
-use crate::read::analyze::grouping;
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
-use crate::read::analyze::title::devices_text;
 use crate::read::load::folder::Shortage;
+use crate::read::load::record::devices_text;
 
 /// Converts all tables, with the batches that do not fit into memory.
 pub fn tables(tables: &[ScoreTable], shortages: &[Shortage]) -> Vec<BatchTable> {
@@ -27,16 +26,13 @@ pub fn table(table: &ScoreTable) -> BatchTable {
         case: points[0].key().case,
         points: points.iter().map(point).collect(),
     };
-    let conditions = table.conditions.as_ref();
-    let mut settings = conditions.map(|conditions| grouping::fields(&conditions.config)).unwrap_or_default();
-    grouping::AXES.iter().for_each(|axis| drop(settings.remove(*axis)));
     BatchTable {
         device: table.device(),
         devices: devices_text(&table.device_names(), &table.threads(), table.device()),
-        image_size: conditions.and_then(|conditions| conditions.config.image_size),
+        image_size: table.conditions.as_ref().and_then(|conditions| conditions.config.image_size),
         kv_store: KvStore::Ring,
         is_quick: table.is_quick(),
-        settings,
+        settings: table.settings(),
         series: lines.map(line).collect(),
         shortages: Vec::new(),
     }

@@ -11,16 +11,16 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
 use crate::read::analyze::case_runs::CaseRuns;
-use crate::read::analyze::figures::Extraction;
-use crate::read::analyze::grouping;
+use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::run_warnings;
+use crate::read::analyze::settings::{self, AXES};
 use crate::read::analyze::utilization::Utilization;
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::problem::Problem;
 use crate::read::load::record::{self, DeviceRates};
 use crate::read::load::run::{Recorded, Run};
-use crate::read::load::scoring::ScoreConditions;
+use crate::read::load::score::ScoreConditions;
 
 /// Runs of equal conditions, for any network, precision, batch size and case.
 #[derive(Debug, PartialEq)]
@@ -71,7 +71,7 @@ impl PointKey {
     pub fn axes(&self) -> BTreeMap<String, Value> {
         let PointKey { model, dtype, batch_size, .. } = *self;
         let values = [Value::from(model.keyword()), Value::from(dtype.keyword()), Value::from(batch_size)];
-        grouping::AXES.map(str::to_owned).into_iter().zip(values).collect()
+        AXES.map(str::to_owned).into_iter().zip(values).collect()
     }
 
     /// Returns the name for use in a sentence.
@@ -122,6 +122,14 @@ impl ScoreTable {
     /// Returns the records of the counted runs.
     pub fn recorded(&self) -> impl Iterator<Item = &Recorded<ScoreRecord>> {
         self.points.iter().flat_map(ScorePoint::recorded)
+    }
+
+    /// Returns the options of all runs by their names in records, except for those of [`AXES`].
+    pub fn settings(&self) -> BTreeMap<String, Value> {
+        let conditions = self.conditions.as_ref();
+        let mut settings = conditions.map(|conditions| settings::fields(&conditions.config)).unwrap_or_default();
+        AXES.iter().for_each(|axis| drop(settings.remove(*axis)));
+        settings
     }
 
     /// Returns the names of all devices.

@@ -5,7 +5,7 @@ use anyhow::Context;
 use ringmark_core::dimension::{ImagesPerSecond, Seconds};
 
 use crate::read::analyze::comparison::side::{RunFigures, Side, SideTable};
-use crate::read::analyze::score::json::{ScoreResult, ScoreRowRun};
+use crate::read::analyze::score::result_json::{ScoreResult, ScoreRowRun};
 use crate::read::load::environment::moment;
 
 /// Takes in the rows of a result.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`figure`] | figures with unit, meaning and labels, the input of every format |
 //! | [`training`] | figures of training, by case and by run |
-//! | [`scoring`] | figures of inference |
+//! | [`score`] | figures of inference |
 //! | [`bandwidth`] | figures of collective operations, by message size |
 //! | [`prometheus`] | Prometheus's text format |
 //! | [`influx`] | InfluxDB's line protocol |
@@ -21,7 +21,7 @@ pub mod influx;
 pub mod mlflow;
 pub mod mllog;
 pub mod prometheus;
-pub mod scoring;
+pub mod score;
 pub mod time_line;
 pub mod training;
 

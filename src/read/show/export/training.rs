@@ -5,10 +5,10 @@ use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::summary::step_percentiles;
 
-use crate::read::analyze::energy;
-use crate::read::analyze::figures::{Group, TrainedCase};
-use crate::read::analyze::scaling_loss;
-use crate::read::analyze::utilization::{self, Utilization};
+use crate::read::analyze::training::energy;
+use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::scaling_loss;
+use crate::read::analyze::utilization::Utilization;
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::run::{self, Measured, Run};
 use crate::read::show::export::figure::{self, Scope, Series};
@@ -74,7 +74,7 @@ fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool
             }
         }
         series.add(&figure::RELIABLE, Some(group.is_reliable(case)));
-        add_arithmetic(&mut series, utilization::of_training(group, case));
+        add_arithmetic(&mut series, group.utilization(case));
         let energy = energy::of_case(case);
         series.add(&figure::POWER, energy.as_ref().map(|energy| energy.watts));
         series.add(&figure::ENERGY, energy.map(|energy| energy.joules_per_image));

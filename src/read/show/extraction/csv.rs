@@ -6,12 +6,12 @@ use anyhow::Context;
 use ringmark_core::dimension::Phase;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 
-use crate::read::analyze::accuracy::{self, Accuracy};
-use crate::read::analyze::cost::{Cost, Price};
-use crate::read::analyze::energy::{self, Energy};
-use crate::read::analyze::figures::{Extraction, Figures, Group, TrainedCase};
-use crate::read::analyze::scaling_loss::{self, CaseLoss, all_parts};
-use crate::read::analyze::utilization::{self, Utilization};
+use crate::read::analyze::training::accuracy::{self, Accuracy};
+use crate::read::analyze::training::cost::{Cost, Price};
+use crate::read::analyze::training::energy::{self, Energy};
+use crate::read::analyze::training::figures::{Extraction, Figures, Group, TrainedCase};
+use crate::read::analyze::training::scaling_loss::{self, CaseLoss, all_parts};
+use crate::read::analyze::utilization::Utilization;
 use crate::read::load::iteration_times::IterationTimes;
 
 /// Name of a column, and its value for a row; empty for a figure that does not exist.
@@ -118,7 +118,7 @@ fn cost_columns() -> Vec<Column> {
 
 fn arithmetic() -> Vec<Column> {
     fn rate(line: &Row, value: fn(&Utilization) -> Option<f64>) -> String {
-        text(utilization::of_training(line.group, line.case).as_ref().and_then(value))
+        text(line.group.utilization(line.case).as_ref().and_then(value))
     }
     vec![
         column("teraflops_per_s", |line| rate(line, |it| Some(it.teraflops_per_second.0))),

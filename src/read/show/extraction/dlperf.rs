@@ -8,7 +8,7 @@
 use ringmark_core::dimension::ImagesPerSecond;
 use serde::{Serialize, Serializer};
 
-use crate::read::analyze::figures::{DlperfFigures, Extraction, Group, TrainedCase};
+use crate::read::analyze::training::figures::{DlperfFigures, Extraction, Group, TrainedCase};
 
 /// Serializes groups as a map from label to cases.
 struct Groups<'a>(&'a [Group]);

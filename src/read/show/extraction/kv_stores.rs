@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use ringmark_core::dimension::{Case, Phase, Seconds};
 use ringmark_core::number_text::four_digits;
 
-use crate::read::analyze::figures::{Figures, Group, TrainedCase};
-use crate::read::analyze::title::common_base;
+use crate::output::table::Table;
+use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
+use crate::read::analyze::training::title::common_base;
 use crate::read::show::numbers::{marked, milliseconds};
-use crate::read::show::table::Table;
 use crate::read::show::text::Paragraph;
 
 /// Comparison of kv-stores under otherwise equal conditions.

@@ -8,9 +8,9 @@ use ringmark_core::benchmark::RunProfile;
 use ringmark_core::dimension::{Case, DeviceKind};
 use ringmark_core::line::pytorch_ddp;
 
-use crate::read::analyze::figures::{Extraction, Group, TrainedCase};
-use crate::read::analyze::grouping::settings;
-use crate::read::analyze::title::title;
+use crate::read::analyze::training::figures::{Extraction, Group, TrainedCase};
+use crate::read::analyze::training::grouping::settings;
+use crate::read::analyze::training::title::title;
 use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult, OurConditions, OurResult};
 use crate::read::load::run::{Recorded, RecordedConditions};
 

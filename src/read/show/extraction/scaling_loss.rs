@@ -1,14 +1,14 @@
-//! Table of the scaling loss of each case, by part. The formulas are in [`crate::read::analyze::scaling_loss`]; the
+//! Table of the scaling loss of each case, by part. The formulas are in [`crate::read::analyze::training::scaling_loss`]; the
 //! report shows the same as a waterfall.
 
 use ringmark_core::dimension::{Case, Seconds};
 use ringmark_core::number_text::three_digits;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
-use crate::read::analyze::figures::Group;
-use crate::read::analyze::scaling_loss::{CaseLoss, all_parts, of_case};
+use crate::output::table::Table;
+use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::scaling_loss::{CaseLoss, all_parts, of_case};
 use crate::read::show::numbers::{marked, milliseconds};
-use crate::read::show::table::Table;
 
 /// Returns the title of the table, which names the base.
 pub fn title(group: &Group) -> String {

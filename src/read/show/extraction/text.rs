@@ -3,19 +3,20 @@
 use ringmark_core::dimension::{Case, ImagesPerSecond, Phase, Seconds};
 use ringmark_core::number_text::four_digits;
 
-use crate::read::analyze::accuracy::{self, Accuracy};
-use crate::read::analyze::batch_sizes::{self, BatchTable};
-use crate::read::analyze::cost::Price;
-use crate::read::analyze::figures::{Extraction, Group, TrainedCase};
+use crate::output::table::Table;
+use crate::read::analyze::batch_sizes::BatchTable;
 use crate::read::analyze::reliability;
-use crate::read::analyze::title::{process, title, unlike_devices};
+use crate::read::analyze::training::accuracy::{self, Accuracy};
+use crate::read::analyze::training::batch_sizes;
+use crate::read::analyze::training::cost::Price;
+use crate::read::analyze::training::figures::{Extraction, Group, TrainedCase};
+use crate::read::analyze::training::title::{process, title, unlike_devices};
 use crate::read::load::iteration_times::phases_to_show;
 use crate::read::load::problem::Problem;
 use crate::read::show;
 use crate::read::show::batch_sizes::{Below, tables};
 use crate::read::show::extraction::{kv_stores, scaling_loss};
 use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, milliseconds};
-use crate::read::show::table::Table;
 use crate::read::show::text::{self, Medium, Paragraph};
 
 const LEGEND: [&str; 4] = [
@@ -34,7 +35,7 @@ const PEAK_LEGEND: &str = "peak GB: on a GPU what tensors held, on the CPU what 
 
 /// Returns the comparison of kv-stores, a section for each group, the tables by batch size, and the exclusions.
 pub fn text(extraction: &Extraction, price: Option<&Price>, medium: Medium) -> String {
-    let by_size = batch_sizes::of_training(&extraction.groups, &extraction.shortages);
+    let by_size = batch_sizes::tables(&extraction.groups, &extraction.shortages);
     let mut text = vec![Paragraph::Title(extraction.name.clone())];
     text.extend(kv_stores::sections(&extraction.groups));
     text.extend(extraction.groups.iter().flat_map(|group| section(group, price, medium)));

@@ -1,7 +1,7 @@
 //! Content of a report: headlines, findings, and sections of charts and tables.
 
+use crate::output::table::{Style, Table};
 use crate::read::show::page::charts::Chart;
-use crate::read::show::table::{Style, Table};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {

@@ -4,10 +4,10 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ringmark_core::untrusted_text::printable_lines;
 
+use crate::output::table::{Column, Row, Table};
 use crate::read::show::page::charts::{Chart, frame, style};
 use crate::read::show::page::document::{Block, Document, Findings, Headline, Section, Trust};
 use crate::read::show::page::layout::{BlockLayout, LONG, is_turned, layouts};
-use crate::read::show::table::{Column, Row, Table};
 
 /// Style sheets; those of colors and charts are shared with `svg`.
 const STYLE: &str =

@@ -12,11 +12,11 @@ use serde::Serialize;
 
 use crate::read::analyze::input_ceiling::{CoresNeeded, Verdict, verdict};
 use crate::read::analyze::input_demand::{Basis, Demand};
-use crate::read::analyze::result_json::{JsonRow, rows};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score;
-use crate::read::analyze::score::json::ScoreRow;
 use crate::read::analyze::score::published::{self, PublishedRate};
+use crate::read::analyze::score::result_json::ScoreRow;
+use crate::read::analyze::training::result_json::{JsonRow, rows};
 use crate::read::show::page::content::input;
 
 /// Value of the first field, which identifies the document.
@@ -154,7 +154,7 @@ pub fn of(results: &[ResultFolder], published: bool) -> Report<'_> {
     let results = results.iter().map(|result| OneResult {
         name: &result.name,
         rows: rows(&result.groups, result.price.as_ref()),
-        scoring: score::json::rows(&result.scoring),
+        scoring: score::result_json::rows(&result.scoring),
         published_scores: if published {
             published::rates(&score::figures::models(&result.scoring))
         } else {

@@ -1,9 +1,9 @@
 //! Layout of the blocks of a section on a wide screen. Sizes are estimates; content that does not fit after all
 //! scrolls. Narrow screens and paper have a single column.
 
+use crate::output::table::{Column, Row, Table};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Table};
 
 /// Width of a column in pixels, on the narrowest screen with two columns.
 const HALF: f64 = 504.0;
@@ -82,7 +82,7 @@ fn fits(block: &Block) -> bool {
 
 fn needs_the_width(chart: &Chart) -> bool {
     match chart {
-        Chart::Timeline(_) | Chart::Spans(_) => true,
+        Chart::StepTimes(_) | Chart::Spans(_) => true,
         Chart::Lines(_) | Chart::Bars(_) | Chart::Stack(_) | Chart::Ranks(_) | Chart::Waterfall(_) => false,
     }
 }

@@ -4,6 +4,7 @@ use ringmark_core::dimension::{Case, ImagesPerSecond};
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::allreduce_model::Band;
 
+use crate::output::table::Table;
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::model::Prediction;
 use crate::read::analyze::prediction::outlook::Outlook;
@@ -11,7 +12,6 @@ use crate::read::analyze::prediction::parts::Limit;
 use crate::read::analyze::prediction::search::{Backtest, Under};
 use crate::read::show::once::once;
 use crate::read::show::prediction::notes::{assumptions, warnings};
-use crate::read::show::table::Table;
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
 /// Returns the tables and assumptions of every outlook with an answer; empty if none has one.

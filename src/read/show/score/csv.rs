@@ -3,7 +3,7 @@
 
 use anyhow::Context;
 
-use crate::read::analyze::figures::Extraction;
+use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
 
 const COLUMNS: [&str; 20] = [

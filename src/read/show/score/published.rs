@@ -1,9 +1,9 @@
 //! Published rates of the scored networks, a table for each hardware.
 
-use crate::read::analyze::figures::Extraction;
+use crate::output::table::{Column, Table};
+use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::score::figures::{self, ScoreTable};
 use crate::read::analyze::score::published::{BATCH_SIZES, PublishedRow, SOURCE, none_published, rows};
-use crate::read::show::table::{Column, Table};
 use crate::read::show::text::Paragraph;
 
 pub fn sections(extraction: &Extraction<ScoreTable>) -> Vec<Paragraph> {

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use ringmark_core::benchmark::measured_and_warmup;
 
 use crate::read::analyze::batch_sizes::BatchTable;
-use crate::read::analyze::figures::Extraction;
+use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::reliability;
 use crate::read::analyze::score::batch_sizes;
 use crate::read::analyze::score::figures::{PointKey, ScorePoint, ScoreTable};
-use crate::read::analyze::title::devices_text;
-use crate::read::load::scoring::ScoreConditions;
+use crate::read::load::record::devices_text;
+use crate::read::load::score::ScoreConditions;
 use crate::read::show::batch_sizes::{Below, tables};
 use crate::read::show::extraction::text::left_out;
 use crate::read::show::numbers::{doubtful_legend, mark_legend};

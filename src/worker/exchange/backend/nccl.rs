@@ -24,7 +24,7 @@ use crate::job::world::{self, World};
 use crate::measure::mark::Mark;
 use crate::measure::trace::recorder;
 
-pub struct NcclRing {
+pub struct NcclBackend {
     communicator: Communicator,
     device: usize,
     /// Recorded when a bucket's gradients are complete. One event is enough: a stream waits for the last recording
@@ -42,9 +42,9 @@ pub struct NcclRing {
     is_capturing: bool,
 }
 
-impl NcclRing {
+impl NcclBackend {
     /// Joins all ranks. MPI broadcasts NCCL's unique ID.
-    pub fn new(nccl: Arc<Nccl>, world: &World, device: usize, memory: Memory) -> Result<NcclRing> {
+    pub fn new(nccl: Arc<Nccl>, world: &World, device: usize, memory: Memory) -> Result<NcclBackend> {
         let mut id = match world.rank() {
             0 => nccl.unique_id()?,
             _ => [0; _],
@@ -52,7 +52,7 @@ impl NcclRing {
         world.broadcast(&mut id);
         let _waiting = heartbeat::wait();
         let communicator = Communicator::new(nccl, device, world.rank(), world.ranks(), id)?;
-        Ok(NcclRing {
+        Ok(NcclBackend {
             communicator,
             device,
             ready: Event::new(device),
@@ -76,7 +76,7 @@ impl NcclRing {
     }
 
     fn enqueue(&mut self, collective: &Collective) -> Result<()> {
-        let NcclRing { communicator, memory, .. } = self;
+        let NcclBackend { communicator, memory, .. } = self;
         let of_one_type = memory.of_one_type();
         let buffers = |target| match target {
             Target::Memory => of_one_type,
@@ -115,7 +115,7 @@ impl NcclRing {
     }
 }
 
-impl Backend for NcclRing {
+impl Backend for NcclBackend {
     fn name(&self) -> BackendName {
         BackendName::Nccl
     }

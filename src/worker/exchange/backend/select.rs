@@ -1,13 +1,13 @@
 //! Choice of the backend from the options and the location of the ranks.
 
 use anyhow::{Context, Result, bail};
-use ringmark_core::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
+use ringmark_core::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use ringmark_core::dimension::BackendName;
 use tch::Device;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::backend::mpi::Mpi;
-use crate::exchange::backend::nccl::NcclRing;
+use crate::exchange::backend::nccl::NcclBackend;
 use crate::exchange::backend::none::NoExchange;
 use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::memory::{Memory, MemoryShape};
@@ -23,26 +23,22 @@ pub fn new(config: &ExchangeConfig, shape: MemoryShape, session: &Session) -> Re
         world.barrier();
     }
     let private = || Memory::private(shape, device);
-    match (config.backend, device) {
-        (BackendChoice::Auto, _) if world.ranks() == 1 => Ok(Box::new(NoExchange::new(BackendName::Solo, private()?))),
+    if config.backend == BackendChoice::Auto && world.ranks() == 1 {
+        return Ok(Box::new(NoExchange::new(BackendName::Solo, private()?)));
+    }
+    match (config.backend_on(session.own.kind), device) {
         (BackendChoice::None, _) => Ok(Box::new(NoExchange::new(BackendName::None, private()?))),
-        (BackendChoice::Auto | BackendChoice::Nccl, Device::Cuda(index)) => {
+        (BackendChoice::Nccl, Device::Cuda(index)) => {
             let nccl = session.nccl.clone().context("NCCL is not loaded")?;
-            Ok(Box::new(NcclRing::new(nccl, world, index, private()?)?))
+            Ok(Box::new(NcclBackend::new(nccl, world, index, private()?)?))
         }
         (BackendChoice::Nccl, _) => {
             bail!("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto")
         }
-        // A single flat all-reduce over all ranks.
-        (BackendChoice::Auto, Device::Cpu) if config.hierarchical == Some(Switch::Off) => {
-            Ok(Box::new(Mpi::new(config.chunk_kb, private()?, world)?))
-        }
-        (BackendChoice::Auto | BackendChoice::SharedMemory, Device::Cpu) => {
-            Ok(Box::new(SharedMemory::new(config, shape, world)?))
-        }
+        (BackendChoice::SharedMemory, Device::Cpu) => Ok(Box::new(SharedMemory::new(config, shape, world)?)),
         (BackendChoice::SharedMemory, _) => {
             bail!("--backend shared-memory sums host memory, this rank is on a GPU: choose nccl or auto")
         }
-        _ => Ok(Box::new(Mpi::new(config.chunk_kb, private()?, world)?)),
+        (BackendChoice::Mpi | BackendChoice::Auto, _) => Ok(Box::new(Mpi::new(config.chunk_kb, private()?, world)?)),
     }
 }

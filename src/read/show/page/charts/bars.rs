@@ -3,11 +3,11 @@
 
 use maud::{Markup, html};
 
+use crate::output::table::Style;
 use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, doubtful_entry, path, px, run_entry};
 use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::stack::short;
 use crate::read::show::page::charts::style::{color, marker};
-use crate::read::show::table::Style;
 
 /// Maximum width of a bar.
 const WIDEST: f64 = 80.0;

@@ -3,13 +3,13 @@
 
 use maud::{Markup, html};
 
+use crate::output::table::Style;
 use crate::read::show::page::charts::frame::{
     Drawing, Frame, LegendEntry, area_sample, doubtful_entry, path, px, run_entry,
 };
 use crate::read::show::page::charts::labels::{self, Label};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind, number};
 use crate::read::show::page::charts::style::{color, line_class, line_sample, marker};
-use crate::read::show::table::Style;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct LineChart {

@@ -11,7 +11,7 @@
 //! | [`bars`] | bar charts of the same values for at most two cases |
 //! | [`stack`] | stacked bars: breakdown of the step time |
 //! | [`spans`] | time line of one iteration, with lanes for each rank |
-//! | [`timeline`] | step time over all iterations of a run, downsampled without losing outliers |
+//! | [`step_times`] | step time over all iterations of a run, downsampled without losing outliers |
 //! | [`ranks`] | spread of the step time of each rank, grouped by host |
 //! | [`waterfall`] | breakdown of the difference between two step times |
 
@@ -23,8 +23,8 @@ pub mod ranks;
 pub mod scale;
 pub mod spans;
 pub mod stack;
+pub mod step_times;
 pub mod style;
-pub mod timeline;
 pub mod waterfall;
 
 use maud::{Markup, html};
@@ -35,7 +35,7 @@ use crate::read::show::page::charts::lines::LineChart;
 use crate::read::show::page::charts::ranks::RankChart;
 use crate::read::show::page::charts::spans::SpanChart;
 use crate::read::show::page::charts::stack::StackChart;
-use crate::read::show::page::charts::timeline::Timeline;
+use crate::read::show::page::charts::step_times::StepTimes;
 use crate::read::show::page::charts::waterfall::Waterfall;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -43,7 +43,7 @@ pub enum Chart {
     Lines(LineChart),
     Bars(BarChart),
     Stack(StackChart),
-    Timeline(Timeline),
+    StepTimes(StepTimes),
     Ranks(RankChart),
     Waterfall(Waterfall),
     Spans(SpanChart),
@@ -68,7 +68,7 @@ impl Chart {
             Chart::Lines(chart) => chart.drawing(),
             Chart::Bars(chart) => chart.drawing(),
             Chart::Stack(chart) => chart.drawing(),
-            Chart::Timeline(chart) => chart.drawing(),
+            Chart::StepTimes(chart) => chart.drawing(),
             Chart::Ranks(chart) => chart.drawing(),
             Chart::Waterfall(chart) => chart.drawing(),
             Chart::Spans(chart) => chart.drawing(),
@@ -79,7 +79,7 @@ impl Chart {
     pub fn row_class(&self) -> &'static str {
         match self {
             Chart::Lines(_) | Chart::Bars(_) => "charts",
-            Chart::Timeline(_) => "charts small",
+            Chart::StepTimes(_) => "charts small",
             Chart::Spans(_) => "charts full",
             Chart::Stack(_) | Chart::Ranks(_) | Chart::Waterfall(_) => "charts large",
         }

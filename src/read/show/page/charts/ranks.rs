@@ -3,10 +3,10 @@
 use maud::{Markup, html};
 use ringmark_core::stats::summary::Spread;
 
+use crate::output::table::Style;
 use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, mark_sample, path, px};
 use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::style::color;
-use crate::read::show::table::Style;
 
 /// Approximate width of a letter.
 const LETTER: f64 = 6.4;

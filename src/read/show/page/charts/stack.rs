@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
+use crate::output::table::Style;
 use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, pale_entry, px};
 use crate::read::show::page::charts::scale::Scale;
 use crate::read::show::page::charts::style::color;
-use crate::read::show::table::Style;
 
 const ROW: f64 = 30.0;
 const BAR: f64 = 20.0;

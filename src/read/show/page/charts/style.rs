@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 use ringmark_core::dimension::Phase;
 
+use crate::output::table::Style;
 use crate::read::show::page::charts::frame::{path, px};
-use crate::read::show::table::Style;
 
 /// Number of colors in the style sheet; further results reuse them with other markers.
 pub const COLORS: usize = 7;

@@ -9,6 +9,7 @@ use ringmark_core::dimension::{Bytes, Case, DeviceKind, KvStore, Operands, Secon
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::percentile;
 
+use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::reliability;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::show::numbers::percent;
@@ -16,7 +17,6 @@ use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, Shade, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::document::{Block, Section, Subject};
-use crate::read::show::table::{Column, Row, Style, Table};
 
 /// Largest number of sizes that fit on an axis.
 const MARKS: usize = 7;

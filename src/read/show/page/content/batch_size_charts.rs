@@ -4,13 +4,13 @@
 use ringmark_core::dimension::DeviceKind;
 use ringmark_core::number_text::four_digits;
 
+use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, far_apart};
 use crate::read::show::page::charts::scale::{ScaleKind, extent};
-use crate::read::show::table::Style;
 
 /// Largest number of batch sizes that is shown as bars instead of a line.
 const FEW: usize = 2;

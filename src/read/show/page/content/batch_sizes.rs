@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::dimension::{Case, DeviceKind, Model};
 use serde_json::Value;
 
+use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{self, BatchSeries, BatchTable};
-use crate::read::analyze::figures::Group;
-use crate::read::analyze::grouping;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score;
 use crate::read::analyze::score::published;
+use crate::read::analyze::settings;
+use crate::read::analyze::training;
+use crate::read::analyze::training::figures::Group;
 use crate::read::show;
 use crate::read::show::batch_sizes::{Below, Line, table};
 use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
@@ -19,7 +21,6 @@ use crate::read::show::page::content::published_scores;
 use crate::read::show::page::content::series::device_title;
 use crate::read::show::page::content::trust::Evidence;
 use crate::read::show::page::document::{Block, Section, Subject};
-use crate::read::show::table::Style;
 
 const NOTE: &str = "Images/s are of all ranks, the median over runs; CV is the runs' standard deviation by their mean; peak GB is the \
                     memory of the fullest rank: on a GPU what tensors held, on the CPU what was resident. Runs of a figure with ! have \
@@ -72,14 +73,16 @@ impl PageTable<'_> {
 pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
     let numbered = || results.iter().enumerate();
     let training = numbered().flat_map(|(number, result)| {
-        batch_sizes::of_training(&result.groups, &result.shortages).into_iter().map(move |(table, groups)| PageTable {
-            result: number,
-            name: result.name.clone(),
-            done: Done::Training,
-            table,
-            evidence: Evidence::of_groups(&groups),
-            groups,
-            how: String::new(),
+        training::batch_sizes::tables(&result.groups, &result.shortages).into_iter().map(move |(table, groups)| {
+            PageTable {
+                result: number,
+                name: result.name.clone(),
+                done: Done::Training,
+                table,
+                evidence: Evidence::of_groups(&groups),
+                groups,
+                how: String::new(),
+            }
         })
     });
     let scoring = numbered().flat_map(|(number, result)| {
@@ -106,7 +109,7 @@ fn labels(tables: &[PageTable]) -> Vec<String> {
         let is_other = |other: &&PageTable| (other.result, other.done) == (own.result, own.done);
         let settings: Vec<&BTreeMap<String, Value>> =
             tables.iter().filter(is_other).map(|other| &other.table.settings).collect();
-        let differing = grouping::differing(&own.table.settings, &settings);
+        let differing = settings::differing(&own.table.settings, &settings);
         let words = differing.into_iter().chain(own.table.is_quick.then(|| "quick".to_owned()));
         let words = words.collect::<Vec<_>>().join(", ");
         if words.is_empty() { words } else { format!(" ({words})") }

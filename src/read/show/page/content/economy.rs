@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::read::analyze::energy;
+use crate::read::analyze::training::energy;
 use crate::read::show::economy;
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;

@@ -9,14 +9,13 @@ use ringmark_core::number_text::gigabytes;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
-use crate::read::analyze::grouping::settings;
+use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::results::ResultFolder;
-use crate::read::analyze::score;
-use crate::read::analyze::score::figures::ScorePoint;
+use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
+use crate::read::analyze::training::grouping::settings;
 use crate::read::load::environment;
 use crate::read::show::numbers::{count, list, percent};
 use crate::read::show::page::document::{Block, Section, Subject};
-use crate::read::show::table::{Column, Row, Table};
 
 /// Names of facts, each with all its values in one result.
 type NamedValues = Vec<(String, BTreeSet<String>)>;
@@ -136,7 +135,7 @@ fn options(result: &ResultFolder) -> NamedValues {
     let mut options: Vec<_> = trained.collect();
     // The axes of the runs, and the options that each table shares.
     options.extend(result.scoring.iter().flat_map(|table| &table.points).map(|point| point.key().axes()));
-    options.extend(result.scoring.iter().map(|table| score::batch_sizes::table(table).settings));
+    options.extend(result.scoring.iter().map(ScoreTable::settings));
     for (name, value) in options.into_iter().flatten() {
         add_option(&mut found, &name.replace('_', " "), &value);
     }

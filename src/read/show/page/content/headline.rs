@@ -7,16 +7,16 @@ use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model};
 use ringmark_core::number_text::{four_digits, three_digits};
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
+use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
-use crate::read::analyze::conclusion;
-use crate::read::analyze::cost::Price;
-use crate::read::analyze::energy;
-use crate::read::analyze::figures::{Figures, Group, TrainedCase};
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
-use crate::read::analyze::scaling_loss::{self, CaseLoss};
-use crate::read::analyze::title;
-use crate::read::analyze::utilization;
+use crate::read::analyze::training::conclusion;
+use crate::read::analyze::training::cost::Price;
+use crate::read::analyze::training::energy;
+use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
+use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
+use crate::read::analyze::training::title;
 use crate::read::show::numbers::{count, milliseconds, percent, teraflops};
 use crate::read::show::page::content::bandwidth::size as size_of_message;
 use crate::read::show::page::content::batch_sizes::{Done, PageTable};
@@ -25,7 +25,6 @@ use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, Series, Setting};
 use crate::read::show::page::content::trust::Evidence;
 use crate::read::show::page::document::{Figure, Headline, Share, Trust};
-use crate::read::show::table::Style;
 
 /// Returns a headline for each series. A table by batch size that does not scale gets one headline for all its series.
 pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[PageTable]) -> Vec<Headline> {
@@ -211,7 +210,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
         let exposed = format!("{} % waiting for communication", percent(times.exposed_share()));
         shown.push(of_speed(figure(format!("Step of {name}"), milliseconds(times.step), "ms", exposed)));
     }
-    if let Some(it) = utilization::of_training(group, case) {
+    if let Some(it) = group.utilization(case) {
         let rate = teraflops(it.teraflops_per_second);
         let share = it.share_text().unwrap_or_else(|| "no matrix-product rate in these records".to_owned());
         shown.push(of_speed(figure(format!("FLOP rate of {name}"), rate, "TFLOP/s", share)));

@@ -7,6 +7,7 @@ use ringmark_core::benchmark::input::lines::{COLUMNS, ceilings, rows};
 use ringmark_core::benchmark::input::{InputPass, InputRecord, PageCache};
 use ringmark_core::number_text::{four_digits, thousands};
 
+use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
 use crate::read::analyze::input_demand::{Demand, demands};
 use crate::read::analyze::results::ResultFolder;
@@ -15,7 +16,6 @@ use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject, Trust};
-use crate::read::show::table::{Column, Row, Style, Table};
 
 const NOTE: &str = "Batches are read, decoded and augmented by training's own loader and given back: no network, no device. \
                     Training needs cores beside it.";

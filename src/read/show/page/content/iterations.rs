@@ -5,15 +5,15 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::stats::straggler::deviation;
 use ringmark_core::stats::summary::{median, step_percentiles};
 
-use crate::read::analyze::figures::TrainedCase;
+use crate::output::table::{Column, Row, Table};
+use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::run::Measured;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::scale::extent;
-use crate::read::show::page::charts::timeline::{Timeline, iteration_ranges};
+use crate::read::show::page::charts::step_times::{StepTimes, iteration_ranges};
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Table};
 
 /// Limits of outliers, the same as in the record's warnings: an iteration must exceed the median by this share and by
 /// this number of robust standard deviations.
@@ -88,7 +88,7 @@ fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
             0 => String::new(),
             far => format!(", {}", count(far, "outlier")),
         };
-        Chart::Timeline(Timeline {
+        Chart::StepTimes(StepTimes {
             title: format!("{}, run {run}: {:.1} ms{outliers}", case.name, times.percentiles[0]),
             description: format!("{} iterations, longest {:.1} ms", measured.figures.timed, times.ends[1]),
             style: series.style,

@@ -3,12 +3,12 @@
 use ringmark_core::benchmark::train::EpochEnd;
 use ringmark_core::stats::summary::mean;
 
+use crate::output::table::{Column, Row, Style, Table};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Style, Table};
 
 const NOTE: &str = "Training loss: of the joined batches, the mean over equal parts of the run, at most 50. At the end of every \
                     epoch: what was predicted of the images of --validate, which were not trained with. With label smoothing \

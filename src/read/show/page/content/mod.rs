@@ -49,10 +49,10 @@ use std::collections::BTreeSet;
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::Model;
 
-use crate::read::analyze::figures::{Group, TrainedCase};
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score::figures::ScoreTable;
+use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::load::environment::moment;
 use crate::read::show::once::once;
 use crate::read::show::page::content::batch_sizes::{Done, PageTable};

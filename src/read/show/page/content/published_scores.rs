@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use ringmark_core::dimension::Model;
 use ringmark_core::number_text::four_digits;
 
+use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::batch_sizes::BatchSeries;
 use crate::read::analyze::score::published::{self, BATCH_SIZES, PublishedRow, SOURCE};
 use crate::read::show::numbers::marked;
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Table};
 
 /// Returns for each network the rows of `scored` with the names of their results, then the published rows; `None` if
 /// nothing was published for these networks.

@@ -8,14 +8,14 @@ use ringmark_core::dimension::{Case, Phase};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::summary::{Spread, median};
 
-use crate::read::analyze::figures::TrainedCase;
+use crate::output::table::{Column, Row, Table};
+use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::iteration_times::RankTimes;
 use crate::read::show::numbers::{count, list, percent};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::ranks::{HostOfRanks, RankChart, RankSpread};
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Table};
 
 /// One rank on one host over the runs of a case, in milliseconds.
 struct Rank<'a> {

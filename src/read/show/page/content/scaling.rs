@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
-use crate::read::analyze::figures::{Figures, Group, TrainedCase};
-use crate::read::analyze::published::{DLPERF, Published};
-use crate::read::analyze::title::{common_base, unlike_devices};
+use crate::output::table::{Column, Row, Table};
+use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
+use crate::read::analyze::training::published::{DLPERF, Published};
+use crate::read::analyze::training::title::{common_base, unlike_devices};
 use crate::read::show::extraction::kv_stores::{self, Comparison};
 use crate::read::show::numbers::{marked, percent};
 use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::content::scaling_charts::{self, Measurements};
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Table};
 
 const NOTE: &str = "Speed is all images of a run over all its time, the median of the runs; speedup and efficiency are those \
                     of the medians; CV is the runs' standard deviation by their mean. DLPerf is the median of the runs' means \

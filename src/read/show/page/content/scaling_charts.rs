@@ -7,15 +7,15 @@ use ringmark_core::dimension::{Case, ImagesPerSecond};
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
-use crate::read::analyze::figures::TrainedCase;
-use crate::read::analyze::published::Published;
+use crate::output::table::Style;
+use crate::read::analyze::training::figures::TrainedCase;
+use crate::read::analyze::training::published::Published;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
 use crate::read::show::page::charts::scale::{ScaleKind, extent};
 use crate::read::show::page::content::series::Series;
-use crate::read::show::table::Style;
 
 /// Largest number of cases of a result that is shown as bars instead of a line.
 const FEW: usize = 2;

@@ -6,11 +6,11 @@ use ringmark_core::dimension::{DeviceKind, Dtype, Model};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::trace::Timeline;
 
-use crate::read::analyze::cost::Price;
-use crate::read::analyze::figures::Group;
+use crate::output::table::Style;
 use crate::read::analyze::results::ResultFolder;
-use crate::read::analyze::title;
-use crate::read::show::table::Style;
+use crate::read::analyze::training::cost::Price;
+use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::title;
 
 /// Series that may be compared.
 #[derive(Debug)]

@@ -2,7 +2,8 @@
 
 use ringmark_core::dimension::{Phase, Seconds};
 
-use crate::read::analyze::figures::{Figures, TrainedCase};
+use crate::output::table::{Column, Row, Table};
+use crate::read::analyze::training::figures::{Figures, TrainedCase};
 use crate::read::load::iteration_times::{IterationTimes, phases_to_show};
 use crate::read::show::numbers::{milliseconds, percent};
 use crate::read::show::page::charts::Chart;
@@ -10,7 +11,6 @@ use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup, s
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Table};
 
 struct StepPart {
     class: &'static str,

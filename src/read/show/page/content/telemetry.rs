@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::host::telemetry::{Series as Readings, throttle_reasons};
 use ringmark_core::host::{Quantity, Telemetry};
 
-use crate::read::analyze::figures::TrainedCase;
+use crate::output::table::{Column, Row, Style, Table};
+use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::run::Measured;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Style, Table};
 
 const NOTE: &str = "One reading a second on every host, beside the run. A point is a mean over some iterations, warm-up included; of \
                     several devices of a host the lowest clock, the highest temperature, the sum of power and of what network \

@@ -4,15 +4,15 @@ use ringmark_core::dimension::Phase;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::trace::{Direction, Lane, RankTrace, Span, Timeline};
 
-use crate::read::analyze::critical_path::{self, CriticalPath};
-use crate::read::analyze::figures::TrainedCase;
+use crate::output::table::{Column, Row, Table};
+use crate::read::analyze::training::critical_path::{self, CriticalPath};
+use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::show::numbers::percent;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::spans::{SpanBar, SpanChart, SpanRow};
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
-use crate::read::show::table::{Column, Row, Table};
 
 const NOTE: &str = "The traced iteration of median length, of the first run of each case that was traced. Outlined: the critical path, \
                     on which each part began only when the one before it had ended.";

@@ -2,10 +2,10 @@
 
 use ringmark_core::validity::thresholds::WIDE_SPREAD;
 
-use crate::read::analyze::figures::Group;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score::figures::ScoreTable;
+use crate::read::analyze::training::figures::Group;
 use crate::read::show::numbers::{count, percent};
 use crate::read::show::page::document::Trust;
 

@@ -4,7 +4,7 @@ use ringmark_core::dimension::{Case, ImagesPerSecond, Phase};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart, RunStep, ScalingLoss, StepTimes, scaling_loss};
 
-use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::run::Measured;
 

@@ -1,4 +1,7 @@
-//! Output of a command: a table on the standard output, and the same as JSON with `--json [FILE]`.
+//! Output of a command: a table on the standard output, and the same as JSON with `--json [FILE]`. [`table`] aligns
+//! columns.
+
+pub mod table;
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -9,12 +12,12 @@ use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::dimension::Case;
 use ringmark_core::file::run_name::{INPUT_LOG, INPUT_RECORD, LOCK, MANIFEST, PROGRESS};
+use ringmark_core::file::schema::kind_of;
 use ringmark_core::file::whole_file;
 use ringmark_core::manifest;
 use ringmark_core::options::usage::usage;
 use ringmark_core::untrusted_text::printable_lines;
 use serde::Serialize;
-use serde_json::Value;
 
 /// Destination of the JSON output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -118,11 +121,9 @@ fn is_of_sweep(path: &Path) -> bool {
     is_in_case || is_whole()
 }
 
-/// Returns false only if the file is JSON of another kind; a file without a kind could be a damaged one of this kind.
+/// Returns false only if the file has another kind; a file without a kind could be a damaged one of this kind.
 fn is_of_kind(path: &Path, kind: &str) -> bool {
-    let read: Option<Value> = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let other = read.as_ref().and_then(|value| value["kind"].as_str());
-    other.is_none_or(|other| other == kind)
+    kind_of(path).is_none_or(|other| other == kind)
 }
 
 fn if_empty(folder: &Path) -> &Path {

@@ -15,16 +15,16 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::read::analyze::accuracy::{self, Accuracy};
 use crate::read::analyze::case_runs::SecondsOfRun;
-use crate::read::analyze::cost::{Cost, Price};
-use crate::read::analyze::energy::{self, Energy};
-use crate::read::analyze::figures::{DlperfFigures, Extraction, Group, TrainedCase};
-use crate::read::analyze::grouping::settings;
 use crate::read::analyze::reliability::ReliabilityWarning;
-use crate::read::analyze::scaling_loss::{self, CaseLoss};
-use crate::read::analyze::utilization::{self, Utilization};
-use crate::read::analyze::work_load::{self, WorkCost};
+use crate::read::analyze::training::accuracy::{self, Accuracy};
+use crate::read::analyze::training::cost::{Cost, Price};
+use crate::read::analyze::training::energy::{self, Energy};
+use crate::read::analyze::training::figures::{DlperfFigures, Extraction, Group, TrainedCase};
+use crate::read::analyze::training::grouping::settings;
+use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
+use crate::read::analyze::training::work_load::{self, WorkCost};
+use crate::read::analyze::utilization::Utilization;
 use crate::read::load::content::{RESULT, model_of};
 use crate::read::load::environment::EnvironmentText;
 use crate::read::load::folder::Shortage;
@@ -305,7 +305,7 @@ fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
         efficiency: figures.map(|figures| figures.efficiency),
         cv: figures.and_then(|figures| figures.cv),
         peak_memory_bytes: case.peak_memory(),
-        arithmetic: utilization::of_training(group, case),
+        arithmetic: group.utilization(case),
         accuracy: accuracy::of_case(case),
         energy: energy::of_case(case),
         cost: price.and_then(|price| price.of_case(group, case)),

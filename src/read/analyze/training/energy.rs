@@ -8,7 +8,7 @@ use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::figures::TrainedCase;
+use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::run::Measured;
 
 /// Power and energy of all hosts of a case, over the iterations after warm-up. For example, 8 GPUs at 600 W each and

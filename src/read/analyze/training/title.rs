@@ -9,8 +9,9 @@ use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind, KvStore};
 use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::number_text::count;
 
-use crate::read::analyze::figures::{Group, TrainedCase};
-use crate::read::analyze::grouping::Conditions;
+use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::grouping::Conditions;
+use crate::read::load::record;
 
 /// Returns the title lines of a group: measurement, devices, options, length.
 pub fn title(group: &Group) -> Vec<String> {
@@ -110,23 +111,11 @@ pub fn process(group: &Group) -> &'static str {
     }
 }
 
-/// Formats the devices of a group with [`devices_text`].
+/// Formats the devices of a group with [`record::devices_text`].
 pub fn devices(group: &Group) -> String {
     let threads = group.cases.iter().flat_map(TrainedCase::threads).collect();
     let device = group.conditions.recorded.as_ref().map(|recorded| recorded.device);
-    devices_text(&group.device_names, &threads, device)
-}
-
-/// Formats device names, on CPUs with the threads of a rank: `AMD EPYC, 1 to 2 threads a rank`.
-pub fn devices_text(names: &BTreeSet<String>, threads: &BTreeSet<u32>, device: Option<DeviceKind>) -> String {
-    let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ");
-    let is_cpu = device == Some(DeviceKind::Cpu);
-    match (threads.first(), threads.last()) {
-        (Some(1), Some(1)) if is_cpu => format!("{names}, 1 thread a rank"),
-        (Some(least), Some(most)) if is_cpu && least == most => format!("{names}, {least} threads a rank"),
-        (Some(least), Some(most)) if is_cpu => format!("{names}, {least} to {most} threads a rank"),
-        _ => names,
-    }
+    record::devices_text(&group.device_names, &threads, device)
 }
 
 /// Returns a sentence if the number of threads per rank differs between cases, because speedup and efficiency then

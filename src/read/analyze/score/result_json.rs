@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::read::analyze::case_runs::SecondsOfRun;
-use crate::read::analyze::figures::Extraction;
-use crate::read::analyze::grouping;
+use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::reliability::ReliabilityWarning;
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
 use crate::read::analyze::score::published::PublishedRate;
@@ -152,10 +151,8 @@ pub fn rows(tables: &[ScoreTable]) -> Vec<ScoreRow> {
 
 /// Returns the recorded options of a point's runs, except for those that have a key of their own.
 pub fn settings(table: &ScoreTable, point: &ScorePoint) -> BTreeMap<String, Value> {
-    let conditions = table.conditions.as_ref();
-    let mut settings = conditions.map(|conditions| grouping::fields(&conditions.config)).unwrap_or_default();
-    grouping::AXES.iter().for_each(|has_its_own_key| drop(settings.remove(*has_its_own_key)));
-    let image_size = conditions.map(|conditions| conditions.image_size(point.key().model));
+    let mut settings = table.settings();
+    let image_size = table.conditions.as_ref().map(|conditions| conditions.image_size(point.key().model));
     settings.extend(image_size.map(|size| ("image_size".to_owned(), size.into())));
     settings
 }

@@ -1,12 +1,12 @@
 //! Effect of uneven batch sizes per rank (`--work-load`) on the cases of a sweep; the formulas are in
-//! `ringmark_core::stats::work_split`.
+//! `ringmark_core::stats::work_load`.
 
 use ringmark_core::dimension::Seconds;
-use ringmark_core::stats::work_split::split_times;
+use ringmark_core::stats::work_load::split_times;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::load::run::Measured;
 
 /// Times of the median run of a case; of an even number of runs, the slower of the middle two.

@@ -11,7 +11,7 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{Group, TrainedCase};
 
 /// Epochs of ImageNet for training ResNet-50 (Goyal et al., 2017, Accurate, Large Minibatch SGD).
 pub const EPOCHS: f64 = 90.0;

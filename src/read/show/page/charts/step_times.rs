@@ -5,16 +5,16 @@
 use maud::{Markup, html};
 use ringmark_core::dimension::Seconds;
 
+use crate::output::table::Style;
 use crate::read::show::page::charts::frame::{Drawing, Frame, path, px};
 use crate::read::show::page::charts::scale::{Scale, number};
 use crate::read::show::page::charts::style::color;
-use crate::read::show::table::Style;
 
 /// Maximum number of outlier marks in one drawing: the longest are marked, the band includes the others.
 const MARKS: usize = 60;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Timeline {
+pub struct StepTimes {
     pub title: String,
     pub description: String,
     pub style: Style,
@@ -84,7 +84,7 @@ pub fn iteration_ranges(steps: &[Vec<Seconds>], warmup: usize, count: usize) -> 
         .collect()
 }
 
-impl Timeline {
+impl StepTimes {
     pub fn drawing(&self) -> Drawing<'_> {
         let frame = Frame::new(300.0, 150.0, [44.0, 6.0, 20.0, 20.0]);
         let y = Scale::new(super::scale::ScaleKind::Linear, self.domain, frame.y_range());
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn drawing_of_a_million_iterations_is_small() {
         let steps = steps(1, 1_000_000);
-        let timeline = Timeline {
+        let chart = StepTimes {
             title: "run 1".to_owned(),
             description: String::new(),
             style: Style { color: 1, shape: 0 },
@@ -196,10 +196,10 @@ mod tests {
             outliers: (1..100_000).map(|iteration| (iteration, 9e9)).collect(),
             domain: [90.0, 120.0],
         };
-        let drawn = timeline.drawing().figure().into_string();
+        let drawn = chart.drawing().figure().into_string();
         assert!(drawn.len() < 40_000 && !drawn.contains("NaN"), "{}", drawn.len());
         assert!(drawn.contains("\"middle-line s1\"") && drawn.contains("\"band s1\""), "the color is its result's");
-        let empty = Timeline { ranges: Vec::new(), iterations: 0, domain: [f64::NAN; 2], usual: f64::NAN, ..timeline };
+        let empty = StepTimes { ranges: Vec::new(), iterations: 0, domain: [f64::NAN; 2], usual: f64::NAN, ..chart };
         assert!(!empty.drawing().figure().into_string().contains("=\"NaN"));
     }
 }

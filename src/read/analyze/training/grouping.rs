@@ -7,13 +7,10 @@ use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::dimension::{Dtype, KvStore, Model};
 use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::options::keyword_enum::KeywordEnum;
-use serde::Serialize;
 use serde_json::Value;
 
+use crate::read::analyze::settings::{differing, fields};
 use crate::read::load::run::{RecordedConditions, Run};
-
-/// Axes of a table by batch size, as option names in records.
-pub const AXES: [&str; 3] = ["model", "dtype", "batch_size"];
 
 /// Conditions that must be equal for two runs to be in one table.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,27 +144,10 @@ fn plain_label(conditions: &Conditions) -> String {
     }
 }
 
-/// Returns the `settings` that differ in any of the `others`, each as `name=value`.
-pub fn differing(settings: &BTreeMap<String, Value>, others: &[&BTreeMap<String, Value>]) -> Vec<String> {
-    let differs = |(name, value): &(&String, &Value)| others.iter().any(|other| other.get(*name) != Some(value));
-    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    settings.iter().filter(differs).map(|(name, value)| format!("{name}={}", text(value))).collect()
-}
-
 /// Returns the options that a group's runs share, by their names in the record. Logs of another tool have its name as
 /// `log`.
 pub fn settings(conditions: &Conditions) -> BTreeMap<String, Value> {
     let mut settings = conditions.recorded.as_ref().map(|recorded| fields(&recorded.config)).unwrap_or_default();
     settings.extend(conditions.tool.map(|tool| ("log".to_owned(), Value::from(tool.keyword()))));
     settings
-}
-
-/// Returns a benchmark's configuration by the names in its record, without null values. Also without the seed, which
-/// may differ between runs, and without the device, because the kind of device distinguishes runs.
-pub fn fields(config: &impl Serialize) -> BTreeMap<String, Value> {
-    let Ok(Value::Object(mut fields)) = serde_json::to_value(config) else {
-        return BTreeMap::new();
-    };
-    fields.retain(|field, value| !value.is_null() && field != "seed" && field != "device");
-    fields.into_iter().collect()
 }

@@ -1,5 +1,8 @@
 //! Tables of text and numbers, aligned for a terminal or in Markdown.
 
+// The names of most fields need no explanation.
+#![allow(missing_docs)]
+
 use comfy_table::presets::{ASCII_MARKDOWN, NOTHING};
 use comfy_table::{CellAlignment, LineStyle};
 use ringmark_core::untrusted_text::printable;

@@ -7,8 +7,8 @@ use ringmark_core::number_text::{four_digits, percent};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
-use crate::read::analyze::figures::{Figures, Group, TrainedCase};
-use crate::read::analyze::scaling_loss::{self, CaseLoss};
+use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
+use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 
 /// Returns a sentence such as `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
 pub fn of_group(group: &Group) -> Option<String> {

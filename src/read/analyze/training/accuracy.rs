@@ -4,7 +4,7 @@ use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::figures::TrainedCase;
+use crate::read::analyze::training::figures::TrainedCase;
 
 /// Accuracy after the last epoch; each figure is the median over the runs that count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
-use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore};
+use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore, PASSES_OF_TRAINING};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling::{communication_cost, efficiency, speedup};
@@ -16,30 +16,17 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::read::analyze::case_runs::CaseRuns;
-use crate::read::analyze::grouping::{self, Conditions};
+use crate::read::analyze::extraction;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::run_warnings;
-use crate::read::load::folder::{Shortage, SweepFacts};
+use crate::read::analyze::training::grouping::{self, Conditions};
+use crate::read::analyze::utilization::Utilization;
+use crate::read::load::folder::SweepFacts;
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::problem::Problem;
+use crate::read::load::record::DeviceRates;
 use crate::read::load::run::{Measured, Recorded, Run};
 use crate::read::load::training::{to_hundredths, unit};
-
-/// Figures of one folder: groups of training, or tables of scoring.
-#[derive(Debug, PartialEq)]
-pub struct Extraction<T = Group> {
-    /// Last component of the folder's path, and first part of the names of all files that are written.
-    pub name: String,
-    /// Command that resumes the sweep, from its manifest.
-    pub resume_command: Option<String>,
-    /// Groups of equal conditions, ordered by model, precision and batch size for training; by device and profile for
-    /// scoring.
-    pub groups: Vec<T>,
-    /// Batch sizes that did not fit into memory.
-    pub shortages: Vec<Shortage>,
-    /// Runs that are excluded, with the reason.
-    pub problems: Vec<Problem>,
-}
 
 /// Runs of equal conditions.
 #[derive(Debug, PartialEq)]
@@ -68,6 +55,9 @@ pub struct Group {
     /// Reasons why all figures of the group are unreliable.
     pub reliability_warnings: Vec<ReliabilityWarning>,
 }
+
+/// Training figures of one folder.
+pub type Extraction = extraction::Extraction<Group>;
 
 /// Runs of one case of training.
 pub type TrainedCase = CaseRuns<RunRecord, Figures>;
@@ -156,6 +146,14 @@ impl Group {
     /// Returns the runs of a case.
     pub fn case(&self, wanted: Case) -> Option<&TrainedCase> {
         self.cases.iter().find(|case| case.case == wanted)
+    }
+
+    /// Returns the utilization of a case; `None` if no run counts or if no record contains the image size.
+    pub fn utilization(&self, case: &TrainedCase) -> Option<Utilization> {
+        let image_size = self.conditions.recorded.as_ref()?.config.image_size();
+        let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
+        let speed = case.figures.as_ref()?.speed;
+        Some(Utilization::new((self.conditions.model, image_size), PASSES_OF_TRAINING, speed, &runs))
     }
 
     /// Returns true if speedup and efficiency, and therefore all figures of the case, are reliable.
