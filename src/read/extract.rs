@@ -1,6 +1,5 @@
 //! `ringmark extract`: finds and reads the runs of a folder, computes, renders and writes the figures.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,14 +13,15 @@ use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyze::extraction::Extraction;
+use crate::read::analyze::published::{self, Workload};
 use crate::read::analyze::results::AnyExtraction;
 use crate::read::analyze::score;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::conclusion;
 use crate::read::analyze::training::cost::Price;
-use crate::read::analyze::training::figures::Group;
-use crate::read::analyze::training::result_json;
+use crate::read::analyze::training::figures::{self, Group};
+use crate::read::analyze::training::result_json::JsonResult;
 use crate::read::analyze::training::title;
 use crate::read::load::content::RESULT_ENDING;
 use crate::read::load::folder;
@@ -63,6 +63,8 @@ keyword_enum!(
         Json = "json",
         /// DLPerf's JSON, containing only DLPerf's figures.
         Dlperf = "dlperf",
+        /// The lines of DLPerf's extractor, and its table in Markdown.
+        DlperfLines = "dlperf-lines",
         /// CSV with one line per case.
         Csv = "csv",
         /// The JSON that PyTorch's diff.py reads.
@@ -81,13 +83,13 @@ const FILES: [(&str, ExtractFormat); 3] = [
 
 /// Additional printed output. It does not go to the files, which contain only measurements.
 #[derive(Default)]
-struct Extras<'a> {
-    /// Published rates of the same networks.
-    published: bool,
+pub struct Extras<'a> {
+    /// True to include published figures of the same networks.
+    pub published: bool,
     /// Price of training.
-    price: Option<&'a Price>,
+    pub price: Option<&'a Price>,
     /// True to print explanations of columns and figures.
-    is_explained: bool,
+    pub is_explained: bool,
 }
 
 /// Extracts, prints and writes; returns an error at the end if anything was excluded.
@@ -98,10 +100,6 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     match extraction {
         AnyExtraction::Score(_) if config.price.is_some() => {
             let what = "--price is of training, and {} holds a sweep of scoring: leave it out";
-            return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
-        }
-        AnyExtraction::Training(_) if config.published => {
-            let what = "--published: a result of training has its published rows in the report: ringmark report {} --published";
             return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
         }
         _ => {}
@@ -129,8 +127,8 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
 /// Renders the figures in one format.
 fn render_any(extraction: &AnyExtraction, format: ExtractFormat, extras: &Extras) -> anyhow::Result<String> {
     match extraction {
-        AnyExtraction::Training(extraction) => render(extraction, format, extras.price, extras.is_explained),
-        AnyExtraction::Score(extraction) => render_score(extraction, format, extras.published, extras.is_explained),
+        AnyExtraction::Training(extraction) => render(extraction, format, extras),
+        AnyExtraction::Score(extraction) => render_score(extraction, format, extras),
     }
 }
 
@@ -154,30 +152,31 @@ fn files(folder: &Path, extraction: &AnyExtraction) -> anyhow::Result<Vec<(Strin
     Ok(std::iter::once((name + RESULT_ENDING, result)).chain(others).collect())
 }
 
-/// Renders a scoring sweep in one format, including `published` rates of the same networks if requested.
+/// Renders a scoring sweep in one format, including published rates of the same networks if requested.
 pub fn render_score(
     extraction: &Extraction<ScoreTable>,
     format: ExtractFormat,
-    published: bool,
-    is_explained: bool,
+    &Extras { published, is_explained, .. }: &Extras,
 ) -> anyhow::Result<String> {
+    let models = score::figures::models(&extraction.groups);
     let text = |medium| {
-        let published = if published { show::score::published::sections(extraction) } else { Vec::new() };
+        let published = if published { show::published::sections(Workload::Inference, &models) } else { Vec::new() };
         show::score::text::text(extraction, published, medium)
     };
     match format {
         ExtractFormat::Table => Ok(text(Medium::Terminal { width: WIDTH, is_explained })),
         ExtractFormat::Markdown => Ok(text(Medium::Markdown)),
         ExtractFormat::Json if published => {
-            let published = score::published::rates(&score::figures::models(&extraction.groups));
+            let published = published::rates(Workload::Inference, &models);
             ScoreResult { published, ..ScoreResult::new(extraction) }.text()
         }
         ExtractFormat::Json => ScoreResult::new(extraction).text(),
-        _ if published => Err(usage(anyhow!(
-            "--published: --format {format} has no place for what others measured: choose table, markdown or json"
-        ))),
+        _ if published => Err(has_no_published(format)),
         ExtractFormat::Csv => show::score::csv::csv(extraction),
-        ExtractFormat::Dlperf | ExtractFormat::PytorchDdp | ExtractFormat::PytorchDdpLines => Err(usage(anyhow!(
+        ExtractFormat::Dlperf
+        | ExtractFormat::DlperfLines
+        | ExtractFormat::PytorchDdp
+        | ExtractFormat::PytorchDdpLines => Err(usage(anyhow!(
             "--format {format} is of training, and {} holds a sweep of scoring: choose table, \
              markdown, json or csv",
             extraction.name
@@ -185,22 +184,35 @@ pub fn render_score(
     }
 }
 
-/// Renders training results in one format, including the cost if there is a price.
+fn has_no_published(format: ExtractFormat) -> anyhow::Error {
+    usage(anyhow!("--published: --format {format} has no place for figures of others: choose table, markdown or json"))
+}
+
+/// Renders training results in one format, including published figures and the cost if requested.
 pub fn render(
     extraction: &Extraction<Group>,
     format: ExtractFormat,
-    price: Option<&Price>,
-    is_explained: bool,
+    &Extras { published, price, is_explained }: &Extras,
 ) -> anyhow::Result<String> {
+    let models = figures::models(&extraction.groups);
+    let text = |medium| {
+        let published = if published { show::published::sections(Workload::Training, &models) } else { Vec::new() };
+        text::text(extraction, price, published, medium)
+    };
     match format {
-        ExtractFormat::Table => Ok(text::text(extraction, price, Medium::Terminal { width: WIDTH, is_explained })),
-        ExtractFormat::Markdown => Ok(text::text(extraction, price, Medium::Markdown)),
-        ExtractFormat::Json => result_json::json(extraction, price, BTreeMap::new()),
+        ExtractFormat::Table => Ok(text(Medium::Terminal { width: WIDTH, is_explained })),
+        ExtractFormat::Markdown => Ok(text(Medium::Markdown)),
+        ExtractFormat::Json => {
+            let published = if published { published::rates(Workload::Training, &models) } else { Vec::new() };
+            JsonResult { published, ..JsonResult::new(extraction, price) }.text()
+        }
+        _ if published => Err(has_no_published(format)),
         ExtractFormat::Csv => csv::csv(extraction, price),
         _ if price.is_some() => {
             Err(usage(anyhow!("--price: --format {format} has no place for it: choose table, markdown, json or csv")))
         }
         ExtractFormat::Dlperf => dlperf::json(extraction),
+        ExtractFormat::DlperfLines => Ok(dlperf::lines(extraction)),
         ExtractFormat::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(extraction)?)? + "\n"),
         ExtractFormat::PytorchDdpLines => Ok(pytorch_ddp::lines(extraction)),
     }

@@ -13,8 +13,8 @@ use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::outlook::Outlook;
 use crate::read::analyze::prediction::strategy::Strategy;
 use crate::read::analyze::prediction::{model, search};
+use crate::read::analyze::published::scaling;
 use crate::read::analyze::training::figures::Group;
-use crate::read::analyze::training::published;
 use crate::read::load::bandwidth;
 use crate::read::results;
 use crate::read::show::prediction::{json, text};
@@ -67,7 +67,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
 /// Returns the evidence of every group in the folder, or of every published row, with its limitation.
 fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'static str>)>> {
     let Some(sweep) = &config.sweep else {
-        return Ok(published::DLPERF.iter().map(|row| (Evidence::of_published(row), row.caveat)).collect());
+        return Ok(scaling::DLPERF.iter().map(|row| (Evidence::of_published(row), row.caveat)).collect());
     };
     let extraction = results::read_training(sweep, config.warmup)?;
     let mut problems = extraction.problems;

@@ -19,13 +19,13 @@ use ringmark::read::analyze::prediction::evidence::Evidence;
 use ringmark::read::analyze::prediction::outlook::Outlook;
 use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark::read::analyze::prediction::{model, search};
+use ringmark::read::analyze::published::scaling::DLPERF;
 use ringmark::read::analyze::results::ResultFolder;
 use ringmark::read::analyze::score;
 use ringmark::read::analyze::score::result_json::ScoreResult;
 use ringmark::read::analyze::training::figures;
-use ringmark::read::analyze::training::published::DLPERF;
 use ringmark::read::analyze::training::result_json;
-use ringmark::read::extract::{ExtractFormat, render, render_score};
+use ringmark::read::extract::{ExtractFormat, Extras, render, render_score};
 use ringmark::read::load::folder::{FoundRun, SweepFacts};
 use ringmark::read::load::formats::nccl_tests::NcclTests;
 use ringmark::read::load::formats::pytorch_ddp::DdpFile;
@@ -156,9 +156,9 @@ fn score(bytes: &[u8]) {
     let runs = vec![Run::judge(&found, Ok(Log::default()), Ok(Some(record)), None)];
     let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [ExtractFormat::Table, ExtractFormat::Markdown, ExtractFormat::Csv] {
-        render_score(&extraction, format, false, true).expect("every extraction is shown");
+        render_score(&extraction, format, &explained()).expect("every extraction is shown");
     }
-    let json = render_score(&extraction, ExtractFormat::Json, false, true).expect("every extraction is shown");
+    let json = render_score(&extraction, ExtractFormat::Json, &explained()).expect("every extraction is shown");
     compare(SideKind::Score, |side| score::side::take_result(side, ScoreResult::read(json.as_bytes())?))
         .expect("it reads its own JSON");
     report(ResultFolder { scoring: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
@@ -168,14 +168,18 @@ fn found(name: RunName) -> FoundRun {
     FoundRun { name, log: name.log(Path::new("")) }
 }
 
+fn explained() -> Extras<'static> {
+    Extras { is_explained: true, ..Extras::default() }
+}
+
 fn show(runs: Vec<Run>) {
     let extraction = figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
     for format in [ExtractFormat::Table, ExtractFormat::Markdown, ExtractFormat::Csv] {
-        render(&extraction, format, None, true).expect("every extraction is shown");
+        render(&extraction, format, &explained()).expect("every extraction is shown");
     }
     let evidence = |group| Evidence::of_group(group, Strategy::of_group(group).ok()?);
     extraction.groups.iter().filter_map(evidence).for_each(foresee);
-    let json = render(&extraction, ExtractFormat::Json, None, true).expect("every extraction is shown");
+    let json = render(&extraction, ExtractFormat::Json, &explained()).expect("every extraction is shown");
     compare(SideKind::Training, |side| training::take_rows(side, result_json::read_rows(json.as_bytes())?))
         .expect("it reads its own JSON");
     report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });

@@ -1,11 +1,10 @@
 //! Tests of `ringmark diff`: comparisons, rejected input, and the rate of wrong verdicts on real runs.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use expect_test::expect;
-use ringmark::read::analyze::training::result_json;
+use ringmark::read::analyze::training::result_json::JsonResult;
 use ringmark::read::results;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, Timing};
 use ringmark_core::benchmark::exchange::{BackendChoice, NcclAlgorithm};
@@ -197,8 +196,7 @@ fn result_of_version_1_equals_its_runs() {
     }
     // A file of a newer ringmark must not be interpreted.
     let mut newer: Value = serde_json::from_str(
-        &result_json::json(&results::read_training(&runs.path(), None).expect("runs"), None, BTreeMap::new())
-            .expect("numbers"),
+        &JsonResult::new(&results::read_training(&runs.path(), None).expect("runs"), None).text().expect("numbers"),
     )
     .expect("JSON");
     newer["schema"] = json!(5);
@@ -213,8 +211,8 @@ fn result_of_version_1_equals_its_runs() {
 #[test]
 fn result_of_version_3_keeps_its_warnings() {
     let quick = sweep(&["1n1g"], 0.5, |record| record.header.profile = RunProfile::Quick);
-    let text = result_json::json(&results::read_training(&quick.path(), None).expect("runs"), None, BTreeMap::new())
-        .expect("numbers");
+    let text =
+        JsonResult::new(&results::read_training(&quick.path(), None).expect("runs"), None).text().expect("numbers");
     let old = text.replace("\"reliability_warnings\"", "\"objections\"").replace("\"is_reliable\"", "\"is_quotable\"");
     let old = old.replacen("\"schema\": 4", "\"schema\": 3", 1);
     assert!(old.contains("\"objections\"") && old.contains("\"schema\": 3"), "{old}");
@@ -242,7 +240,7 @@ fn different_networks_need_force() {
 fn older_result_has_only_speeds_and_dlperf_json_is_rejected() {
     let base = sweep(&["1n1g"], 0.5, |_| {});
     let extraction = results::read_training(&base.path(), None).expect("runs");
-    let result = result_json::json(&extraction, None, BTreeMap::new()).expect("numbers");
+    let result = JsonResult::new(&extraction, None).text().expect("numbers");
     let mut old: Value = serde_json::from_str(&result).expect("JSON");
     let case = old["rows"][0].as_object_mut().expect("a case");
     case.remove("environment");

@@ -109,6 +109,52 @@ fn published_dlperf_medians_are_reproduced_from_logs() {
 }
 
 #[test]
+fn dlperf_lines_are_those_of_its_extractor() {
+    let folder = Folder::new();
+    write_published(&folder, &PUBLISHED[0]);
+    let (status, stdout, stderr) = folder.extract(&["--format", "dlperf-lines"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let lines: Vec<&str> = stdout.lines().collect();
+    expect![[r"
+        1n1g/rn50_b128_fp32_1.log {1: 385.44}
+        1n1g/rn50_b128_fp32_2.log {1: 385.44, 2: 381.19}
+        | node_num | gpu_num | samples/s | speedup |
+        |---|---|---|---|
+        | 1 | 1 | 384.19 | 1 |
+        | 1 | 2 | 749.04 | 1.95 |
+        | 4 | 32 | 9579.74 | 24.93 |"]].assert_eq(&[&lines[..2], &lines[33..37], &lines[lines.len() - 1..]].concat().join("\n"));
+}
+
+#[test]
+fn published_training_figures_are_printed_below() {
+    let folder = Folder::new();
+    let mut trained = record("1n1g", 1, 0.5);
+    trained.header.config.model = Model::MxnetAlexnet;
+    folder.run(&trained);
+    folder.run(&record("1n1g", 1, 0.5));
+    let (status, stdout, stderr) = folder.extract(&["--published"]);
+    assert_eq!(status, Some(0), "{stderr}");
+    let published: Vec<&str> = stdout.lines().filter(|line| line.starts_with("Published: ")).collect();
+    expect![[r#"
+        Published: DLPerf V100 FP32 b128, batch size 128
+        Published: DLPerf V100 FP16 b256, batch size 256
+        Published: PyTorch DDP V100 resnet50, batch size 32
+        Published: images/s on Tesla K80, one of its two GPUs
+        Published: images/s on Tesla M40
+        Published: images/s on Tesla P100"#]].assert_eq(&published.join("\n"));
+    let row = |start: &str| stdout.lines().rfind(|line| line.starts_with(start)).unwrap_or_default();
+    assert!(row("MXNet AlexNet, batch x 8").ends_with("809.94  1202.93  1631.37  1882.74  2012.04  1869.69"), "{stdout}");
+    // The row of DLPerf for 4 nodes, and that of PyTorch DDP for 2.
+    let words = |start: &str| row(start).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!([words("4n8g"), words("2n8g")], ["4n8g 32 10,566 12.67", "2n8g 16 4,896 15.35"]);
+    let (_, json, _) = folder.extract(&["--published", "--json"]);
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["published"].as_array().expect("rates").len(), 3 * 6 + 2 * 6 + 5);
+    let (status, _, stderr) = folder.extract(&["--published", "--format", "csv"]);
+    assert!(status == Some(2) && stderr.contains("--format csv has no place"), "{stderr}");
+}
+
+#[test]
 fn each_precision_has_its_own_table_and_key() {
     let folder = Folder::new();
     PUBLISHED.iter().for_each(|published| write_published(&folder, published));

@@ -8,7 +8,7 @@ use ringmark::read::analyze::prediction::model::{Prediction, predict};
 use ringmark::read::analyze::prediction::parts::Limit;
 use ringmark::read::analyze::prediction::search;
 use ringmark::read::analyze::prediction::strategy::Strategy;
-use ringmark::read::analyze::training::published::DLPERF;
+use ringmark::read::analyze::published::scaling::DLPERF;
 use ringmark::read::load::bandwidth;
 use ringmark::read::results;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, OptimizerChoice, Timing};
@@ -471,7 +471,7 @@ fn search_finds_the_first_case_below_the_efficiency() {
 }
 
 /// Writes logs like DLPerf's, with the `speeds` of every run by case.
-fn dlperf_logs(row: &ringmark::read::analyze::training::published::Published) -> Folder {
+fn dlperf_logs(row: &ringmark::read::analyze::published::scaling::Published) -> Folder {
     let folder = Folder::new();
     for published in row.cases {
         let medians = [published.median.0];

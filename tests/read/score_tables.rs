@@ -277,7 +277,7 @@ fn training_options_are_rejected_for_scoring() {
         ("extract", &["--format", "dlperf"], "--format dlperf is of training"),
         ("extract", &["--warmup", "2"], "hold no dry passes: leave the option out"),
         ("report", &["--warmup", "2"], "hold no dry passes: leave the option out"),
-        ("extract", &["--published", "--format", "csv"], "--format csv has no place for what others measured"),
+        ("extract", &["--published", "--format", "csv"], "--format csv has no place for figures of others"),
         ("predict", &[], &reads_training),
     ] {
         let (status, stdout, stderr) = folder.ringmark(command, options);

@@ -107,7 +107,7 @@ impl ExtractOptions {
                 Ok(ExtractRequest::Figures(config))
             }
             Some(format) if published => Err(usage(anyhow!(
-                "--published: --format {format} has no place for what others measured: leave it out"
+                "--published: --format {format} has no place for figures of others: leave it out"
             ))),
             Some(format) if price.is_some() => {
                 Err(usage(anyhow!("--price: --format {format} exports what was measured: leave it out")))

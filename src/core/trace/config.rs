@@ -87,7 +87,7 @@ config_options! {
             "Print the time of each layer in these iterations, and what share of the device's rate it reached")
             .variable("RINGMARK_PROFILE_LAYERS"),
         /// True if the times of these iterations are printed by operator of libtorch.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        #[serde(default)]
         profile_operators: bool = false => option("profile-operators", "",
             "Print the time of libtorch's operators, and of a GPU's kernels, in these iterations")
             .variable("RINGMARK_PROFILE_OPERATORS"),

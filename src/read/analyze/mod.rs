@@ -7,6 +7,7 @@
 //! | [`prediction`] | predictions of larger cases, as bands |
 //! | [`input_demand`] | images per second that the devices of a host consume |
 //! | [`input_ceiling`] | comparison of a host's input rate with that demand |
+//! | [`published`] | figures published by others |
 //! | [`results`] | the results included in one report |
 //! | [`checks`] | checks of a result: complete, unedited, by the rules, reliable |
 //!
@@ -30,6 +31,7 @@ pub mod extraction;
 pub mod input_ceiling;
 pub mod input_demand;
 pub mod prediction;
+pub mod published;
 pub mod reliability;
 pub mod results;
 pub mod run_warnings;

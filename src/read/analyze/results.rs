@@ -14,7 +14,7 @@ use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::Group;
-use crate::read::analyze::training::result_json;
+use crate::read::analyze::training::result_json::JsonResult;
 use crate::read::load::folder::Shortage;
 use crate::read::load::problem::Problem;
 use crate::read::load::run::Recorded;
@@ -39,7 +39,9 @@ impl AnyExtraction {
     /// Returns the result file, with the hashes of the files next to it.
     pub fn result(&self, files_sha256: BTreeMap<String, String>) -> anyhow::Result<String> {
         match self {
-            AnyExtraction::Training(extraction) => result_json::json(extraction, None, files_sha256),
+            AnyExtraction::Training(extraction) => {
+                JsonResult { files_sha256, ..JsonResult::new(extraction, None) }.text()
+            }
             AnyExtraction::Score(extraction) => ScoreResult { files_sha256, ..ScoreResult::new(extraction) }.text(),
         }
     }

@@ -8,6 +8,7 @@
 //! | [`utilization`] | arithmetic rate of a network relative to its devices |
 //! | [`economy`] | table cells of power, energy and cost |
 //! | [`work_load`] | effect of uneven batch sizes per rank |
+//! | [`published`] | figures published by others |
 //! | [`extraction`] | figures of a folder |
 //! | [`score`] | tables of a scoring sweep |
 //! | [`export`] | figures of a folder in the formats of other programs |
@@ -30,6 +31,7 @@ pub mod numbers;
 pub mod once;
 pub mod page;
 pub mod prediction;
+pub mod published;
 pub mod score;
 pub mod text;
 pub mod utilization;

@@ -92,7 +92,8 @@ impl Messages {
         ]
     }
 
-    fn model(&self) -> Option<Model> {
+    /// Returns the network whose gradients are exchanged, if any.
+    pub fn model(&self) -> Option<Model> {
         match self {
             Messages::Gradients(model) => Some(*model),
             Messages::Sizes { .. } => None,

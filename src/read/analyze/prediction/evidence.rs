@@ -14,10 +14,10 @@ use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
 
 use crate::read::analyze::prediction::strategy::Strategy;
+use crate::read::analyze::published::scaling::{Published, PublishedCase};
 use crate::read::analyze::reliability;
 use crate::read::analyze::training::conclusion;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
-use crate::read::analyze::training::published::{Published, PublishedCase};
 use crate::read::analyze::training::scaling_loss;
 use crate::read::analyze::training::title::title;
 

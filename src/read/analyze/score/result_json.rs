@@ -14,9 +14,9 @@ use serde_json::Value;
 
 use crate::read::analyze::case_runs::SecondsOfRun;
 use crate::read::analyze::extraction::Extraction;
+use crate::read::analyze::published::PublishedRate;
 use crate::read::analyze::reliability::ReliabilityWarning;
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
-use crate::read::analyze::score::published::PublishedRate;
 use crate::read::analyze::utilization::Utilization;
 use crate::read::load::content::SCORE_RESULT;
 use crate::read::load::environment::EnvironmentText;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
-use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore, PASSES_OF_TRAINING};
+use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore, Model, PASSES_OF_TRAINING};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling::{communication_cost, efficiency, speedup};
@@ -400,6 +400,11 @@ fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
         warnings.push(format!("runs of different length in one table: {} {unit}", lengths.join(", ")));
     }
     warnings
+}
+
+/// Returns all networks.
+pub fn models(groups: &[Group]) -> BTreeSet<Model> {
+    groups.iter().map(|group| group.conditions.model).collect()
 }
 
 /// Returns a problem if 1n1g is missing while another case counts.

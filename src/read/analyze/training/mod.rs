@@ -14,7 +14,6 @@
 //! | [`accuracy`] | accuracy at the end of training |
 //! | [`energy`] | power and energy |
 //! | [`cost`] | training cost |
-//! | [`published`] | rows published by others, with their sources |
 
 pub mod accuracy;
 pub mod batch_sizes;
@@ -24,7 +23,6 @@ pub mod critical_path;
 pub mod energy;
 pub mod figures;
 pub mod grouping;
-pub mod published;
 pub mod result_json;
 pub mod scaling_loss;
 pub mod title;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::read::analyze::case_runs::SecondsOfRun;
+use crate::read::analyze::published::PublishedRate;
 use crate::read::analyze::reliability::ReliabilityWarning;
 use crate::read::analyze::training::accuracy::{self, Accuracy};
 use crate::read::analyze::training::cost::{Cost, Price};
@@ -40,21 +41,25 @@ const SCHEMA: u32 = 4;
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct JsonResult {
     /// Always `ringmark-result`.
-    kind: &'static str,
+    pub kind: &'static str,
     /// Version of the format.
-    schema: u32,
+    pub schema: u32,
     /// Last component of the folder's path.
-    name: String,
+    pub name: String,
     /// Rows in the order of the tables.
-    rows: Vec<JsonRow>,
+    pub rows: Vec<JsonRow>,
+    /// Published figures of the same networks, if requested; not measured by these runs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub published: Vec<PublishedRate>,
     /// Batch sizes that did not fit into the device's memory, in a sweep over several.
-    out_of_memory: Vec<Shortage>,
+    pub out_of_memory: Vec<Shortage>,
     /// Runs and files that are excluded, with the reason.
-    left_out: Vec<String>,
+    pub left_out: Vec<String>,
     /// SHA-256 of the files that `extract` wrote next to this one, by name; absent from the output of `--json` and
     /// `--format`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    files_sha256: BTreeMap<String, String>,
+    pub files_sha256: BTreeMap<String, String>,
 }
 
 /// One case. The figures of a case without a counted run are `null`.
@@ -346,22 +351,25 @@ pub fn rows(groups: &[Group], price: Option<&Price>) -> Vec<JsonRow> {
     groups.iter().flat_map(|group| group.cases.iter().map(move |case| row(group, case, price))).collect()
 }
 
-/// Returns the whole file, with the hashes of the files next to it.
-pub fn json(
-    extraction: &Extraction,
-    price: Option<&Price>,
-    files_sha256: BTreeMap<String, String>,
-) -> anyhow::Result<String> {
-    let result = JsonResult {
-        kind: RESULT,
-        schema: SCHEMA,
-        name: extraction.name.clone(),
-        rows: rows(&extraction.groups, price),
-        out_of_memory: extraction.shortages.clone(),
-        left_out: extraction.problems.iter().map(ToString::to_string).collect(),
-        files_sha256,
-    };
-    Ok(serde_json::to_string_pretty(&result)? + "\n")
+impl JsonResult {
+    /// Returns the result of a folder.
+    pub fn new(extraction: &Extraction, price: Option<&Price>) -> JsonResult {
+        JsonResult {
+            kind: RESULT,
+            schema: SCHEMA,
+            name: extraction.name.clone(),
+            rows: rows(&extraction.groups, price),
+            published: Vec::new(),
+            out_of_memory: extraction.shortages.clone(),
+            left_out: extraction.problems.iter().map(ToString::to_string).collect(),
+            files_sha256: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the JSON text, as written and printed.
+    pub fn text(&self) -> anyhow::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
 }
 
 /// Loss of a case, as written to the JSON.

@@ -1,5 +1,5 @@
-//! DLPerf's result file, with DLPerf's figures only: `{"rn50": {"1n1g": {"average_speed": .., "batch_size_per_device":
-//! .., "median_speed": .., "speedup": ..}, ..}}`.
+//! DLPerf's result file, `{"rn50": {"1n1g": {"average_speed": .., "batch_size_per_device": .., "median_speed": ..,
+//! "speedup": ..}, ..}}`, and the lines and table of its extractor, with DLPerf's figures only.
 //!
 //! If conditions differ within a folder, each table has a key of its own, never `rn50` itself: a program that expects
 //! `rn50` must not mistake one table for the whole. A case without counted runs has `null` for its speeds, and
@@ -48,6 +48,32 @@ impl Serialize for Cases<'_> {
         let group = self.0;
         serializer.collect_map(group.cases.iter().map(|case| (case.case.to_string(), DlperfCase::new(group, case))))
     }
+}
+
+/// Returns the lines of DLPerf's extractor: for each log, the speeds of its case so far by run. Then the table of its
+/// README for each group.
+pub fn lines(extraction: &Extraction) -> String {
+    let mut lines = String::new();
+    for group in &extraction.groups {
+        for case in &group.cases {
+            let mut speeds: Vec<String> = Vec::new();
+            for run in &case.runs {
+                let Ok(measured) = &run.outcome else { continue };
+                speeds.push(format!("{}: {}", run.found.name.run, measured.figures.dlperf_speed.0));
+                lines.push_str(&format!("{} {{{}}}\n", run.found.log.display(), speeds.join(", ")));
+            }
+        }
+    }
+    let tables = extraction.groups.iter().map(|group| {
+        let row = |case: &TrainedCase| {
+            let DlperfFigures { median_speed, speedup, .. } = case.figures.as_ref()?.dlperf;
+            let speedup = speedup.map_or("-".to_owned(), |speedup| speedup.to_string());
+            Some(format!("| {} | {} | {} | {speedup} |\n", case.case.nodes, case.case.ranks(), median_speed.0))
+        };
+        let rows: String = group.cases.iter().filter_map(row).collect();
+        format!("\n{}\n\n| node_num | gpu_num | samples/s | speedup |\n|---|---|---|---|\n{rows}", group.label)
+    });
+    lines + &tables.collect::<String>()
 }
 
 pub fn json(extraction: &Extraction) -> anyhow::Result<String> {

@@ -33,13 +33,15 @@ const BY_BATCH_SIZE: &str = "Training by batch size per rank: images/s, and memo
 
 const PEAK_LEGEND: &str = "peak GB: on a GPU what tensors held, on the CPU what was resident; 1e9 bytes.";
 
-/// Returns the comparison of kv-stores, a section for each group, the tables by batch size, and the exclusions.
-pub fn text(extraction: &Extraction, price: Option<&Price>, medium: Medium) -> String {
+/// Returns the comparison of kv-stores, a section for each group, the tables by batch size, the `published` sections, and
+/// the exclusions.
+pub fn text(extraction: &Extraction, price: Option<&Price>, published: Vec<Paragraph>, medium: Medium) -> String {
     let by_size = batch_sizes::tables(&extraction.groups, &extraction.shortages);
     let mut text = vec![Paragraph::Title(extraction.name.clone())];
     text.extend(kv_stores::sections(&extraction.groups));
     text.extend(extraction.groups.iter().flat_map(|group| section(group, price, medium)));
     text.extend(by_size.iter().flat_map(|(table, _)| section_by_batch_size(table, medium)));
+    text.extend(published);
     text.push(Paragraph::Legend(legend(extraction, !by_size.is_empty(), medium)));
     text.extend(left_out(&extraction.problems, medium));
     text::render(&text, medium)

@@ -12,10 +12,11 @@ use serde::Serialize;
 
 use crate::read::analyze::input_ceiling::{CoresNeeded, Verdict, verdict};
 use crate::read::analyze::input_demand::{Basis, Demand};
+use crate::read::analyze::published::{self, PublishedRate, Workload};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score;
-use crate::read::analyze::score::published::{self, PublishedRate};
 use crate::read::analyze::score::result_json::ScoreRow;
+use crate::read::analyze::training::figures;
 use crate::read::analyze::training::result_json::{JsonRow, rows};
 use crate::read::show::page::content::input;
 
@@ -49,6 +50,10 @@ struct OneResult<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     published_scores: Vec<PublishedRate>,
+    /// Published rates of the trained networks, if requested; these runs did not measure them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    published_training: Vec<PublishedRate>,
     bandwidth: Vec<Bandwidth<'a>>,
     /// Input rates.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,7 +153,7 @@ struct DiskVerdict {
     needed_megabytes_per_second: f64,
 }
 
-/// Returns the report; `published` adds published rates of the scored networks.
+/// Returns the report; `published` adds published rates of the same networks.
 pub fn of(results: &[ResultFolder], published: bool) -> Report<'_> {
     let demands = input::all_demands(results);
     let results = results.iter().map(|result| OneResult {
@@ -156,7 +161,12 @@ pub fn of(results: &[ResultFolder], published: bool) -> Report<'_> {
         rows: rows(&result.groups, result.price.as_ref()),
         scoring: score::result_json::rows(&result.scoring),
         published_scores: if published {
-            published::rates(&score::figures::models(&result.scoring))
+            published::rates(Workload::Inference, &score::figures::models(&result.scoring))
+        } else {
+            Vec::new()
+        },
+        published_training: if published {
+            published::rates(Workload::Training, &figures::models(&result.groups))
         } else {
             Vec::new()
         },

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, KvStore, Operands, Seconds};
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, KvStore, Model, Operands, Seconds};
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::percentile;
 
 use crate::output::table::{Column, Row, Style, Table};
+use crate::read::analyze::published::exchange::{PublishedExchange, SAMPLES, SOURCE};
 use crate::read::analyze::reliability;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::show::numbers::percent;
@@ -74,8 +75,8 @@ impl Line<'_> {
     }
 }
 
-/// Returns the section; `None` if there is no bandwidth run.
-pub fn section(results: &[ResultFolder]) -> Option<Section> {
+/// Returns the section; `None` if there is no bandwidth run. `published` adds what MXNet published of the same networks.
+pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
     let runs = || {
         results.iter().enumerate().flat_map(|(number, result)| {
             result.bandwidth.iter().map(move |(case, record)| (number, result, *case, record))
@@ -114,6 +115,9 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
             blocks.push(block(device, exchanged, &lines));
         }
     }
+    if published {
+        blocks.extend(published_exchange(runs().map(|(.., record)| record)));
+    }
     let note = runs().filter_map(|(_, result, case, record)| limit(result, case, record)).collect::<Vec<_>>().join(" ");
     let title = match &all[..] {
         [one] if one.kv_store.is_ring() => format!("{} alone", one.operands.operation.title()),
@@ -122,6 +126,33 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
         _ => "Exchange alone".to_owned(),
     };
     Some(Section { subject: Subject::Bandwidth, title, note, blocks })
+}
+
+/// Returns MXNet's samples of the networks whose gradients were exchanged; `None` if it published none.
+fn published_exchange<'a>(records: impl Iterator<Item = &'a BandwidthRecord>) -> Option<Block> {
+    let models: BTreeSet<Model> = records.filter_map(|record| record.config.messages.model()).collect();
+    let columns = vec![
+        Column::text("network"),
+        Column::text("kv-store"),
+        Column::numbers("GPUs", ""),
+        Column::numbers("servers", ""),
+        Column::text("optimizer"),
+        Column::numbers("lowest", "GB/s per GPU"),
+        Column::numbers("median", "GB/s per GPU"),
+        Column::numbers("highest", "GB/s per GPU"),
+    ];
+    let row = |sample: &PublishedExchange| {
+        let rates = sample.rates.map(|rate| rate.0);
+        let ends = [0.0, 50.0, 100.0].map(|percent| percentile(&rates, percent).unwrap_or_default());
+        let kv_store = sample.kv_store.to_string();
+        let fixed = [sample.model.facts().title.to_owned(), kv_store, sample.gpus.to_string()];
+        let fixed = fixed.into_iter().chain([sample.servers.to_string(), sample.optimizer.to_owned()]);
+        Row { cells: fixed.chain(ends.map(|rate| format!("{rate:.2}"))).collect(), ..Row::default() }
+    };
+    let rows: Vec<Row> = SAMPLES.iter().filter(|sample| models.contains(&sample.model)).map(row).collect();
+    let note = format!("GB/s by measure.py's formula over 5 iterations, not measured by ringmark: {SOURCE}.");
+    let table = Table { columns, rows, bars: None };
+    (!table.rows.is_empty()).then(|| Block { table: Some(table), ..Block::new("Published by MXNet", note) })
 }
 
 fn device_of(record: &BandwidthRecord) -> DeviceKind {

@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{self, BatchSeries, BatchTable};
+use crate::read::analyze::published::{Workload, by_batch_size};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score;
-use crate::read::analyze::score::published;
 use crate::read::analyze::settings;
 use crate::read::analyze::training;
 use crate::read::analyze::training::figures::Group;
 use crate::read::show;
 use crate::read::show::batch_sizes::{Below, Line, table};
 use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
-use crate::read::show::page::content::published_scores;
+use crate::read::show::page::content::published_rates;
 use crate::read::show::page::content::series::device_title;
 use crate::read::show::page::content::trust::Evidence;
 use crate::read::show::page::document::{Block, Section, Subject};
@@ -26,27 +26,12 @@ const NOTE: &str = "Images/s are of all ranks, the median over runs; CV is the r
                     memory of the fullest rank: on a GPU what tensors held, on the CPU what was resident. Runs of a figure with ! have \
                     warnings; one in parentheses is unreliable.";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Done {
-    Training,
-    Inference,
-}
-
-impl Done {
-    pub fn title(self) -> &'static str {
-        match self {
-            Done::Training => "Training by batch size",
-            Done::Inference => "Inference",
-        }
-    }
-}
-
 /// Series of one result with equal conditions.
 pub struct PageTable<'a> {
     pub result: usize,
     /// Name of the result, with the settings that distinguish it from other tables of the result.
     pub name: String,
-    pub done: Done,
+    pub workload: Workload,
     pub table: BatchTable,
     pub evidence: Evidence,
     /// Training groups in the table; empty for scoring.
@@ -77,7 +62,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
             PageTable {
                 result: number,
                 name: result.name.clone(),
-                done: Done::Training,
+                workload: Workload::Training,
                 table,
                 evidence: Evidence::of_groups(&groups),
                 groups,
@@ -90,7 +75,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
         result.scoring.iter().zip(tables).map(move |(table, by_size)| PageTable {
             result: number,
             name: result.name.clone(),
-            done: Done::Inference,
+            workload: Workload::Inference,
             table: by_size,
             evidence: Evidence::of_scoring(table),
             groups: Vec::new(),
@@ -106,7 +91,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
 /// Returns what distinguishes each table from others of its result: ` (fold=off)`, ` (quick)`, or nothing.
 fn labels(tables: &[PageTable]) -> Vec<String> {
     let label = |own: &PageTable| {
-        let is_other = |other: &&PageTable| (other.result, other.done) == (own.result, own.done);
+        let is_other = |other: &&PageTable| (other.result, other.workload) == (own.result, own.workload);
         let settings: Vec<&BTreeMap<String, Value>> =
             tables.iter().filter(is_other).map(|other| &other.table.settings).collect();
         let differing = settings::differing(&own.table.settings, &settings);
@@ -117,17 +102,26 @@ fn labels(tables: &[PageTable]) -> Vec<String> {
     tables.iter().map(label).collect()
 }
 
-/// Returns a section for each kind of device and image size; `published` adds published rates of the scored networks.
-pub fn sections(done: Done, tables: &[PageTable], published: bool) -> Vec<Section> {
+/// Returns a section for each kind of device and image size; `published` adds published rates of the same
+/// networks.
+pub fn sections(workload: Workload, tables: &[PageTable], published: bool) -> Vec<Section> {
     let key = |table: &PageTable| (table.table.device.map(|device| device.to_string()), table.table.image_size);
-    let of_kind = || tables.iter().filter(|table| table.done == done);
+    let of_kind = || tables.iter().filter(|table| table.workload == workload);
     let keys: BTreeSet<_> = of_kind().map(key).collect();
     keys.into_iter()
-        .map(|wanted| section(done, &of_kind().filter(|it| key(it) == wanted).collect::<Vec<_>>(), published))
+        .map(|wanted| section(workload, &of_kind().filter(|it| key(it) == wanted).collect::<Vec<_>>(), published))
         .collect()
 }
 
-fn section(done: Done, tables: &[&PageTable], published: bool) -> Section {
+/// Returns the title of sections of figures by batch size.
+pub fn title(workload: Workload) -> &'static str {
+    match workload {
+        Workload::Training => "Training by batch size",
+        Workload::Inference => "Inference",
+    }
+}
+
+fn section(workload: Workload, tables: &[&PageTable], published: bool) -> Section {
     let BatchTable { device, image_size, .. } = tables[0].table;
     let pixels = image_size.map(|size| format!(", {size} pixels")).unwrap_or_default();
     let several = tables.len() > 1;
@@ -147,18 +141,18 @@ fn section(done: Done, tables: &[&PageTable], published: bool) -> Section {
     if let Some(first) = blocks.first_mut() {
         first.note.push_str(&shortages.concat());
     }
-    if published && done == Done::Inference {
+    if published {
         let named =
             tables.iter().flat_map(|table| table.table.series.iter().map(|series| (table.name.as_str(), series)));
-        match (published_scores::block(&named.collect::<Vec<_>>()), blocks.last_mut()) {
+        match (published_rates::block(workload, &named.collect::<Vec<_>>()), blocks.last_mut()) {
             (Some(block), _) => blocks.push(block),
-            (None, Some(last)) => last.remark = format!("{}.", published::none_published()),
+            (None, Some(last)) => last.remark = format!("{}.", by_batch_size::none_published(workload)),
             (None, None) => {}
         }
     }
     Section {
         subject: Subject::BatchSizes,
-        title: format!("{}{pixels}, {}", done.title(), device_title(device)),
+        title: format!("{}{pixels}, {}", title(workload), device_title(device)),
         note: conditions.collect::<Vec<_>>().join("; "),
         blocks,
     }

@@ -9,6 +9,7 @@ use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
+use crate::read::analyze::published::Workload;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::conclusion;
@@ -19,7 +20,7 @@ use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 use crate::read::analyze::training::title;
 use crate::read::show::numbers::{count, milliseconds, percent, teraflops};
 use crate::read::show::page::content::bandwidth::size as size_of_message;
-use crate::read::show::page::content::batch_sizes::{Done, PageTable};
+use crate::read::show::page::content::batch_sizes::{self, PageTable};
 use crate::read::show::page::content::input;
 use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, Series, Setting};
@@ -29,7 +30,7 @@ use crate::read::show::page::document::{Figure, Headline, Share, Trust};
 /// Returns a headline for each series. A table by batch size that does not scale gets one headline for all its series.
 pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[PageTable]) -> Vec<Headline> {
     let (together, scored): (Vec<&PageTable>, Vec<&PageTable>) =
-        by_size.iter().filter(|table| !table.is_scaling()).partition(|table| table.done == Done::Training);
+        by_size.iter().filter(|table| !table.is_scaling()).partition(|table| table.workload == Workload::Training);
     let is_told = |group: &Group| together.iter().any(|table| table.groups.iter().any(|it| std::ptr::eq(*it, group)));
     let of_table = |table: &PageTable| by_batch_size(&results[table.result], table);
     let of_setting = |setting: &Setting| -> Vec<Headline> {
@@ -71,7 +72,7 @@ fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
     Headline {
         style: Style { color: table.result, shape: 0 },
         name: table.name.clone(),
-        what: format!("{}, {device}: {}", table.done.title(), table.conditions()),
+        what: format!("{}, {device}: {}", batch_sizes::title(table.workload), table.conditions()),
         trust,
         reasons,
         conclusion: gain(&table.table),

@@ -9,7 +9,7 @@
 //! | [`scaling_charts`] | charts of the scaling: lines over ranks, or bars for one or two cases |
 //! | [`batch_sizes`] | speed and memory by batch size, for training and scoring |
 //! | [`batch_size_charts`] | charts by batch size: lines or bars |
-//! | [`published_scores`] | MXNet's published rates of the scored networks |
+//! | [`published_rates`] | MXNet's published rates of the same networks |
 //! | [`split`] | breakdown of the step time |
 //! | [`work_load`] | effect of uneven batch sizes per rank |
 //! | [`scaling_loss`] | breakdown of the scaling loss |
@@ -32,7 +32,7 @@ pub mod headline;
 pub mod input;
 pub mod iterations;
 pub mod learning;
-pub mod published_scores;
+pub mod published_rates;
 pub mod ranks;
 pub mod scaling;
 pub mod scaling_charts;
@@ -49,13 +49,14 @@ use std::collections::BTreeSet;
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::Model;
 
+use crate::read::analyze::published::Workload;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::load::environment::moment;
 use crate::read::show::once::once;
-use crate::read::show::page::content::batch_sizes::{Done, PageTable};
+use crate::read::show::page::content::batch_sizes::PageTable;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::{Document, Findings, Link, Section, Subject};
 
@@ -63,8 +64,8 @@ use crate::read::show::page::document::{Document, Findings, Link, Section, Subje
 pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Document {
     let settings = series::settings(results);
     let by_size = batch_sizes::tables(results);
-    let trained = batch_sizes::sections(Done::Training, &by_size, published);
-    let scored = batch_sizes::sections(Done::Inference, &by_size, published);
+    let trained = batch_sizes::sections(Workload::Training, &by_size, published);
+    let scored = batch_sizes::sections(Workload::Inference, &by_size, published);
     let of_settings = settings.iter().map(|setting| section(setting, published));
     // The parameter that a sweep varies comes first.
     let is_scaling = by_size.iter().any(PageTable::is_scaling);
@@ -73,7 +74,7 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Do
         false => trained.into_iter().chain(of_settings).collect(),
     };
     sections.extend(scored);
-    sections.extend(bandwidth::section(results));
+    sections.extend(bandwidth::section(results, published));
     sections.extend(input::section(results));
     sections.extend(environment::section(results));
     Document {

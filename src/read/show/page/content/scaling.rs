@@ -6,8 +6,8 @@ use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::output::table::{Column, Row, Table};
+use crate::read::analyze::published::scaling::{self, Published};
 use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
-use crate::read::analyze::training::published::{DLPERF, Published};
 use crate::read::analyze::training::title::{common_base, unlike_devices};
 use crate::read::show::extraction::kv_stores::{self, Comparison};
 use crate::read::show::numbers::{marked, percent};
@@ -48,8 +48,9 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     notes.extend(setting.series.iter().filter_map(unlike));
     notes.extend(rows.iter().map(|row| cited(row)));
     let remark = if published && rows.is_empty() {
-        let rows = DLPERF.map(|row| format!("{} with batch size {}", row.dtype, row.batch_size));
-        format!("No published figures match: DLPerf's are of ResNet50-v1b on GPUs, {}.", rows.join(" and "))
+        let row = |row: &Published| format!("{} {} b{}", row.model, row.dtype, row.batch_size);
+        let rows: Vec<String> = scaling::all().map(row).collect();
+        format!("No published figures match. Published, for GPUs: {}.", rows.join(", "))
     } else {
         String::new()
     };
@@ -72,7 +73,7 @@ fn published_rows(setting: &Setting) -> Vec<&'static Published> {
         };
         setting.process() == "GPU" && setting.series.iter().any(is_alike)
     };
-    DLPERF.iter().filter(fits).collect()
+    scaling::all().filter(fits).collect()
 }
 
 /// Formats source, setup and caveat of a published row.

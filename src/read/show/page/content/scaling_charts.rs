@@ -8,8 +8,8 @@ use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::output::table::Style;
+use crate::read::analyze::published::scaling::Published;
 use crate::read::analyze::training::figures::TrainedCase;
-use crate::read::analyze::training::published::Published;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};

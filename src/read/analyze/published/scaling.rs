@@ -1,7 +1,10 @@
-//! Rows published by others, each with its source and limitations. Numbers are as printed in the source; none was
-//! measured by ringmark.
+//! Speeds of training by number of GPUs: DLPerf's, and those of PyTorch's DDP benchmark.
+
+use std::collections::BTreeSet;
 
 use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model};
+
+use crate::read::analyze::published::PublishedRate;
 
 #[allow(missing_docs)]
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +45,7 @@ const fn case(nodes: u32, gpus_per_node: u32, median: f64, runs: &'static [f64])
 }
 
 /// DLPerf's two rows of ResNet50-v1b.
-pub const DLPERF: [Published; 2] = [
+pub static DLPERF: [Published; 2] = [
     Published {
         name: "DLPerf V100 FP32 b128",
         source: SOURCE,
@@ -81,6 +84,72 @@ pub const DLPERF: [Published; 2] = [
         ],
     },
 ];
+
+const DDP_SOURCE: &str = "pytorch/pytorch, benchmarks/distributed/ddp/README.md, commit bf69c149";
+
+const DDP_SETUP: &str =
+    "2 nodes of 8 Tesla V100, 4 x 100 Gb/s InfiniBand, PyTorch 1.4.0a0, CUDA 10.0, NCCL, synthetic images";
+
+const DDP_CAVEAT: &str = "the README shows whole images/s of one GPU, from which speed and speedup are computed";
+
+/// Returns the cases of PyTorch's table; `rates` are the images/s of one GPU at the median iteration.
+const fn ddp(rates: [f64; 5]) -> [PublishedCase; 5] {
+    let [r1, r2, r4, r8, r16] = rates;
+    [
+        case(1, 1, r1, &[]),
+        case(1, 2, 2.0 * r2, &[]),
+        case(1, 4, 4.0 * r4, &[]),
+        case(1, 8, 8.0 * r8, &[]),
+        case(2, 8, 16.0 * r16, &[]),
+    ]
+}
+
+/// Rows of PyTorch's DDP benchmark, fp32 and 32 images per GPU.
+pub static DDP: [Published; 4] = {
+    const fn row(model: Model, name: &'static str, cases: &'static [PublishedCase]) -> Published {
+        Published {
+            name,
+            source: DDP_SOURCE,
+            setup: DDP_SETUP,
+            caveat: Some(DDP_CAVEAT),
+            model,
+            dtype: Dtype::Fp32,
+            batch_size: 32,
+            cases,
+        }
+    }
+    const RESNET50: [PublishedCase; 5] = ddp([319.0, 310.0, 310.0, 307.0, 306.0]);
+    const RESNET101: [PublishedCase; 5] = ddp([187.0, 182.0, 182.0, 179.0, 178.0]);
+    const RESNEXT50: [PublishedCase; 5] = ddp([217.0, 209.0, 208.0, 204.0, 203.0]);
+    const RESNEXT101: [PublishedCase; 5] = ddp([75.0, 73.0, 72.0, 71.0, 71.0]);
+    [
+        row(Model::Resnet50V1b, "PyTorch DDP V100 resnet50", &RESNET50),
+        row(Model::Resnet101, "PyTorch DDP V100 resnet101", &RESNET101),
+        row(Model::Resnext50, "PyTorch DDP V100 resnext50_32x4d", &RESNEXT50),
+        row(Model::Resnext101, "PyTorch DDP V100 resnext101_32x8d", &RESNEXT101),
+    ]
+};
+
+/// Returns all rows.
+pub fn all() -> impl Iterator<Item = &'static Published> {
+    DLPERF.iter().chain(&DDP)
+}
+
+/// Returns the rates of these networks for JSON output.
+pub fn rates(models: &BTreeSet<Model>) -> Vec<PublishedRate> {
+    let of_row = |row: &'static Published| {
+        row.cases.iter().map(|case| PublishedRate {
+            model: row.model,
+            dtype: row.dtype,
+            batch_size: row.batch_size,
+            case: case.case,
+            images_per_second: case.median,
+            hardware: row.setup.to_owned(),
+            source: row.source.to_owned(),
+        })
+    };
+    all().filter(|row| models.contains(&row.model)).flat_map(of_row).collect()
+}
 
 #[cfg(test)]
 mod tests {
