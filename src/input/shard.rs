@@ -22,7 +22,7 @@ impl Part {
 
     /// Returns part `index` of `count`, from 0.
     pub fn new(index: u32, count: u32) -> Result<Part> {
-        ensure!(index < count, "there is no part {index} of {count}: they are numbered from 0");
+        ensure!(index < count, "part {index} of {count} does not exist: parts are numbered from 0");
         Ok(Part { index, count })
     }
 
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_lie_side_by_side_and_are_all() {
+    fn parts_are_adjacent_and_complete() {
         for count in [1, 2, 3, 4, 7, 100] {
             for size in [1, 3, 4, 8, 10, 99, 1000, 1_281_167] {
                 for part in [Part::of_items, Part::of_bytes] {
@@ -78,12 +78,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_is_shorter_as_dmlc_core_s_is() {
+    fn last_part_is_shorter_as_in_dmlc_core() {
         assert_eq!(parts(4).map(|part| part.of_items(10)).collect::<Vec<_>>(), [0..3, 3..6, 6..9, 9..10]);
         assert_eq!(parts(4).map(|part| part.of_items(2)).collect::<Vec<_>>(), [0..1, 1..2, 2..2, 2..2]);
         assert_eq!(parts(3).map(|part| part.of_bytes(100)).collect::<Vec<_>>(), [0..36, 36..72, 72..100]);
         assert_eq!(Part::WHOLE.of_bytes(100), 0..100);
-        expect!["there is no part 2 of 2: they are numbered from 0"]
+        expect!["part 2 of 2 does not exist: parts are numbered from 0"]
             .assert_eq(&Part::new(2, 2).expect_err("too large").to_string());
     }
 }

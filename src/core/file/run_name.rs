@@ -208,7 +208,11 @@ impl FromStr for RunName {
     fn from_str(text: &str) -> anyhow::Result<RunName> {
         let name = RunName::parse(Path::new(text)).filter(|name| name.to_string() == text);
         name.with_context(|| {
-            format!("{text:?} is not the log of a run, as 1n1g/{}_b128_fp32_1.log", Model::default().facts().file_name)
+            format!(
+                "{text:?} is not the log of a run, such as \
+                     1n1g/{}_b128_fp32_1.log",
+                Model::default().facts().file_name
+            )
         })
     }
 }
@@ -220,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_found_again_by_its_name() {
+    fn log_name_round_trips() {
         let case = Case { nodes: 2, gpus_per_node: 8 };
         let (model, dtype, kv_store) = (Model::Resnet50V1b, Dtype::Fp16, KvStore::Ring);
         let name = RunName { baseline: false, case, model, batch_size: 128, dtype, kv_store, run: 3 };
@@ -243,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_read_back_and_ring_is_not_in_it() {
+    fn names_round_trip_and_omit_ring() {
         let mut names = std::collections::BTreeSet::new();
         let case = Case { nodes: 2, gpus_per_node: 1 };
         for (&model, &dtype) in Model::ALL.iter().zip(Dtype::ALL.iter().cycle()) {
@@ -265,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_kv_store_says_nothing_of_it() {
+    fn name_without_kv_store_matches_only_ring() {
         let point = |kv_store| Point { model: Model::Resnet18, batch_size: 8, dtype: Dtype::Fp32, kv_store };
         let [ring, device, local] = [KvStore::Ring, KvStore::Device, KvStore::Local].map(point);
         assert!(device.is_named(device) && device.is_named(ring) && ring.is_named(ring));
@@ -274,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_run_under_way_nor_an_earlier_attempt_is_taken_for_a_run() {
+    fn unfinished_runs_and_old_attempts_are_not_runs() {
         for path in
             [under_way(Path::new("1n1g/rn50_b128_fp32_1.log")), of_attempt(Path::new("1n1g/rn50_b128_fp32_1.log"), 2)]
         {

@@ -23,9 +23,9 @@ pub fn of_text(text: &str) -> String {
 pub fn change_of(file: &Path, hash: &str) -> Option<String> {
     match of_file(file) {
         Ok(now) if now == hash => None,
-        Ok(_) => Some("it was changed after the run (its SHA-256 is not that of the manifest)".to_owned()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Some("it is gone".to_owned()),
-        Err(error) => Some(format!("it cannot be read: {error}")),
+        Ok(_) => Some("the file was changed after the run (SHA-256 differs from the manifest)".to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some("the file is missing".to_owned()),
+        Err(error) => Some(format!("the file cannot be read: {error}")),
     }
 }
 
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_one_more_byte_has_another_hash() {
+    fn additional_byte_changes_the_hash() {
         let folder = std::env::temp_dir().join(format!("ringmark-sha256-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("file");
@@ -48,6 +48,6 @@ mod tests {
         fs::write(&file, "abcd").expect("written");
         assert!(change_of(&file, hash).expect("changed").contains("was changed"));
         fs::remove_dir_all(&folder).expect("removed");
-        assert_eq!(change_of(&file, hash).as_deref(), Some("it is gone"));
+        assert_eq!(change_of(&file, hash).as_deref(), Some("the file is missing"));
     }
 }

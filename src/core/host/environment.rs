@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_hosts_get_what_figures_depend_on() {
+    fn variables_that_affect_results_are_forwarded() {
         for name in
             ["NCCL_ALGO", "NCCL_DEBUG", "NVIDIA_TF32_OVERRIDE", "CUDNN_LOGLEVEL_DBG", "CUDA_LAUNCH_BLOCKING", "PATH"]
         {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn communication_passes_and_secrets_do_not() {
+    fn communication_variables_are_kept_and_secrets_dropped() {
         for name in [
             "NCCL_ALGO",
             "PYTORCH_CUDA_ALLOC_CONF",

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_s_files_are_read() {
+    fn kernel_files_are_read() {
         assert!(available().0 > 0 && private().0 > 0 && mapped().0 > private().0);
         let OutOfMemory { host, .. } = ended_for_want_of_it();
         assert_eq!(host.expect("Linux 4.13 or newer").file, "/proc/vmstat");

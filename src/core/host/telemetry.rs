@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn power_is_the_mean_over_time_of_what_is_behind_the_warm_up() {
+    fn power_is_the_time_mean_after_warm_up() {
         let read = telemetry(&[("GPU 0", &[400.0, 300.0, 700.0]), ("package-0", &[100.0; 3])]);
         assert_eq!(read.counted(20), [1, 2, 3]);
         assert_eq!(read.counted(2), [2, 3]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_readings_have_the_same_mean() {
+    fn halved_readings_keep_the_mean() {
         let mut read = telemetry(&[("GPU 0", &[400.0, 300.0, 700.0])]);
         let before = read.mean_sum(Quantity::Power, 20, |_| true);
         read.halve();

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_writes() {
+    fn record_round_trips() {
         let line = write(Batch::of(7, None), ImagesPerSecond(384.194), 6.9077);
         assert_eq!(line, "INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss=6.907700");
         assert_eq!(parse(&line), iteration(7, 384.19, Some(6.9077)));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_speed_is_what_the_standard_library_reads() {
+    fn speed_parses_as_in_the_standard_library() {
         let mut digits = 1u64;
         for round in 0..20_000u32 {
             digits = digits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_dlperf_s_own_line_behind_a_rank_tag_and_what_is_no_text() {
+    fn dlperf_line_is_read_after_rank_tag_or_binary() {
         let line = "[1,0]<stderr>:INFO:root:Epoch[0] Batch[120]\tSpeed: 9579.74 samples/sec";
         assert_eq!(parse(line), iteration(120, 9579.74, None));
         let twice = "INFO:root:Epoch[0] INFO:root:Epoch[0] Batch[120]\tSpeed: 9579.74 samples/sec";
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_is_read_where_there_is_one() {
+    fn optional_loss_is_read() {
         let loss = |line: &str| match parse(line) {
             Line::Iteration { loss, .. } => loss,
             other => panic!("{line}: {other:?}"),
@@ -233,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one_line_and_read_back() {
+    fn failure_is_one_line_and_round_trips() {
         let line = write_failure("mpirun ended\nwith status 1");
         assert_eq!(parse(&line), Line::Failed("mpirun ended with status 1".to_owned()));
     }
 
     #[test]
-    fn a_marked_line_without_a_speed_is_malformed() {
+    fn marked_line_without_speed_is_malformed() {
         for line in [
             "INFO:root:Epoch[0] Batch[3]\tSpeed: nan samples/sec",
             "INFO:root:Epoch[0] Batch[3]\tSpeed: inf samples/sec",

@@ -142,7 +142,7 @@ fn sequence_error(batch: Batch, last: Option<Batch>) -> Option<String> {
 
 fn loss_error(batch: Batch, loss: Option<f64>) -> Option<String> {
     let loss = loss.filter(|loss| !loss.is_finite())?;
-    Some(format!("the loss of {batch} is {loss}: repeat the run, with a smaller --lr if it stays so"))
+    Some(format!("the loss of {batch} is {loss}: repeat the run, with a smaller --lr if this recurs"))
 }
 
 /// Returns the first characters of a line, enough to recognize it.
@@ -160,7 +160,7 @@ mod tests {
     use crate::line::other_tool::tool::Tool;
 
     #[test]
-    fn a_long_line_is_shortened_between_characters() {
+    fn long_line_is_cut_between_characters() {
         assert_eq!(excerpt(b"short\r\n"), "short");
         assert_eq!(excerpt("é".repeat(70).as_bytes()), format!("{}…", "é".repeat(60)));
     }
@@ -170,7 +170,7 @@ mod tests {
                                INFO:root:Epoch[0] Batch [40]\tSpeed: 120.00 samples/sec\taccuracy=0.1\n";
 
     #[test]
-    fn a_log_of_another_tool_has_the_speeds_of_its_windows() {
+    fn log_of_another_tool_has_window_speeds() {
         let log = read(&mut format!("starting\n{SPEEDOMETER}INFO:root:Epoch[0] Time cost=12.3\n").as_bytes());
         let log = log.expect("readable");
         assert_eq!((log.speeds, log.damage), (vec![100.0, 120.0], None));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_count_in_each_epoch() {
+    fn batches_are_counted_per_epoch() {
         let damage = |batches: &[(u32, u32)]| {
             let line = |(epoch, number): &(u32, u32)| {
                 dlperf::write(Batch { epoch: *epoch, number: *number }, ImagesPerSecond(8.0), 1.0) + "\n"
@@ -193,13 +193,13 @@ mod tests {
         let skipped =
             "Epoch[2] Batch[1] after Batch[1]: lines are missing, or two outputs are in one log: repeat the run";
         assert_eq!(damage(&[(0, 1), (2, 1)]).as_deref(), Some(skipped));
-        let late = "Epoch[1] Batch[2] where Epoch[1] Batch[1] is due: lines are missing, repeat the run";
+        let late = "expected Epoch[1] Batch[1], found Epoch[1] Batch[2]: lines are missing: repeat the run";
         assert_eq!(damage(&[(0, 1), (1, 2)]).as_deref(), Some(late));
         assert!(damage(&[(1, 1)]).is_some_and(|what| what.starts_with("Epoch[1] Batch[1] in the first line: ")));
     }
 
     #[test]
-    fn lines_of_two_writers_are_refused_at_the_first_of_the_second() {
+    fn mixed_logs_are_rejected_at_the_first_foreign_line() {
         let dlperf = "INFO:root:Epoch[0] Batch[1]\tSpeed: 384.19 samples/sec\n";
         let horovod = "Iter #0: 312.4 img/sec per GPU\n";
         let tensorflow = "1\timages/sec: 287.6 +/- 0.0 (jitter = 0.0)\t7.608\n";
@@ -210,7 +210,11 @@ mod tests {
         ] {
             let damage = read(&mut text.as_bytes()).expect("readable").damage.expect("a mixture");
             assert_eq!(damage.line, Some(line), "{}", damage.what);
-            assert!(damage.what.starts_with(what) && damage.what.ends_with("a log of its own"), "{}", damage.what);
+            assert!(
+                damage.what.starts_with(what) && damage.what.ends_with("use one log per output"),
+                "{}",
+                damage.what
+            );
         }
     }
 }

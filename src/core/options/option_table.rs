@@ -47,13 +47,13 @@ macro_rules! number {
             }
 
             fn parse(text: &str) -> anyhow::Result<$number> {
-                text.parse().map_err(|_| anyhow!(concat!("it must be ", $what)))
+                text.parse().map_err(|_| anyhow!(concat!("must be ", $what)))
             }
         })+
     };
 }
 
-number!(u32: "a whole number from 0 on", u64: "a whole number from 0 on", i64: "a whole number", f64: "a number");
+number!(u32: "a whole number of at least 0", u64: "a whole number of at least 0", i64: "a whole number", f64: "a number");
 
 impl OptionValue for PathBuf {
     fn text(&self) -> String {
@@ -533,8 +533,8 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
             let (mut again, value) = (config.clone(), (option.get)(&config));
             if (option.set)(&mut again, text).is_ok() && (option.get)(&again) != value {
                 let name = option.name();
-                let what = format!("--{name} {text} and another option contradict each other, which makes it {value}");
-                bail!(usage(anyhow!("{what}: give one of them")));
+                let what = format!("--{name} {text} conflicts with another option, which sets it to {value}");
+                bail!(usage(anyhow!("{what}: use only one of them")));
             }
         }
         Ok(config)
@@ -638,7 +638,7 @@ where
 {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
-        number.ok_or_else(|| format!("it must be a whole number from {} to {}", range.start(), range.end()))
+        number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
     }
 }
 

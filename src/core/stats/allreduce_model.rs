@@ -311,12 +311,12 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_line_holds() {
+    fn worked_line_is_reproduced() {
         close(line(5e-6, 10e9).time(RING.cost(EIGHT, &[Bytes(4_000_000)])), 770e-6);
     }
 
     #[test]
-    fn each_algorithm_has_its_steps_and_volume() {
+    fn algorithms_have_steps_and_volume() {
         let of = |algorithm: Algorithm, case| (algorithm.steps(case), algorithm.volume(case));
         assert_eq!(of(Algorithm::Ring, TWO_HOSTS), (30.0, 1.875));
         assert_eq!(of(Algorithm::Hosts, TWO_HOSTS), (2.0, 1.0));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found_again_from_its_times() {
+    fn line_is_fitted_from_its_times() {
         let truth = line(12e-6, 3e9);
         let mut samples: Vec<(Cost, f64)> = Vec::new();
         for case in [TWO_HOSTS, FOUR_HOSTS] {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn small_sizes_count_as_much_as_large_ones() {
+    fn small_and_large_sizes_weigh_the_same() {
         // With absolute errors, the noise of the largest size would dominate the latency.
         let truth = line(12e-6, 3e9);
         let noise = |index: usize| 1.0 + 0.05 * [1.0, -1.0, 0.5, -0.5][index % 4];
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_of_both_has_no_line() {
+    fn one_size_gives_no_line() {
         let cost = RING.cost(EIGHT, &[Bytes(1 << 20)]);
         assert_eq!(Line::fit(&[]), None);
         assert_eq!(Line::fit(&[(cost, 1e-3); 5]), None);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expected_maximum_is_that_of_normal_values() {
+    fn expected_maximum_matches_normal_distribution() {
         // scipy.integrate.quad(lambda x: x * n * norm.pdf(x) * norm.cdf(x) ** (n - 1), -12, 12)
         let expected = [(1, 0.0), (2, 0.56419), (10, 1.53875), (32, 2.06967), (100, 2.50759), (4096, 3.62608)];
         for (count, expected) in expected {
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_exposure_holds() {
+    fn worked_exposure_is_reproduced() {
         let band = exposed(10e-3, 40e-3, None, 60e-3);
         close(band.low, 15e-3);
         close(band.high, 30e-3);
@@ -411,7 +411,7 @@ mod tests {
 
     /// Checks the formula of the module docs for random buckets: a bound from one length holds at every greater length.
     #[test]
-    fn the_bounds_hold_for_any_buckets() {
+    fn bounds_hold_for_random_buckets() {
         let mut state: u64 = 7;
         let mut uniform = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_line_all_bandwidth_and_all_latency_are_the_ends() {
+    fn without_a_line_bounds_are_bandwidth_and_latency() {
         let [two, four] = [TWO_HOSTS, FOUR_HOSTS].map(|case| RING.cost(case, &[Bytes(100_000_000)]));
         let band = exposed_without_line(15e-3, 0.0, two, None, four);
         close(band.low, 15e-3 * 31.0 / 30.0);

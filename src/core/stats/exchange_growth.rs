@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_link_is_that_of_the_header() {
+    fn busiest_link_follows_placement() {
         for (rank_hosts, number, is_rank_host, megabytes) in [
             (4, 4, false, 100.0),
             (4, 2, false, 200.0),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_between_a_chain_and_straight() {
+    fn owners_lie_between_chain_and_direct() {
         assert_eq!(between(several_owners(2), several_owners(8)).longer(), 7.0);
         // Nothing is hidden: 1 s for two hosts.
         assert_eq!(between(several_owners(2), several_owners(4)).of(1.0, 0.0, None), Band::between(1.0, 3.0));
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_case_tells_a_chain_from_a_tree_and_both_from_straight() {
+    fn smaller_case_separates_chain_tree_and_direct() {
         let growth = Growth { smaller: Some(several_owners(2)), ..between(several_owners(4), several_owners(8)) };
         let with = |seen: f64, exposed: f64, hidden: f64| growth.of(exposed, hidden, Some((seen, 0.0)));
         assert_eq!(with(1.0, 1.0, 0.0), Band::between(1.0, 1.0));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn more_servers_shorten_the_exchange_at_most_as_its_bytes_do() {
+    fn server_speedup_is_bounded_by_bytes() {
         let growth = between(servers(4, 1, false).laws(), servers(4, 4, false).laws());
         let band = growth.of(4.0, 0.0, None);
         assert_eq!((band.low, band.mid, band.high), (1.0, 2.5, 4.0));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn more_messages_cost_a_millisecond_each_at_most() {
+    fn message_cost_is_at_most_a_millisecond() {
         let laws = |messages| Laws { parts: vec![1.0], messages: vec![messages] };
         let band = |before, after| between(laws(before), laws(after)).of(4.0, 0.0, None);
         assert_eq!((band(10.0, 30.0).low, band(10.0, 30.0).high), (4.0, 4.02));
@@ -329,7 +329,7 @@ mod tests {
 
     /// Covers the assumptions of the bounds: any mixture of laws, as a sum or as the longest part, behind any backward.
     #[test]
-    fn the_bounds_hold_for_any_mixture_of_laws() {
+    fn bounds_hold_for_random_mixtures() {
         let mut state: u64 = 11;
         let mut uniform = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_of_others_are_those_of_a_sort() {
+    fn medians_of_others_match_sorting() {
         let mut random = Random(7);
         for ranks in 2..12 {
             let times: Vec<Vec<f64>> =
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_number_holds() {
+    fn worked_number_is_reproduced() {
         let own: Vec<Vec<f64>> = [0.100, 0.102, 0.193, 0.098].into_iter().map(|time| vec![time; 20]).collect();
         let found = judged(&own);
         assert_eq!(kinds(&found), [(2, Kind::Chronic)]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chronic_rank_is_named_however_many_there_are_and_its_victims_are_not() {
+    fn chronic_ranks_are_named_without_waiting_ranks() {
         for ranks in [2, 3, 4, 8, 32] {
             for (slower, cv) in [(1.1, 0.01), (1.1, 0.03), (2.0, 0.05)] {
                 for seed in 0..20 {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_names_nobody() {
+    fn noise_gives_no_stragglers() {
         for (ranks, iterations, seeds) in
             [(8, 100, 300), (2, 100, 300), (2, 10, 1000), (4, 20, 300), (3, 40, 300), (32, 100, 20)]
         {
@@ -306,7 +306,7 @@ mod tests {
 
     /// On any rank, one iteration in twenty takes a third longer: a machine with other work.
     #[test]
-    fn hiccups_that_every_rank_has_name_nobody() {
+    fn common_hiccups_give_no_stragglers() {
         for seed in 0..200 {
             let mut hiccup = Random(!seed);
             let table: Vec<Vec<f64>> =
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_one_off_is_told_from_a_chronic_case() {
+    fn single_and_chronic_cases_are_distinguished() {
         for ranks in [2, 8] {
             let found = run((ranks, 100), 0.02, 7, |rank, index| if (rank, index) == (1, 57) { 10.0 } else { 1.0 });
             assert_eq!(kinds(&found), [(1, Kind::Once)]);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_host_of_several_ranks_is_named_whole() {
+    fn all_ranks_of_a_slow_host_are_named() {
         for ranks in [4, 8] {
             let found =
                 run((ranks, 100), 0.03, 3, |rank, _| if rank >= ranks - 2 && rank >= ranks / 2 { 1.4 } else { 1.0 });
@@ -350,7 +350,7 @@ mod tests {
     /// Two equal ranks on a host with other work: each has bursts, and one is less lucky. The ratios resemble those
     /// measured with two ranks and eight other processes on two cores, three times.
     #[test]
-    fn bad_luck_on_a_busy_host_is_no_straggler() {
+    fn chance_on_a_busy_host_is_not_a_straggler() {
         let ratios = [
             0.88, 0.88, 0.92, 0.90, 0.81, 1.57, 0.47, 0.87, 0.74, 1.00, 0.64, 0.84, 0.79, 0.88, 0.91, 1.10, 2.49, 0.97,
             0.92, 0.97, 0.83, 0.77, 0.74, 0.90, 1.01, 0.85, 1.12, 0.94, 1.08, 0.70,
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_together_with_all_others_is_not() {
+    fn common_slowdown_gives_no_stragglers() {
         assert_eq!(run((1, 100), 0.05, 1, |_, _| 3.0), []);
         assert_eq!(run((8, 100), 0.02, 1, |_, _| 3.0), []);
         assert_eq!(run((8, 100), 0.02, 1, |_, index| 1.0 + index as f64 / 100.0), []);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_drifts_away_is_named() {
+    fn drifting_rank_is_named() {
         let found = run((4, 100), 0.02, 1, |rank, index| if rank == 3 { 1.0 + 0.3 * index as f64 / 99.0 } else { 1.0 });
         assert_eq!(kinds(&found), [(3, Kind::Chronic)]);
         assert!((0.7..0.95).contains(&found[0].share), "{found:?}");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_iterations_prove_nothing() {
+    fn few_iterations_give_no_stragglers() {
         assert_eq!(run((2, 7), 0.01, 1, |rank, _| if rank == 1 { 3.0 } else { 1.0 }), []);
         assert_eq!(run((2, 7), 0.01, 1, |rank, index| if (rank, index) == (1, 3) { 9.0 } else { 1.0 }), []);
         assert_eq!((fewest_iterations(2), fewest_iterations(32)), (8, 12));

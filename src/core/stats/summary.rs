@@ -154,7 +154,7 @@ mod tests {
     const VALUES: [f64; 3] = [1.0, 2.0, 6.0];
 
     #[test]
-    fn the_worked_numbers_hold() {
+    fn worked_numbers_are_reproduced() {
         assert_eq!(mean(&VALUES), Some(3.0));
         assert!((harmonic_mean(&VALUES).expect("positive") - 1.8).abs() < 1e-12);
         assert_eq!(median(&[4.0, 1.0, 2.0]), Some(2.0));
@@ -174,7 +174,7 @@ mod tests {
 
     /// Expected values: `numpy.percentile([3, 1, 4, 1, 5, 9, 2, 6], [0, 10, 50, 95, 99, 100])`.
     #[test]
-    fn percentiles_are_numpy_s() {
+    fn percentiles_match_numpy() {
         let values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0];
         for (percent, expected) in [(0.0, 1.0), (10.0, 1.0), (50.0, 3.5), (95.0, 7.95), (99.0, 8.79), (100.0, 9.0)] {
             let actual = percentile(&values, percent).expect("a list");
@@ -185,7 +185,7 @@ mod tests {
     /// Expected values: `numpy.mean` of numpy 2.4.6. A sequential sum gives the first list a mean of
     /// 11.834999999999997, which rounds to 11.83, and numpy's 11.835 rounds to 11.84.
     #[test]
-    fn a_mean_is_numpy_s_to_the_last_bit() {
+    fn mean_matches_numpy_bit_for_bit() {
         let speeds = [
             11.44, 12.09, 12.29, 10.79, 10.13, 10.39, 11.64, 13.44, 13.25, 12.02, 10.92, 10.23, 10.68, 13.17, 12.66,
             11.73, 12.16, 11.08, 13.0, 13.59,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_values_have_no_figure() {
+    fn too_few_values_give_no_figures() {
         assert_eq!(mean(&[]), None);
         assert_eq!(median(&[]), None);
         assert_eq!(percentile(&[], 50.0), None);

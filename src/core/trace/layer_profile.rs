@@ -186,10 +186,10 @@ impl LayerProfile {
             )
         };
         let share = rate.map_or(String::new(), |TeraflopsPerSecond(rate)| {
-            format!("; % of product: of a matrix product's {rate:.3} TFLOP/s on this device")
+            format!("; % prod.: share of a matrix product's {rate:.3} TFLOP/s on this device")
         });
         let mut lines = vec![
-            format!("time by layer, a rank: medians of {} passes{share}", self.passes),
+            format!("time per layer and rank: medians of {} passes{share}", self.passes),
             format!(
                 "{:width$} {:>11} {:>9} {:>9} {:>6} {:>8} {:>8} {:>7} {:>7}",
                 "layer", "kind", "fwd ms", "bwd ms", "%", "GMAC", "TFLOP/s", "% prod.", "GB/s"
@@ -223,7 +223,7 @@ mod tests {
     use crate::trace::timeline::tests::timeline;
 
     #[test]
-    fn a_layer_has_the_median_of_its_passes() {
+    fn layer_time_is_the_median_of_passes() {
         let mut timeline = timeline();
         // The second rank takes twice as long.
         for span in timeline.ranks[1].spans.iter_mut().filter(|span| span.layer.is_some()) {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_hold_backward_up_are_none_of_its_time() {
+    fn blocking_exchange_is_not_backward_time() {
         let mut timeline = timeline();
         let spans = &mut timeline.ranks[0].spans;
         let sum = spans.iter().find(|span| span.lane == Lane::Exchange).expect("there").clone();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_with_different_work_have_the_median_of_their_rates() {
+    fn ranks_with_different_work_use_median_rate() {
         let mut timeline = timeline();
         // Four times the work takes twice the time.
         for span in &mut timeline.ranks[1].spans {

@@ -55,15 +55,15 @@ pub(super) fn crowds(seen: &Observed) -> Vec<Warning> {
     }
     let warn = |(Crowd { is_of_machine, threads, cores, fitting }, hosts): (Crowd, Vec<&str>)| {
         let about = hosts_named(&hosts);
-        let whose = match (is_of_machine, hosts.len()) {
-            (true, 1) => format!("{about}, with those of hosts on the same machine,"),
-            (true, _) => format!("{about}, on one machine,"),
+        let place = match (is_of_machine, hosts.len()) {
+            (true, 1) => format!("{about} and of hosts on the same machine"),
+            (true, _) => format!("{about} on one machine"),
             (false, 1) => about.clone(),
             (false, _) => format!("each of the {about}"),
         };
         let fewer = if fitting == 0 { String::new() } else { format!(", or --threads {fitting}") };
         let text = format!(
-            "the ranks of {whose} have {threads} threads on {cores} cores: which rank is slow is unknown; choose fewer \
+            "the ranks of {place} have {threads} threads on {cores} cores: slow ranks cannot be identified: use fewer \
              ranks{fewer}"
         );
         warning(WarningKind::Oversubscribed, about, text)
@@ -87,8 +87,8 @@ pub(super) fn quotas(seen: &Observed) -> Vec<Warning> {
     let warn = |(about, members): (String, Vec<usize>)| {
         let (throttled, elapsed) = held_back(members[0])?;
         let text = format!(
-            "{about} was held back by the CPU quota of its control group for {:.1} of core time in {:.1}: raise or remove \
-             it (cpu.max, cpu.cfs_quota_us, a container's --cpus)",
+            "{about} was throttled by the CPU quota of its control group for {:.1} of core time in {:.1}: raise or \
+             remove the quota (cpu.max, cpu.cfs_quota_us, a container's --cpus)",
             throttled, elapsed
         );
         Some(warning(WarningKind::Quota, about, text))
@@ -109,8 +109,8 @@ pub(super) fn heat(seen: &Observed) -> Vec<Warning> {
             None => continue,
         };
         let text = format!(
-            "the GPU of {} was slowed for heat or power {how}, at {:.0} degrees: look at its cooling and power supply, or \
-             leave it out",
+            "the GPU of {} was throttled for heat or power {how}, at {:.0} degrees: check its cooling and power \
+             supply, or exclude it",
             name(place),
             gpu.temperature[1]
         );
@@ -120,7 +120,7 @@ pub(super) fn heat(seen: &Observed) -> Vec<Warning> {
     let text = |about: &str, worst: &HostUse, is_one: bool| {
         let times =
             if is_one { events(worst).to_string() } else { format!("up to {} ({})", events(worst), worst.host) };
-        format!("the cores of {about} were slowed for heat {times} times: check the cooling, or choose fewer threads")
+        format!("the cores of {about} were throttled for heat {times} times: check the cooling, or use fewer threads")
     };
     found.extend(of_worst(WarningKind::Heat, seen.host_use.iter(), events, HEAT_EVENTS as f64, text));
     found
@@ -136,8 +136,8 @@ pub(super) fn memory(seen: &Observed) -> Vec<Warning> {
     let warn = |(about, members): (String, Vec<usize>)| {
         let faults = members.iter().map(|rank| seen.rank_use[*rank].major_faults).fold(0, u64::saturating_add);
         let text = format!(
-            "{about} waited {faults} times for memory from a disk, and the host swaps: choose a smaller --batch-size or \
-             fewer ranks, or free memory there"
+            "{about} waited {faults} times for memory from disk, and the host swaps: use a smaller --batch-size or \
+             fewer ranks, or free memory on the host"
         );
         warning(WarningKind::Memory, about, text)
     };
@@ -201,7 +201,7 @@ pub(super) fn other_load(seen: &Observed) -> Vec<Warning> {
         } else {
             format!("up to {taken} of the core time of {about} ({}: {cores})", worst.host)
         };
-        format!("other processes took {what}: stop them, or repeat the run when they are done")
+        format!("other processes used {what}: stop them, or repeat the run later")
     };
     of_worst(WarningKind::OtherLoad, machines(seen), share, OTHER_LOAD, text)
 }
@@ -215,7 +215,8 @@ pub(super) fn steal(seen: &Observed) -> Vec<Warning> {
             format!("up to {taken} ({}) of the core time of {about}", worst.host)
         };
         format!(
-            "the hypervisor gave {what} to other virtual machines: choose an instance with dedicated cores, or repeat the run"
+            "the hypervisor gave {what} to other virtual machines: use an instance with dedicated cores, or repeat \
+             the run"
         )
     };
     of_worst(WarningKind::Steal, machines(seen), stolen, STEAL, text)

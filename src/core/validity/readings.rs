@@ -70,8 +70,9 @@ pub(super) fn fallen_clocks(counted: &[Iteration], seen: &Observed) -> Vec<Warni
         let why = if why.is_empty() { why } else { format!(" ({why})") };
         let about = format!("{} of host {host}", series.of);
         let text = format!(
-            "the clock of {about} fell from {usual:.0} to {low:.0} MHz in iterations {} to {}{why}, which took {factor:.2} \
-             times as long as the others: look at its cooling, power supply and power limit, and repeat the run",
+            "the clock of {about} fell from {usual:.0} to {low:.0} MHz in iterations {} to {}{why}, which took \
+             {factor:.2} times as long as the others: check its cooling, power supply and power limit, and repeat the \
+             run",
             iterations.start(),
             iterations.end()
         );
@@ -88,8 +89,8 @@ pub(super) fn retransmissions(seen: &Observed) -> Vec<Warning> {
         let rate = |quantity: Quantity| telemetry.mean_sum(quantity, 0, |_| true);
         let (sent, again) = (rate(Quantity::Segments)?, rate(Quantity::Retransmissions)?);
         let text = format!(
-            "host {host} sent {} of its TCP segments again ({again:.0} a second): its network loses packets: look at cables, \
-             the counters of card and switch (ethtool -S), and at links that are shared",
+            "host {host} retransmitted {} of its TCP segments ({again:.0} per second): its network loses packets: \
+             check cables, counters of card and switch (ethtool -S) and shared links",
             percent(again / sent)
         );
         let is_lossy = sent >= FEWEST_SEGMENTS && again >= RESENT * sent;
@@ -102,8 +103,8 @@ pub(super) fn memory_errors(seen: &Observed) -> Vec<Warning> {
     let warn = |host: &str, series: &Series| {
         let about = format!("{} of host {host}", series.of);
         let text = format!(
-            "the memory of {about} had errors that were not corrected: what it computed cannot be trusted: look at nvidia-smi \
-             -q -d ECC and Xid in dmesg, and leave it out"
+            "the memory of {about} had uncorrected errors, so its results cannot be trusted: check nvidia-smi -q -d \
+             ECC and Xid in dmesg, and exclude it"
         );
         let has_errors = series.values.iter().flatten().any(|rate| *rate > 0.0);
         has_errors.then(|| warning(WarningKind::MemoryErrors, about, text))
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_fell_is_named_with_the_iterations_that_it_held_up() {
+    fn fallen_clock_names_delayed_iterations() {
         let clock: Vec<f64> = (0..=20).map(|index| if (13..=16).contains(&index) { 1400.0 } else { 1980.0 }).collect();
         let reasons: Vec<f64> = (0..=20).map(|index| if index == 14 { 36.0 } else { 0.0 }).collect();
         let heat = vec![83.0; 21];
@@ -168,8 +169,8 @@ mod tests {
         let found = fallen_clocks(&iterations(|iteration| (25..=32).contains(&iteration)), &seen(&hosts));
         let [warning] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((warning.kind, warning.about.as_str()), (WarningKind::Clock, "GPU 3 of host b"));
-        let text = "the clock of GPU 3 of host b fell from 1980 to 1400 MHz in iterations 24 to 32 (power cap, heat, 83 \
-                    degrees), which took 1.30 times as long as the others: look at";
+        let text = "the clock of GPU 3 of host b fell from 1980 to 1400 MHz in iterations 24 to 32 (power cap, heat, \
+                    83 degrees), which took 1.30 times as long as the others: check";
         assert!(warning.text.starts_with(text), "{}", warning.text);
         // No iteration was slower, or the clock was low at other times, mainly in warm-up.
         assert_eq!(fallen_clocks(&iterations(|_| false), &seen(&hosts)), []);
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_loses_packets_is_named() {
+    fn packet_loss_gets_a_warning() {
         let of = |sent: f64, again: f64| {
             let (sent, again) = (vec![sent; 5], vec![again; 5]);
             let host = host(&[(Quantity::Segments, "TCP", &sent), (Quantity::Retransmissions, "TCP", &again)]);
@@ -188,14 +189,18 @@ mod tests {
         };
         let found = of(20_000.0, 400.0);
         assert!(
-            found.len() == 1 && found[0].starts_with("host b sent 2.0 % of its TCP segments again (400 a second): "),
+            found.len() == 1
+                && found[0].starts_with(
+                    "host b retransmitted 2.0 % of its TCP segments (400 per \
+                                                      second): "
+                ),
             "{found:?}"
         );
         assert!(of(20_000.0, 10.0).is_empty() && of(20.0, 10.0).is_empty());
     }
 
     #[test]
-    fn memory_that_failed_is_named() {
+    fn memory_errors_get_a_warning() {
         let of = |rates: &[f64]| memory_errors(&seen(&[host(&[(Quantity::UncorrectedErrors, "GPU 0", rates)])])).len();
         assert_eq!([of(&[0.0, 0.0]), of(&[0.0, 1.0])], [0, 1]);
     }

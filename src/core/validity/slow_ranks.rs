@@ -124,9 +124,9 @@ fn slow(
     totals: &Totals,
 ) -> Warning {
     let exchanges = record.header.exchanges();
-    let (whose, instead) = match record.header.work_division {
-        Some(_) => ("own compute time of an image", "give it less (--work-load)"),
-        None => ("own compute time", "leave it out"),
+    let (compared, instead) = match record.header.work_division {
+        Some(_) => ("compute time per image", "give it less work (--work-load)"),
+        None => ("compute time", "exclude it"),
     };
     let late = late_for_input(members, counted, totals);
     // Stage times are means over the run and do not describe single iterations.
@@ -134,14 +134,14 @@ fn slow(
     let stage = is_chronic.then(|| late_stage(record.end.as_ref()?.input.as_ref()?, members, totals.stages?)).flatten();
     let waits = late.map(|more| {
         let stage = stage.map(|stage| stage.text()).unwrap_or_default();
-        format!("; {} of it were waiting for images{stage}", milliseconds(more))
+        format!(", {} of it waiting for images{stage}", milliseconds(more))
     });
     let waits = waits.unwrap_or_default();
     let look = match (late, stage) {
-        (None, _) => "look for other processes, a CPU quota, heat or a low clock there",
-        (Some(_), None) => "look at the disk that holds its images, or raise --decode-threads",
-        (Some(_), Some(LateStage { is_reading: true, .. })) => "look at the disk that holds its images",
-        (Some(_), Some(_)) => "raise --decode-threads, or look for what else uses its cores",
+        (None, _) => "check for other processes, a CPU quota, heat or a low clock",
+        (Some(_), None) => "check the disk of its images, or raise --decode-threads",
+        (Some(_), Some(LateStage { is_reading: true, .. })) => "check the disk of its images",
+        (Some(_), Some(_)) => "raise --decode-threads, or stop other processes on its cores",
     };
     let average = |part: fn(&Straggler) -> f64| {
         mean(&members.iter().map(|straggler| part(straggler)).collect::<Vec<f64>>()).unwrap_or_default()
@@ -155,9 +155,9 @@ fn slow(
         }
     };
     let iterations = members.first().map(|first| iteration_ranges(&first.iterations, counted)).unwrap_or_default();
-    let times = format!("{factor:.2} times the others' {whose}");
-    let waited = |who: &str, wait: Seconds| match exchanges {
-        true => format!("; {who} waited {} for it", milliseconds(wait)),
+    let times = format!("{factor:.2} times the others' {compared}");
+    let waited = |times: &str, wait: Seconds| match exchanges {
+        true => format!("; the others waited {} for it{times}", milliseconds(wait)),
         false => String::new(),
     };
     let (kind, text) = match kind {
@@ -166,24 +166,24 @@ fn slow(
             format!(
                 "{about} is a straggler{several}: in {} of the iterations, {times}{waits}{}: {look}, or {instead}",
                 percent(share),
-                waited("each of these", wait)
+                waited(" in each", wait)
             ),
         ),
         Kind::Occasional => (
             WarningKind::SlowAtTimes,
             format!(
-                "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}{waits}{}: look for \
-                 what else runs there now and then",
+                "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}{waits}{}: check \
+                 for other processes that run now and then",
                 percent(share),
-                waited("each of these", wait)
+                waited(" in each", wait)
             ),
         ),
         Kind::Once => (
             WarningKind::SlowOnce,
             format!(
-                "{about} was slow once{several}: in iteration {iterations}, {times}{waits}{}: repeat the run; if it does not \
-                 come again, it was no fault of the rank",
-                waited("the others", Seconds(average(|one| one.wait * one.iterations.len() as f64)))
+                "{about} was slow once{several}: in iteration {iterations}, {times}{waits}{}: repeat the run: if this \
+                 does not recur, the rank is not at fault",
+                waited("", Seconds(average(|one| one.wait * one.iterations.len() as f64)))
             ),
         ),
     };
@@ -221,7 +221,7 @@ struct LateStage {
 impl LateStage {
     fn text(&self) -> String {
         let (does, there) = (if self.is_reading { "read" } else { "decoded" }, milliseconds(self.there));
-        format!(", of which a thread {does} one in {there} there and in {} elsewhere", milliseconds(self.elsewhere))
+        format!(" (a thread {does} one in {there}, elsewhere in {})", milliseconds(self.elsewhere))
     }
 }
 

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_has_the_same_numbers_always_and_no_others() {
+    fn image_numbers_are_reproducible_and_distinct() {
         let draw = |seed, epoch, index| Generator::of_image(seed, epoch, index).0.next_u64();
         // Literal value: a later release must draw the same numbers.
         assert_eq!(draw(0, 0, 0), 13_455_478_169_099_370_058);

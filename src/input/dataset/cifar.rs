@@ -108,7 +108,7 @@ impl Cifar {
             let all = cifar.get_or_insert_with(|| Cifar { kind, files: Vec::new(), length: 0, names: Vec::new() });
             ensure!(
                 all.kind == kind,
-                "{} is {}, the files before it are {}: name files of one data set",
+                "{} is {}, the files before it are {}: use files of one data set",
                 path.display(),
                 kind.name(),
                 all.kind.name()
@@ -116,7 +116,7 @@ impl Cifar {
             all.files.push((all.length, source));
             all.length += bytes / kind.record() as u64;
         }
-        let mut cifar = cifar.context("no file of CIFAR is named")?;
+        let mut cifar = cifar.context("no CIFAR file given")?;
         // The names are informative only: records can be read without them.
         let names = fs::read_to_string(paths[0].with_file_name(cifar.kind.names_file())).unwrap_or_default();
         cifar.names = names.lines().map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn cifar_100_is_labeled_with_the_class_and_not_the_superclass() {
+    fn cifar_100_labels_are_fine_classes() {
         let folder = tempfile::tempdir().expect("created");
         let cifar = Cifar::open(&[write(folder.path(), "train.bin", &[(5, &[11, 99])])]).expect("opened");
         let mut item = Item::default();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_mixed_files_are_refused() {
+    fn damaged_and_mixed_files_are_rejected() {
         let folder = tempfile::tempdir().expect("created");
         let ten = write(folder.path(), "data_batch_1.bin", &[(0, &[6])]);
         let hundred = write(folder.path(), "train.bin", &[(0, &[1, 2])]);
@@ -254,7 +254,7 @@ mod tests {
         let errors =
             [vec![ten.clone(), hundred], vec![cut], vec![other], vec![ten]].map(|paths| error(&paths, folder.path()));
         expect![[r#"
-            DIR/train.bin is CIFAR-100, the files before it are CIFAR-10: name files of one data set
+            DIR/train.bin is CIFAR-100, the files before it are CIFAR-10: use files of one data set
             DIR/test_batch.bin has 3072 bytes, not a multiple of 3073 (CIFAR-10) or 3074 (CIFAR-100): copy the file again
             DIR/data_batch_2.bin, byte 3073: label 10 is not a class of CIFAR-10 (0 to 9): the file is damaged or of another format
             no image 1 in a file of CIFAR-10 (1 images)"#]].assert_eq(&errors.join("\n"));

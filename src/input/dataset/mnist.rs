@@ -29,15 +29,14 @@ pub fn is_images(file: &Path) -> bool {
 fn labels_path(images: &Path) -> Result<PathBuf> {
     let name = images.file_name().and_then(OsStr::to_str).filter(|_| is_images(images)).with_context(|| {
         format!(
-            "{}: the labels are found by the images' name, which must be as train-images-idx3-ubyte: rename it",
+            "{}: labels not found, because the name is not of the form train-images-idx3-ubyte: rename the file",
             images.display()
         )
     })?;
     let name = name.replace("images", "labels").replace("idx3", "idx1");
     let other = name.strip_suffix(".gz").map_or(format!("{name}.gz"), str::to_owned);
     let found = [&name, &other].map(|name| images.with_file_name(name)).into_iter().find(|path| path.exists());
-    found
-        .with_context(|| format!("{} has no labels beside it: put {name} there, which belongs to it", images.display()))
+    found.with_context(|| format!("{} has no labels: put {name} into the same folder", images.display()))
 }
 
 impl Mnist {
@@ -48,21 +47,21 @@ impl Mnist {
         let (shape, labels_shape) = (idx_array::shape(images)?, idx_array::shape(&labels)?);
         let &[count, height, width] = shape.as_slice() else {
             anyhow::bail!(
-                "{} has {} dimensions, where images have 3: name the file of images",
+                "{} has {} dimensions, but images have 3: use the file of images",
                 images.display(),
                 shape.len()
             );
         };
         let &[label_count] = labels_shape.as_slice() else {
             anyhow::bail!(
-                "{} has {} dimensions, where labels have 1: put the labels there",
+                "{} has {} dimensions, but labels have 1: replace it with the labels",
                 labels.display(),
                 labels_shape.len()
             );
         };
         ensure!(
             count == label_count,
-            "{} has {count} images, {} has {label_count} labels: they do not belong together; copy both again",
+            "{} has {count} images, {} has {label_count} labels: they do not match: copy both again",
             images.display(),
             labels.display()
         );

@@ -52,7 +52,7 @@ impl Dataset {
     /// Opens the data like [`open`](Dataset::open), with other limits.
     pub fn open_within(paths: &[PathBuf], limits: ImageLimits) -> Result<Dataset> {
         let kind = match paths {
-            [] => bail!("no file and no folder of data is named"),
+            [] => bail!("no data file or folder given"),
             [folder] if folder.is_dir() => open_folder(folder, limits)?,
             [file] => open_file(file, limits)?,
             several if several.iter().all(|file| cifar::is_records(file)) => Kind::Cifar(Cifar::open(several)?),
@@ -60,7 +60,8 @@ impl Dataset {
                 for file in several {
                     ensure!(
                         first_bytes(file)? == MAGIC,
-                        "{} is not a RecordIO file: only these, and the files of CIFAR, can be several; name one file or folder",
+                        "{} is neither a RecordIO nor a CIFAR file, and only those can be listed: use one file or \
+                         folder",
                         file.display()
                     );
                 }
@@ -116,8 +117,8 @@ impl Dataset {
         let Kind::Folder(folder) = &self.kind else { return self.what() };
         let left_out = match folder.left_out() {
             0 => String::new(),
-            1 => " without 1 file that is no image or in no class".to_owned(),
-            files => format!(" without {files} files that are no image or in no class"),
+            1 => ", ignoring 1 file that is not an image or not in a class".to_owned(),
+            files => format!(", ignoring {files} files that are not images or not in a class"),
         };
         let repeated = match folder.repeated() {
             0 => "",
@@ -157,7 +158,7 @@ impl Dataset {
     pub fn records(&self, part: Part) -> Result<RecordStream> {
         match &self.kind {
             Kind::Records(files) if files.length().is_none() => files.stream(part),
-            _ => bail!("{} can be read by number: take its items in an order of training", self.what()),
+            _ => bail!("{} can be read by number: use an order of training", self.what()),
         }
     }
 
@@ -194,7 +195,8 @@ impl Stream<'_> {
 
 fn read_item(folder: &ImageFolder, index: u64, limits: &ImageLimits, item: &mut Item) -> Result<()> {
     let image = folder.image(index);
-    let (name, label) = image.with_context(|| format!("there is no image {index}, but {}", folder.length()))?;
+    let (name, label) =
+        image.with_context(|| format!("image {index} does not exist: there are {}", folder.length()))?;
     item.location.set(folder.root(), Position::Whole);
     item.location.file.push(name);
     // An empty file is an image that cannot be decoded, like an empty record.
@@ -247,7 +249,7 @@ fn open_folder(folder: &Path, limits: ImageLimits) -> Result<Kind> {
     let has_folders = found.iter().any(|path| path.is_dir());
     ensure!(
         records.is_empty() || (images.is_empty() && !has_folders),
-        "{} holds RecordIO files ({}) and other data: name the files, or move one of the two",
+        "{} contains RecordIO files ({}) and other data: list the files, or move one kind",
         folder.display(),
         records[0].display()
     );
@@ -272,7 +274,7 @@ fn open_folder(folder: &Path, limits: ImageLimits) -> Result<Kind> {
             let training: Vec<&&PathBuf> = several.iter().filter(is_for_training).collect();
             let [one] = training.as_slice() else {
                 bail!(
-                    "{} holds {} arrays of images, of which {} begin with train-: name one of them, as {}",
+                    "{} contains {} arrays of images, {} of them named train-..: name one of them, such as {}",
                     folder.display(),
                     several.len(),
                     training.len(),

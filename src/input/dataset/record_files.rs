@@ -46,7 +46,7 @@ impl RecordFiles {
         let without = paths.iter().find(|path| !index_path(path).exists());
         let index = match (with, without) {
             (Some(with), Some(without)) => anyhow::bail!(
-                "{} has an index ({}), {} has none: make {}, or take the others away",
+                "{} has an index ({}), but {} has none: create {}, or remove the others",
                 with.display(),
                 index_path(with).display(),
                 without.display(),
@@ -89,13 +89,13 @@ impl RecordFiles {
         let index = self.index.as_ref().with_context(|| {
             let file = self.files[0].name();
             format!(
-                "{} has no index, so no record can be read by its number: make {}",
+                "{} has no index, so records cannot be read by number: create {}",
                 file.display(),
                 index_path(file).display()
             )
         })?;
         let place = usize::try_from(number).ok().filter(|place| *place < index.len());
-        let place = place.with_context(|| format!("there is no record {number}, but {}", index.len()))?;
+        let place = place.with_context(|| format!("record {number} does not exist: there are {}", index.len()))?;
         let RecordPosition { file, key, offset } = index[place];
         let source = &self.files[file as usize];
         let next = index.get(place + 1).filter(|next| next.file == file).map_or(source.length(), |next| next.offset);
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_comes_exactly_once_over_all_parts() {
+    fn parts_cover_every_record_once() {
         let one = RecordFiles::from_sources(vec![file("a.rec", 0..97)]);
         let several =
             RecordFiles::from_sources(vec![file("a.rec", 0..40), file("b.rec", 40..41), file("c.rec", 41..97)]);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_counted_and_begun_anywhere() {
+    fn part_is_counted_and_restarted_anywhere() {
         let files = RecordFiles::from_sources(vec![file("a.rec", 0..40), file("b.rec", 40..41), file("c.rec", 41..97)]);
         for count in [1, 3, 200] {
             let mut all = 0;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_ends_where_dmlc_core_s_does() {
+    fn parts_end_as_in_dmlc_core() {
         // Records of 40 bytes. Three parts of 120 bytes have 40 bytes each, so the second starts exactly there; four
         // parts have 32, so both ends are moved.
         let (mut bytes, mut record) = (Vec::new(), Vec::new());

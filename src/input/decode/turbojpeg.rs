@@ -22,7 +22,7 @@ pub struct Turbojpeg {
 impl Turbojpeg {
     pub fn new() -> Result<Turbojpeg> {
         let decompressor = Decompressor::new().map_err(|error| {
-            anyhow!("no libjpeg-turbo: {error}; install Debian's package libturbojpeg0, or take the decoder zune")
+            anyhow!("libjpeg-turbo not found: {error}: install Debian's package libturbojpeg0, or use the decoder zune")
         })?;
         // 1, 1/2, 1/4 and 1/8: libjpeg-turbo vectorizes only these. 5/8 takes longer than the full size.
         let fast = decompressor.factors().iter().filter(|factor| factor.numerator == 1);
@@ -48,7 +48,7 @@ impl Turbojpeg {
         let Size { width, height } = header.size;
         ensure!(
             size == JpegSize { width, height },
-            "libjpeg-turbo sees {} x {} where its header names {width} x {height} pixels",
+            "libjpeg-turbo finds {} x {}, but the header declares {width} x {height} pixels",
             size.width,
             size.height
         );

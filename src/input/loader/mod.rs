@@ -109,7 +109,7 @@ impl Loader {
     ) -> Result<Loader> {
         ensure!(
             order.images() == config.images,
-            "turns of {} images for batches of {}: make them for the same",
+            "order of {} images for batches of {}: use the same batch size",
             order.images(),
             config.images
         );
@@ -118,8 +118,8 @@ impl Loader {
     }
 
     fn with_source(source: Source, config: LoaderConfig, first_step: u64) -> Result<Loader> {
-        ensure!(config.threads > 0, "--decode-threads 0: there must be one");
-        ensure!(config.ahead > 0, "no batch may be made ahead: there must be one");
+        ensure!(config.threads > 0, "--decode-threads 0: at least one is needed");
+        ensure!(config.ahead > 0, "--prefetch 0: at least one batch is needed");
         let workers: Vec<Worker> = (0..config.threads).map(|_| Worker::new(config)).collect::<Result<_>>()?;
         let decoder = workers[0].decoder();
         let bytes = config.image_bytes() * usize::try_from(config.images).context("a batch of this size")?;

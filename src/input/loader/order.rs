@@ -50,10 +50,14 @@ impl Order {
     ///
     /// If there are no items or more than 2^32, or if the share does not lie within the joined batch.
     pub fn new(items: u64, shuffle: Option<u64>, share: Share) -> Result<Order> {
-        ensure!((1..=1 << 32).contains(&items), "{items} items have no order of training: there must be 1 to 2^32");
+        ensure!(
+            (1..=1 << 32).contains(&items),
+            "an order of training of {items} items is not possible: use 1 to 2^32 \
+                                                 items"
+        );
         ensure!(
             share.images > 0 && share.first + share.images <= share.joined,
-            "images {} to {} are none of a joined batch of {}",
+            "images {} to {} are outside of a joined batch of {}",
             share.first,
             share.first + share.images,
             share.joined
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_have_together_what_one_has_alone() {
+    fn ranks_share_the_order_of_one_rank() {
         for number in [0, 3] {
             let alone = epoch(1003, 1, 12, number);
             for ranks in [2, 3, 4] {
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_has_every_item_once_and_is_filled_up_from_its_start() {
+    fn epoch_has_every_item_and_wraps_around() {
         for (ranks, images) in [(1, 12), (3, 4), (4, 5)] {
             let all = epoch(103, ranks, images, 2).concat();
             let mut times: BTreeMap<u64, usize> = BTreeMap::new();
@@ -167,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_steps_may_come_again_and_again() {
+    fn first_steps_can_be_repeated() {
         let share = Share { joined: 4, first: 0, images: 4 };
         let order = || Order::new(103, Some(7), share).expect("a share");
         let draws = |order: &Order, steps: std::ops::Range<u64>| -> Vec<Draw> {
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_as_likely_as_another() {
+    fn all_orders_are_equally_likely() {
         // Each of the six orders of three items, over 6,000 epochs: five standard deviations are 145.
         let mut times: BTreeMap<Vec<u32>, i32> = BTreeMap::new();
         (0..6000).for_each(|epoch| *times.entry(shuffle(3, 1, epoch)).or_default() += 1);
@@ -191,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_is_refused() {
+    fn invalid_shares_are_rejected() {
         let share = Share { joined: 8, first: 6, images: 4 };
         let error = Order::new(10, None, share).expect_err("refused").to_string();
-        expect!["images 6 to 10 are none of a joined batch of 8"].assert_eq(&error);
+        expect!["images 6 to 10 are outside of a joined batch of 8"].assert_eq(&error);
         assert!(Order::new(0, None, Share { first: 0, ..share }).is_err());
     }
 }

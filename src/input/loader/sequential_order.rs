@@ -34,8 +34,8 @@ impl SequentialOrder {
         let records = dataset.records(part)?.count()?;
         ensure!(
             records > 0,
-            "{part} of {} has no record: start fewer ranks, or make an index for each file, by which records are dealt out \
-             singly",
+            "{part} of {} has no record: start fewer ranks, or create an index for each file, so that single records \
+             are distributed",
             dataset.what()
         );
         Ok(SequentialOrder { part, records, images, steps: records.div_ceil(images) })
@@ -49,7 +49,7 @@ impl SequentialOrder {
     pub fn with_steps(self, steps: u64) -> Result<SequentialOrder> {
         ensure!(
             steps >= self.steps,
-            "{steps} steps an epoch, and {} needs {} for its {} records: take the most of all ranks",
+            "{steps} steps per epoch, but {} needs {} for its {} records: use the largest number of all ranks",
             self.part,
             self.steps,
             self.records
@@ -103,7 +103,7 @@ impl SequentialOrder {
         }
         let place = stream.next(item)?.with_context(|| {
             format!(
-                "{} ends at record {record} of {}: its files were changed while they were read",
+                "{} ends at record {record} of {}: its files were changed while being read",
                 self.part, self.records
             )
         })?;
@@ -119,7 +119,7 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn steps_are_those_of_the_longest_part_and_shorter_ones_are_filled_up() {
+    fn steps_follow_the_longest_part() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.rec");
         testing::write_records(&path, (0..7).map(|id| (id, vec![7; 100])), false);
@@ -140,14 +140,17 @@ mod tests {
         assert_eq!(places(&orders[0].repeating(1)), [0, 1, 0, 1, 0, 1]);
         assert_eq!(orders[0].repeating(5), orders[0]);
         let error = orders[0].with_steps(1).expect_err("too few").to_string();
-        expect!["1 steps an epoch, and part 0 of 3 needs 2 for its 3 records: take the most of all ranks"]
+        expect!["1 steps per epoch, but part 0 of 3 needs 2 for its 3 records: use the largest number of all ranks"]
             .assert_eq(&error);
         let error = SequentialOrder::new(&dataset, Part::new(8, 9).expect("a part"), 2).expect_err("none").to_string();
-        expect!["part 8 of 9 of 1 RecordIO file without index has no record: start fewer ranks, or make an index for each file, by which records are dealt out singly"].assert_eq(&error);
+        expect![
+            "part 8 of 9 of 1 RecordIO file without index has no record: start fewer ranks, or create an index \
+                 for each file, so that single records are distributed"
+        ]
+        .assert_eq(&error);
         std::fs::write(path.with_extension("idx"), "0\t0\n").expect("written");
         let dataset = Dataset::open(&[path]).expect("opened");
         let error = SequentialOrder::new(&dataset, Part::WHOLE, 2).expect_err("by number").to_string();
-        expect!["1 RecordIO file with index can be read by number: take its items in an order of training"]
-            .assert_eq(&error);
+        expect!["1 RecordIO file with index can be read by number: use an order of training"].assert_eq(&error);
     }
 }

@@ -85,12 +85,13 @@ impl Worker {
         match item.form {
             Form::Encoded => ensure!(
                 *channels == 3,
-                "{}: image files become RGB, and the network takes {channels} channel: choose another network, or data of MNIST",
+                "{}: image files are decoded to RGB, but the network takes {channels} channel: use another network, \
+                 or MNIST",
                 item.location
             ),
             Form::Pixels { height, width, channels: stored } => ensure!(
                 [height as usize, width as usize] == [recipe.size; 2] && stored == *channels,
-                "{}: {width} x {height} pixels of {stored} channel, and the network takes {} x {} of {channels}: choose \
+                "{}: {width} x {height} pixels of {stored} channel, but the network takes {} x {} of {channels}: use \
                  another --image-size or network",
                 item.location,
                 recipe.size,

@@ -289,7 +289,8 @@ fn check_record(name: &RunName, record: &RunRecord) -> anyhow::Result<()> {
     for iteration in &record.iterations {
         if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
             bail!(
-                "the loss of rank {rank} is not finite in iteration {}: repeat the run, with a smaller --lr if it stays so",
+                "the loss of rank {rank} is not finite in iteration {}: repeat the run, with a smaller --lr if this \
+                 recurs",
                 iteration.iteration
             );
         }

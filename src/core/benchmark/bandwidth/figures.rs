@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_average_is_over_every_printed_rate() {
+    fn average_covers_every_printed_rate() {
         // 2, 1 and 4 GB/s.
         let results = [result(Some(1.0), Some(2.0), Some(1)), result(None, Some(0.5), Some(2))];
         assert_eq!(average_busbw(&results, Bus::all_reduce(2)), Some(GigabytesPerSecond(7.0 / 3.0)));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_has_its_rates_and_their_spread() {
+    fn size_has_rates_and_spread() {
         let figures = SizeFigures::of(&result(None, Some(0.5), Some(2)), Bus::all_reduce(2));
         let side = figures.in_place.expect("it was measured");
         assert_eq!((figures.out_of_place, side.wrong), (None, Some(2)));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_has_no_figure() {
+    fn no_measurement_gives_no_figures() {
         let results = [result(None, None, None)];
         assert_eq!(
             (average_busbw(&results, Bus::all_reduce(2)), best_busbw(&results, Bus::all_reduce(2))),

@@ -92,7 +92,7 @@ mod tests {
     use crate::dimension::{DeviceKind, KvStore};
 
     #[test]
-    fn the_columns_are_horovod_s_and_the_last_row_repeats_the_best() {
+    fn columns_match_horovod_and_last_row_is_best() {
         let config = TrainConfig::default().on(DeviceKind::Cpu);
         let trial = |bucket_mb, step| Trial { bucket_mb, chunk_kb: 250, tail_mb: 0.5, step: Seconds(step) };
         let tuning = Tuning { trials: vec![trial(25.0, 0.25), trial(0.5, 0.2), trial(4.0, 0.21)], chosen: 1 };
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_what_is_hierarchical() {
+    fn flags_mark_hierarchical_settings() {
         let start = |change: fn(&mut TrainConfig)| {
             let mut config = TrainConfig::default();
             change(&mut config);

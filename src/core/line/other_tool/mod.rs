@@ -57,5 +57,5 @@ impl OtherLines {
 
 /// Returns the error text for a line of one writer in a log of another.
 pub fn mixture(line: &str, log: &str) -> String {
-    format!("a line of {line} in a log of {log}: give each output a log of its own")
+    format!("a line of {line} in a log of {log}: use one log per output")
 }

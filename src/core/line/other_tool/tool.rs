@@ -53,5 +53,5 @@ pub trait ToolReader {
 /// Returns the error text for a line called `name` that is not the expected one.
 pub fn out_of_order(name: impl Fn(u64) -> String, number: u64, due: u64) -> String {
     let cause = if number < due { "two outputs in one log" } else { "lines are missing" };
-    format!("{} where {} is due: {cause}, repeat the run", name(number), name(due))
+    format!("expected {}, found {}: {cause}: repeat the run", name(due), name(number))
 }
