@@ -118,8 +118,9 @@ impl RunOfSweep {
 
 impl FileHashes {
     /// Hashes the current files of a run.
-    pub fn of(folder: &Path, run: RunName) -> anyhow::Result<FileHashes> {
-        let hash = |file: PathBuf| sha256::of_file(&file).with_context(|| format!("{} cannot be read", file.display()));
+    pub fn from_files(folder: &Path, run: RunName) -> anyhow::Result<FileHashes> {
+        let hash =
+            |file: PathBuf| sha256::hash_file(&file).with_context(|| format!("{} cannot be read", file.display()));
         Ok(FileHashes { log: hash(run.log(folder))?, record: hash(run.record(folder))? })
     }
 
@@ -128,7 +129,7 @@ impl FileHashes {
         let files = [(run.log(folder), &self.log), (run.record(folder), &self.record)];
         files
             .into_iter()
-            .filter_map(|(file, hash)| sha256::change_of(&file, hash).map(|change| (file, change)))
+            .filter_map(|(file, hash)| sha256::describe_change(&file, hash).map(|change| (file, change)))
             .collect()
     }
 }
@@ -201,7 +202,7 @@ impl Conditions {
 
 impl RanOn {
     /// Extracts the software and hosts from one run's record.
-    pub fn of(environment: &Environment, ranks: &[RankPlace]) -> RanOn {
+    pub fn from_record(environment: &Environment, ranks: &[RankPlace]) -> RanOn {
         let versions = [
             ("ringmark-worker", Some(&environment.ringmark_version)),
             ("libtorch", Some(&environment.libtorch_version)),
@@ -469,7 +470,7 @@ mod tests {
         };
         let environment = Environment { libtorch_version: "2.11.0".to_owned(), ..Environment::default() };
         let ranks: Vec<RankPlace> = (0..).zip(places).map(place).collect();
-        RanOn::of(&environment, &ranks)
+        RanOn::from_record(&environment, &ranks)
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl ByteSource {
     }
 
     /// Creates a source from memory, with the name of the file that the bytes came from.
-    pub fn of_memory(name: &Path, bytes: Vec<u8>) -> ByteSource {
+    pub fn from_memory(name: &Path, bytes: Vec<u8>) -> ByteSource {
         ByteSource { name: name.to_owned(), length: bytes.len() as u64, bytes: Bytes::Memory(bytes) }
     }
 
@@ -61,7 +61,7 @@ impl ByteSource {
 
     /// Returns a sequential reader from the first byte.
     pub fn reader(&self) -> impl Read {
-        ReadInOrder { source: self, offset: 0 }
+        SequentialReader { source: self, offset: 0 }
     }
 
     /// Fails if the file has become shorter since it was opened, so that buffered data of it are rejected too.
@@ -74,12 +74,12 @@ impl ByteSource {
 }
 
 /// Sequential reader of a source.
-struct ReadInOrder<'a> {
+struct SequentialReader<'a> {
     source: &'a ByteSource,
     offset: u64,
 }
 
-impl Read for ReadInOrder<'_> {
+impl Read for SequentialReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let size = (self.source.length - self.offset).min(buffer.len() as u64) as usize;
         self.source.read_at(&mut buffer[..size], self.offset).map_err(std::io::Error::other)?;

@@ -52,7 +52,7 @@ impl fmt::Display for Location {
         match self.position {
             Position::Whole => Ok(()),
             Position::Byte(offset) => write!(formatter, ", byte {offset}"),
-            Position::DecompressedByte(offset) => write!(formatter, ", byte {offset} of what is compressed in it"),
+            Position::DecompressedByte(offset) => write!(formatter, ", byte {offset} of its decompressed content"),
             Position::Line(line) => write!(formatter, ", line {line}"),
         }
     }

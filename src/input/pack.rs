@@ -28,7 +28,7 @@ use crate::python_random::PythonRandom;
 pub const SEED: u64 = 100;
 
 /// Maximum number of finished images per thread that wait to be written.
-const AHEAD: usize = 4;
+const QUEUE_LENGTH: usize = 4;
 
 /// Input and output of packing.
 #[derive(Debug, Clone)]
@@ -99,7 +99,7 @@ pub fn pack(config: &PackConfig, watch: &mut dyn FnMut(Progress) -> Result<()>) 
             watch(Progress { images: entries.len() as u64, of: images.len() as u64, bytes })?;
             entries.push(Entry { key: image.id, offset: bytes });
             let size = next_record().and_then(|record| record_io::write_record(&record, output));
-            bytes += size.with_context(|| said(config, image))?;
+            bytes += size.with_context(|| image_name(config, image))?;
             Ok(())
         })
     })?;
@@ -170,7 +170,7 @@ fn images(config: &PackConfig) -> Result<Images> {
 }
 
 /// Returns the name of an image for messages: by its list if the user passed one.
-fn said(config: &PackConfig, image: &ListedImage) -> String {
+fn image_name(config: &PackConfig, image: &ListedImage) -> String {
     match &config.list {
         Some(list) => format!("image {} of {}", image.id, list.display()),
         None => format!("image {}", image.path.display()),
@@ -186,7 +186,7 @@ fn for_each_record(
     let threads = config.threads.clamp(1, images.len());
     thread::scope(|scope| {
         let start = |number: usize| {
-            let (sender, receiver) = mpsc::sync_channel(AHEAD);
+            let (sender, receiver) = mpsc::sync_channel(QUEUE_LENGTH);
             let mut maker = RecordMaker::new(config)?;
             let mut every = images.iter().skip(number).step_by(threads);
             // Sending fails after an error, because the receiver is gone.

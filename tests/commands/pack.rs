@@ -12,7 +12,7 @@ use ringmark_core::dimension::ImageLimits;
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Item;
 use ringmark_input::decode;
-use ringmark_input::shard::Part;
+use ringmark_input::shard::Shard;
 
 use crate::support::sandbox::{SmallDisk, refused, ringmark, run, wait_until};
 
@@ -45,7 +45,7 @@ fn items(files: &[PathBuf], parts: u32) -> Vec<(u64, f32, String)> {
     let dataset = Dataset::open(files).expect("opened");
     let (mut item, mut items) = (Item::default(), Vec::new());
     for index in 0..parts {
-        let mut stream = dataset.stream(Part::new(index, parts).expect("a part")).expect("a part");
+        let mut stream = dataset.stream(Shard::new(index, parts).expect("a part")).expect("a part");
         while stream.next(&mut item).expect("read") {
             items.push((item.id, item.labels[0], String::from_utf8_lossy(item.bytes()).into_owned()));
         }

@@ -14,7 +14,7 @@ use ringmark_core::benchmark::train::record::SCHEMA;
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Phases, Seconds};
 use ringmark_core::host::Environment;
-use ringmark_core::line::dlperf::{self, Line};
+use ringmark_core::line::dlperf::{self, LogLine};
 
 use crate::support::runs::places;
 use crate::support::sandbox::{
@@ -456,7 +456,7 @@ fn a_sweep_keeps_every_log_and_record() {
         assert!(log.contains(&words), "{log}");
         // mpirun forwards standard output as it is read, even partial lines, with standard error in between.
         let output = log.replacen(&words, "", 1);
-        let iterations = output.lines().filter(|line| matches!(dlperf::parse(line), Line::Iteration { .. }));
+        let iterations = output.lines().filter(|line| matches!(dlperf::parse(line), LogLine::Iteration { .. }));
         assert_eq!(iterations.count(), 12, "{log}");
         let result = format!("{case} run {number} of 2: 20.50 images/s, ");
         assert!(stdout.contains(&result), "{stdout}");

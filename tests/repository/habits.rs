@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use ringmark_core::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_PACK, OF_WORKER};
+use ringmark_core::options::habits::{BANDWIDTH_HINTS, COMMON_HINTS, LAUNCHER_HINTS, PACK_HINTS, WORKER_HINTS};
 
 use crate::support::sandbox::{Sandbox, ringmark, run};
 
@@ -52,7 +52,7 @@ fn known() -> BTreeSet<String> {
 #[test]
 fn every_suggested_option_exists() {
     let (known, rows) = (known(), rows());
-    let habits = [OF_LAUNCHER, OF_WORKER, OF_BANDWIDTH, OF_PACK, OF_BOTH].into_iter().flatten();
+    let habits = [LAUNCHER_HINTS, WORKER_HINTS, BANDWIDTH_HINTS, PACK_HINTS, COMMON_HINTS].into_iter().flatten();
     // Options passed on to mpirun are not ours.
     let ours = habits.map(|habit| habit.ours).filter(|ours| !ours.contains("mpirun -np"));
     let pieces = ours.chain(rows.iter().map(|row| row.ours.as_str())).flat_map(code);

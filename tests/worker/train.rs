@@ -643,8 +643,8 @@ fn a_rank_takes_the_memory_that_the_launcher_expects() {
         let facts = model.facts();
         let expected = facts
             .training_memory
-            .at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size))
-            .of_batch(batch_size)
+            .at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size))
+            .for_batch(batch_size)
             .0;
         let peak = record.end.expect("an end").peak_memory[0].0;
         assert!((peak..peak + peak / 2).contains(&expected), "{options}: {expected} expected, {peak} taken");

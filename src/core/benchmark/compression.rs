@@ -134,8 +134,8 @@ impl CompressionUse {
         CompressionUse { residual_norm, code, received, received_fp32: values, sent_fp32: Some(values) }
     }
 
-    /// Formats the statistics: `a rank receives 0.860 MB of codes a step, of fp32 in a ring 1.720 MB (50.0 % less);
-    /// norm of the residual 0.2500 to 0.3100`.
+    /// Formats the statistics: `each rank receives 0.860 MB of codes per step instead of 1.720 MB in an fp32
+    /// ring (50.0 % less); residual norm 0.2500 to 0.3100`.
     pub fn text(&self) -> String {
         let low = self.residual_norm.iter().copied().fold(f64::INFINITY, f64::min);
         let high = self.residual_norm.iter().copied().fold(0.0, f64::max);

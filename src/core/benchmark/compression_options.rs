@@ -38,7 +38,7 @@ impl GradientCompression {
     }
 
     /// Returns the value to display: a code only, because half precision is displayed as the wire type.
-    pub fn shown(self) -> String {
+    pub fn display_text(self) -> String {
         if self.is_none() { String::new() } else { self.to_string() }
     }
 

@@ -67,12 +67,12 @@ impl Model {
     }
 
     /// Finds a network by the prefix of its file names.
-    pub fn of_file_name(name: &str) -> Option<Model> {
+    pub fn from_file_name(name: &str) -> Option<Model> {
         Model::ALL.iter().copied().find(|model| model.facts().file_name == name)
     }
 
     /// Parses a network name of MXNet's scripts; `resnet` is the ResNet-152 of measure.py.
-    pub fn of_mxnet(name: &str) -> anyhow::Result<Model> {
+    pub fn from_mxnet_name(name: &str) -> anyhow::Result<Model> {
         let known = |model: &&Model| model.facts().source == Source::Mxnet;
         match name {
             "resnet" => Ok(Model::MxnetResnet152),
@@ -154,11 +154,11 @@ mod tests {
     #[test]
     fn network_file_names_are_unique() {
         for model in Model::ALL {
-            assert_eq!(Model::of_file_name(model.facts().file_name), Some(*model));
+            assert_eq!(Model::from_file_name(model.facts().file_name), Some(*model));
             // The file name is followed by `_b`.
             assert!(!model.facts().file_name.contains("_b"));
         }
-        assert_eq!(Model::of_file_name("vgg"), None);
+        assert_eq!(Model::from_file_name("vgg"), None);
         assert_eq!(Model::default().facts().gradient_bytes(), Bytes(102_228_128));
     }
 

@@ -125,8 +125,8 @@ pub fn is_allowed(variable: &str) -> bool {
 /// Excluded are variables that differ between hosts (visible GPUs, the interface) and Open MPI's, which mpirun passes
 /// itself.
 pub fn is_forwarded(variable: &str) -> bool {
-    const OWN: [&str; 2] = ["CUDA_VISIBLE_DEVICES", INTERFACE_VARIABLE];
-    let is_setting = is_allowed(variable) && !variable.starts_with("OMPI_") && !OWN.contains(&variable);
+    const HOST_SPECIFIC: [&str; 2] = ["CUDA_VISIBLE_DEVICES", INTERFACE_VARIABLE];
+    let is_setting = is_allowed(variable) && !variable.starts_with("OMPI_") && !HOST_SPECIFIC.contains(&variable);
     is_setting || matches!(variable, "PATH" | "LD_LIBRARY_PATH") || variable.starts_with(NCCL_LOG)
 }
 

@@ -18,7 +18,7 @@ pub const INTERVAL: Seconds = Seconds(1.0);
 const MAX_REPORTS_PER_SECOND: f64 = 4096.0;
 
 /// Minimum number of reports that are due before a job counts as hung.
-const MIN_REPORTS_IN_PATIENCE: f64 = 4.0;
+const MIN_REPORTS_BEFORE_TIMEOUT: f64 = 4.0;
 
 /// Number of missed reports after which a rank is silent, but not before [`MIN_SILENCE`].
 const MISSED_REPORTS: f64 = 3.0;
@@ -38,7 +38,7 @@ pub fn silence(interval: Seconds) -> Seconds {
 ///
 /// 65,536 ranks report every 16 s, or every 15 s with a patience of 60 s.
 pub fn interval(ranks: u32, patience: Seconds) -> Seconds {
-    Seconds((f64::from(ranks) / MAX_REPORTS_PER_SECOND).min(patience.0 / MIN_REPORTS_IN_PATIENCE).max(INTERVAL.0))
+    Seconds((f64::from(ranks) / MAX_REPORTS_PER_SECOND).min(patience.0 / MIN_REPORTS_BEFORE_TIMEOUT).max(INTERVAL.0))
 }
 
 /// Environment variable that contains a rank's [`LauncherAddress`]; command lines are visible to every user of a host.

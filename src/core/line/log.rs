@@ -6,10 +6,10 @@ use std::io::{self, BufRead, ErrorKind};
 
 use memchr::memmem;
 
-use crate::line::dlperf::{self, Batch, Line};
+use crate::line::dlperf::{self, Batch, LogLine};
 use crate::line::other_tool::tool::{Windows, out_of_order};
-use crate::line::other_tool::{OtherLines, mixture};
-use crate::line::remark::Remark;
+use crate::line::other_tool::{OtherLines, mixed_log_error};
+use crate::line::remark::LogProblem;
 
 /// Maximum length of a line in bytes; a longer one is read in parts, so that a file without line ends does not fill the
 /// memory.
@@ -25,9 +25,9 @@ pub struct Log {
     /// Loss on the last iteration's line, if it has one.
     pub last_loss: Option<f64>,
     /// Launcher's statement that the run failed.
-    pub failure: Option<Remark>,
+    pub failure: Option<LogProblem>,
     /// First problem that makes the speeds incomplete or ambiguous.
-    pub damage: Option<Remark>,
+    pub damage: Option<LogProblem>,
 }
 
 /// Reads a log of any length and content.
@@ -44,19 +44,19 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
         is_empty = false;
         let damage = match dlperf::parse(line) {
             // Many lines between iterations are not from a benchmark; all lines with rates contain this.
-            Line::Other if !log.speeds.is_empty() && per_second.find(line).is_none() => None,
-            Line::Other => others.take(line, number).and_then(|(tool, taken)| match log.speeds.is_empty() {
+            LogLine::Other if !log.speeds.is_empty() && per_second.find(line).is_none() => None,
+            LogLine::Other => others.read_line(line, number).and_then(|(tool, taken)| match log.speeds.is_empty() {
                 true => taken.err(),
-                false => Some(mixture(tool.title(), DLPERF)),
+                false => Some(mixed_log_error(tool.title(), DLPERF)),
             }),
-            Line::Failed(reason) => {
+            LogLine::Failed(reason) => {
                 log.failure
-                    .get_or_insert_with(|| Remark::in_line(number, format!("the run failed: {reason}: repeat it")));
+                    .get_or_insert_with(|| LogProblem::in_line(number, format!("the run failed: {reason}: repeat it")));
                 None
             }
-            Line::Malformed => Some(format!("an iteration without a speed, {:?}: repeat the run", excerpt(line))),
-            Line::Iteration { batch, speed, loss } => {
-                let damage = others.tool().map(|tool| mixture(DLPERF, tool.title()));
+            LogLine::Malformed => Some(format!("an iteration without a speed, {:?}: repeat the run", excerpt(line))),
+            LogLine::Iteration { batch, speed, loss } => {
+                let damage = others.tool().map(|tool| mixed_log_error(DLPERF, tool.title()));
                 let damage = damage.or_else(|| sequence_error(batch, last_batch));
                 let damage = damage.or_else(|| loss_error(batch, loss));
                 log.speeds.push(speed.0);
@@ -66,7 +66,7 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
             }
         };
         if let Some(what) = damage {
-            log.damage.get_or_insert_with(|| Remark::in_line(number, what));
+            log.damage.get_or_insert_with(|| LogProblem::in_line(number, what));
         }
     })?;
     if log.speeds.is_empty() && log.damage.is_none() {
@@ -75,11 +75,11 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
             Some(Err(remark)) => log.damage = Some(remark),
             None if is_empty => {
                 log.damage =
-                    Some(Remark::of_log("the log is empty: the run ended before it wrote anything, repeat it"));
+                    Some(LogProblem::in_log("the log is empty: the run ended before it wrote anything, repeat it"));
             }
             None => {
                 let what = "no iteration in the log: the run ended before its first one, repeat it";
-                log.damage = Some(Remark::of_log(what));
+                log.damage = Some(LogProblem::in_log(what));
             }
         }
     }

@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Options or commands of other programs with one meaning, and ringmark's equivalent.
 #[derive(Debug)]
-pub struct Habit {
+pub struct MigrationHint {
     /// Words as typed.
     pub words: &'static [&'static str],
     /// Replacement to type; `{}` stands for the number that was typed.
@@ -18,12 +18,12 @@ pub struct Habit {
 /// Creates a table of hints.
 macro_rules! habits {
     ($($($word:literal)|+ => $ours:literal),+ $(,)?) => {
-        &[$(Habit { words: &[$($word),+], ours: $ours }),+]
+        &[$(MigrationHint { words: &[$($word),+], ours: $ours }),+]
     };
 }
 
 /// Hints for `ringmark`.
-pub const OF_LAUNCHER: &[Habit] = habits![
+pub const LAUNCHER_HINTS: &[MigrationHint] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus"
         | "--num-gpus" | "--nprocs" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node"
         => "use `--cases 1n{}g` for 1 node with {} ranks, one per GPU",
@@ -55,14 +55,14 @@ pub const OF_LAUNCHER: &[Habit] = habits![
 ];
 
 /// Hints for `ringmark-worker`.
-pub const OF_WORKER: &[Habit] = habits![
+pub const WORKER_HINTS: &[MigrationHint] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "-g" | "--ngpus" | "-t" | "--nthreads"
         | "-H" | "--hosts"
         => "mpirun starts the ranks: `mpirun -np {} ringmark-worker ..`; `ringmark` does both",
 ];
 
 /// Hints for users of nccl-tests, for `bandwidth` only: its short options mean something else in other programs.
-pub const OF_BANDWIDTH: &[Habit] = habits![
+pub const BANDWIDTH_HINTS: &[MigrationHint] = habits![
     "-t" | "--nthreads" => "omit it: each rank drives one GPU with one thread, and `--cases 1n8g` sets the number of \
                             ranks",
     "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
@@ -73,7 +73,7 @@ pub const OF_BANDWIDTH: &[Habit] = habits![
 ];
 
 /// Hints for `ringmark pack`, for users of MXNet's im2rec.py.
-pub const OF_PACK: &[Habit] = habits![
+pub const PACK_HINTS: &[MigrationHint] = habits![
     "--recursive" => "omit it: every folder in FOLDER is a class, with all files below it",
     "--pack-label" => "omit it: all labels of a line are packed",
     "--root" => "omit it: the paths of a list are relative to FOLDER",
@@ -82,7 +82,7 @@ pub const OF_PACK: &[Habit] = habits![
 ];
 
 /// Hints for both programs.
-pub const OF_BOTH: &[Habit] = habits![
+pub const COMMON_HINTS: &[MigrationHint] = habits![
     "--test-io" => "`ringmark input --data FILES` reads and decodes alone",
     "--use-adasum" => "omit it: the all-reduce always sums",
     "--quick" => "omit it: `ringmark sweep` and `ringmark score` have a quick profile",
@@ -125,7 +125,7 @@ pub const OF_BOTH: &[Habit] = habits![
 ];
 
 /// Commands of other programs, and ringmark's equivalents.
-pub const COMMANDS: &[Habit] = habits![
+pub const COMMANDS: &[MigrationHint] = habits![
     "train" | "run" | "bench" | "benchmark" | "launch" | "start"
         => "`ringmark sweep` trains every case; `ringmark-worker train` is one rank, for a manual run",
     "all_reduce_perf" | "all_gather_perf" | "reduce_scatter_perf" | "reduce_perf" | "broadcast_perf" | "alltoall_perf"
@@ -154,7 +154,7 @@ const PLURALS: [(&str, &str); 4] = [
 
 /// Adds a hint to an error that one of `typed` caused, if that is a word of another program, and drops clap's
 /// suggestions that are similar only by chance.
-pub fn with_hint(mut error: clap::Error, habits: &[&[Habit]], typed: &[String]) -> clap::Error {
+pub fn with_hint(mut error: clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> clap::Error {
     let own = hint(&error, habits, typed).or_else(|| hint_for_word(&error));
     if own.is_some() {
         // The hint replaces clap's list of values.
@@ -267,7 +267,7 @@ fn hint_for_word(error: &clap::Error) -> Option<String> {
     Some(format!("`{plural} {value}` accepts several values"))
 }
 
-fn hint(error: &clap::Error, habits: &[&[Habit]], typed: &[String]) -> Option<String> {
+fn hint(error: &clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> Option<String> {
     let (refused, value) = (context(error, ContextKind::InvalidArg)?, context(error, ContextKind::InvalidValue));
     // For `-np`, clap refuses `-n`; if there is an option -n, it refuses the value `p`.
     let is_refused = |word: &str| match value {
@@ -306,7 +306,7 @@ mod tests {
         let iterations = Arg::new("iters").long("iters").short('n').value_parser(clap::value_parser!(u32));
         let command = Command::new("ringmark").arg(iterations).arg(Arg::new("cases").long("cases"));
         let error = command.try_get_matches_from(&typed).expect_err(line);
-        with_hint(error, &[OF_LAUNCHER, OF_BOTH], &typed).to_string()
+        with_hint(error, &[LAUNCHER_HINTS, COMMON_HINTS], &typed).to_string()
     }
 
     #[test]
@@ -329,7 +329,7 @@ mod tests {
         let refused = |line: &str| {
             let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let error = command.clone().try_get_matches_from(&typed).expect_err(line);
-            with_hint(error, &[OF_LAUNCHER, OF_BOTH], &typed).to_string()
+            with_hint(error, &[LAUNCHER_HINTS, COMMON_HINTS], &typed).to_string()
         };
         for (line, tip) in [
             ("ringmark train", "tip: `ringmark sweep` trains every case"),

@@ -122,7 +122,7 @@ impl Spread {
     /// Computes the spread of a list; `None` if it is empty.
     ///
     /// 5, 50 and 95 for the list 0, 1, .. 100.
-    pub fn of(values: &[f64]) -> Option<Spread> {
+    pub fn from_values(values: &[f64]) -> Option<Spread> {
         let [low, middle, high] = percentiles(values, [5.0, 50.0, 95.0])?;
         Some(Spread { low, middle, high })
     }
@@ -167,7 +167,7 @@ mod tests {
         assert!((median_by_rate(&[2.0, 3.0]).expect("two values") - 2.4).abs() < 1e-12);
         assert_eq!(percentile(&[6.0, 1.0, 2.0], 75.0), Some(4.0));
         let hundred: Vec<f64> = (0..=100).rev().map(f64::from).collect();
-        assert_eq!(Spread::of(&hundred), Some(Spread { low: 5.0, middle: 50.0, high: 95.0 }));
+        assert_eq!(Spread::from_values(&hundred), Some(Spread { low: 5.0, middle: 50.0, high: 95.0 }));
         assert!((standard_deviation(&VALUES).expect("three values") - 7f64.sqrt()).abs() < 1e-12);
         assert!((coefficient_of_variation(&VALUES).expect("three values") - 7f64.sqrt() / 3.0).abs() < 1e-12);
     }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(mean(&[]), None);
         assert_eq!(median(&[]), None);
         assert_eq!(percentile(&[], 50.0), None);
-        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::from_values(&[]), None);
         assert_eq!(percentile(&VALUES, 101.0), None);
         assert_eq!(percentile(&VALUES, f64::NAN), None);
         assert_eq!(percentile(&[7.0], 99.0), Some(7.0));

@@ -32,7 +32,7 @@ pub struct ClockReading {
 impl ClockReading {
     /// Computes the reading from a message that left rank 0 at `sent`, was answered at `answered` by the other clock,
     /// and returned at `received`.
-    pub fn of_ping(sent: i64, answered: i64, received: i64) -> ClockReading {
+    pub fn from_ping(sent: i64, answered: i64, received: i64) -> ClockReading {
         let halfway = sent + (received - sent) / 2;
         ClockReading { at_ns: answered, ahead_ns: answered - halfway, residual_ns: (received - sent) / 2 }
     }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn ping_reads_clocks_at_half_time() {
-        let reading = ClockReading::of_ping(100, 1150, 300);
+        let reading = ClockReading::from_ping(100, 1150, 300);
         assert_eq!(reading, ClockReading { at_ns: 1150, ahead_ns: 950, residual_ns: 100 });
     }
 }

@@ -148,7 +148,7 @@ impl TraceConfig {
     }
 
     /// Returns the reason for a missing trace if none of its iterations was executed.
-    pub fn never_came(&self) -> String {
+    pub fn missing_iterations(&self) -> String {
         match self.iterations {
             Some(range) => format!("no iteration of --trace-iterations {range} was run"),
             None => "no iteration was run after warm-up".to_owned(),

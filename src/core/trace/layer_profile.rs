@@ -95,7 +95,7 @@ pub struct LayerProfile {
 
 impl LayerProfile {
     /// Computes the profile of the traced ranks.
-    pub fn of(ranks: &[RankTrace]) -> LayerProfile {
+    pub fn from_traces(ranks: &[RankTrace]) -> LayerProfile {
         // By layer and direction: its name and kind, and the time of each pass.
         type Layer<'a> = (&'a str, LayerKind, BTreeMap<(u32, u32), (i64, LayerPass)>);
         let mut passes: BTreeMap<(u32, Direction), Layer> = BTreeMap::new();
@@ -229,7 +229,7 @@ mod tests {
         for span in timeline.ranks[1].spans.iter_mut().filter(|span| span.layer.is_some()) {
             span.length_ns *= 2;
         }
-        let profile = LayerProfile::of(&timeline.ranks);
+        let profile = LayerProfile::from_traces(&timeline.ranks);
         assert_eq!(profile.passes, 2);
         let [layer] = &profile.layers[..] else { panic!("one layer: {profile:?}") };
         assert_eq!((layer.name.as_str(), layer.kind), ("conv1", LayerKind::Convolution));
@@ -259,8 +259,9 @@ mod tests {
         // A concurrent one, one after backward, and one inside it.
         spans.push(named(backward.begin_ns + 100, "all-reduce"));
         spans.push(named(backward.end_ns(), EXCHANGE_OF_CALLER));
-        let step =
-            |timeline: &crate::trace::timeline::Timeline| LayerProfile::of(&timeline.ranks).step.expect("a step").0;
+        let step = |timeline: &crate::trace::timeline::Timeline| {
+            LayerProfile::from_traces(&timeline.ranks).step.expect("a step").0
+        };
         assert!((step(&timeline) - 11e-6).abs() < 1e-12);
         timeline.ranks[0].spans.push(named(backward.begin_ns + 100, EXCHANGE_OF_CALLER));
         assert!((step(&timeline) - 10.5e-6).abs() < 1e-12);
@@ -276,7 +277,7 @@ mod tests {
                 span.length_ns *= 2;
             }
         }
-        let forward = LayerProfile::of(&timeline.ranks).layers[0].forward;
+        let forward = LayerProfile::from_traces(&timeline.ranks).layers[0].forward;
         // 1000 in 3 us and 4000 in 6 us: one third and two thirds of 1e9 per second.
         assert!((forward.time.0 - 4.5e-6).abs() < 1e-12);
         assert_eq!((forward.multiply_adds, forward.bytes.0), (2250, 64));

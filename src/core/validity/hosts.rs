@@ -10,11 +10,11 @@ use crate::host::{HostUse, RankPlace};
 use crate::number_text::{percent, plural};
 use crate::validity::observed::{Observed, RankSums};
 use crate::validity::subject::{name, subjects, warning};
-use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, OTHER_LOAD, QUOTA, SHORTEST, STEAL};
+use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, MIN_ELAPSED, OTHER_LOAD, QUOTA, STEAL};
 
 /// Threads of ranks and the cores they share.
 #[derive(PartialEq)]
-struct Crowd {
+struct Oversubscription {
     /// True if the numbers are totals over all hosts (containers) of a machine.
     is_of_machine: bool,
     threads: u64,
@@ -25,7 +25,7 @@ struct Crowd {
 
 /// Returns the threads and cores of a host whose ranks have more threads than cores, because their compute times then
 /// depend on the scheduler. Counts the usable cores of a host, or the shared cores of a machine with several hosts.
-fn crowd(host: &HostUse, seen: &Observed) -> Option<Crowd> {
+fn oversubscription(host: &HostUse, seen: &Observed) -> Option<Oversubscription> {
     let RankSums { ranks, threads: own, .. } = seen.on_host(host);
     let together = seen.on_machine(&host.machine).threads;
     let (cores_of_ranks, cores) = (u64::from(host.cores_of_ranks), u64::from(host.cores));
@@ -36,24 +36,29 @@ fn crowd(host: &HostUse, seen: &Observed) -> Option<Crowd> {
     } else {
         return None;
     };
-    Some(Crowd { is_of_machine, threads, cores, fitting: cores.saturating_mul(own) / threads / ranks.max(1) })
+    Some(Oversubscription {
+        is_of_machine,
+        threads,
+        cores,
+        fitting: cores.saturating_mul(own) / threads / ranks.max(1),
+    })
 }
 
-pub(super) fn crowded_hosts<'a>(seen: &Observed<'a>) -> HashSet<&'a str> {
-    seen.host_use.iter().filter(|host| crowd(host, seen).is_some()).map(|host| host.host.as_str()).collect()
+pub(super) fn oversubscribed_hosts<'a>(seen: &Observed<'a>) -> HashSet<&'a str> {
+    seen.host_use.iter().filter(|host| oversubscription(host, seen).is_some()).map(|host| host.host.as_str()).collect()
 }
 
 /// Warns about crowded hosts, once for all hosts with the same numbers.
-pub(super) fn crowds(seen: &Observed) -> Vec<Warning> {
-    let mut groups: Vec<(Crowd, Vec<&str>)> = Vec::new();
+pub(super) fn oversubscribed(seen: &Observed) -> Vec<Warning> {
+    let mut groups: Vec<(Oversubscription, Vec<&str>)> = Vec::new();
     for host in seen.host_use {
-        let Some(crowd) = crowd(host, seen) else { continue };
+        let Some(crowd) = oversubscription(host, seen) else { continue };
         match groups.iter_mut().find(|(other, _)| *other == crowd) {
             Some((_, hosts)) => hosts.push(&host.host),
             None => groups.push((crowd, vec![&host.host])),
         }
     }
-    let warn = |(Crowd { is_of_machine, threads, cores, fitting }, hosts): (Crowd, Vec<&str>)| {
+    let warn = |(Oversubscription { is_of_machine, threads, cores, fitting }, hosts): (Oversubscription, Vec<&str>)| {
         let about = hosts_named(&hosts);
         let place = match (is_of_machine, hosts.len()) {
             (true, 1) => format!("{about} and of hosts on the same machine"),
@@ -82,7 +87,7 @@ pub(super) fn quotas(seen: &Observed) -> Vec<Warning> {
         let elapsed = seen.host_of(&ranks[rank])?.elapsed;
         let throttled = seen.rank_use[rank].throttled?;
         let possible = elapsed.0 * f64::from(ranks[rank].threads.max(1));
-        (elapsed >= SHORTEST && throttled.0 >= QUOTA * possible).then_some((throttled, elapsed))
+        (elapsed >= MIN_ELAPSED && throttled.0 >= QUOTA * possible).then_some((throttled, elapsed))
     };
     let warn = |(about, members): (String, Vec<usize>)| {
         let (throttled, elapsed) = held_back(members[0])?;
@@ -122,7 +127,7 @@ pub(super) fn heat(seen: &Observed) -> Vec<Warning> {
             if is_one { events(worst).to_string() } else { format!("up to {} ({})", events(worst), worst.host) };
         format!("the cores of {about} were throttled for heat {times} times: check the cooling, or use fewer threads")
     };
-    found.extend(of_worst(WarningKind::Heat, seen.host_use.iter(), events, HEAT_EVENTS as f64, text));
+    found.extend(worst_host_warning(WarningKind::Heat, seen.host_use.iter(), events, HEAT_EVENTS as f64, text));
     found
 }
 
@@ -148,7 +153,7 @@ pub(super) fn memory(seen: &Observed) -> Vec<Warning> {
 fn machines<'a>(seen: &Observed<'a>) -> impl Iterator<Item = &'a HostUse> {
     let mut known = HashSet::new();
     let first = seen.host_use.iter().filter(move |host| known.insert(host.machine.as_str()));
-    first.filter(|host| host.cores > 0 && host.elapsed >= SHORTEST)
+    first.filter(|host| host.cores > 0 && host.elapsed >= MIN_ELAPSED)
 }
 
 /// Returns the number of cores kept busy by processes outside the run.
@@ -186,7 +191,7 @@ pub fn foreign_load(seen: &Observed) -> Option<ForeignLoad> {
 pub(super) fn is_loaded(place: &RankPlace, seen: &Observed) -> bool {
     let is_loaded = |host: &HostUse| {
         let share = other_cores(host, seen) / f64::from(host.cores);
-        host.elapsed >= SHORTEST && (share >= OTHER_LOAD || stolen(host) >= STEAL)
+        host.elapsed >= MIN_ELAPSED && (share >= OTHER_LOAD || stolen(host) >= STEAL)
     };
     place.device == DeviceKind::Cpu && seen.host_of(place).is_some_and(is_loaded)
 }
@@ -203,7 +208,7 @@ pub(super) fn other_load(seen: &Observed) -> Vec<Warning> {
         };
         format!("other processes used {what}: stop them, or repeat the run later")
     };
-    of_worst(WarningKind::OtherLoad, machines(seen), share, OTHER_LOAD, text)
+    worst_host_warning(WarningKind::OtherLoad, machines(seen), share, OTHER_LOAD, text)
 }
 
 pub(super) fn steal(seen: &Observed) -> Vec<Warning> {
@@ -219,12 +224,12 @@ pub(super) fn steal(seen: &Observed) -> Vec<Warning> {
              the run"
         )
     };
-    of_worst(WarningKind::Steal, machines(seen), stolen, STEAL, text)
+    worst_host_warning(WarningKind::Steal, machines(seen), stolen, STEAL, text)
 }
 
 /// Returns one warning for all `hosts` whose `share` is at least `limit`. `text` receives their names, the worst host,
 /// and true if it is the only one.
-fn of_worst<'a>(
+fn worst_host_warning<'a>(
     kind: WarningKind,
     hosts: impl Iterator<Item = &'a HostUse>,
     share: impl Fn(&HostUse) -> f64,

@@ -14,10 +14,10 @@ use crate::validity::thresholds::{
 
 /// Returns the step time of each iteration, as the mean over ranks.
 pub(super) fn steps(counted: &[Iteration]) -> Vec<f64> {
-    of_ranks(counted, |iteration| &iteration.step)
+    means_over_ranks(counted, |iteration| &iteration.step)
 }
 
-fn of_ranks(counted: &[Iteration], times: fn(&Iteration) -> &Vec<Seconds>) -> Vec<f64> {
+fn means_over_ranks(counted: &[Iteration], times: fn(&Iteration) -> &Vec<Seconds>) -> Vec<f64> {
     let of_one = |iteration: &Iteration| mean(&times(iteration).iter().map(|time| time.0).collect::<Vec<f64>>());
     counted.iter().filter_map(of_one).collect()
 }
@@ -46,7 +46,7 @@ pub(super) fn trend(steps: &[f64]) -> Option<f64> {
 
 /// Warns if the ranks waited for images, in the mean over ranks and iterations.
 pub(super) fn input(counted: &[Iteration], steps: &[f64], end: &RunEnd) -> Option<Warning> {
-    let input = of_ranks(counted, |iteration| &iteration.phases[Phase::Input]);
+    let input = means_over_ranks(counted, |iteration| &iteration.phases[Phase::Input]);
     let (input, step) = (mean(&input)?, mean(steps)?);
     let threads = end.input.as_ref().and_then(|input| input.ranks.first()).map(|rank| format!(" ({})", rank.threads));
     let text = format!(
@@ -73,13 +73,13 @@ pub(super) fn drift(steps: &[f64], end: &RunEnd) -> Option<Warning> {
             "the step became {} longer from the first to the last quarter of the run{}: check for heat and other \
              load, and run longer to see if it settles",
             percent(change),
-            fallen_clocks(end)
+            clock_drops(end)
         )
     };
     Some(warning(WarningKind::Drift, RUN, text))
 }
 
-fn fallen_clocks(end: &RunEnd) -> String {
+fn clock_drops(end: &RunEnd) -> String {
     let fallen = |host: &HostUse| {
         let [before, after] = host.clock_mhz?;
         let text = format!(" (the clock of host {} fell from {before:.0} to {after:.0} MHz)", host.host);

@@ -26,27 +26,27 @@ use crate::benchmark::train::RunRecord;
 use crate::benchmark::warning::Warning;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 
-use crate::validity::hosts::{crowded_hosts, crowds, heat, memory, other_load, quotas, steal};
+use crate::validity::hosts::{heat, memory, other_load, oversubscribed, oversubscribed_hosts, quotas, steal};
 use crate::validity::input_hosts::slow_hosts;
 use crate::validity::iterations::{drift, input, outliers, skipped, steps, taken_up, wall_clock};
 use crate::validity::observed::Observed;
-use crate::validity::readings::{fallen_clocks, memory_errors, retransmissions};
+use crate::validity::readings::{clock_drops, memory_errors, retransmissions};
 use crate::validity::slow_ranks::slow_ranks;
 
 /// Returns all warnings of a training run, the most severe first; the first `warmup` iterations are ignored.
 pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let counted = record.iterations.get(warmup..).unwrap_or_default();
-    let Some((end, seen)) = record.end.as_ref().zip(Observed::of_training(record)).filter(|_| !counted.is_empty())
+    let Some((end, seen)) = record.end.as_ref().zip(Observed::from_training(record)).filter(|_| !counted.is_empty())
     else {
         return Vec::new();
     };
     let mut found = host_warnings(&seen);
-    let crowded = crowded_hosts(&seen);
+    let crowded = oversubscribed_hosts(&seen);
     found.extend(slow_ranks(record, counted, &seen, |host| crowded.contains(host)));
     let steps = steps(counted);
     found.extend(input(counted, &steps, end));
     found.extend(drift(&steps, end));
-    found.extend(fallen_clocks(counted, &seen));
+    found.extend(clock_drops(counted, &seen));
     found.extend(outliers(&steps));
     found.extend(skipped(counted));
     found.extend(wall_clock(&record.iterations, end));
@@ -57,7 +57,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
 
 /// Returns the warnings about the use of hosts, which apply to all benchmarks.
 pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
-    let mut found = crowds(seen);
+    let mut found = oversubscribed(seen);
     if seen.rank_use.len() == seen.ranks.len() {
         found.extend(quotas(seen));
         found.extend(heat(seen));

@@ -10,10 +10,10 @@ use crate::stats::summary::{mean, median};
 use crate::validity::iterations::steps;
 use crate::validity::observed::Observed;
 use crate::validity::subject::warning;
-use crate::validity::thresholds::{FALLEN, FEWEST_READINGS, FEWEST_SEGMENTS, RESENT, SLOWED};
+use crate::validity::thresholds::{CLOCK_DROP, CLOCK_DROP_SLOWDOWN, MIN_READINGS, MIN_SEGMENTS, RETRANSMITTED};
 
 /// Consecutive readings in which a clock was low, and their iterations.
-struct Fall {
+struct ClockDrop {
     readings: std::ops::RangeInclusive<usize>,
     iterations: std::ops::RangeInclusive<u32>,
     /// Clock in MHz in the other readings and in these.
@@ -24,21 +24,21 @@ struct Fall {
 ///
 /// For 1980 MHz in ten readings, then 1400 in five and 1980 in five, the range is the five readings, a drop from 1980
 /// to 1400.
-fn fall(telemetry: &Telemetry, series: &Series, warmup: u32) -> Option<Fall> {
+fn clock_drop(telemetry: &Telemetry, series: &Series, warmup: u32) -> Option<ClockDrop> {
     let counted = telemetry.counted(warmup);
     let values: Vec<(usize, f64)> =
         counted.into_iter().filter_map(|index| Some((index, series.values.get(index).copied().flatten()?))).collect();
     let mut sorted: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
     sorted.sort_by(f64::total_cmp);
     let usual = median(&sorted[sorted.len() / 2..])?;
-    let is_low = |value: f64| value < (1.0 - FALLEN) * usual;
+    let is_low = |value: f64| value < (1.0 - CLOCK_DROP) * usual;
     let ranges = values.chunk_by(|one, other| is_low(one.1) == is_low(other.1)).filter(|range| is_low(range[0].1));
-    let longest = ranges.max_by_key(|range| range.len()).filter(|range| range.len() >= FEWEST_READINGS)?;
+    let longest = ranges.max_by_key(|range| range.len()).filter(|range| range.len() >= MIN_READINGS)?;
     let [first, last] = [longest.first()?.0, longest.last()?.0];
     let low = mean(&longest.iter().map(|(_, value)| *value).collect::<Vec<f64>>())?;
     // A reading covers the time before it.
     let iterations = telemetry.iteration[first - 1].max(1)..=telemetry.iteration[last];
-    Some(Fall { readings: first..=last, iterations, clocks: [usual, low] })
+    Some(ClockDrop { readings: first..=last, iterations, clocks: [usual, low] })
 }
 
 /// Returns the hosts that have readings, with their names.
@@ -48,17 +48,17 @@ fn hosts<'a>(seen: &Observed<'a>) -> impl Iterator<Item = (&'a str, &'a Telemetr
 
 /// Warns about clocks that dropped while the iterations became slower. A lower clock without slower iterations does not
 /// affect the run.
-pub(super) fn fallen_clocks(counted: &[Iteration], seen: &Observed) -> Vec<Warning> {
+pub(super) fn clock_drops(counted: &[Iteration], seen: &Observed) -> Vec<Warning> {
     let Some(warmup) = counted.first().map(|first| first.iteration.saturating_sub(1)) else { return Vec::new() };
     let times = steps(counted);
     let warn = |host: &str, telemetry: &Telemetry, series: &Series| {
-        let Fall { readings, iterations, clocks: [usual, low] } = fall(telemetry, series, warmup)?;
+        let ClockDrop { readings, iterations, clocks: [usual, low] } = clock_drop(telemetry, series, warmup)?;
         let split = |is_inside: bool| -> Vec<f64> {
             let each = counted.iter().zip(&times);
             each.filter(|(it, _)| iterations.contains(&it.iteration) == is_inside).map(|(_, time)| *time).collect()
         };
         let factor = median(&split(true))? / median(&split(false))?;
-        let of_device = |quantity: Quantity| telemetry.of(quantity).find(|other| other.of == series.of);
+        let of_device = |quantity: Quantity| telemetry.series_of(quantity).find(|other| other.of == series.of);
         let highest = |quantity: Quantity| {
             let values = of_device(quantity)?.values.get(readings.clone())?.iter().flatten();
             values.copied().max_by(f64::total_cmp)
@@ -76,10 +76,10 @@ pub(super) fn fallen_clocks(counted: &[Iteration], seen: &Observed) -> Vec<Warni
             iterations.start(),
             iterations.end()
         );
-        (factor >= 1.0 + SLOWED).then(|| warning(WarningKind::Clock, about, text))
+        (factor >= 1.0 + CLOCK_DROP_SLOWDOWN).then(|| warning(WarningKind::Clock, about, text))
     };
     hosts(seen)
-        .flat_map(|(host, read)| read.of(Quantity::Clock).filter_map(move |series| warn(host, read, series)))
+        .flat_map(|(host, read)| read.series_of(Quantity::Clock).filter_map(move |series| warn(host, read, series)))
         .collect()
 }
 
@@ -93,7 +93,7 @@ pub(super) fn retransmissions(seen: &Observed) -> Vec<Warning> {
              check cables, counters of card and switch (ethtool -S) and shared links",
             percent(again / sent)
         );
-        let is_lossy = sent >= FEWEST_SEGMENTS && again >= RESENT * sent;
+        let is_lossy = sent >= MIN_SEGMENTS && again >= RETRANSMITTED * sent;
         is_lossy.then(|| warning(WarningKind::Network, format!("host {host}"), text))
     };
     hosts(seen).filter_map(warn).collect()
@@ -110,7 +110,9 @@ pub(super) fn memory_errors(seen: &Observed) -> Vec<Warning> {
         has_errors.then(|| warning(WarningKind::MemoryErrors, about, text))
     };
     hosts(seen)
-        .flat_map(|(host, read)| read.of(Quantity::UncorrectedErrors).filter_map(move |series| warn(host, series)))
+        .flat_map(|(host, read)| {
+            read.series_of(Quantity::UncorrectedErrors).filter_map(move |series| warn(host, series))
+        })
         .collect()
 }
 
@@ -166,18 +168,18 @@ mod tests {
             (Quantity::Temperature, "GPU 3", heat.as_slice()),
         ];
         let hosts = [host(&all)];
-        let found = fallen_clocks(&iterations(|iteration| (25..=32).contains(&iteration)), &seen(&hosts));
+        let found = clock_drops(&iterations(|iteration| (25..=32).contains(&iteration)), &seen(&hosts));
         let [warning] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((warning.kind, warning.about.as_str()), (WarningKind::Clock, "GPU 3 of host b"));
         let text = "the clock of GPU 3 of host b fell from 1980 to 1400 MHz in iterations 24 to 32 (power cap, heat, \
                     83 degrees), which took 1.30 times as long as the others: check";
         assert!(warning.text.starts_with(text), "{}", warning.text);
         // No iteration was slower, or the clock was low at other times, mainly in warm-up.
-        assert_eq!(fallen_clocks(&iterations(|_| false), &seen(&hosts)), []);
-        assert_eq!(fallen_clocks(&iterations(|_| true), &seen(&hosts)), []);
+        assert_eq!(clock_drops(&iterations(|_| false), &seen(&hosts)), []);
+        assert_eq!(clock_drops(&iterations(|_| true), &seen(&hosts)), []);
         let early: Vec<f64> = (0..=20).map(|index| if index < 5 { 1400.0 } else { 1980.0 }).collect();
         let hosts = [host(&[(Quantity::Clock, "GPU 3", &early)])];
-        assert_eq!(fallen_clocks(&iterations(|iteration| iteration < 20), &seen(&hosts)), []);
+        assert_eq!(clock_drops(&iterations(|iteration| iteration < 20), &seen(&hosts)), []);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::benchmark::warning::{SHOWN, Warning, WarningKind};
 use crate::dimension::{DeviceKind, Phase, Seconds};
 use crate::host::RankPlace;
 use crate::number_text::{percent, ranges};
-use crate::stats::straggler::{self, Kind, Straggler};
+use crate::stats::straggler::{self, Straggler, StragglerKind};
 use crate::stats::summary::mean;
 use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
@@ -55,16 +55,16 @@ pub(super) fn slow_ranks(
     };
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
     // Single slow iterations on a host with other load are caused by that load, which has a warning of its own.
-    found.retain(|straggler| straggler.kind == Kind::Chronic || !is_loaded(&ranks[straggler.rank], seen));
+    found.retain(|straggler| straggler.kind == StragglerKind::Chronic || !is_loaded(&ranks[straggler.rank], seen));
     // The entries are sorted by rank, one per rank.
-    let of_kind = |kind: Kind, rank: usize| {
+    let of_kind = |kind: StragglerKind, rank: usize| {
         let place = found.binary_search_by_key(&rank, |found| found.rank).ok()?;
         Some(&found[place]).filter(|found| found.kind == kind)
     };
 
     let totals = LazyCell::new(|| Totals::new(record, counted));
     let mut warnings = Vec::new();
-    for kind in [Kind::Chronic, Kind::Occasional, Kind::Once] {
+    for kind in [StragglerKind::Chronic, StragglerKind::Occasional, StragglerKind::Once] {
         let named = subjects(ranks, |rank| of_kind(kind, rank).is_some()).into_iter().map(|(about, members)| {
             let members: Vec<&Straggler> = members.into_iter().filter_map(|rank| of_kind(kind, rank)).collect();
             (about, members)
@@ -101,7 +101,7 @@ impl Totals {
         Totals {
             input: sums(input_times),
             own: sums(own_times),
-            stages: input.map(|input| StageTimes::of(input.ranks.iter())),
+            stages: input.map(|input| StageTimes::from_ranks(input.ranks.iter())),
         }
     }
 }
@@ -117,7 +117,7 @@ fn own_times(iteration: &Iteration) -> &[Seconds] {
 /// Returns one warning for a rank, or for all ranks of a host.
 fn slow(
     record: &RunRecord,
-    kind: Kind,
+    kind: StragglerKind,
     about: String,
     members: &[&Straggler],
     counted: &[Iteration],
@@ -130,7 +130,7 @@ fn slow(
     };
     let late = late_for_input(members, counted, totals);
     // Stage times are means over the run and do not describe single iterations.
-    let is_chronic = kind == Kind::Chronic && late.is_some();
+    let is_chronic = kind == StragglerKind::Chronic && late.is_some();
     let stage = is_chronic.then(|| late_stage(record.end.as_ref()?.input.as_ref()?, members, totals.stages?)).flatten();
     let waits = late.map(|more| {
         let stage = stage.map(|stage| stage.text()).unwrap_or_default();
@@ -161,7 +161,7 @@ fn slow(
         false => String::new(),
     };
     let (kind, text) = match kind {
-        Kind::Chronic => (
+        StragglerKind::Chronic => (
             WarningKind::Straggler,
             format!(
                 "{about} is a straggler{several}: in {} of the iterations, {times}{waits}{}: {look}, or {instead}",
@@ -169,7 +169,7 @@ fn slow(
                 waited(" in each", wait)
             ),
         ),
-        Kind::Occasional => (
+        StragglerKind::Occasional => (
             WarningKind::SlowAtTimes,
             format!(
                 "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}{waits}{}: check \
@@ -178,7 +178,7 @@ fn slow(
                 waited(" in each", wait)
             ),
         ),
-        Kind::Once => (
+        StragglerKind::Once => (
             WarningKind::SlowOnce,
             format!(
                 "{about} was slow once{several}: in iteration {iterations}, {times}{waits}{}: repeat the run: if this \
@@ -235,7 +235,7 @@ struct StageTimes {
 }
 
 impl StageTimes {
-    fn of<'a>(ranks: impl Iterator<Item = &'a RankImageInput>) -> StageTimes {
+    fn from_ranks<'a>(ranks: impl Iterator<Item = &'a RankImageInput>) -> StageTimes {
         ranks.fold(StageTimes { read: 0.0, decode: 0.0, images: 0 }, |sum, rank| StageTimes {
             read: sum.read + rank.read.0,
             decode: sum.decode + rank.decode.0 + rank.augment.0,
@@ -255,7 +255,7 @@ impl StageTimes {
 /// Returns the stage in which these ranks lose more time than the others; `None` if the loss is small or there are no
 /// other ranks.
 fn late_stage(input: &ImageInputUse, members: &[&Straggler], total: StageTimes) -> Option<LateStage> {
-    let there = StageTimes::of(members.iter().filter_map(|member| input.ranks.get(member.rank)));
+    let there = StageTimes::from_ranks(members.iter().filter_map(|member| input.ranks.get(member.rank)));
     let elsewhere = total.without(there);
     let stage = |is_reading: bool, time: fn(StageTimes) -> f64| -> Option<LateStage> {
         let of_image = |times: StageTimes| (times.images > 0).then(|| Seconds(time(times) / times.images as f64));

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::byte_source::{ByteSource, grow};
-use crate::dataset::item::{Form, Item};
+use crate::dataset::item::{Item, ItemFormat};
 use crate::location::Position;
 
 const EDGE: u32 = 32;
@@ -124,8 +124,8 @@ impl Cifar {
     }
 
     /// Returns the form of every image.
-    pub fn form(&self) -> Form {
-        Form::Pixels { height: EDGE, width: EDGE, channels: CHANNELS as u32 }
+    pub fn item_format(&self) -> ItemFormat {
+        ItemFormat::Pixels { height: EDGE, width: EDGE, channels: CHANNELS as u32 }
     }
 
     /// Returns the number of images.
@@ -144,7 +144,7 @@ impl Cifar {
     }
 
     /// Describes the data for users: `5 files of CIFAR-10`.
-    pub fn what(&self) -> String {
+    pub fn description(&self) -> String {
         match self.files.len() {
             1 => format!("a file of {}", self.kind.name()),
             files => format!("{files} files of {}", self.kind.name()),
@@ -153,7 +153,7 @@ impl Cifar {
 
     /// Reads image `index`, with the channels of a pixel adjacent.
     pub fn read(&self, index: u64, item: &mut Item) -> Result<()> {
-        ensure!(index < self.length, "no image {index} in {} ({} images)", self.what(), self.length);
+        ensure!(index < self.length, "no image {index} in {} ({} images)", self.description(), self.length);
         let file = self.files.partition_point(|(first, _)| *first <= index) - 1;
         let (first, source) = &self.files[file];
         let (record, labels) = (self.kind.record(), self.kind.labels());
@@ -177,7 +177,7 @@ impl Cifar {
             }
         }
         item.content = 0..PIXELS;
-        item.form = self.form();
+        item.form = self.item_format();
         item.id = index;
         item.labels.clear();
         item.labels.push(f32::from(label));
@@ -221,7 +221,7 @@ mod tests {
         let two = write(folder.path(), "data_batch_2.bin", &[(2, &[0])]);
         fs::write(folder.path().join("batches.meta.txt"), "airplane\nautomobile\n\n").expect("written");
         let cifar = Cifar::open(&[one, two.clone()]).expect("opened");
-        assert_eq!((cifar.length(), cifar.what().as_str()), (3, "2 files of CIFAR-10"));
+        assert_eq!((cifar.length(), cifar.description().as_str()), (3, "2 files of CIFAR-10"));
         assert_eq!(cifar.names(), ["airplane", "automobile"]);
         let mut item = Item::default();
         for (index, class) in [(2, 0), (0, 6), (1, 9)] {
@@ -239,7 +239,7 @@ mod tests {
         let cifar = Cifar::open(&[write(folder.path(), "train.bin", &[(5, &[11, 99])])]).expect("opened");
         let mut item = Item::default();
         cifar.read(0, &mut item).expect("read");
-        assert_eq!((cifar.what().as_str(), item.class(100).expect("a class")), ("a file of CIFAR-100", 99));
+        assert_eq!((cifar.description().as_str(), item.class(100).expect("a class")), ("a file of CIFAR-100", 99));
         assert_eq!(item.bytes()[..4], [5, 6, 7, 8]);
     }
 

@@ -9,7 +9,7 @@ use crate::location::Location;
 
 /// Encoding of an item's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Form {
+pub enum ItemFormat {
     /// Image file, such as JPEG or PNG.
     #[default]
     Encoded,
@@ -28,7 +28,7 @@ pub enum Form {
 #[derive(Debug, Default)]
 pub struct Item {
     /// Encoding of [`bytes`](Item::bytes).
-    pub form: Form,
+    pub form: ItemFormat,
     /// One or more labels; whole numbers are classes.
     pub labels: Vec<f32>,
     /// Number in the packed `.lst`, otherwise index in the dataset, from 0.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::dataset::item::{Form, Item};
+use crate::dataset::item::{Item, ItemFormat};
 use crate::format::idx_array::{self, IdxArray};
 
 /// Images with one label each.
@@ -14,7 +14,7 @@ use crate::format::idx_array::{self, IdxArray};
 pub struct Mnist {
     images: IdxArray,
     labels: IdxArray,
-    form: Form,
+    form: ItemFormat,
     /// One label per image.
     classes: Vec<u8>,
 }
@@ -71,11 +71,11 @@ impl Mnist {
             labels.read(index, &mut label)?;
             classes.push(label[0]);
         }
-        Ok(Mnist { form: Form::Pixels { height, width, channels: 1 }, images, labels, classes })
+        Ok(Mnist { form: ItemFormat::Pixels { height, width, channels: 1 }, images, labels, classes })
     }
 
     /// Returns the form of every image.
-    pub fn form(&self) -> Form {
+    pub fn item_format(&self) -> ItemFormat {
         self.form
     }
 

@@ -28,7 +28,7 @@ fn refused(path: &Path) -> String {
     format!("{:#}", open(path).expect_err("refused"))
 }
 
-fn labels(dataset: &Dataset, part: Part) -> Vec<f32> {
+fn labels(dataset: &Dataset, part: Shard) -> Vec<f32> {
     let mut stream = dataset.stream(part).expect("a part");
     let (mut item, mut labels) = (Item::default(), Vec::new());
     while stream.next(&mut item).expect("read") {
@@ -40,7 +40,7 @@ fn labels(dataset: &Dataset, part: Part) -> Vec<f32> {
 /// Checks that the parts together contain every item exactly once, in storage order.
 fn deals_out(dataset: &Dataset, expected: &[f32]) {
     for count in [1, 3, 4] {
-        let parts = (0..count).map(|index| labels(dataset, Part::new(index, count).expect("a part")));
+        let parts = (0..count).map(|index| labels(dataset, Shard::new(index, count).expect("a part")));
         let parts: Vec<Vec<f32>> = parts.collect();
         assert_eq!(parts.concat(), expected, "{count} parts");
     }
@@ -52,18 +52,18 @@ fn indexed_record_file_is_read_by_number() {
     let path = folder.path().join("a.rec");
     let offsets = write_records(&path, 0..10, true);
     let dataset = open(&path).expect("opened");
-    assert_eq!((dataset.length(), dataset.what()), (Some(10), "1 RecordIO file with index".to_owned()));
+    assert_eq!((dataset.length(), dataset.description()), (Some(10), "1 RecordIO file with index".to_owned()));
     let mut item = Item::default();
     for index in [7, 0, 9] {
         dataset.read(index, &mut item).expect("read");
         assert_eq!(item.bytes(), format!("image {index}").as_bytes());
-        assert_eq!((item.id, item.form), (index, Form::Encoded));
+        assert_eq!((item.id, item.form), (index, ItemFormat::Encoded));
         assert_eq!(item.location.to_string(), format!("{}, byte {}", path.display(), offsets[index as usize]));
     }
     expect!["record 10 does not exist: there are 10"]
         .assert_eq(&dataset.read(10, &mut item).expect_err("beyond").to_string());
     deals_out(&dataset, &(0..10).map(|id| id as f32).collect::<Vec<_>>());
-    assert_eq!(labels(&dataset, Part::new(3, 4).expect("a part")), [9.0]);
+    assert_eq!(labels(&dataset, Shard::new(3, 4).expect("a part")), [9.0]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn several_record_files_are_one_stream() {
     let expected: Vec<f32> = (0..30).map(|id| id as f32).collect();
     let errors = [&paths[..], &[folder.path().to_owned()]].map(|paths| {
         let dataset = Dataset::open(paths).expect("opened");
-        assert_eq!((dataset.length(), dataset.what()), (None, "2 RecordIO files without index".to_owned()));
+        assert_eq!((dataset.length(), dataset.description()), (None, "2 RecordIO files without index".to_owned()));
         deals_out(&dataset, &expected);
         without_folder(&dataset.read(0, &mut Item::default()).expect_err("no index").to_string())
     });
@@ -134,7 +134,7 @@ fn mnist_is_found_by_name_plain_or_compressed() {
     assert_eq!(dataset.length(), Some(5));
     let mut item = Item::default();
     dataset.read(2, &mut item).expect("read");
-    assert_eq!(item.form, Form::Pixels { height: 2, width: 3, channels: 1 });
+    assert_eq!(item.form, ItemFormat::Pixels { height: 2, width: 3, channels: 1 });
     assert_eq!((item.bytes(), item.class(10).expect("a class")), (&[12, 13, 14, 15, 16, 17][..], 4));
     expect![
         "DIR/train-labels-idx1-ubyte, byte 10: label 4 is not one of the classes 0 to 3: use a network with more \
@@ -184,7 +184,10 @@ fn a_folder_of_cifar_is_its_training_files() {
     write("test_batch.bin", &record(9));
     write("readme.html", b"<html>");
     let dataset = open(folder.path()).expect("opened");
-    assert_eq!((dataset.length(), dataset.form()), (Some(3), Form::Pixels { height: 32, width: 32, channels: 3 }));
+    assert_eq!(
+        (dataset.length(), dataset.item_format()),
+        (Some(3), ItemFormat::Pixels { height: 32, width: 32, channels: 3 })
+    );
     deals_out(&dataset, &[3.0, 1.0, 4.0]);
     deals_out(&open(&folder.path().join("test_batch.bin")).expect("opened"), &[9.0]);
     let several = ["test_batch.bin", "data_batch_2.bin"].map(|name| folder.path().join(name));
@@ -266,7 +269,7 @@ fn file_changed_during_reading_is_reported() {
     fs::remove_file(path.with_extension("idx")).expect("removed");
     let dataset = open(&path).expect("opened");
     file.set_len(offsets[50]).expect("cut");
-    let mut stream = dataset.stream(Part::WHOLE).expect("a part");
+    let mut stream = dataset.stream(Shard::WHOLE).expect("a part");
     let error = (0..101).find_map(|_| stream.next(&mut item).err()).expect("cut").to_string();
     expect![
         "DIR/a.rec, byte 2000: the file ends here but had 3972 bytes when it was opened: it was changed while \
@@ -292,7 +295,7 @@ fn reading_does_not_allocate_after_largest_item() {
     fs::write(folder.path().join("train-labels-idx1-ubyte"), array(&[50], &[1; 50])).expect("written");
     for path in [records, stream, classes, images] {
         let dataset = open(&path).expect("opened");
-        let mut items = dataset.stream(Part::WHOLE).expect("a part");
+        let mut items = dataset.stream(Shard::WHOLE).expect("a part");
         let mut item = Item::default();
         for _ in 0..20 {
             assert!(items.next(&mut item).expect("read"));
@@ -344,7 +347,7 @@ fn truncated_file_is_rejected_at_the_next_read() {
     let errors = [false, true].map(|with_index| {
         write_records(&path, 0..10, with_index);
         let dataset = open(&path).expect("opened");
-        let mut items = dataset.stream(Part::new(0, 1).expect("a part")).expect("records");
+        let mut items = dataset.stream(Shard::new(0, 1).expect("a part")).expect("records");
         let mut item = Item::default();
         assert!(items.next(&mut item).expect("read"));
         // The next records are in the stream's buffer or before the truncation.

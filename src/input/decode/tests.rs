@@ -301,7 +301,7 @@ fn scaled_decoding_keeps_enough_pixels() {
         (1..=16).filter_map(|numerator| scaling::Fraction::new(numerator, 8)).collect();
     assert_eq!(fractions.len(), 8);
     let size = Size { width: 500, height: 375 };
-    let wanted = |part, output| Wanted { part, output };
+    let wanted = |part, output| RequiredSize { part, output };
     let smallest = |part, output| {
         let Size { width, height } = scaling::smallest(size, wanted(part, output), &fractions);
         (width, height)
@@ -320,7 +320,7 @@ fn scaled_image_resembles_the_original() {
     let file = golden("full.jpg");
     let header = header(&file, &ImageLimits::default()).expect("a JPEG");
     let mut pixels = Pixels::default();
-    let wanted = Wanted { part: [36.0, 27.0], output: [18, 13] };
+    let wanted = RequiredSize { part: [36.0, 27.0], output: [18, 13] };
     decoder.decode(&file, &header, Some(wanted), &mut pixels).expect("a smaller one");
     assert_eq!(pixels.size(), Size { width: 18, height: 14 });
     let mean = |bytes: &[u8]| bytes.iter().map(|byte| f64::from(*byte)).sum::<f64>() / bytes.len() as f64;

@@ -14,10 +14,10 @@ use crate::location::Position;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Maximum number of dimensions: images, height, width, channels.
-const MOST_DIMENSIONS: usize = 4;
+const MAX_DIMENSIONS: usize = 4;
 
 /// Maximum decompressed size of a `.gz` in bytes: it is decompressed into memory, and all of EMNIST takes 0.6 GB.
-const MOST_DECOMPRESSED: u64 = 2_000_000_000;
+const MAX_DECOMPRESSED: u64 = 2_000_000_000;
 
 /// An array of u8, whose first dimension counts items.
 #[derive(Debug)]
@@ -49,17 +49,17 @@ pub fn shape(path: &Path) -> Result<Vec<u32>> {
 impl IdxArray {
     /// Opens a file; a `.gz` is decompressed into memory.
     pub fn open(path: &Path) -> Result<IdxArray> {
-        IdxArray::of(ByteSource::open(path)?)
+        IdxArray::from_source(ByteSource::open(path)?)
     }
 
     /// Creates the array like [`open`](IdxArray::open), from an open source.
-    pub fn of(source: ByteSource) -> Result<IdxArray> {
+    pub fn from_source(source: ByteSource) -> Result<IdxArray> {
         let path = source.name().to_owned();
         let mut first = [0; 2];
         if source.length() >= 2 {
             source.read_at(&mut first, 0)?;
         }
-        let array = if first == GZIP { of_gzip(&source) } else { of_plain(source) };
+        let array = if first == GZIP { read_gzip(&source) } else { read_plain(source) };
         array.with_context(|| path.display().to_string())
     }
 
@@ -127,7 +127,7 @@ fn header(data: &mut impl Read) -> Result<Header> {
     );
     let dimensions = usize::from(dimensions);
     ensure!(
-        (1..=MOST_DIMENSIONS).contains(&dimensions),
+        (1..=MAX_DIMENSIONS).contains(&dimensions),
         "an idx array of {dimensions} dimensions, but only 1 (labels) and 3 (images) are supported: the file is \
          damaged or another array"
     );
@@ -136,17 +136,17 @@ fn header(data: &mut impl Read) -> Result<Header> {
         data.read_exact(&mut word).context(cut)?;
         shape.push(u32::from_be_bytes(word));
     }
-    ensure!(!shape.contains(&0), "an idx array of {} is empty: create it again", by(&shape));
+    ensure!(!shape.contains(&0), "an idx array of {} is empty: create it again", dimensions_text(&shape));
     let sizes = shape[1..].iter().try_fold(1_u64, |product, size| product.checked_mul(u64::from(*size)));
     let item_size = sizes.and_then(|size| usize::try_from(size).ok());
     let values = sizes.and_then(|size| size.checked_mul(u64::from(shape[0])));
     let (Some(item_size), Some(values)) = (item_size, values) else {
-        anyhow::bail!("an idx array of {} bytes is too large: the file is damaged", by(&shape));
+        anyhow::bail!("an idx array of {} bytes is too large: the file is damaged", dimensions_text(&shape));
     };
     Ok(Header { begin: 4 + 4 * dimensions as u64, shape, item_size, values })
 }
 
-fn by(shape: &[u32]) -> String {
+fn dimensions_text(shape: &[u32]) -> String {
     shape.iter().map(u32::to_string).collect::<Vec<_>>().join(" x ")
 }
 
@@ -155,14 +155,14 @@ fn ensure_values(header: &Header, found: u64, more: &str) -> Result<()> {
         found == header.values,
         "an idx array of {} has {} bytes of values, but the file {more}{found}: the file is truncated or another \
          array: copy it again",
-        by(&header.shape),
+        dimensions_text(&header.shape),
         header.values
     );
     Ok(())
 }
 
-fn of_plain(data: ByteSource) -> Result<IdxArray> {
-    let mut first = vec![0; data.length().min(4 + 4 * MOST_DIMENSIONS as u64) as usize];
+fn read_plain(data: ByteSource) -> Result<IdxArray> {
+    let mut first = vec![0; data.length().min(4 + 4 * MAX_DIMENSIONS as u64) as usize];
     data.read_at(&mut first, 0)?;
     let header = header(&mut first.as_slice())?;
     ensure_values(&header, data.length() - header.begin, "")?;
@@ -170,14 +170,14 @@ fn of_plain(data: ByteSource) -> Result<IdxArray> {
     Ok(IdxArray { data, begin, header_size: begin, shape, item_size })
 }
 
-fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
+fn read_gzip(source: &ByteSource) -> Result<IdxArray> {
     let mut decoder = decompressed(source);
     let header = header(&mut decoder)?;
     ensure!(
-        header.values <= MOST_DECOMPRESSED,
-        "an idx array of {} has {} bytes, but a .gz is decompressed in memory up to {MOST_DECOMPRESSED}: decompress \
+        header.values <= MAX_DECOMPRESSED,
+        "an idx array of {} has {} bytes, but a .gz is decompressed in memory up to {MAX_DECOMPRESSED}: decompress \
          the file with gunzip",
-        by(&header.shape),
+        dimensions_text(&header.shape),
         header.values
     );
     // Allocates for the actual bytes, not for the size in the header. One byte more than expected shows that the file
@@ -188,7 +188,7 @@ fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
     let more = if values.len() as u64 > header.values { "at least " } else { "" };
     ensure_values(&header, values.len() as u64, more)?;
     let Header { shape, item_size, begin: header_size, .. } = header;
-    Ok(IdxArray { data: ByteSource::of_memory(source.name(), values), begin: 0, header_size, shape, item_size })
+    Ok(IdxArray { data: ByteSource::from_memory(source.name(), values), begin: 0, header_size, shape, item_size })
 }
 
 /// Returns a reader that decompresses a file.
@@ -204,7 +204,7 @@ mod tests {
     use crate::testing::{gzip, idx_array as array};
 
     fn parsed(bytes: Vec<u8>) -> Result<IdxArray> {
-        IdxArray::of(ByteSource::of_memory(Path::new("a-ubyte"), bytes))
+        IdxArray::from_source(ByteSource::from_memory(Path::new("a-ubyte"), bytes))
     }
 
     #[test]

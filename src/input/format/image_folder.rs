@@ -31,7 +31,7 @@ pub struct ImageFolder {
 
 /// Visited folders of a class, by device and inode.
 #[derive(Default)]
-struct Visited {
+struct VisitedFolders {
     /// Folders from the class down to the current one.
     above: Vec<(u64, u64)>,
     all: HashSet<(u64, u64)>,
@@ -55,7 +55,7 @@ impl ImageFolder {
             left_out: 0,
             repeated: 0,
         };
-        let Listed { folders, files } = list(root)?;
+        let FolderContents { folders, files } = list(root)?;
         folder.left_out = files.len() as u64;
         ensure!(
             !folders.is_empty(),
@@ -83,7 +83,7 @@ impl ImageFolder {
     fn add_class(&mut self, class: &OsStr) -> Result<()> {
         let label = u32::try_from(self.classes.len()).context("more classes than a label can hold")?;
         let mut found = Vec::new();
-        self.walk(Path::new(class), &mut Visited::default(), &mut found)?;
+        self.walk(Path::new(class), &mut VisitedFolders::default(), &mut found)?;
         found.sort_by(|a, b| a.0.as_os_str().as_bytes().cmp(b.0.as_os_str().as_bytes()));
         for (folder, files) in found {
             for file in files {
@@ -101,7 +101,12 @@ impl ImageFolder {
     }
 
     /// Visits each folder once, however many links lead to it; fails on a link cycle.
-    fn walk(&mut self, folder: &Path, visited: &mut Visited, found: &mut Vec<(PathBuf, Vec<OsString>)>) -> Result<()> {
+    fn walk(
+        &mut self,
+        folder: &Path,
+        visited: &mut VisitedFolders,
+        found: &mut Vec<(PathBuf, Vec<OsString>)>,
+    ) -> Result<()> {
         let path = self.root.join(folder);
         let facts = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?;
         let itself = (facts.dev(), facts.ino());
@@ -115,7 +120,7 @@ impl ImageFolder {
             return Ok(());
         }
         visited.above.push(itself);
-        let Listed { folders, files } = list(&path)?;
+        let FolderContents { folders, files } = list(&path)?;
         found.push((folder.to_owned(), files));
         for inner in folders {
             self.walk(&folder.join(inner), visited, found)?;
@@ -160,14 +165,14 @@ impl ImageFolder {
 }
 
 /// Contents of one folder, by name.
-struct Listed {
+struct FolderContents {
     folders: Vec<OsString>,
     files: Vec<OsString>,
 }
 
-fn list(folder: &Path) -> Result<Listed> {
+fn list(folder: &Path) -> Result<FolderContents> {
     let read = || {
-        let mut listed = Listed { folders: Vec::new(), files: Vec::new() };
+        let mut listed = FolderContents { folders: Vec::new(), files: Vec::new() };
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             // A dangling link is not a folder. Reading it reports an error if it has the name of an image.

@@ -11,7 +11,7 @@ use crate::format::text_lines;
 use crate::location::Location;
 
 /// Maximum length of a line in bytes, line ending included.
-const LONGEST_LINE: u64 = 44;
+const MAX_LINE_LENGTH: u64 = 44;
 
 /// A line of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Entry {
 /// Reads the index `path` of a `.rec` file of `length` bytes; sorts by offset, as MXNet does.
 pub fn read(path: &Path, length: u64) -> Result<Vec<Entry>> {
     // A record has at least 8 bytes, and a line contains two numbers of at most 20 digits.
-    let most = (length / 8 + 1) * LONGEST_LINE;
+    let most = (length / 8 + 1) * MAX_LINE_LENGTH;
     parse(&text_lines::read_within(path, most)?, path, length)
 }
 
@@ -54,7 +54,10 @@ pub fn parse(text: &[u8], path: &Path, length: u64) -> Result<Vec<Entry>> {
 fn entry(line: &[u8], length: u64) -> Result<Entry> {
     let mut fields = line.split(|byte| *byte == b'\t');
     let (Some(key), Some(offset), None) = (fields.next(), fields.next(), fields.next()) else {
-        anyhow::bail!("{:?} is not of the form key, tab, byte offset: create the .idx again", text_lines::shown(line));
+        anyhow::bail!(
+            "{:?} is not of the form key, tab, byte offset: create the .idx again",
+            text_lines::display_text(line)
+        );
     };
     let entry = Entry { key: text_lines::number(key, "key")?, offset: text_lines::number(offset, "byte offset")? };
     ensure!(

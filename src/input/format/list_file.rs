@@ -57,7 +57,7 @@ fn image(line: &[u8]) -> Result<ListedImage> {
     let label = |field: &&[u8]| {
         let label = str::from_utf8(field).ok().and_then(|text| text.parse::<f32>().ok());
         let label = label.filter(|label| label.is_finite());
-        label.with_context(|| format!("the label {:?} is not a number", text_lines::shown(field)))
+        label.with_context(|| format!("the label {:?} is not a number", text_lines::display_text(field)))
     };
     Ok(ListedImage {
         id: text_lines::number(id, "id")?,
@@ -70,7 +70,7 @@ fn too_few(line: &[u8], fields: usize) -> String {
     format!(
         "{:?} has {fields} fields, but needs at least 3 separated by tabs: id, label, \
              path",
-        text_lines::shown(line)
+        text_lines::display_text(line)
     )
 }
 
@@ -81,7 +81,7 @@ pub fn write(images: &[ListedImage], output: &mut impl Write) -> Result<()> {
         ensure!(
             !path.contains(&b'\t') && !path.contains(&b'\n') && path.trim_ascii() == path,
             "{:?} contains a tab, a line break or a final blank, which a .lst cannot store: rename the file",
-            text_lines::shown(path)
+            text_lines::display_text(path)
         );
         write!(output, "{id}\t")?;
         for label in labels {

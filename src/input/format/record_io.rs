@@ -19,7 +19,7 @@ use crate::byte_source::{ByteSource, grow};
 pub const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
 
 /// Maximum length of a record in bytes.
-pub const LONGEST_RECORD: usize = (1 << 29) - 1;
+pub const MAX_RECORD_LENGTH: usize = (1 << 29) - 1;
 
 /// Alignment of part offsets and file sizes in bytes.
 pub const ALIGNMENT: u64 = 4;
@@ -50,14 +50,14 @@ impl Flag {
     }
 }
 
-struct Head {
+struct PartHeader {
     flag: Flag,
     /// Length of the data without padding, in bytes.
     length: usize,
 }
 
-impl Head {
-    fn parse(bytes: &[u8]) -> Result<Head> {
+impl PartHeader {
+    fn parse(bytes: &[u8]) -> Result<PartHeader> {
         ensure!(
             bytes[..4] == MAGIC,
             "found {:02x}{:02x}{:02x}{:02x} instead of the start of a record, 0a23d7ce: the file is damaged or not a \
@@ -75,7 +75,7 @@ impl Head {
             3 => Flag::Last,
             other => bail!("a part with flag {other}, but only 0 to 3 are valid: the file is damaged: create it again"),
         };
-        Ok(Head { flag, length: (word & 0x1fff_ffff) as usize })
+        Ok(PartHeader { flag, length: (word & 0x1fff_ffff) as usize })
     }
 
     fn bytes(&self) -> [u8; HEAD] {
@@ -95,13 +95,13 @@ impl Head {
 /// Writes a record as dmlc-core does and returns the number of bytes written.
 pub fn write_record(record: &[u8], output: &mut impl Write) -> Result<u64> {
     ensure!(
-        record.len() <= LONGEST_RECORD,
-        "{} bytes exceed the limit of a record, {LONGEST_RECORD}: use a smaller image",
+        record.len() <= MAX_RECORD_LENGTH,
+        "{} bytes exceed the limit of a record, {MAX_RECORD_LENGTH}: use a smaller image",
         record.len()
     );
     let mut written = 0;
     let mut part = |flag, data: &[u8]| {
-        let head = Head { flag, length: data.len() };
+        let head = PartHeader { flag, length: data.len() };
         output.write_all(&head.bytes())?;
         output.write_all(data)?;
         output.write_all(&[0; ALIGNMENT as usize][..head.size() - HEAD - data.len()])?;
@@ -144,9 +144,9 @@ fn extent(bytes: &[u8], source: &ByteSource, offset: u64) -> Result<Extent> {
 }
 
 /// Parses the part header `at` bytes after the start of the record at `offset`; fails if it is not valid there.
-fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Result<Head> {
+fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Result<PartHeader> {
     let place = || source.location(offset + at as u64);
-    let head = Head::parse(head).map_err(|error| error.context(place().to_string()))?;
+    let head = PartHeader::parse(head).map_err(|error| error.context(place().to_string()))?;
     if at == 0 {
         ensure!(
             head.flag.begins(),
@@ -177,11 +177,11 @@ fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Res
 /// Returns the range of the record's data in `raw`, which contains all its parts. The parts of a split record are moved
 /// together and the magic number is restored between them.
 fn join(raw: &mut [u8]) -> Result<Range<usize>> {
-    let first = Head::parse(raw)?;
+    let first = PartHeader::parse(raw)?;
     let mut end = HEAD + first.length;
     let mut at = first.size();
     while at < raw.len() {
-        let Head { length, .. } = Head::parse(&raw[at..])?;
+        let PartHeader { length, .. } = PartHeader::parse(&raw[at..])?;
         let data = at + HEAD;
         at = data + length.next_multiple_of(ALIGNMENT as usize);
         raw[end..end + 4].copy_from_slice(&MAGIC);
@@ -284,7 +284,7 @@ impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
     }
 
     /// Reads all records of a file, within the default limits.
-    pub fn of_file(source: Source) -> RecordReader<Source> {
+    pub fn from_source(source: Source) -> RecordReader<Source> {
         let length = source.length();
         RecordReader::new(source, 0..length, ImageLimits::default())
     }
@@ -407,8 +407,8 @@ pub fn next_record_start(source: &ByteSource, offset: u64) -> Result<u64> {
         for at in (0..=size - HEAD).step_by(ALIGNMENT as usize) {
             if window[at..at + 4] == MAGIC {
                 let here = begin + at as u64;
-                let head =
-                    Head::parse(&window[at..]).map_err(|error| error.context(source.location(here).to_string()))?;
+                let head = PartHeader::parse(&window[at..])
+                    .map_err(|error| error.context(source.location(here).to_string()))?;
                 if head.flag.begins() {
                     return Ok(here);
                 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::format::record_io::MAGIC;
 use crate::format::{image_record, record_io};
 use crate::loader::order::Share;
-use crate::shard::Part;
+use crate::shard::Shard;
 use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, golden};
 
@@ -36,7 +36,7 @@ fn outcome(path: &Path, classes: u32) -> Result<Vec<i64>> {
             (Loader::start(dataset, order, config, 0)?, items)
         }
         None => {
-            let order = SequentialOrder::new(&dataset, Part::WHOLE, 1)?;
+            let order = SequentialOrder::new(&dataset, Shard::WHOLE, 1)?;
             (Loader::start_sequential(&dataset, order, config, 0)?, order.steps())
         }
     };

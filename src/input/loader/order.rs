@@ -9,7 +9,7 @@ use crate::augment::Generator;
 
 /// An item, and the epoch in which it is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Draw {
+pub struct SampleIndex {
     /// Epoch, from 0.
     pub epoch: u64,
     /// Index in the data set.
@@ -78,13 +78,13 @@ impl Order {
 
     /// Returns the number of this rank's images in a step that count: the rest only fill it up. Each item counts once
     /// per epoch.
-    pub fn images_of(&self, step: u64) -> u64 {
+    pub fn batch_images(&self, step: u64) -> u64 {
         let first = step % self.steps() * self.share.joined + self.share.first;
         self.items.saturating_sub(first).min(self.share.images)
     }
 
     /// Returns the item of image `slot` of this rank in `step`, which is counted over all epochs.
-    pub fn draw(&self, step: u64, slot: u64) -> Draw {
+    pub fn draw(&self, step: u64, slot: u64) -> SampleIndex {
         let step = self.repeated.map_or(step, |steps| step % steps);
         let (epoch, step) = (step / self.steps(), step % self.steps());
         let place = (step * self.share.joined + self.share.first + slot) % self.items;
@@ -92,7 +92,7 @@ impl Order {
             Some(seed) => u64::from(self.shuffled(seed, epoch)[place as usize]),
             None => place,
         };
-        Draw { epoch, item }
+        SampleIndex { epoch, item }
     }
 
     fn shuffled(&self, seed: u64, epoch: u64) -> Arc<[u32]> {
@@ -112,7 +112,7 @@ impl Order {
 /// Fisher-Yates shuffle (Knuth, volume 2, 3.4.2 P), with random numbers that no image uses.
 fn shuffle(items: u64, seed: u64, epoch: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..=(items - 1) as u32).collect();
-    let mut generator = Generator::of_image(seed, epoch, u64::MAX);
+    let mut generator = Generator::for_image(seed, epoch, u64::MAX);
     for last in (1..order.len()).rev() {
         order.swap(last, generator.up_to(last));
     }
@@ -163,18 +163,18 @@ mod tests {
         }
         let share = |first| Share { joined: 8, first, images: 4 };
         let order = |first| Order::new(13, None, share(first)).expect("a share");
-        let counted = |first: u64| (0..4).map(|step| order(first).images_of(step)).collect::<Vec<_>>();
+        let counted = |first: u64| (0..4).map(|step| order(first).batch_images(step)).collect::<Vec<_>>();
         assert_eq!((counted(0), counted(4)), (vec![4, 4, 4, 4], vec![4, 1, 4, 1]));
-        assert_eq!(order(4).draw(1, 0), Draw { epoch: 0, item: 12 });
-        assert_eq!(order(4).draw(1, 1), Draw { epoch: 0, item: 0 });
-        assert_eq!(order(0).draw(2, 1), Draw { epoch: 1, item: 1 });
+        assert_eq!(order(4).draw(1, 0), SampleIndex { epoch: 0, item: 12 });
+        assert_eq!(order(4).draw(1, 1), SampleIndex { epoch: 0, item: 0 });
+        assert_eq!(order(0).draw(2, 1), SampleIndex { epoch: 1, item: 1 });
     }
 
     #[test]
     fn first_steps_can_be_repeated() {
         let share = Share { joined: 4, first: 0, images: 4 };
         let order = || Order::new(103, Some(7), share).expect("a share");
-        let draws = |order: &Order, steps: std::ops::Range<u64>| -> Vec<Draw> {
+        let draws = |order: &Order, steps: std::ops::Range<u64>| -> Vec<SampleIndex> {
             steps
                 .flat_map(|step| (0..4).map(move |slot| (step, slot)))
                 .map(|(step, slot)| order.draw(step, slot))

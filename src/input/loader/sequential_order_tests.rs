@@ -12,7 +12,7 @@ use ringmark_core::dimension::{Augmentation, BadImage};
 
 use super::tests::{config, images};
 use super::*;
-use crate::shard::Part;
+use crate::shard::Shard;
 use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, golden};
 
@@ -33,7 +33,8 @@ type Step = (Vec<i64>, Vec<Vec<u8>>, u64);
 
 /// Returns the orders of all ranks, with the number of steps of the longest part.
 fn orders(dataset: &Dataset, ranks: u32, images: u64) -> Vec<SequentialOrder> {
-    let order = |rank| SequentialOrder::new(dataset, Part::new(rank, ranks).expect("a part"), images).expect("records");
+    let order =
+        |rank| SequentialOrder::new(dataset, Shard::new(rank, ranks).expect("a part"), images).expect("records");
     let orders: Vec<SequentialOrder> = (0..ranks).map(order).collect();
     let steps = orders.iter().map(SequentialOrder::steps).max().expect("a rank");
     orders.into_iter().map(|order| order.with_steps(steps).expect("the most")).collect()
@@ -124,7 +125,7 @@ fn bad_image_is_skipped_and_damaged_file_fails() {
     let images = [golden("baseline.jpg"), b"text".to_vec(), golden("full.jpg")];
     let offsets = testing::write_records(&path, (0..6).map(|id| (id, images[id as usize % 3].clone())), false);
     let dataset = Dataset::open(std::slice::from_ref(&path)).expect("records");
-    let order = SequentialOrder::new(&dataset, Part::WHOLE, 3).expect("records");
+    let order = SequentialOrder::new(&dataset, Shard::WHOLE, 3).expect("records");
     let mut loader = Loader::start_sequential(&dataset, order, config(Augmentation::None, 3, 2), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("record 1 is text"));
     let begin = format!("{}, byte {}: neither JPEG", path.display(), offsets[1]);
@@ -144,7 +145,7 @@ fn bad_image_is_skipped_and_damaged_file_fails() {
     bytes[offsets[4] as usize] = b'!';
     fs::write(&path, bytes).expect("written");
     let dataset = Dataset::open(std::slice::from_ref(&path)).expect("its first bytes are sound");
-    let error = format!("{:#}", SequentialOrder::new(&dataset, Part::WHOLE, 3).expect_err("damaged"));
+    let error = format!("{:#}", SequentialOrder::new(&dataset, Shard::WHOLE, 3).expect_err("damaged"));
     let begin = format!("{}, byte {}: found 2123d7ce instead of the start of a record", path.display(), offsets[4]);
     assert!(error.starts_with(&begin), "{error}");
 }
@@ -158,7 +159,7 @@ fn shrinking_file_is_an_error_with_skipping() {
     let image = [golden("baseline.jpg"), noise].concat();
     let offsets = testing::write_records(&path, (0..20).map(|id| (id, image.clone())), false);
     let dataset = Dataset::open(std::slice::from_ref(&path)).expect("records");
-    let order = SequentialOrder::new(&dataset, Part::WHOLE, 4).expect("records");
+    let order = SequentialOrder::new(&dataset, Shard::WHOLE, 4).expect("records");
     let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 4, 2) };
     let mut loader = Loader::start_sequential(&dataset, order, skipping, 0).expect("it starts");
     let first = loader.next_batch().expect("sound");

@@ -13,7 +13,7 @@ use ringmark_core::dimension::{
 use super::*;
 use crate::augment::Recipe;
 use crate::loader::order::Share;
-use crate::shard::Part;
+use crate::shard::Shard;
 use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, golden, idx_array};
 
@@ -120,7 +120,7 @@ fn only_the_record_above_the_limit_is_skipped() {
     let by_number = Loader::start(Arc::new(open()), in_order, skipping, 0).expect("it starts");
     fs::remove_file(path.with_extension("idx")).expect("removed");
     let dataset = open();
-    let order = SequentialOrder::new(&dataset, Part::new(0, 1).expect("a part"), 3).expect("records");
+    let order = SequentialOrder::new(&dataset, Shard::new(0, 1).expect("a part"), 3).expect("records");
     let in_turn = Loader::start_sequential(&dataset, order, skipping, 0).expect("it starts");
     for mut loader in [by_number, in_turn] {
         let batch = loader.next_batch().expect("two are sound");

@@ -188,7 +188,7 @@ impl Readable for RunRecord {
                 host_use: end.map(|end| end.host_use.clone()).unwrap_or_default(),
                 foreign_load: record
                     .as_ref()
-                    .and_then(|record| validity::foreign_load(&Observed::of_training(record)?)),
+                    .and_then(|record| validity::foreign_load(&Observed::from_training(record)?)),
                 warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
                 figures: TrainingFigures {
                     timed,

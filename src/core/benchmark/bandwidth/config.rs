@@ -76,11 +76,11 @@ config_options! {
         kv_store: KvStoreConfig = KvStoreConfig::default() => group(kv_store_options()).order(4),
         /// Compression of a network's gradients.
         #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
-        gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::of(
+        gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::new(
             "gradient-compression", "CODE",
             "Compression of the gradients of --model: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD \
              (measure.py's --gc-type), or topk:RATIO; the reported error is then the compression error",
-            |config: &Self| config.gradient_compression.shown(),
+            |config: &Self| config.gradient_compression.display_text(),
             |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
         )]).default_is("none").order(4),
         /// Measured iterations of each size.
@@ -91,7 +91,7 @@ config_options! {
         warmup: u32 = 5 => option("warmup", "N", "Warm-up iterations per size, not measured")
             .range(0u32..=10_000_000).short('w').aliases(&["warmup_iters"]),
         /// True if every rank checks every result.
-        check: bool = true => each([OptionSpec::of(
+        check: bool = true => each([OptionSpec::new(
             "check", "0|1", "Check every result on every rank (1) or none (0)",
             |config: &Self| u8::from(config.check).to_string(),
             BandwidthConfig::set_check,
@@ -191,7 +191,7 @@ impl BandwidthConfig {
 
     /// Returns one configuration for each of `operations`. If some of them reduce (or have a root), the others get the
     /// default reduction (or root).
-    pub fn of_operations(&self, operations: &[Operation]) -> Vec<BandwidthConfig> {
+    pub fn for_operations(&self, operations: &[Operation]) -> Vec<BandwidthConfig> {
         let any = |has: fn(Operation) -> bool| operations.iter().any(|operation| has(*operation));
         let (any_reduces, any_has_root) = (any(Operation::reduces), any(Operation::has_root));
         let of = |operation: &Operation| BandwidthConfig {
@@ -262,9 +262,9 @@ mod tests {
     fn operations_ignore_unsupported_reduction_and_root() {
         let asked = BandwidthConfig { reduction: Reduction::Max, root: 1, ..BandwidthConfig::default() };
         let all = [Operation::AllReduce, Operation::Reduce, Operation::AllGather];
-        let given: Vec<_> = asked.of_operations(&all).iter().map(|config| (config.reduction, config.root)).collect();
+        let given: Vec<_> = asked.for_operations(&all).iter().map(|config| (config.reduction, config.root)).collect();
         assert_eq!(given, [(Reduction::Max, 0), (Reduction::Max, 1), (Reduction::Sum, 0)]);
-        let alone = &asked.of_operations(&[Operation::AllGather])[0];
+        let alone = &asked.for_operations(&[Operation::AllGather])[0];
         assert_eq!((alone.reduction, alone.root), (Reduction::Max, 1), "to be refused in words");
     }
 }

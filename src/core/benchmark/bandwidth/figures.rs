@@ -61,7 +61,7 @@ pub struct TimeSpread {
 
 impl SizeFigures {
     /// Computes the figures of `result`.
-    pub fn of(result: &MessageResult, bus: Bus) -> SizeFigures {
+    pub fn from_result(result: &MessageResult, bus: Bus) -> SizeFigures {
         let side = |timing: Option<&Timing>| {
             let timing = timing?;
             let time = timing.mean()?;
@@ -70,7 +70,7 @@ impl SizeFigures {
                 algbw: algbw(result.bytes, time),
                 busbw: busbw(result.bytes, time, bus),
                 wrong: timing.wrong,
-                spread: TimeSpread::of(timing)?,
+                spread: TimeSpread::from_timing(timing)?,
             })
         };
         SizeFigures {
@@ -85,7 +85,7 @@ impl SizeFigures {
 
 impl TimeSpread {
     /// Returns `None` if there are no samples.
-    pub fn of(timing: &Timing) -> Option<TimeSpread> {
+    pub fn from_timing(timing: &Timing) -> Option<TimeSpread> {
         let pooled = timing.pooled();
         let time = |percent| percentile(&pooled, percent).map(Seconds);
         Some(TimeSpread {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn size_has_rates_and_spread() {
-        let figures = SizeFigures::of(&result(None, Some(0.5), Some(2)), Bus::all_reduce(2));
+        let figures = SizeFigures::from_result(&result(None, Some(0.5), Some(2)), Bus::all_reduce(2));
         let side = figures.in_place.expect("it was measured");
         assert_eq!((figures.out_of_place, side.wrong), (None, Some(2)));
         assert_eq!((side.algbw.0, side.busbw.0, side.spread.p99), (4.0, 4.0, Seconds(0.5)));

@@ -89,7 +89,7 @@ pub fn spread(results: &[MessageResult]) -> String {
 
 /// Returns `None` without samples.
 fn spread_row(bytes: Bytes, side: &str, timing: &Timing) -> Option<String> {
-    let TimeSpread { p50, p95, p99, min, max, cv_iterations, cv_ranks } = TimeSpread::of(timing)?;
+    let TimeSpread { p50, p95, p99, min, max, cv_iterations, cv_ranks } = TimeSpread::from_timing(timing)?;
     let times = [p50, p95, p99, min, max].map(|time| fitted(time.0 * 1e6, 7));
     let variation = |cv: Option<f64>| cv.map_or(NONE.to_owned(), |cv| format!("{:.2}", cv * 100.0));
     let (iterations, ranks) = (variation(cv_iterations), variation(cv_ranks));

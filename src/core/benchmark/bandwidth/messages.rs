@@ -61,10 +61,10 @@ impl Messages {
         let model = "Exchange the gradients of this network in its buckets, instead of increasing sizes";
         let network = "Network for --model by MXNet's name, as in measure.py: resnet, inception-bn, ..";
         vec![
-            OptionSpec::of_value("begin", "SIZE", begin, |it| Some(TypedSize(it.sizes()?.0)), Messages::set_begin)
+            OptionSpec::for_value("begin", "SIZE", begin, |it| Some(TypedSize(it.sizes()?.0)), Messages::set_begin)
                 .short('b')
                 .aliases(&["minbytes"]),
-            OptionSpec::of_value(
+            OptionSpec::for_value(
                 "end",
                 "SIZE",
                 "Largest message size",
@@ -73,23 +73,31 @@ impl Messages {
             )
             .short('e')
             .aliases(&["maxbytes"]),
-            OptionSpec::of_value("factor", "N", factor, Messages::factor, |it, factor| {
+            OptionSpec::for_value("factor", "N", factor, Messages::factor, |it, factor| {
                 it.set_growth(Growth::Factor(factor))
             })
             .short('f')
             .aliases(&["stepfactor"])
             .range(2u64..=1 << 40)
             .conflicts_with(&["increment"]),
-            OptionSpec::of_value("increment", "SIZE", increment, Messages::increment, Messages::set_increment)
+            OptionSpec::for_value("increment", "SIZE", increment, Messages::increment, Messages::set_increment)
                 .short('i')
                 .aliases(&["stepbytes"]),
-            OptionSpec::of_value("model", "NAME", model, Messages::model, |it, model| *it = Messages::Gradients(model))
-                .conflicts_with(SIZE_OPTIONS),
-            OptionSpec::of("network", "NAME", network, |_| String::new(), Messages::set_network)
+            OptionSpec::for_value("model", "NAME", model, Messages::model, |it, model| {
+                *it = Messages::Gradients(model)
+            })
+            .conflicts_with(SIZE_OPTIONS),
+            OptionSpec::new("network", "NAME", network, |_| String::new(), Messages::set_network)
                 .conflicts_with(NETWORK_OPTIONS),
-            OptionSpec::of("num-layers", "N", "Number of layers of --network", |_| String::new(), Messages::set_layers)
-                .range(1u32..=1000)
-                .requires("network"),
+            OptionSpec::new(
+                "num-layers",
+                "N",
+                "Number of layers of --network",
+                |_| String::new(),
+                Messages::set_layers,
+            )
+            .range(1u32..=1000)
+            .requires("network"),
         ]
     }
 
@@ -147,7 +155,7 @@ impl Messages {
     }
 
     fn set_network(&mut self, text: &str) -> anyhow::Result<()> {
-        *self = Messages::Gradients(Model::of_mxnet(text)?);
+        *self = Messages::Gradients(Model::from_mxnet_name(text)?);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::OF_NETWORK;
+use crate::benchmark::DEFAULT_IMAGE_SIZE;
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::dimension::Model;
 use crate::options::option_table::{OptionSpec, OptionValue, Options};
@@ -54,13 +54,13 @@ pub struct ThreadCounts(pub Vec<u32>);
 
 impl ThreadCounts {
     /// Maximum thread count, more than any host has cores.
-    const MOST: u32 = 1024;
+    const MAX_THREADS: u32 = 1024;
 
     /// Returns the given thread counts, or by default the powers of two below the cores of the largest host and the
     /// core counts of all hosts.
     ///
     /// Hosts with 6 and 8 cores yield 1, 2, 4, 6, 8.
-    pub fn of(&self, cores: &[u32]) -> Vec<u32> {
+    pub fn resolve(&self, cores: &[u32]) -> Vec<u32> {
         if !self.0.is_empty() {
             return self.0.clone();
         }
@@ -82,9 +82,9 @@ impl OptionValue for ThreadCounts {
                 format!("{word:?} is not a number of threads: use comma-separated whole numbers, such as 1,2,4")
             })?;
             ensure!(
-                (1..=ThreadCounts::MOST).contains(&threads),
+                (1..=ThreadCounts::MAX_THREADS).contains(&threads),
                 "{threads} is out of range: choose 1 to {}",
-                ThreadCounts::MOST
+                ThreadCounts::MAX_THREADS
             );
             ensure!(!all.contains(&threads), "{threads} is listed twice: list it once");
             all.push(threads);
@@ -107,7 +107,7 @@ config_options! {
         /// Height and width of an image in a batch, in pixels; `None` is the network's default. A record contains the
         /// resolved value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image in a batch")
-            .range(1u32..=4096).default_is(OF_NETWORK),
+            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE),
         /// Images per batch.
         batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images per batch").range(1u32..=65_536),
         /// Threads that read and decode, for each pass. A record contains the resolved values.
@@ -164,11 +164,11 @@ mod tests {
     #[test]
     fn thread_counts_default_to_powers_of_two_and_cores() {
         let default = ThreadCounts::default();
-        assert_eq!(default.of(&[1]), [1]);
-        assert_eq!(default.of(&[2]), [1, 2]);
-        assert_eq!(default.of(&[6, 8]), [1, 2, 4, 6, 8]);
+        assert_eq!(default.resolve(&[1]), [1]);
+        assert_eq!(default.resolve(&[2]), [1, 2]);
+        assert_eq!(default.resolve(&[6, 8]), [1, 2, 4, 6, 8]);
         let typed = ThreadCounts::parse("4, 1,2").expect("numbers");
-        assert_eq!((typed.of(&[64]), typed.text()), (vec![4, 1, 2], "4,1,2".to_owned()));
+        assert_eq!((typed.resolve(&[64]), typed.text()), (vec![4, 1, 2], "4,1,2".to_owned()));
         for (text, message) in [
             ("0", "0 is out of range: choose 1 to 1024"),
             ("1,2000", "2000 is out of range"),

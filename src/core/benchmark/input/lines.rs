@@ -126,7 +126,7 @@ pub fn ceilings(record: &InputRecord) -> Vec<String> {
         if !all.is_empty() {
             lines.push(format!("host {}: {}", place.host, all.join("; ")));
         }
-        lines.extend(unlike(record, rank).map(|why| format!("host {}: {why}", place.host)));
+        lines.extend(page_cache_problems(record, rank).map(|why| format!("host {}: {why}", place.host)));
         let most = record.passes.iter().map(|pass| pass.threads).max().unwrap_or_default();
         if most > cores {
             let cores = count(cores, "core");
@@ -137,7 +137,7 @@ pub fn ceilings(record: &InputRecord) -> Vec<String> {
 }
 
 /// Explains why passes of host `rank` did not run with the requested page cache, once for cold and once for warm.
-fn unlike(record: &InputRecord, rank: usize) -> impl Iterator<Item = String> {
+fn page_cache_problems(record: &InputRecord, rank: usize) -> impl Iterator<Item = String> {
     let of = move |cache: PageCache| {
         let passes = record.passes.iter().filter(move |pass| pass.cache == cache);
         let shares: Vec<Option<f64>> = passes

@@ -100,7 +100,7 @@ impl KvStoreConfig {
     }
 
     /// Returns a copy with this kv-store, one of several in a sweep; only `dist_*` keeps the server options.
-    pub fn of_axis(self, kv_store: KvStore) -> KvStoreConfig {
+    pub fn for_axis(self, kv_store: KvStore) -> KvStoreConfig {
         match kv_store.has_servers() {
             true => KvStoreConfig { kv_store, ..self },
             false => KvStoreConfig { kv_store, ..KvStoreConfig::default() },
@@ -231,7 +231,7 @@ pub struct Staleness {
 impl Staleness {
     /// Computes the staleness from a histogram: `counts[s]` pushes had staleness `s`. Returns `None` if there were no
     /// pushes.
-    pub fn of(counts: &[u64]) -> Option<Staleness> {
+    pub fn from_counts(counts: &[u64]) -> Option<Staleness> {
         let pushes: u64 = counts.iter().sum();
         let at = |share: f64| {
             let wanted = (share * pushes as f64).ceil().max(1.0) as u64;
@@ -299,10 +299,10 @@ mod tests {
     #[test]
     fn staleness_is_computed_from_counts() {
         // 10 pushes of 0, 8 of 1, 1 of 2, 1 of 7.
-        let staleness = Staleness::of(&[10, 8, 1, 0, 0, 0, 0, 1, 0]).expect("pushes");
+        let staleness = Staleness::from_counts(&[10, 8, 1, 0, 0, 0, 0, 1, 0]).expect("pushes");
         assert_eq!(staleness, Staleness { pushes: 20, median: 0, p95: 2, maximum: 7 });
-        assert_eq!(Staleness::of(&[0, 0]), None);
-        assert_eq!(Staleness::of(&[0, 1]).expect("one").median, 1);
+        assert_eq!(Staleness::from_counts(&[0, 0]), None);
+        assert_eq!(Staleness::from_counts(&[0, 1]).expect("one").median, 1);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::benchmark::exchange::Switch;
-use crate::benchmark::{AUTO_BATCH_SIZE, OF_NETWORK, SweepProfile, cores};
+use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
 use crate::config_options;
 use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, LayoutChoice, Model};
 use crate::options::option_table::check_ranges;
@@ -36,7 +36,7 @@ config_options! {
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
-            .range(1u32..=4096).default_is(OF_NETWORK),
+            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE),
         /// Folding of batch normalization into the preceding convolution; absent in records that predate the option.
         #[serde(default = "Switch::off")]
         fold: Switch = Switch::On => option("fold", "ON|OFF",
@@ -70,7 +70,7 @@ config_options! {
 impl ScoreConfig {
     /// Returns the defaults of a scoring sweep with this profile. DLPerf has no scoring, so that its profile uses
     /// MXNet's.
-    pub fn of_profile(profile: SweepProfile) -> ScoreConfig {
+    pub fn for_profile(profile: SweepProfile) -> ScoreConfig {
         match profile {
             SweepProfile::Dlperf | SweepProfile::Cpu => ScoreConfig::default(),
             SweepProfile::Quick => ScoreConfig { batch_size: 4, iterations: 5, warmup: 2, ..ScoreConfig::default() },
@@ -86,7 +86,7 @@ impl ScoreConfig {
 
     /// Resolves automatic choices for `device`.
     pub fn on(&self, device: DeviceKind) -> ScoreConfig {
-        let layout = self.layout.of(self.dtype, device).into();
+        let layout = self.layout.resolve(self.dtype, device).into();
         let graphs = self.graphs.on(device);
         ScoreConfig { layout, graphs, image_size: Some(self.image_size()), ..self.clone() }
     }

@@ -36,7 +36,7 @@ pub struct Row {
 
 impl AutotuneLog {
     /// Creates the log of a search for bucket, tail and chunk size within a run of `config`.
-    pub fn of_sizes(config: &TrainConfig, gradients: Bytes, tuning: &Tuning) -> AutotuneLog {
+    pub fn for_sizes(config: &TrainConfig, gradients: Bytes, tuning: &Tuning) -> AutotuneLog {
         let row = |trial: &Trial| Row { config: config.with_sizes(trial), gradients, step: trial.step };
         AutotuneLog { rows: tuning.trials.iter().map(row).collect(), best: Some(tuning.chosen) }
     }
@@ -96,7 +96,7 @@ mod tests {
         let config = TrainConfig::default().on(DeviceKind::Cpu);
         let trial = |bucket_mb, step| Trial { bucket_mb, chunk_kb: 250, tail_mb: 0.5, step: Seconds(step) };
         let tuning = Tuning { trials: vec![trial(25.0, 0.25), trial(0.5, 0.2), trial(4.0, 0.21)], chosen: 1 };
-        let mut log = AutotuneLog::of_sizes(&config, Bytes(100_000_000), &tuning);
+        let mut log = AutotuneLog::for_sizes(&config, Bytes(100_000_000), &tuning);
         let text = |log: &AutotuneLog| {
             let mut text = Vec::new();
             log.write(&mut text).expect("written");

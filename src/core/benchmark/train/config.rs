@@ -14,7 +14,7 @@ use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
-use crate::benchmark::{AUTO_BATCH_SIZE, OF_NETWORK, SweepProfile, cores};
+use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
 use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, KernelsChoice, LayoutChoice, Model};
 use crate::options::option_table::OptionSpec;
 use crate::trace::TraceConfig;
@@ -124,7 +124,7 @@ config_options! {
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
-            .range(1u32..=4096).default_is(OF_NETWORK),
+            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE),
         /// Overlap of a bucket's all-reduce with the rest of backward.
         overlap: Switch = Switch::On => option("overlap", "ON|OFF",
             "Start a bucket's all-reduce during backward"),
@@ -136,12 +136,12 @@ config_options! {
         kv_store: KvStoreConfig = KvStoreConfig::default() => group(KvStoreConfig::options()),
         /// Compression of the exchanged gradients.
         #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
-        gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::of(
+        gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::new(
             "gradient-compression", "CODE",
             "Gradient compression: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD (as in MXNet), or \
              topk:RATIO of each bucket's values (each array's with servers); 2bit and topk add the compression error \
              to the next step",
-            |config: &Self| config.gradient_compression.shown(),
+            |config: &Self| config.gradient_compression.display_text(),
             |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
         )]).default_is("none"),
         /// True if bucket and chunk size are chosen by a short search before the first iteration.
@@ -226,7 +226,7 @@ pub const IMAGENET_IMAGES: u64 = 1_281_167;
 
 impl TrainConfig {
     /// Returns the defaults of a sweep with this profile.
-    pub fn of_profile(profile: SweepProfile, device: DeviceKind) -> TrainConfig {
+    pub fn for_profile(profile: SweepProfile, device: DeviceKind) -> TrainConfig {
         let dlperf = TrainConfig::default();
         let (batch_size, iterations, warmup) = match (profile, device) {
             (SweepProfile::Dlperf, _) => return dlperf,
@@ -239,7 +239,7 @@ impl TrainConfig {
 
     /// Resolves automatic choices for `device`.
     pub fn on(&self, device: DeviceKind) -> TrainConfig {
-        let layout = self.layout.of(self.dtype, device).into();
+        let layout = self.layout.resolve(self.dtype, device).into();
         let exchange = self.exchange.on(device, self.kv_store.kv_store);
         let graphs = self.graphs.on(device);
         TrainConfig { layout, graphs, image_size: Some(self.image_size()), exchange, ..self.clone() }
@@ -251,7 +251,7 @@ impl TrainConfig {
     }
 
     /// Returns a copy that runs `iterations` iterations without epochs, checkpoints and trace, for trials before a run.
-    pub fn of_iterations(&self, iterations: u32) -> TrainConfig {
+    pub fn with_iterations(&self, iterations: u32) -> TrainConfig {
         let learning =
             LearningConfig { epochs: None, validate: DataFiles::default(), ..self.learning.without_checkpoints() };
         TrainConfig { iterations, learning, trace: TraceConfig::default(), ..self.clone() }

@@ -136,13 +136,13 @@ impl LearningConfig {
     }
 
     /// Returns the option that requires all ranks to hold the same model: validation or checkpoints.
-    pub fn of_one_model(&self) -> Option<&'static str> {
+    pub fn option_for_one_model(&self) -> Option<&'static str> {
         let validates = !self.validate.text().is_empty();
-        validates.then_some("validate").or(self.of_checkpoints())
+        validates.then_some("validate").or(self.option_for_checkpoints())
     }
 
     /// Returns the first checkpoint option that is given.
-    pub fn of_checkpoints(&self) -> Option<&'static str> {
+    pub fn option_for_checkpoints(&self) -> Option<&'static str> {
         let options = [
             ("checkpoint", self.checkpoint.is_some()),
             ("from-checkpoint", self.from_checkpoint.is_some()),

@@ -239,7 +239,7 @@ pub fn schema_of_line() -> Schema {
 
 /// Maximum length of a line in bytes, enough for some 500,000 ranks; keeps files that are not records from filling the
 /// memory.
-const LONGEST_LINE: u64 = 1 << 27;
+const MAX_LINE_LENGTH: u64 = 1 << 27;
 
 impl Line {
     fn parse(text: &[u8]) -> serde_json::Result<Line> {
@@ -309,11 +309,11 @@ impl Record for RunRecord {
         let mut text = Vec::new();
         for number in 1.. {
             text.clear();
-            let read = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut text);
+            let read = (&mut input).take(MAX_LINE_LENGTH).read_until(b'\n', &mut text);
             if read.with_context(|| format!("line {number}: cannot be read"))? == 0 {
                 break;
             }
-            ensure!((text.len() as u64) < LONGEST_LINE, "line {number}: longer than any line of a run record");
+            ensure!((text.len() as u64) < MAX_LINE_LENGTH, "line {number}: longer than any line of a run record");
             let cut_off = !text.ends_with(b"\n");
             if number == 1 {
                 let check = schema::check(text.trim_ascii_end(), RunRecord::KIND, SCHEMA, "run record");

@@ -38,7 +38,7 @@ impl TrainConfig {
         );
         self.input.check(&self.data)?;
         self.learning.check(&self.data, &self.kv_store)?;
-        if let Some(name) = self.learning.of_one_model().filter(|_| !self.ends_with_one_model()) {
+        if let Some(name) = self.learning.option_for_one_model().filter(|_| !self.ends_with_one_model()) {
             bail!(
                 "--{name} needs the same weights on all ranks after every step, which --kv-store {} with --backend {} \
                  does not provide: omit one of them",
@@ -46,7 +46,7 @@ impl TrainConfig {
                 self.exchange.backend
             );
         }
-        if let Some(name) = self.learning.of_checkpoints() {
+        if let Some(name) = self.learning.option_for_checkpoints() {
             ensure!(
                 self.kv_store.kv_store == KvStore::Ring && self.gradient_compression.is_none(),
                 "--{name} is not supported with --kv-store {} and --gradient-compression {}, which keep state on \
@@ -150,10 +150,10 @@ mod tests {
     fn profiles_are_valid_and_dlperf_is_the_default() {
         for profile in SweepProfile::ALL {
             for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
-                TrainConfig::of_profile(*profile, device).validate().expect("the profile is in range");
+                TrainConfig::for_profile(*profile, device).validate().expect("the profile is in range");
             }
         }
-        assert_eq!(TrainConfig::of_profile(SweepProfile::Dlperf, DeviceKind::Cpu), TrainConfig::default());
+        assert_eq!(TrainConfig::for_profile(SweepProfile::Dlperf, DeviceKind::Cpu), TrainConfig::default());
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
         let auto = BackendChoice::Auto;
         let half = with(Wire::Fp32, auto, "fp16").expect("half precision");
         assert_eq!((half.exchange.wire, half.gradient_compression), (Wire::Fp16, GradientCompression::None));
-        assert_eq!((half.gradient_compression.shown(), half.wire_text()), (String::new(), "fp16".to_owned()));
+        assert_eq!((half.gradient_compression.display_text(), half.wire_text()), (String::new(), "fp16".to_owned()));
         assert_eq!(with(Wire::Bf16, auto, "bf16").expect("said twice").exchange.wire, Wire::Bf16);
         assert_eq!(with(Wire::Fp32, auto, "2bit").expect("a code").wire_text(), "2bit:0.5");
         let none = BackendChoice::None;

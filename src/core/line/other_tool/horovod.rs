@@ -8,7 +8,7 @@
 
 use crate::line::dlperf::speed;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows, out_of_order};
-use crate::line::remark::Remark;
+use crate::line::remark::LogProblem;
 use crate::stats::summary::mean;
 
 /// State of the reader.
@@ -32,7 +32,7 @@ struct Total {
 const ROUNDING: f64 = 0.0501;
 
 impl ToolReader for Horovod {
-    fn take(&mut self, line: &str, number: u64) -> Option<Result<(), String>> {
+    fn read_line(&mut self, line: &str, number: u64) -> Option<Result<(), String>> {
         if let Some((index, rate)) = iter(line) {
             return Some(self.add(index, speed(rate)));
         }
@@ -47,9 +47,9 @@ impl ToolReader for Horovod {
         None
     }
 
-    fn finish(&self) -> Result<(Vec<f64>, Windows), Remark> {
+    fn finish(&self) -> Result<(Vec<f64>, Windows), LogProblem> {
         let Some(Total { line, ranks, speed }) = self.total else {
-            return Err(Remark::of_log(
+            return Err(LogProblem::in_log(
                 "output of Horovod's synthetic benchmark without its last line, 'Total img/sec on N GPU(s)': \
                  truncated output: repeat the run",
             ));
@@ -65,7 +65,7 @@ impl ToolReader for Horovod {
                  repeat the run",
                 counted.len()
             );
-            return Err(Remark::in_line(line, what));
+            return Err(LogProblem::in_line(line, what));
         }
         let windows = Windows { tool: Tool::Horovod, iterations: None, ranks, batch_size: self.batch_size };
         Ok((counted.iter().map(|rate| rate * all_ranks).collect(), windows))
@@ -127,11 +127,11 @@ mod tests {
         "Total img/sec on 4 GPU(s): 486.0 +-11.2",
     ];
 
-    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), Remark> {
+    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), LogProblem> {
         let mut reader = Horovod::default();
         for (number, line) in (1..).zip(lines) {
-            if let Some(Err(what)) = reader.take(line, number) {
-                return Err(Remark::in_line(number, what));
+            if let Some(Err(what)) = reader.read_line(line, number) {
+                return Err(LogProblem::in_line(number, what));
             }
         }
         reader.finish()

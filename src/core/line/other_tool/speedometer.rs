@@ -10,7 +10,7 @@
 
 use crate::line::dlperf::speed;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows, out_of_order};
-use crate::line::remark::Remark;
+use crate::line::remark::LogProblem;
 use crate::number_text::count;
 
 /// State of the parser.
@@ -45,7 +45,7 @@ struct Rate<'a> {
 }
 
 impl ToolReader for Speedometer {
-    fn take(&mut self, line: &str, number: u64) -> Option<Result<(), String>> {
+    fn read_line(&mut self, line: &str, number: u64) -> Option<Result<(), String>> {
         let (epoch, batch, rest) = split(line)?;
         let Some((speed, metric)) = rate(rest) else {
             return Some(Err(format!("Batch [{batch}] of MXNet's Speedometer without a rate above 0: repeat the run")));
@@ -53,13 +53,14 @@ impl ToolReader for Speedometer {
         Some(self.add(Rate { epoch, batch, speed, metric }, number))
     }
 
-    fn finish(&self) -> Result<(Vec<f64>, Windows), Remark> {
-        let first = self.windows.first().ok_or_else(|| Remark::of_log("no rate of MXNet's Speedometer in the log"))?;
+    fn finish(&self) -> Result<(Vec<f64>, Windows), LogProblem> {
+        let first =
+            self.windows.first().ok_or_else(|| LogProblem::in_log("no rate of MXNet's Speedometer in the log"))?;
         if let Some(other) = self.windows.iter().find(|other| other.processes != first.processes) {
             let [one, other_one] = [first, other]
                 .map(|window| format!("Batch [{}] has {}", window.last_batch, count(window.processes, "line")));
             let what = format!("{other_one}, but {one}: truncated output: repeat the run");
-            return Err(Remark::in_line(other.line, what));
+            return Err(LogProblem::in_line(other.line, what));
         }
         let windows = Windows {
             tool: Tool::Speedometer,
@@ -94,7 +95,7 @@ impl Speedometer {
             let is_next_epoch = epoch == last_epoch + 1 && batch == first;
             if !is_next_epoch {
                 if epoch != last_epoch {
-                    return Err(format!("Epoch[{epoch}] after Epoch[{last_epoch}]: {BROKEN}"));
+                    return Err(format!("Epoch[{epoch}] after Epoch[{last_epoch}]: {INCOMPLETE_LOG}"));
                 }
                 let counts_from_0 = self.size.is_none() && batch == 2 * first + 1;
                 let due = last_batch + if counts_from_0 { first + 1 } else { self.size() };
@@ -109,7 +110,7 @@ impl Speedometer {
     }
 }
 
-const BROKEN: &str = "lines are missing, or two outputs are in one log: repeat the run";
+const INCOMPLETE_LOG: &str = "lines are missing, or two outputs are in one log: repeat the run";
 
 /// Splits a line into the epoch, the number of the window's last batch, and the rest. DLPerf's `Batch[`, without a
 /// blank, does not match.
@@ -135,12 +136,12 @@ fn rate(rest: &str) -> Option<(f64, &str)> {
 mod tests {
     use super::*;
 
-    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), Remark> {
+    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), LogProblem> {
         let mut reader = Speedometer::default();
         for (index, line) in lines.iter().enumerate() {
             let number = index as u64 + 1;
-            match reader.take(line, number) {
-                Some(Err(what)) => return Err(Remark::in_line(number, what)),
+            match reader.read_line(line, number) {
+                Some(Err(what)) => return Err(LogProblem::in_line(number, what)),
                 taken => assert!(taken.is_some(), "{line}"),
             }
         }
@@ -259,7 +260,7 @@ mod tests {
             "Epoch[x] Batch [20]\tSpeed: 1.00 samples/sec",
             "Node[0] Batch [20]\tSpeed: 1.00 samples/sec",
         ] {
-            assert!(Speedometer::default().take(line, 1).is_none(), "{line}");
+            assert!(Speedometer::default().read_line(line, 1).is_none(), "{line}");
         }
     }
 }

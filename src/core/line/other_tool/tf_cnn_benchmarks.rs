@@ -8,7 +8,7 @@
 
 use crate::line::dlperf::speed;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows};
-use crate::line::remark::Remark;
+use crate::line::remark::LogProblem;
 use crate::stats::summary::harmonic_mean;
 
 /// State of the reader.
@@ -27,7 +27,7 @@ pub struct TfCnnBenchmarks {
 const TRAINING: &str = "training";
 
 impl ToolReader for TfCnnBenchmarks {
-    fn take(&mut self, line: &str, _: u64) -> Option<Result<(), String>> {
+    fn read_line(&mut self, line: &str, _: u64) -> Option<Result<(), String>> {
         if let Some((_, rate)) = line.split_once("total images/sec: ") {
             let speed = speed(rate).ok_or("total images/sec is not a rate above 0: repeat the run");
             return Some(speed.map(|speed| self.totals.push(speed)).map_err(str::to_owned));
@@ -46,8 +46,8 @@ impl ToolReader for TfCnnBenchmarks {
         None
     }
 
-    fn finish(&self) -> Result<(Vec<f64>, Windows), Remark> {
-        let error = |what: String| Err(Remark::of_log(what));
+    fn finish(&self) -> Result<(Vec<f64>, Windows), LogProblem> {
+        let error = |what: String| Err(LogProblem::in_log(what));
         let ended = self.totals.len();
         let Some(speed) = harmonic_mean(&self.totals).filter(|_| ended >= self.begun) else {
             return error(format!(
@@ -94,11 +94,11 @@ mod tests {
         "total images/sec: 490.25",
     ];
 
-    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), Remark> {
+    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), LogProblem> {
         let mut reader = TfCnnBenchmarks::default();
         for (number, line) in (1..).zip(lines) {
-            if let Some(Err(what)) = reader.take(line, number) {
-                return Err(Remark::in_line(number, what));
+            if let Some(Err(what)) = reader.read_line(line, number) {
+                return Err(LogProblem::in_line(number, what));
             }
         }
         reader.finish()

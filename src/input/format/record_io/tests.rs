@@ -24,12 +24,12 @@ fn written(records: &[&[u8]]) -> Vec<u8> {
 }
 
 fn source(bytes: &[u8]) -> ByteSource {
-    ByteSource::of_memory(Path::new("a.rec"), bytes.to_vec())
+    ByteSource::from_memory(Path::new("a.rec"), bytes.to_vec())
 }
 
 /// Returns every record with its offset.
 fn all(source: &ByteSource) -> Result<Vec<(u64, Vec<u8>)>> {
-    let mut reader = RecordReader::of_file(source);
+    let mut reader = RecordReader::from_source(source);
     let mut records = Vec::new();
     while let Some(Record { offset, bytes }) = reader.next_record()? {
         records.push((offset, bytes.to_vec()));
@@ -222,7 +222,7 @@ fn failed_reads_fail_again() {
     let large = vec![b'a'; BUFFER - 100];
     std::fs::write(&path, written(&[&large, &large, &large])).expect("written");
     let source = open(&path).expect("opened");
-    let mut reader = RecordReader::of_file(&source);
+    let mut reader = RecordReader::from_source(&source);
     reader.next_record().expect("read").expect("the first");
     std::fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(BUFFER as u64 + 4096).expect("cut");
     let mut errors =
@@ -237,7 +237,7 @@ fn failed_reads_fail_again() {
 
 #[test]
 fn record_above_29_bits_is_not_written() {
-    let error = write_record(&vec![0; LONGEST_RECORD + 1], &mut Vec::new()).expect_err("too long").to_string();
+    let error = write_record(&vec![0; MAX_RECORD_LENGTH + 1], &mut Vec::new()).expect_err("too long").to_string();
     expect!["536870912 bytes exceed the limit of a record, 536870911: use a smaller image"].assert_eq(&error);
 }
 
@@ -247,7 +247,7 @@ fn record_above_its_limit_is_rejected_unread() {
     let path = folder.path().join("a.rec");
     let file = std::fs::File::create(&path).expect("made");
     // A record of 4 GB in 8 parts, a sparse file that contains only the headers, followed by a small record.
-    let length = LONGEST_RECORD & !3;
+    let length = MAX_RECORD_LENGTH & !3;
     for part in 0..8 {
         let flag = if part == 0 {
             Flag::First
@@ -256,7 +256,7 @@ fn record_above_its_limit_is_rejected_unread() {
         } else {
             Flag::Middle
         };
-        let head = Head { flag, length };
+        let head = PartHeader { flag, length };
         file.write_all_at(&head.bytes(), part * head.size() as u64).expect("written");
     }
     let end = 8 * (HEAD + length) as u64;
@@ -264,7 +264,7 @@ fn record_above_its_limit_is_rejected_unread() {
     let source = open(&path).expect("opened");
     let mut buffer = Vec::new();
     let by_offset = read_record(&source, 0, end, &ImageLimits::default(), &mut buffer).expect_err("too large");
-    let mut reader = RecordReader::of_file(&source);
+    let mut reader = RecordReader::from_source(&source);
     let in_turn = reader.next_record().expect_err("too large");
     for error in [by_offset, in_turn] {
         assert!(error.is::<OverLimit>());
