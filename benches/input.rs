@@ -42,7 +42,7 @@ mod record_io {
     #[divan::bench(sample_count = 20, sample_size = 1)]
     fn in_order(bencher: Bencher) {
         on_records(bencher, |source, _| {
-            let mut reader = RecordReader::of_file(source);
+            let mut reader = RecordReader::from_source(source);
             let mut bytes = 0;
             while let Some(record) = reader.next_record().expect("read") {
                 bytes += record.bytes.len();
@@ -141,7 +141,7 @@ mod image {
         let (mut pipeline, recipe) = (setting.pipeline().expect("a decoder"), setting.recipe());
         bencher.counter(ItemsCount::of_iter(&*FILES)).bench_local(|| {
             for (index, file) in FILES.iter().enumerate() {
-                let mut generator = Generator::of_image(1, 0, index as u64);
+                let mut generator = Generator::for_image(1, 0, index as u64);
                 pipeline.decode(file, &recipe, &mut generator).expect("an image");
             }
         });
@@ -153,7 +153,7 @@ mod image {
         let mut slot = vec![0; recipe.bytes()];
         bencher.counter(ItemsCount::of_iter(&*FILES)).bench_local(|| {
             for (index, file) in FILES.iter().enumerate() {
-                let mut generator = Generator::of_image(1, 0, index as u64);
+                let mut generator = Generator::for_image(1, 0, index as u64);
                 let plan = pipeline.decode(file, &recipe, &mut generator).expect("an image");
                 pipeline.augment(&plan, &mut slot).expect("room for it");
             }

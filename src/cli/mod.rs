@@ -22,7 +22,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringmark_core::dimension::Model;
-use ringmark_core::options::habits::{self, Habit};
+use ringmark_core::options::habits::{self, MigrationHint};
 use ringmark_core::options::help;
 
 use crate::cli::generate::{CompletionsOptions, ManOptions};
@@ -85,10 +85,10 @@ impl Cli {
 /// Adds a migration hint to an error caused by an option of another program.
 fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
     // The commands that read results have no counterpart in other programs with different options.
-    let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
-        Some("bandwidth") => &[habits::OF_LAUNCHER, habits::OF_BANDWIDTH, habits::OF_BOTH],
-        Some("pack") => &[habits::OF_PACK],
-        Some("sweep" | "score" | "input") => &[habits::OF_LAUNCHER, habits::OF_BOTH],
+    let habits: &[&[MigrationHint]] = match typed.get(1).map(String::as_str) {
+        Some("bandwidth") => &[habits::LAUNCHER_HINTS, habits::BANDWIDTH_HINTS, habits::COMMON_HINTS],
+        Some("pack") => &[habits::PACK_HINTS],
+        Some("sweep" | "score" | "input") => &[habits::LAUNCHER_HINTS, habits::COMMON_HINTS],
         _ => &[],
     };
     let mut error = habits::with_hint(error, habits, typed);

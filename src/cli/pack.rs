@@ -61,7 +61,7 @@ pub struct PackOptions {
     /// Encode images as JPEG or PNG files; .jpg by default
     #[arg(long, value_name = "FORMAT", value_parser = keyword::<ImageFormat>())]
     encoding: Option<ImageFormat>,
-    /// Refuse an image beyond these limits: pixels, aspect (longer edge to shorter), scans of a JPEG, and bytes
+    /// Reject images beyond these limits: pixels, aspect (ratio of longer to shorter edge), scans of a JPEG, bytes
     #[arg(long, value_name = "LIMITS", default_value_t)]
     image_limits: ImageLimits,
     /// Threads that read and encode; the files do not depend on it. One for each core by default

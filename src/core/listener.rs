@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 /// Pause in accepting after a burst, or after a failed accept, for example for lack of descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of connections served per turn.
 const READY_CONNECTIONS: usize = 1024;
@@ -22,7 +22,7 @@ const READ_BYTES: usize = 1 << 12;
 const MANY_CONNECTIONS: usize = 1024;
 
 /// Length of this sleep.
-const REST: Duration = Duration::from_millis(10);
+const BATCHING_DELAY: Duration = Duration::from_millis(10);
 
 /// Epoll keys other than connection numbers.
 const SOCKET: u64 = u64::MAX;
@@ -115,7 +115,7 @@ impl<T: Default> Listener<T> {
         }
         let failure = self.accept(now);
         if self.connections.len() > MANY_CONNECTIONS {
-            thread::sleep(REST);
+            thread::sleep(BATCHING_DELAY);
         }
         for number in self.ready() {
             match number {
@@ -170,12 +170,12 @@ impl<T: Default> Listener<T> {
                     return self.epoll.modify(&self.socket, &mut event).err().map(io::Error::from);
                 }
                 Err(error) => {
-                    self.resume = Some(now + PAUSE);
+                    self.resume = Some(now + ACCEPT_PAUSE);
                     return (!self.close_oldest_with(|_| true)).then_some(error);
                 }
             }
         }
-        self.resume = Some(now + PAUSE);
+        self.resume = Some(now + ACCEPT_PAUSE);
         None
     }
 

@@ -111,15 +111,16 @@ impl RunOfSweep {
             _ if self.state != RunState::Finished => None,
             Some(hashes) => hashes.changes(folder, self.name).into_iter().next(),
             None if record.exists() => None,
-            None => Some((record, "it is gone".to_owned())),
+            None => Some((record, "the file is missing".to_owned())),
         }
     }
 }
 
 impl FileHashes {
     /// Hashes the current files of a run.
-    pub fn of(folder: &Path, run: RunName) -> anyhow::Result<FileHashes> {
-        let hash = |file: PathBuf| sha256::of_file(&file).with_context(|| format!("{} cannot be read", file.display()));
+    pub fn from_files(folder: &Path, run: RunName) -> anyhow::Result<FileHashes> {
+        let hash =
+            |file: PathBuf| sha256::hash_file(&file).with_context(|| format!("{} cannot be read", file.display()));
         Ok(FileHashes { log: hash(run.log(folder))?, record: hash(run.record(folder))? })
     }
 
@@ -128,7 +129,7 @@ impl FileHashes {
         let files = [(run.log(folder), &self.log), (run.record(folder), &self.record)];
         files
             .into_iter()
-            .filter_map(|(file, hash)| sha256::change_of(&file, hash).map(|change| (file, change)))
+            .filter_map(|(file, hash)| sha256::describe_change(&file, hash).map(|change| (file, change)))
             .collect()
     }
 }
@@ -201,7 +202,7 @@ impl Conditions {
 
 impl RanOn {
     /// Extracts the software and hosts from one run's record.
-    pub fn of(environment: &Environment, ranks: &[RankPlace]) -> RanOn {
+    pub fn from_record(environment: &Environment, ranks: &[RankPlace]) -> RanOn {
         let versions = [
             ("ringmark-worker", Some(&environment.ringmark_version)),
             ("libtorch", Some(&environment.libtorch_version)),
@@ -332,7 +333,7 @@ impl Manifest {
         let manifest: Manifest = serde_json::from_slice(&text).context("the manifest is damaged")?;
         let mut names = BTreeSet::new();
         if let Some(run) = manifest.runs.iter().find(|run| !names.insert(run.name)) {
-            bail!("the manifest is damaged: it has {} twice", run.name);
+            bail!("the manifest is damaged: {} occurs twice", run.name);
         }
         Ok(manifest)
     }
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_writes() {
+    fn record_round_trips() {
         let text = serde_json::to_string_pretty(&manifest()).expect("it serializes");
         assert_eq!(Manifest::read(text.as_bytes()).expect("sound"), manifest());
         assert!(manifest().is_finished("1n2g/rn50_b128_fp32_1.log".parse().expect("a name")));
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_without_memory_settles_all_larger_ones() {
+    fn out_of_memory_batch_decides_larger_batches() {
         let mut manifest = manifest();
         let memory = MemoryShortage { taken: Bytes(15), total: Bytes(16) };
         let name = |text: &str| -> RunName { text.parse().expect("a name") };
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_with_its_place() {
+    fn damage_is_reported_with_its_position() {
         let whole = serde_json::to_string_pretty(&manifest()).expect("it serializes");
         let line = 1 + whole.lines().position(|line| line.contains("fp32_2.log")).expect("it is there");
         let damaged = |text: &str| {
@@ -424,13 +425,13 @@ mod tests {
         assert!(error_of_name.contains(&format!("at line {line}")), "{error_of_name}");
         assert!(damaged(&whole.replace("\"planned\"", "\"plan\"")).contains("unknown variant `plan`"));
         assert!(damaged(&whole.replace("\"hosts\"", "\"guests\"")).contains("missing field `hosts`"));
-        assert!(damaged(&whole.replace("fp32_2.log", "fp32_1.log")).contains("it has 1n2g/rn50_b128_fp32_1.log twice"));
+        assert!(damaged(&whole.replace("fp32_2.log", "fp32_1.log")).contains("1n2g/rn50_b128_fp32_1.log occurs twice"));
         assert!(error(&whole.replace("\"schema\": 2", "\"schema\": 9")).contains("manifest format 9"));
-        assert!(error(&whole.replace(KIND, "other")).contains("this is \"other\""));
+        assert!(error(&whole.replace(KIND, "other")).contains("found \"other\""));
     }
 
     #[test]
-    fn every_condition_that_differs_is_named_with_both_values() {
+    fn changed_conditions_are_named_with_both_values() {
         let then = manifest().conditions;
         assert_eq!(then.mismatches(&then), []);
         let now = Conditions {
@@ -452,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn more_hosts_or_fewer_are_no_difference() {
+    fn host_count_is_not_a_mismatch() {
         let then = manifest().conditions;
         for hosts in [&["a"][..], &["a", "b", "c"]] {
             let now = Conditions { hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), ..then.clone() };
@@ -469,11 +470,11 @@ mod tests {
         };
         let environment = Environment { libtorch_version: "2.11.0".to_owned(), ..Environment::default() };
         let ranks: Vec<RankPlace> = (0..).zip(places).map(place).collect();
-        RanOn::of(&environment, &ranks)
+        RanOn::from_record(&environment, &ranks)
     }
 
     #[test]
-    fn devices_are_compared_as_far_as_both_runs_have_them() {
+    fn devices_of_common_ranks_are_compared() {
         let mut known = RanOn::default();
         for more in [&[("a", "H100")][..], &[("a", "H100"), ("a", "H100")], &[("a", "H100"), ("b", "H100")]] {
             assert_eq!(known.mismatches(&ran_on(more)), []);
@@ -489,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn software_is_compared_where_both_runs_name_it() {
+    fn software_is_compared_if_both_runs_name_it() {
         let known = ran_on(&[]);
         assert_eq!(known.software, map(&[("libtorch", "2.11.0")]));
         let now = RanOn { software: map(&[("NCCL", "2.28.9"), ("libtorch", "2.12.0")]), hosts: Vec::new() };

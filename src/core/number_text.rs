@@ -85,12 +85,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentages_are_read_as_they_are_written() {
+    fn percentages_round_trip() {
         assert_eq!(["92 %", "0.5%", "92", "%", "x%"].map(parse_percent), [Some(0.92), Some(0.005), None, None, None]);
     }
 
     #[test]
-    fn thousands_stand_apart() {
+    fn thousands_are_separated() {
         assert_eq!([0.4, 999.6, -1e6].map(|value| thousands(value, ',')), ["0", "1,000", "1,000,000"]);
     }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_and_counts_are_short() {
+    fn ranges_and_counts_are_short() {
         assert_eq!(ranges([0, 2, 3, 4, 9]), ["0", "2-4", "9"]);
         assert_eq!(ranges([]), [""; 0]);
         assert_eq!([count(1_u32, "run"), count(0_usize, "run")], ["1 run", "0 runs"]);

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_as_it_was_written() {
+    fn progress_round_trips() {
         let job = JobProgress {
             title: "1n2g".to_owned(),
             run: Some("1n2g/rn50_b8_fp32_1.log".parse().expect("a name")),
@@ -312,11 +312,11 @@ mod tests {
         assert_eq!(text.lines().count(), 1);
         assert_eq!(Progress::read(text.as_bytes()).expect("one of ours"), progress);
         let error = Progress::read(&b"{\"kind\":\"ringmark-sweep\",\"schema\":2}"[..]).expect_err("a manifest");
-        assert!(format!("{error:#}").contains("a progress file is of kind"), "{error:#}");
+        assert!(format!("{error:#}").contains("expected a progress file of kind"), "{error:#}");
     }
 
     #[test]
-    fn a_large_job_has_its_slowest_hosts_and_what_all_have_together() {
+    fn large_job_keeps_slowest_hosts_and_totals() {
         let mut job = JobProgress {
             title: String::new(),
             run: None,
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_rank_has_most_time_of_its_own() {
+    fn slowest_rank_has_most_compute_time() {
         let ranks = [rank(0, Some(0.2), Some(0.5)), rank(1, Some(0.4), Some(0.5)), rank(2, None, Some(0.3))];
         let slowest = JobProgress::slowest(&ranks).map(|(rank, time)| (rank.rank, time));
         assert_eq!(slowest, Some((1, Seconds(0.4))));

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_commands_a_terminal_or_turns_text_around_is_replaced() {
+    fn control_and_direction_characters_are_replaced() {
         for letter in ['\0', '\u{1b}', '\u{7f}', '\u{9b}', '\u{202e}', '\u{2066}', '\u{200f}', '\u{61c}', '\u{feff}'] {
             assert_eq!(printable(&format!("a{letter}b")), "a\u{fffd}b", "{letter:?}");
             assert_eq!(printable_lines(&format!("a{letter}b")), "a\u{fffd}b", "{letter:?}");

@@ -35,7 +35,7 @@ impl ByteSource {
     }
 
     /// Creates a source from memory, with the name of the file that the bytes came from.
-    pub fn of_memory(name: &Path, bytes: Vec<u8>) -> ByteSource {
+    pub fn from_memory(name: &Path, bytes: Vec<u8>) -> ByteSource {
         ByteSource { name: name.to_owned(), length: bytes.len() as u64, bytes: Bytes::Memory(bytes) }
     }
 
@@ -61,7 +61,7 @@ impl ByteSource {
 
     /// Returns a sequential reader from the first byte.
     pub fn reader(&self) -> impl Read {
-        ReadInOrder { source: self, offset: 0 }
+        SequentialReader { source: self, offset: 0 }
     }
 
     /// Fails if the file has become shorter since it was opened, so that buffered data of it are rejected too.
@@ -74,12 +74,12 @@ impl ByteSource {
 }
 
 /// Sequential reader of a source.
-struct ReadInOrder<'a> {
+struct SequentialReader<'a> {
     source: &'a ByteSource,
     offset: u64,
 }
 
-impl Read for ReadInOrder<'_> {
+impl Read for SequentialReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let size = (self.source.length - self.offset).min(buffer.len() as u64) as usize;
         self.source.read_at(&mut buffer[..size], self.offset).map_err(std::io::Error::other)?;
@@ -134,7 +134,7 @@ fn fill(buffer: &mut [u8], offset: u64, bytes: &Bytes, name: &Path, length: u64)
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 outcome => outcome.with_context(|| {
                     format!(
-                        "{}: {} bytes cannot be read; look at its disk (dmesg), or copy the file again",
+                        "{}: {} bytes cannot be read: check the disk (dmesg), or copy the file again",
                         Location::byte(name, here),
                         rest.len()
                     )
@@ -157,8 +157,8 @@ fn fill(buffer: &mut [u8], offset: u64, bytes: &Bytes, name: &Path, length: u64)
 
 fn shortened(name: &Path, end: u64, length: u64) -> String {
     format!(
-        "{}: the file ends here, and had {length} bytes when it was opened: it was changed while it was read; read a file that \
-         is not being written",
+        "{}: the file ends here but had {length} bytes when it was opened: it was changed while being read: use a \
+         file that is not being written",
         Location::byte(name, end)
     )
 }
@@ -167,7 +167,7 @@ fn shortened(name: &Path, end: u64, length: u64) -> String {
 pub fn grow(buffer: &mut Vec<u8>, length: usize) -> Result<()> {
     if buffer.len() < length {
         let more = length - buffer.len();
-        buffer.try_reserve(more).with_context(|| format!("there is no memory for {length} bytes"))?;
+        buffer.try_reserve(more).with_context(|| format!("not enough memory for {length} bytes"))?;
         buffer.resize(length, 0);
     }
     Ok(())
@@ -183,7 +183,7 @@ mod tests {
     use crate::testing::temporary_folder::without_folder;
 
     #[test]
-    fn a_file_that_shrinks_is_said_with_its_place() {
+    fn shrinking_file_is_reported_with_position() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.rec");
         fs::write(&path, [7; 100]).expect("written");
@@ -192,11 +192,15 @@ mod tests {
         source.read_at(&mut buffer, 40).expect("read");
         fs::write(&path, [7; 50]).expect("written");
         let error = format!("{:#}", source.read_at(&mut buffer, 40).expect_err("too short"));
-        expect!["DIR/a.rec, byte 50: the file ends here, and had 100 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&without_folder(&error));
+        expect![
+            "DIR/a.rec, byte 50: the file ends here but had 100 bytes when it was opened: it was changed while \
+                 being read: use a file that is not being written"
+        ]
+        .assert_eq(&without_folder(&error));
     }
 
     #[test]
-    fn an_error_of_the_system_is_said_with_its_place() {
+    fn system_error_is_reported_with_position() {
         // The kernel fails a read of address 0 with EIO and a read of a folder with EISDIR.
         let errors = ["/proc/self/mem", "/proc/self"].map(|path| {
             let file = File::open(path).expect("opened");
@@ -204,12 +208,12 @@ mod tests {
             format!("{:#}", source.read_at(&mut [0; 16], 8).expect_err("no bytes"))
         });
         expect![[r#"
-            /proc/self/mem, byte 8: 16 bytes cannot be read; look at its disk (dmesg), or copy the file again: Input/output error (os error 5)
-            /proc/self, byte 8: 16 bytes cannot be read; look at its disk (dmesg), or copy the file again: Is a directory (os error 21)"#]].assert_eq(&errors.join("\n"));
+            /proc/self/mem, byte 8: 16 bytes cannot be read: check the disk (dmesg), or copy the file again: Input/output error (os error 5)
+            /proc/self, byte 8: 16 bytes cannot be read: check the disk (dmesg), or copy the file again: Is a directory (os error 21)"#]].assert_eq(&errors.join("\n"));
     }
 
     #[test]
-    fn a_disk_that_fails_in_the_middle_is_said_with_the_byte_where_it_does() {
+    fn disk_error_is_reported_with_its_byte() {
         // Beyond the end of the stack the kernel returns EIO; the bytes before it are read.
         let maps = fs::read_to_string("/proc/self/maps").expect("readable");
         let stack = maps.lines().find(|line| line.ends_with("[stack]")).expect("one");
@@ -219,11 +223,15 @@ mod tests {
         let source = ByteSource { name: "a.rec".into(), bytes: Bytes::File(file), length: end + 4096 };
         source.read_at(&mut [0; 100], end - 100).expect("all of it is there");
         let error = format!("{:#}", source.read_at(&mut [0; 300], end - 100).expect_err("200 bytes are not"));
-        expect!["a.rec, byte END: 200 bytes cannot be read; look at its disk (dmesg), or copy the file again: Input/output error (os error 5)"].assert_eq(&error.replace(&end.to_string(), "END"));
+        expect![
+            "a.rec, byte END: 200 bytes cannot be read: check the disk (dmesg), or copy the file again: \
+                 Input/output error (os error 5)"
+        ]
+        .assert_eq(&error.replace(&end.to_string(), "END"));
     }
 
     #[test]
-    fn only_a_file_with_bytes_is_opened() {
+    fn only_nonempty_regular_files_are_opened() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.rec");
         fs::write(&path, "").expect("written");
@@ -232,8 +240,8 @@ mod tests {
         let errors = [folder.path(), Path::new("/dev/zero"), Path::new("none")]
             .map(|path| without_folder(&format!("{:#}", ByteSource::open(path).expect_err("no file"))));
         expect![[r#"
-            DIR cannot be opened: it is a folder
-            /dev/zero cannot be opened: it is a pipe, socket or device, and no file
+            DIR cannot be opened: path is a folder
+            /dev/zero cannot be opened: not a regular file (a pipe, socket or device)
             none cannot be opened: No such file or directory (os error 2)"#]]
         .assert_eq(&errors.join("\n"));
     }

@@ -44,7 +44,7 @@ impl Encoding {
             ImageFormat::Png => (Encoding::Png(quality.unwrap_or(9)), 9),
         };
         if let Some(quality) = quality {
-            ensure!(quality <= most, "quality {quality} of {format} images: choose one of 0 to {most}");
+            ensure!(quality <= most, "quality {quality} is out of range for {format} images: choose 0 to {most}");
         }
         Ok(encoding)
     }
@@ -54,8 +54,7 @@ impl Encoding {
         match self {
             Encoding::Jpeg(quality) => {
                 let edge = |edge: usize| {
-                    u16::try_from(edge)
-                        .with_context(|| format!("an edge of {edge} pixels, and a JPEG has 65535 at most"))
+                    u16::try_from(edge).with_context(|| format!("an edge of {edge} pixels exceeds the 65535 of a JPEG"))
                 };
                 let (width, height) = (edge(size.width)?, edge(size.height)?);
                 let mut encoder = Encoder::new(file, quality);
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_is_that_of_im2rec() {
+    fn size_matches_im2rec() {
         let size = |width, height| Size { width, height };
         for (cropped, shorter, image, expected) in [
             (false, None, size(500, 375), size(500, 375)),
@@ -220,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_keeps_its_pixels_as_well_as_its_quality_lets_it() {
+    fn pixels_are_kept_according_to_quality() {
         let (source, size) = png("source.png");
         let mut before = 0;
         // Results of cv2.imencode and cv2.imdecode of OpenCV 4.9.0; chroma causes most of the loss.
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_png_has_every_pixel_at_every_level() {
+    fn png_keeps_pixels_at_every_level() {
         let (source, _) = png("source.png");
         let files =
             [0, 1, 9].map(|level| converted(&golden("source.png"), conversion(false, None, Encoding::Png(level))));
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_center_is_cut_before_the_size_changes() {
+    fn center_is_cropped_before_resizing() {
         let (source, Size { width, height }) = png("source.png");
         let file = converted(&golden("source.png"), conversion(true, None, Encoding::Png(1)));
         let center = decode(&mut decoders()[0], &file).expect("a PNG");
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_image_becomes_rgb() {
+    fn image_variants_become_rgb() {
         for name in ["progressive.jpg", "grayscale.jpg", "inks.jpg", "png_palette.png", "png_alpha.png"] {
             let file = converted(&golden(name), conversion(true, Some(20), Encoding::Png(1)));
             let info = png::Decoder::new(std::io::Cursor::new(&file)).read_info().expect("a PNG").info().clone();
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn vector_instructions_change_no_byte() {
+    fn vector_instructions_give_identical_bytes() {
         let size = Size { width: 203, height: 151 };
         let rgb = picture(size);
         for quality in [50, 95] {
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_converted_is_said() {
+    fn failed_conversion_is_reported() {
         let refused = |file: &[u8], conversion| {
             let limits = ImageLimits::default().with(ImageLimit::Aspect, 3000);
             let converted = Converter::new(conversion, limits).expect("a decoder").convert(file, &mut Vec::new());
@@ -339,8 +338,11 @@ mod tests {
         expect!["neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 4 bytes begin with 74 65 78 74"]
             .assert_eq(&refused(b"text", plain));
         let cut = &golden("baseline.jpg")[..900];
-        expect!["not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: it was cut"]
-            .assert_eq(&refused(cut, plain));
+        expect![
+            "not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: the file is \
+                 truncated"
+        ]
+        .assert_eq(&refused(cut, plain));
         let large = refused(&golden("source.png"), conversion(false, Some(65_000), JPEG));
         expect!["resizing 36 x 27 pixels to 86666 x 65000 makes 5633290000 pixels; the limit is 50000000: raise it with --image-limits pixels=5633290000"].assert_eq(&large);
         // One pixel high, so that the edge exceeds the limit of JPEG before the number of pixels exceeds its own.
@@ -349,13 +351,12 @@ mod tests {
         encoder.set_color(png::ColorType::Rgb);
         encoder.write_header().expect("a header").write_image_data(&[7; 9000]).expect("its pixels");
         let long = refused(&flat, conversion(false, Some(30), JPEG));
-        expect![
-            "an edge of 90000 pixels, and a JPEG has 65535 at most: out of range integral type conversion attempted"
-        ]
-        .assert_eq(&long);
+        expect!["an edge of 90000 pixels exceeds the 65535 of a JPEG: out of range integral type conversion attempted"]
+            .assert_eq(&long);
         let error = |format, quality| Encoding::new(format, Some(quality)).expect_err("beyond").to_string();
-        expect!["quality 101 of .jpg images: choose one of 0 to 100"].assert_eq(&error(ImageFormat::Jpeg, 101));
-        expect!["quality 10 of .png images: choose one of 0 to 9"].assert_eq(&error(ImageFormat::Png, 10));
+        expect!["quality 101 is out of range for .jpg images: choose 0 to 100"]
+            .assert_eq(&error(ImageFormat::Jpeg, 101));
+        expect!["quality 10 is out of range for .png images: choose 0 to 9"].assert_eq(&error(ImageFormat::Png, 10));
         let defaults =
             [ImageFormat::Jpeg, ImageFormat::Png].map(|format| Encoding::new(format, None).expect("a default"));
         assert_eq!(defaults, [Encoding::Jpeg(95), Encoding::Png(9)]);

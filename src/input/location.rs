@@ -52,7 +52,7 @@ impl fmt::Display for Location {
         match self.position {
             Position::Whole => Ok(()),
             Position::Byte(offset) => write!(formatter, ", byte {offset}"),
-            Position::DecompressedByte(offset) => write!(formatter, ", byte {offset} of what is compressed in it"),
+            Position::DecompressedByte(offset) => write!(formatter, ", byte {offset} of its decompressed content"),
             Position::Line(line) => write!(formatter, ", line {line}"),
         }
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_written_for_people() {
+    fn location_is_readable() {
         let mut place = Location::byte(Path::new("a/train.rec"), 1024);
         expect!["a/train.rec, byte 1024"].assert_eq(&place.to_string());
         place.set(Path::new("cats/1.jpg"), Position::Whole);

@@ -28,7 +28,7 @@ use crate::python_random::PythonRandom;
 pub const SEED: u64 = 100;
 
 /// Maximum number of finished images per thread that wait to be written.
-const AHEAD: usize = 4;
+const QUEUE_LENGTH: usize = 4;
 
 /// Input and output of packing.
 #[derive(Debug, Clone)]
@@ -99,7 +99,7 @@ pub fn pack(config: &PackConfig, watch: &mut dyn FnMut(Progress) -> Result<()>) 
             watch(Progress { images: entries.len() as u64, of: images.len() as u64, bytes })?;
             entries.push(Entry { key: image.id, offset: bytes });
             let size = next_record().and_then(|record| record_io::write_record(&record, output));
-            bytes += size.with_context(|| said(config, image))?;
+            bytes += size.with_context(|| image_name(config, image))?;
             Ok(())
         })
     })?;
@@ -127,16 +127,16 @@ fn is_same(one: &Path, other: &Path) -> bool {
 fn check(config: &PackConfig, files: &[PathBuf]) -> Result<()> {
     ensure!(
         config.output.extension().is_some_and(|extension| extension == "rec"),
-        "{} does not end with .rec, by which its index and list are named: choose a name with that ending",
+        "{} does not end with .rec: use a name that does, because index and list are named after it",
         config.output.display()
     );
     ensure!(
         config.folder.is_dir(),
-        "there is no folder {}: name the one that holds a folder of images for each class",
+        "folder not found: {}: use one that contains a folder of images per class",
         config.folder.display()
     );
     if let Some(there) = files.iter().find(|file| file.exists() && !config.force) {
-        anyhow::bail!("{} is there already: choose another name, or --force to replace it", there.display());
+        anyhow::bail!("{} already exists: use another name, or --force to replace it", there.display());
     }
     Ok(())
 }
@@ -155,7 +155,7 @@ fn images(config: &PackConfig) -> Result<Images> {
     let folder = ImageFolder::open(&config.folder)?;
     ensure!(
         folder.length() < u64::from(u32::MAX),
-        "{} images are more than can be shuffled: pack them in several files by --list",
+        "{} images are too many to shuffle: pack them into several files with --list",
         folder.length()
     );
     let listed = |id| {
@@ -170,7 +170,7 @@ fn images(config: &PackConfig) -> Result<Images> {
 }
 
 /// Returns the name of an image for messages: by its list if the user passed one.
-fn said(config: &PackConfig, image: &ListedImage) -> String {
+fn image_name(config: &PackConfig, image: &ListedImage) -> String {
     match &config.list {
         Some(list) => format!("image {} of {}", image.id, list.display()),
         None => format!("image {}", image.path.display()),
@@ -186,15 +186,13 @@ fn for_each_record(
     let threads = config.threads.clamp(1, images.len());
     thread::scope(|scope| {
         let start = |number: usize| {
-            let (sender, receiver) = mpsc::sync_channel(AHEAD);
+            let (sender, receiver) = mpsc::sync_channel(QUEUE_LENGTH);
             let mut maker = RecordMaker::new(config)?;
             let mut every = images.iter().skip(number).step_by(threads);
             // Sending fails after an error, because the receiver is gone.
             let make_all = move || every.all(|image| sender.send(maker.make(image)).is_ok());
             let thread = thread::Builder::new().name(format!("pack {number}")).spawn_scoped(scope, make_all);
-            thread.with_context(|| {
-                format!("thread {number} of {threads} cannot be started: ask for fewer by --threads")
-            })?;
+            thread.with_context(|| format!("thread {number} of {threads} cannot be started: use fewer --threads"))?;
             Ok(receiver)
         };
         let threads: Vec<_> = (0..threads).map(start).collect::<Result<_>>()?;
@@ -288,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_read_back_in_the_order_of_the_list() {
+    fn packed_images_are_read_in_list_order() {
         let (root, config) = folder();
         let packed = pack(&config, &mut go_on).expect("packed");
         assert_eq!((packed.images, packed.classes, packed.left_out), (6, 3, 0));
@@ -307,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_says_what_is_stored_and_its_images_are_converted() {
+    fn listed_images_are_converted_and_stored() {
         let (root, mut config) = folder();
         for (name, image) in [("c/2.jpg", "baseline.jpg"), ("a/0.jpg", "source.png")] {
             fs::write(config.folder.join(name), golden(image)).expect("written");
@@ -339,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_threads_changes_no_byte() {
+    fn thread_count_does_not_change_bytes() {
         let (root, mut config) = folder();
         let images = ["baseline.jpg", "progressive.jpg", "full.jpg", "png_alpha.png", "inks.jpg"];
         for number in 0..40 {
@@ -363,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_beside_the_output_is_left_as_it_is() {
+    fn input_list_next_to_output_is_kept() {
         let (root, mut config) = folder();
         let list = root.path().join("out.lst");
         fs::write(&list, "5 \t2\tc/2.jpg\n").expect("written");
@@ -373,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_or_is_stopped_leaves_what_was_there() {
+    fn failed_or_stopped_packing_keeps_old_files() {
         let (root, mut config) = folder();
         pack(&config, &mut go_on).expect("packed");
         let before = fs::read(&config.output).expect("written");
@@ -393,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_written_leaves_all_three() {
+    fn unwritable_file_keeps_all_three_files() {
         let (root, config) = folder();
         pack(&config, &mut go_on).expect("packed");
         let list = root.path().join("out.lst");
@@ -403,24 +401,22 @@ mod tests {
         let before = read();
         let forced = PackConfig { force: true, shuffle: None, ..config.clone() };
         let error = format!("{:#}", pack(&forced, &mut go_on).expect_err("a folder"));
-        assert_eq!(error, format!("{} cannot be written: it is there, and no file", list.display()));
+        assert_eq!(error, format!("{} cannot be written: path exists and is not a regular file", list.display()));
         assert!(before == read() && before.iter().all(Option::is_some));
         assert_eq!(names(root.path()), ["images", "out.idx", "out.lst", "out.rec"]);
     }
 
     #[test]
-    fn nothing_is_replaced_without_being_asked() {
+    fn files_are_replaced_only_with_force() {
         let (root, mut config) = folder();
         fs::write(root.path().join("out.idx"), "old").expect("written");
         let error = pack(&config, &mut go_on).expect_err("there").to_string();
-        expect!["DIR/out.idx is there already: choose another name, or --force to replace it"]
+        expect!["DIR/out.idx already exists: use another name, or --force to replace it"]
             .assert_eq(&without_folder(&error));
         config.force = true;
         pack(&config, &mut go_on).expect("packed");
         config.output = root.path().join("out.bin");
-        expect![
-            "DIR/out.bin does not end with .rec, by which its index and list are named: choose a name with that ending"
-        ]
-        .assert_eq(&without_folder(&pack(&config, &mut go_on).expect_err("a name").to_string()));
+        expect!["DIR/out.bin does not end with .rec: use a name that does, because index and list are named after it"]
+            .assert_eq(&without_folder(&pack(&config, &mut go_on).expect_err("a name").to_string()));
     }
 }

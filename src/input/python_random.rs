@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn it_shuffles_as_python_does() {
+    fn shuffle_matches_python() {
         // python3 -c 'import random; a = list(range(10)); random.seed(S); random.shuffle(a); print(a)'
         assert_eq!(shuffled(100, 10), [4, 0, 5, 9, 3, 1, 6, 8, 7, 2]);
         assert_eq!(shuffled(0, 10), [7, 8, 1, 5, 3, 4, 2, 0, 9, 6]);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn antialias_is_pillows_bilinear() {
+    fn antialias_matches_pillow_bilinear() {
         for (name, is_cut_out, cases) in [("antialias", false, cases("boxes")), ("cut", true, cases("cuts"))] {
             for (number, case) in cases.iter().enumerate() {
                 let part = part(numbers(&case[0]), is_cut_out);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn bilinear_is_opencvs() {
+    fn bilinear_matches_opencv() {
         for (number, case) in cases("resizes").iter().enumerate() {
             let whole = png("source.png").1;
             let [left, top, width, height] = numbers(&case[1]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_the_same_size_is_copied() {
+    fn region_of_the_same_size_is_copied() {
         let (source, whole) = png("source.png");
         for interpolation in [Interpolation::Bilinear, Interpolation::Antialias] {
             let output = resized(part([3.0, 2.0, 5.0, 4.0], false), interpolation, Size { width: 5, height: 4 });
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_between_pixels_at_the_edge_stay_inside() {
+    fn fractional_regions_at_edges_stay_inside() {
         let (_, whole) = png("source.png");
         for edge in [1usize, 2, 7, 35, 36] {
             let scaled = Size { width: 36 * 3 / 8, height: 27 * 3 / 8 };

@@ -11,30 +11,30 @@ use crate::format::record_io::ALIGNMENT;
 
 /// One of several parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct Shard {
     index: u32,
     count: u32,
 }
 
-impl Part {
+impl Shard {
     /// The single part that contains everything.
-    pub const WHOLE: Part = Part { index: 0, count: 1 };
+    pub const WHOLE: Shard = Shard { index: 0, count: 1 };
 
     /// Returns part `index` of `count`, from 0.
-    pub fn new(index: u32, count: u32) -> Result<Part> {
-        ensure!(index < count, "there is no part {index} of {count}: they are numbered from 0");
-        Ok(Part { index, count })
+    pub fn new(index: u32, count: u32) -> Result<Shard> {
+        ensure!(index < count, "part {index} of {count} does not exist: parts are numbered from 0");
+        Ok(Shard { index, count })
     }
 
     /// Returns the range of items in this part, for items that can be read by number: `ceil(items / parts)` each.
-    pub fn of_items(self, items: u64) -> Range<u64> {
+    pub fn item_range(self, items: u64) -> Range<u64> {
         self.steps(items, items.div_ceil(u64::from(self.count)))
     }
 
     /// Returns the range of bytes in this part of concatenated RecordIO files: `ceil(bytes / parts)` each, rounded up
     /// to a multiple of 4. Both ends are then moved to the next start of a record, so parts differ in their number of
     /// records.
-    pub fn of_bytes(self, bytes: u64) -> Range<u64> {
+    pub fn byte_range(self, bytes: u64) -> Range<u64> {
         self.steps(bytes, bytes.div_ceil(u64::from(self.count)).next_multiple_of(ALIGNMENT))
     }
 
@@ -44,7 +44,7 @@ impl Part {
     }
 }
 
-impl fmt::Display for Part {
+impl fmt::Display for Shard {
     /// Formats as `part 2 of 4`, from 0.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "part {} of {}", self.index, self.count)
@@ -57,15 +57,15 @@ mod tests {
 
     use super::*;
 
-    fn parts(count: u32) -> impl Iterator<Item = Part> {
-        (0..count).map(move |index| Part::new(index, count).expect("a part"))
+    fn parts(count: u32) -> impl Iterator<Item = Shard> {
+        (0..count).map(move |index| Shard::new(index, count).expect("a part"))
     }
 
     #[test]
-    fn parts_lie_side_by_side_and_are_all() {
+    fn parts_are_adjacent_and_complete() {
         for count in [1, 2, 3, 4, 7, 100] {
             for size in [1, 3, 4, 8, 10, 99, 1000, 1_281_167] {
-                for part in [Part::of_items, Part::of_bytes] {
+                for part in [Shard::item_range, Shard::byte_range] {
                     let mut before = 0;
                     for range in parts(count).map(|one| part(one, size)) {
                         assert_eq!(range.start, before);
@@ -78,12 +78,12 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_is_shorter_as_dmlc_core_s_is() {
-        assert_eq!(parts(4).map(|part| part.of_items(10)).collect::<Vec<_>>(), [0..3, 3..6, 6..9, 9..10]);
-        assert_eq!(parts(4).map(|part| part.of_items(2)).collect::<Vec<_>>(), [0..1, 1..2, 2..2, 2..2]);
-        assert_eq!(parts(3).map(|part| part.of_bytes(100)).collect::<Vec<_>>(), [0..36, 36..72, 72..100]);
-        assert_eq!(Part::WHOLE.of_bytes(100), 0..100);
-        expect!["there is no part 2 of 2: they are numbered from 0"]
-            .assert_eq(&Part::new(2, 2).expect_err("too large").to_string());
+    fn last_part_is_shorter_as_in_dmlc_core() {
+        assert_eq!(parts(4).map(|part| part.item_range(10)).collect::<Vec<_>>(), [0..3, 3..6, 6..9, 9..10]);
+        assert_eq!(parts(4).map(|part| part.item_range(2)).collect::<Vec<_>>(), [0..1, 1..2, 2..2, 2..2]);
+        assert_eq!(parts(3).map(|part| part.byte_range(100)).collect::<Vec<_>>(), [0..36, 36..72, 72..100]);
+        assert_eq!(Shard::WHOLE.byte_range(100), 0..100);
+        expect!["part 2 of 2 does not exist: parts are numbered from 0"]
+            .assert_eq(&Shard::new(2, 2).expect_err("too large").to_string());
     }
 }

@@ -103,7 +103,7 @@ pub fn check_target(option: &str, path: &Path, inputs: &[&Path]) -> anyhow::Resu
     } else {
         return Ok(());
     };
-    Err(usage(anyhow!("{option} {} {what} and is not overwritten: choose another file", path.display())))
+    Err(usage(anyhow!("{option} {} {what} and is not overwritten: use another file", path.display())))
 }
 
 /// Returns true for an existing file of a sweep or another measurement: any file in the folder of a case, and the
@@ -131,7 +131,7 @@ fn if_empty(folder: &Path) -> &Path {
 }
 
 fn ensure_folder(folder: &Path) -> anyhow::Result<()> {
-    ensure!(folder.is_dir(), "there is no folder {}: make it, or choose another", folder.display());
+    ensure!(folder.is_dir(), "folder not found: {}: create it, or use another", folder.display());
     Ok(())
 }
 
@@ -155,6 +155,6 @@ pub fn print_raw(text: &str) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        outcome => outcome.context("cannot write to the standard output"),
+        outcome => outcome.context("cannot write to standard output"),
     }
 }

@@ -147,7 +147,7 @@ fn files(folder: &Path, extraction: &AnyExtraction) -> anyhow::Result<Vec<(Strin
         Ok((format!("{name}{ending}"), render_any(extraction, *format, &Extras::default())?))
     };
     let others = other_files(extraction).iter().map(file).collect::<anyhow::Result<Vec<_>>>()?;
-    let hash = |(name, text): &(String, String)| (name.clone(), sha256::of_text(text));
+    let hash = |(name, text): &(String, String)| (name.clone(), sha256::hash_text(text));
     let result = extraction.result(others.iter().map(hash).collect())?;
     Ok(std::iter::once((name + RESULT_ENDING, result)).chain(others).collect())
 }

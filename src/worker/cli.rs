@@ -9,7 +9,7 @@ use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, DeviceChoice};
 use ringmark_core::host::LauncherAddress;
-use ringmark_core::options::habits::{self, Habit};
+use ringmark_core::options::habits::{self, MigrationHint};
 use ringmark_core::options::help;
 use ringmark_core::options::option_table::{self, Options, Worker};
 use ringmark_core::options::usage::usage;
@@ -37,9 +37,9 @@ impl Cli {
         let matches = Cli::program().try_get_matches();
         matches.and_then(|matches| Cli::from_arg_matches(&matches)).unwrap_or_else(|error| {
             let typed = facts::command_line();
-            let habits: &[&[Habit]] = match typed.get(1).map(String::as_str) {
-                Some("bandwidth") => &[habits::OF_WORKER, habits::OF_BANDWIDTH, habits::OF_BOTH],
-                _ => &[habits::OF_WORKER, habits::OF_BOTH],
+            let habits: &[&[MigrationHint]] = match typed.get(1).map(String::as_str) {
+                Some("bandwidth") => &[habits::WORKER_HINTS, habits::BANDWIDTH_HINTS, habits::COMMON_HINTS],
+                _ => &[habits::WORKER_HINTS, habits::COMMON_HINTS],
             };
             habits::exit(&habits::with_hint(error, habits, &typed))
         })

@@ -67,7 +67,7 @@ fn record(failure: Option<String>) -> BandwidthRecord {
 // --- the command, with a script for a worker ----------------------------------------------------------------------------
 
 #[test]
-fn a_dry_run_prints_every_command_and_starts_nothing() {
+fn dry_run_prints_every_command_and_starts_nothing() {
     let sandbox = Sandbox::new("exit 1");
     let options = "--dry-run --hosts a:2,b:2 -b 1M -e 1G -n 7 --wire bf16 --min-busbw 2.5 --interface ib0";
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
@@ -87,18 +87,18 @@ fn a_dry_run_prints_every_command_and_starts_nothing() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_exit_status_2() {
+fn invalid_options_exit_with_status_2() {
     let sandbox = Sandbox::new(RECORDING);
     for (options, message) in [
-        ("-b x", "\"x\" is no size: write bytes, or K, M, G"),
-        ("-e 8Q", "\"8Q\" is no size"),
+        ("-b x", "\"x\" is not a size: write bytes, or K, M, G"),
+        ("-e 8Q", "\"8Q\" is not a size"),
         ("-b 64 -e 8", "--end 8 bytes is below --begin 64 bytes"),
         ("-b 0", "--begin 0 is out of range"),
         ("-f 1", "--factor 1 is out of range"),
         ("--cases 1n2g,1n1g", "case 1n1g: one rank exchanges nothing: choose 1n2g"),
         ("--hosts localhost:1", "case 1n1g: one rank exchanges nothing: choose 1n2g"),
-        ("-np 2", "-np: a case says how many ranks: `--cases 1n2g` is 1 node with 2 ranks"),
-        ("-g 4", "-g: a case says how many ranks: `--cases 1n4g` is 1 node with 4 ranks"),
+        ("-np 2", "-np: use `--cases 1n2g` for 1 node with 2 ranks"),
+        ("-g 4", "-g: use `--cases 1n4g` for 1 node with 4 ranks"),
         ("-i 0", "--increment 0 is out of range"),
         ("-f 2 -i 8", "cannot be used with"),
         ("-n 0", "--iters 0 is out of range"),
@@ -108,7 +108,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("--network vgg --num-layers 12", "there is no vgg12: choose 11, 16"),
         ("--network resnet -b 8", "cannot be used with"),
         ("--model resnet50_v1b -b 8", "cannot be used with"),
-        ("--optimizer sgd", "--optimizer sgd needs weights to update: choose --model resnet50_v1b"),
+        ("--optimizer sgd", "--optimizer sgd needs weights to update: add --model resnet50_v1b"),
         ("--min-busbw NaN", "--min-busbw NaN is out of range"),
         ("--min-busbw=-1", "--min-busbw -1 is out of range"),
         ("--backend nccl", "--backend nccl needs a GPU, --device is cpu"),
@@ -124,7 +124,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
 }
 
 #[test]
-fn the_jobs_output_is_shown_kept_and_summed_up() {
+fn job_output_is_shown_kept_and_summarized() {
     let sandbox = Sandbox::new(RECORDING);
     sandbox.write_bandwidth_record("any.json", &record(None));
     let command = "--hosts localhost:4 --cases 1n2g,1n4g -b 8 -e 1K";
@@ -166,7 +166,7 @@ fn the_jobs_output_is_shown_kept_and_summed_up() {
 }
 
 #[test]
-fn a_case_that_fails_stops_those_behind_it() {
+fn failed_case_stops_later_cases() {
     let sandbox = Sandbox::new(&format!("[ $OMPI_COMM_WORLD_SIZE = 2 ] && echo 'no memory' && exit 3\n{RECORDING}"));
     sandbox.write_bandwidth_record("any.json", &record(None));
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n3g,1n2g,1n4g"));
@@ -185,7 +185,7 @@ fn a_case_that_fails_stops_those_behind_it() {
 }
 
 #[test]
-fn a_case_that_is_too_slow_lets_the_others_run() {
+fn slow_case_does_not_stop_others() {
     let sandbox = Sandbox::new(&format!("{RECORDING}\n[ $OMPI_COMM_WORLD_SIZE = 2 ] && exit 1; exit 0"));
     let miss =
         lines::below_minimum(&record(None).results, Bus::all_reduce(2), GigabytesPerSecond(12.0)).expect("a miss");
@@ -203,7 +203,7 @@ fn a_case_that_is_too_slow_lets_the_others_run() {
 }
 
 #[test]
-fn programs_get_the_figures_in_the_place_of_the_tables_or_beside_them() {
+fn json_replaces_tables_or_is_written_to_a_file() {
     let sandbox = Sandbox::new(&format!("[ $OMPI_COMM_WORLD_SIZE = 4 ] && exit 3\n{RECORDING}"));
     sandbox.write_bandwidth_record("any.json", &record(None));
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g,1n4g --json"));
@@ -228,7 +228,7 @@ fn programs_get_the_figures_in_the_place_of_the_tables_or_beside_them() {
 }
 
 #[test]
-fn a_job_without_a_sound_record_has_failed() {
+fn job_without_a_valid_record_fails() {
     let sandbox = Sandbox::new("echo nothing");
     let (status, _, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g"));
     assert_eq!(status, Some(1), "{stderr}");
@@ -244,7 +244,7 @@ fn a_job_without_a_sound_record_has_failed() {
 }
 
 #[test]
-fn a_job_that_hangs_is_ended_with_all_its_processes() {
+fn hanging_job_is_ended_with_all_processes() {
     // The timeout grows until a rank has written output before it expires.
     let has_output = |seconds: u32| {
         let sandbox = Sandbox::new(HANGING);
@@ -262,7 +262,7 @@ fn a_job_that_hangs_is_ended_with_all_its_processes() {
 }
 
 #[test]
-fn a_folder_may_hold_a_sweep_as_well() {
+fn folder_can_contain_a_sweep_as_well() {
     let sandbox = Sandbox::new(RECORDING);
     sandbox.write_bandwidth_record("any.json", &record(None));
     let (status, ..) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g"));
@@ -311,7 +311,7 @@ fn two_ranks_sum_exactly_at_every_size() {
 }
 
 #[test]
-fn every_way_to_sum_is_exact_with_four_ranks() {
+fn all_reduction_methods_are_exact_with_four_ranks() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     for options in [
@@ -340,7 +340,7 @@ fn every_way_to_sum_is_exact_with_four_ranks() {
 }
 
 #[test]
-fn gradients_are_exchanged_in_measure_py_s_words() {
+fn gradient_output_matches_measure_py() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let options = "--hosts localhost:2 --model resnet50_v1b --arrays all -n 2 -w 1";
@@ -365,7 +365,7 @@ fn gradients_are_exchanged_in_measure_py_s_words() {
 }
 
 #[test]
-fn gradients_one_by_one_and_with_the_update() {
+fn gradients_are_exchanged_singly_and_with_update() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let options = "--hosts localhost:2 --model resnet50_v1b --arrays all -n 1 -w 0 --bucket-mb 0 --optimizer sgd";
@@ -377,7 +377,7 @@ fn gradients_one_by_one_and_with_the_update() {
 }
 
 #[test]
-fn a_gate_fails_by_exit_status_and_keeps_the_record() {
+fn missed_minimum_fails_and_keeps_the_record() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let options = "--hosts localhost:2 --cases 1n2g -b 1K -e 1K -n 2 -w 0 --min-busbw";
@@ -398,7 +398,7 @@ fn a_gate_fails_by_exit_status_and_keeps_the_record() {
 }
 
 #[test]
-fn unchecked_results_say_so() {
+fn unchecked_results_are_marked() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let (status, stdout, stderr) = run(&mut sandbox.worker_ranks(2, "-b 8 -e 8 -n 2 -w 0 -c 0"));
@@ -410,7 +410,7 @@ fn unchecked_results_say_so() {
 
 /// Checks the values that known parsers of nccl-tests' output extract, each by its own rule.
 #[test]
-fn known_readers_find_the_bandwidths() {
+fn nccl_tests_parsers_read_the_output() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let by_hand = |options: &str| sandbox.worker_ranks(2, options);
@@ -446,7 +446,7 @@ fn awk(program: &str, input: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_worker_alone_is_one_rank() {
+fn single_worker_is_one_rank() {
     let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let mut command = Command::new(sandbox.worker());
@@ -458,7 +458,7 @@ fn a_worker_alone_is_one_rank() {
 }
 
 #[test]
-fn a_rank_that_is_killed_takes_all_others_along() {
+fn killed_rank_ends_all_ranks() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     for backend in ["mpi", "shared-memory"] {
@@ -483,7 +483,7 @@ fn a_rank_that_is_killed_takes_all_others_along() {
 }
 
 #[test]
-fn what_the_worker_cannot_do_is_refused_before_it_begins() {
+fn unsupported_worker_options_are_rejected_at_start() {
     let sandbox = Sandbox::real();
     let turn = turn_of(1);
     let alone = |options: &str, code: i32| {
@@ -491,7 +491,7 @@ fn what_the_worker_cannot_do_is_refused_before_it_begins() {
         refused(command.arg("bandwidth").args(words(options)), code)
     };
     for (options, message) in [
-        ("-b x", "\"x\" is no size"),
+        ("-b x", "\"x\" is not a size"),
         ("-b 64 -e 8", "--end 8 bytes is below --begin 64 bytes"),
         ("--min-busbw NaN", "--min-busbw NaN is out of range"),
         ("--optimizer sgd", "--optimizer sgd needs weights to update"),

@@ -37,8 +37,8 @@ fn check_lines(record: &BandwidthRecord, stdout: &str, is_in_step: bool, what: &
     assert_eq!((printed.len(), timing.wrong), (2, Some(0)), "{what}");
     assert_eq!(timing.error.len(), if is_in_step { 2 } else { 0 }, "{what}");
     assert!(timing.error.iter().all(|error| *error < 1e-4), "{what}: {:?}", timing.error);
-    let line = "# error of an iteration: n/a (ranks that do not wait for each other have different weights after it; the weights at \
-                the end are checked)";
+    let line = "# error of an iteration: n/a (ranks are not synchronized after an iteration; only the final weights \
+                are checked)";
     assert_eq!(stdout.lines().any(|printed| printed == line), !is_in_step, "{what}: {stdout}");
     assert!(is_in_step || printed.iter().all(|line| line.ends_with("error -1.000000")), "{what}: {printed:?}");
 }
@@ -51,7 +51,7 @@ fn bytes(all: &[Bytes]) -> Vec<u64> {
 }
 
 #[test]
-fn every_kv_store_gives_every_rank_the_sum_or_the_weights() {
+fn kv_stores_give_every_rank_sums_or_weights() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     for (servers, kv_store) in [
@@ -115,7 +115,7 @@ fn check_counted(used: &KvStoreUse, servers: u32, kv_store: &str) {
 }
 
 #[test]
-fn arrays_that_are_cut_and_halves_on_the_wire_come_out_too() {
+fn sliced_arrays_and_half_precision_are_exchanged() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let options = "--model resnet18 -n 2 -w 1 --optimizer sgd";
@@ -132,7 +132,7 @@ fn arrays_that_are_cut_and_halves_on_the_wire_come_out_too() {
 }
 
 #[test]
-fn a_rank_alone_has_an_error_and_no_rate() {
+fn single_rank_has_error_without_rate() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     for (processes, options) in [(1, "--kv-store device"), (2, "--kv-store dist_sync --servers 1")] {
@@ -145,7 +145,7 @@ fn a_rank_alone_has_an_error_and_no_rate() {
 }
 
 #[test]
-fn the_launcher_starts_servers_and_keeps_what_they_moved() {
+fn launcher_starts_servers_and_records_their_traffic() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let options = "--hosts localhost:2 --network mlp -n 1 -w 1 --kvstore dist_async --servers 2 --optimizer sgd";
@@ -159,24 +159,18 @@ fn the_launcher_starts_servers_and_keeps_what_they_moved() {
 }
 
 #[test]
-fn what_does_not_go_with_a_kv_store_is_refused_in_words() {
+fn options_conflicting_with_kv_store_are_rejected() {
     let sandbox = Sandbox::new("exit 1");
     for (options, message) in [
-        ("--kv-store device", "--kv-store device exchanges the gradients of a network: give --model"),
+        ("--kv-store device", "--kv-store device needs the gradients of a network: add --model"),
         ("--op all_gather --kv-store device", "--op measures one operation by sizes"),
-        (
-            "--model vgg11 --op reduce --kv-store device",
-            "--op reduce measures one operation, and --kv-store device chooses",
-        ),
+        ("--model vgg11 --op reduce --kv-store device", "--op reduce conflicts with --kv-store device, which selects"),
         ("--model vgg11 --kv-store dist_async", "--kv-store dist_async needs --optimizer sgd"),
-        ("--model vgg11 --kv-store device --servers 2", "--servers 2 goes with --kv-store dist_sync"),
-        ("--model vgg11 --kv-store device --backend none", "--backend none exchanges nothing, and --kv-store device"),
+        ("--model vgg11 --kv-store device --servers 2", "--servers 2 does not apply to --kv-store device"),
+        ("--model vgg11 --kv-store device --backend none", "--kv-store device conflicts with --backend none"),
         ("--model vgg11 --server-hosts s", "--server-hosts s places the servers of --kv-store dist_*"),
         ("--model vgg11 --kv-store device --cases 1n1g", "case 1n1g: one rank exchanges nothing"),
-        (
-            "--hosts a:1,b:1 --model vgg11 --kv-store local",
-            "--kv-store local sums in the memory of one host, and case 2n1g",
-        ),
+        ("--hosts a:1,b:1 --model vgg11 --kv-store local", "--kv-store local works on one host only, but case 2n1g"),
     ] {
         let error = refused(&mut sandbox.bandwidth(options), 2);
         assert!(error.contains(message), "{options}: {error}");
@@ -195,7 +189,7 @@ const LENET_CODE: u64 = 4 * (32 + 2 + 1563 + 4 + 25_000 + 32 + 313 + 1);
 const LENET_SUMS: u64 = 4 * (25 + 1 + 1250 + 3 + 3 * 6554 + 340 + 25 + 250 + 1);
 
 #[test]
-fn codes_move_their_own_bytes_and_the_error_is_what_they_leave_out() {
+fn codes_have_their_own_bytes_and_error() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     for (servers, options) in [
@@ -231,5 +225,5 @@ fn codes_move_their_own_bytes_and_the_error_is_what_they_leave_out() {
         }
     }
     let error = refused(&mut sandbox.worker_ranks(1, "-b 8 -e 64 --gradient-compression 2bit"), 2);
-    assert!(error.contains("2bit:0.5 codes the gradients of a network: give --model"), "{error}");
+    assert!(error.contains("2bit:0.5 needs the gradients of a network: add --model"), "{error}");
 }

@@ -53,7 +53,7 @@ type OnTheWire = (&'static str, &'static str, u64);
 const FP32: OnTheWire = ("", "float", 4);
 
 #[test]
-fn every_operation_is_right_among_any_number_of_ranks() {
+fn operations_are_correct_with_any_rank_count() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     for operation in Operation::ALL {
@@ -101,7 +101,7 @@ fn every_operation_is_right_among_any_number_of_ranks() {
 }
 
 #[test]
-fn every_reduction_is_right_on_every_wire() {
+fn reductions_are_correct_for_every_wire_type() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let options = [
@@ -120,7 +120,7 @@ fn every_reduction_is_right_on_every_wire() {
 }
 
 #[test]
-fn several_operations_are_several_jobs_of_one_command() {
+fn each_operation_is_a_separate_job() {
     let sandbox = Sandbox::real();
     let options =
         "--hosts localhost:2 --op all_reduce,all_gather,reduce --redop max --root 1 -b 64 -e 1K -f 16 -n 2 -w 0";
@@ -141,7 +141,7 @@ fn several_operations_are_several_jobs_of_one_command() {
         assert!(stdout.contains(part), "{stdout}");
     }
     // Only an all-reduce has rates that memory and network allow.
-    assert_eq!(stdout.matches("# memory of the host: ").count(), 1, "{stdout}");
+    assert_eq!(stdout.matches("# host memory: ").count(), 1, "{stdout}");
     assert!(stdout.contains("\n# 1n2g  reduce          2 "), "{stdout}");
     let out = sandbox.path("out");
     let report = sandbox.path("report.html");
@@ -168,31 +168,22 @@ fn several_operations_are_several_jobs_of_one_command() {
 }
 
 #[test]
-fn what_an_operation_has_not_is_refused_in_words() {
+fn options_unsupported_by_operation_are_rejected() {
     let sandbox = Sandbox::new("exit 1");
     for (options, message) in [
         (
             "--op all_to_one",
-            "\"all_to_one\" is none of all_reduce, all_gather, reduce_scatter, reduce, broadcast, alltoall",
+            "\"all_to_one\" is not one of all_reduce, all_gather, reduce_scatter, reduce, broadcast, alltoall",
         ),
         ("--op reduce,reduce", "--op has reduce twice: name it once"),
-        ("--op all_gather --redop max", "--redop max needs values that come together, --op all_gather only moves them"),
+        ("--op all_gather --redop max", "--redop max does not apply to --op all_gather, which does not reduce"),
         ("--redop prod", "[possible values: sum, max, avg]"),
-        ("--op sendrecv --root 1", "--root 1: --op sendrecv has no root"),
-        ("--op reduce --root 2", "--root 2 is none of 2 ranks: choose 0 to 1"),
-        ("--op broadcast,all_gather --root 2", "--root 2 is none of 2 ranks: choose 0 to 1"),
-        (
-            "--op all_gather -b 8 -e 16",
-            "gives each of 2 ranks a part of a multiple of 16 bytes: choose --end 32 or more",
-        ),
-        (
-            "--op reduce --model resnet50_v1b",
-            "--model exchanges gradients as training does, by an all-reduce that sums",
-        ),
-        (
-            "--redop avg --model resnet50_v1b",
-            "--model exchanges gradients as training does, by an all-reduce that sums",
-        ),
+        ("--op sendrecv --root 1", "--root 1 does not apply to --op sendrecv"),
+        ("--op reduce --root 2", "--root 2 is out of range for 2 ranks: choose 0 to 1"),
+        ("--op broadcast,all_gather --root 2", "--root 2 is out of range for 2 ranks: choose 0 to 1"),
+        ("--op all_gather -b 8 -e 16", "needs at least 16 bytes for each of 2 ranks: choose --end 32 or more"),
+        ("--op reduce --model resnet50_v1b", "--model sums gradients with all-reduce, as training does"),
+        ("--redop avg --model resnet50_v1b", "--model sums gradients with all-reduce, as training does"),
     ] {
         let error = refused(&mut sandbox.bandwidth(&format!("--hosts localhost:2 {options}")), 2);
         assert!(error.contains(message), "{options}: {error}");
@@ -207,5 +198,5 @@ fn what_an_operation_has_not_is_refused_in_words() {
     assert!(error.contains("--op all_gather only moves them"), "{error}");
     let _turn = turn_of(2);
     let (status, _, stderr) = run(&mut sandbox.worker_ranks(2, "--op reduce --root 2 -b 8 -e 8"));
-    assert!(status == Some(1) && stderr.contains("--root 2 is none of 2 ranks"), "{stderr}");
+    assert!(status == Some(1) && stderr.contains("--root 2 is out of range for 2 ranks"), "{stderr}");
 }

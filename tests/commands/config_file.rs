@@ -27,7 +27,7 @@ fn printed(command: &mut Command) -> String {
 const SWEEP: &str = "sweep --worker ./worker --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype half --runs 1";
 
 #[test]
-fn a_saved_sweep_is_whole_and_reads_back_as_the_same_commands() {
+fn saved_sweep_gives_the_same_commands() {
     let sandbox = Sandbox::new("exit 1");
     let typed = printed(&mut dry_run(&sandbox, SWEEP));
     let saved = printed(&mut dry_run(&sandbox, &format!("{SWEEP} --save-config sweep.toml")));
@@ -41,7 +41,7 @@ fn a_saved_sweep_is_whole_and_reads_back_as_the_same_commands() {
 }
 
 #[test]
-fn every_option_of_a_launch_is_saved() {
+fn all_launch_options_are_saved() {
     let sandbox = Sandbox::new("exit 1");
     fs::write(sandbox.path("nodes"), "a slots=2\nb slots=2\n").expect("written");
     let options = "sweep --hostfile nodes --worker ./worker --ssh-port 2222 --sync /tmp/copy --timeout 600 --stall-timeout 0 \
@@ -77,7 +77,7 @@ fn every_option_of_a_launch_is_saved() {
 }
 
 #[test]
-fn kv_stores_and_the_hosts_of_servers_are_saved() {
+fn kv_stores_and_server_hosts_are_saved() {
     let sandbox = Sandbox::new("exit 1");
     let options = "sweep --worker ./worker --hosts a:1,b:1 --cases 2n1g --runs 1 --kv-stores ring,dist_sync --servers 2 \
                    --server-hosts s,t";
@@ -93,7 +93,7 @@ fn kv_stores_and_the_hosts_of_servers_are_saved() {
 }
 
 #[test]
-fn what_is_typed_counts_more_than_the_file() {
+fn typed_options_override_the_file() {
     let sandbox = Sandbox::new("exit 1");
     let file = "hosts = \"localhost:1\"\nworker = \"./worker\"\ndevice = \"cpu\"\nruns = 2\ndtype = \"fp32\"\niters = 9\n\
                 batch-size = 3\noverlap = \"off\"\n";
@@ -116,7 +116,7 @@ fn what_is_typed_counts_more_than_the_file() {
 }
 
 #[test]
-fn a_folder_in_the_file_can_be_resumed_by_a_typed_option() {
+fn folder_of_config_file_can_be_resumed() {
     let sandbox = Sandbox::sound();
     let file = "iters = 4\nwarmup = 1\ncases = [\"1n1g\"]\nruns = 2\ndevice = \"cpu\"\nhosts = \"localhost:2\"\n\
                 no-doctor = true\nworker = \"./worker\"\nout = \"out\"\n";
@@ -134,7 +134,7 @@ fn a_folder_in_the_file_can_be_resumed_by_a_typed_option() {
 }
 
 #[test]
-fn scoring_and_bandwidth_are_files_too() {
+fn score_and_bandwidth_options_are_saved() {
     let sandbox = Sandbox::new("exit 1");
     for (command, line) in [
         ("score --device cpu --hosts localhost:1", "batch-sizes = [1, 2, 4, 8, 16, 32]"),
@@ -156,14 +156,14 @@ fn scoring_and_bandwidth_are_files_too() {
 }
 
 #[test]
-fn a_mistake_in_the_file_is_named_with_the_file() {
+fn config_file_error_names_the_file() {
     let sandbox = Sandbox::new("exit 1");
     for (text, message) in [
         ("bach-size = 8", "unexpected argument '--bach-size' found"),
         ("batch-size = \"x\"", "invalid value 'x' for '--batch-size <IMAGES>'"),
-        ("dtype = \"fp8\"", "tip: there are fp32, tf32, fp16 and bf16"),
+        ("dtype = \"fp8\"", "tip: use fp32, tf32, fp16 or bf16"),
         ("weight_decai = 8", "unexpected argument '--weight-decai' found"),
-        ("np = 2", "a case says how many ranks"),
+        ("np = 2", "use `--cases"),
         ("resume = true", "resume: this belongs to one start and not into a file: type --resume"),
         ("hosts = 1979-05-27", "hosts = 1979-05-27: give a text, a number, true, or a list of them"),
         ("[train]\nruns = 1", "[train]: the file has no sections"),

@@ -24,7 +24,7 @@ fn offered(script: &str, words: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn bash_completes_commands_options_and_their_values() {
+fn bash_completes_commands_options_and_values() {
     let (status, script, stderr) = run(&mut ringmark("completions bash"));
     assert_eq!(status, Some(0), "{stderr}");
     assert_eq!(offered(&script, &["ringmark", "swe"]), ["sweep"]);
@@ -34,7 +34,7 @@ fn bash_completes_commands_options_and_their_values() {
 }
 
 #[test]
-fn every_shell_has_a_script_and_an_unknown_one_a_sentence() {
+fn shells_have_scripts_and_unknown_ones_an_error() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let (status, script, stderr) = run(&mut ringmark(&format!("completions {shell}")));
         assert_eq!(status, Some(0), "{stderr}");
@@ -45,7 +45,7 @@ fn every_shell_has_a_script_and_an_unknown_one_a_sentence() {
 }
 
 #[test]
-fn there_is_a_page_for_every_command_with_its_options_and_examples() {
+fn every_command_has_a_man_page() {
     let folder = tempfile::tempdir().expect("a folder");
     let pages = folder.path().join("man1");
     let (status, stdout, stderr) = run(ringmark("man").arg(&pages));

@@ -78,7 +78,7 @@ fn record(folder: &Path) -> InputRecord {
 }
 
 #[test]
-fn every_number_of_threads_reads_from_the_disk_and_from_memory() {
+fn all_thread_counts_read_from_disk_and_memory() {
     let _turn = turn();
     let folder = on_a_disk();
     let data = images(folder.path());
@@ -134,7 +134,7 @@ fn every_number_of_threads_reads_from_the_disk_and_from_memory() {
 
 /// Records without an index are read sequentially: the same images, and a warm pass repeats the first of them.
 #[test]
-fn records_in_turn_are_read_from_the_disk_and_from_memory() {
+fn sequential_records_are_read_from_disk_and_memory() {
     let _turn = turn();
     let folder = on_a_disk();
     let packed = folder.path().join("packed.rec");
@@ -170,7 +170,7 @@ fn records_in_turn_are_read_from_the_disk_and_from_memory() {
 
 /// Files in memory cannot be read from a disk, even if `--cache cold` is requested.
 #[test]
-fn files_in_memory_are_never_called_cold() {
+fn files_in_memory_are_never_cold() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
     let _turn = turn_of(1);
     let data = images(folder.path());
@@ -182,13 +182,13 @@ fn files_in_memory_are_never_called_cold() {
     assert_ne!(hosts[0].cache(), Some(PageCache::Cold));
     assert_eq!(record.ceiling(0, PageCache::Cold), None);
     assert!(
-        stdout.contains(": not cold, 0 % of the bytes came from the disk: ") || hosts[0].from_disk.is_none(),
+        stdout.contains(": not cold, 0 % of the bytes came from disk: ") || hosts[0].from_disk.is_none(),
         "{stdout}"
     );
 }
 
 #[test]
-fn a_short_epoch_ends_a_cold_pass_and_a_number_of_threads_beyond_the_cores_is_said() {
+fn short_epoch_ends_cold_pass_and_excess_threads_are_reported() {
     let _turn = turn();
     let folder = on_a_disk();
     let data = images(folder.path());
@@ -197,11 +197,11 @@ fn a_short_epoch_ends_a_cold_pass_and_a_number_of_threads_beyond_the_cores_is_sa
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     // Of two complete batches one remains to be measured.
     assert_eq!(record(folder.path()).passes[0].hosts[0].batches.len(), 1);
-    assert!(stdout.contains(": 1000 threads take turns on its "), "{stdout}");
+    assert!(stdout.contains(": 1000 threads share "), "{stdout}");
 }
 
 #[test]
-fn a_bad_image_ends_it_or_is_counted() {
+fn bad_image_is_an_error_or_is_counted() {
     let _turn = turn();
     let folder = on_a_disk();
     let data = images(folder.path());
@@ -217,18 +217,18 @@ fn a_bad_image_ends_it_or_is_counted() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_in_words() {
+fn unsupported_measurements_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
     let usage = |options: &str| refused(ringmark(&format!("input {options}")).current_dir(folder.path()), 2);
     for (options, message) in [
-        ("", "--data is missing: name .rec files, a folder of them or of classes, or MNIST's arrays"),
+        ("", "--data is missing: use .rec files, a folder of them or of classes, or MNIST's arrays"),
         ("--data synthetic", "--data is missing"),
         ("--data a.safetensors", "--data a.safetensors is one batch, of which nothing is read or decoded"),
         ("--data a.rec --decode-threads 0", "'--decode-threads <N,..>': 0 is out of range: choose 1 to 1024"),
-        ("--data a.rec --decode-threads 1,x", "\"x\" is no number of threads"),
+        ("--data a.rec --decode-threads 1,x", "\"x\" is not a number of threads"),
         ("--data a.rec --seconds 0", "--seconds 0 is out of range"),
-        ("--data a.rec --image-size 5 --model resnet18", "--image-size 5 is not for resnet18"),
+        ("--data a.rec --image-size 5 --model resnet18", "--image-size 5 does not fit resnet18"),
         ("--data a.rec --seconds 3 --batches 4", "cannot be used with"),
         ("--data a.rec --against nowhere", "--against nowhere: "),
     ] {
@@ -242,7 +242,7 @@ fn what_cannot_be_measured_is_refused_in_words() {
     let absent = folder.path().join("absent.rec");
     for (data, options, message) in [
         (&absent, "", "absent.rec cannot be opened"),
-        (&data, "", "28 x 28 pixels of 1 channel, and the network takes 32 x 32 of 3"),
+        (&data, "", "28 x 28 pixels of 1 channel, but the network takes 32 x 32 of 3"),
         (&data, "--augmentation crop", "which are taken as they are: leave out --augmentation and --resize"),
     ] {
         let (status, _, stderr) = run(&mut input(folder.path(), data, &format!("--batches 1 --warmup 0 {options}")));
@@ -260,7 +260,7 @@ fn what_cannot_be_measured_is_refused_in_words() {
 }
 
 #[test]
-fn one_process_a_host_whatever_its_slots() {
+fn each_host_runs_one_process() {
     let sandbox = Sandbox::new("exit 1");
     let mut command =
         ringmark("input --dry-run --hosts a:8,b:4 --interface ib0 --data data/train.rec --decode-threads 2,4 --seed 3");
@@ -335,7 +335,7 @@ fn sweep(change: impl Fn(&mut TrainConfig)) -> Folder {
 }
 
 #[test]
-fn the_lines_are_as_they_were() {
+fn output_matches_golden_lines() {
     let (record, folder) = (input_record([600.0, 160.0, 1200.0]), sweep(|_| {}));
     let judge = read::input::judge(&folder.path()).expect("a sweep");
     let mxnet = record.passes.iter().flat_map(|pass| lines::test_io(&pass.hosts[0], 64, 1));
@@ -344,7 +344,7 @@ fn the_lines_are_as_they_were() {
 }
 
 #[test]
-fn what_each_case_needs_lies_beside_what_the_host_has() {
+fn demand_is_compared_with_host_ceiling() {
     let folder = sweep(|_| {});
     let judge = read::input::judge(&folder.path()).expect("a sweep");
     // (1914 - 1200) / 150 = 4.8 cores. Of 6.67 ms per image and core 4.18 are available, so 3.51 of 6.00 for
@@ -364,7 +364,7 @@ fn what_each_case_needs_lies_beside_what_the_host_has() {
 
 /// Runs that read images show the demand of a single device if it did not wait for them.
 #[test]
-fn a_sweep_that_read_images_is_judged_by_its_smallest_case() {
+fn image_sweep_is_judged_by_its_smallest_case() {
     let folder = sweep(|config| config.data = Some("a.rec".to_owned()).into());
     let judge = read::input::judge(&folder.path()).expect("a sweep");
     let said = |speeds: [f64; 3], line: &str| {
@@ -390,7 +390,7 @@ fn a_sweep_that_read_images_is_judged_by_its_smallest_case() {
 /// DLPerf's published FP16 row (batch size 256, V100): hosts of 8 GPUs reach 2.6 to 2.9 thousand images/s regardless
 /// of their number, while one GPU has 834. The input of hosts that decode 2,950 images/s explains this.
 #[test]
-fn what_capped_dlperf_s_fp16_row_is_said() {
+fn input_limit_of_dlperf_fp16_is_reported() {
     let folder = Folder::new();
     for (case, speed) in [
         ("1n1g", 833.65),
@@ -419,7 +419,7 @@ fn what_capped_dlperf_s_fp16_row_is_said() {
 
 /// A report shows an input result next to the sweep that it feeds: one chart with both, and a verdict for every case.
 #[test]
-fn a_report_shows_ceiling_and_demand() {
+fn report_shows_ceiling_and_demand() {
     let (folder, sweep) = (tempfile::tempdir().expect("a folder"), sweep(|_| {}));
     let own = folder.path().join("rack");
     fs::create_dir(&own).expect("made");
@@ -431,7 +431,7 @@ fn a_report_shows_ceiling_and_demand() {
     };
     let text = report("--format markdown").split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     for line in [
-        "host a: from memory 1,200 images/s with 8 threads; 150 images/s of a core with 8 of 8; from the disk 600 images/s",
+        "host a: from memory 1,200 images/s with 8 threads; 150 images/s per core with 8 of 8; from disk 600 images/s",
         "| 1n1g | 1,914 | 1,200 | 5 more cores or images stored at 304 px | 600 | a faster disk,",
         "| 1n2g | 3,828 | 1,200 | 18 more cores | 600 | a faster disk,",
     ] {
@@ -458,7 +458,7 @@ fn a_report_shows_ceiling_and_demand() {
 
 /// The complete command: the lines after its table are the verdict computed from the record and the sweep.
 #[test]
-fn a_run_against_a_result_ends_in_its_verdict() {
+fn run_against_a_result_ends_with_verdict() {
     let _turn = turn_of(1);
     let (folder, result) = (on_a_disk(), sweep(|config| config.image_size = Some(32)));
     let data = images(folder.path());
@@ -474,7 +474,7 @@ fn a_run_against_a_result_ends_in_its_verdict() {
 }
 
 #[test]
-fn all_hosts_read_at_once_and_each_has_its_row() {
+fn hosts_read_concurrently_in_separate_rows() {
     let Some(cluster) = Cluster::up(2) else { return };
     let _turn = turn();
     let folder = on_a_disk();

@@ -52,7 +52,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 }
 
 #[test]
-fn no_command_writes_over_an_input_or_a_file_of_a_sweep() {
+fn commands_do_not_overwrite_inputs_or_sweep_files() {
     let folder = swept();
     let other = swept();
     let path = |name: &str| folder.path().join(name).to_str().expect("ASCII").to_owned();
@@ -77,7 +77,7 @@ fn no_command_writes_over_an_input_or_a_file_of_a_sweep() {
             (format!("watch {first} --json {target}"), "--json"),
         ] {
             let error = refused(&mut ringmark(&command), 2);
-            let what = format!("{option} {target} belongs to a sweep and is not overwritten: choose another file");
+            let what = format!("{option} {target} belongs to a sweep and is not overwritten: use another file");
             assert!(error.contains(&what), "{command}: {error}");
             assert!(files(&folder.path()) == before, "{command}");
         }
@@ -85,7 +85,7 @@ fn no_command_writes_over_an_input_or_a_file_of_a_sweep() {
 }
 
 #[test]
-fn a_file_that_is_compared_is_not_replaced_and_an_earlier_answer_is() {
+fn compared_file_is_kept_and_old_output_replaced() {
     let (folder, out) = (swept(), tempfile::tempdir().expect("a folder"));
     let result = out.path().join("first_result.json");
     let (status, _, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(out.path()));
@@ -109,7 +109,7 @@ fn a_file_that_is_compared_is_not_replaced_and_an_earlier_answer_is() {
 }
 
 #[test]
-fn extract_writes_into_the_folder_of_a_sweep_or_where_it_is_told() {
+fn extract_writes_to_sweep_folder_or_given_folder() {
     let [sweep, logs] = [swept(), measured()];
     for folder in [&sweep, &logs] {
         let before = files(&folder.path());
@@ -186,7 +186,7 @@ fn failures() -> impl Iterator<Item = (&'static str, (&'static str, &'static str
 }
 
 #[test]
-fn an_interrupted_or_short_write_loses_nothing_and_a_failed_one_leaves_the_old_file() {
+fn interrupted_writes_finish_and_failed_writes_keep_old_file() {
     let (disk, folder, out) = (FaultyDisk::new(), measured(), tempfile::tempdir().expect("a folder"));
     let page = out.path().join("report.html");
     let extract = || {
@@ -228,7 +228,7 @@ fn an_interrupted_or_short_write_loses_nothing_and_a_failed_one_leaves_the_old_f
 }
 
 #[test]
-fn an_interrupted_or_short_read_loses_nothing_and_a_failed_one_is_named() {
+fn interrupted_reads_finish_and_failed_reads_are_named() {
     let (disk, folder) = (FaultyDisk::new(), measured());
     let command = |options: &str| {
         let mut command = ringmark(options);
@@ -251,7 +251,7 @@ fn an_interrupted_or_short_read_loses_nothing_and_a_failed_one_is_named() {
 }
 
 #[test]
-fn pack_replaces_all_three_files_or_names_the_one_that_failed() {
+fn pack_replaces_all_files_or_names_the_failed_one() {
     let (disk, folder) = (FaultyDisk::new(), tempfile::tempdir().expect("a folder"));
     fs::create_dir_all(folder.path().join("images/a")).expect("made");
     for image in ["images/a/0.jpg", "images/a/1.jpg"] {
@@ -287,7 +287,7 @@ fn pack_replaces_all_three_files_or_names_the_one_that_failed() {
 }
 
 #[test]
-fn a_sweep_loses_no_line_of_its_files_or_names_the_one_that_failed() {
+fn sweep_files_are_complete_or_the_failed_one_is_named() {
     let (disk, sandbox) = (FaultyDisk::new(), Sandbox::sound());
     let (out, log) = (sandbox.path("out"), "1n1g/rn50_b8_fp32_1.log");
     let sweep = |options: &str| sandbox.short_sweep(&format!("--cases 1n1g {options}"));
@@ -335,7 +335,7 @@ fn a_sweep_loses_no_line_of_its_files_or_names_the_one_that_failed() {
 }
 
 #[test]
-fn a_worker_s_files_are_whole_or_the_one_that_failed_is_named() {
+fn worker_files_are_complete_or_the_failed_one_is_named() {
     let disk = FaultyDisk::new();
     let run_with = |call: &str, name: &str, fault: &str| {
         let options = "--model mxnet-mlp --image-size 28 --iters 3 --checkpoint-every 2 --trace-iterations 2-3";

@@ -12,7 +12,7 @@ use ringmark_core::dimension::ImageLimits;
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Item;
 use ringmark_input::decode;
-use ringmark_input::shard::Part;
+use ringmark_input::shard::Shard;
 
 use crate::support::sandbox::{SmallDisk, refused, ringmark, run, wait_until};
 
@@ -45,7 +45,7 @@ fn items(files: &[PathBuf], parts: u32) -> Vec<(u64, f32, String)> {
     let dataset = Dataset::open(files).expect("opened");
     let (mut item, mut items) = (Item::default(), Vec::new());
     for index in 0..parts {
-        let mut stream = dataset.stream(Part::new(index, parts).expect("a part")).expect("a part");
+        let mut stream = dataset.stream(Shard::new(index, parts).expect("a part")).expect("a part");
         while stream.next(&mut item).expect("read") {
             items.push((item.id, item.labels[0], String::from_utf8_lossy(item.bytes()).into_owned()));
         }
@@ -54,7 +54,7 @@ fn items(files: &[PathBuf], parts: u32) -> Vec<(u64, f32, String)> {
 }
 
 #[test]
-fn a_folder_becomes_a_record_file_that_is_mxnet_s_byte_by_byte() {
+fn packed_folder_matches_mxnet_bytes() {
     let folder = folder(&["cat/a.jpg", "dog/b.PNG", "dog/c.jpeg", "dog/notes.txt", "readme.jpg"]);
     let (status, stdout, stderr) = run(&mut pack(&folder, "--no-shuffle --pass-through"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
@@ -84,7 +84,7 @@ fn a_folder_becomes_a_record_file_that_is_mxnet_s_byte_by_byte() {
 }
 
 #[test]
-fn the_order_is_that_of_im2rec_and_every_image_is_read_back() {
+fn order_matches_im2rec_and_images_round_trip() {
     let images: Vec<String> = (0..10).map(|number| format!("{}/{number}.jpg", number / 4)).collect();
     let folder = folder(&images.iter().map(String::as_str).collect::<Vec<_>>());
     let (status, stdout, stderr) = run(&mut pack(&folder, ""));
@@ -113,7 +113,7 @@ fn golden(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn images_are_made_smaller_and_encoded_by_any_number_of_threads_alike() {
+fn thread_count_does_not_change_encoded_images() {
     let folder = folder(&["a/1.jpg", "a/2.png", "b/3.jpg"]);
     for (name, picture) in [("a/1.jpg", "progressive.jpg"), ("a/2.png", "source.png"), ("b/3.jpg", "inks.jpg")] {
         fs::write(folder.path().join("images").join(name), golden(picture)).expect("written");
@@ -146,14 +146,14 @@ fn images_are_made_smaller_and_encoded_by_any_number_of_threads_alike() {
     fs::write(folder.path().join("images/b/3.jpg"), &golden("inks.jpg")[..1000]).expect("written");
     let error = refused(&mut pack(&folder, "--resize 18 --force"), 1);
     expect![[r"
-        ringmark: out.rec cannot be written: image b/3.jpg: images/b/3.jpg: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 1000: it was cut
+        ringmark: out.rec cannot be written: image b/3.jpg: images/b/3.jpg: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 1000: the file is truncated
     "]].assert_eq(&error);
     assert_eq!(fs::read(&record_file[0]).expect("there"), before);
     for (options, reason) in [
         ("--pass-through --resize 18", "cannot be used with"),
         ("--resize 0", "it must be a whole number from 1 to 65535"),
         ("--quality 101", "it must be a whole number from 0 to 100"),
-        ("--encoding .png --quality 10", "quality 10 of .png images: choose one of 0 to 9"),
+        ("--encoding .png --quality 10", "quality 10 is out of range for .png images: choose 0 to 9"),
         ("--encoding .webp", "[possible values: .jpg, .png]"),
         ("--threads 0", "it must be a whole number from 1 to 65535"),
     ] {
@@ -163,7 +163,7 @@ fn images_are_made_smaller_and_encoded_by_any_number_of_threads_alike() {
 }
 
 #[test]
-fn what_is_wrong_is_said_and_leaves_nothing() {
+fn errors_are_reported_and_leave_no_files() {
     let sound = ["a/1.jpg", "b/2.jpg"];
     let list = |text: &'static str| {
         let folder = folder(&sound);
@@ -171,7 +171,7 @@ fn what_is_wrong_is_said_and_leaves_nothing() {
         folder
     };
     for (folder, options, code, reason) in [
-        (folder(&["a/1.jpg", "b/notes.txt"]), "", 1, "no images of images/b: an image ends with .jpg, "),
+        (folder(&["a/1.jpg", "b/notes.txt"]), "", 1, "no images in images/b: image names end with .jpg, "),
         (folder(&["1.jpg"]), "", 1, "images has no folders: put the images of each class into a folder"),
         (list("0\t1\n"), "--list my.lst", 1, "my.lst, line 1: \"0\\t1\" has 2 of at least 3 fields"),
         (
@@ -180,7 +180,7 @@ fn what_is_wrong_is_said_and_leaves_nothing() {
             1,
             "image 7 of my.lst: images/a/9.jpg cannot be opened",
         ),
-        (list("0\t1\ta\n"), "--list my.lst", 1, "image 0 of my.lst: images/a cannot be opened: it is a folder"),
+        (list("0\t1\ta\n"), "--list my.lst", 1, "image 0 of my.lst: images/a cannot be opened: path is a folder"),
         (folder(&sound), "--list none.lst", 1, "none.lst cannot be opened: No such file"),
         (folder(&sound), "--list a.lst --shuffle 7", 2, "cannot be used with"),
         (folder(&sound), "--no-shuffle --shuffle 7", 2, "cannot be used with"),
@@ -193,7 +193,7 @@ fn what_is_wrong_is_said_and_leaves_nothing() {
     }
     let folder = folder(&sound);
     for (typed, reason) in [
-        ("pack none out.rec", "there is no folder none: name the one that holds a folder of images for each class"),
+        ("pack none out.rec", "folder not found: none: use one that contains a folder of images per class"),
         ("pack images out", "out does not end with .rec"),
     ] {
         let error = refused(ringmark(typed).current_dir(folder.path()), 2);
@@ -202,7 +202,7 @@ fn what_is_wrong_is_said_and_leaves_nothing() {
     fs::write(folder.path().join("out.idx"), "mine").expect("written");
     let error = refused(&mut pack(&folder, ""), 2);
     expect![[r"
-        ringmark: out.idx is there already: choose another name, or --force to replace it
+        ringmark: out.idx already exists: use another name, or --force to replace it
     "]]
     .assert_eq(&error);
     assert_eq!(names(folder.path()), ["images", "out.idx"]);
@@ -214,7 +214,7 @@ fn what_is_wrong_is_said_and_leaves_nothing() {
 }
 
 #[test]
-fn a_full_disk_gets_all_three_files_or_none() {
+fn full_disk_gets_all_files_or_none() {
     let folder = folder(&["a/0.jpg", "a/1.jpg"]);
     let out = folder.path().join("out");
     let Some(disk) = SmallDisk::mount(&out) else { return };
@@ -248,7 +248,7 @@ fn a_full_disk_gets_all_three_files_or_none() {
 }
 
 #[test]
-fn ctrl_c_leaves_nothing_half_and_the_old_files() {
+fn ctrl_c_keeps_old_files_and_no_partial_ones() {
     let folder = folder(&["a/0.jpg"]);
     let (status, _, stderr) = run(&mut pack(&folder, ""));
     assert_eq!(status, Some(0), "{stderr}");

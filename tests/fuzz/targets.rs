@@ -48,7 +48,7 @@ use ringmark_core::dimension::{
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::Message;
 use ringmark_core::line::dlperf;
-use ringmark_core::line::dlperf::Line;
+use ringmark_core::line::dlperf::LogLine;
 use ringmark_core::line::log::{self, Log};
 use ringmark_core::manifest::Manifest;
 use ringmark_core::progress::Progress;
@@ -130,7 +130,8 @@ fn record(bytes: &[u8]) {
     let mut text = String::new();
     for iteration in &record.iterations {
         let step = iteration.step.first().map_or(1.0, |step| step.0);
-        text += &dlperf::write(dlperf::Batch::of(iteration.iteration, None), ImagesPerSecond(8.0 / step), 7.0);
+        text +=
+            &dlperf::write(dlperf::Batch::at_iteration(iteration.iteration, None), ImagesPerSecond(8.0 / step), 7.0);
         text += "\n";
     }
     let runs = [None, Some(0)].map(|warmup| {
@@ -329,9 +330,9 @@ fn pytorch_ddp(bytes: &[u8]) {
 fn words(bytes: &[u8]) {
     dlperf::parse(bytes);
     let Ok(text) = str::from_utf8(bytes) else { return };
-    if let Line::Iteration { batch, speed, .. } = dlperf::parse(text) {
+    if let LogLine::Iteration { batch, speed, .. } = dlperf::parse(text) {
         let written = dlperf::write(batch, speed, 1.0);
-        assert!(speed.0 < 0.005 || matches!(dlperf::parse(written), Line::Iteration { .. }));
+        assert!(speed.0 < 0.005 || matches!(dlperf::parse(written), LogLine::Iteration { .. }));
     }
     if let Ok(case) = text.parse::<Case>() {
         assert_eq!(case.to_string().parse::<Case>().expect("a case"), case);
@@ -354,8 +355,8 @@ fn words(bytes: &[u8]) {
 
 /// Reads a `.rec` file; sequential reads, reads by offset and reads from the middle must return the same records.
 fn record_io(bytes: &[u8]) {
-    let source = ByteSource::of_memory(Path::new("fuzzed.rec"), bytes.to_vec());
-    let mut reader = RecordReader::of_file(&source);
+    let source = ByteSource::from_memory(Path::new("fuzzed.rec"), bytes.to_vec());
+    let mut reader = RecordReader::from_source(&source);
     let (mut buffer, mut written) = (Vec::new(), Vec::new());
     while let Ok(Some(record)) = reader.next_record() {
         let range = container::read_record(&source, record.offset, 0, &ImageLimits::default(), &mut buffer)
@@ -364,8 +365,8 @@ fn record_io(bytes: &[u8]) {
         assert_eq!(container::next_record_start(&source, record.offset).expect("it is one"), record.offset);
         written.clear();
         container::write_record(record.bytes, &mut written).expect("it came from a file");
-        let again = ByteSource::of_memory(Path::new("written.rec"), written.clone());
-        let mut reader = RecordReader::of_file(&again);
+        let again = ByteSource::from_memory(Path::new("written.rec"), written.clone());
+        let mut reader = RecordReader::from_source(&again);
         assert_eq!(reader.next_record().expect("sound").expect("one").bytes, record.bytes);
         if let Ok(image) = ImageRecord::parse(record.bytes) {
             let (mut labels, mut packed) = (Vec::new(), Vec::new());
@@ -385,7 +386,7 @@ fn record_io(bytes: &[u8]) {
 }
 
 fn idx_array(bytes: &[u8]) {
-    let Ok(array) = IdxArray::of(ByteSource::of_memory(Path::new("fuzzed"), bytes.to_vec())) else { return };
+    let Ok(array) = IdxArray::from_source(ByteSource::from_memory(Path::new("fuzzed"), bytes.to_vec())) else { return };
     let mut buffer = Vec::new();
     for index in [0, array.length() - 1] {
         array.read(index, &mut buffer).expect("all of them are there");
@@ -423,7 +424,7 @@ fn image(bytes: &[u8]) {
     let scaling = [Scaling::Off, Scaling::Allowed][bytes.len() / 8 % 2];
     // Some machines have no turbojpeg.
     let Ok(mut pipeline) = ImagePipeline::new(decoder, scaling, ImageLimits::default()) else { return };
-    let mut generator = Generator::of_image(0, 0, bytes.len() as u64);
+    let mut generator = Generator::for_image(0, 0, bytes.len() as u64);
     let Ok(plan) = pipeline.decode(bytes, &recipe, &mut generator) else { return };
     let mut slot = vec![0; recipe.bytes()];
     pipeline.augment(&plan, &mut slot).expect("the plan is of this image");

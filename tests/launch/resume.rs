@@ -269,7 +269,13 @@ fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b16_fp32_1.jsonl")).expect("copied");
     let stdout = succeeds(&mut sandbox.short_sweep(&more));
-    assert!(stdout.contains("1n1g/rn50_b16_fp32_1.jsonl cannot be used: is of case 1n1g, ResNet50-v1b, batch size 8, fp32, but its file name says otherwise"), "{stdout}");
+    assert!(
+        stdout.contains(
+            "1n1g/rn50_b16_fp32_1.jsonl cannot be used: contains case 1n1g, ResNet50-v1b, batch size \
+                             8, fp32, but has another file name"
+        ),
+        "{stdout}"
+    );
 }
 
 #[test]
@@ -308,8 +314,8 @@ fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
     let file = |name: &str| sandbox.path("out/1n2g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
     let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
-    let expected = "1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: is of case 1n2g, ResNet50-v1b, batch size 8, fp32, but its \
-                    file name says otherwise";
+    let expected = "1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: contains case 1n2g, ResNet50-v1b, batch size 8, fp32, but \
+                    has another file name";
     assert!(stdout.contains(expected), "{stdout}");
 }
 
@@ -386,7 +392,7 @@ fn a_checkpoint_is_taken_up_by_its_own_run_and_goes_when_that_is_finished() {
     assert!(checkpoints.iter().all(|checkpoint| !checkpoint.exists()));
     let error = refused(&mut sandbox.short_sweep("--kv-store local --checkpoint-every 2"), 2);
     expect![[r"
-        ringmark: --checkpoint-every with --kv-store local and --gradient-compression none: values are kept on servers, owners or every rank there, and not in the checkpoint: leave one out
+        ringmark: --checkpoint-every is not supported with --kv-store local and --gradient-compression none, which keep state on servers, owners or ranks outside the checkpoint: omit one of them
     "]].assert_eq(&error);
 }
 
@@ -555,7 +561,7 @@ fn there_must_be_a_readable_manifest() {
     assert_ne!(later, manifest);
     let error = refuse(&later);
     expect![[r"
-        ringmark: DIR/out/sweep.json: manifest format 99 where this ringmark reads up to 2: use the ringmark that wrote it: put a copy of it back, or choose another --out (without it `ringmark extract` reads the runs)
+        ringmark: DIR/out/sweep.json: manifest format 99 is not readable by this ringmark (up to 2): use the ringmark that wrote it: put a copy of it back, or choose another --out (without it `ringmark extract` reads the runs)
     "]].assert_eq(&without_folder(&error));
     // No run was started because of any of these manifests.
     assert_eq!(sandbox.ran(), ["1n1g_1"]);

@@ -189,13 +189,13 @@ fn what_is_wrong_with_a_baseline_is_told_as_its_own() {
     let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()));
     assert_eq!(status, Some(1));
     expect![[r"
-        not in the figures: no-communication/1n2g/rn50_b4_fp32_3.jsonl: is of a run with communication (mpi), and its folder says otherwise: move it back
+        not in the figures: no-communication/1n2g/rn50_b4_fp32_3.jsonl: contains a run with communication (mpi), but is in a folder of runs without it: move it back
         not in the figures: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 1n2g: sweep 1n1g as well
         no files written, for DIR/first is no folder of a sweep: choose one by --out
         ringmark: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
-    let warning = "WARNING: 1n2g without communication: rank 1 on host a is a straggler: in 100.0 % of the iterations, 2.00 \
-                   times the others' own compute time: look for";
+    let warning = "WARNING: 1n2g without communication: rank 1 on host a is a straggler: in 100.0 % of the \
+                   iterations, 2.00 times the others' compute time: check for";
     assert!(stdout.contains(warning), "{stdout}");
 }
 

@@ -14,7 +14,7 @@ use ringmark_core::benchmark::train::record::SCHEMA;
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Phases, Seconds};
 use ringmark_core::host::Environment;
-use ringmark_core::line::dlperf::{self, Line};
+use ringmark_core::line::dlperf::{self, LogLine};
 
 use crate::support::runs::places;
 use crate::support::sandbox::{
@@ -360,8 +360,8 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
             "--hosts nobody.invalid",
             "host \"nobody.invalid\" has no number of slots, and cannot be asked: its name is unknown",
         ),
-        ("-np 2", "tip: -np: a case says how many ranks: `--cases 1n2g` is 1 node with 2 ranks"),
-        ("--nproc-per-node=4", "tip: --nproc-per-node: a case says how many ranks: `--cases 1n4g`"),
+        ("-np 2", "tip: -np: use `--cases 1n2g` for 1 node with 2 ranks"),
+        ("--nproc-per-node=4", "tip: --nproc-per-node: use `--cases 1n4g`"),
         ("--launcher slurm --hosts a", "host \"a\" has no number of slots: write a:8"),
         (
             "--hosts a:8 --cases 1n1g,1n8g,2n8g",
@@ -378,21 +378,21 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("--cases 1n2g --kv-stores ring,ring", "--kv-stores has ring twice: name it once"),
         ("--cases 1n2g --kv-stores ring --kv-store ring", "cannot be used with"),
         ("--cases 1n2g --kv-stores ring,redis", "invalid value 'redis' for '--kv-stores <NAME,..>'"),
-        ("--cases 1n2g --kv-stores ring,device --servers 2", "--servers 2 goes with --kv-store dist_sync"),
+        ("--cases 1n2g --kv-stores ring,device --servers 2", "--servers 2 does not apply to --kv-store"),
         (
             "--cases 1n2g --kv-stores ring,device --server-hosts c",
             "and --kv-store is ring,device: leave --server-hosts out",
         ),
-        ("--cases 1n2g --kv-stores ring,device --dtypes fp32,fp16", "with --kv-store device: choose --dtype bf16"),
+        ("--cases 1n2g --kv-stores ring,device --dtypes fp32,fp16", "with --kv-store device: use --dtype bf16"),
         ("--cases 1n2g --kv-stores ring,device --batch-size auto", "looks for the largest batch of one kv-store"),
         ("--cases 1n2g --kv-stores ring,device --suite ddp", "name one by --kv-store"),
         (
             "--hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --kv-store dist_sync --servers 7",
-            "1n1g of mxnet-mlp: --servers 7: the network has 6 arrays to share out, choose at most as many servers",
+            "1n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array",
         ),
         (
             "--hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --kv-stores ring,dist_sync",
-            "7n1g of mxnet-mlp: --servers 7: the network has 6 arrays to share out, choose at most as many servers",
+            "7n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array",
         ),
         ("--hosts a:1,b:1 --cases 2n1g --kv-stores ring,local", "and case 2n1g has 2: choose --kv-store dist_sync"),
         (
@@ -456,7 +456,7 @@ fn a_sweep_keeps_every_log_and_record() {
         assert!(log.contains(&words), "{log}");
         // mpirun forwards standard output as it is read, even partial lines, with standard error in between.
         let output = log.replacen(&words, "", 1);
-        let iterations = output.lines().filter(|line| matches!(dlperf::parse(line), Line::Iteration { .. }));
+        let iterations = output.lines().filter(|line| matches!(dlperf::parse(line), LogLine::Iteration { .. }));
         assert_eq!(iterations.count(), 12, "{log}");
         let result = format!("{case} run {number} of 2: 20.50 images/s, ");
         assert!(stdout.contains(&result), "{stdout}");

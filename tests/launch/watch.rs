@@ -234,7 +234,7 @@ fn a_state_that_cannot_be_written_changes_nothing() {
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let error = refused(&mut sandbox.watch(""), 2);
-    assert!(error.contains("no command runs in ") && error.contains(" (it is a folder): "), "{error}");
+    assert!(error.contains("no command runs in ") && error.contains(" (path is a folder): "), "{error}");
     // A folder without progress, for example of an older version.
     let error = refused(ringmark("watch").arg(sandbox.folder.path()), 2);
     assert!(error.contains("give the --out of a command whose"), "{error}");

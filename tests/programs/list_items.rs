@@ -11,14 +11,14 @@ use anyhow::{Context, Result};
 use flate2::Crc;
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::Item;
-use ringmark_input::shard::Part;
+use ringmark_input::shard::Shard;
 
 fn main() -> Result<()> {
     let mut arguments = env::args_os().skip(1);
     let part = arguments.next().and_then(|text| text.into_string().ok()).context("PART/PARTS is missing")?;
     let (index, count) = part.split_once('/').context("PART/PARTS, as 0/4")?;
     let dataset = Dataset::open(&arguments.map(PathBuf::from).collect::<Vec<_>>())?;
-    let mut items = dataset.stream(Part::new(index.parse()?, count.parse()?)?)?;
+    let mut items = dataset.stream(Shard::new(index.parse()?, count.parse()?)?)?;
     let mut item = Item::default();
     let mut output = BufWriter::new(io::stdout().lock());
     while items.next(&mut item)? {

@@ -75,7 +75,7 @@ fn oversized_string_is_reported_with_its_line() {
         };
         let broken: String = sound.lines().enumerate().map(with_text).collect();
         fs::write(folder.path().join(RECORD), broken).expect("written");
-        let reason = "a text of 2000000 bytes at byte 9: no text is longer than 1048576";
+        let reason = "string of 2000000 bytes at byte 9: the limit is 1048576";
         let whole = format!("{RECORD}: the record cannot be used: line {line}: {reason}");
         assert_eq!(only_problem(&folder), whole);
         let stderr = stderr_in_time(&folder);
@@ -88,9 +88,9 @@ fn oversized_string_is_reported_with_its_line() {
 fn unreadable_paths_are_reported_without_blocking() {
     type Put = fn(&Path);
     let cases: [(&str, Put); 6] = [
-        ("it is a folder", |path| fs::create_dir(path).expect("an empty place")),
-        ("it is a pipe, socket or device, and no file", |path| mkfifo(path, Mode::S_IRWXU).expect("an empty place")),
-        ("it is a pipe, socket or device, and no file", |path| symlink("/dev/zero", path).expect("an empty place")),
+        ("path is a folder", |path| fs::create_dir(path).expect("an empty place")),
+        ("not a regular file (a pipe, socket or device)", |path| mkfifo(path, Mode::S_IRWXU).expect("an empty place")),
+        ("not a regular file (a pipe, socket or device)", |path| symlink("/dev/zero", path).expect("an empty place")),
         ("Too many levels of symbolic links", |path| symlink(path.file_name().expect("one"), path).expect("empty")),
         ("No such file or directory", |path| symlink("nowhere", path).expect("an empty place")),
         // Unreadable for root as well.
@@ -199,16 +199,16 @@ fn damaged_records_are_excluded_with_file_and_line() {
     let deep = format!("\"schema\":2,\"x\":{}{},", "[".repeat(100_000), "]".repeat(100_000));
     let cases: [(&str, &str, &str); 22] = [
         (&sound, "", "the file is empty"),
-        (&sound, "[]\n", "line 1: a run record is of kind \"run\", this is \"\""),
+        (&sound, "[]\n", "line 1: expected a run record of kind \"run\", found \"\""),
         (
             &sound,
             "{\"kind\":\"ringmark-sweep\",\"schema\":1}\n",
-            "line 1: a run record is of kind \"run\", this is \"ringmark-sweep\"",
+            "line 1: expected a run record of kind \"run\", found \"ringmark-sweep\"",
         ),
         (
             "\"schema\":2,",
             "\"schema\":3,",
-            "line 1: run record format 3 where this ringmark reads up to 2: use the ringmark that",
+            "line 1: run record format 3 is not readable by this ringmark (up to 2): use the ringmark that",
         ),
         ("\"case\":\"1n1g\"", "\"case\":\"0n1g\"", "line 1: not a line of a run record: case \"0n1g\" has no rank"),
         (
@@ -297,7 +297,7 @@ fn truncated_record_never_counts() {
 fn inconsistent_headers_are_detected() {
     type Change = fn(&mut RunRecord);
     let cases: [(&str, Change); 10] = [
-        ("is of case 1024n1024g, ResNet50-v1b, batch size 4, fp32, but its file name says otherwise", |record| {
+        ("contains case 1024n1024g, ResNet50-v1b, batch size 4, fp32, but has another file name", |record| {
             record.header.case = "1024n1024g".parse().expect("the largest case");
         }),
         ("is of case 1n1g, ResNet50-v1b, batch size 0, ", |record| record.header.config.batch_size = 0),
@@ -311,7 +311,7 @@ fn inconsistent_headers_are_detected() {
         ("a speed of 4.00e300 images/s is none: the clock of the run is broken", |record| {
             record.iterations.iter_mut().for_each(|iteration| iteration.step[0].0 = 1e-300);
         }),
-        ("line 4: step holds 1000000000 s, which is no duration", |record| record.iterations[2].step[0].0 = 1e9),
+        ("line 4: step has an invalid time: 1000000000 s", |record| record.iterations[2].step[0].0 = 1e9),
         ("all step times are 0 s: the clock of the run is broken", |record| {
             record.iterations.iter_mut().for_each(|iteration| iteration.step[0].0 = 0.0);
         }),

@@ -82,7 +82,7 @@ fn edited_files_are_named_and_resume_repeats_their_runs() {
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited"], "{findings}");
     for file in ["1n1g/rn50_b8_fp32_1.log", "1n2g/rn50_b8_fp32_2.jsonl"] {
-        let said = format!("{file}: it was changed after the run (its SHA-256 is not that of the manifest)");
+        let said = format!("{file}: the file was changed after the run (SHA-256 differs from the manifest)");
         // Neither run counts, and both are named.
         assert_eq!(findings.matches(&said).count(), 2, "{findings}");
     }
@@ -239,8 +239,8 @@ fn missing_and_foreign_files_are_named() {
     let (names, findings) = failed(&sandbox);
     assert!(names.starts_with(&["complete".to_owned(), "unedited".to_owned()]), "{names:?}");
     for said in [
-        "1n2g/rn50_b8_fp32_2.jsonl: it is gone",
-        "1n2g/rn50_b8_fp32_2.jsonl: it is gone",
+        "1n2g/rn50_b8_fp32_2.jsonl: the file is missing",
+        "1n2g/rn50_b8_fp32_2.jsonl: the file is missing",
         "1n1g/rn50_b8_fp32_3.log: the sweep in this folder did not write it: move it out",
     ] {
         assert!(findings.contains(said), "{said}: {findings}");

@@ -27,8 +27,8 @@ fn conclusion_contains_speedup_and_largest_loss() {
         exposed.for_each(|time| time.0 *= 1.5);
         folder.run(&record);
     }
-    let transfer = "1n2g: 1.67x of 2, 83 %; most of the loss is transfer (all-reduce that backward did not hide, with all \
-                    ranks there)";
+    let transfer = "1n2g: 1.67x of 2, 83 %; most of the loss is transfer (all-reduce not hidden by backward, with all \
+                    ranks ready)";
     assert_eq!(line(&folder), transfer);
     // As fast as one rank, within the differences between runs.
     let folder = Folder::new();

@@ -204,7 +204,7 @@ fn result_of_version_1_equals_its_runs() {
     files.write("newer.json", newer.to_string());
     let refused = diff(files.path().join("newer.json"), runs.path(), &[]);
     expect![[r"
-        ringmark: BASE: DIR/first/newer.json: result of ringmark extract format 5 where this ringmark reads up to 4: use the ringmark that wrote it
+        ringmark: BASE: DIR/first/newer.json: result of ringmark extract format 5 is not readable by this ringmark (up to 4): use the ringmark that wrote it
     "]].assert_eq(&without_folder(&refused.stderr));
 }
 

@@ -232,7 +232,7 @@ fn each_network_has_its_own_table_and_key() {
     let (status, _, stderr) = alone.extract(&[]);
     assert_eq!(status, Some(1));
     expect![[r"
-        not in the figures: 1n1g/rn50_b4_fp32_1.jsonl: is of case 1n1g, ResNet-18, batch size 4, fp32, but its file name says otherwise: restore the original name
+        not in the figures: 1n1g/rn50_b4_fp32_1.jsonl: contains case 1n1g, ResNet-18, batch size 4, fp32, but has another file name: restore the original name
         wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
         ringmark: the figures of DIR/first are not complete: see the message above
     "]].assert_eq(&without_folder(&stderr));
@@ -327,7 +327,7 @@ fn json_is_printed_or_written_to_a_file() {
     let (status, stdout, stderr) = folder.extract(&["--json", "/no/such/folder/any.json"]);
     assert_eq!((status, stdout.as_str()), (Some(2), ""));
     expect![[r"
-        ringmark: --json /no/such/folder/any.json cannot be written: there is no folder /no/such/folder: make it, or choose another
+        ringmark: --json /no/such/folder/any.json cannot be written: folder not found: /no/such/folder: create it, or use another
     "]].assert_eq(&stderr);
 }
 
@@ -649,8 +649,8 @@ fn repeated_warnings_are_merged_in_every_format() {
             }
         }));
     }
-    let straggler = "1n2g, 2 of 3 runs, here run 1: rank 1 on host a is a straggler: in 100.0 % of the iterations, 2.00 \
-                     times the others' own compute time; each of these waited 62.5 ms for it: ";
+    let straggler = "1n2g, 2 of 3 runs, here run 1: rank 1 on host a is a straggler: in 100.0 % of the iterations, \
+                     2.00 times the others' compute time; the others waited 62.5 ms for it in each: ";
     let outlier = "1n2g, run 2: 1 of 22 iterations took up to ";
     let (status, table, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
@@ -799,7 +799,8 @@ fn runs_with_invalid_records_are_excluded() {
         }),
         ("log: 6 iterations, all of them warm-up (6): ", |record| record.header.config.warmup = 6),
         (
-            "jsonl: the record cannot be used: line 1: run record format 9 where this ringmark reads up to 2: ",
+            "jsonl: the record cannot be used: line 1: run record format 9 is not readable by this ringmark (up to \
+             2): ",
             |record| {
                 record.header.schema = 9;
             },
@@ -836,7 +837,7 @@ fn mismatched_record_and_log_are_excluded() {
     folder.write("1n2g/rn50_b4_fp32_4.log", &log[..log.find("INFO:root:Epoch[0] Batch[6]").expect("six lines")]);
     let (_, _, stderr) = folder.extract(&[]);
     expect![[r"
-        not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if it stays so
+        not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
         not in the figures: 1n2g/rn50_b4_fp32_4.log: 5 iteration lines of 6: the log was cut off or edited, repeat the run
         wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
         ringmark: the figures of DIR/first are not complete: see the 2 messages above
@@ -930,7 +931,7 @@ fn out_selects_the_result_folder() {
     let (status, stdout, stderr) = folder.extract(&["--out", file.to_str().expect("ASCII")]);
     assert_eq!(status, Some(1));
     expect![[r"
-        not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if it stays so
+        not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
         ringmark: cannot write the result into DIR/first/1n1g/rn50_b4_fp32_1.log: choose another folder by --out: File exists (os error 17)
     "]].assert_eq(&without_folder(&stderr));
     assert!(stdout.contains("1n2g"), "the table is printed all the same");
@@ -1114,12 +1115,12 @@ fn ambiguous_logs_of_other_tools_are_excluded() {
             sound.replace("size: 128", "size: 64"),
             ": Horovod's synthetic benchmark, batch size 64, and its name says 128: rename",
         ),
-        (sound.replace("Iter #1", "Iter #2"), ":7: Iter #2 where Iter #1 is due: lines are missing, repeat the run"),
-        (sound.replace("Total", ""), ": Iter lines of Horovod's synthetic benchmark without its last"),
+        (sound.replace("Iter #1", "Iter #2"), ":7: expected Iter #1, found Iter #2: lines are missing: repeat the run"),
+        (sound.replace("Total", ""), ": output of Horovod's synthetic benchmark without its last line"),
         (tf_cnn_benchmarks_log(2, 740.0), ": tf_cnn_benchmarks, batch size 32, and its name says 128: rename"),
         (
             tf_cnn_benchmarks_log(2, 740.0).replace("total images", ""),
-            ": 'total images/sec' of tf_cnn_benchmarks is there 0 times",
+            ": 'total images/sec' of tf_cnn_benchmarks occurs 0 times",
         ),
         (
             format!("{speedometer}{sound}"),
@@ -1138,7 +1139,7 @@ fn ambiguous_logs_of_other_tools_are_excluded() {
     folder.write("1n2g/rn50_b4_fp32_4.log", horovod_log(2, &[8.0; 6]));
     let (_, _, stderr) = folder.extract(&[]);
     expect![[r"
-        not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if it stays so
+        not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
         not in the figures: 1n2g/rn50_b4_fp32_4.log: 0 iteration lines of 6: the log was cut off or edited, repeat the run
         wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
         ringmark: the figures of DIR/first are not complete: see the 2 messages above

@@ -70,7 +70,7 @@ const CROWDED: f64 = 1.06;
 impl AllReduceCluster {
     fn allreduce(&self, case: Case, size: Bytes) -> f64 {
         let (latency, bandwidth) = if case.nodes == 1 { INSIDE } else { self.between };
-        let Cost { steps, bytes } = Exchange::of_backend(self.backend, Bytes(0)).cost(case, &[size]);
+        let Cost { steps, bytes } = Exchange::for_backend(self.backend, Bytes(0)).cost(case, &[size]);
         let law = if case.nodes == 1 { 1.0 } else { (self.law)(case, size.0 as f64) };
         law * (latency * steps + bytes / bandwidth)
     }
@@ -248,7 +248,7 @@ fn exchange_of_65536_ranks_matches_the_document() {
         (BackendName::Nccl, "`nccl` (ring), `mpi`", "per rank: 2 (n-1)/n S", "2 (n-1) per bucket"),
         (BackendName::SharedMemory, "`shared-memory`", "per host: 2 (H-1)/H S", "2 (H-1) per bucket"),
     ] {
-        let Cost { steps, bytes } = Exchange::of_backend(backend, Bytes(0)).cost(large, &buckets);
+        let Cost { steps, bytes } = Exchange::for_backend(backend, Bytes(0)).cost(large, &buckets);
         let steps = thousands(steps, ',');
         rows.push(format!("| {names} | {:.1} MB {volume} | {steps}: {formula} |", bytes / 1e6));
     }

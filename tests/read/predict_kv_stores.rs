@@ -124,10 +124,7 @@ fn unmeasured_server_counts_are_predicted() {
             assert_eq!(predict(&asked, case("1n2g")).expect("measured").reference, None);
         }
         let error = evidence(&measured, KvStore::DistSync).strategy.with_servers(13).expect_err("more than arrays");
-        assert_eq!(
-            error.to_string(),
-            "--servers 13: the network has 12 arrays to share out, choose at most as many servers"
-        );
+        assert_eq!(error.to_string(), "--servers 13: the network has only 12 arrays: use at most one server per array");
     }
 }
 
@@ -254,7 +251,7 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
             &["--kv-store", "device", "--servers", "2"],
             "--servers 2 is for runs with servers (--kv-store dist_sync or dist_device_sync), and these are of device: leave it out",
         ),
-        (&["--servers", "13"], "--servers 13: the network has 12 arrays to share out, choose at most as many servers"),
+        (&["--servers", "13"], "--servers 13: the network has only 12 arrays: use at most one server per array"),
         (&["--servers", "0"], "it must be a whole number from 1 to 65536"),
         (&["--servers", "2", "--backtest"], "cannot be used with '--backtest'"),
         (&["--kv-store", "nobody"], "invalid value 'nobody'"),

@@ -189,7 +189,7 @@ fn invalid_runs_are_named_and_the_others_shown() {
         ("jsonl: the run failed: the scores of rank 0 are not finite: repeat it", |record| {
             record.failure = Some("the scores of rank 0 are not finite".to_owned());
         }),
-        ("jsonl: the record cannot be used: rank 0 has not 10 times", |record| record.seconds[0].truncate(3)),
+        ("jsonl: the record cannot be used: rank 0 does not have 10 times", |record| record.seconds[0].truncate(3)),
         ("jsonl: the record cannot be used: scoring record format 9", |record| record.schema = 9),
         ("jsonl: no timed pass, or all of them of 0 s", |record| record.seconds[0] = vec![Seconds(0.0); 10]),
         ("jsonl: a speed of 3.00e16 images/s is none", |record| record.seconds[0] = vec![Seconds(1e-16 / 3.0); 10]),

@@ -370,7 +370,7 @@ fn documented() -> BTreeMap<String, BTreeSet<String>> {
 
 /// Writes the table instead if `RINGMARK_WRITE_ARCHITECTURE` is set.
 #[test]
-fn folders_import_what_the_table_allows() {
+fn folders_import_only_allowed_modules() {
     let path = root().join("docs/architecture.md");
     let found = table();
     assert!(found.values().map(BTreeSet::len).sum::<usize>() > 2 * found.len(), "hardly any import was found");
@@ -467,7 +467,7 @@ fn circles_of(name: &str, mut graph: BTreeMap<String, BTreeSet<String>>) -> Vec<
 }
 
 #[test]
-fn no_file_imports_itself_by_way_of_others() {
+fn files_have_no_import_cycles() {
     let mut circles = Vec::new();
     for (package, _) in PACKAGES {
         circles.extend(circles_of(package, files(package)));
@@ -476,14 +476,14 @@ fn no_file_imports_itself_by_way_of_others() {
 }
 
 #[test]
-fn no_folder_imports_itself_by_way_of_others() {
+fn folders_have_no_import_cycles() {
     let circles: Vec<String> = siblings().into_iter().flat_map(|(folder, graph)| circles_of(&folder, graph)).collect();
     assert_eq!(circles, Vec::<String>::new());
 }
 
 /// Plants the violation at the end of each file, after all of its tests.
 #[test]
-fn a_violation_is_found_in_every_file() {
+fn violations_are_found_in_every_file() {
     let modules = modules();
     let allowed = documented();
     let mut unrestricted = Vec::new();
@@ -517,7 +517,7 @@ fn a_violation_is_found_in_every_file() {
 }
 
 #[test]
-fn a_circle_is_found_and_named() {
+fn import_cycle_is_found_and_named() {
     let graph = |edges: &[(&str, &[&str])]| -> BTreeMap<String, BTreeSet<String>> {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         edges.iter().map(|(from, to)| ((*from).to_owned(), names(to))).collect()
@@ -527,7 +527,7 @@ fn a_circle_is_found_and_named() {
 }
 
 #[test]
-fn paths_are_read_wherever_they_stand() {
+fn paths_are_found_anywhere_in_a_file() {
     let text = "use crate::a::{self, b::{C, D as E}};\n#[cfg(test)]\nmod tests { use crate::no::X; }\nuse super::x::Y;\n\
                 // crate::no::comment\nfn f(_: crate::t::T) -> Option<self::n::U> { crate::e::f(); vec![crate::v::W::new()] }\n\
                 mod inner { pub(super) use super::super::z; }\nuse child::K;\n#[derive(crate::d::Derived)] struct S;";
@@ -646,7 +646,7 @@ fn suite_dependencies(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn suites_depend_on_support_alone() {
+fn suites_depend_only_on_support() {
     for path in test_files() {
         let found = suite_dependencies(&path, &read(&path));
         assert_eq!(found, [""; 0], "{path}: move what two suites need to tests/support");
@@ -654,7 +654,7 @@ fn suites_depend_on_support_alone() {
 }
 
 #[test]
-fn a_dependency_on_a_suite_is_found_in_every_file_of_the_tests() {
+fn suite_dependencies_are_found_in_every_test_file() {
     let everywhere = ["use crate::{other::Planted};", "fn planted() { println!(\"{}\", crate::other::PLANTED); }"];
     let in_suites = ["fn planted() -> super::other::Planted { loop {} }", "impl Planted { pub fn planted() {} }"];
     let in_lists = ["fn planted() { other::planted(); }"];

@@ -70,7 +70,7 @@ fn links(document: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_a_target() {
     for document in documents() {
         for link in links(&document).iter().filter(|link| !link.contains("://")) {
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
@@ -89,7 +89,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn the_readme_is_short() {
+fn readme_is_short() {
     let lines = read(Path::new("README.md")).lines().count();
     assert!(lines <= 120, "README.md has {lines} lines: move details to docs/");
 }
@@ -119,7 +119,7 @@ fn pages_and_cells_are_short() {
 }
 
 #[test]
-fn the_table_of_contents_has_every_page_once() {
+fn table_of_contents_lists_every_page_once() {
     let summary = Path::new("docs/SUMMARY.md");
     let listed = links(summary);
     let pages: BTreeSet<PathBuf> = listed.iter().map(|link| Path::new("docs").join(link)).collect();

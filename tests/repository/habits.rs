@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use ringmark_core::options::habits::{OF_BANDWIDTH, OF_BOTH, OF_LAUNCHER, OF_PACK, OF_WORKER};
+use ringmark_core::options::habits::{BANDWIDTH_HINTS, COMMON_HINTS, LAUNCHER_HINTS, PACK_HINTS, WORKER_HINTS};
 
 use crate::support::sandbox::{Sandbox, ringmark, run};
 
@@ -50,9 +50,9 @@ fn known() -> BTreeSet<String> {
 }
 
 #[test]
-fn every_option_that_we_answer_with_exists() {
+fn every_suggested_option_exists() {
     let (known, rows) = (known(), rows());
-    let habits = [OF_LAUNCHER, OF_WORKER, OF_BANDWIDTH, OF_PACK, OF_BOTH].into_iter().flatten();
+    let habits = [LAUNCHER_HINTS, WORKER_HINTS, BANDWIDTH_HINTS, PACK_HINTS, COMMON_HINTS].into_iter().flatten();
     // Options passed on to mpirun are not ours.
     let ours = habits.map(|habit| habit.ours).filter(|ours| !ours.contains("mpirun -np"));
     let pieces = ours.chain(rows.iter().map(|row| row.ours.as_str())).flat_map(code);
@@ -62,7 +62,7 @@ fn every_option_that_we_answer_with_exists() {
 }
 
 #[test]
-fn every_word_of_another_program_is_understood_or_answered() {
+fn foreign_options_are_accepted_or_answered() {
     for row in rows() {
         for word in options(code(&row.theirs)) {
             let is_known_or_answered = |command: &&str| {
@@ -76,7 +76,7 @@ fn every_word_of_another_program_is_understood_or_answered() {
 }
 
 #[test]
-fn what_is_called_accepted_is() {
+fn accepted_options_are_accepted() {
     let sandbox = Sandbox::new("exit 1");
     let mut accepted = 0;
     for row in rows().iter().filter(|row| row.remark.starts_with("accepted")) {

@@ -127,14 +127,14 @@ fn files() -> Vec<String> {
 }
 
 #[test]
-fn the_repository_is_written_in_plain_english() {
+fn repository_is_written_in_plain_english() {
     let read = |path: &String| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap_or_default();
     let found: Vec<String> = files().iter().flat_map(|path| violations(path, &read(path))).collect();
     assert!(found.is_empty(), "{} lines:\n{}", found.len(), found.join("\n"));
 }
 
 #[test]
-fn each_rule_finds_its_violation_where_it_applies() {
+fn each_rule_finds_its_violation() {
     let found = |path: &str, text: &str| violations(path, text).len();
     assert_eq!(found("a.rs", "/// What a rank has to do.\nfn work() {}"), 1);
     assert_eq!(found("a.rs", "/// Pending work.\n/// In the order of ranks.\nfn work() {}"), 0);

@@ -20,7 +20,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Writes the files instead if `RINGMARK_WRITE_SCHEMA` is set.
 #[test]
-fn the_committed_schemas_are_those_of_the_types() {
+fn committed_schemas_match_the_types() {
     let mut names = Vec::new();
     for (name, schema) in schema::schemas() {
         let (path, text) = (folder().join(format!("{name}.json")), schema::text(&schema).expect("JSON"));
@@ -58,7 +58,7 @@ fn committed(ending: &str) -> Vec<PathBuf> {
 
 /// Older versions use other names for a few keys: such files are read, rewritten, and then valid.
 #[test]
-fn committed_records_are_valid_when_they_are_written_anew() {
+fn committed_records_are_valid_when_rewritten() {
     let of_scoring = |path: &PathBuf| {
         let kind = format!(r#"{{"kind":"{}""#, ScoreRecord::KIND);
         fs::read(path).expect("readable").starts_with(kind.as_bytes())
@@ -87,7 +87,7 @@ fn committed_records_are_valid_when_they_are_written_anew() {
 }
 
 #[test]
-fn what_extract_writes_is_valid() {
+fn extract_output_is_valid() {
     let out = tempfile::tempdir().expect("a folder");
     for folder in ["results/suite-2-cores", "results/cpu-2-cores"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
@@ -108,7 +108,7 @@ fn what_extract_writes_is_valid() {
 }
 
 #[test]
-fn what_the_doctor_says_is_valid() {
+fn doctor_output_is_valid() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark("doctor --quick --device cpu --hosts localhost:1 --json --worker");
     command.arg(sandbox.worker());
@@ -117,7 +117,7 @@ fn what_the_doctor_says_is_valid() {
 }
 
 #[test]
-fn a_schema_is_printed_by_its_name() {
+fn schema_is_printed_by_name() {
     let print =
         |name: &str| Command::new(env!("CARGO_BIN_EXE_ringmark")).args(["schema", name]).output().expect("it starts");
     let output = print("manifest");
@@ -128,7 +128,7 @@ fn a_schema_is_printed_by_its_name() {
 }
 
 #[test]
-fn a_wrong_document_is_refused() {
+fn wrong_document_is_rejected() {
     let path = committed("sweep.json").remove(0);
     let manifest = Manifest::read(&fs::read(&path).expect("readable")[..]).expect("a manifest");
     let mut document = serde_json::to_value(manifest).expect("JSON");

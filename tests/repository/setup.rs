@@ -52,7 +52,7 @@ impl Machine {
 }
 
 #[test]
-fn the_driver_and_every_gpu_decide_which_cuda_build_is_installed() {
+fn driver_and_gpus_select_the_cuda_build() {
     let machine = Machine::new();
     let both = [
         ("STUB_VERSION=13000 STUB_CAPABILITIES=90", "cu130", "driver CUDA 13.0, compute capability 9.0"),
@@ -73,7 +73,7 @@ fn the_driver_and_every_gpu_decide_which_cuda_build_is_installed() {
 }
 
 #[test]
-fn a_machine_that_no_cuda_build_serves_is_told_what_each_needs() {
+fn unsupported_machine_gets_build_requirements() {
     let machine = Machine::new();
     for (variables, what) in [
         ("STUB_VERSION=11080", "driver CUDA 11.8, compute capability 9.0"),
@@ -86,7 +86,7 @@ fn a_machine_that_no_cuda_build_serves_is_told_what_each_needs() {
 }
 
 #[test]
-fn a_driver_that_fails_is_an_error_and_no_reason_to_install_the_build_for_cpus() {
+fn failing_driver_does_not_install_the_cpu_build() {
     let machine = Machine::new();
     for variables in ["STUB_INIT=999", "STUB_INIT=999 RINGMARK_TORCH=cuda"] {
         machine.refuses(variables, &["cuInit", "CUDA error 999 (CUDA_ERROR_UNKNOWN)", "RINGMARK_TORCH=cpu"]);
@@ -100,7 +100,7 @@ fn a_driver_that_fails_is_an_error_and_no_reason_to_install_the_build_for_cpus()
 }
 
 #[test]
-fn a_machine_without_a_gpu_gets_the_build_for_cpus_and_is_told_how_to_have_cuda() {
+fn machine_without_gpu_gets_cpu_build_and_hint() {
     let machine = Machine::new();
     let fix = "where other hosts have GPUs: RINGMARK_TORCH=cuda scripts/setup.sh";
     for (variables, why) in [
@@ -115,7 +115,7 @@ fn a_machine_without_a_gpu_gets_the_build_for_cpus_and_is_told_how_to_have_cuda(
 }
 
 #[test]
-fn what_is_installed_stays_where_it_serves_and_goes_where_it_cannot() {
+fn suitable_build_is_kept_and_unsuitable_replaced() {
     let cu126 = "https://download.pytorch.org/whl/cu126";
     let machine = "driver CUDA 13.0, compute capability";
     Machine::with("cuda", cu126).chooses("STUB_CAPABILITIES=90", "cu126", &format!("{machine} 9.0"));
@@ -128,6 +128,6 @@ fn what_is_installed_stays_where_it_serves_and_goes_where_it_cannot() {
 }
 
 #[test]
-fn a_build_that_there_is_not_is_refused() {
+fn unknown_build_is_rejected() {
     Machine::new().refuses("RINGMARK_TORCH=cu128", &["RINGMARK_TORCH=cu128: it can be cpu, cuda, cu130 or cu126"]);
 }

@@ -64,7 +64,11 @@ impl Folder {
         let mut log = String::from("ringmark-worker 0.1.0\n");
         for iteration in &record.iterations {
             let speed = ImagesPerSecond(images / iteration.step[0].0);
-            log.push_str(&dlperf::write(dlperf::Batch::of(iteration.iteration, None), speed, iteration.loss[0]));
+            log.push_str(&dlperf::write(
+                dlperf::Batch::at_iteration(iteration.iteration, None),
+                speed,
+                iteration.loss[0],
+            ));
             log.push('\n');
         }
         let mut lines = Vec::new();

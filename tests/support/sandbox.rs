@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::unistd::Uid;
-use ringmark_core::line::dlperf::{self, Line};
+use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::progress::Progress;
 
 /// First lines of a worker script; they set `$record`, `$rank` and `$folder`.
@@ -74,7 +74,7 @@ impl Sandbox {
     /// Returns the reason of the failed run in the log.
     pub fn failure(&self, name: &str) -> String {
         match dlperf::parse(self.log(name).lines().last().expect("a line")) {
-            Line::Failed(reason) => reason,
+            LogLine::Failed(reason) => reason,
             other => panic!("the last line is {other:?}"),
         }
     }

@@ -277,7 +277,8 @@ fn a_slow_gpu_of_the_second_host_is_named_by_log_extract_and_report() {
     let waited = seconds(compute(&records[0]) + AFTER_SUMS);
     let named = format!("rank 3 on host {} is a straggler", hosts.host(2));
     let told = format!(
-        "{named}: in 100.0 % of the iterations, 2.00 times the others' own compute time; each of these waited {:.1} ms for it",
+        "{named}: in 100.0 % of the iterations, 2.00 times the others' compute time; the others waited {:.1} ms for \
+         it in each",
         1e3 * waited
     );
     let log = fs::read_to_string(hosts.out().join("2n2g/resnet18_b2_fp32_1.log")).expect("a log");

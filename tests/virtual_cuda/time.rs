@@ -94,8 +94,8 @@ fn a_slow_gpu_is_a_straggler_and_the_others_wait_for_it() {
     let named: Vec<&str> =
         warnings.iter().filter(|it| it.kind == WarningKind::Straggler).map(|it| it.text.as_str()).collect();
     let words = format!(
-        "rank {SLOW} on host {} is a straggler: in 100.0 % of the iterations, 1.50 times the others' own compute time; each \
-         of these waited {:.1} ms for it: ",
+        "rank {SLOW} on host {} is a straggler: in 100.0 % of the iterations, 1.50 times the others' compute time; \
+         the others waited {:.1} ms for it in each: ",
         record.header.ranks[SLOW].host,
         1e3 * waited
     );

@@ -202,14 +202,14 @@ fn a_search_that_cannot_be_is_refused_before_anything_starts() {
         ringmark: --autotune-over looks for one way to exchange, of one network, precision, batch size and kv-store: leave --kv-stores, and name those to be tried by --autotune-over kv-store=.., out
         ringmark: --autotune-over looks for one way to exchange, of one network, precision, batch size and kv-store: leave --suite ddp out
         ringmark: --autotune-over looks for one way to exchange, of one network, precision, batch size and kv-store: leave --batch-size auto out
-        ringmark: --kv-store local sums in the memory of one host, and case 2n2g has 2: choose --kv-store dist_sync, device or ring, or --cases of one host
-        ringmark: --autotune-over hierarchical=on: --hierarchical on and --backend mpi contradict each other: mpi is one MPI_Allreduce over all ranks. Leave one of them out, or choose --backend shared-memory, which adds up within a host first
-        ringmark: --autotune-over gradient-compression=2bit: --gradient-compression 2bit:0.5 needs finite gradients, and --dtype fp16 finds its loss scale by gradients that are not: choose --dtype bf16 or fp32
+        ringmark: --kv-store local works on one host only, but case 2n2g has 2: use --kv-store dist_sync, device or ring, or --cases with one host
+        ringmark: --autotune-over hierarchical=on: --hierarchical on conflicts with --backend mpi, which is one MPI_Allreduce over all ranks: omit one of them, or use --backend shared-memory, which sums within each host first
+        ringmark: --autotune-over gradient-compression=2bit: --gradient-compression 2bit:0.5 needs finite gradients, but --dtype fp16 finds its loss scale by overflow: use --dtype bf16 or fp32
         ringmark: --autotune-log a.csv is of one search, and in a sweep with --autotune every run has its own, in its record: add --autotune-over, or write the log of one run by ringmark-worker train --autotune --autotune-log FILE
     "#]].assert_eq(&errors.concat());
     let error = Run::alone("--iters 1 --autotune-log a.csv").refusal(2);
     expect![[r#"
-        ringmark-worker: --autotune-log a.csv is of a search: add --autotune
+        ringmark-worker: --autotune-log a.csv needs a search: add --autotune
     "#]]
     .assert_eq(&error);
 }

@@ -198,25 +198,33 @@ fn a_gradient_that_is_not_finite_ends_the_run_by_its_place() {
 #[test]
 fn what_cannot_be_coded_is_refused_before_anything_starts() {
     for (options, expected) in [
-        ("--gradient-compression 2bit:0", "the threshold \"0\" of 2bit is no number above 0"),
-        ("--gradient-compression 2bit:NaN", "the threshold \"NaN\" of 2bit is no number above 0"),
-        ("--gradient-compression topk:0", "the ratio \"0\" of topk is not above 0 and at most 1"),
-        ("--gradient-compression topk:1.01", "the ratio \"1.01\" of topk is not above 0 and at most 1"),
+        ("--gradient-compression 2bit:0", "2bit threshold \"0\" is not a number above 0"),
+        ("--gradient-compression 2bit:NaN", "2bit threshold \"NaN\" is not a number above 0"),
+        ("--gradient-compression topk:0", "topk ratio \"0\" is not above 0 and at most 1"),
+        ("--gradient-compression topk:1.01", "topk ratio \"1.01\" is not above 0 and at most 1"),
         ("--gradient-compression 4bit", "unknown gradient compression \"4bit\": choose none, fp16, bf16, 2bit"),
-        ("--gradient-compression 2bit --backend none", "--backend none exchanges nothing: leave one of them out"),
-        ("--gradient-compression fp16 --backend none", "--backend none exchanges nothing: leave one of them out"),
-        ("--gradient-compression 2bit --wire fp16", "2bit:0.5 and --wire fp16 contradict each other"),
-        ("--gradient-compression fp16 --wire bf16", "contradicts --wire bf16: give one of them"),
-        ("--gradient-compression fp16 --wire fp32", "--wire fp32 and another option contradict each other"),
+        (
+            "--gradient-compression 2bit --backend none",
+            "conflicts with --backend none, which exchanges nothing: use \
+                                                        only one of them",
+        ),
+        (
+            "--gradient-compression fp16 --backend none",
+            "conflicts with --backend none, which exchanges nothing: use \
+                                                        only one of them",
+        ),
+        ("--gradient-compression 2bit --wire fp16", "2bit:0.5 conflicts with --wire fp16"),
+        ("--gradient-compression fp16 --wire bf16", "conflicts with --wire bf16: use only one of them"),
+        ("--gradient-compression fp16 --wire fp32", "--wire fp32 conflicts with another option"),
         ("--gradient-compression 2bit --dtype fp16", "--dtype fp16 finds its loss scale by gradients that are not"),
         ("--gradient-compression 2bit --autotune", "--autotune do not go together"),
-        ("--gradient-compression 2bit --device cuda", "with --device cuda choose --kv-store dist_sync or dist_async"),
+        ("--gradient-compression 2bit --device cuda", "with --device cuda use --kv-store dist_sync or dist_async"),
         (
             "--gradient-compression 2bit --kv-store local",
-            "--kv-store is local: MXNet's ignores the code and sends values",
+            "--kv-store is local: MXNet ignores the compression and sends values",
         ),
-        ("--gradient-compression 2bit --kv-store device", "--kv-store is device: its owners get sums"),
-        ("--gradient-compression 2bit --kv-store nccl", "--kv-store is nccl: MXNet's refuses codes too"),
+        ("--gradient-compression 2bit --kv-store device", "--kv-store device (owners receive sums"),
+        ("--gradient-compression 2bit --kv-store nccl", "--kv-store nccl (NCCL cannot add codes"),
     ] {
         let (status, _, stderr) = run(&mut ringmark(&format!("sweep --hosts localhost:2 --dry-run {options}")));
         assert_eq!(status, Some(2), "{options}: {stderr}");

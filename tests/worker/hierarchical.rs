@@ -75,14 +75,15 @@ fn what_contradicts_it_is_refused_by_both_commands() {
     let sandbox = Sandbox::new("exit 1");
     for command in ["sweep", "bandwidth --model lenet"] {
         for (options, message) in [
-            ("--hierarchical on --backend mpi", "--hierarchical on and --backend mpi contradict each other"),
+            ("--hierarchical on --backend mpi", "--hierarchical on conflicts with --backend mpi"),
+            ("--hierarchical off --backend shared-memory", "--hierarchical off conflicts with --backend shared-memory"),
             (
-                "--hierarchical off --backend shared-memory",
-                "--hierarchical off and --backend shared-memory contradict each other",
+                "--hierarchical off --backend none",
+                "conflicts with --backend none, which exchanges nothing: use only \
+                                                   one of them",
             ),
-            ("--hierarchical off --backend none", "--backend none exchanges nothing: leave one of them out"),
-            ("--hierarchical on --device cuda", "--hierarchical on: NCCL sums over all ranks at once"),
-            ("--hierarchical off --device cuda --nccl-algo tree", "--nccl-algo tree may go another way"),
+            ("--hierarchical on --device cuda", "--hierarchical on does not apply to NCCL"),
+            ("--hierarchical off --device cuda --nccl-algo tree", "--nccl-algo tree may not be a ring"),
             ("--hierarchical on --kv-store dist_sync --servers 1", "with --kv-store dist_sync servers do: leave"),
             ("--no-hierarchical-allreduce", "tip: --no-hierarchical-allreduce: `--hierarchical off`"),
             ("--hierarchical auto", "[possible values: on, off]"),

@@ -294,7 +294,7 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     assert_eq!((&resumed.iterations, checksum(&resumed)), (&whole.iterations, checksum(&whole)));
     let error = mlp(1, &data, "--iters 4 --checkpoint-every 2").refusal(2);
     expect![[r#"
-        ringmark-worker: --checkpoint-every 2: say where to: add --checkpoint FILE
+        ringmark-worker: --checkpoint-every 2 needs a file: add --checkpoint FILE
     "#]]
     .assert_eq(&error);
     let refused = |ranks: u32, options: &str| {
@@ -389,13 +389,19 @@ fn batches_follow_from_the_seed_alone() {
     let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
     assert_eq!(
         (input.what.as_str(), input.items, input.augmentation),
-        ("a folder of 2 classes without 1 file that is no image or in no class", Some(5), Augmentation::Imagenet)
+        (
+            "a folder of 2 classes, ignoring 1 file that is not an image or not in a \
+          class",
+            Some(5),
+            Augmentation::Imagenet
+        )
     );
     let [rank] = input.ranks.as_slice() else { panic!("{input:?}") };
     // Three steps were trained, and some batches are prefetched.
     assert!((6..=16).contains(&rank.images) && rank.bytes.0 > 1000 && rank.decode.0 > 0.0, "{rank:?}");
     assert_eq!((rank.threads, rank.skipped), (1, 0));
-    let line = "# input: 5 images of a folder of 2 classes without 1 file that is no image or in no class, augmentation imagenet; rank 0: ";
+    let line = "# input: 5 images of a folder of 2 classes, ignoring 1 file that is not an image or not in a class, \
+                augmentation imagenet; rank 0: ";
     assert!(output.contains(line), "{output}");
     assert!(record.iterations.iter().all(|iteration| iteration.phases[Phase::Input][0].0 > 0.0));
 }
@@ -419,7 +425,7 @@ fn an_image_beyond_the_limits_is_named_by_printable_text() {
         error
     };
     expect![[r#"
-        ringmark-worker: DIR/�[31mcat/�gnp.png: not a PNG that can be decoded: its header names 2000000 x 1 pixels, an aspect ratio of 2000000; the limit is 100: raise it with --image-limits aspect=2000000
+        ringmark-worker: DIR/�[31mcat/�gnp.png: not a PNG that can be decoded: the header declares 2000000 x 1 pixels, an aspect ratio of 2000000; the limit is 100: raise it with --image-limits aspect=2000000
     "#]].assert_eq(&refused(""));
     expect![[r#"
         ringmark-worker: DIR/�[31mcat/�gnp.png: resizing 2000000 x 1 pixels to 64000000 x 32 makes 2048000000 pixels; the limit is 50000000: raise it with --image-limits pixels=2048000000
@@ -473,15 +479,15 @@ fn data_that_do_not_suit_are_refused_in_words() {
     ]
     .map(|run| run.refusal(1));
     expect![[r#"
-        ringmark-worker: DIR/train-images-idx3-ubyte, byte 800: 28 x 28 pixels of 1 channel, and the network takes 32 x 32 of 3: choose another --image-size or network
+        ringmark-worker: DIR/train-images-idx3-ubyte, byte 800: 28 x 28 pixels of 1 channel, but the network takes 32 x 32 of 3: use another --image-size or network
         ringmark-worker: --data has an idx array with labels in DIR/train-labels-idx1-ubyte, which are taken as they are: leave out --augmentation and --resize, or give image files
-        ringmark-worker: DIR/photographs/cat/rgb.jpg: image files become RGB, and the network takes 1 channel: choose another network, or data of MNIST
+        ringmark-worker: DIR/photographs/cat/rgb.jpg: image files are decoded to RGB, but the network takes 1 channel: use another network, or MNIST
         ringmark-worker: --resize 64 comes before a crop of so many pixels, and --augmentation imagenet cuts a part of the image as it is stored: leave --resize out, or choose another --augmentation
         ringmark-worker: --data: DIR/nothing cannot be opened: No such file or directory (os error 2)
     "#]].assert_eq(&errors.concat());
     let error = Run::alone("--augmentation crop").refusal(2);
     expect![[r#"
-        ringmark-worker: --augmentation crop is of images that are read: add --data FILE, or leave it out
+        ringmark-worker: --augmentation crop needs input images: add --data FILE, or omit the option
     "#]]
     .assert_eq(&error);
 }
@@ -508,10 +514,10 @@ fn a_rank_with_a_slow_disk_is_named_so() {
     let stragglers: Vec<_> = warnings.iter().filter(|warning| warning.kind == WarningKind::Straggler).collect();
     let [straggler] = stragglers.as_slice() else { panic!("{warnings:?}") };
     assert_eq!(straggler.about, format!("rank 1 on host {}", record.header.ranks[1].host));
-    let read = straggler.text.split("of it were waiting for images, of which a thread read one in ").nth(1);
-    let milliseconds = read.and_then(|text| text.split_once(" ms there and in ")).expect(&straggler.text).0;
+    let read = straggler.text.split("of it waiting for images (a thread read one in ").nth(1);
+    let milliseconds = read.and_then(|text| text.split_once(" ms, elsewhere in ")).expect(&straggler.text).0;
     assert!(milliseconds.parse::<f64>().expect("a time") >= 30.0, "{}", straggler.text);
-    assert!(straggler.text.contains("look at the disk that holds its images, or leave it out"), "{}", straggler.text);
+    assert!(straggler.text.contains("check the disk of its images, or exclude it"), "{}", straggler.text);
 }
 
 /// One thread decodes large images for a small network: all ranks wait for it, which is reported.

@@ -26,7 +26,7 @@ fn telemetry(record: &RunRecord) -> &Telemetry {
 }
 
 fn series<'a>(read: &'a Telemetry, quantity: Quantity, of: &str) -> &'a Series {
-    let all: Vec<&Series> = read.of(quantity).collect();
+    let all: Vec<&Series> = read.series_of(quantity).collect();
     all.iter().find(|series| series.of == of).unwrap_or_else(|| panic!("{quantity} of {of} is not among {all:?}"))
 }
 
@@ -55,7 +55,7 @@ fn a_host_is_read_from_before_the_first_iteration_to_behind_the_last() {
     let segments = series(read, Quantity::Segments, "TCP");
     assert!(segments.values[1].is_some_and(|rate| rate >= 0.0), "{segments:?}");
     // Either the kernel exposes the power of the processors, or the record contains the reason.
-    let has_power = read.of(Quantity::Power).count() > 0;
+    let has_power = read.series_of(Quantity::Power).count() > 0;
     assert!(has_power != read.missing.iter().any(|what| what.starts_with("power of processors: ")), "{read:?}");
 }
 
@@ -193,7 +193,7 @@ fn gpus_are_read_by_nvml_with_all_their_links() {
         assert!(values(Quantity::Received, &slot).iter().all(|value| *value == Some(2e9)), "{read:?}");
     }
     // Only GPUs in use by ranks are read.
-    assert_eq!(read.of(Quantity::Clock).filter(|series| series.of.starts_with("GPU")).count(), 2);
+    assert_eq!(read.series_of(Quantity::Clock).filter(|series| series.of.starts_with("GPU")).count(), 2);
 }
 
 #[test]

@@ -132,7 +132,7 @@ fn two_ranks_that_train_leave_every_lane_on_one_clock() {
     assert!(work[1..].iter().all(|(forward, backward)| 2 * forward == *backward), "{work:?}");
     let inside: f64 = profile.layers.iter().map(|layer| layer.forward.time.0 + layer.backward.time.0).sum();
     assert!((0.0..=profile.step.expect("training").0).contains(&inside), "{profile:?}");
-    assert!(traced.stdout.contains("# time by layer, a rank: medians of 4 passes"), "{}", traced.stdout);
+    assert!(traced.stdout.contains("# time per layer and rank: medians of 4 passes"), "{}", traced.stdout);
     assert!(traced.stdout.contains("# 20 x convolution"), "{}", traced.stdout);
 }
 
@@ -244,7 +244,7 @@ fn messages_and_files_are_traced_without_training() {
     let (status, _, stderr) = run(input.arg("--worker").arg(worker()).arg("--data").arg(&data).arg("--out").arg(&out));
     assert_eq!(status, Some(0), "{stderr}");
     let log = fs::read_to_string(out.join("input.log")).expect("a log");
-    let words = "# warning: no trace: none of the iterations of --trace-iterations 4000000-4000001 was done\n";
+    let words = "# warning: no trace: no iteration of --trace-iterations 4000000-4000001 was run\n";
     assert!(log.contains(words) && !out.join("input.trace.json").exists(), "{log}");
     let error = refused(ringmark("bandwidth --hosts localhost:2 --trace-iterations 2").arg("--out").arg(&out), 2);
     expect![[r#"
@@ -300,9 +300,10 @@ fn a_sweep_traces_its_first_runs_and_the_report_draws_them() {
     expect![[r#"
         ringmark: --trace-iterations is of runs that are traced: add --trace-runs 1
         ringmark: --trace-format horovod is of runs that are traced: add --trace-runs 1
-        ringmark: --trace-iterations 3-9: the run has iterations 1 to 4: choose some of them
-        ringmark: --trace-iterations 3-600 are 598 iterations, and a trace holds 100, which rank 0 keeps in memory: choose fewer
-    "#]].assert_eq(&errors.concat());
+        ringmark: --trace-iterations 3-9 is out of range: choose iterations from 1 to 4
+        ringmark: --trace-iterations 3-600 selects 598 iterations, but rank 0 can keep 100 in memory: choose fewer
+    "#]]
+    .assert_eq(&errors.concat());
 }
 
 /// Each stream of a GPU has a lane, and a wait for another stream is drawn.
@@ -383,7 +384,7 @@ fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
     let epochs = Run::alone("--model resnet18 --epochs 1 --trace-iterations 90-91").file("--data", &data);
     let error = epochs.file("--trace", &folder.path().join("trace.json")).refusal(1);
     expect![[r#"
-        ringmark-worker: --trace-iterations 90-91: the run has iterations 1 to 3: choose some of them
+        ringmark-worker: --trace-iterations 90-91 is out of range: choose iterations from 1 to 3
     "#]]
     .assert_eq(&error);
     // Iterations of an earlier part of the run.
@@ -453,5 +454,5 @@ fn scoring_is_traced_by_layer() {
     assert!(layers.iter().all(|span| span.layer.is_some_and(|pass| pass.direction == Direction::Forward)));
     assert!(layers.iter().all(|span| span.layer.is_some_and(|pass| pass.kind != LayerKind::BatchNorm)), "{layers:?}");
     let log = fs::read_to_string(out.join("1n1g/resnet18_b2_fp32_1.log")).expect("a log");
-    assert!(log.contains("# time by layer, a rank: medians of 1 passes"), "{log}");
+    assert!(log.contains("# time per layer and rank: medians of 1 passes"), "{log}");
 }

@@ -118,15 +118,15 @@ fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
     let errors =
         ["--init", "--from-checkpoint", "--data"].map(|option| Run::alone("--iters 1").file(option, &path).refusal(1));
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
-        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
-        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: not a regular file (a pipe, socket or device)
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: not a regular file (a pipe, socket or device)
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: not a regular file (a pipe, socket or device)
     "#]]
     .assert_eq(&errors.concat());
     fs::remove_file(&path).expect("there");
     symlink("/dev/zero", &path).expect("linked");
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: it is a pipe, socket or device, and no file
+        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: not a regular file (a pipe, socket or device)
     "#]]
     .assert_eq(&refused());
     fs::remove_file(&path).expect("there");
@@ -643,8 +643,8 @@ fn a_rank_takes_the_memory_that_the_launcher_expects() {
         let facts = model.facts();
         let expected = facts
             .training_memory
-            .at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size))
-            .of_batch(batch_size)
+            .at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size))
+            .for_batch(batch_size)
             .0;
         let peak = record.end.expect("an end").peak_memory[0].0;
         assert!((peak..peak + peak / 2).contains(&expected), "{options}: {expected} expected, {peak} taken");
@@ -701,10 +701,10 @@ fn what_cannot_be_is_refused_with_its_reason() {
     expect![[r#"
         ringmark-worker: --batch-size 0 is out of range: choose 1 to 65536
         ringmark-worker: --warmup 3 leaves none of --iters 3 to measure: choose a smaller --warmup
-        ringmark-worker: --backend nccl needs a GPU, --device is cpu: choose --backend shared-memory, mpi or auto
+        ringmark-worker: --backend nccl needs a GPU, but --device is cpu: use --backend shared-memory, mpi or auto
         error: invalid value 'fp8' for '--dtype <TYPE>'
-          tip: there are fp32, tf32, fp16 and bf16
-        error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT
+          tip: use fp32, tf32, fp16 or bf16
+        error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is not one of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT
 
         For more information, try '--help'.
         ringmark-worker: --dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU: choose fp32 or bf16

@@ -268,10 +268,10 @@ fn what_does_not_go_together_is_refused() {
     ]
     .map(|options| Run::alone(options).refusal(2));
     expect![[r#"
-        ringmark-worker: --servers 1 goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async, and --kv-store is ring: leave --servers out, or choose one of these
-        ringmark-worker: --kv-store dist_sync needs --servers N: of the processes that mpirun starts the last N are servers, and the others ranks
-        ringmark-worker: --backend none exchanges nothing, and --kv-store device says how to: leave one of them out
-        ringmark-worker: --dtype fp16 skips an update where any gradient overflows, which no part of the weights can know alone with --kv-store nccl: choose --dtype bf16, or --kv-store ring
+        ringmark-worker: --servers 1 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
+        ringmark-worker: --kv-store dist_sync needs --servers N: the last N processes that mpirun starts are servers, the others ranks
+        ringmark-worker: --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
+        ringmark-worker: --dtype fp16 skips an update if any gradient overflows, which no owner of a part of the weights detects with --kv-store nccl: use --dtype bf16, or --kv-store ring
         error: invalid value 'distributed' for '--kv-store <NAME>'
           [possible values: ring, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
 
@@ -283,5 +283,5 @@ fn what_does_not_go_together_is_refused() {
     "#]].assert_eq(&error);
     // The perceptron has 6 arrays.
     let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refusal(1);
-    expect!["--servers 7: the network has 6 arrays to share out, choose at most as many servers"].assert_eq(&error);
+    expect!["--servers 7: the network has only 6 arrays: use at most one server per array"].assert_eq(&error);
 }

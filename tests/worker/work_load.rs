@@ -134,12 +134,12 @@ fn a_work_load_that_cannot_be_is_refused_in_words() {
     let refused = |options: &str| Run::ranks(2, &format!("--model mxnet-mlp --image-size 28 {options}")).refusal(1);
     let errors = ["--batch-size 4 --work-load 100,1", "--work-load 3", "--work-load elsewhere=3"].map(refused);
     expect![[r#"
-        the weights 100, 1 leave rank 1 on host HOST nothing of 8 images (4 a rank): choose a larger --batch-size, a larger weight for it in --work-load, or leave it out
-        --work-load 3 has 1 weights for 2 ranks: give one for each rank, or one for each host (a=3,b=1), or auto
-        --work-load elsewhere=3 has no weight for host HOST, where rank 0 is: add HOST=1"#]].assert_eq(&errors.join("\n"));
+        the weights 100, 1 leave rank 1 on host HOST none of the 8 images (4 per rank): use a larger --batch-size, a larger weight in --work-load, or omit --work-load
+        --work-load 3 has 1 weights for 2 ranks: use one per rank (3,1), one per host (a=3,b=1), or auto
+        --work-load elsewhere=3 has no weight for host HOST (rank 0): add HOST=1"#]].assert_eq(&errors.join("\n"));
     let error = Run::alone("--work-load 3,zero").refusal(2);
     expect![[r#"
-        error: invalid value '3,zero' for '--work-load <WEIGHTS>': "zero" is no weight: give numbers above 0
+        error: invalid value '3,zero' for '--work-load <WEIGHTS>': "zero" is not a weight: use numbers above 0
 
         For more information, try '--help'.
     "#]]
@@ -157,8 +157,8 @@ fn a_work_load_that_cannot_be_is_refused_in_words() {
         stderr
     });
     expect![[r#"
-        ringmark: --work-load 3 has 1 weights for 2 ranks: give one for each rank, or one for each host (a=3,b=1), or auto
-        ringmark: the weights 100, 1 leave rank 1 nothing of 8 images (4 a rank): choose a larger --batch-size, a larger weight for it in --work-load, or leave it out
+        ringmark: --work-load 3 has 1 weights for 2 ranks: use one per rank (3,1), one per host (a=3,b=1), or auto
+        ringmark: the weights 100, 1 leave rank 1 none of the 8 images (4 per rank): use a larger --batch-size, a larger weight in --work-load, or omit --work-load
         ringmark: --suite ddp is PyTorch's, whose ranks all have the same work: leave --work-load out
     "#]].assert_eq(&errors.concat());
 }

@@ -221,14 +221,15 @@ mod tests {
         let help = option.get_long_help().expect("a help").to_string();
         for profile in SweepProfile::ALL {
             let runs = profile.runs();
-            let TrainConfig { iterations, warmup, batch_size, .. } = TrainConfig::of_profile(*profile, DeviceKind::Cpu);
+            let TrainConfig { iterations, warmup, batch_size, .. } =
+                TrainConfig::for_profile(*profile, DeviceKind::Cpu);
             let numbers =
                 format!("{runs} runs of {iterations} iterations, the first {warmup} warm-up, batch size {batch_size}");
             let (_, rest) = help.split_once(&format!("{profile}: ")).expect("it is there");
             assert!(rest.contains(&numbers), "{profile}: {numbers}: {help}");
         }
         let TrainConfig { iterations, warmup, batch_size, .. } =
-            TrainConfig::of_profile(SweepProfile::Quick, DeviceKind::Cuda);
+            TrainConfig::for_profile(SweepProfile::Quick, DeviceKind::Cuda);
         assert!(help.contains(&format!("(on GPUs {iterations}, {warmup} and {batch_size})")), "{help}");
     }
 }

@@ -91,7 +91,7 @@ impl BandwidthOptions {
             let of_case = |case: &Case| config.kv_store.for_case(*case).check_model(model);
             cases.iter().try_for_each(of_case).map_err(usage)?;
         }
-        for config in config.of_operations(&operations) {
+        for config in config.for_operations(&operations) {
             config.validate().map_err(usage)?;
             cases.iter().try_for_each(|case| config.validate_for(case.ranks())).map_err(usage)?;
         }

@@ -56,7 +56,7 @@ impl ScoreOptions {
         let mut launch = self.launch.into_config(&machine)?;
         machine.ask_first_host(&mut launch);
         let profile = self.axes.profile(&machine, &launch);
-        let score = self.score.apply(ScoreConfig::of_profile(profile))?;
+        let score = self.score.apply(ScoreConfig::for_profile(profile))?;
         let score = ScoreConfig { init: score.init.map(path::absolute).transpose()?, ..score };
         let typed = self.score.typed("batch-size");
         let is_one_size = profile == SweepProfile::Quick || typed.is_some();

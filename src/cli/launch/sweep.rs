@@ -138,7 +138,7 @@ impl SweepOptions {
         let device = machine.kind(&launch);
         let ddp_suite = self.suite.is_some();
         let profile = self.axes.profile(&machine, &launch);
-        let defaults = TrainConfig::of_profile(profile, device);
+        let defaults = TrainConfig::for_profile(profile, device);
         let begun = self.axes.begun();
         // A resumed sweep keeps the defaults of its suite.
         let is_pytorch_s = |option: &str| ddp_suite && !begun.contains_key(option);
@@ -228,7 +228,7 @@ impl SweepOptions {
 /// so that they are rejected.
 fn of_point(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreConfig {
     match all.iter().any(|kv_store| kv_store.has_servers()) {
-        true => train.kv_store.of_axis(kv_store),
+        true => train.kv_store.for_axis(kv_store),
         false => KvStoreConfig { kv_store, ..train.kv_store },
     }
 }
@@ -308,7 +308,7 @@ fn epoch_images(train: &TrainConfig, trained: Option<u64>) -> Option<EpochImages
 
 fn length(files: &[PathBuf]) -> anyhow::Result<u64> {
     let dataset = Dataset::open(files)?;
-    dataset.length().with_context(|| format!("{} have no number of images: make the .idx", dataset.what()))
+    dataset.length().with_context(|| format!("{} have no number of images: make the .idx", dataset.description()))
 }
 
 #[cfg(test)]

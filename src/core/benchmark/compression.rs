@@ -61,18 +61,18 @@ impl FromStr for GradientCompression {
             ("2bit", Some(value)) => {
                 let threshold = value.parse::<f32>().ok().filter(|threshold| threshold.is_finite() && *threshold > 0.0);
                 let threshold = threshold.with_context(|| {
-                    format!("the threshold {value:?} of 2bit is no number above 0: choose one as 0.5")
+                    format!("2bit threshold {value:?} is not a number above 0: use a threshold such as 0.5")
                 })?;
                 Ok(GradientCompression::TwoBit { threshold })
             }
             ("topk", Some(value)) => {
                 let ratio = value.parse::<f64>().ok().filter(|ratio| *ratio > 0.0 && *ratio <= 1.0);
                 let ratio = ratio.with_context(|| {
-                    format!("the ratio {value:?} of topk is not above 0 and at most 1: choose one as 0.01")
+                    format!("topk ratio {value:?} is not above 0 and at most 1: use a ratio such as 0.01")
                 })?;
                 Ok(GradientCompression::TopK { ratio })
             }
-            ("topk", None) => bail!("topk needs the share of values to send: topk:0.01"),
+            ("topk", None) => bail!("topk needs the ratio of values to send: use a ratio such as topk:0.01"),
             _ => bail!(
                 "unknown gradient compression {text:?}: choose none, fp16, bf16, 2bit, 2bit:THRESHOLD or topk:RATIO"
             ),
@@ -134,25 +134,26 @@ impl CompressionUse {
         CompressionUse { residual_norm, code, received, received_fp32: values, sent_fp32: Some(values) }
     }
 
-    /// Formats the statistics: `a rank receives 0.860 MB of codes a step, of fp32 in a ring 1.720 MB (50.0 % less);
-    /// norm of the residual 0.2500 to 0.3100`.
+    /// Formats the statistics: `each rank receives 0.860 MB of codes per step instead of 1.720 MB in an fp32
+    /// ring (50.0 % less); residual norm 0.2500 to 0.3100`.
     pub fn text(&self) -> String {
         let low = self.residual_norm.iter().copied().fold(f64::INFINITY, f64::min);
         let high = self.residual_norm.iter().copied().fold(0.0, f64::max);
-        let norm = format!("norm of the residual {low:.4} to {high:.4}");
+        let norm = format!("residual norm {low:.4} to {high:.4}");
         if let Some(fp32) = self.sent_fp32 {
             let (code, fp32, received) = (self.code.megabytes(), fp32.megabytes(), self.received.megabytes());
             let (share, word) = (100.0 * (code / fp32 - 1.0).abs(), if code > fp32 { "more" } else { "less" });
-            let what = if self.received == self.received_fp32 { "weights in fp32" } else { "packed sums" };
+            let what = if self.received == self.received_fp32 { "fp32 weights" } else { "packed sums" };
             return format!(
-                "a pushing rank sends {code:.3} MB of codes a step, of fp32 {fp32:.3} MB ({share:.1} % {word}), and gets \
-                 {received:.3} MB of {what}; {norm}"
+                "each pushing rank sends {code:.3} MB of codes per step instead of {fp32:.3} MB in fp32 ({share:.1} % \
+                 {word}) and receives {received:.3} MB of {what}; {norm}"
             );
         }
         let (received, fp32) = (self.received.megabytes(), self.received_fp32.megabytes());
         let (share, word) = (100.0 * (received / fp32 - 1.0).abs(), if received > fp32 { "more" } else { "less" });
         format!(
-            "a rank receives {received:.3} MB of codes a step, of fp32 in a ring {fp32:.3} MB ({share:.1} % {word}); {norm}"
+            "each rank receives {received:.3} MB of codes per step instead of {fp32:.3} MB in an fp32 ring \
+             ({share:.1} % {word}); {norm}"
         )
     }
 }
@@ -162,20 +163,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_is_written_as_it_is_read() {
+    fn compression_round_trips() {
         for text in ["none", "2bit:0.25", "topk:0.01", "topk:1"] {
             assert_eq!(text.parse::<GradientCompression>().expect("a code").to_string(), text);
         }
         assert_eq!("2bit".parse::<GradientCompression>().expect("MXNet's").to_string(), "2bit:0.5");
         for (text, expected) in [
-            ("2bit:0", "the threshold \"0\" of 2bit is no number above 0: choose one as 0.5"),
-            ("2bit:-1", "no number above 0"),
-            ("2bit:NaN", "no number above 0"),
-            ("2bit:inf", "no number above 0"),
-            ("2bit:1e-60", "no number above 0"),
-            ("2bit:", "no number above 0"),
-            ("topk", "topk needs the share of values to send: topk:0.01"),
-            ("topk:0", "the ratio \"0\" of topk is not above 0 and at most 1"),
+            ("2bit:0", "2bit threshold \"0\" is not a number above 0: use a threshold such as 0.5"),
+            ("2bit:-1", "not a number above 0"),
+            ("2bit:NaN", "not a number above 0"),
+            ("2bit:inf", "not a number above 0"),
+            ("2bit:1e-60", "not a number above 0"),
+            ("2bit:", "not a number above 0"),
+            ("topk", "topk needs the ratio of values to send: use a ratio such as topk:0.01"),
+            ("topk:0", "topk ratio \"0\" is not above 0 and at most 1"),
             ("topk:1.5", "not above 0 and at most 1"),
             ("topk:NaN", "not above 0 and at most 1"),
             (
@@ -190,25 +191,25 @@ mod tests {
     }
 
     #[test]
-    fn a_word_holds_what_32_bits_can() {
+    fn packed_sums_fill_32_bits() {
         assert_eq!([1, 2, 4, 8, 100, 40_000, 2_000_000_000].map(sums_a_word), [20, 13, 10, 7, 4, 1, 1]);
     }
 
     #[test]
-    fn what_is_saved_follows_the_formula() {
+    fn saved_bytes_follow_the_formula() {
         let of = CompressionUse::new(vec![0.25; 4], Bytes(4), 16);
         assert_eq!((of.received, of.received_fp32), (Bytes(12), Bytes(96)));
         // Every rank receives the codes of all others, which for many ranks exceeds the two passes of a ring.
         let many = CompressionUse::new(vec![0.25; 64], Bytes(4), 16);
         assert!(many.received > many.received_fp32, "{many:?}");
-        let text = "a rank receives 0.000 MB of codes a step, of fp32 in a ring 0.000 MB (87.5 % less); norm of the \
-                    residual 0.2500 to 0.2500";
+        let text = "each rank receives 0.000 MB of codes per step instead of 0.000 MB in an fp32 ring (87.5 % less); \
+                    residual norm 0.2500 to 0.2500";
         assert_eq!(of.text(), text);
         let of = CompressionUse::with_servers(vec![0.0, 1.5], Bytes(250_000), Bytes(400_000), 1_000_000);
-        assert!(of.text().contains("and gets 0.400 MB of packed sums; norm"), "{}", of.text());
+        assert!(of.text().contains("and receives 0.400 MB of packed sums; residual norm"), "{}", of.text());
         let of = CompressionUse::with_servers(vec![0.0, 1.5], Bytes(250_000), Bytes(4_000_000), 1_000_000);
-        let text = "a pushing rank sends 0.250 MB of codes a step, of fp32 4.000 MB (93.8 % less), and gets 4.000 MB of weights \
-                    in fp32; norm of the residual 0.0000 to 1.5000";
+        let text = "each pushing rank sends 0.250 MB of codes per step instead of 4.000 MB in fp32 (93.8 % less) and \
+                    receives 4.000 MB of fp32 weights; residual norm 0.0000 to 1.5000";
         assert_eq!(of.text(), text);
     }
 }

@@ -16,28 +16,29 @@ impl GradientCompression {
         let ExchangeConfig { backend, wire, .. } = exchange;
         ensure!(
             *backend != BackendChoice::None,
-            "--gradient-compression {self} codes what is exchanged, and --backend none exchanges nothing: leave one of them out"
+            "--gradient-compression {self} conflicts with --backend none, which exchanges nothing: use only one of them"
         );
         if let Some(why) = no_codes(kv_store) {
             bail!(
-                "--gradient-compression {self} goes with --kv-store ring and dist_*, and --kv-store is {kv_store}: {why}. Choose \
+                "--gradient-compression {self} is not supported with --kv-store {kv_store} ({why}): use \
                  --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync"
             );
         }
         ensure!(
             *wire == Wire::Fp32,
-            "--gradient-compression {self} and --wire {wire} contradict each other: a code has a form of its own, leave --wire out"
+            "--gradient-compression {self} conflicts with --wire {wire}, because codes have their own format: omit \
+             --wire"
         );
         ensure!(
             device != DeviceChoice::Cuda || kv_store.has_servers(),
-            "--gradient-compression {self} is coded in host memory: with --device cuda choose --kv-store dist_sync or dist_async, \
-             whose gradients go there, or --gradient-compression fp16 or bf16"
+            "--gradient-compression {self} runs in host memory: with --device cuda use --kv-store dist_sync or \
+             dist_async, or --gradient-compression fp16 or bf16"
         );
         Ok(())
     }
 
     /// Returns the value to display: a code only, because half precision is displayed as the wire type.
-    pub fn shown(self) -> String {
+    pub fn display_text(self) -> String {
         if self.is_none() { String::new() } else { self.to_string() }
     }
 
@@ -62,15 +63,15 @@ impl GradientCompression {
             _ => {
                 *self = text.parse()?;
                 let is_wire_s = text == "none" && exchange.wire != Wire::Fp32;
-                ensure!(!is_wire_s, "contradicts --wire {}: give one of them", exchange.wire);
+                ensure!(!is_wire_s, "conflicts with --wire {}: use only one of them", exchange.wire);
                 return Ok(());
             }
         };
         let typed = exchange.wire;
-        ensure!(typed == Wire::Fp32 || typed == wire, "contradicts --wire {typed}: give one of them");
+        ensure!(typed == Wire::Fp32 || typed == wire, "conflicts with --wire {typed}: use only one of them");
         ensure!(
             exchange.backend != BackendChoice::None,
-            "compresses what is exchanged, and --backend none exchanges nothing: leave one of them out"
+            "conflicts with --backend none, which exchanges nothing: use only one of them"
         );
         exchange.wire = wire;
         *self = GradientCompression::None;
@@ -81,9 +82,9 @@ impl GradientCompression {
 /// Returns the reason a kv-store does not support codes; `None` if it does.
 fn no_codes(kv_store: KvStore) -> Option<&'static str> {
     match kv_store {
-        KvStore::Local => Some("MXNet's ignores the code and sends values"),
-        KvStore::Nccl => Some("MXNet's refuses codes too, which NCCL cannot add"),
-        KvStore::Device => Some("its owners get sums, and codes cannot be added on the way"),
+        KvStore::Local => Some("MXNet ignores the compression and sends values"),
+        KvStore::Nccl => Some("NCCL cannot add codes, and MXNet rejects them"),
+        KvStore::Device => Some("owners receive sums, and codes cannot be added"),
         KvStore::Ring | KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync => {
             None
         }

@@ -84,7 +84,7 @@ config_options! {
             "Backend of the gradient reduction; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
              exchanges nothing").aliases(&["collective"]),
         /// Element type of the exchanged gradients.
-        wire: Wire = Wire::Fp32 => option("wire", "TYPE", "Element type of the gradients while they are exchanged")
+        wire: Wire = Wire::Fp32 => option("wire", "TYPE", "Element type of gradients during the exchange")
             .flag("fp16-allreduce", "fp16").aliases(&["datatype"]),
         /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.
         bucket_mb: f64 = 25.0 => option("bucket-mb", "MB",
@@ -93,25 +93,26 @@ config_options! {
         /// Maximum chunk that one MPI call sums, in kB (1e3 bytes); 0 is a whole bucket.
         #[serde(alias = "piece_kb", default = "ExchangeConfig::first_chunk")]
         chunk_kb: u32 = 1000 => option("chunk-kb", "KB",
-            "Longest chunk that one MPI call sums, in kB (1e3 bytes); 0 is a bucket at once")
+            "Largest chunk summed by one MPI call, in kB (1e3 bytes); 0 sums a whole bucket")
             .range(0u32..=1_000_000).aliases(&["piece-kb"]),
         /// Maximum bucket at the end of backward in MB (1e6 bytes of fp32): no computation is left to hide its
         /// exchange. 0 disables the limit.
         #[serde(default)]
         tail_mb: f64 = 1.0 => option("tail-mb", "MB",
-            "Longest bucket at the end of backward in MB: its exchange cannot be hidden; 0 leaves it as long as it \
-             comes").range(0.0..=100_000.0),
+            "Largest size of the last bucket of backward in MB, because its exchange cannot be hidden; 0 sets no \
+             limit").range(0.0..=100_000.0),
         /// Algorithm of NCCL's all-reduce.
         #[serde(default)]
         nccl_algo: NcclAlgorithm = NcclAlgorithm::default() => option("nccl-algo", "NAME",
-            "Algorithm of NCCL: ring, as DLPerf's test, unless NCCL_ALGO is set; auto is NCCL's own choice"),
+            "NCCL algorithm: ring, as in DLPerf's test, unless NCCL_ALGO is set; auto lets NCCL choose"),
         /// Hierarchical summation, first within each host and then between hosts; `None` is the backend's default. A
         /// record contains the resolved value; absent if servers, NCCL or no backend sums, and in older records.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hierarchical: Option<Switch> = None => option("hierarchical", "ON|OFF",
-            "On CPUs: on adds up within each host, then between hosts (--backend shared-memory); off is one all-reduce \
-             over all ranks (--backend mpi)")
-            .default_is("the backend's: on, of mpi off; NCCL goes over all ranks").flag("hierarchical-allreduce", "on"),
+            "Hierarchical reduction on CPUs: on sums within each host, then between hosts (--backend shared-memory); \
+             off is one all-reduce over all ranks (--backend mpi)")
+            .default_is("that of the backend: on, but off for mpi; NCCL sums over all \
+                         ranks").flag("hierarchical-allreduce", "on"),
     }
 }
 
@@ -135,11 +136,11 @@ impl ExchangeConfig {
     pub fn check(&self, device: DeviceChoice) -> anyhow::Result<()> {
         ensure!(
             !(device == DeviceChoice::Cpu && self.backend == BackendChoice::Nccl),
-            "--backend nccl needs a GPU, --device is cpu: choose --backend shared-memory, mpi or auto"
+            "--backend nccl needs a GPU, but --device is cpu: use --backend shared-memory, mpi or auto"
         );
         ensure!(
             !(device == DeviceChoice::Cuda && self.backend == BackendChoice::SharedMemory),
-            "--backend shared-memory sums host memory, --device is cuda: choose --backend nccl or auto"
+            "--backend shared-memory sums in host memory, but --device is cuda: use --backend nccl or auto"
         );
         self.check_hierarchical(device)
     }

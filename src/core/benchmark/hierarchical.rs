@@ -18,24 +18,24 @@ impl ExchangeConfig {
         };
         match (hierarchical, self.backend) {
             (_, BackendChoice::None) => bail!(
-                "--hierarchical {hierarchical} says in which order ranks add up, and --backend none exchanges nothing: leave one \
-                 of them out"
+                "--hierarchical {hierarchical} conflicts with --backend none, which exchanges nothing: use only one \
+                 of them"
             ),
             (Switch::On, BackendChoice::Mpi) => bail!(
-                "--hierarchical on and --backend mpi contradict each other: mpi is one MPI_Allreduce over all ranks. Leave one of \
-                 them out, or choose --backend shared-memory, which adds up within a host first"
+                "--hierarchical on conflicts with --backend mpi, which is one MPI_Allreduce over all ranks: omit one \
+                 of them, or use --backend shared-memory, which sums within each host first"
             ),
             (Switch::Off, BackendChoice::SharedMemory) => bail!(
-                "--hierarchical off and --backend shared-memory contradict each other: shared-memory adds up within a host first. \
-                 Leave one of them out, or choose --backend mpi, which goes over all ranks at once"
+                "--hierarchical off conflicts with --backend shared-memory, which sums within each host first: omit \
+                 one of them, or use --backend mpi, which sums over all ranks at once"
             ),
             (Switch::On, backend) if is_nccl(backend) => bail!(
-                "--hierarchical on: NCCL sums over all ranks at once, by an algorithm of its own, and no host first: leave \
-                 --hierarchical out, and choose by --nccl-algo (tree and nvls add up within a host on their way)"
+                "--hierarchical on does not apply to NCCL, which sums over all ranks with its own algorithm: omit \
+                 --hierarchical, and use --nccl-algo (tree and nvls sum within each host)"
             ),
             (Switch::Off, backend) if is_nccl(backend) && algorithm != NcclAlgorithm::Ring => bail!(
-                "--hierarchical off is one ring over all ranks, and --nccl-algo {algorithm} may go another way: leave one of them \
-                 out"
+                "--hierarchical off means one ring over all ranks, but --nccl-algo {algorithm} may not be a ring: use \
+                 only one of them"
             ),
             _ => Ok(()),
         }
@@ -74,20 +74,24 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_are_refused_and_both_options_named() {
+    fn conflicting_options_are_both_named() {
         let (on, off, algorithm) = (Some(Switch::On), Some(Switch::Off), NcclAlgorithm::Tree);
         let (auto, cpu, cuda) = (DeviceChoice::Auto, DeviceChoice::Cpu, DeviceChoice::Cuda);
         for (config, device, words) in [
             (with(on, BackendChoice::None), auto, ["--hierarchical on", "--backend none"]),
             (with(off, BackendChoice::None), auto, ["--hierarchical off", "--backend none"]),
-            (with(on, BackendChoice::Mpi), auto, ["--hierarchical on", "--backend mpi contradict"]),
-            (with(off, BackendChoice::SharedMemory), cpu, ["--hierarchical off", "--backend shared-memory contradict"]),
+            (with(on, BackendChoice::Mpi), auto, ["--hierarchical on", "conflicts with --backend mpi"]),
+            (
+                with(off, BackendChoice::SharedMemory),
+                cpu,
+                ["--hierarchical off", "conflicts with --backend shared-memory"],
+            ),
             (with(on, BackendChoice::Nccl), auto, ["--hierarchical on", "--nccl-algo"]),
             (with(on, BackendChoice::Auto), cuda, ["--hierarchical on", "--nccl-algo"]),
             (
                 ExchangeConfig { nccl_algo: algorithm, ..with(off, BackendChoice::Auto) },
                 cuda,
-                ["--hierarchical off is one ring", "--nccl-algo tree"],
+                ["--hierarchical off means one ring", "--nccl-algo tree"],
             ),
         ] {
             let error = config.check_hierarchical(device).expect_err("refused").to_string();
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_says_what_it_came_to() {
+    fn record_contains_effective_hierarchy() {
         let (on, off) = (Some(Switch::On), Some(Switch::Off));
         let came_to = |asked, backend, device| with(asked, backend).on(device, KvStore::Ring).hierarchical;
         for (asked, backend, device, expected) in [

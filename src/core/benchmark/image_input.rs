@@ -79,7 +79,7 @@ impl OptionValue for DataFiles {
         if text == DataFiles::SYNTHETIC {
             return Ok(DataFiles::default());
         }
-        ensure!(text.split(',').all(|file| !file.is_empty()), "one of the files has no name");
+        ensure!(text.split(',').all(|file| !file.is_empty()), "empty file name in the list");
         Ok(Some(text.to_owned()).into())
     }
 }
@@ -91,41 +91,42 @@ config_options! {
         /// Augmentation of an image; `None` is `imagenet` for image files and no augmentation for arrays of pixels.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         augmentation: Option<Augmentation> = None => option("augmentation", "RECIPE",
-            "Augmentation of the images that are read; see docs/input.md")
-            .default_is("imagenet; none for arrays of pixels: MNIST, CIFAR"),
+            "Augmentation of the input images; see docs/input.md")
+            .default_is("imagenet; none for pixel arrays (MNIST, CIFAR)"),
         /// Pixels of the shorter edge before the crop; `None` is the size that `augmentation` needs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         resize: Option<u32> = None => option("resize", "PIXELS", "Resize the shorter edge to this before the crop")
-            .range(1u32..=65_536).default_is("what the augmentation needs"),
+            .range(1u32..=65_536).default_is("as the augmentation needs"),
         /// Interpolation of resized images; `None` is that of the framework that defines `augmentation`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         interpolation: Option<Interpolation> = None => option("interpolation", "KIND",
-            "Resizing of images: bilinear as OpenCV and MXNet, or antialias as Pillow and torchvision")
-            .default_is("that of the augmentation's program"),
+            "Image resizing: bilinear (as in OpenCV and MXNet) or antialias (as in Pillow and torchvision)")
+            .default_is("that of the augmentation's framework"),
         /// Library that decodes JPEG.
         decoder: DecoderChoice = DecoderChoice::Auto => option("decoder", "LIBRARY",
-            "Library that decodes JPEG; auto takes turbojpeg where it is installed"),
+            "Library that decodes JPEG; auto uses turbojpeg if it is installed"),
         /// Decoding of a JPEG at a fraction of its size.
         decode_scaling: Scaling = Scaling::Off => option("decode-scaling", "OFF|ALLOWED",
-            "Decode a JPEG at a fraction of its size where the crop needs no more pixels"),
+            "Decode a JPEG at a fraction of its size if the crop needs no more pixels"),
         /// Threads of a rank that read and decode; `None` is the rank's share of the host's cores.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decode_threads: Option<u32> = None => option("decode-threads", "N",
-            "Threads of a rank that read and decode images")
-            .range(1u32..=1024).aliases(&["data-nthreads"]).default_is("the rank's part of the host's cores"),
+            "Threads per rank that read and decode images")
+            .range(1u32..=1024).aliases(&["data-nthreads"]).default_is("the rank's share of the host's cores"),
         /// Batches prepared ahead of the step that uses them.
-        prefetch: u32 = 4 => option("prefetch", "BATCHES", "Batches made ahead of the step that uses them")
+        prefetch: u32 = 4 => option("prefetch", "BATCHES", "Batches to prefetch")
             .range(1u32..=1024),
         /// Shuffling of the images in every epoch.
         shuffle: Switch = Switch::On => option("shuffle", "ON|OFF",
-            "Take images in another order in every epoch, by --seed"),
+            "Shuffle the images in every epoch, by --seed"),
         /// Handling of an image that cannot be decoded.
         on_bad_image: BadImage = BadImage::Fail => option("on-bad-image", "FAIL|SKIP",
-            "End the run where an image cannot be decoded, or put another of the batch in its place and count it"),
+            "End the run if an image cannot be decoded, or replace it with another of the batch and count it"),
         /// Limits of an image; `None` is the default limits.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         image_limits: Option<ImageLimits> = None => option("image-limits", "LIMITS",
-            "Refuse an image beyond these limits: pixels, aspect (longer edge to shorter), scans of a JPEG, and bytes")
+            "Reject images beyond these limits: pixels, aspect (ratio of longer to shorter edge), scans of a JPEG, \
+             bytes")
             .default_is("pixels=50000000,aspect=100,scans=32,bytes=100000000"),
     }
 }
@@ -155,7 +156,7 @@ impl ImageInputConfig {
         let typed = settings(self).into_iter().zip(settings(&ImageInputConfig::default()));
         match typed.into_iter().find(|(own, default)| own != default) {
             Some(((name, value), _)) if !data.are_read() => {
-                bail!("--{name} {value} is of images that are read: add --data FILE, or leave it out")
+                bail!("--{name} {value} needs input images: add --data FILE, or omit the option")
             }
             _ => Ok(()),
         }
@@ -223,7 +224,7 @@ impl ImageInputUse {
     }
 
     /// Formats the statistics: `1281167 images of 2 RecordIO files with index, augmentation imagenet; rank 0: 5120 by
-    /// zune-jpeg and 2 threads, an image 0.02 ms read, 1.90 ms decode, 0.45 ms augment`.
+    /// zune-jpeg and 2 threads, per image 0.02 ms read, 1.90 ms decode, 0.45 ms augment`.
     pub fn text(&self) -> String {
         let ImageInputUse { what, items, augmentation, ranks, .. } = self;
         let items = items.map(|items| format!("{items} images of ")).unwrap_or_default();
@@ -231,8 +232,7 @@ impl ImageInputUse {
             let each = |time: &Seconds| 1e3 * time.0 / (*images).max(1) as f64;
             let decoder = decoder.as_ref().map(|decoder| format!("{decoder} and ")).unwrap_or_default();
             format!(
-                "; rank 0: {images} by {decoder}{}, an image {:.2} ms read, {:.2} ms decode, {:.2} ms \
-                 augment",
+                "; rank 0: {images} by {decoder}{}, per image {:.2} ms read, {:.2} ms decode, {:.2} ms augment",
                 count(*threads, "thread"),
                 each(read),
                 each(decode),
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_tells_what_is_done_with_it() {
+    fn data_source_follows_the_file_name() {
         assert_eq!(files("synthetic").source(), DataSource::Synthetic);
         assert_eq!(files("a/batch.safetensors").source(), DataSource::Batch(Path::new("a/batch.safetensors")));
         assert_eq!(files("a.rec,b.rec").source(), DataSource::Images(&["a.rec".into(), "b.rec".into()]));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_run_are_counted_together_by_rank() {
+    fn resumed_run_adds_counts_by_rank() {
         let rank = |images: u64, threads: u32| RankImageInput {
             decoder: None,
             threads,
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_a_text_or_null_in_json() {
+    fn data_files_are_text_or_null_in_json() {
         for (text, json) in [("synthetic", "null"), ("a.rec,b.rec", r#""a.rec,b.rec""#)] {
             assert_eq!(serde_json::to_string(&files(text)).expect("JSON"), json);
             assert_eq!(serde_json::from_str::<DataFiles>(json).expect("read"), files(text));
@@ -302,17 +302,17 @@ mod tests {
     }
 
     #[test]
-    fn an_option_about_images_needs_images() {
+    fn image_options_need_input_images() {
         let config = ImageInputConfig { prefetch: 2, ..ImageInputConfig::default() };
         let error = config.check(&files("synthetic")).expect_err("refused").to_string();
-        assert_eq!(error, "--prefetch 2 is of images that are read: add --data FILE, or leave it out");
+        assert_eq!(error, "--prefetch 2 needs input images: add --data FILE, or omit the option");
         assert!(config.check(&files("a.safetensors")).is_err());
         config.check(&files("a.rec")).expect("images are read");
         ImageInputConfig::default().check(&DataFiles::default()).expect("nothing was typed");
     }
 
     #[test]
-    fn what_was_read_is_one_line() {
+    fn image_statistics_are_one_line() {
         let rank = RankImageInput {
             decoder: Some("zune-jpeg 0.5".to_owned()),
             threads: 2,
@@ -330,8 +330,9 @@ mod tests {
             ranks: vec![rank],
             skipped: vec!["a.rec, byte 12: no image".to_owned()],
         };
-        let expected = "1000 images of 1 RecordIO file with index, augmentation crop; rank 0: 100 by zune-jpeg 0.5 and 2 threads, an \
-                        image 0.10 ms read, 2.00 ms decode, 0.50 ms augment; 1 skipped, the first: a.rec, byte 12: no image";
+        let expected = "1000 images of 1 RecordIO file with index, augmentation crop; rank 0: 100 by zune-jpeg 0.5 \
+                        and 2 threads, per image 0.10 ms read, 2.00 ms decode, 0.50 ms augment; 1 skipped, the first: \
+                        a.rec, byte 12: no image";
         assert_eq!(used.text(), expected);
     }
 }

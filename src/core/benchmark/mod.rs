@@ -53,7 +53,7 @@ keyword_enum!(
 pub const AUTO_BATCH_SIZE: &str = "auto";
 
 /// Help text for the default of an option if each network has its own.
-const OF_NETWORK: &str = "the network's own: 224 for most";
+const DEFAULT_IMAGE_SIZE: &str = "that of the network, 224 for most";
 
 /// Formats the length of a run as `100 measured + 20 warm-up`, in every command and log, because `--iters` includes
 /// warm-up in training but not elsewhere.

@@ -25,7 +25,7 @@ impl SweepProfile {
     }
 
     /// Returns the profile in the records of its runs.
-    pub fn of_runs(self) -> RunProfile {
+    pub fn run_profile(self) -> RunProfile {
         match self {
             SweepProfile::Quick => RunProfile::Quick,
             SweepProfile::Dlperf | SweepProfile::Cpu => RunProfile::Full,

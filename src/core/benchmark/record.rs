@@ -83,7 +83,7 @@ pub trait SweepRecord: Record {
         let (case, point) = (self.label().case, self.point());
         ensure!(
             case == name.case && point.is_named(name.point()),
-            "is of case {case}, {point}, but its file name says otherwise: restore the original name"
+            "contains case {case}, {point}, but has another file name: restore the original name"
         );
         let ranks = self.head().ranks;
         ensure!(ranks.len() == case.ranks() as usize, "{} ranks ran in case {case}: repeat the run", ranks.len());

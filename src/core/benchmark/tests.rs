@@ -90,7 +90,7 @@ fn check_options<C: Options + Serialize + JsonSchema + PartialEq + Debug>(withou
 }
 
 #[test]
-fn every_field_survives_the_way_to_the_worker() {
+fn every_field_survives_worker_arguments() {
     check_options::<TrainConfig>(&["/learning/epoch_iterations"]);
     check_options::<ScoreConfig>(&[]);
     check_options::<BandwidthConfig>(&[]);

@@ -79,7 +79,7 @@ pub fn texts(warnings: &[Warning]) -> Vec<String> {
 
 /// Returns a note on the warnings of a kind that are not in a list; `None` if all are.
 pub fn left_out(kind: WarningKind, number: usize) -> Option<String> {
-    (number > SHOWN).then(|| format!("{} more warnings of the kind {kind}: the record has all", number - SHOWN))
+    (number > SHOWN).then(|| format!("{} more warnings of kind {kind}: the record contains all", number - SHOWN))
 }
 
 #[cfg(test)]
@@ -87,12 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_warnings_of_a_kind_the_first_are_shown() {
+    fn first_warnings_of_each_kind_are_shown() {
         let warning = |kind, host: u32| Warning { kind, about: String::new(), text: format!("host {host}") };
         let mut warnings: Vec<Warning> = (0..8192).map(|host| warning(WarningKind::Heat, host)).collect();
         warnings.push(warning(WarningKind::Drift, 7));
         let texts = texts(&warnings);
         assert_eq!(texts.len(), SHOWN + 2);
-        assert_eq!(texts[SHOWN..], ["host 7", "8176 more warnings of the kind heat: the record has all"]);
+        assert_eq!(texts[SHOWN..], ["host 7", "8176 more warnings of kind heat: the record contains all"]);
     }
 }

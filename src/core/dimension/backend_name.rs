@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_other_versions_stay_readable() {
+    fn backend_names_of_other_versions_are_read() {
         let read = |text: &str| serde_json::from_str::<BackendName>(text).expect("any name");
         assert_eq!(read("\"shared-memory\""), BackendName::SharedMemory);
         assert_eq!(read("\"\""), BackendName::Unknown);

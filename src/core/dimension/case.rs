@@ -80,14 +80,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_what_it_reads() {
+    fn case_round_trips() {
         for text in ["1n1g", "2n8g", "16n8g", "128n16g"] {
             assert_eq!(text.parse::<Case>().expect("a case").to_string(), text);
         }
     }
 
     #[test]
-    fn refuses_what_is_no_case() {
+    fn invalid_cases_are_rejected() {
         for text in
             ["", "8g", "2n", "2n8", "n8g", "2n8gg", "-1n1g", "+1n1g", "2n 8g", "2N8G", "0n1g", "1n0g", "99999n99999g"]
         {

@@ -87,9 +87,9 @@ impl FromStr for ImageLimits {
     fn from_str(text: &str) -> Result<ImageLimits> {
         text.split(',').try_fold(ImageLimits::default(), |limits, part| {
             let (name, value) = part.split_once('=').with_context(|| {
-                format!("{part:?} is no limit: write NAME=NUMBER with one of {}", ImageLimit::KEYWORDS.join(", "))
+                format!("{part:?} is not a limit: use NAME=NUMBER with one of {}", ImageLimit::KEYWORDS.join(", "))
             })?;
-            let parsed = value.parse().with_context(|| format!("the limit {value:?} of {name} is no whole number"))?;
+            let parsed = value.parse().with_context(|| format!("limit {value:?} of {name} is not a whole number"))?;
             ensure!(parsed > 0, "the limit of {name} must be at least 1");
             Ok(limits.with(name.parse()?, parsed))
         })
@@ -103,24 +103,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_read_as_they_are_written() {
+    fn limits_round_trip() {
         let limits: ImageLimits = "aspect=1000,pixels=7".parse().expect("two limits");
         let expected = ImageLimits::default().with(ImageLimit::Pixels, 7).with(ImageLimit::Aspect, 1000);
         assert_eq!(limits, expected);
         assert_eq!(limits.to_string(), "pixels=7,aspect=1000,scans=32,bytes=100000000");
         assert_eq!(limits.to_string().parse::<ImageLimits>().expect("all limits"), limits);
         for (text, reason) in [
-            ("100", "\"100\" is no limit: write NAME=NUMBER with one of pixels, aspect, scans, bytes"),
-            ("pixels=x", "the limit \"x\" of pixels is no whole number"),
+            ("100", "\"100\" is not a limit: use NAME=NUMBER with one of pixels, aspect, scans, bytes"),
+            ("pixels=x", "limit \"x\" of pixels is not a whole number"),
             ("scans=0", "the limit of scans must be at least 1"),
-            ("edge=3", "\"edge\" is none of pixels, aspect, scans, bytes"),
+            ("edge=3", "\"edge\" is not one of pixels, aspect, scans, bytes"),
         ] {
             assert_eq!(text.parse::<ImageLimits>().expect_err(reason).to_string(), reason);
         }
     }
 
     #[test]
-    fn a_value_above_its_limit_is_refused_with_the_option() {
+    fn value_above_its_limit_is_rejected_with_option() {
         let limits = ImageLimits::default();
         limits.check(ImageLimit::Scans, 32, || unreachable!()).expect("at the limit");
         let error = limits.check(ImageLimit::Scans, 33, || "33 scans".to_owned()).expect_err("above it");

@@ -59,7 +59,7 @@ impl KvStore {
     }
 
     /// Parses a [`file_name`](Self::file_name).
-    pub fn of_file_name(name: &str) -> Option<KvStore> {
+    pub fn from_file_name(name: &str) -> Option<KvStore> {
         KvStore::ALL.iter().copied().find(|kv_store| kv_store.file_name() == name)
     }
 }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mxnet_s_names_are_understood() {
+    fn mxnet_names_are_accepted() {
         for (typed, store) in [
             ("local_allreduce_cpu", KvStore::Local),
             ("local_allreduce_device", KvStore::Device),
@@ -108,12 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn names_in_files_are_one_part_and_read_back() {
+    fn file_names_are_one_word_and_round_trip() {
         for kv_store in KvStore::ALL {
             assert!(!kv_store.file_name().contains('_'), "{kv_store}");
-            assert_eq!(KvStore::of_file_name(&kv_store.file_name()), Some(*kv_store));
+            assert_eq!(KvStore::from_file_name(&kv_store.file_name()), Some(*kv_store));
         }
-        assert_eq!(KvStore::of_file_name("dist_sync"), None);
-        assert_eq!(KvStore::of_file_name("horovod"), None, "no alias");
+        assert_eq!(KvStore::from_file_name("dist_sync"), None);
+        assert_eq!(KvStore::from_file_name("horovod"), None, "no alias");
     }
 }

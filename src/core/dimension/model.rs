@@ -67,12 +67,12 @@ impl Model {
     }
 
     /// Finds a network by the prefix of its file names.
-    pub fn of_file_name(name: &str) -> Option<Model> {
+    pub fn from_file_name(name: &str) -> Option<Model> {
         Model::ALL.iter().copied().find(|model| model.facts().file_name == name)
     }
 
     /// Parses a network name of MXNet's scripts; `resnet` is the ResNet-152 of measure.py.
-    pub fn of_mxnet(name: &str) -> anyhow::Result<Model> {
+    pub fn from_mxnet_name(name: &str) -> anyhow::Result<Model> {
         let known = |model: &&Model| model.facts().source == Source::Mxnet;
         match name {
             "resnet" => Ok(Model::MxnetResnet152),
@@ -82,7 +82,7 @@ impl Model {
                 None => {
                     let names: Vec<&str> =
                         Model::ALL.iter().filter(known).map(|model| model.facts().source_name).collect();
-                    bail!("{name:?} is none of MXNet's resnet, vgg, {}", names.join(", "))
+                    bail!("{name:?} is not one of MXNet's resnet, vgg, {}", names.join(", "))
                 }
             },
         }
@@ -94,14 +94,14 @@ impl Model {
             let family = model.keyword().trim_end_matches(|letter: char| letter.is_ascii_digit());
             Some((family, model.keyword()[family.len()..].parse().ok()?))
         }
-        let (family, _) = split(self).with_context(|| format!("{self} has one number of layers alone"))?;
+        let (family, _) = split(self).with_context(|| format!("{self} is available with one number of layers only"))?;
         let of_family = Model::ALL.iter().filter_map(|model| Some((*model, split(*model)?)));
         let of_family: Vec<(Model, u32)> =
             of_family.filter(|(_, (other, _))| *other == family).map(|(model, (_, count))| (model, count)).collect();
         let found = of_family.iter().find(|(_, count)| *count == layers);
         found.map(|(model, _)| *model).with_context(|| {
             let counts: Vec<String> = of_family.iter().map(|(_, count)| count.to_string()).collect();
-            format!("there is no {family}{layers}: choose {}", counts.join(", "))
+            format!("{family}{layers} does not exist: choose {}", counts.join(", "))
         })
     }
 
@@ -115,14 +115,14 @@ impl Model {
         let ImageRule { size: own, smallest, multiple, is_fixed, .. } = self.facts().images;
         let fits = if is_fixed { size == own } else { size >= smallest && size.is_multiple_of(multiple) };
         let rule = match (is_fixed, multiple) {
-            (true, _) => format!("images of {own} pixels alone: leave out --image-size"),
+            (true, _) => format!("images of exactly {own} pixels: omit --image-size"),
             (false, 1) => format!("images of at least {smallest} pixels: choose --image-size {smallest} or more"),
             (false, _) => {
                 let nearest = (size / multiple * multiple).max(smallest);
-                format!("images whose size is a multiple of {multiple}: choose --image-size {nearest}")
+                format!("an image size that is a multiple of {multiple}: choose --image-size {nearest}")
             }
         };
-        ensure!(fits, "--image-size {size} is not for {self}, which takes {rule}");
+        ensure!(fits, "--image-size {size} does not fit {self}, which needs {rule}");
         Ok(())
     }
 
@@ -131,7 +131,7 @@ impl Model {
         let ImageRule { one_pixel, .. } = self.facts().images;
         ensure!(
             batch_size > 1 || size > one_pixel,
-            "--batch-size 1 with --image-size {size} leaves batch normalization one value of each channel of {self}: choose \
+            "--batch-size 1 with --image-size {size} leaves batch normalization one value per channel of {self}: use \
              --batch-size 2, --image-size {}, or --freeze-batch-norm",
             one_pixel + 1
         );
@@ -152,26 +152,26 @@ mod tests {
     use crate::dimension::Bytes;
 
     #[test]
-    fn a_network_is_found_by_its_file_name_and_no_two_share_one() {
+    fn network_file_names_are_unique() {
         for model in Model::ALL {
-            assert_eq!(Model::of_file_name(model.facts().file_name), Some(*model));
+            assert_eq!(Model::from_file_name(model.facts().file_name), Some(*model));
             // The file name is followed by `_b`.
             assert!(!model.facts().file_name.contains("_b"));
         }
-        assert_eq!(Model::of_file_name("vgg"), None);
+        assert_eq!(Model::from_file_name("vgg"), None);
         assert_eq!(Model::default().facts().gradient_bytes(), Bytes(102_228_128));
     }
 
     #[test]
-    fn an_image_that_a_network_cannot_take_is_refused_with_one_that_it_can() {
+    fn unsupported_image_size_names_a_supported_one() {
         for model in Model::ALL {
             model.check_image_size(model.image_size(None)).expect("its own size");
         }
         for (model, size, advice) in [
             (Model::InceptionV3, 74, "choose --image-size 75 or more"),
             (Model::Vgg16, 100, "choose --image-size 96"),
-            (Model::VitB16, 256, "images of 224 pixels alone"),
-            (Model::MxnetLenet, 224, "images of 28 pixels alone"),
+            (Model::VitB16, 256, "images of exactly 224 pixels"),
+            (Model::MxnetLenet, 224, "images of exactly 28 pixels"),
             (Model::Resnet18, 31, "choose --image-size 32 or more"),
         ] {
             let refused = model.check_image_size(size).expect_err("refused").to_string();

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operands_are_told_in_words_and_in_nccl_tests_columns() {
+    fn operands_have_text_and_nccl_tests_columns() {
         for (operation, reduction, text, columns) in [
             (Operation::AllReduce, Reduction::Sum, "all-reduce", ("sum", -1)),
             (Operation::Reduce, Reduction::Max, "reduce (max) to rank 1", ("max", 1)),

@@ -64,8 +64,8 @@ impl Phase {
         match self {
             Phase::Input => "waiting for the step's images",
             Phase::Forward => "forward and loss",
-            Phase::Backward => "backward, without the time that communication blocked it",
-            Phase::ExposedAllreduce => "all-reduce that backward did not hide",
+            Phase::Backward => "backward, without time blocked by communication",
+            Phase::ExposedAllreduce => "all-reduce not hidden by backward",
             Phase::Optimizer => "weight update",
         }
     }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_phase_has_its_value_and_its_key() {
+    fn every_phase_has_value_and_key() {
         let phases = Phases::from_fn(|phase| phase as u32);
         assert_eq!(phases[Phase::Optimizer], 4);
         assert_eq!(phases.map(|_, value| value + 1)[Phase::Forward], 2);

@@ -70,14 +70,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn display_keeps_the_precision_and_adds_the_unit() {
+    fn display_keeps_precision_and_adds_unit() {
         assert_eq!(format!("{:.2}", Seconds(0.125)), "0.12 s");
         assert_eq!(format!("{}", Bytes(102_228_128)), "102228128 bytes");
         assert_eq!(format!("{:.1}", ImagesPerSecond(384.19)), "384.2 images/s");
     }
 
     #[test]
-    fn no_time_is_negative_or_without_end() {
+    fn durations_are_finite_and_not_negative() {
         assert!(Seconds(0.0).is_duration() && Seconds(3600.0).is_duration());
         for seconds in [-1e-9, f64::NAN, f64::INFINITY, 1e300] {
             assert!(!Seconds(seconds).is_duration(), "{seconds}");
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_the_bare_number() {
+    fn json_is_a_plain_number() {
         let json = serde_json::to_string(&Seconds(0.5)).expect("a number serializes");
         assert_eq!(json, "0.5");
     }

@@ -69,7 +69,7 @@ pub fn under_way(log: &Path) -> PathBuf {
 }
 
 /// Returns the name of the log or record of an earlier attempt, numbered from 1; no extractor counts it as a run.
-pub fn of_attempt(file: &Path, attempt: u32) -> PathBuf {
+pub fn attempt_path(file: &Path, attempt: u32) -> PathBuf {
     with_suffix(file, &format!(".{attempt}"))
 }
 
@@ -157,7 +157,7 @@ impl RunName {
     }
 
     /// Returns the case's name in messages and tables: `1n2g`, or `1n2g without communication`.
-    pub fn what(&self) -> String {
+    pub fn description(&self) -> String {
         format!("{}{}", self.case, if self.baseline { " without communication" } else { "" })
     }
 
@@ -179,14 +179,14 @@ impl RunName {
         let (batch_size, dtype, kv_store, run) = match parts[..] {
             [batch_size, dtype, run] => (batch_size, dtype, KvStore::Ring, run),
             [batch_size, dtype, kv_store, run] => {
-                (batch_size, dtype, KvStore::of_file_name(kv_store).filter(|kv_store| !kv_store.is_ring())?, run)
+                (batch_size, dtype, KvStore::from_file_name(kv_store).filter(|kv_store| !kv_store.is_ring())?, run)
             }
             _ => return None,
         };
         let name = RunName {
             baseline: folder.parent().and_then(Path::file_name).is_some_and(|name| name == BASELINE),
             case,
-            model: Model::of_file_name(model)?,
+            model: Model::from_file_name(model)?,
             batch_size: batch_size.parse().ok()?,
             dtype: dtype.parse().ok()?,
             kv_store,
@@ -208,7 +208,11 @@ impl FromStr for RunName {
     fn from_str(text: &str) -> anyhow::Result<RunName> {
         let name = RunName::parse(Path::new(text)).filter(|name| name.to_string() == text);
         name.with_context(|| {
-            format!("{text:?} is not the log of a run, as 1n1g/{}_b128_fp32_1.log", Model::default().facts().file_name)
+            format!(
+                "{text:?} is not the log of a run, such as \
+                     1n1g/{}_b128_fp32_1.log",
+                Model::default().facts().file_name
+            )
         })
     }
 }
@@ -220,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_found_again_by_its_name() {
+    fn log_name_round_trips() {
         let case = Case { nodes: 2, gpus_per_node: 8 };
         let (model, dtype, kv_store) = (Model::Resnet50V1b, Dtype::Fp16, KvStore::Ring);
         let name = RunName { baseline: false, case, model, batch_size: 128, dtype, kv_store, run: 3 };
@@ -237,13 +241,16 @@ mod tests {
         assert_eq!(other.to_string(), "2n8g/resnet18_b128_fp16_3.log");
         assert_eq!(other.to_string().parse::<RunName>().expect("a name"), other);
         let baseline = RunName { baseline: true, ..name };
-        assert_eq!((name.what(), baseline.what()), ("2n8g".to_owned(), "2n8g without communication".to_owned()));
+        assert_eq!(
+            (name.description(), baseline.description()),
+            ("2n8g".to_owned(), "2n8g without communication".to_owned())
+        );
         assert_eq!(baseline.to_string(), "no-communication/2n8g/rn50_b128_fp16_3.log");
         assert_eq!(baseline.to_string().parse::<RunName>().expect("a name"), baseline);
     }
 
     #[test]
-    fn every_name_is_read_back_and_ring_is_not_in_it() {
+    fn names_round_trip_and_omit_ring() {
         let mut names = std::collections::BTreeSet::new();
         let case = Case { nodes: 2, gpus_per_node: 1 };
         for (&model, &dtype) in Model::ALL.iter().zip(Dtype::ALL.iter().cycle()) {
@@ -265,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_a_kv_store_says_nothing_of_it() {
+    fn name_without_kv_store_matches_only_ring() {
         let point = |kv_store| Point { model: Model::Resnet18, batch_size: 8, dtype: Dtype::Fp32, kv_store };
         let [ring, device, local] = [KvStore::Ring, KvStore::Device, KvStore::Local].map(point);
         assert!(device.is_named(device) && device.is_named(ring) && ring.is_named(ring));
@@ -274,9 +281,9 @@ mod tests {
     }
 
     #[test]
-    fn neither_a_run_under_way_nor_an_earlier_attempt_is_taken_for_a_run() {
+    fn unfinished_runs_and_old_attempts_are_not_runs() {
         for path in
-            [under_way(Path::new("1n1g/rn50_b128_fp32_1.log")), of_attempt(Path::new("1n1g/rn50_b128_fp32_1.log"), 2)]
+            [under_way(Path::new("1n1g/rn50_b128_fp32_1.log")), attempt_path(Path::new("1n1g/rn50_b128_fp32_1.log"), 2)]
         {
             assert_eq!(RunName::parse(&path), None, "{}", path.display());
             assert_ne!(path.extension().expect("one"), "log");

@@ -21,17 +21,18 @@ pub fn check(path: &Path, memory: Bytes) -> Result<()> {
     let header = header(&file, length)?;
     let end = |tensor: &Value| tensor.get("data_offsets")?.get(1)?.as_u64();
     let named = header.iter().filter(|(name, _)| *name != "__metadata__").map(|(name, tensor)| {
-        end(tensor).with_context(|| format!("its tensor {name:?} has no data_offsets: it is damaged"))
+        end(tensor).with_context(|| format!("tensor {name:?} has no data_offsets: the file is damaged"))
     });
     let named = named.collect::<Result<Vec<u64>>>()?.into_iter().max().unwrap_or_default();
     let found = length - start_of_tensors(&file)?;
     ensure!(
         named == found,
-        "its header names {named} bytes of tensors, and {found} follow: it was cut or is damaged; copy it again"
+        "the header describes {named} bytes of tensors, but {found} follow: the file is truncated or damaged: copy it \
+         again"
     );
     ensure!(
         length.saturating_mul(2) <= memory.0,
-        "it has {length} bytes, which are in memory twice while it is read, and {} bytes are left: use a host with more memory",
+        "reading {length} bytes takes twice as much memory, but {} bytes are available: use a host with more memory",
         memory.0
     );
     Ok(())
@@ -39,7 +40,7 @@ pub fn check(path: &Path, memory: Bytes) -> Result<()> {
 
 fn start_of_tensors(file: &File) -> Result<u64> {
     let mut size = [0; 8];
-    file.read_exact_at(&mut size, 0).context("it is shorter than the 8 bytes that begin a safetensors file")?;
+    file.read_exact_at(&mut size, 0).context("the file is shorter than the 8 bytes that begin a safetensors file")?;
     Ok(u64::from_le_bytes(size).saturating_add(8))
 }
 
@@ -47,12 +48,13 @@ fn header(file: &File, length: u64) -> Result<Map<String, Value>> {
     let end = start_of_tensors(file)?;
     ensure!(
         end <= length && end - 8 <= MAX_HEADER_LENGTH,
-        "its first 8 bytes name a header of {} bytes, and it has {length} in all: it is damaged or another kind of file",
+        "the first 8 bytes declare a header of {} bytes, but the file has {length}: it is damaged or not a \
+         safetensors file",
         end - 8
     );
     let mut header = vec![0; (end - 8) as usize];
     file.read_exact_at(&mut header, 8)?;
-    serde_json::from_slice(&header).context("its header is not JSON: it is damaged or another kind of file")
+    serde_json::from_slice(&header).context("the header is not JSON: the file is damaged or not a safetensors file")
 }
 
 #[cfg(test)]
@@ -62,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_refused_before_its_tensors_are_read() {
+    fn damaged_file_is_rejected_before_reading_tensors() {
         let folder = std::env::temp_dir().join(format!("ringmark-safetensors-{}", std::process::id()));
         fs::create_dir(&folder).expect("made");
         let path = folder.join("a.safetensors");
@@ -77,20 +79,20 @@ mod tests {
         let sound = file(header, 8);
         assert_eq!(refused(&sound, 1000), Ok(()));
         for (bytes, memory, reason) in [
-            (&sound[..7], 1000, "it is shorter than the 8 bytes that begin a safetensors file"),
-            (&sound[..20], 1000, "its first 8 bytes name a header of 85 bytes, and it has 20 in all"),
-            (&[0xff; 40], 1000, "its first 8 bytes name a header of 18446744073709551607 bytes"),
-            (&[0; 40], 1000, "its header is not JSON"),
-            (&file(header, 7), 1000, "its header names 8 bytes of tensors, and 7 follow: it was cut"),
-            (&file(header, 9), 1000, "its header names 8 bytes of tensors, and 9 follow"),
-            (&file(r#"{"a":{}}"#, 0), 1000, "its tensor \"a\" has no data_offsets"),
-            (&sound, 200, "it has 101 bytes, which are in memory twice while it is read, and 200 bytes are left"),
+            (&sound[..7], 1000, "the file is shorter than the 8 bytes that begin a safetensors file"),
+            (&sound[..20], 1000, "the first 8 bytes declare a header of 85 bytes, but the file has 20"),
+            (&[0xff; 40], 1000, "the first 8 bytes declare a header of 18446744073709551607 bytes"),
+            (&[0; 40], 1000, "the header is not JSON"),
+            (&file(header, 7), 1000, "the header describes 8 bytes of tensors, but 7 follow: the file is truncated"),
+            (&file(header, 9), 1000, "the header describes 8 bytes of tensors, but 9 follow"),
+            (&file(r#"{"a":{}}"#, 0), 1000, "tensor \"a\" has no data_offsets"),
+            (&sound, 200, "reading 101 bytes takes twice as much memory, but 200 bytes are available"),
         ] {
             let error = refused(bytes, memory).expect_err(reason);
             assert!(error.starts_with(reason), "{error}");
         }
         let error = check(Path::new("/dev/zero"), Bytes(1000)).expect_err("a device").to_string();
-        assert_eq!(error, "it is a pipe, socket or device, and no file");
+        assert_eq!(error, "not a regular file (a pipe, socket or device)");
         fs::remove_dir_all(&folder).expect("removed");
     }
 }

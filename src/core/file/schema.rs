@@ -26,7 +26,7 @@ pub fn check_texts(json: &[u8]) -> anyhow::Result<()> {
         let length = end.min(json.len()) - begin;
         ensure!(
             length <= MAX_STRING_LENGTH,
-            "a text of {length} bytes at byte {begin}: no text is longer than {MAX_STRING_LENGTH}"
+            "string of {length} bytes at byte {begin}: the limit is {MAX_STRING_LENGTH}"
         );
         start = (end + 1).min(json.len());
     }
@@ -44,10 +44,10 @@ pub fn check(text: &[u8], kind: &str, newest: u32, name: &str) -> anyhow::Result
     }
     check_texts(text)?;
     let head: Head = serde_json::from_slice(text).with_context(|| format!("the {name} is damaged"))?;
-    ensure!(head.kind == kind, "a {name} is of kind {kind:?}, this is {:?}", head.kind);
+    ensure!(head.kind == kind, "expected a {name} of kind {kind:?}, found {:?}", head.kind);
     ensure!(
         (1..=u64::from(newest)).contains(&head.schema),
-        "{name} format {} where this ringmark reads up to {newest}: use the ringmark that wrote it",
+        "{name} format {} is not readable by this ringmark (up to {newest}): use the ringmark that wrote it",
         head.schema
     );
     Ok(())
@@ -90,11 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_has_a_limit_and_a_document_has_none() {
+    fn strings_are_limited_and_documents_are_not() {
         let document = |length: usize| format!(r#"{{"kind":"a","b\\\"":["{}","c"],"d":"\""}}"#, "x".repeat(length));
         assert!(check_texts(document(MAX_STRING_LENGTH).as_bytes()).is_ok());
         let error = check_texts(document(MAX_STRING_LENGTH + 1).as_bytes()).expect_err("too long").to_string();
-        assert_eq!(error, "a text of 1048577 bytes at byte 22: no text is longer than 1048576");
+        assert_eq!(error, "string of 1048577 bytes at byte 22: the limit is 1048576");
         assert!(check_texts(format!("[{}]", vec![r#""text""#; 500_000].join(",")).as_bytes()).is_ok());
         for damaged in ["\"", "\"\\", "{\"a", ""] {
             assert!(check_texts(damaged.as_bytes()).is_ok(), "{damaged} is left to the parser");

@@ -8,24 +8,24 @@ use sha2::{Digest, Sha256};
 use crate::file::whole_file;
 
 /// Returns the hash of the contents of `file`.
-pub fn of_file(file: &Path) -> io::Result<String> {
+pub fn hash_file(file: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
     io::copy(&mut whole_file::open(file)?, &mut hash)?;
     Ok(format!("{:x}", hash.finalize()))
 }
 
 /// Returns the hash of a text.
-pub fn of_text(text: &str) -> String {
+pub fn hash_text(text: &str) -> String {
     format!("{:x}", Sha256::digest(text))
 }
 
 /// Compares `file` with `hash`; returns `None` if it is unchanged, otherwise a description of the change.
-pub fn change_of(file: &Path, hash: &str) -> Option<String> {
-    match of_file(file) {
+pub fn describe_change(file: &Path, hash: &str) -> Option<String> {
+    match hash_file(file) {
         Ok(now) if now == hash => None,
-        Ok(_) => Some("it was changed after the run (its SHA-256 is not that of the manifest)".to_owned()),
-        Err(error) if error.kind() == ErrorKind::NotFound => Some("it is gone".to_owned()),
-        Err(error) => Some(format!("it cannot be read: {error}")),
+        Ok(_) => Some("the file was changed after the run (SHA-256 differs from the manifest)".to_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Some("the file is missing".to_owned()),
+        Err(error) => Some(format!("the file cannot be read: {error}")),
     }
 }
 
@@ -36,18 +36,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_of_one_more_byte_has_another_hash() {
+    fn additional_byte_changes_the_hash() {
         let folder = std::env::temp_dir().join(format!("ringmark-sha256-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("file");
         fs::write(&file, "abc").expect("written");
         // The first example of FIPS 180-2.
         let hash = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-        assert_eq!((of_file(&file).expect("read").as_str(), change_of(&file, hash)), (hash, None));
-        assert_eq!(of_text("abc"), hash);
+        assert_eq!((hash_file(&file).expect("read").as_str(), describe_change(&file, hash)), (hash, None));
+        assert_eq!(hash_text("abc"), hash);
         fs::write(&file, "abcd").expect("written");
-        assert!(change_of(&file, hash).expect("changed").contains("was changed"));
+        assert!(describe_change(&file, hash).expect("changed").contains("was changed"));
         fs::remove_dir_all(&folder).expect("removed");
-        assert_eq!(change_of(&file, hash).as_deref(), Some("it is gone"));
+        assert_eq!(describe_change(&file, hash).as_deref(), Some("the file is missing"));
     }
 }

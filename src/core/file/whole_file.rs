@@ -28,10 +28,10 @@ pub fn check(path: &Path) -> Result<()> {
         if let Ok(found) = path.metadata()
             && !found.is_file()
         {
-            ensure!(!found.is_dir(), "it is a folder");
+            ensure!(!found.is_dir(), "path is a folder");
             return Ok(());
         }
-        let part = part_path(path).context("this is no name of a file")?;
+        let part = part_path(path).context("not a file name")?;
         File::create(&part)?;
         Ok(fs::remove_file(&part)?)
     };
@@ -55,10 +55,10 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
 pub fn open(path: &Path) -> io::Result<File> {
     let kind = fs::metadata(path)?.file_type();
     if kind.is_dir() {
-        return Err(io::Error::new(ErrorKind::IsADirectory, "it is a folder"));
+        return Err(io::Error::new(ErrorKind::IsADirectory, "path is a folder"));
     }
     if !kind.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is a pipe, socket or device, and no file"));
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file (a pipe, socket or device)"));
     }
     File::open(path)
 }
@@ -70,7 +70,7 @@ pub fn write_by_name(path: &Path, content: impl FnOnce(&Path) -> Result<()>) -> 
         if path.metadata().is_ok_and(|found| !found.is_file()) {
             return content(path);
         }
-        let part = part_path(path).context("this is no name of a file")?;
+        let part = part_path(path).context("not a file name")?;
         // A full or remote disk may report its errors only on sync.
         let synchronized = || File::open(&part)?.sync_all();
         let written = content(&part).and_then(|()| Ok(synchronized().and_then(|()| publish(&part, path))?));
@@ -94,8 +94,8 @@ impl PreparedFile {
     /// Writes the content of `path` to a part file; `path` may exist.
     pub fn new(path: &Path, content: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<PreparedFile> {
         let write = || -> Result<PreparedFile> {
-            ensure!(!path.metadata().is_ok_and(|found| !found.is_file()), "it is there, and no file");
-            let part = part_path(path).context("this is no name of a file")?;
+            ensure!(!path.metadata().is_ok_and(|found| !found.is_file()), "path exists and is not a regular file");
+            let part = part_path(path).context("not a file name")?;
             let prepared = PreparedFile { part, path: path.to_owned() };
             let mut output = BufWriter::new(File::create(&prepared.part)?);
             content(&mut output)?;
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_made_and_replaced() {
+    fn file_is_created_and_replaced() {
         let folder = Folder::new();
         for content in ["first", "second, longer"] {
             text(&folder.path(), content).expect("written");
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_is_replaced_or_stays() {
+    fn small_file_is_replaced_or_kept() {
         let folder = Folder::new();
         for content in ["first", "second, longer"] {
             replace(&folder.path(), content.as_bytes()).expect("written");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_the_file_before_it_is_whole() {
+    fn incomplete_file_is_not_visible() {
         let folder = Folder::new();
         write(&folder.path(), |output| {
             output.write_all(b"half")?;
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn part_files_are_told_from_others() {
+    fn part_files_are_recognized() {
         assert!(is_part(Path::new("results/1n1g/.rn50_b128_fp32_1.jsonl.4711.part")));
         for name in ["result.json", ".result.json.part", ".result.json.x.part", "rn50_b128_fp32_1.log.part", ".4.part"]
         {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_leaves_the_old_file_and_no_part() {
+    fn failed_write_keeps_old_file_and_removes_part() {
         let folder = Folder::new();
         text(&folder.path(), "old").expect("written");
         let failed = write(&folder.path(), |output| {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_takes_no_file_is_named() {
+    fn unwritable_path_is_named() {
         let folder = Folder::new();
         let unfit = [folder.0.join("none/result.json"), folder.0.clone(), PathBuf::from("/dev/full")];
         let named = |path: &Path, refused: anyhow::Error| {
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn files_get_their_names_together_or_not_at_all() {
+    fn files_are_published_together_or_not_at_all() {
         let folder = Folder::new();
         let paths = ["a", "b", "c"].map(|name| folder.0.join(name));
         let prepare = |content: &str| {
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_without_waiting() {
+    fn non_regular_file_is_rejected_without_blocking() {
         let folder = Folder::new();
         let link = folder.0.join("link");
         std::os::unix::fs::symlink("/dev/zero", &link).expect("linked");
@@ -349,13 +349,13 @@ mod tests {
         let pipe = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer)));
         for path in [&pipe, &link, Path::new("/dev/null")] {
             let error = open(path).expect_err("no file").to_string();
-            assert_eq!(error, "it is a pipe, socket or device, and no file", "{}", path.display());
+            assert_eq!(error, "not a regular file (a pipe, socket or device)", "{}", path.display());
         }
-        assert_eq!(open(&folder.0).expect_err("a folder").to_string(), "it is a folder");
+        assert_eq!(open(&folder.0).expect_err("a folder").to_string(), "path is a folder");
     }
 
     #[test]
-    fn a_device_is_written_and_not_replaced() {
+    fn device_is_written_and_not_replaced() {
         text(Path::new("/dev/null"), "text").expect("written");
         assert!(!Path::new("/dev/null").metadata().expect("it is there").is_file());
         // A link in /proc refers to a file that is already open.
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_gets_the_part_s_name() {
+    fn library_receives_part_file_path() {
         let folder = Folder::new();
         write_by_name(&folder.path(), |part| Ok(fs::write(part, "text")?)).expect("written");
         assert_eq!(fs::read_to_string(folder.path()).expect("read"), "text");

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_both_versions_are_found_up_to_the_root() {
+    fn groups_of_both_versions_include_parents() {
         let found = |list: &str| -> Vec<String> {
             folders(list, "cpu")
                 .iter()

@@ -125,8 +125,8 @@ pub fn is_allowed(variable: &str) -> bool {
 /// Excluded are variables that differ between hosts (visible GPUs, the interface) and Open MPI's, which mpirun passes
 /// itself.
 pub fn is_forwarded(variable: &str) -> bool {
-    const OWN: [&str; 2] = ["CUDA_VISIBLE_DEVICES", INTERFACE_VARIABLE];
-    let is_setting = is_allowed(variable) && !variable.starts_with("OMPI_") && !OWN.contains(&variable);
+    const HOST_SPECIFIC: [&str; 2] = ["CUDA_VISIBLE_DEVICES", INTERFACE_VARIABLE];
+    let is_setting = is_allowed(variable) && !variable.starts_with("OMPI_") && !HOST_SPECIFIC.contains(&variable);
     is_setting || matches!(variable, "PATH" | "LD_LIBRARY_PATH") || variable.starts_with(NCCL_LOG)
 }
 
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_hosts_get_what_figures_depend_on() {
+    fn variables_that_affect_results_are_forwarded() {
         for name in
             ["NCCL_ALGO", "NCCL_DEBUG", "NVIDIA_TF32_OVERRIDE", "CUDNN_LOGLEVEL_DBG", "CUDA_LAUNCH_BLOCKING", "PATH"]
         {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn communication_passes_and_secrets_do_not() {
+    fn communication_variables_are_kept_and_secrets_dropped() {
         for name in [
             "NCCL_ALGO",
             "PYTORCH_CUDA_ALLOC_CONF",

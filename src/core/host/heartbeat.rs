@@ -18,7 +18,7 @@ pub const INTERVAL: Seconds = Seconds(1.0);
 const MAX_REPORTS_PER_SECOND: f64 = 4096.0;
 
 /// Minimum number of reports that are due before a job counts as hung.
-const MIN_REPORTS_IN_PATIENCE: f64 = 4.0;
+const MIN_REPORTS_BEFORE_TIMEOUT: f64 = 4.0;
 
 /// Number of missed reports after which a rank is silent, but not before [`MIN_SILENCE`].
 const MISSED_REPORTS: f64 = 3.0;
@@ -38,7 +38,7 @@ pub fn silence(interval: Seconds) -> Seconds {
 ///
 /// 65,536 ranks report every 16 s, or every 15 s with a patience of 60 s.
 pub fn interval(ranks: u32, patience: Seconds) -> Seconds {
-    Seconds((f64::from(ranks) / MAX_REPORTS_PER_SECOND).min(patience.0 / MIN_REPORTS_IN_PATIENCE).max(INTERVAL.0))
+    Seconds((f64::from(ranks) / MAX_REPORTS_PER_SECOND).min(patience.0 / MIN_REPORTS_BEFORE_TIMEOUT).max(INTERVAL.0))
 }
 
 /// Environment variable that contains a rank's [`LauncherAddress`]; command lines are visible to every user of a host.
@@ -78,9 +78,9 @@ impl FromStr for LauncherAddress {
         };
         let seconds = |text: &str| match text.parse() {
             Ok(seconds) if (0.0..=f64::from(u32::MAX)).contains(&seconds) => Ok(Seconds(seconds)),
-            _ => bail!("{text:?} are no seconds"),
+            _ => bail!("{text:?} is not a number of seconds"),
         };
-        let address = |text: &str| text.parse().with_context(|| format!("{text:?} is no address:port"));
+        let address = |text: &str| text.parse().with_context(|| format!("{text:?} is not an address:port"));
         Ok(LauncherAddress {
             token: token.to_owned(),
             patience: seconds(patience)?,
@@ -229,10 +229,10 @@ impl fmt::Display for Stage {
                 write!(formatter, "{} of bucket {bucket}", operation.text())
             }
             Stage::Exchange { operation, bucket: None } => formatter.write_str(operation.text()),
-            Stage::Pulling => formatter.write_str("waiting for weights of servers"),
+            Stage::Pulling => formatter.write_str("waiting for weights from servers"),
             Stage::Optimizer => formatter.write_str("optimizer"),
-            Stage::Sharing => formatter.write_str("waiting for weights of other ranks"),
-            Stage::Serving => formatter.write_str("waiting for pushes of workers"),
+            Stage::Sharing => formatter.write_str("waiting for weights from other ranks"),
+            Stage::Serving => formatter.write_str("waiting for pushes from workers"),
             Stage::Finishing => formatter.write_str("gathering the results"),
         }
     }
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_is_read_as_it_was_written() {
+    fn message_round_trips() {
         let heartbeat = Heartbeat {
             iteration: 7,
             stage: Stage::all_reduce(2),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn the_launcher_s_addresses_are_read_as_they_were_written() {
+    fn launcher_address_round_trips() {
         let text = "12ab@60@1.5@10.77.0.1:4000,[::1]:4000";
         let launcher: LauncherAddress = text.parse().expect("one of ours");
         assert_eq!((launcher.addresses.len(), launcher.to_string().as_str()), (2, text));
@@ -331,12 +331,12 @@ mod tests {
     }
 
     #[test]
-    fn phases_are_in_their_order() {
+    fn stages_are_in_order() {
         assert!(Stage::all_reduce(0) < Stage::all_reduce(1));
     }
 
     #[test]
-    fn an_operation_is_called_by_its_name() {
+    fn stage_names_the_operation() {
         let of = |operation, bucket| Stage::Exchange { operation, bucket }.to_string();
         assert_eq!(Stage::all_reduce(3).to_string(), "all-reduce of bucket 3");
         assert_eq!(of(Operation::Reduce, Some(0)), "reduce of bucket 0");

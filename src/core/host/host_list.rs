@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_count_up_are_joined_and_come_back() {
+    fn consecutive_names_are_joined_and_expanded() {
         for (names, list) in [
             ("node01 node02 node03 node07 login", "node[01-03,07],login"),
             ("n8 n9 n10 n11", "n[8-11]"),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_item_names_the_fix() {
+    fn invalid_item_names_the_fix() {
         let error = |item: &str| expand(item).expect_err(item).to_string();
         for item in ["n[1-", "n[1-2", "n[]", "n[a-b]", "n[1-2]x[3]", "n[1-9999999999]"] {
             assert_eq!(error(item), format!("{item:?} is no list of hosts: write node[001-008,010]"));

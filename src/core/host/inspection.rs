@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_keeps_its_prefix() {
+    fn address_keeps_its_prefix() {
         let address = "10.77.0.2/24".parse().expect("an address");
         let interface = Interface { name: "eth0".to_owned(), addresses: vec![address], ..Interface::default() };
         let json = serde_json::to_string(&interface).expect("JSON");

@@ -58,7 +58,7 @@ pub fn mapped() -> Bytes {
 
 /// Returns the number of processes that the kernel has killed for lack of memory so far, on this host and in this
 /// process's control group.
-pub fn ended_for_want_of_it() -> OutOfMemory {
+pub fn out_of_memory_kills() -> OutOfMemory {
     let count = |file: PathBuf| {
         let kills = first_line_with(&file.display().to_string(), OOM_KILL_KEY).parse().ok()?;
         Some(OutOfMemoryCount { file: file.display().to_string(), kills })
@@ -98,9 +98,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_s_files_are_read() {
+    fn kernel_files_are_read() {
         assert!(available().0 > 0 && private().0 > 0 && mapped().0 > private().0);
-        let OutOfMemory { host, .. } = ended_for_want_of_it();
+        let OutOfMemory { host, .. } = out_of_memory_kills();
         assert_eq!(host.expect("Linux 4.13 or newer").file, "/proc/vmstat");
     }
 }

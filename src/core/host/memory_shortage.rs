@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shortage_names_batch_and_memory() {
+    fn shortage_names_batch_and_memory() {
         let shortage = MemoryShortage { taken: Bytes(15_120_000_000), total: Bytes(16_000_000_000) };
         assert_eq!(shortage.at_batch(64), "out of memory at batch 64: 15.1 of 16.0 GB");
     }

@@ -8,7 +8,7 @@ use crate::dimension::Seconds;
 use crate::keyword_enum;
 
 /// Maximum number of readings; in a longer run they are further apart.
-pub const MOST_READINGS: usize = 512;
+pub const MAX_READINGS: usize = 512;
 
 keyword_enum!(
     /// Measured quantity; each has one unit.
@@ -122,7 +122,7 @@ impl Telemetry {
     }
 
     /// Returns the series of one quantity.
-    pub fn of(&self, quantity: Quantity) -> impl Iterator<Item = &Series> {
+    pub fn series_of(&self, quantity: Quantity) -> impl Iterator<Item = &Series> {
         self.series.iter().filter(move |series| series.quantity == quantity)
     }
 
@@ -140,7 +140,7 @@ impl Telemetry {
             let (sum, time) = each.fold((0.0, 0.0), |(sum, all), (value, time)| (sum + value, all + time));
             (time > 0.0).then(|| sum / time)
         };
-        let meant = self.of(quantity).filter(|series| is_meant(series));
+        let meant = self.series_of(quantity).filter(|series| is_meant(series));
         let means: Option<Vec<f64>> = meant.map(mean).collect();
         means.filter(|means| !means.is_empty()).map(|means| means.iter().sum())
     }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn power_is_the_mean_over_time_of_what_is_behind_the_warm_up() {
+    fn power_is_the_time_mean_after_warm_up() {
         let read = telemetry(&[("GPU 0", &[400.0, 300.0, 700.0]), ("package-0", &[100.0; 3])]);
         assert_eq!(read.counted(20), [1, 2, 3]);
         assert_eq!(read.counted(2), [2, 3]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn fewer_readings_have_the_same_mean() {
+    fn halved_readings_keep_the_mean() {
         let mut read = telemetry(&[("GPU 0", &[400.0, 300.0, 700.0])]);
         let before = read.mean_sum(Quantity::Power, 20, |_| true);
         read.halve();

@@ -32,7 +32,7 @@ pub struct Batch {
 impl Batch {
     /// Returns the number of iteration `iteration` (from 1) with the given length of an epoch; `None` does not count
     /// epochs.
-    pub fn of(iteration: u32, epoch_iterations: Option<u32>) -> Batch {
+    pub fn at_iteration(iteration: u32, epoch_iterations: Option<u32>) -> Batch {
         match epoch_iterations {
             None | Some(0) => Batch { epoch: 0, number: iteration },
             Some(length) => Batch { epoch: (iteration - 1) / length, number: (iteration - 1) % length + 1 },
@@ -78,7 +78,7 @@ pub fn is_taken_up(line: &[u8]) -> bool {
 
 /// Content of one line of a log.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Line {
+pub enum LogLine {
     /// Speed of an iteration over all ranks.
     Iteration {
         /// Number as in the line.
@@ -98,14 +98,14 @@ pub enum Line {
 
 /// Parses a line with any text before the marker (rank tags, time stamps) and after the speed. Most lines of a log are
 /// discarded, so nothing is copied, and only the parsed parts have to be UTF-8.
-pub fn parse(line: impl AsRef<[u8]>) -> Line {
+pub fn parse(line: impl AsRef<[u8]>) -> LogLine {
     let line = line.as_ref();
     if let Some(reason) = line.strip_prefix(FAILURE.as_bytes()) {
-        return Line::Failed(String::from_utf8_lossy(reason).trim_end().to_owned());
+        return LogLine::Failed(String::from_utf8_lossy(reason).trim_end().to_owned());
     }
     match marked(line) {
-        None => Line::Other,
-        Some((epoch, rest)) => parse_marked(epoch, rest).unwrap_or(Line::Malformed),
+        None => LogLine::Other,
+        Some((epoch, rest)) => parse_marked(epoch, rest).unwrap_or(LogLine::Malformed),
     }
 }
 
@@ -121,7 +121,7 @@ fn marked(mut line: &[u8]) -> Option<(u32, &[u8])> {
     }
 }
 
-fn parse_marked(epoch: u32, rest: &[u8]) -> Option<Line> {
+fn parse_marked(epoch: u32, rest: &[u8]) -> Option<LogLine> {
     let (batch, rest) = split(rest, "]")?;
     let (_, rest) = split(rest, SPEED)?;
     let (rate, rest) = split(rest, UNIT)?;
@@ -130,7 +130,7 @@ fn parse_marked(epoch: u32, rest: &[u8]) -> Option<Line> {
         let mut numbers = rest.trim_ascii_start().split(u8::is_ascii_whitespace);
         number(numbers.next()?)
     });
-    Some(Line::Iteration { batch, speed: ImagesPerSecond(speed), loss })
+    Some(LogLine::Iteration { batch, speed: ImagesPerSecond(speed), loss })
 }
 
 /// Parses a speed in a log; returns `None` if it is not valid.
@@ -174,26 +174,29 @@ fn number<T: FromStr>(text: &[u8]) -> Option<T> {
 mod tests {
     use super::*;
 
-    fn iteration(batch: u32, speed: f64, loss: Option<f64>) -> Line {
-        Line::Iteration { batch: Batch::of(batch, None), speed: ImagesPerSecond(speed), loss }
+    fn iteration(batch: u32, speed: f64, loss: Option<f64>) -> LogLine {
+        LogLine::Iteration { batch: Batch::at_iteration(batch, None), speed: ImagesPerSecond(speed), loss }
     }
 
     #[test]
-    fn reads_what_it_writes() {
-        let line = write(Batch::of(7, None), ImagesPerSecond(384.194), 6.9077);
+    fn record_round_trips() {
+        let line = write(Batch::at_iteration(7, None), ImagesPerSecond(384.194), 6.9077);
         assert_eq!(line, "INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss=6.907700");
         assert_eq!(parse(&line), iteration(7, 384.19, Some(6.9077)));
-        let batches = [1, 3, 4, 7].map(|iteration| Batch::of(iteration, Some(3)));
+        let batches = [1, 3, 4, 7].map(|iteration| Batch::at_iteration(iteration, Some(3)));
         let texts = batches.map(|batch| batch.to_string());
         assert_eq!(texts, ["Batch[1]", "Batch[3]", "Epoch[1] Batch[1]", "Epoch[2] Batch[1]"]);
         assert_eq!([batches[1].since(batches[0]), batches[2].since(batches[1])], [2, 1]);
         let line = write(batches[2], ImagesPerSecond(8.0), 1.0);
         assert_eq!(line, "INFO:root:Epoch[1] Batch[1]\tSpeed: 8.00 samples/sec\tloss=1.000000");
-        assert_eq!(parse(&line), Line::Iteration { batch: batches[2], speed: ImagesPerSecond(8.0), loss: Some(1.0) });
+        assert_eq!(
+            parse(&line),
+            LogLine::Iteration { batch: batches[2], speed: ImagesPerSecond(8.0), loss: Some(1.0) }
+        );
     }
 
     #[test]
-    fn a_speed_is_what_the_standard_library_reads() {
+    fn speed_parses_as_in_the_standard_library() {
         let mut digits = 1u64;
         for round in 0..20_000u32 {
             digits = digits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_dlperf_s_own_line_behind_a_rank_tag_and_what_is_no_text() {
+    fn dlperf_line_is_read_after_rank_tag_or_binary() {
         let line = "[1,0]<stderr>:INFO:root:Epoch[0] Batch[120]\tSpeed: 9579.74 samples/sec";
         assert_eq!(parse(line), iteration(120, 9579.74, None));
         let twice = "INFO:root:Epoch[0] INFO:root:Epoch[0] Batch[120]\tSpeed: 9579.74 samples/sec";
@@ -221,25 +224,28 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_is_read_where_there_is_one() {
+    fn optional_loss_is_read() {
         let loss = |line: &str| match parse(line) {
-            Line::Iteration { loss, .. } => loss,
+            LogLine::Iteration { loss, .. } => loss,
             other => panic!("{line}: {other:?}"),
         };
-        assert!(loss(&write(Batch::of(7, None), ImagesPerSecond(384.19), f64::NAN)).is_some_and(f64::is_nan));
-        assert_eq!(loss(&write(Batch::of(7, None), ImagesPerSecond(384.19), f64::INFINITY)), Some(f64::INFINITY));
+        assert!(loss(&write(Batch::at_iteration(7, None), ImagesPerSecond(384.19), f64::NAN)).is_some_and(f64::is_nan));
+        assert_eq!(
+            loss(&write(Batch::at_iteration(7, None), ImagesPerSecond(384.19), f64::INFINITY)),
+            Some(f64::INFINITY)
+        );
         assert_eq!(loss("INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss=6.5 lr=0.1\r\n"), Some(6.5));
         assert_eq!(loss("INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss="), None);
     }
 
     #[test]
-    fn a_failure_is_one_line_and_read_back() {
+    fn failure_is_one_line_and_round_trips() {
         let line = write_failure("mpirun ended\nwith status 1");
-        assert_eq!(parse(&line), Line::Failed("mpirun ended with status 1".to_owned()));
+        assert_eq!(parse(&line), LogLine::Failed("mpirun ended with status 1".to_owned()));
     }
 
     #[test]
-    fn a_marked_line_without_a_speed_is_malformed() {
+    fn marked_line_without_speed_is_malformed() {
         for line in [
             "INFO:root:Epoch[0] Batch[3]\tSpeed: nan samples/sec",
             "INFO:root:Epoch[0] Batch[3]\tSpeed: inf samples/sec",
@@ -250,9 +256,9 @@ mod tests {
             "INFO:root:Epoch[0] Batch[",
             "INFO:root:Epoch[0] Batch[x]\tSpeed: 1.0 samples/sec",
         ] {
-            assert_eq!(parse(line), Line::Malformed, "{line}");
+            assert_eq!(parse(line), LogLine::Malformed, "{line}");
         }
-        assert_eq!(parse("INFO:root:Epoch[0] Time cost=12.3"), Line::Other);
-        assert_eq!(parse(""), Line::Other);
+        assert_eq!(parse("INFO:root:Epoch[0] Time cost=12.3"), LogLine::Other);
+        assert_eq!(parse(""), LogLine::Other);
     }
 }

@@ -6,10 +6,10 @@ use std::io::{self, BufRead, ErrorKind};
 
 use memchr::memmem;
 
-use crate::line::dlperf::{self, Batch, Line};
+use crate::line::dlperf::{self, Batch, LogLine};
 use crate::line::other_tool::tool::{Windows, out_of_order};
-use crate::line::other_tool::{OtherLines, mixture};
-use crate::line::remark::Remark;
+use crate::line::other_tool::{OtherLines, mixed_log_error};
+use crate::line::remark::LogProblem;
 
 /// Maximum length of a line in bytes; a longer one is read in parts, so that a file without line ends does not fill the
 /// memory.
@@ -25,9 +25,9 @@ pub struct Log {
     /// Loss on the last iteration's line, if it has one.
     pub last_loss: Option<f64>,
     /// Launcher's statement that the run failed.
-    pub failure: Option<Remark>,
+    pub failure: Option<LogProblem>,
     /// First problem that makes the speeds incomplete or ambiguous.
-    pub damage: Option<Remark>,
+    pub damage: Option<LogProblem>,
 }
 
 /// Reads a log of any length and content.
@@ -44,19 +44,19 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
         is_empty = false;
         let damage = match dlperf::parse(line) {
             // Many lines between iterations are not from a benchmark; all lines with rates contain this.
-            Line::Other if !log.speeds.is_empty() && per_second.find(line).is_none() => None,
-            Line::Other => others.take(line, number).and_then(|(tool, taken)| match log.speeds.is_empty() {
+            LogLine::Other if !log.speeds.is_empty() && per_second.find(line).is_none() => None,
+            LogLine::Other => others.read_line(line, number).and_then(|(tool, taken)| match log.speeds.is_empty() {
                 true => taken.err(),
-                false => Some(mixture(tool.title(), DLPERF)),
+                false => Some(mixed_log_error(tool.title(), DLPERF)),
             }),
-            Line::Failed(reason) => {
+            LogLine::Failed(reason) => {
                 log.failure
-                    .get_or_insert_with(|| Remark::in_line(number, format!("the run failed: {reason}: repeat it")));
+                    .get_or_insert_with(|| LogProblem::in_line(number, format!("the run failed: {reason}: repeat it")));
                 None
             }
-            Line::Malformed => Some(format!("an iteration without a speed, {:?}: repeat the run", excerpt(line))),
-            Line::Iteration { batch, speed, loss } => {
-                let damage = others.tool().map(|tool| mixture(DLPERF, tool.title()));
+            LogLine::Malformed => Some(format!("an iteration without a speed, {:?}: repeat the run", excerpt(line))),
+            LogLine::Iteration { batch, speed, loss } => {
+                let damage = others.tool().map(|tool| mixed_log_error(DLPERF, tool.title()));
                 let damage = damage.or_else(|| sequence_error(batch, last_batch));
                 let damage = damage.or_else(|| loss_error(batch, loss));
                 log.speeds.push(speed.0);
@@ -66,7 +66,7 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
             }
         };
         if let Some(what) = damage {
-            log.damage.get_or_insert_with(|| Remark::in_line(number, what));
+            log.damage.get_or_insert_with(|| LogProblem::in_line(number, what));
         }
     })?;
     if log.speeds.is_empty() && log.damage.is_none() {
@@ -75,11 +75,11 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
             Some(Err(remark)) => log.damage = Some(remark),
             None if is_empty => {
                 log.damage =
-                    Some(Remark::of_log("the log is empty: the run ended before it wrote anything, repeat it"));
+                    Some(LogProblem::in_log("the log is empty: the run ended before it wrote anything, repeat it"));
             }
             None => {
                 let what = "no iteration in the log: the run ended before its first one, repeat it";
-                log.damage = Some(Remark::of_log(what));
+                log.damage = Some(LogProblem::in_log(what));
             }
         }
     }
@@ -142,7 +142,7 @@ fn sequence_error(batch: Batch, last: Option<Batch>) -> Option<String> {
 
 fn loss_error(batch: Batch, loss: Option<f64>) -> Option<String> {
     let loss = loss.filter(|loss| !loss.is_finite())?;
-    Some(format!("the loss of {batch} is {loss}: repeat the run, with a smaller --lr if it stays so"))
+    Some(format!("the loss of {batch} is {loss}: repeat the run, with a smaller --lr if this recurs"))
 }
 
 /// Returns the first characters of a line, enough to recognize it.
@@ -160,7 +160,7 @@ mod tests {
     use crate::line::other_tool::tool::Tool;
 
     #[test]
-    fn a_long_line_is_shortened_between_characters() {
+    fn long_line_is_cut_between_characters() {
         assert_eq!(excerpt(b"short\r\n"), "short");
         assert_eq!(excerpt("é".repeat(70).as_bytes()), format!("{}…", "é".repeat(60)));
     }
@@ -170,7 +170,7 @@ mod tests {
                                INFO:root:Epoch[0] Batch [40]\tSpeed: 120.00 samples/sec\taccuracy=0.1\n";
 
     #[test]
-    fn a_log_of_another_tool_has_the_speeds_of_its_windows() {
+    fn log_of_another_tool_has_window_speeds() {
         let log = read(&mut format!("starting\n{SPEEDOMETER}INFO:root:Epoch[0] Time cost=12.3\n").as_bytes());
         let log = log.expect("readable");
         assert_eq!((log.speeds, log.damage), (vec![100.0, 120.0], None));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_count_in_each_epoch() {
+    fn batches_are_counted_per_epoch() {
         let damage = |batches: &[(u32, u32)]| {
             let line = |(epoch, number): &(u32, u32)| {
                 dlperf::write(Batch { epoch: *epoch, number: *number }, ImagesPerSecond(8.0), 1.0) + "\n"
@@ -193,13 +193,13 @@ mod tests {
         let skipped =
             "Epoch[2] Batch[1] after Batch[1]: lines are missing, or two outputs are in one log: repeat the run";
         assert_eq!(damage(&[(0, 1), (2, 1)]).as_deref(), Some(skipped));
-        let late = "Epoch[1] Batch[2] where Epoch[1] Batch[1] is due: lines are missing, repeat the run";
+        let late = "expected Epoch[1] Batch[1], found Epoch[1] Batch[2]: lines are missing: repeat the run";
         assert_eq!(damage(&[(0, 1), (1, 2)]).as_deref(), Some(late));
         assert!(damage(&[(1, 1)]).is_some_and(|what| what.starts_with("Epoch[1] Batch[1] in the first line: ")));
     }
 
     #[test]
-    fn lines_of_two_writers_are_refused_at_the_first_of_the_second() {
+    fn mixed_logs_are_rejected_at_the_first_foreign_line() {
         let dlperf = "INFO:root:Epoch[0] Batch[1]\tSpeed: 384.19 samples/sec\n";
         let horovod = "Iter #0: 312.4 img/sec per GPU\n";
         let tensorflow = "1\timages/sec: 287.6 +/- 0.0 (jitter = 0.0)\t7.608\n";
@@ -210,7 +210,11 @@ mod tests {
         ] {
             let damage = read(&mut text.as_bytes()).expect("readable").damage.expect("a mixture");
             assert_eq!(damage.line, Some(line), "{}", damage.what);
-            assert!(damage.what.starts_with(what) && damage.what.ends_with("a log of its own"), "{}", damage.what);
+            assert!(
+                damage.what.starts_with(what) && damage.what.ends_with("use one log per output"),
+                "{}",
+                damage.what
+            );
         }
     }
 }

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_as_the_format_says() {
+    fn lines_follow_the_text_format() {
         let sample = |labels: &[(&'static str, &str)], value| Sample {
             labels: labels.iter().map(|(name, text)| (*name, (*text).to_owned())).collect(),
             value,

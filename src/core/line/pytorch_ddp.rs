@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lines_are_pytorch_s() {
+    fn lines_match_pytorch() {
         // Copied from PyTorch's README.
         let shown = "                            sec/iter    ex/sec      sec/iter    ex/sec      sec/iter    ex/sec      sec/iter    ex/sec";
         assert_eq!(header(), shown);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_pytorch_s() {
+    fn header_matches_pytorch() {
         let topology = ["\tGPU0\tCPU Affinity".to_owned(), "GPU0\t X \t0-15".to_owned()];
         let head = Head {
             pytorch_version: "2.11.0",
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_numpy_s() {
+    fn percentiles_match_numpy() {
         // numpy.percentile([0.1, 0.2, 0.4, 0.3], [50, 75, 90, 95]) = 0.25, 0.325, 0.37, 0.385.
         let line = write(Case::SINGLE, false, 8, &[0.1, 0.2, 0.4, 0.3]).expect("four");
         let shown = "   1 GPUs --    1M/1G:  p50:  0.250s      32/s  p75:  0.325s      24/s  p90:  0.370s      21/s  p95:  0.385s      20/s";

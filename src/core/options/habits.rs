@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Options or commands of other programs with one meaning, and ringmark's equivalent.
 #[derive(Debug)]
-pub struct Habit {
+pub struct MigrationHint {
     /// Words as typed.
     pub words: &'static [&'static str],
     /// Replacement to type; `{}` stands for the number that was typed.
@@ -18,95 +18,101 @@ pub struct Habit {
 /// Creates a table of hints.
 macro_rules! habits {
     ($($($word:literal)|+ => $ours:literal),+ $(,)?) => {
-        &[$(Habit { words: &[$($word),+], ours: $ours }),+]
+        &[$(MigrationHint { words: &[$($word),+], ours: $ours }),+]
     };
 }
 
 /// Hints for `ringmark`.
-pub const OF_LAUNCHER: &[Habit] = habits![
+pub const LAUNCHER_HINTS: &[MigrationHint] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus"
         | "--num-gpus" | "--nprocs" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node"
-        => "a case says how many ranks: `--cases 1n{}g` is 1 node with {} ranks, one per GPU",
-    "--gpus" => "`CUDA_VISIBLE_DEVICES=0,1` chooses the GPUs, and `--cases 1n2g` how many of them",
-    "-N" | "--nnodes" | "--nodes" | "--num-nodes" => "`--hosts a:8,b:8` names the nodes, and `--cases {}n8g` takes {} of them",
+        => "use `--cases 1n{}g` for 1 node with {} ranks, one per GPU",
+    "--gpus" => "`CUDA_VISIBLE_DEVICES=0,1` selects the GPUs, and `--cases 1n2g` their number",
+    "-N" | "--nnodes" | "--nodes" | "--num-nodes" => "`--hosts a:8,b:8` lists the nodes, and `--cases {}n8g` uses {} \
+                                                      of them",
     "--master-addr" | "--master_addr" | "--master-port" | "--master_port" | "--rdzv-endpoint" | "--rdzv_endpoint"
-        => "`--hosts a:8,b:8` is enough: mpirun starts the ranks and they find each other",
+        => "`--hosts a:8,b:8` is enough: mpirun starts and connects the ranks",
     "-mca" | "--mca" | "-bind-to" | "--bind-to" | "-map-by" | "--map-by" | "-oversubscribe" | "--oversubscribe"
-        => "`--launcher-args \"..\"` hands arguments on to mpirun",
-    "-allow-run-as-root" | "--allow-run-as-root" => "leave it out: mpirun gets it from ringmark",
-    "-x" => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; another variable does by `--launcher-args \"-x NAME\"`",
-    "--network-interface" | "--network-interfaces" => "`--interface NAME` is the one network of all hosts",
-    "-v" | "--verbose" => "leave it out: the logs in `--out FOLDER` have every iteration, and `--dry-run` prints every command",
+        => "`--launcher-args \"..\"` passes arguments to mpirun",
+    "-allow-run-as-root" | "--allow-run-as-root" => "omit it: ringmark passes it to mpirun",
+    "-x" => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; for other variables use `--launcher-args \"-x NAME\"`",
+    "--network-interface" | "--network-interfaces" => "`--interface NAME` selects the network of all hosts",
+    "-v" | "--verbose" => "omit it: the logs in `--out FOLDER` contain every iteration, and `--dry-run` prints every \
+                           command",
     "-o" | "--output" | "--output-dir" => "`--out FOLDER` is for logs and records",
     "--json" => "`ringmark extract FOLDER --json` prints the figures of a sweep",
     "-p" => "`--ssh-port PORT` is sshd's port on the hosts",
     "-s" => "`--servers {}` is the number of server processes of a kv-store",
-    "--partition" | "--account" | "--qos" | "--gres" => "sbatch takes it: scripts/slurm.sbatch is a script to start from",
+    "--partition" | "--account" | "--qos" | "--gres" => "pass it to sbatch: scripts/slurm.sbatch is a template",
     "--start-timeout" | "--stall-check-warning-time-seconds" | "--stall-check-shutdown-time-seconds"
         => "`--stall-timeout SECONDS` ends a run without progress and names the rank that hangs",
     "--no-stall-check" => "`--stall-timeout 0` waits indefinitely",
-    "--timeline-filename" => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` leaves Horovod's timeline beside the record",
+    "--timeline-filename" => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` writes Horovod's timeline \
+                              next to the record",
     "--output-filename" | "--log-dir" | "--log_dir" => "`--out FOLDER` is for logs and records",
-    "--kv-store" | "--kvstore" => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` says where gradients are summed and weights updated",
+    "--kv-store" | "--kvstore" => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` selects \
+                                   where gradients are summed and weights updated",
 ];
 
 /// Hints for `ringmark-worker`.
-pub const OF_WORKER: &[Habit] = habits![
+pub const WORKER_HINTS: &[MigrationHint] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "-g" | "--ngpus" | "-t" | "--nthreads"
         | "-H" | "--hosts"
         => "mpirun starts the ranks: `mpirun -np {} ringmark-worker ..`; `ringmark` does both",
 ];
 
 /// Hints for users of nccl-tests, for `bandwidth` only: its short options mean something else in other programs.
-pub const OF_BANDWIDTH: &[Habit] = habits![
-    "-t" | "--nthreads" => "leave it out: one process of one thread drives one GPU, and a case says how many: `--cases 1n8g`",
+pub const BANDWIDTH_HINTS: &[MigrationHint] = habits![
+    "-t" | "--nthreads" => "omit it: each rank drives one GPU with one thread, and `--cases 1n8g` sets the number of \
+                            ranks",
     "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
-        => "leave it out: every rank times every all-reduce by itself, and the record has all of them",
+        => "omit it: every rank times every all-reduce, and the record contains all times",
     "-J" | "--output_file" => "`--json FILE`",
-    "--quick" => "leave it out: `-e 1M -n 5` is a short run",
+    "--quick" => "omit it: `-e 1M -n 5` is a short run",
     "--size" | "--sizes" => "`-b 8 -e 128M` are the smallest and the largest message",
 ];
 
 /// Hints for `ringmark pack`, for users of MXNet's im2rec.py.
-pub const OF_PACK: &[Habit] = habits![
-    "--recursive" => "leave it out: every folder in FOLDER is a class, with all that is in it",
-    "--pack-label" => "leave it out: all labels of a line are packed",
-    "--root" => "leave it out: FOLDER is what the paths of a list are relative to",
+pub const PACK_HINTS: &[MigrationHint] = habits![
+    "--recursive" => "omit it: every folder in FOLDER is a class, with all files below it",
+    "--pack-label" => "omit it: all labels of a line are packed",
+    "--root" => "omit it: the paths of a list are relative to FOLDER",
     "--exts" | "--chunks" | "--train-ratio" | "--test-ratio"
-        => "`--list FILE.lst` packs what a list of your own says, in its order",
+        => "`--list FILE.lst` packs the images of your own list, in its order",
 ];
 
 /// Hints for both programs.
-pub const OF_BOTH: &[Habit] = habits![
+pub const COMMON_HINTS: &[MigrationHint] = habits![
     "--test-io" => "`ringmark input --data FILES` reads and decodes alone",
-    "--use-adasum" => "leave it out: an all-reduce adds up, and nothing else",
-    "--quick" => "leave it out: `ringmark sweep` and `ringmark score` have a quick profile",
+    "--use-adasum" => "omit it: the all-reduce always sums",
+    "--quick" => "omit it: `ringmark sweep` and `ringmark score` have a quick profile",
     "--bf16" | "--use-bf16" => "`--dtype bf16`",
     "--amp" | "--fp16" | "--use-fp16" | "--use_fp16" => "`--dtype fp16` is mixed precision with a dynamic loss scale",
-    "--cycle-time-ms" => "leave it out: there is no cycle, a bucket is exchanged when its last gradient is there",
-    "--cache-capacity" => "leave it out: ranks negotiate nothing, so that nothing is cached",
+    "--cycle-time-ms" => "omit it: there is no cycle; a bucket is exchanged as soon as its last gradient is ready",
+    "--cache-capacity" => "omit it: ranks do not negotiate, so there is no cache",
     "--no-hierarchical-allreduce" => "`--hierarchical off` is one all-reduce over all ranks, on CPUs; NCCL's ring is one anyway",
     "--hierarchical-allgather" | "--no-hierarchical-allgather"
-        => "`--hierarchical on|off` is of the all-gather of codes too: gradients themselves are not gathered",
+        => "`--hierarchical on|off` also applies to the all-gather of codes; gradients are not gathered",
     "--autotune-warmup-samples" | "--autotune-steps-per-sample" | "--autotune-bayes-opt-max-samples"
         | "--autotune-gaussian-process-noise"
-        => "leave it out: `--autotune` tries a fixed list of settings, each a fixed number of steps",
+        => "omit it: `--autotune` tries a fixed list of settings, each for a fixed number of steps",
     "--num-warmup-batches" | "--warmup-iters" | "--warmup-steps" => "`--warmup N`",
     "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" | "--steps" | "--num-steps"
         | "--max-steps" => "`--iters N`: every iteration is timed",
     "--trials" | "--repeats" | "--repetitions" => "`--runs N`",
     "--learning-rate" => "`--lr RATE`",
-    "--optimizer" => "leave it out: `ringmark sweep` trains by SGD with `--momentum`",
-    "--compression" => "`--gradient-compression fp16`, or another of its keywords",
-    "--threads" | "--num-workers" | "--workers" | "-j" => "`--decode-threads N` is the number of threads of a rank that decode images",
-    "--disp-batches" | "--log-interval" => "leave it out: every iteration has its line",
+    "--optimizer" => "omit it: `ringmark sweep` trains by SGD with `--momentum`",
+    "--compression" => "`--gradient-compression fp16`, or another keyword",
+    "--threads" | "--num-workers" | "--workers" | "-j" => "`--decode-threads N` is the number of decoder threads per \
+                                                           rank",
+    "--disp-batches" | "--log-interval" => "omit it: every iteration is printed",
     "--network" | "--num-layers" | "--arch" => "`--model NAME`",
     "--gc-type" | "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size {}`",
     "--bs" | "--batch" | "-b" => "`--batch-size {}` is the number of images per rank and iteration",
-    "--num-classes" => "leave it out: every network has 1000 classes",
+    "--num-classes" => "omit it: every network has 1000 classes",
     "--launcher" | "--standalone" | "--local-rank" | "--local_rank" | "--node-rank" | "--node_rank" | "--rank"
-        => "leave it out: mpirun, srun or Grid Engine starts the ranks, and each knows its place",
+        => "omit it: mpirun, srun or Grid Engine starts the ranks and assigns their numbers",
     "--no-cuda" | "--cpu" => "`--device cpu`",
     "--gpu" | "--cuda" => "`--device cuda`",
     "--gloo" | "--mpi" | "--nccl" => "`--backend nccl`, `mpi` or `shared-memory` chooses how gradients are summed",
@@ -119,9 +125,9 @@ pub const OF_BOTH: &[Habit] = habits![
 ];
 
 /// Commands of other programs, and ringmark's equivalents.
-pub const COMMANDS: &[Habit] = habits![
+pub const COMMANDS: &[MigrationHint] = habits![
     "train" | "run" | "bench" | "benchmark" | "launch" | "start"
-        => "`ringmark sweep` trains every case; `ringmark-worker train` is one rank, for a run by hand",
+        => "`ringmark sweep` trains every case; `ringmark-worker train` is one rank, for a manual run",
     "all_reduce_perf" | "all_gather_perf" | "reduce_scatter_perf" | "reduce_perf" | "broadcast_perf" | "alltoall_perf"
         | "sendrecv_perf" | "allreduce" | "nccl"
         => "`ringmark bandwidth` measures an all-reduce, and other operations by `--op`",
@@ -134,8 +140,8 @@ pub const COMMANDS: &[Habit] = habits![
 /// Values of other programs: option, value there, and ringmark's equivalent.
 const VALUES: &[(&str, &[&str], &str)] = &[
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
-    ("--backend", &["gloo", "ucc"], "CPUs use shared-memory or mpi"),
-    ("--dtype", &["fp8", "int8", "fp64", "float64"], "there are fp32, tf32, fp16 and bf16"),
+    ("--backend", &["gloo", "ucc"], "on CPUs use shared-memory or mpi"),
+    ("--dtype", &["fp8", "int8", "fp64", "float64"], "use fp32, tf32, fp16 or bf16"),
 ];
 
 /// Options that take one value, each with the option that takes several.
@@ -148,7 +154,7 @@ const PLURALS: [(&str, &str); 4] = [
 
 /// Adds a hint to an error that one of `typed` caused, if that is a word of another program, and drops clap's
 /// suggestions that are similar only by chance.
-pub fn with_hint(mut error: clap::Error, habits: &[&[Habit]], typed: &[String]) -> clap::Error {
+pub fn with_hint(mut error: clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> clap::Error {
     let own = hint(&error, habits, typed).or_else(|| hint_for_word(&error));
     if own.is_some() {
         // The hint replaces clap's list of values.
@@ -258,10 +264,10 @@ fn hint_for_word(error: &clap::Error) -> Option<String> {
         return Some(format!("did you mean `--image-size {last}`?"));
     }
     let (_, plural) = PLURALS.iter().find(|(single, _)| *single == option)?;
-    Some(format!("`{plural} {value}` takes several"))
+    Some(format!("`{plural} {value}` accepts several values"))
 }
 
-fn hint(error: &clap::Error, habits: &[&[Habit]], typed: &[String]) -> Option<String> {
+fn hint(error: &clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> Option<String> {
     let (refused, value) = (context(error, ContextKind::InvalidArg)?, context(error, ContextKind::InvalidValue));
     // For `-np`, clap refuses `-n`; if there is an option -n, it refuses the value `p`.
     let is_refused = |word: &str| match value {
@@ -300,21 +306,21 @@ mod tests {
         let iterations = Arg::new("iters").long("iters").short('n').value_parser(clap::value_parser!(u32));
         let command = Command::new("ringmark").arg(iterations).arg(Arg::new("cases").long("cases"));
         let error = command.try_get_matches_from(&typed).expect_err(line);
-        with_hint(error, &[OF_LAUNCHER, OF_BOTH], &typed).to_string()
+        with_hint(error, &[LAUNCHER_HINTS, COMMON_HINTS], &typed).to_string()
     }
 
     #[test]
-    fn a_word_of_another_program_is_answered_with_ours_and_its_number() {
+    fn foreign_option_gets_a_tip_with_its_number() {
         for line in ["ringmark -g 2", "ringmark -np 2", "ringmark --iters 3 --nproc-per-node=2"] {
             let error = refused(line);
-            assert!(error.contains(": a case says how many ranks: `--cases 1n2g` is 1 node with 2 ranks"), "{error}");
+            assert!(error.contains(": use `--cases 1n2g` for 1 node with 2 ranks"), "{error}");
         }
         let error = refused("ringmark --nnodes --cases 1");
-        assert!(error.contains("tip: --nnodes: `--hosts a:8,b:8` names the nodes, and `--cases 8n8g`"), "{error}");
+        assert!(error.contains("tip: --nnodes: `--hosts a:8,b:8` lists the nodes, and `--cases 8n8g`"), "{error}");
     }
 
     #[test]
-    fn a_tip_is_a_habit_or_close_to_what_was_typed() {
+    fn tips_cover_foreign_and_misspelled_words() {
         let models = Arg::new("model").long("model").value_parser(["large", "small"]);
         let device = Arg::new("device").long("device").value_parser(["cpu", "cuda"]);
         let batch = Arg::new("batch-size").long("batch-size").value_parser(clap::value_parser!(u32));
@@ -323,14 +329,14 @@ mod tests {
         let refused = |line: &str| {
             let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let error = command.clone().try_get_matches_from(&typed).expect_err(line);
-            with_hint(error, &[OF_LAUNCHER, OF_BOTH], &typed).to_string()
+            with_hint(error, &[LAUNCHER_HINTS, COMMON_HINTS], &typed).to_string()
         };
         for (line, tip) in [
             ("ringmark train", "tip: `ringmark sweep` trains every case"),
             ("ringmark sweap", "'sweep'"),
             ("ringmark sweep --device gpu", "tip: did you mean `--device cuda`?"),
             ("ringmark sweep --model La-rge", "tip: did you mean `--model large`?"),
-            ("ringmark sweep --batch-size 8,16", "tip: `--batch-sizes 8,16` takes several"),
+            ("ringmark sweep --batch-size 8,16", "tip: `--batch-sizes 8,16` accepts several values"),
             ("ringmark sweep --batch-sise 8", "'--batch-size'"),
             ("ringmark sweep a:8", "tip: did you mean `--hosts a:8`?"),
             ("ringmark sweep 1n2g", "tip: did you mean `--cases 1n2g`?"),
@@ -348,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_error_stays_as_it_is() {
+    fn other_errors_are_unchanged() {
         for line in ["ringmark --iters p", "ringmark --case 1n1g", "ringmark -n 2 --nothing", "ringmark -n -np"] {
             let error = refused(line);
             assert!(!error.contains("how many ranks"), "{line}: {error}");

@@ -51,7 +51,7 @@ macro_rules! keyword_enum {
             fn from_str(text: &str) -> ::anyhow::Result<$name> {
                 match text {
                     $($keyword $(| $alias)* => Ok($name::$variant),)+
-                    _ => ::anyhow::bail!("{text:?} is none of {}", [$($keyword),+].join(", ")),
+                    _ => ::anyhow::bail!("{text:?} is not one of {}", [$($keyword),+].join(", ")),
                 }
             }
         }
@@ -73,7 +73,7 @@ mod tests {
     );
 
     #[test]
-    fn keywords_and_aliases_are_read_and_keywords_written() {
+    fn aliases_are_read_and_keywords_written() {
         assert_eq!((Format::KEYWORDS, Format::ALIASES), (&["markdown", "table"][..], &[("md", "markdown")][..]));
         for (typed, format) in [("markdown", Format::Markdown), ("md", Format::Markdown), ("table", Format::Table)] {
             assert_eq!(typed.parse::<Format>().expect("one of them"), format);
@@ -81,6 +81,6 @@ mod tests {
         assert_eq!(format!("{:>10}", Format::Markdown), "  markdown");
         assert_eq!(serde_json::from_str::<Format>("\"md\"").expect("an alias"), Format::Markdown);
         let refused = "html".parse::<Format>().expect_err("none of them").to_string();
-        assert_eq!(refused, "\"html\" is none of markdown, table");
+        assert_eq!(refused, "\"html\" is not one of markdown, table");
     }
 }

@@ -47,13 +47,18 @@ macro_rules! number {
             }
 
             fn parse(text: &str) -> anyhow::Result<$number> {
-                text.parse().map_err(|_| anyhow!(concat!("it must be ", $what)))
+                text.parse().map_err(|_| anyhow!(concat!("must be ", $what)))
             }
         })+
     };
 }
 
-number!(u32: "a whole number from 0 on", u64: "a whole number from 0 on", i64: "a whole number", f64: "a number");
+number!(
+    u32: "a whole number of at least 0",
+    u64: "a whole number of at least 0",
+    i64: "a whole number",
+    f64: "a number"
+);
 
 impl OptionValue for PathBuf {
     fn text(&self) -> String {
@@ -135,7 +140,7 @@ type Get<C> = Box<dyn Fn(&C) -> String + Send + Sync>;
 type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
 
 /// Default in the help of an option that is set by the profile of a sweep.
-const OF_PROFILE: &str = "the profile's";
+const PROFILE_DEFAULT: &str = "the profile's";
 
 /// Option of a configuration `C`.
 pub struct OptionSpec<C> {
@@ -179,7 +184,7 @@ struct Range {
 ///     /// One run.
 ///     RunConfig {
 ///         /// Images of a rank and iteration.
-///         batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images of a rank and iteration").range(1u32..=65_536),
+///         batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images per rank and iteration").range(1u32..=65_536),
 ///     }
 /// }
 /// ```
@@ -196,7 +201,7 @@ struct Range {
 #[macro_export]
 macro_rules! config_options {
     (@specs option $field:ident ($name:literal, $value_name:literal, $help:literal)) => {
-        [$crate::options::option_table::OptionSpec::of_field(
+        [$crate::options::option_table::OptionSpec::for_field(
             $name, $value_name, $help, |config: &Self| &config.$field, |config: &mut Self| &mut config.$field,
         )]
     };
@@ -252,7 +257,7 @@ pub fn in_order<C>(mut options: Vec<OptionSpec<C>>) -> Vec<OptionSpec<C>> {
 
 impl<C: 'static> OptionSpec<C> {
     /// Creates the option of the field that `get` and `get_mut` access.
-    pub fn of_field<T: OptionValue + 'static>(
+    pub fn for_field<T: OptionValue + 'static>(
         name: &'static str,
         value_name: &'static str,
         help: &'static str,
@@ -267,7 +272,7 @@ impl<C: 'static> OptionSpec<C> {
     }
 
     /// Creates the option of a value that may be missing.
-    pub fn of_value<T: OptionValue + 'static>(
+    pub fn for_value<T: OptionValue + 'static>(
         name: &'static str,
         value_name: &'static str,
         help: &'static str,
@@ -286,11 +291,11 @@ impl<C: 'static> OptionSpec<C> {
             set(config, T::parse(text)?);
             Ok(())
         };
-        OptionSpec::of(name, value_name, help, get, set).with(|facts| facts.shape = T::SHAPE)
+        OptionSpec::new(name, value_name, help, get, set).with(|facts| facts.shape = T::SHAPE)
     }
 
     /// Creates an option without a field of its own: `get` returns its text, empty without a value, and `set` parses one.
-    pub fn of(
+    pub fn new(
         name: &'static str,
         value_name: &'static str,
         help: &'static str,
@@ -325,7 +330,7 @@ impl<C: 'static> OptionSpec<C> {
 
     /// Marks an option that `ringmark` sets from the profile of a sweep unless it is typed.
     pub fn set_by_profile(self) -> OptionSpec<C> {
-        self.default_of_launcher(OF_PROFILE).with(|facts| facts.is_set_by_profile = true)
+        self.default_of_launcher(PROFILE_DEFAULT).with(|facts| facts.is_set_by_profile = true)
     }
 
     /// Accepts, behind `ringmark`, a keyword that the launcher replaces by a value; `meaning` is for the help.
@@ -461,7 +466,7 @@ pub fn filled_in<C: Options>(config: &C) -> Vec<Setting> {
 
 /// An option whose value differs from the one that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unlike {
+pub struct ChangedOption {
     /// Name with dashes.
     pub name: String,
     /// Value that was asked for, or a list of values.
@@ -471,8 +476,8 @@ pub struct Unlike {
 }
 
 /// Returns the options of `config` whose value is none of those in `asked`, a map from names with dashes.
-pub fn unlike<C: Options>(config: &C, asked: &BTreeMap<String, String>) -> Vec<Unlike> {
-    let unlike = |option: OptionSpec<C>| {
+pub fn changed_options<C: Options>(config: &C, asked: &BTreeMap<String, String>) -> Vec<ChangedOption> {
+    let changed = |option: OptionSpec<C>| {
         let name = format!("--{}", option.name());
         let (asked, value) = (asked.get(&name)?.clone(), (option.get)(config));
         // Words change between versions: what both mean is compared.
@@ -481,9 +486,9 @@ pub fn unlike<C: Options>(config: &C, asked: &BTreeMap<String, String>) -> Vec<U
             (option.set)(&mut config, text).is_ok() && (option.get)(&config) == value
         };
         let is_asked = asked == value || means(&asked) || asked.split(',').any(means);
-        (!is_asked).then_some(Unlike { name, asked, value })
+        (!is_asked).then_some(ChangedOption { name, asked, value })
     };
-    C::options().into_iter().filter_map(unlike).collect()
+    C::options().into_iter().filter_map(changed).collect()
 }
 
 /// Returns the arguments that start a worker with this configuration: only values that differ from the default.
@@ -533,8 +538,8 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
             let (mut again, value) = (config.clone(), (option.get)(&config));
             if (option.set)(&mut again, text).is_ok() && (option.get)(&again) != value {
                 let name = option.name();
-                let what = format!("--{name} {text} and another option contradict each other, which makes it {value}");
-                bail!(usage(anyhow!("{what}: give one of them")));
+                let what = format!("--{name} {text} conflicts with another option, which sets it to {value}");
+                bail!(usage(anyhow!("{what}: use only one of them")));
             }
         }
         Ok(config)
@@ -638,7 +643,7 @@ where
 {
     move |text| {
         let number = text.parse().ok().filter(|number| range.contains(number));
-        number.ok_or_else(|| format!("it must be a whole number from {} to {}", range.start(), range.end()))
+        number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
     }
 }
 

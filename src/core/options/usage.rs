@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mark_and_the_message_survive_context() {
+    fn usage_error_and_message_survive_context() {
         let error = Err::<(), _>(usage(anyhow!("--runs 0 is out of range"))).context("sweep").expect_err("an error");
         assert!(error.is::<UsageError>());
         assert_eq!(format!("{error:#}"), "sweep: --runs 0 is out of range");

@@ -98,7 +98,7 @@ impl Algorithm {
 
 impl Exchange {
     /// Returns the exchange of a backend; `chunk` is the configured size.
-    pub fn of_backend(name: BackendName, chunk: Bytes) -> Exchange {
+    pub fn for_backend(name: BackendName, chunk: Bytes) -> Exchange {
         match name {
             // Its chunks are transferred concurrently.
             BackendName::SharedMemory => Exchange { algorithm: Algorithm::Hosts, chunk: None },
@@ -120,7 +120,7 @@ impl Exchange {
 
 /// Fitted latency and bandwidth of one level.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Line {
+pub struct LatencyModel {
     /// Seconds per step.
     pub latency: f64,
     /// Seconds per byte on the busiest link: 1 / bandwidth.
@@ -133,9 +133,9 @@ pub struct Line {
     freedom: f64,
 }
 
-impl Line {
+impl LatencyModel {
     /// Fits measured costs and their seconds; returns `None` for fewer than three samples or a single size.
-    pub fn fit(samples: &[(Cost, f64)]) -> Option<Line> {
+    pub fn fit(samples: &[(Cost, f64)]) -> Option<LatencyModel> {
         let rows: Vec<[f64; 2]> = samples.iter().map(|(cost, time)| [cost.steps / time, cost.bytes / time]).collect();
         let sum = |term: fn(&[f64; 2]) -> f64| rows.iter().map(term).sum::<f64>();
         let (aa, ab, bb) = (sum(|row| row[0] * row[0]), sum(|row| row[0] * row[1]), sum(|row| row[1] * row[1]));
@@ -154,7 +154,7 @@ impl Line {
         let squares = rows.iter().map(|row| (latency * row[0] + per_byte * row[1] - 1.0).powi(2)).sum::<f64>();
         let variance = squares / freedom;
         let inverse = [[bb, -ab], [-ab, aa]].map(|row| row.map(|entry| variance * entry / determinant));
-        Some(Line { latency, per_byte, residual: variance.sqrt(), covariance: inverse, freedom })
+        Some(LatencyModel { latency, per_byte, residual: variance.sqrt(), covariance: inverse, freedom })
     }
 
     /// Returns the predicted time in seconds.
@@ -241,7 +241,7 @@ impl Band {
 
 /// Measurements of a smaller case than the reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Smaller<A> {
+pub struct SmallerCase<A> {
     /// Exposed all-reduce, in seconds.
     pub exposed: f64,
     /// 95 % margin of the difference from the reference; infinite if unknown.
@@ -252,7 +252,7 @@ pub struct Smaller<A> {
 
 /// Returns the exposed part T' of an all-reduce of `after` seconds, given that `exposed` of `before` seconds are
 /// exposed in the reference.
-pub fn exposed(exposed: f64, before: f64, smaller: Option<Smaller<f64>>, after: f64) -> Band {
+pub fn exposed(exposed: f64, before: f64, smaller: Option<SmallerCase<f64>>, after: f64) -> Band {
     let same_share = exposed * after / before;
     let grown = after - before;
     let smaller = smaller.filter(|smaller| smaller.margin.is_finite() && smaller.allreduce < before && grown > 0.0);
@@ -270,7 +270,7 @@ pub fn exposed_without_line(
     exposed: f64,
     backward: f64,
     before: Cost,
-    smaller: Option<Smaller<Cost>>,
+    smaller: Option<SmallerCase<Cost>>,
     after: Cost,
 ) -> Band {
     let (volume, steps) = (after.bytes / before.bytes, after.steps / before.steps);
@@ -305,28 +305,28 @@ mod tests {
         assert!((actual - expected).abs() < 1e-9 * expected.abs().max(1e-12), "{actual}, expected {expected}");
     }
 
-    fn line(latency: f64, bandwidth: f64) -> Line {
+    fn line(latency: f64, bandwidth: f64) -> LatencyModel {
         let per_byte = 1.0 / bandwidth;
-        Line { latency, per_byte, residual: 0.0, covariance: [[0.0; 2]; 2], freedom: 1.0 }
+        LatencyModel { latency, per_byte, residual: 0.0, covariance: [[0.0; 2]; 2], freedom: 1.0 }
     }
 
     #[test]
-    fn the_worked_line_holds() {
+    fn worked_line_is_reproduced() {
         close(line(5e-6, 10e9).time(RING.cost(EIGHT, &[Bytes(4_000_000)])), 770e-6);
     }
 
     #[test]
-    fn each_algorithm_has_its_steps_and_volume() {
+    fn algorithms_have_steps_and_volume() {
         let of = |algorithm: Algorithm, case| (algorithm.steps(case), algorithm.volume(case));
         assert_eq!(of(Algorithm::Ring, TWO_HOSTS), (30.0, 1.875));
         assert_eq!(of(Algorithm::Hosts, TWO_HOSTS), (2.0, 1.0));
         assert_eq!(of(Algorithm::Hosts, FOUR_HOSTS), (6.0, 1.5));
         assert_eq!(of(Algorithm::Hosts, EIGHT), of(Algorithm::Ring, EIGHT));
-        let mpi = Exchange::of_backend(BackendName::Mpi, Bytes(1_000_000));
+        let mpi = Exchange::for_backend(BackendName::Mpi, Bytes(1_000_000));
         let cost = mpi.cost(EIGHT, &[Bytes(2_500_000), Bytes(8)]);
         assert_eq!((cost.steps, cost.bytes), (4.0 * 14.0, 1.75 * 2_500_008.0));
-        assert_eq!(Exchange::of_backend(BackendName::Mpi, Bytes(0)).chunk, None);
-        assert_eq!(Exchange::of_backend(BackendName::Nccl, Bytes(1_000_000)), RING);
+        assert_eq!(Exchange::for_backend(BackendName::Mpi, Bytes(0)).chunk, None);
+        assert_eq!(Exchange::for_backend(BackendName::Nccl, Bytes(1_000_000)), RING);
     }
 
     fn sizes() -> impl Iterator<Item = Bytes> {
@@ -334,19 +334,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_found_again_from_its_times() {
+    fn line_is_fitted_from_its_times() {
         let truth = line(12e-6, 3e9);
         let mut samples: Vec<(Cost, f64)> = Vec::new();
         for case in [TWO_HOSTS, FOUR_HOSTS] {
             samples.extend(sizes().map(|size| RING.cost(case, &[size])).map(|cost| (cost, truth.time(cost))));
         }
-        let fit = Line::fit(&samples).expect("many sizes");
+        let fit = LatencyModel::fit(&samples).expect("many sizes");
         assert!((fit.latency / 12e-6 - 1.0).abs() < 1e-9 && (fit.per_byte * 3e9 - 1.0).abs() < 1e-9, "{fit:?}");
         assert!(fit.residual < 1e-9 && fit.margin(samples[30].0) < 1e-9 * samples[30].1);
     }
 
     #[test]
-    fn small_sizes_count_as_much_as_large_ones() {
+    fn small_and_large_sizes_weigh_the_same() {
         // With absolute errors, the noise of the largest size would dominate the latency.
         let truth = line(12e-6, 3e9);
         let noise = |index: usize| 1.0 + 0.05 * [1.0, -1.0, 0.5, -0.5][index % 4];
@@ -355,7 +355,7 @@ mod tests {
             .enumerate()
             .map(|(index, cost)| (cost, truth.time(cost) * noise(index)))
             .collect();
-        let fit = Line::fit(&samples).expect("many sizes");
+        let fit = LatencyModel::fit(&samples).expect("many sizes");
         assert!((fit.latency / 12e-6 - 1.0).abs() < 0.03 && (fit.per_byte * 3e9 - 1.0).abs() < 0.03, "{fit:?}");
         assert!((0.03..0.05).contains(&fit.residual), "{fit:?}");
         let bucket = RING.cost(FOUR_HOSTS, &[Bytes(25_000_000)]);
@@ -364,21 +364,21 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_of_both_has_no_line() {
+    fn one_size_gives_no_line() {
         let cost = RING.cost(EIGHT, &[Bytes(1 << 20)]);
-        assert_eq!(Line::fit(&[]), None);
-        assert_eq!(Line::fit(&[(cost, 1e-3); 5]), None);
+        assert_eq!(LatencyModel::fit(&[]), None);
+        assert_eq!(LatencyModel::fit(&[(cost, 1e-3); 5]), None);
         // Times that do not grow with the size have no bandwidth term; times proportional to the size have no latency.
         let flat: Vec<(Cost, f64)> = sizes().take(12).map(|size| (RING.cost(EIGHT, &[size]), 1e-3)).collect();
-        let fit = Line::fit(&flat).expect("many sizes");
+        let fit = LatencyModel::fit(&flat).expect("many sizes");
         assert!(fit.latency > 0.0 && fit.per_byte >= 0.0, "{fit:?}");
         let steep: Vec<(Cost, f64)> =
             sizes().map(|size| RING.cost(EIGHT, &[size])).map(|cost| (cost, cost.bytes.powf(1.2))).collect();
-        assert_eq!(Line::fit(&steep).expect("many sizes").latency, 0.0);
+        assert_eq!(LatencyModel::fit(&steep).expect("many sizes").latency, 0.0);
     }
 
     #[test]
-    fn the_expected_maximum_is_that_of_normal_values() {
+    fn expected_maximum_matches_normal_distribution() {
         // scipy.integrate.quad(lambda x: x * n * norm.pdf(x) * norm.cdf(x) ** (n - 1), -12, 12)
         let expected = [(1, 0.0), (2, 0.56419), (10, 1.53875), (32, 2.06967), (100, 2.50759), (4096, 3.62608)];
         for (count, expected) in expected {
@@ -388,16 +388,16 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_exposure_holds() {
+    fn worked_exposure_is_reproduced() {
         let band = exposed(10e-3, 40e-3, None, 60e-3);
         close(band.low, 15e-3);
         close(band.high, 30e-3);
         close(band.mid, 22.5e-3);
-        let before = Smaller { exposed: 6e-3, margin: 0.0, allreduce: 30e-3 };
+        let before = SmallerCase { exposed: 6e-3, margin: 0.0, allreduce: 30e-3 };
         close(exposed(10e-3, 40e-3, Some(before), 60e-3).low, 18e-3);
         close(exposed(10e-3, 40e-3, Some(before), 60e-3).high, 30e-3);
         // A smaller case with an unknown margin is ignored; a slope above 1 is extrapolated.
-        let unknown = Smaller { margin: f64::INFINITY, ..before };
+        let unknown = SmallerCase { margin: f64::INFINITY, ..before };
         assert_eq!(exposed(10e-3, 40e-3, Some(unknown), 60e-3), band);
         let steep = exposed(26e-3, 40e-3, Some(before), 60e-3);
         close(steep.low, 66e-3);
@@ -411,7 +411,7 @@ mod tests {
 
     /// Checks the formula of the module docs for random buckets: a bound from one length holds at every greater length.
     #[test]
-    fn the_bounds_hold_for_any_buckets() {
+    fn bounds_hold_for_random_buckets() {
         let mut state: u64 = 7;
         let mut uniform = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -433,7 +433,7 @@ mod tests {
             };
             let scales = [0.2 + uniform(), 1.3 + uniform(), 2.4 + 4.0 * uniform()];
             let [(least, small), (middle, before), (truth, after)] = scales.map(of);
-            let smaller = Smaller { exposed: least, margin: 0.0, allreduce: small };
+            let smaller = SmallerCase { exposed: least, margin: 0.0, allreduce: small };
             for smaller in [None, Some(smaller)] {
                 let band = exposed(middle, before, smaller, after);
                 assert!((band.low - 1e-9..=band.high + 1e-9).contains(&truth), "{truth} in {band:?}, {buckets:?}");
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_line_all_bandwidth_and_all_latency_are_the_ends() {
+    fn without_a_line_bounds_are_bandwidth_and_latency() {
         let [two, four] = [TWO_HOSTS, FOUR_HOSTS].map(|case| RING.cost(case, &[Bytes(100_000_000)]));
         let band = exposed_without_line(15e-3, 0.0, two, None, four);
         close(band.low, 15e-3 * 31.0 / 30.0);
@@ -455,7 +455,7 @@ mod tests {
         close(spilled.high, 15e-3 + 3.015 / 30.0);
         // Extrapolates from four hosts with the difference from two: half of it by volume, twice it by steps.
         let eight = RING.cost(Case { nodes: 8, gpus_per_node: 8 }, &[Bytes(100_000_000)]);
-        let smaller = Smaller { exposed: 15e-3, margin: 1e-3, allreduce: two };
+        let smaller = SmallerCase { exposed: 15e-3, margin: 1e-3, allreduce: two };
         let band = exposed_without_line(20e-3, 0.0, four, Some(smaller), eight);
         close(band.low, 22e-3);
         close(band.high, 32e-3);

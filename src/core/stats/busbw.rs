@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_numbers_hold() {
+    fn worked_numbers_are_reproduced() {
         close(algbw(SIZE, Seconds(0.02)).0, 5.12);
         close(busbw(SIZE, Seconds(0.02), Bus::all_reduce(4)).0, 7.68);
         close(busbw(SIZE, Seconds(0.02), Bus::all_reduce(1)).0, 0.0);
@@ -104,7 +104,7 @@ mod tests {
 
     /// 102.4 MB in 0.02 s, an algbw of 5.12 GB/s, among 4 ranks.
     #[test]
-    fn every_operation_has_nccl_tests_factor() {
+    fn operations_have_nccl_tests_factors() {
         for (operation, rate) in [
             (Operation::AllReduce, 7.68),
             (Operation::AllGather, 3.84),
@@ -121,7 +121,7 @@ mod tests {
 
     /// measure.py printed `iter 1, 0.023242 sec, 11.100222 GB/sec per gpu` for 257.991328 MB on two devices.
     #[test]
-    fn measure_py_s_published_line_comes_out() {
+    fn published_measure_py_line_is_reproduced() {
         let rate = busbw(Bytes(257_991_328), Seconds(0.023242), Bus::all_reduce(2)).0;
         assert!((rate - 11.100222).abs() < 2e-4, "{rate}");
     }

@@ -178,7 +178,7 @@ mod tests {
     /// Expected values: `scipy.stats.ttest_ind(log(test), log(base), equal_var=False)` and its `confidence_interval`,
     /// scipy 1.17.1.
     #[test]
-    fn ratio_and_interval_are_scipy_s() {
+    fn ratio_and_interval_match_scipy() {
         let worked = compared(&[100.0, 102.0, 98.0], &[103.0, 105.0, 104.0]);
         for (actual, expected) in ratio_and_interval(worked).into_iter().zip([1.04010665, 0.99754691, 1.08448217]) {
             close(actual, expected);
@@ -199,7 +199,7 @@ mod tests {
     /// Student's sleep data. R prints for `t.test(extra ~ group, data = sleep)`: 95 percent confidence interval
     /// -3.3654832 0.2054832, means 0.75 and 2.33.
     #[test]
-    fn the_interval_is_that_of_the_published_example() {
+    fn published_interval_is_reproduced() {
         let raised = |values: [f64; 10]| values.map(f64::exp);
         let first = raised([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]);
         let second = raised([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_interval_decides() {
+    fn verdict_uses_the_whole_interval() {
         let verdict = |low: f64, high: f64| {
             let comparison = Comparison {
                 ratio: (low * high).sqrt(),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_changed_over_give_the_reciprocal() {
+    fn swapped_sides_give_the_reciprocal() {
         let (base, test) = ([100.0, 102.0, 98.0, 99.0], [103.0, 105.0, 104.0]);
         let (there, back) = (compared(&base, &test), compared(&test, &base).reciprocal());
         for (one, other) in ratio_and_interval(there).into_iter().zip(ratio_and_interval(back)) {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_has_a_ratio_and_no_verdict() {
+    fn one_run_has_ratio_without_verdict() {
         for (base, test) in [(&[100.0][..], &[50.0][..]), (&[100.0], &[50.0, 50.0, 50.0]), (&[99.0, 101.0], &[50.0])] {
             let comparison = compared(base, test);
             assert_eq!((comparison.interval, comparison.smallest, comparison.is_copy), (None, None, false));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_without_any_spread_are_told_as_copies() {
+    fn identical_runs_are_copies() {
         let same = compared(&[100.0; 3], &[100.0; 2]);
         assert_eq!(ratio_and_interval(same), [1.0; 3]);
         assert!(same.is_copy && same.verdict(0.0) == Verdict::NoDifference);
@@ -282,7 +282,7 @@ mod tests {
 
     /// Squares of the squared errors would underflow.
     #[test]
-    fn a_spread_near_the_last_digit_keeps_its_freedom() {
+    fn rounding_spread_keeps_degrees_of_freedom() {
         let tiny = compared(&[1.0, 1.0 + f64::EPSILON, 1.0], &[1.0, 1.0, 1.0 + 2.0 * f64::EPSILON]);
         let [ratio, low, high] = ratio_and_interval(tiny);
         assert!(low <= ratio && ratio <= high && high - low < 1e-14, "{low} {ratio} {high}");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_speed_is_not_compared() {
+    fn invalid_speeds_are_not_compared() {
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(compare(&[100.0, wrong], &[100.0], FIVE_PERCENT), None, "{wrong}");
             assert_eq!(compare(&[100.0], &[wrong], FIVE_PERCENT), None, "{wrong}");
@@ -350,7 +350,7 @@ mod tests {
 
     /// Seeds are fixed, so that the bounds need no margin for chance. Above 95 % an interval is wider than necessary.
     #[test]
-    fn intervals_hold_the_truth_as_often_as_they_say() {
+    fn interval_coverage_matches_confidence() {
         for (noise, most) in [
             (Random::normal as fn(&mut Random) -> f64, [0.98, 0.97, 0.96, 0.955]),
             (Random::heavy, [0.985, 0.98, 0.97, 0.965]),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_where_one_side_is_noisier() {
+    fn interval_coverage_holds_with_unequal_noise() {
         for (runs, variation) in
             [((3, 3), (0.01, 0.04)), ((3, 10), (0.01, 0.04)), ((3, 10), (0.04, 0.01)), ((5, 5), (0.01, 0.03))]
         {
@@ -375,7 +375,7 @@ mod tests {
 
     /// Expects the rate to equal the significance without a band; a band makes wrong verdicts rare.
     #[test]
-    fn wrong_verdicts_are_as_rare_as_the_significance_says() {
+    fn false_verdicts_match_the_significance() {
         let draw = |random: &mut Random| {
             (speeds(random, Random::normal, 5, 100.0, 0.01), speeds(random, Random::normal, 5, 100.0, 0.01))
         };
@@ -391,7 +391,7 @@ mod tests {
     /// The median of the reported smallest differences is found in four of five measurements; in fewer with few runs,
     /// which underestimate their own spread.
     #[test]
-    fn the_smallest_difference_is_found_as_often_as_it_says() {
+    fn smallest_difference_is_found_with_stated_power() {
         for (runs, rates) in [(3, 0.69..0.75), (5, 0.75..0.8), (10, 0.78..0.82)] {
             let draw = |random: &mut Random, slower: f64| {
                 let base = speeds(random, Random::normal, runs, 100.0, 0.005);

@@ -63,29 +63,29 @@ pub const BUSIEST_LINK: usize = 1;
 
 /// Quantities that the parts of an exchange are proportional to; the same part has the same index in every case.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Laws {
+pub struct ScalingLaws {
     /// Parts, any of which may be the whole exchange.
     pub parts: Vec<f64>,
     /// Messages per process.
     pub messages: Vec<f64>,
 }
 
-impl Laws {
+impl ScalingLaws {
     fn all(&self) -> impl Iterator<Item = f64> + '_ {
         self.parts.iter().chain(&self.messages).copied()
     }
 
-    fn part(&self, place: usize) -> Laws {
-        Laws { parts: vec![self.parts[place]], messages: Vec::new() }
+    fn part(&self, place: usize) -> ScalingLaws {
+        ScalingLaws { parts: vec![self.parts[place]], messages: Vec::new() }
     }
 }
 
 /// Returns the laws for owners on `hosts` hosts, at least two; with a single owner, buckets are never sent at the same
 /// time.
-pub fn owners(hosts: u32, are_several: bool) -> Laws {
+pub fn owners(hosts: u32, are_several: bool) -> ScalingLaws {
     let hosts = f64::from(hosts);
     let at_once = are_several.then_some((hosts - 1.0) / hosts);
-    Laws { parts: at_once.into_iter().chain([1.0, hosts.log2(), hosts - 1.0]).collect(), messages: Vec::new() }
+    ScalingLaws { parts: at_once.into_iter().chain([1.0, hosts.log2(), hosts - 1.0]).collect(), messages: Vec::new() }
 }
 
 /// Servers of one case, and the processes that push to them.
@@ -132,9 +132,9 @@ impl Servers {
     }
 
     /// Returns the laws in the module documentation.
-    pub fn laws(&self) -> Laws {
+    pub fn laws(&self) -> ScalingLaws {
         let pushers = f64::from(self.pushers_per_host) * f64::from(self.rank_hosts);
-        Laws {
+        ScalingLaws {
             parts: vec![
                 1.0,
                 self.busiest_link(),
@@ -157,7 +157,7 @@ fn ratios(before: impl Iterator<Item = f64>, after: impl Iterator<Item = f64>) -
 
 /// Returns the growth from `before` to `after` in multiples of that from `smaller` to `before`, at least and at most.
 /// `None` if a law decreases, or none increases.
-fn rates(smaller: &Laws, before: &Laws, after: &Laws) -> Option<[f64; 2]> {
+fn rates(smaller: &ScalingLaws, before: &ScalingLaws, after: &ScalingLaws) -> Option<[f64; 2]> {
     let each = smaller.all().zip(before.all()).zip(after.all());
     let each: Vec<[f64; 3]> = each.map(|((smaller, before), after)| [smaller, before, after]).collect();
     // A difference by rounding is not a decrease.
@@ -171,11 +171,11 @@ fn rates(smaller: &Laws, before: &Laws, after: &Laws) -> Option<[f64; 2]> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Growth {
     /// Measured case.
-    pub before: Laws,
+    pub before: ScalingLaws,
     /// Smaller measured case, if there is one.
-    pub smaller: Option<Laws>,
+    pub smaller: Option<ScalingLaws>,
     /// Case to estimate.
-    pub after: Laws,
+    pub after: ScalingLaws,
     /// Index of the law that determines the middle; `None` places it halfway.
     pub main: Option<usize>,
 }
@@ -183,7 +183,7 @@ pub struct Growth {
 impl Growth {
     /// Estimates the exposed part, of which `exposed` seconds are visible and at most `hidden` are not. `seen` is that
     /// of the smaller case and the 95 % margin of the difference, infinite if it is not known.
-    pub fn of(&self, exposed: f64, hidden: f64, seen: Option<(f64, f64)>) -> Band {
+    pub fn estimate(&self, exposed: f64, hidden: f64, seen: Option<(f64, f64)>) -> Band {
         let band = self.extremes(exposed, hidden, seen);
         let Some(main) = self.main else { return band };
         let of_main = Growth {
@@ -246,16 +246,16 @@ mod tests {
         }
     }
 
-    fn several_owners(hosts: u32) -> Laws {
+    fn several_owners(hosts: u32) -> ScalingLaws {
         super::owners(hosts, true)
     }
 
-    fn between(before: Laws, after: Laws) -> Growth {
+    fn between(before: ScalingLaws, after: ScalingLaws) -> Growth {
         Growth { before, smaller: None, after, main: None }
     }
 
     #[test]
-    fn the_busiest_link_is_that_of_the_header() {
+    fn busiest_link_follows_placement() {
         for (rank_hosts, number, is_rank_host, megabytes) in [
             (4, 4, false, 100.0),
             (4, 2, false, 200.0),
@@ -278,20 +278,20 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_between_a_chain_and_straight() {
+    fn owners_lie_between_chain_and_direct() {
         assert_eq!(between(several_owners(2), several_owners(8)).longer(), 7.0);
         // Nothing is hidden: 1 s for two hosts.
-        assert_eq!(between(several_owners(2), several_owners(4)).of(1.0, 0.0, None), Band::between(1.0, 3.0));
+        assert_eq!(between(several_owners(2), several_owners(4)).estimate(1.0, 0.0, None), Band::between(1.0, 3.0));
         // Backward hid up to half a second.
-        assert_eq!(between(several_owners(2), several_owners(4)).of(1.0, 0.5, None), Band::between(1.0, 4.0));
+        assert_eq!(between(several_owners(2), several_owners(4)).estimate(1.0, 0.5, None), Band::between(1.0, 4.0));
         // Fewer hosts than measured.
-        assert_eq!(between(several_owners(4), several_owners(2)).of(3.0, 0.0, None), Band::between(1.0, 3.0));
+        assert_eq!(between(several_owners(4), several_owners(2)).estimate(3.0, 0.0, None), Band::between(1.0, 3.0));
     }
 
     #[test]
-    fn a_smaller_case_tells_a_chain_from_a_tree_and_both_from_straight() {
+    fn smaller_case_separates_chain_tree_and_direct() {
         let growth = Growth { smaller: Some(several_owners(2)), ..between(several_owners(4), several_owners(8)) };
-        let with = |seen: f64, exposed: f64, hidden: f64| growth.of(exposed, hidden, Some((seen, 0.0)));
+        let with = |seen: f64, exposed: f64, hidden: f64| growth.estimate(exposed, hidden, Some((seen, 0.0)));
         assert_eq!(with(1.0, 1.0, 0.0), Band::between(1.0, 1.0));
         let tree = with(1.0, 2.0, 0.0);
         // At least as much as with several owners at the same time: half of the growth from 1/2 to 3/4 occurs from 3/4
@@ -301,35 +301,35 @@ mod tests {
         assert_eq!((straight.low, straight.high), (4.0, 7.0));
         // Hidden time may become exposed.
         assert!(with(1.0, 2.0, 1.0).high > tree.high);
-        assert_eq!(growth.of(2.0, 0.0, Some((1.0, f64::INFINITY))).high, 2.0 * 7.0 / 3.0);
+        assert_eq!(growth.estimate(2.0, 0.0, Some((1.0, f64::INFINITY))).high, 2.0 * 7.0 / 3.0);
         // With a single owner buckets are never sent at the same time, so that the growth is at least that of a tree.
         let [smaller, before, after] = [2, 4, 8].map(|hosts| super::owners(hosts, false));
         let growth = Growth { smaller: Some(smaller), ..between(before, after) };
-        let with = |exposed: f64| growth.of(exposed, 0.0, Some((1.0, 0.0)));
+        let with = |exposed: f64| growth.estimate(exposed, 0.0, Some((1.0, 0.0)));
         assert_eq!((with(2.0).low, with(2.0).high), (3.0, 4.0));
         assert_eq!((with(3.0).low, with(3.0).high), (5.0, 7.0));
     }
 
     #[test]
-    fn more_servers_shorten_the_exchange_at_most_as_its_bytes_do() {
+    fn server_speedup_is_bounded_by_bytes() {
         let growth = between(servers(4, 1, false).laws(), servers(4, 4, false).laws());
-        let band = growth.of(4.0, 0.0, None);
+        let band = growth.estimate(4.0, 0.0, None);
         assert_eq!((band.low, band.mid, band.high), (1.0, 2.5, 4.0));
         let by_bytes = Growth { main: Some(BUSIEST_LINK), ..growth };
-        assert_eq!(by_bytes.of(4.0, 0.0, None), Band { mid: 1.0, ..band });
+        assert_eq!(by_bytes.estimate(4.0, 0.0, None), Band { mid: 1.0, ..band });
     }
 
     #[test]
-    fn more_messages_cost_a_millisecond_each_at_most() {
-        let laws = |messages| Laws { parts: vec![1.0], messages: vec![messages] };
-        let band = |before, after| between(laws(before), laws(after)).of(4.0, 0.0, None);
+    fn message_cost_is_at_most_a_millisecond() {
+        let laws = |messages| ScalingLaws { parts: vec![1.0], messages: vec![messages] };
+        let band = |before, after| between(laws(before), laws(after)).estimate(4.0, 0.0, None);
         assert_eq!((band(10.0, 30.0).low, band(10.0, 30.0).high), (4.0, 4.02));
         assert_eq!((band(10.0, 5.0).low, band(10.0, 5.0).high), (2.0, 4.0));
     }
 
     /// Covers the assumptions of the bounds: any mixture of laws, as a sum or as the longest part, behind any backward.
     #[test]
-    fn the_bounds_hold_for_any_mixture_of_laws() {
+    fn bounds_hold_for_random_mixtures() {
         let mut state: u64 = 11;
         let mut uniform = move || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -345,7 +345,7 @@ mod tests {
             let most: Vec<f64> = of_parts.chain(laws[0].messages.iter().map(|_| MESSAGE)).collect();
             let weights: Vec<f64> = most.iter().map(|most| most * uniform()).collect();
             let is_sum = uniform() < 0.5;
-            let length = |laws: &Laws| {
+            let length = |laws: &ScalingLaws| {
                 let parts = laws.all().zip(&weights).map(|(law, weight)| law * weight);
                 if is_sum { parts.sum::<f64>() } else { parts.fold(0.0, f64::max) }
             };
@@ -356,7 +356,7 @@ mod tests {
             let mut full: Vec<f64> = buckets.iter().map(|(_, at)| at * backward).collect();
             full.sort_by(f64::total_cmp);
             *full.last_mut().expect("one at least") = backward;
-            let exposed = |laws: &Laws| {
+            let exposed = |laws: &ScalingLaws| {
                 let scale = length(laws) / all;
                 let each = buckets.iter().zip(&full);
                 each.fold(0.0, |done: f64, ((time, _), full)| done.max(*full) + scale * time) - backward
@@ -364,7 +364,7 @@ mod tests {
             let [smaller, before, truth] = [0, 1, 2].map(|index: usize| exposed(&laws[index]));
             let growth = Growth { smaller: Some(laws[0].clone()), ..between(laws[1].clone(), laws[2].clone()) };
             for seen in [None, Some((smaller, 0.0))] {
-                let band = growth.of(before, backward, seen);
+                let band = growth.estimate(before, backward, seen);
                 assert!(
                     (band.low - 1e-9..=band.high + 1e-9).contains(&truth),
                     "{truth} in {band:?}: {laws:?}, {weights:?}"

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worked_numbers_hold() {
+    fn worked_numbers_are_reproduced() {
         let two: RunValues = [20.0, 22.0].into_iter().collect();
         assert!((two.margin_of_next_run() - 22.007).abs() < 1e-3, "{}", two.margin_of_next_run());
         assert!((two.margin_of_difference(&two) - 12.706 * 2f64.sqrt()).abs() < 1e-3);

@@ -36,7 +36,7 @@ mod tests {
     ];
 
     #[test]
-    fn dlperf_s_published_speedups_come_out() {
+    fn published_dlperf_speedups_are_reproduced() {
         for (medians, speedups) in PUBLISHED {
             for (median, published) in medians.into_iter().zip(speedups) {
                 let speedup = speedup(ImagesPerSecond(median), ImagesPerSecond(medians[0]));
@@ -46,13 +46,13 @@ mod tests {
     }
 
     #[test]
-    fn efficiency_is_the_share_of_the_ideal() {
+    fn efficiency_is_the_share_of_ideal() {
         assert!((efficiency(24.93, 32, 1) - 0.779).abs() < 1e-3);
         assert_eq!(efficiency(2.0, 16, 8), 1.0);
     }
 
     #[test]
-    fn communication_costs_what_the_step_is_longer() {
+    fn communication_cost_is_the_longer_step() {
         assert!((communication_cost(Seconds(0.110), Seconds(0.100)) - 0.1).abs() < 1e-12);
     }
 }

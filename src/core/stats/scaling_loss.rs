@@ -81,12 +81,12 @@ impl LossPart {
     pub fn meaning(self) -> &'static str {
         match self {
             LossPart::Compute => "forward and backward slower than the base's",
-            LossPart::ComputeCrowded => "what the same ranks lose without any exchange: they share the host",
-            LossPart::ComputeOverlapped => "what computing loses while gradients move",
-            LossPart::Transfer => "all-reduce that backward did not hide, with all ranks there",
-            LossPart::Waiting => "all-reduce until the slowest rank was there",
+            LossPart::ComputeCrowded => "loss of the same ranks without any exchange, because they share the host",
+            LossPart::ComputeOverlapped => "compute time lost to the concurrent exchange",
+            LossPart::Transfer => "all-reduce not hidden by backward, with all ranks ready",
+            LossPart::Waiting => "all-reduce spent waiting for the slowest rank",
             LossPart::Phase(phase) => phase.meaning(),
-            LossPart::Other => "in the step and in none of its phases: not explained",
+            LossPart::Other => "part of the step outside its phases, unexplained",
         }
     }
 }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_number_holds() {
+    fn worked_number_is_reproduced() {
         let (base, case) = (run(90.0, 0.0, 0.0, 8.0, 2.0), run(99.0, 12.0, 5.0, 9.0, 5.0));
         let loss = scaling_loss(&[base], &[case], &[]).expect("a run on both sides");
         close(loss.total.seconds, 25.0);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_images_is_a_part_of_its_own() {
+    fn waiting_for_images_is_a_separate_part() {
         let with_input = |mut run: RunStep, input: f64| {
             run.step += input;
             run.times.as_mut().expect("its times").phases[Phase::Input] = input;
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_without_exchange_split_compute() {
+    fn baseline_runs_split_compute() {
         let (base, case) = (run(90.0, 0.0, 0.0, 8.0, 2.0), run(99.0, 12.0, 5.0, 9.0, 5.0));
         let loss = scaling_loss(&[base], &[case], &[run(96.5, 0.0, 0.0, 8.5, 2.0)]).expect("a run on both sides");
         close(part(&loss, LossPart::ComputeCrowded), 6.5);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_faster_optimizer_is_a_gain_and_nothing_lost_has_no_shares() {
+    fn faster_optimizer_is_a_gain_without_shares() {
         let loss = scaling_loss(&[run(90.0, 0.0, 0.0, 8.0, 0.0)], &[run(90.0, 1.0, 0.0, 5.0, 0.0)], &[]);
         let loss = loss.expect("a run on both sides");
         close(part(&loss, LossPart::Phase(Phase::Optimizer)), -3.0);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn without_phases_there_is_only_the_total() {
+    fn without_phases_only_the_total_is_known() {
         let whole = |step| RunStep { step, times: None };
         let loss = scaling_loss(&[whole(0.5), whole(0.5)], &[run(0.5, 0.25, 0.0, 0.0, 0.0)], &[]).expect("runs");
         assert_eq!((loss.total.seconds, loss.parts.len()), (0.25, 0));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_margin_is_welch_s() {
+    fn margin_matches_welch() {
         let welch = margin(&[3.0, 4.0, 5.0], &[1.0, 2.0, 3.0]).expect("two sides");
         assert!((welch.expect("three runs") - 2.266_957).abs() < 1e-5, "{welch:?}");
         assert_eq!(margin(&[1.0, 1.0], &[2.0, 2.0]), Some(Some(0.0)));
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_are_of_the_median_run_and_not_of_a_disturbed_one() {
+    fn parts_come_from_the_median_run() {
         let base = [run(90.0, 0.0, 0.0, 8.0, 2.0)];
         let runs = [run(99.0, 12.0, 5.0, 9.0, 5.0), run(95.0, 2.0, 1.0, 9.0, 1.0), run(300.0, 200.0, 150.0, 9.0, 5.0)];
         let loss = scaling_loss(&base, &runs, &[]).expect("runs on both sides");
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_add_up_for_arbitrary_runs() {
+    fn parts_add_up_for_random_runs() {
         let mut random = Random(1);
         for round in 0..2000 {
             let mut runs = |count: usize| -> Vec<RunStep> {

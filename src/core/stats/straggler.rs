@@ -63,7 +63,7 @@ pub const MAD_TO_DEVIATION: f64 = 1.4826;
 
 /// Pattern of a rank's slow iterations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum StragglerKind {
     /// Slow in most iterations.
     Chronic,
     /// Slow in scattered iterations.
@@ -78,7 +78,7 @@ pub struct Straggler {
     /// Index in the lists.
     pub rank: usize,
     /// Pattern of its slow iterations.
-    pub kind: Kind,
+    pub kind: StragglerKind,
     /// Indices of its slow iterations.
     pub iterations: Vec<usize>,
     /// Share of its slow iterations, 0 to 1.
@@ -109,7 +109,7 @@ pub fn stragglers(own: &[Vec<f64>], exposed: &[Vec<f64>], step: &[f64]) -> Vec<S
         let slow = slow_beyond(1.0 + THRESHOLD);
         let stands_out = median(ratios)? - 1.0 > ALL_NOISE * noise;
         let (kind, slow) = if stands_out && is_chronic(slow.len(), ratios.len(), own.len()) {
-            (Kind::Chronic, slow)
+            (StragglerKind::Chronic, slow)
         } else {
             let slow = slow_beyond(1.0 + THRESHOLD.max(SINGLE_NOISE * noise));
             let lost: f64 = slow.iter().map(|iteration| own[rank][*iteration] - others[rank][*iteration]).sum();
@@ -117,10 +117,10 @@ pub fn stragglers(own: &[Vec<f64>], exposed: &[Vec<f64>], step: &[f64]) -> Vec<S
             if slow.is_empty() || ratios.len() < fewest_iterations(own.len()) || lost < enough {
                 return None;
             }
-            (if is_once(&slow, ratios.len()) { Kind::Once } else { Kind::Occasional }, slow)
+            (if is_once(&slow, ratios.len()) { StragglerKind::Once } else { StragglerKind::Occasional }, slow)
         };
         let judged: Vec<f64> = match kind {
-            Kind::Chronic => ratios.clone(),
+            StragglerKind::Chronic => ratios.clone(),
             _ => slow.iter().map(|iteration| ratios[*iteration]).collect(),
         };
         let wait = |iteration: &usize| (others_exposed[rank][*iteration] - exposed[rank][*iteration]).max(0.0);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_of_others_are_those_of_a_sort() {
+    fn medians_of_others_match_sorting() {
         let mut random = Random(7);
         for ranks in 2..12 {
             let times: Vec<Vec<f64>> =
@@ -256,15 +256,15 @@ mod tests {
         stragglers(own, &exposed, &step)
     }
 
-    fn kinds(found: &[Straggler]) -> Vec<(usize, Kind)> {
+    fn kinds(found: &[Straggler]) -> Vec<(usize, StragglerKind)> {
         found.iter().map(|straggler| (straggler.rank, straggler.kind)).collect()
     }
 
     #[test]
-    fn the_worked_number_holds() {
+    fn worked_number_is_reproduced() {
         let own: Vec<Vec<f64>> = [0.100, 0.102, 0.193, 0.098].into_iter().map(|time| vec![time; 20]).collect();
         let found = judged(&own);
-        assert_eq!(kinds(&found), [(2, Kind::Chronic)]);
+        assert_eq!(kinds(&found), [(2, StragglerKind::Chronic)]);
         assert_eq!((found[0].share, found[0].iterations.len()), (1.0, 20));
         assert!((found[0].factor - 1.93).abs() < 1e-12, "{found:?}");
         // The others finish 93 ms (their median) earlier.
@@ -274,13 +274,17 @@ mod tests {
     }
 
     #[test]
-    fn a_chronic_rank_is_named_however_many_there_are_and_its_victims_are_not() {
+    fn chronic_ranks_are_named_without_waiting_ranks() {
         for ranks in [2, 3, 4, 8, 32] {
             for (slower, cv) in [(1.1, 0.01), (1.1, 0.03), (2.0, 0.05)] {
                 for seed in 0..20 {
                     let factor = |rank: usize, _| if rank == 1 { slower } else { 1.0 };
                     let found = run((ranks, 100), cv, seed, factor);
-                    assert_eq!(kinds(&found), [(1, Kind::Chronic)], "{ranks} ranks, {slower} times, seed {seed}");
+                    assert_eq!(
+                        kinds(&found),
+                        [(1, StragglerKind::Chronic)],
+                        "{ranks} ranks, {slower} times, seed {seed}"
+                    );
                     assert!((found[0].factor / slower - 1.0).abs() < 0.05, "{found:?}");
                     let lost = 0.1 * (slower - 1.0);
                     assert!((found[0].wait / lost - 1.0).abs() < 0.3, "{lost}: {found:?}");
@@ -289,11 +293,11 @@ mod tests {
         }
         // Ten iterations are enough for an obvious case.
         let found = run((2, 10), 0.02, 1, |rank, _| if rank == 0 { 1.5 } else { 1.0 });
-        assert_eq!(kinds(&found), [(0, Kind::Chronic)]);
+        assert_eq!(kinds(&found), [(0, StragglerKind::Chronic)]);
     }
 
     #[test]
-    fn noise_names_nobody() {
+    fn noise_gives_no_stragglers() {
         for (ranks, iterations, seeds) in
             [(8, 100, 300), (2, 100, 300), (2, 10, 1000), (4, 20, 300), (3, 40, 300), (32, 100, 20)]
         {
@@ -306,7 +310,7 @@ mod tests {
 
     /// On any rank, one iteration in twenty takes a third longer: a machine with other work.
     #[test]
-    fn hiccups_that_every_rank_has_name_nobody() {
+    fn common_hiccups_give_no_stragglers() {
         for seed in 0..200 {
             let mut hiccup = Random(!seed);
             let table: Vec<Vec<f64>> =
@@ -315,15 +319,18 @@ mod tests {
             let cost = |straggler: &Straggler| 0.033 * straggler.iterations.len() as f64;
             // A rank with twice as many as the others may be reported as slow at times, if they cost 1 % of the run:
             // 0.17 s.
-            assert!(found.iter().all(|rank| rank.kind != Kind::Chronic && cost(rank) > 0.17), "{seed}: {found:?}");
+            assert!(
+                found.iter().all(|rank| rank.kind != StragglerKind::Chronic && cost(rank) > 0.17),
+                "{seed}: {found:?}"
+            );
         }
     }
 
     #[test]
-    fn a_one_off_is_told_from_a_chronic_case() {
+    fn single_and_chronic_cases_are_distinguished() {
         for ranks in [2, 8] {
             let found = run((ranks, 100), 0.02, 7, |rank, index| if (rank, index) == (1, 57) { 10.0 } else { 1.0 });
-            assert_eq!(kinds(&found), [(1, Kind::Once)]);
+            assert_eq!(kinds(&found), [(1, StragglerKind::Once)]);
             assert_eq!((found[0].iterations.as_slice(), found[0].share), (&[57][..], 0.01));
             assert!((found[0].factor / 10.0 - 1.0).abs() < 0.1 && (found[0].wait / 0.9 - 1.0).abs() < 0.1, "{found:?}");
         }
@@ -331,16 +338,16 @@ mod tests {
         assert_eq!(run((8, 100), 0.02, 7, |rank, index| if (rank, index) == (1, 57) { 1.3 } else { 1.0 }), []);
         let at_times = |rank: usize, index: usize| if rank == 1 && index.is_multiple_of(5) { 1.5 } else { 1.0 };
         let found = run((8, 100), 0.02, 7, at_times);
-        assert_eq!(kinds(&found), [(1, Kind::Occasional)]);
+        assert_eq!(kinds(&found), [(1, StragglerKind::Occasional)]);
         assert_eq!(found[0].share, 0.2);
     }
 
     #[test]
-    fn a_slow_host_of_several_ranks_is_named_whole() {
+    fn all_ranks_of_a_slow_host_are_named() {
         for ranks in [4, 8] {
             let found =
                 run((ranks, 100), 0.03, 3, |rank, _| if rank >= ranks - 2 && rank >= ranks / 2 { 1.4 } else { 1.0 });
-            assert_eq!(kinds(&found), [(ranks - 2, Kind::Chronic), (ranks - 1, Kind::Chronic)]);
+            assert_eq!(kinds(&found), [(ranks - 2, StragglerKind::Chronic), (ranks - 1, StragglerKind::Chronic)]);
         }
         // Half of all ranks.
         let found = run((8, 100), 0.03, 3, |rank, _| if rank >= 4 { 1.4 } else { 1.0 });
@@ -350,7 +357,7 @@ mod tests {
     /// Two equal ranks on a host with other work: each has bursts, and one is less lucky. The ratios resemble those
     /// measured with two ranks and eight other processes on two cores, three times.
     #[test]
-    fn bad_luck_on_a_busy_host_is_no_straggler() {
+    fn chance_on_a_busy_host_is_not_a_straggler() {
         let ratios = [
             0.88, 0.88, 0.92, 0.90, 0.81, 1.57, 0.47, 0.87, 0.74, 1.00, 0.64, 0.84, 0.79, 0.88, 0.91, 1.10, 2.49, 0.97,
             0.92, 0.97, 0.83, 0.77, 0.74, 0.90, 1.01, 0.85, 1.12, 0.94, 1.08, 0.70,
@@ -359,11 +366,11 @@ mod tests {
         // The second was slower by more than the threshold in two thirds of the iterations, and not by chance.
         let slow = ratios.iter().filter(|ratio| 1.0 / **ratio > 1.0 + THRESHOLD).count() * 3;
         assert!(is_chronic(slow, 90, 2), "{slow}");
-        assert!(judged(&own).iter().all(|found| found.kind != Kind::Chronic), "{:?}", judged(&own));
+        assert!(judged(&own).iter().all(|found| found.kind != StragglerKind::Chronic), "{:?}", judged(&own));
     }
 
     #[test]
-    fn who_is_slow_together_with_all_others_is_not() {
+    fn common_slowdown_gives_no_stragglers() {
         assert_eq!(run((1, 100), 0.05, 1, |_, _| 3.0), []);
         assert_eq!(run((8, 100), 0.02, 1, |_, _| 3.0), []);
         assert_eq!(run((8, 100), 0.02, 1, |_, index| 1.0 + index as f64 / 100.0), []);
@@ -374,19 +381,19 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_drifts_away_is_named() {
+    fn drifting_rank_is_named() {
         let found = run((4, 100), 0.02, 1, |rank, index| if rank == 3 { 1.0 + 0.3 * index as f64 / 99.0 } else { 1.0 });
-        assert_eq!(kinds(&found), [(3, Kind::Chronic)]);
+        assert_eq!(kinds(&found), [(3, StragglerKind::Chronic)]);
         assert!((0.7..0.95).contains(&found[0].share), "{found:?}");
         // Slow from the middle on: too often for once, too seldom for chronic.
         for ranks in [2, 4] {
             let late = |rank: usize, index: usize| if rank == 1 && index >= 50 { 1.4 } else { 1.0 };
-            assert_eq!(kinds(&run((ranks, 100), 0.02, 1, late)), [(1, Kind::Occasional)]);
+            assert_eq!(kinds(&run((ranks, 100), 0.02, 1, late)), [(1, StragglerKind::Occasional)]);
         }
     }
 
     #[test]
-    fn a_few_iterations_prove_nothing() {
+    fn few_iterations_give_no_stragglers() {
         assert_eq!(run((2, 7), 0.01, 1, |rank, _| if rank == 1 { 3.0 } else { 1.0 }), []);
         assert_eq!(run((2, 7), 0.01, 1, |rank, index| if (rank, index) == (1, 3) { 9.0 } else { 1.0 }), []);
         assert_eq!((fewest_iterations(2), fewest_iterations(32)), (8, 12));

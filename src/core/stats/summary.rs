@@ -122,7 +122,7 @@ impl Spread {
     /// Computes the spread of a list; `None` if it is empty.
     ///
     /// 5, 50 and 95 for the list 0, 1, .. 100.
-    pub fn of(values: &[f64]) -> Option<Spread> {
+    pub fn from_values(values: &[f64]) -> Option<Spread> {
         let [low, middle, high] = percentiles(values, [5.0, 50.0, 95.0])?;
         Some(Spread { low, middle, high })
     }
@@ -154,7 +154,7 @@ mod tests {
     const VALUES: [f64; 3] = [1.0, 2.0, 6.0];
 
     #[test]
-    fn the_worked_numbers_hold() {
+    fn worked_numbers_are_reproduced() {
         assert_eq!(mean(&VALUES), Some(3.0));
         assert!((harmonic_mean(&VALUES).expect("positive") - 1.8).abs() < 1e-12);
         assert_eq!(median(&[4.0, 1.0, 2.0]), Some(2.0));
@@ -167,14 +167,14 @@ mod tests {
         assert!((median_by_rate(&[2.0, 3.0]).expect("two values") - 2.4).abs() < 1e-12);
         assert_eq!(percentile(&[6.0, 1.0, 2.0], 75.0), Some(4.0));
         let hundred: Vec<f64> = (0..=100).rev().map(f64::from).collect();
-        assert_eq!(Spread::of(&hundred), Some(Spread { low: 5.0, middle: 50.0, high: 95.0 }));
+        assert_eq!(Spread::from_values(&hundred), Some(Spread { low: 5.0, middle: 50.0, high: 95.0 }));
         assert!((standard_deviation(&VALUES).expect("three values") - 7f64.sqrt()).abs() < 1e-12);
         assert!((coefficient_of_variation(&VALUES).expect("three values") - 7f64.sqrt() / 3.0).abs() < 1e-12);
     }
 
     /// Expected values: `numpy.percentile([3, 1, 4, 1, 5, 9, 2, 6], [0, 10, 50, 95, 99, 100])`.
     #[test]
-    fn percentiles_are_numpy_s() {
+    fn percentiles_match_numpy() {
         let values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0];
         for (percent, expected) in [(0.0, 1.0), (10.0, 1.0), (50.0, 3.5), (95.0, 7.95), (99.0, 8.79), (100.0, 9.0)] {
             let actual = percentile(&values, percent).expect("a list");
@@ -185,7 +185,7 @@ mod tests {
     /// Expected values: `numpy.mean` of numpy 2.4.6. A sequential sum gives the first list a mean of
     /// 11.834999999999997, which rounds to 11.83, and numpy's 11.835 rounds to 11.84.
     #[test]
-    fn a_mean_is_numpy_s_to_the_last_bit() {
+    fn mean_matches_numpy_bit_for_bit() {
         let speeds = [
             11.44, 12.09, 12.29, 10.79, 10.13, 10.39, 11.64, 13.44, 13.25, 12.02, 10.92, 10.23, 10.68, 13.17, 12.66,
             11.73, 12.16, 11.08, 13.0, 13.59,
@@ -199,11 +199,11 @@ mod tests {
     }
 
     #[test]
-    fn too_few_values_have_no_figure() {
+    fn too_few_values_give_no_figures() {
         assert_eq!(mean(&[]), None);
         assert_eq!(median(&[]), None);
         assert_eq!(percentile(&[], 50.0), None);
-        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::from_values(&[]), None);
         assert_eq!(percentile(&VALUES, 101.0), None);
         assert_eq!(percentile(&VALUES, f64::NAN), None);
         assert_eq!(percentile(&[7.0], 99.0), Some(7.0));

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_number_and_scipy_s_hold() {
+    fn worked_number_and_scipy_are_reproduced() {
         assert!((margin(&[3.0, 4.0, 5.0], &[1.0, 2.0, 3.0]) - 2.266_957).abs() < 1e-5);
         // scipy.stats.ttest_ind([1, 2, 6, 4], [10, 10.5], equal_var=False).confidence_interval(): -10.44446, -3.55554.
         assert!((margin(&[1.0, 2.0, 6.0, 4.0], &[10.0, 10.5]) - 3.444_46).abs() < 1e-5);
@@ -100,7 +100,7 @@ mod tests {
 
     /// Expected values: `scipy.stats.t.ppf([0.975, 0.995, 0.8, 0.9995], df)`.
     #[test]
-    fn quantiles_are_scipy_s() {
+    fn quantiles_match_scipy() {
         for (freedom, expected) in [
             (1.0, [12.706204736174694, 63.656741162871526, 1.3763819204711738, 636.6192487687897]),
             (1.2, [8.648826510748867, 33.239028298318225, 1.2580229578920614, 226.537567245918]),

@@ -62,7 +62,7 @@ mod tests {
     use crate::stats::random::Random;
 
     #[test]
-    fn the_worked_numbers_hold() {
+    fn worked_numbers_are_reproduced() {
         let split = split_times(&[0.264, 0.240], &[24.0, 8.0]).expect("two ranks");
         assert!((split.slowest - 0.264).abs() < 1e-12 && (split.even - 0.480).abs() < 1e-12, "{split:?}");
         assert!((split.balanced - 0.257_561).abs() < 1e-6, "{split:?}");
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_faster_than_the_balanced_division() {
+    fn balanced_division_is_the_fastest() {
         let mut random = Random(3);
         for _ in 0..2000 {
             let ranks = 1 + (random.uniform() * 12.0) as usize;

@@ -50,7 +50,7 @@ fn about(timeline: &Timeline) -> Value {
         ("ringmark".to_owned(), json!(env!("CARGO_PKG_VERSION"))),
         ("run".to_owned(), json!(timeline.title)),
         ("exchange".to_owned(), json!(timeline.exchange)),
-        ("clock".to_owned(), json!("CLOCK_MONOTONIC of rank 0; residual: at most so far off")),
+        ("clock".to_owned(), json!("CLOCK_MONOTONIC of rank 0; residual: largest error")),
         ("began_unix_seconds".to_owned(), json!(format!("{:.6}", timeline.began_unix_seconds))),
     ]);
     about.extend(timeline.kv_store.map(|kv_store| ("kv_store".to_owned(), json!(kv_store))));
@@ -180,7 +180,7 @@ struct ReadFile {
 ///
 /// Fails if the input is not JSON of this form, or contains no rank.
 pub fn read(input: impl Read) -> Result<Timeline> {
-    let ReadFile { other_data, trace_events } = serde_json::from_reader(input).context("it is no trace")?;
+    let ReadFile { other_data, trace_events } = serde_json::from_reader(input).context("not a trace")?;
     let about = |key: &str| other_data.get(key).cloned().unwrap_or_default();
     let mut ranks: BTreeMap<u32, RankTrace> = BTreeMap::new();
     let mut lanes: BTreeMap<u32, Lane> = BTreeMap::new();
@@ -210,7 +210,7 @@ pub fn read(input: impl Read) -> Result<Timeline> {
             _ => {}
         }
     }
-    ensure!(!ranks.is_empty(), "it names no rank: is it another program's?");
+    ensure!(!ranks.is_empty(), "trace without ranks: it may be from another program");
     Ok(Timeline {
         title: about("run"),
         began_unix_seconds: about("began_unix_seconds").parse().unwrap_or(0.0),
@@ -227,7 +227,7 @@ mod tests {
     use crate::trace::timeline::tests::timeline;
 
     #[test]
-    fn a_timeline_is_a_process_a_rank_and_a_thread_a_lane() {
+    fn ranks_are_processes_and_lanes_are_threads() {
         let mut timeline = timeline();
         timeline.align();
         let mut text = Vec::new();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read() {
+    fn trace_round_trips() {
         let mut timeline = timeline();
         timeline.align();
         let mut text = Vec::new();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn no_span_ends_behind_its_end_by_rounding() {
+    fn rounding_does_not_extend_spans() {
         let mut begin_ns = 1_234_567_891;
         for length_ns in (1..2000).map(|step| step * 7919 % 1_000_003) {
             let mut timeline = timeline();

@@ -32,7 +32,7 @@ pub struct ClockReading {
 impl ClockReading {
     /// Computes the reading from a message that left rank 0 at `sent`, was answered at `answered` by the other clock,
     /// and returned at `received`.
-    pub fn of_ping(sent: i64, answered: i64, received: i64) -> ClockReading {
+    pub fn from_ping(sent: i64, answered: i64, received: i64) -> ClockReading {
         let halfway = sent + (received - sent) / 2;
         ClockReading { at_ns: answered, ahead_ns: answered - halfway, residual_ns: (received - sent) / 2 }
     }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_runs_ahead_and_faster_is_taken_back() {
+    fn clock_offset_and_drift_are_corrected() {
         // 1,000 ns ahead at first and 3,000 at last: 2,000 in 1,000,000.
         let reading = |at_ns, ahead_ns| ClockReading { at_ns, ahead_ns, residual_ns: 10 };
         let clock = RankClock { method: ClockMethod::Ping, first: reading(0, 1000), last: reading(1_000_000, 3000) };
@@ -89,8 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_reads_both_clocks_halfway() {
-        let reading = ClockReading::of_ping(100, 1150, 300);
+    fn ping_reads_clocks_at_half_time() {
+        let reading = ClockReading::from_ping(100, 1150, 300);
         assert_eq!(reading, ClockReading { at_ns: 1150, ahead_ns: 950, residual_ns: 100 });
     }
 }

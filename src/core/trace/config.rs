@@ -60,7 +60,7 @@ impl FromStr for IterationRange {
         let range = number(numbers.0).zip(number(numbers.1)).map(|(first, last)| IterationRange { first, last });
         range
             .filter(|IterationRange { first, last }| (1..=*last).contains(first))
-            .ok_or_else(|| anyhow!("{text:?} is no range of iterations: write 30-35, or 30 for one, counted from 1"))
+            .ok_or_else(|| anyhow!("{text:?} is not a range of iterations: use 30-35, or 30 for one, counted from 1"))
     }
 }
 
@@ -77,14 +77,14 @@ config_options! {
         /// Traced iterations; `None` selects the first five after warm-up.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         iterations: Option<IterationRange> = None => option("trace-iterations", "FIRST-LAST",
-            "Iterations that are traced, counted from 1").default_is("the first five after warm-up"),
+            "Iterations to trace, counted from 1").default_is("the first five after warm-up"),
         /// Format of the trace.
         format: TraceFormat = TraceFormat::Chrome => option("trace-format", "FORMAT",
-            "Format of the timeline: for Perfetto and Chrome, or as Horovod writes its own"),
+            "Format of the timeline: for Perfetto and Chrome, or that of Horovod"),
         /// True if the times of these iterations are printed by layer.
         #[serde(default)]
         profile_layers: bool = false => option("profile-layers", "",
-            "Print the time of each layer in these iterations, and what share of the device's rate it reached")
+            "Print the time of each layer in these iterations, and the share of the device's rate that it reached")
             .variable("RINGMARK_PROFILE_LAYERS"),
         /// True if the times of these iterations are printed by operator of libtorch.
         #[serde(default)]
@@ -129,7 +129,7 @@ impl TraceConfig {
         let number = range.last - range.first + 1;
         ensure!(
             number <= MAX_ITERATIONS,
-            "--trace-iterations {range} are {number} iterations, and a trace holds {MAX_ITERATIONS}, which rank 0 keeps in memory: \
+            "--trace-iterations {range} selects {number} iterations, but rank 0 can keep {MAX_ITERATIONS} in memory: \
              choose fewer"
         );
         Ok(())
@@ -142,16 +142,16 @@ impl TraceConfig {
         let Some(range) = self.iterations else { return Ok(()) };
         ensure!(
             range.last <= iterations,
-            "--trace-iterations {range}: the run has iterations 1 to {iterations}: choose some of them"
+            "--trace-iterations {range} is out of range: choose iterations from 1 to {iterations}"
         );
         Ok(())
     }
 
     /// Returns the reason for a missing trace if none of its iterations was executed.
-    pub fn never_came(&self) -> String {
+    pub fn missing_iterations(&self) -> String {
         match self.iterations {
-            Some(range) => format!("none of the iterations of --trace-iterations {range} was done"),
-            None => "no iteration was done after warm-up".to_owned(),
+            Some(range) => format!("no iteration of --trace-iterations {range} was run"),
+            None => "no iteration was run after warm-up".to_owned(),
         }
     }
 }
@@ -161,18 +161,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_written_as_it_is_read() {
+    fn iteration_range_round_trips() {
         let range: IterationRange = "30-35".parse().expect("a range");
         assert_eq!((range.to_string(), range.range()), ("30-35".to_owned(), 30..=35));
         assert_eq!("7".parse::<IterationRange>().expect("one").range(), 7..=7);
         for text in ["", "0-3", "5-4", "a-b", "3-", "-3"] {
             let error = text.parse::<IterationRange>().expect_err(text).to_string();
-            assert!(error.contains("is no range of iterations"), "{error}");
+            assert!(error.contains("is not a range of iterations"), "{error}");
         }
     }
 
     #[test]
-    fn the_first_iterations_after_warm_up_are_traced() {
+    fn first_iterations_after_warm_up_are_traced() {
         let asked = TraceConfig { file: Some("a.json".into()), ..TraceConfig::default() };
         assert_eq!(asked.traced(20, 120), Some(21..=25));
         assert_eq!(asked.traced(2, 4), Some(3..=4));
@@ -181,10 +181,16 @@ mod tests {
         assert_eq!(profile.traced(20, 120), Some(3..=4));
         profile.check(4).expect("it has them");
         let error = profile.check(3).expect_err("it has not").to_string();
-        assert_eq!(error, "--trace-iterations 3-4: the run has iterations 1 to 3: choose some of them");
+        assert_eq!(error, "--trace-iterations 3-4 is out of range: choose iterations from 1 to 3");
         let many = |range: &str| TraceConfig { iterations: range.parse().ok(), ..TraceConfig::default() };
         many("7-106").check(200).expect("a hundred");
         let error = many("7-107").check(200).expect_err("too many").to_string();
-        assert!(error.starts_with("--trace-iterations 7-107 are 101 iterations, and a trace holds 100"), "{error}");
+        assert!(
+            error.starts_with(
+                "--trace-iterations 7-107 selects 101 iterations, but rank 0 can keep \
+                                   100"
+            ),
+            "{error}"
+        );
     }
 }

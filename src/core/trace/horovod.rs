@@ -189,7 +189,7 @@ mod tests {
     use crate::trace::timeline::tests::timeline;
 
     #[test]
-    fn an_array_is_negotiated_from_the_first_rank_to_the_last_and_then_summed() {
+    fn array_is_negotiated_then_reduced() {
         let mut timeline = timeline();
         timeline.align();
         let mut text = Vec::new();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_of_servers_is_from_the_push_to_the_pull() {
+    fn server_exchange_spans_push_to_pull() {
         let mut timeline = timeline();
         timeline.align();
         "tcp".clone_into(&mut timeline.exchange);

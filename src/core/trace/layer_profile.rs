@@ -95,7 +95,7 @@ pub struct LayerProfile {
 
 impl LayerProfile {
     /// Computes the profile of the traced ranks.
-    pub fn of(ranks: &[RankTrace]) -> LayerProfile {
+    pub fn from_traces(ranks: &[RankTrace]) -> LayerProfile {
         // By layer and direction: its name and kind, and the time of each pass.
         type Layer<'a> = (&'a str, LayerKind, BTreeMap<(u32, u32), (i64, LayerPass)>);
         let mut passes: BTreeMap<(u32, Direction), Layer> = BTreeMap::new();
@@ -186,10 +186,10 @@ impl LayerProfile {
             )
         };
         let share = rate.map_or(String::new(), |TeraflopsPerSecond(rate)| {
-            format!("; % of product: of a matrix product's {rate:.3} TFLOP/s on this device")
+            format!("; % prod.: share of a matrix product's {rate:.3} TFLOP/s on this device")
         });
         let mut lines = vec![
-            format!("time by layer, a rank: medians of {} passes{share}", self.passes),
+            format!("time per layer and rank: medians of {} passes{share}", self.passes),
             format!(
                 "{:width$} {:>11} {:>9} {:>9} {:>6} {:>8} {:>8} {:>7} {:>7}",
                 "layer", "kind", "fwd ms", "bwd ms", "%", "GMAC", "TFLOP/s", "% prod.", "GB/s"
@@ -223,13 +223,13 @@ mod tests {
     use crate::trace::timeline::tests::timeline;
 
     #[test]
-    fn a_layer_has_the_median_of_its_passes() {
+    fn layer_time_is_the_median_of_passes() {
         let mut timeline = timeline();
         // The second rank takes twice as long.
         for span in timeline.ranks[1].spans.iter_mut().filter(|span| span.layer.is_some()) {
             span.length_ns *= 2;
         }
-        let profile = LayerProfile::of(&timeline.ranks);
+        let profile = LayerProfile::from_traces(&timeline.ranks);
         assert_eq!(profile.passes, 2);
         let [layer] = &profile.layers[..] else { panic!("one layer: {profile:?}") };
         assert_eq!((layer.name.as_str(), layer.kind), ("conv1", LayerKind::Convolution));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_hold_backward_up_are_none_of_its_time() {
+    fn blocking_exchange_is_not_backward_time() {
         let mut timeline = timeline();
         let spans = &mut timeline.ranks[0].spans;
         let sum = spans.iter().find(|span| span.lane == Lane::Exchange).expect("there").clone();
@@ -259,15 +259,16 @@ mod tests {
         // A concurrent one, one after backward, and one inside it.
         spans.push(named(backward.begin_ns + 100, "all-reduce"));
         spans.push(named(backward.end_ns(), EXCHANGE_OF_CALLER));
-        let step =
-            |timeline: &crate::trace::timeline::Timeline| LayerProfile::of(&timeline.ranks).step.expect("a step").0;
+        let step = |timeline: &crate::trace::timeline::Timeline| {
+            LayerProfile::from_traces(&timeline.ranks).step.expect("a step").0
+        };
         assert!((step(&timeline) - 11e-6).abs() < 1e-12);
         timeline.ranks[0].spans.push(named(backward.begin_ns + 100, EXCHANGE_OF_CALLER));
         assert!((step(&timeline) - 10.5e-6).abs() < 1e-12);
     }
 
     #[test]
-    fn ranks_with_different_work_have_the_median_of_their_rates() {
+    fn ranks_with_different_work_use_median_rate() {
         let mut timeline = timeline();
         // Four times the work takes twice the time.
         for span in &mut timeline.ranks[1].spans {
@@ -276,7 +277,7 @@ mod tests {
                 span.length_ns *= 2;
             }
         }
-        let forward = LayerProfile::of(&timeline.ranks).layers[0].forward;
+        let forward = LayerProfile::from_traces(&timeline.ranks).layers[0].forward;
         // 1000 in 3 us and 4000 in 6 us: one third and two thirds of 1e9 per second.
         assert!((forward.time.0 - 4.5e-6).abs() < 1e-12);
         assert_eq!((forward.multiply_adds, forward.bytes.0), (2250, 64));

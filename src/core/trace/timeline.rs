@@ -122,7 +122,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn all_ranks_come_to_one_clock() {
+    fn ranks_are_aligned_to_one_clock() {
         let mut timeline = timeline();
         assert_eq!(timeline.align(), 5_000_000);
         let begins = |rank: usize| -> Vec<(i64, i64)> {

@@ -10,11 +10,11 @@ use crate::host::{HostUse, RankPlace};
 use crate::number_text::{percent, plural};
 use crate::validity::observed::{Observed, RankSums};
 use crate::validity::subject::{name, subjects, warning};
-use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, OTHER_LOAD, QUOTA, SHORTEST, STEAL};
+use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, MIN_ELAPSED, OTHER_LOAD, QUOTA, STEAL};
 
 /// Threads of ranks and the cores they share.
 #[derive(PartialEq)]
-struct Crowd {
+struct Oversubscription {
     /// True if the numbers are totals over all hosts (containers) of a machine.
     is_of_machine: bool,
     threads: u64,
@@ -25,7 +25,7 @@ struct Crowd {
 
 /// Returns the threads and cores of a host whose ranks have more threads than cores, because their compute times then
 /// depend on the scheduler. Counts the usable cores of a host, or the shared cores of a machine with several hosts.
-fn crowd(host: &HostUse, seen: &Observed) -> Option<Crowd> {
+fn oversubscription(host: &HostUse, seen: &Observed) -> Option<Oversubscription> {
     let RankSums { ranks, threads: own, .. } = seen.on_host(host);
     let together = seen.on_machine(&host.machine).threads;
     let (cores_of_ranks, cores) = (u64::from(host.cores_of_ranks), u64::from(host.cores));
@@ -36,34 +36,39 @@ fn crowd(host: &HostUse, seen: &Observed) -> Option<Crowd> {
     } else {
         return None;
     };
-    Some(Crowd { is_of_machine, threads, cores, fitting: cores.saturating_mul(own) / threads / ranks.max(1) })
+    Some(Oversubscription {
+        is_of_machine,
+        threads,
+        cores,
+        fitting: cores.saturating_mul(own) / threads / ranks.max(1),
+    })
 }
 
-pub(super) fn crowded_hosts<'a>(seen: &Observed<'a>) -> HashSet<&'a str> {
-    seen.host_use.iter().filter(|host| crowd(host, seen).is_some()).map(|host| host.host.as_str()).collect()
+pub(super) fn oversubscribed_hosts<'a>(seen: &Observed<'a>) -> HashSet<&'a str> {
+    seen.host_use.iter().filter(|host| oversubscription(host, seen).is_some()).map(|host| host.host.as_str()).collect()
 }
 
 /// Warns about crowded hosts, once for all hosts with the same numbers.
-pub(super) fn crowds(seen: &Observed) -> Vec<Warning> {
-    let mut groups: Vec<(Crowd, Vec<&str>)> = Vec::new();
+pub(super) fn oversubscribed(seen: &Observed) -> Vec<Warning> {
+    let mut groups: Vec<(Oversubscription, Vec<&str>)> = Vec::new();
     for host in seen.host_use {
-        let Some(crowd) = crowd(host, seen) else { continue };
+        let Some(crowd) = oversubscription(host, seen) else { continue };
         match groups.iter_mut().find(|(other, _)| *other == crowd) {
             Some((_, hosts)) => hosts.push(&host.host),
             None => groups.push((crowd, vec![&host.host])),
         }
     }
-    let warn = |(Crowd { is_of_machine, threads, cores, fitting }, hosts): (Crowd, Vec<&str>)| {
+    let warn = |(Oversubscription { is_of_machine, threads, cores, fitting }, hosts): (Oversubscription, Vec<&str>)| {
         let about = hosts_named(&hosts);
-        let whose = match (is_of_machine, hosts.len()) {
-            (true, 1) => format!("{about}, with those of hosts on the same machine,"),
-            (true, _) => format!("{about}, on one machine,"),
+        let place = match (is_of_machine, hosts.len()) {
+            (true, 1) => format!("{about} and of hosts on the same machine"),
+            (true, _) => format!("{about} on one machine"),
             (false, 1) => about.clone(),
             (false, _) => format!("each of the {about}"),
         };
         let fewer = if fitting == 0 { String::new() } else { format!(", or --threads {fitting}") };
         let text = format!(
-            "the ranks of {whose} have {threads} threads on {cores} cores: which rank is slow is unknown; choose fewer \
+            "the ranks of {place} have {threads} threads on {cores} cores: slow ranks cannot be identified: use fewer \
              ranks{fewer}"
         );
         warning(WarningKind::Oversubscribed, about, text)
@@ -82,13 +87,13 @@ pub(super) fn quotas(seen: &Observed) -> Vec<Warning> {
         let elapsed = seen.host_of(&ranks[rank])?.elapsed;
         let throttled = seen.rank_use[rank].throttled?;
         let possible = elapsed.0 * f64::from(ranks[rank].threads.max(1));
-        (elapsed >= SHORTEST && throttled.0 >= QUOTA * possible).then_some((throttled, elapsed))
+        (elapsed >= MIN_ELAPSED && throttled.0 >= QUOTA * possible).then_some((throttled, elapsed))
     };
     let warn = |(about, members): (String, Vec<usize>)| {
         let (throttled, elapsed) = held_back(members[0])?;
         let text = format!(
-            "{about} was held back by the CPU quota of its control group for {:.1} of core time in {:.1}: raise or remove \
-             it (cpu.max, cpu.cfs_quota_us, a container's --cpus)",
+            "{about} was throttled by the CPU quota of its control group for {:.1} of core time in {:.1}: raise or \
+             remove the quota (cpu.max, cpu.cfs_quota_us, a container's --cpus)",
             throttled, elapsed
         );
         Some(warning(WarningKind::Quota, about, text))
@@ -109,8 +114,8 @@ pub(super) fn heat(seen: &Observed) -> Vec<Warning> {
             None => continue,
         };
         let text = format!(
-            "the GPU of {} was slowed for heat or power {how}, at {:.0} degrees: look at its cooling and power supply, or \
-             leave it out",
+            "the GPU of {} was throttled for heat or power {how}, at {:.0} degrees: check its cooling and power \
+             supply, or exclude it",
             name(place),
             gpu.temperature[1]
         );
@@ -120,9 +125,9 @@ pub(super) fn heat(seen: &Observed) -> Vec<Warning> {
     let text = |about: &str, worst: &HostUse, is_one: bool| {
         let times =
             if is_one { events(worst).to_string() } else { format!("up to {} ({})", events(worst), worst.host) };
-        format!("the cores of {about} were slowed for heat {times} times: check the cooling, or choose fewer threads")
+        format!("the cores of {about} were throttled for heat {times} times: check the cooling, or use fewer threads")
     };
-    found.extend(of_worst(WarningKind::Heat, seen.host_use.iter(), events, HEAT_EVENTS as f64, text));
+    found.extend(worst_host_warning(WarningKind::Heat, seen.host_use.iter(), events, HEAT_EVENTS as f64, text));
     found
 }
 
@@ -136,8 +141,8 @@ pub(super) fn memory(seen: &Observed) -> Vec<Warning> {
     let warn = |(about, members): (String, Vec<usize>)| {
         let faults = members.iter().map(|rank| seen.rank_use[*rank].major_faults).fold(0, u64::saturating_add);
         let text = format!(
-            "{about} waited {faults} times for memory from a disk, and the host swaps: choose a smaller --batch-size or \
-             fewer ranks, or free memory there"
+            "{about} waited {faults} times for memory from disk, and the host swaps: use a smaller --batch-size or \
+             fewer ranks, or free memory on the host"
         );
         warning(WarningKind::Memory, about, text)
     };
@@ -148,7 +153,7 @@ pub(super) fn memory(seen: &Observed) -> Vec<Warning> {
 fn machines<'a>(seen: &Observed<'a>) -> impl Iterator<Item = &'a HostUse> {
     let mut known = HashSet::new();
     let first = seen.host_use.iter().filter(move |host| known.insert(host.machine.as_str()));
-    first.filter(|host| host.cores > 0 && host.elapsed >= SHORTEST)
+    first.filter(|host| host.cores > 0 && host.elapsed >= MIN_ELAPSED)
 }
 
 /// Returns the number of cores kept busy by processes outside the run.
@@ -186,7 +191,7 @@ pub fn foreign_load(seen: &Observed) -> Option<ForeignLoad> {
 pub(super) fn is_loaded(place: &RankPlace, seen: &Observed) -> bool {
     let is_loaded = |host: &HostUse| {
         let share = other_cores(host, seen) / f64::from(host.cores);
-        host.elapsed >= SHORTEST && (share >= OTHER_LOAD || stolen(host) >= STEAL)
+        host.elapsed >= MIN_ELAPSED && (share >= OTHER_LOAD || stolen(host) >= STEAL)
     };
     place.device == DeviceKind::Cpu && seen.host_of(place).is_some_and(is_loaded)
 }
@@ -201,9 +206,9 @@ pub(super) fn other_load(seen: &Observed) -> Vec<Warning> {
         } else {
             format!("up to {taken} of the core time of {about} ({}: {cores})", worst.host)
         };
-        format!("other processes took {what}: stop them, or repeat the run when they are done")
+        format!("other processes used {what}: stop them, or repeat the run later")
     };
-    of_worst(WarningKind::OtherLoad, machines(seen), share, OTHER_LOAD, text)
+    worst_host_warning(WarningKind::OtherLoad, machines(seen), share, OTHER_LOAD, text)
 }
 
 pub(super) fn steal(seen: &Observed) -> Vec<Warning> {
@@ -215,15 +220,16 @@ pub(super) fn steal(seen: &Observed) -> Vec<Warning> {
             format!("up to {taken} ({}) of the core time of {about}", worst.host)
         };
         format!(
-            "the hypervisor gave {what} to other virtual machines: choose an instance with dedicated cores, or repeat the run"
+            "the hypervisor gave {what} to other virtual machines: use an instance with dedicated cores, or repeat \
+             the run"
         )
     };
-    of_worst(WarningKind::Steal, machines(seen), stolen, STEAL, text)
+    worst_host_warning(WarningKind::Steal, machines(seen), stolen, STEAL, text)
 }
 
 /// Returns one warning for all `hosts` whose `share` is at least `limit`. `text` receives their names, the worst host,
 /// and true if it is the only one.
-fn of_worst<'a>(
+fn worst_host_warning<'a>(
     kind: WarningKind,
     hosts: impl Iterator<Item = &'a HostUse>,
     share: impl Fn(&HostUse) -> f64,

@@ -19,12 +19,12 @@ fn slow(record: &InputRecord, cache: PageCache) -> Vec<Warning> {
     let warn = |(rank, speed): (usize, f64)| {
         let (host, below) = (&record.ranks[rank].host, 1.0 - speed / median);
         let (whence, what) = match cache {
-            PageCache::Cold => ("from the disk", "look at its disk, or its path to the file server"),
-            PageCache::Warm => ("from memory", "look at its clock, and at what else runs there"),
+            PageCache::Cold => ("from disk", "check its disk and its path to the file server"),
+            PageCache::Warm => ("from memory", "check its clock and other processes on it"),
         };
         let text = format!(
-            "host {host} reads and decodes {speed:.0} images/s {whence}, {} below the hosts' median of {median:.0}: in training all \
-             wait for it; {what}",
+            "host {host} reads and decodes {speed:.0} images/s {whence}, {} below the hosts' median of {median:.0}: \
+             all hosts wait for it in training: {what}",
             percent(below)
         );
         (below >= SLOW_INPUT).then(|| warning(WarningKind::Input, format!("host {host}"), text))
@@ -38,20 +38,20 @@ mod tests {
     use crate::benchmark::input::record::tests::record;
 
     #[test]
-    fn a_slow_disk_is_named_with_its_host() {
+    fn slow_disk_is_named_with_its_host() {
         let record = record(&[("a", &[250.0], 200.0), ("b", &[240.0], 100.0), ("c", &[250.0], 210.0)]);
         let warnings = slow_hosts(&record);
         let [warning] = warnings.as_slice() else { panic!("{warnings:?}") };
         assert_eq!((warning.kind, warning.about.as_str()), (WarningKind::Input, "host b"));
         assert_eq!(
             warning.text,
-            "host b reads and decodes 100 images/s from the disk, 50.0 % below the hosts' median of 200: in training all wait \
-             for it; look at its disk, or its path to the file server"
+            "host b reads and decodes 100 images/s from disk, 50.0 % below the hosts' median of 200: all hosts wait \
+             for it in training: check its disk and its path to the file server"
         );
     }
 
     #[test]
-    fn a_host_alone_is_not_slow() {
+    fn single_host_is_not_slow() {
         assert_eq!(slow_hosts(&record(&[("a", &[250.0], 1.0)])), []);
     }
 }

@@ -14,10 +14,10 @@ use crate::validity::thresholds::{
 
 /// Returns the step time of each iteration, as the mean over ranks.
 pub(super) fn steps(counted: &[Iteration]) -> Vec<f64> {
-    of_ranks(counted, |iteration| &iteration.step)
+    means_over_ranks(counted, |iteration| &iteration.step)
 }
 
-fn of_ranks(counted: &[Iteration], times: fn(&Iteration) -> &Vec<Seconds>) -> Vec<f64> {
+fn means_over_ranks(counted: &[Iteration], times: fn(&Iteration) -> &Vec<Seconds>) -> Vec<f64> {
     let of_one = |iteration: &Iteration| mean(&times(iteration).iter().map(|time| time.0).collect::<Vec<f64>>());
     counted.iter().filter_map(of_one).collect()
 }
@@ -46,12 +46,12 @@ pub(super) fn trend(steps: &[f64]) -> Option<f64> {
 
 /// Warns if the ranks waited for images, in the mean over ranks and iterations.
 pub(super) fn input(counted: &[Iteration], steps: &[f64], end: &RunEnd) -> Option<Warning> {
-    let input = of_ranks(counted, |iteration| &iteration.phases[Phase::Input]);
+    let input = means_over_ranks(counted, |iteration| &iteration.phases[Phase::Input]);
     let (input, step) = (mean(&input)?, mean(steps)?);
     let threads = end.input.as_ref().and_then(|input| input.ranks.first()).map(|rank| format!(" ({})", rank.threads));
     let text = format!(
-        "the ranks waited for images in {} of the step ({} of {}): raise --decode-threads{}, or store smaller images (ringmark \
-         pack --resize); the step without input is that of --data synthetic",
+        "the ranks waited for images in {} of the step ({} of {}): raise --decode-threads{}, or store smaller images \
+         (ringmark pack --resize); --data synthetic measures the step without input",
         percent(input / step),
         milliseconds(Seconds(input)),
         milliseconds(Seconds(step)),
@@ -64,22 +64,22 @@ pub(super) fn drift(steps: &[f64], end: &RunEnd) -> Option<Warning> {
     let change = trend(steps)?;
     let text = if change < 0.0 {
         format!(
-            "the step became {} shorter from the first quarter of the run to the last: the warm-up was too short, or \
-             something else ran at first: raise --warmup, or repeat the run",
+            "the step became {} shorter from the first to the last quarter of the run: warm-up was too short, or \
+             another process ran at first: raise --warmup, or repeat the run",
             percent(-change)
         )
     } else {
         format!(
-            "the step became {} longer from the first quarter of the run to the last{}: look for heat and other load, and \
-             run longer to see where it ends",
+            "the step became {} longer from the first to the last quarter of the run{}: check for heat and other \
+             load, and run longer to see if it settles",
             percent(change),
-            fallen_clocks(end)
+            clock_drops(end)
         )
     };
     Some(warning(WarningKind::Drift, RUN, text))
 }
 
-fn fallen_clocks(end: &RunEnd) -> String {
+fn clock_drops(end: &RunEnd) -> String {
     let fallen = |host: &HostUse| {
         let [before, after] = host.clock_mhz?;
         let text = format!(" (the clock of host {} fell from {before:.0} to {after:.0} MHz)", host.host);
@@ -94,8 +94,8 @@ pub(super) fn outliers(steps: &[f64]) -> Option<Warning> {
     let far: Vec<f64> = steps.iter().copied().filter(|step| *step > limit).collect();
     let lost = far.iter().map(|step| step - usual).sum::<f64>() / steps.iter().sum::<f64>();
     let text = format!(
-        "{} of {} iterations took up to {:.1} times the median step, and {} of the run's time beyond their due: the mean \
-         speed is lower by as much: repeat the run on a quiet machine",
+        "{} of {} iterations took up to {:.1} times the median step and cost {} of the run's time: the mean speed is \
+         lower by as much: repeat the run on an idle machine",
         far.len(),
         steps.len(),
         far.iter().copied().fold(0.0, f64::max) / usual,
@@ -107,7 +107,8 @@ pub(super) fn outliers(steps: &[f64]) -> Option<Warning> {
 pub(super) fn skipped(counted: &[Iteration]) -> Option<Warning> {
     let skipped = counted.iter().filter(|iteration| iteration.skipped).count();
     let text = format!(
-        "{skipped} of {} updates after warm-up were skipped for a gradient that was not finite: lower --loss-scale or --lr",
+        "{skipped} of {} updates after warm-up were skipped because a gradient was not finite: lower --loss-scale or \
+         --lr",
         counted.len()
     );
     (skipped as f64 >= SKIPPED * counted.len() as f64 && skipped > 0).then(|| warning(WarningKind::Skipped, RUN, text))
@@ -116,8 +117,8 @@ pub(super) fn skipped(counted: &[Iteration]) -> Option<Warning> {
 /// Warns about a run that was resumed on different hosts, devices or software.
 pub(super) fn taken_up(TakenUp { behind, changes, .. }: &TakenUp) -> Option<Warning> {
     let text = format!(
-        "the run was taken up behind iteration {behind} on something else than before ({}): its figures are of both: repeat it \
-         for figures to quote",
+        "the run was resumed after iteration {behind} in a different environment ({}), so its figures mix both: \
+         repeat the run",
         changes.join("; ")
     );
     (!changes.is_empty()).then(|| warning(WarningKind::TakenUp, RUN, text))
@@ -127,8 +128,8 @@ pub(super) fn wall_clock(iterations: &[Iteration], end: &RunEnd) -> Option<Warni
     let summed: f64 = iterations.iter().filter_map(|iteration| Some(iteration.step.first()?.0)).sum();
     let apart = (summed / end.wall.0 - 1.0).abs();
     let text = format!(
-        "rank 0's step times add up to {:.3}, the wall clock says {:.3}: one of the two clocks is wrong: do not use this result \
-         run",
+        "rank 0's step times add up to {:.3}, but the wall clock shows {:.3}: one of the two clocks is wrong: do not \
+         use this result run",
         Seconds(summed),
         end.wall
     );

@@ -26,27 +26,27 @@ use crate::benchmark::train::RunRecord;
 use crate::benchmark::warning::Warning;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 
-use crate::validity::hosts::{crowded_hosts, crowds, heat, memory, other_load, quotas, steal};
+use crate::validity::hosts::{heat, memory, other_load, oversubscribed, oversubscribed_hosts, quotas, steal};
 use crate::validity::input_hosts::slow_hosts;
 use crate::validity::iterations::{drift, input, outliers, skipped, steps, taken_up, wall_clock};
 use crate::validity::observed::Observed;
-use crate::validity::readings::{fallen_clocks, memory_errors, retransmissions};
+use crate::validity::readings::{clock_drops, memory_errors, retransmissions};
 use crate::validity::slow_ranks::slow_ranks;
 
 /// Returns all warnings of a training run, the most severe first; the first `warmup` iterations are ignored.
 pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let counted = record.iterations.get(warmup..).unwrap_or_default();
-    let Some((end, seen)) = record.end.as_ref().zip(Observed::of_training(record)).filter(|_| !counted.is_empty())
+    let Some((end, seen)) = record.end.as_ref().zip(Observed::from_training(record)).filter(|_| !counted.is_empty())
     else {
         return Vec::new();
     };
     let mut found = host_warnings(&seen);
-    let crowded = crowded_hosts(&seen);
+    let crowded = oversubscribed_hosts(&seen);
     found.extend(slow_ranks(record, counted, &seen, |host| crowded.contains(host)));
     let steps = steps(counted);
     found.extend(input(counted, &steps, end));
     found.extend(drift(&steps, end));
-    found.extend(fallen_clocks(counted, &seen));
+    found.extend(clock_drops(counted, &seen));
     found.extend(outliers(&steps));
     found.extend(skipped(counted));
     found.extend(wall_clock(&record.iterations, end));
@@ -57,7 +57,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
 
 /// Returns the warnings about the use of hosts, which apply to all benchmarks.
 pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
-    let mut found = crowds(seen);
+    let mut found = oversubscribed(seen);
     if seen.rank_use.len() == seen.ranks.len() {
         found.extend(quotas(seen));
         found.extend(heat(seen));
@@ -197,14 +197,14 @@ mod tests {
     }
 
     #[test]
-    fn a_quiet_run_has_no_warning() {
+    fn quiet_run_has_no_warnings() {
         for hosts in [&TWO[..], &[("a", 1)], &[("a", 4)]] {
             assert_eq!(warnings(&record(hosts), 10), []);
         }
     }
 
     #[test]
-    fn a_run_that_went_on_elsewhere_is_warned_of() {
+    fn run_resumed_elsewhere_gets_a_warning() {
         let mut record = record(&TWO);
         let part = |changes: &[&str]| TakenUp {
             behind: 40,
@@ -215,13 +215,13 @@ mod tests {
         record.header.taken_up = vec![part(&[])];
         assert_eq!(warnings(&record, 10), []);
         record.header.taken_up.push(part(&["device 0 of c: old then, new now", "MPI: 4.1 then, 5.0 now"]));
-        let text = "the run was taken up behind iteration 40 on something else than before (device 0 of c: old then, new now; \
-                    MPI: 4.1 then, 5.0 now)";
+        let text = "the run was resumed after iteration 40 in a different environment (device 0 of c: old then, new \
+                    now; MPI: 4.1 then, 5.0 now)";
         expect(&record, WarningKind::TakenUp, "the run", text);
     }
 
     #[test]
-    fn a_record_of_before_is_judged_by_what_it_has() {
+    fn old_record_is_judged_by_available_values() {
         let mut old = record(&TWO);
         slow_down(&mut old, &[3], 2.0, |_| true);
         end(&mut old).host_use.clear();
@@ -233,7 +233,7 @@ mod tests {
             &old,
             WarningKind::WallClock,
             "the run",
-            "rank 0's step times add up to 6.000 s, the wall clock says 6.500 s",
+            "rank 0's step times add up to 6.000 s, but the wall clock shows 6.500 s",
         );
         // The run was interrupted, or has no iterations after warm-up.
         old.end = None;
@@ -243,15 +243,15 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_rank_and_a_slow_host_are_named_and_who_waits_for_them_is_not() {
+    fn slow_ranks_and_hosts_are_named_without_waiting_ranks() {
         let mut slow = record(&TWO);
         slow_down(&mut slow, &[3], 1.93, |_| true);
         expect(
             &slow,
             WarningKind::Straggler,
             "rank 3 on host d",
-            "rank 3 on host d is a straggler: in 100.0 % of the iterations, 1.93 times the others' own compute time; each of \
-             these waited 46.5 ms for it: ",
+            "rank 3 on host d is a straggler: in 100.0 % of the iterations, 1.93 times the others' compute time; the \
+             others waited 46.5 ms for it in each: ",
         );
         let mut slow = record(&[("c", 4), ("d", 2)]);
         slow_down(&mut slow, &[4, 5], 1.5, |_| true);
@@ -266,7 +266,8 @@ mod tests {
             &slow,
             WarningKind::Straggler,
             "host d",
-            "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times the others' own compute time: look",
+            "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times the others' compute time: \
+             check",
         );
         let mut once = record(&TWO);
         slow_down(&mut once, &[1], 10.0, |iteration| iteration == 57);
@@ -274,7 +275,7 @@ mod tests {
             &once,
             WarningKind::SlowOnce,
             "rank 1 on host c",
-            "rank 1 on host c was slow once: in iteration 57, 10.00 times the others' own compute time; the others waited \
+            "rank 1 on host c was slow once: in iteration 57, 10.00 times the others' compute time; the others waited \
              450.0 ms for it: repeat the run",
         );
         let mut at_times = record(&TWO);
@@ -302,7 +303,7 @@ mod tests {
 
     /// A slow disk is not a compute problem, and ranks that all wait are not stragglers.
     #[test]
-    fn who_waits_for_images_is_told_so() {
+    fn waiting_for_images_gets_a_warning() {
         let wait = |record: &mut RunRecord, ranks: &[usize], times: f64| {
             slow_down(record, ranks, 1.0 + times, |_| true);
             let all = record
@@ -316,8 +317,8 @@ mod tests {
         let found = warnings(&late, 10);
         let [straggler, input] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((straggler.kind, straggler.about.as_str()), (WarningKind::Straggler, "host d"));
-        let text = "1.90 times the others' own compute time; 45.0 ms of it were waiting for images; each of these waited 45.0 ms \
-                    for it: look at the disk that holds its images, or raise --decode-threads, or leave it out";
+        let text = "1.90 times the others' compute time, 45.0 ms of it waiting for images; the others waited 45.0 ms \
+                    for it in each: check the disk of its images, or raise --decode-threads, or exclude it";
         assert!(straggler.text.ends_with(text), "{}", straggler.text);
         assert!(
             input.text.starts_with("the ranks waited for images in 22.5 % of the step (22.5 ms of 100.0 ms): raise")
@@ -345,17 +346,15 @@ mod tests {
             warnings(&late, 10)[0].text.clone()
         };
         let disk = of_stage([0.1, 0.1, 51.9, 52.1], [4.0, 4.0, 4.5, 4.5]);
-        let text = "waiting for images, of which a thread read one in 52.0 ms there and in 0.1 ms elsewhere; each of these \
-                    waited 45.0 ms for it: look at the disk that holds its images, or leave it out";
+        let text = "waiting for images (a thread read one in 52.0 ms, elsewhere in 0.1 ms); the others waited 45.0 ms \
+                    for it in each: check the disk of its images, or exclude it";
         assert!(disk.ends_with(text), "{disk}");
         let cores = of_stage([0.1, 0.1, 0.2, 0.2], [4.0, 4.0, 9.0, 9.0]);
-        let text = "of which a thread decoded one in 10.0 ms there and in 5.0 ms elsewhere; each of these waited 45.0 ms for \
-                    it: raise --decode-threads, or look for what else uses its cores, or leave it out";
+        let text = "(a thread decoded one in 10.0 ms, elsewhere in 5.0 ms); the others waited 45.0 ms for it in each: \
+                    raise --decode-threads, or stop other processes on its cores, or exclude it";
         assert!(cores.ends_with(text), "{cores}");
         let neither = of_stage([0.1; 4], [4.0, 4.0, 4.3, 4.3]);
-        assert!(
-            neither.ends_with("look at the disk that holds its images, or raise --decode-threads, or leave it out")
-        );
+        assert!(neither.ends_with("check the disk of its images, or raise --decode-threads, or exclude it"));
         // Without images to read, the warning about a single slow iteration must not mention waiting.
         let mut once = record(&TWO);
         slow_down(&mut once, &[1], 0.98, |_| true);
@@ -371,7 +370,7 @@ mod tests {
 
     /// Twice the images in twice the time is not slow, and a slow rank with a smaller share delays no other rank.
     #[test]
-    fn ranks_with_uneven_work_are_judged_by_the_time_of_an_image() {
+    fn uneven_ranks_are_judged_by_time_per_image() {
         let divided = |images: [u32; 4], slower: &[usize], times: f64| {
             let mut record = record(&TWO);
             let even = images.iter().sum::<u32>() / 4;
@@ -388,13 +387,13 @@ mod tests {
         // The rank is half as fast and has half the images.
         assert_eq!(warnings(&divided([10, 10, 10, 5], &[3], 2.0), 10), []);
         let too_slow = divided([10, 10, 10, 5], &[3], 3.0);
-        let text = "rank 3 on host d is a straggler: in 100.0 % of the iterations, 3.00 times the others' own compute time of \
-                    an image; each of these waited ";
+        let text = "rank 3 on host d is a straggler: in 100.0 % of the iterations, 3.00 times the others' compute \
+                    time per image; the others waited ";
         expect(&too_slow, WarningKind::Straggler, "rank 3 on host d", text);
     }
 
     #[test]
-    fn on_crowded_hosts_nobody_is_named() {
+    fn crowded_hosts_name_no_stragglers() {
         let mut crowded = record(&TWO);
         slow_down(&mut crowded, &[3], 1.93, |_| true);
         end(&mut crowded).host_use[1].cores_of_ranks = 1;
@@ -402,13 +401,13 @@ mod tests {
             &crowded,
             WarningKind::Oversubscribed,
             "host d",
-            "the ranks of host d have 2 threads on 1 cores: which rank is slow is unknown; choose fewer ranks",
+            "the ranks of host d have 2 threads on 1 cores: slow ranks cannot be identified: use fewer ranks",
         );
         let mut threads = record(&[("a", 2)]);
         threads.header.ranks.iter_mut().for_each(|place| place.threads = 4);
         assert!(
             only(&threads).2.ends_with(
-                "have 8 threads on 4 cores: which rank is slow is unknown; choose fewer ranks, or --threads 2"
+                "have 8 threads on 4 cores: slow ranks cannot be identified: use fewer ranks, or --threads 2"
             ),
             "{}",
             only(&threads).2
@@ -426,10 +425,7 @@ mod tests {
         end(&mut containers).host_use.iter_mut().for_each(|host| host.machine = "one".to_owned());
         let found = warnings(&containers, 10);
         assert!(found.iter().all(|warning| warning.kind == WarningKind::Oversubscribed), "{found:?}");
-        assert!(
-            found[0].text.contains("the ranks of hosts c,d, on one machine, have 6 threads on 4 cores"),
-            "{found:?}"
-        );
+        assert!(found[0].text.contains("the ranks of hosts c,d on one machine have 6 threads on 4 cores"), "{found:?}");
         // GPU ranks do not compute on the cores.
         let mut gpus = record(&TWO);
         slow_down(&mut gpus, &[3], 1.93, |_| true);
@@ -440,7 +436,7 @@ mod tests {
 
     /// Checks that the cost is not quadratic: a search through all hosts for every rank would take hours.
     #[test]
-    fn thousands_of_hosts_are_judged_in_linear_time() {
+    fn thousands_of_hosts_take_linear_time() {
         let names: Vec<String> = (0..2048).map(|host| format!("node{host}")).collect();
         let hosts: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 8)).collect();
         let mut large = record(&hosts);
@@ -463,13 +459,13 @@ mod tests {
     }
 
     #[test]
-    fn what_hosts_did_besides_is_warned_of() {
+    fn other_host_activity_gets_warnings() {
         type Change = fn(&mut RunEnd);
         let cases: [(WarningKind, &str, &str, Change); 8] = [
             (
                 WarningKind::OtherLoad,
                 "host d",
-                "other processes took 22.5 % of host d's core time (0.9 of 4 cores): stop them",
+                "other processes used 22.5 % of host d's core time (0.9 of 4 cores): stop them",
                 |end| end.host_use[1].busy = Seconds(6.0 * 2.9),
             ),
             (WarningKind::Steal, "host c", "the hypervisor gave 2.5 % of host c's core time to other", |end| {
@@ -478,19 +474,20 @@ mod tests {
             (
                 WarningKind::Quota,
                 "rank 2 on host d",
-                "rank 2 on host d was held back by the CPU quota of its control group for 3.0 s of core time in 6.0 s: ",
+                "rank 2 on host d was throttled by the CPU quota of its control group for 3.0 s of core time in 6.0 \
+                 s: ",
                 |end| end.rank_use[2].throttled = Some(Seconds(3.0)),
             ),
-            (WarningKind::Quota, "host d", "host d was held back by the CPU quota", |end| {
+            (WarningKind::Quota, "host d", "host d was throttled by the CPU quota", |end| {
                 end.rank_use[2..].iter_mut().for_each(|used| used.throttled = Some(Seconds(3.0)))
             }),
-            (WarningKind::Heat, "host c", "the cores of host c were slowed for heat 12 times", |end| {
+            (WarningKind::Heat, "host c", "the cores of host c were throttled for heat 12 times", |end| {
                 end.host_use[0].heat_events = Some(12)
             }),
             (
                 WarningKind::Heat,
                 "rank 1 on host c",
-                "the GPU of rank 1 on host c was slowed for heat or power for 1.5 s of 6.0 s, at 88 degrees: ",
+                "the GPU of rank 1 on host c was throttled for heat or power for 1.5 s of 6.0 s, at 88 degrees: ",
                 |end| {
                     let gpu =
                         GpuUse { slowed_for_heat: Some(Seconds(1.5)), temperature: [40.0, 88.0], ..GpuUse::default() };
@@ -500,13 +497,14 @@ mod tests {
             (
                 WarningKind::Heat,
                 "rank 1 on host c",
-                "the GPU of rank 1 on host c was slowed for heat or power and still was when the run ended (reasons 0x60)",
+                "the GPU of rank 1 on host c was throttled for heat or power and still was when the run ended \
+                 (reasons 0x60)",
                 |end| end.rank_use[1].gpu = Some(GpuUse { reasons: [0x4, 0x64], ..GpuUse::default() }),
             ),
             (
                 WarningKind::Memory,
                 "rank 3 on host d",
-                "rank 3 on host d waited 60 times for memory from a disk, and the host swaps: ",
+                "rank 3 on host d waited 60 times for memory from disk, and the host swaps: ",
                 |end| (end.rank_use[3].major_faults, end.host_use[1].swapped_in) = (60, Bytes(4096)),
             ),
         ];
@@ -518,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_with_the_same_trouble_have_one_warning_with_the_worst_of_them() {
+    fn same_trouble_is_one_warning_with_worst_host() {
         let names: Vec<String> = (1..=64).map(|host| format!("node{host:02}")).collect();
         let hosts: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 2)).collect();
         let found = |change: fn(&mut HostUse, f64)| {
@@ -530,14 +528,31 @@ mod tests {
                 warnings(&changed, 10).into_iter().map(|warning| format!("{}: {}", warning.about, warning.text));
             texts.collect::<Vec<_>>().join("\n")
         };
-        expect!["hosts node[01-64]: other processes took up to 37.1 % of the core time of hosts node[01-64] (node64: 1.5 of 4 cores): stop them, or repeat the run when they are done"].assert_eq(&found(|host, share| host.busy = Seconds(6.0 * (2.5 + share))));
-        expect!["hosts node[01-64]: the hypervisor gave up to 8.3 % (node64) of the core time of hosts node[01-64] to other virtual machines: choose an instance with dedicated cores, or repeat the run"].assert_eq(&found(|host, share| host.steal = Seconds(1.0 + share)));
-        expect!["hosts node[02-64]: the cores of hosts node[02-64] were slowed for heat up to 630 (node64) times: check the cooling, or choose fewer threads"].assert_eq(&found(|host, share| host.heat_events = Some((share * 640.0) as u64)));
-        expect!["hosts node[01-64]: the ranks of each of the hosts node[01-64] have 2 threads on 1 cores: which rank is slow is unknown; choose fewer ranks"].assert_eq(&found(|host, _| host.cores_of_ranks = 1));
+        expect![
+            "hosts node[01-64]: other processes used up to 37.1 % of the core time of hosts node[01-64] (node64: \
+                 1.5 of 4 cores): stop them, or repeat the run later"
+        ]
+        .assert_eq(&found(|host, share| host.busy = Seconds(6.0 * (2.5 + share))));
+        expect![
+            "hosts node[01-64]: the hypervisor gave up to 8.3 % (node64) of the core time of hosts node[01-64] to \
+                 other virtual machines: use an instance with dedicated cores, or repeat the \
+                 run"
+        ]
+        .assert_eq(&found(|host, share| host.steal = Seconds(1.0 + share)));
+        expect![
+            "hosts node[02-64]: the cores of hosts node[02-64] were throttled for heat up to 630 (node64) times: \
+                 check the cooling, or use fewer threads"
+        ]
+        .assert_eq(&found(|host, share| host.heat_events = Some((share * 640.0) as u64)));
+        expect![
+            "hosts node[01-64]: the ranks of each of the hosts node[01-64] have 2 threads on 1 cores: slow ranks \
+                 cannot be identified: use fewer ranks"
+        ]
+        .assert_eq(&found(|host, _| host.cores_of_ranks = 1));
     }
 
     #[test]
-    fn what_is_usual_on_a_host_is_not_warned_of() {
+    fn normal_host_activity_gets_no_warning() {
         type Change = fn(&mut RunEnd);
         let changes: [Change; 7] = [
             // The kernel's counters are the same in all containers on it.
@@ -563,7 +578,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_is_warned_of_and_noise_is_not() {
+    fn drift_gets_a_warning_and_noise_does_not() {
         let drifting = |total: f64| {
             let mut drifting = record(&TWO);
             for (index, iteration) in drifting.iterations.iter_mut().enumerate() {
@@ -577,10 +592,10 @@ mod tests {
             &slower,
             WarningKind::Drift,
             "the run",
-            "the step became 12.1 % longer from the first quarter of the run to",
+            "the step became 12.1 % longer from the first to the last quarter of the run",
         );
         end(&mut slower).host_use[1].clock_mhz = Some([3400.0, 2600.0]);
-        assert!(only(&slower).2.contains(" (the clock of host d fell from 3400 to 2600 MHz): look for heat"));
+        assert!(only(&slower).2.contains(" (the clock of host d fell from 3400 to 2600 MHz): check for heat"));
         expect(&drifting(-0.2), WarningKind::Drift, "the run", "the step became 13.");
         assert_eq!(warnings(&drifting(0.02), 10), []);
 
@@ -608,7 +623,7 @@ mod tests {
     }
 
     #[test]
-    fn outliers_are_warned_of_where_they_cost_something() {
+    fn costly_outliers_get_a_warning() {
         let with_outliers = |count: usize, factor: f64| {
             let mut record = record(&TWO);
             for iteration in record.iterations.iter_mut().skip(15).step_by(11).take(count) {
@@ -621,13 +636,13 @@ mod tests {
             &with_outliers(3, 3.0),
             WarningKind::Outliers,
             "the run",
-            "3 of 50 iterations took up to 3.0 times the median step, and 10.7 % of the run's time beyond their due: ",
+            "3 of 50 iterations took up to 3.0 times the median step and cost 10.7 % of the run's time: ",
         );
         assert_eq!(warnings(&with_outliers(3, 1.2), 10), []);
     }
 
     #[test]
-    fn skipped_updates_are_warned_of_beyond_those_that_look_for_a_scale() {
+    fn skipped_updates_after_scale_search_get_a_warning() {
         let mut skipping = record(&TWO);
         skipping.iterations[..10].iter_mut().for_each(|iteration| iteration.skipped = true);
         skipping.iterations[30].skipped = true;

@@ -65,12 +65,12 @@ impl<'a> Observed<'a> {
     }
 
     /// Returns the observations of a bandwidth run.
-    pub fn of_bandwidth(record: &'a BandwidthRecord) -> Observed<'a> {
+    pub fn from_bandwidth(record: &'a BandwidthRecord) -> Observed<'a> {
         Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations)
     }
 
     /// Returns the observations of a training run; `None` if it did not end.
-    pub fn of_training(record: &'a RunRecord) -> Option<Observed<'a>> {
+    pub fn from_training(record: &'a RunRecord) -> Option<Observed<'a>> {
         let end = record.end.as_ref()?;
         // In a resumed run, counting starts where it was resumed.
         let iterations = end.iterations.saturating_sub(record.header.iterations_before());

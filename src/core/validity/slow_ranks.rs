@@ -9,7 +9,7 @@ use crate::benchmark::warning::{SHOWN, Warning, WarningKind};
 use crate::dimension::{DeviceKind, Phase, Seconds};
 use crate::host::RankPlace;
 use crate::number_text::{percent, ranges};
-use crate::stats::straggler::{self, Kind, Straggler};
+use crate::stats::straggler::{self, Straggler, StragglerKind};
 use crate::stats::summary::mean;
 use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
@@ -55,16 +55,16 @@ pub(super) fn slow_ranks(
     };
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
     // Single slow iterations on a host with other load are caused by that load, which has a warning of its own.
-    found.retain(|straggler| straggler.kind == Kind::Chronic || !is_loaded(&ranks[straggler.rank], seen));
+    found.retain(|straggler| straggler.kind == StragglerKind::Chronic || !is_loaded(&ranks[straggler.rank], seen));
     // The entries are sorted by rank, one per rank.
-    let of_kind = |kind: Kind, rank: usize| {
+    let of_kind = |kind: StragglerKind, rank: usize| {
         let place = found.binary_search_by_key(&rank, |found| found.rank).ok()?;
         Some(&found[place]).filter(|found| found.kind == kind)
     };
 
     let totals = LazyCell::new(|| Totals::new(record, counted));
     let mut warnings = Vec::new();
-    for kind in [Kind::Chronic, Kind::Occasional, Kind::Once] {
+    for kind in [StragglerKind::Chronic, StragglerKind::Occasional, StragglerKind::Once] {
         let named = subjects(ranks, |rank| of_kind(kind, rank).is_some()).into_iter().map(|(about, members)| {
             let members: Vec<&Straggler> = members.into_iter().filter_map(|rank| of_kind(kind, rank)).collect();
             (about, members)
@@ -101,7 +101,7 @@ impl Totals {
         Totals {
             input: sums(input_times),
             own: sums(own_times),
-            stages: input.map(|input| StageTimes::of(input.ranks.iter())),
+            stages: input.map(|input| StageTimes::from_ranks(input.ranks.iter())),
         }
     }
 }
@@ -117,31 +117,31 @@ fn own_times(iteration: &Iteration) -> &[Seconds] {
 /// Returns one warning for a rank, or for all ranks of a host.
 fn slow(
     record: &RunRecord,
-    kind: Kind,
+    kind: StragglerKind,
     about: String,
     members: &[&Straggler],
     counted: &[Iteration],
     totals: &Totals,
 ) -> Warning {
     let exchanges = record.header.exchanges();
-    let (whose, instead) = match record.header.work_division {
-        Some(_) => ("own compute time of an image", "give it less (--work-load)"),
-        None => ("own compute time", "leave it out"),
+    let (compared, instead) = match record.header.work_division {
+        Some(_) => ("compute time per image", "give it less work (--work-load)"),
+        None => ("compute time", "exclude it"),
     };
     let late = late_for_input(members, counted, totals);
     // Stage times are means over the run and do not describe single iterations.
-    let is_chronic = kind == Kind::Chronic && late.is_some();
+    let is_chronic = kind == StragglerKind::Chronic && late.is_some();
     let stage = is_chronic.then(|| late_stage(record.end.as_ref()?.input.as_ref()?, members, totals.stages?)).flatten();
     let waits = late.map(|more| {
         let stage = stage.map(|stage| stage.text()).unwrap_or_default();
-        format!("; {} of it were waiting for images{stage}", milliseconds(more))
+        format!(", {} of it waiting for images{stage}", milliseconds(more))
     });
     let waits = waits.unwrap_or_default();
     let look = match (late, stage) {
-        (None, _) => "look for other processes, a CPU quota, heat or a low clock there",
-        (Some(_), None) => "look at the disk that holds its images, or raise --decode-threads",
-        (Some(_), Some(LateStage { is_reading: true, .. })) => "look at the disk that holds its images",
-        (Some(_), Some(_)) => "raise --decode-threads, or look for what else uses its cores",
+        (None, _) => "check for other processes, a CPU quota, heat or a low clock",
+        (Some(_), None) => "check the disk of its images, or raise --decode-threads",
+        (Some(_), Some(LateStage { is_reading: true, .. })) => "check the disk of its images",
+        (Some(_), Some(_)) => "raise --decode-threads, or stop other processes on its cores",
     };
     let average = |part: fn(&Straggler) -> f64| {
         mean(&members.iter().map(|straggler| part(straggler)).collect::<Vec<f64>>()).unwrap_or_default()
@@ -155,35 +155,35 @@ fn slow(
         }
     };
     let iterations = members.first().map(|first| iteration_ranges(&first.iterations, counted)).unwrap_or_default();
-    let times = format!("{factor:.2} times the others' {whose}");
-    let waited = |who: &str, wait: Seconds| match exchanges {
-        true => format!("; {who} waited {} for it", milliseconds(wait)),
+    let times = format!("{factor:.2} times the others' {compared}");
+    let waited = |times: &str, wait: Seconds| match exchanges {
+        true => format!("; the others waited {} for it{times}", milliseconds(wait)),
         false => String::new(),
     };
     let (kind, text) = match kind {
-        Kind::Chronic => (
+        StragglerKind::Chronic => (
             WarningKind::Straggler,
             format!(
                 "{about} is a straggler{several}: in {} of the iterations, {times}{waits}{}: {look}, or {instead}",
                 percent(share),
-                waited("each of these", wait)
+                waited(" in each", wait)
             ),
         ),
-        Kind::Occasional => (
+        StragglerKind::Occasional => (
             WarningKind::SlowAtTimes,
             format!(
-                "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}{waits}{}: look for \
-                 what else runs there now and then",
+                "{about} is slow at times{several}: in {} of the iterations ({iterations}), {times}{waits}{}: check \
+                 for other processes that run now and then",
                 percent(share),
-                waited("each of these", wait)
+                waited(" in each", wait)
             ),
         ),
-        Kind::Once => (
+        StragglerKind::Once => (
             WarningKind::SlowOnce,
             format!(
-                "{about} was slow once{several}: in iteration {iterations}, {times}{waits}{}: repeat the run; if it does not \
-                 come again, it was no fault of the rank",
-                waited("the others", Seconds(average(|one| one.wait * one.iterations.len() as f64)))
+                "{about} was slow once{several}: in iteration {iterations}, {times}{waits}{}: repeat the run: if this \
+                 does not recur, the rank is not at fault",
+                waited("", Seconds(average(|one| one.wait * one.iterations.len() as f64)))
             ),
         ),
     };
@@ -221,7 +221,7 @@ struct LateStage {
 impl LateStage {
     fn text(&self) -> String {
         let (does, there) = (if self.is_reading { "read" } else { "decoded" }, milliseconds(self.there));
-        format!(", of which a thread {does} one in {there} there and in {} elsewhere", milliseconds(self.elsewhere))
+        format!(" (a thread {does} one in {there}, elsewhere in {})", milliseconds(self.elsewhere))
     }
 }
 
@@ -235,7 +235,7 @@ struct StageTimes {
 }
 
 impl StageTimes {
-    fn of<'a>(ranks: impl Iterator<Item = &'a RankImageInput>) -> StageTimes {
+    fn from_ranks<'a>(ranks: impl Iterator<Item = &'a RankImageInput>) -> StageTimes {
         ranks.fold(StageTimes { read: 0.0, decode: 0.0, images: 0 }, |sum, rank| StageTimes {
             read: sum.read + rank.read.0,
             decode: sum.decode + rank.decode.0 + rank.augment.0,
@@ -255,7 +255,7 @@ impl StageTimes {
 /// Returns the stage in which these ranks lose more time than the others; `None` if the loss is small or there are no
 /// other ranks.
 fn late_stage(input: &ImageInputUse, members: &[&Straggler], total: StageTimes) -> Option<LateStage> {
-    let there = StageTimes::of(members.iter().filter_map(|member| input.ranks.get(member.rank)));
+    let there = StageTimes::from_ranks(members.iter().filter_map(|member| input.ranks.get(member.rank)));
     let elsewhere = total.without(there);
     let stage = |is_reading: bool, time: fn(StageTimes) -> f64| -> Option<LateStage> {
         let of_image = |times: StageTimes| (times.images > 0).then(|| Seconds(time(times) / times.images as f64));

@@ -67,7 +67,7 @@ pub(super) const SLOW_INPUT: f64 = 0.2;
 pub const IMPOSSIBLE_EFFICIENCY: f64 = 1.05;
 
 /// Spread of a case's runs (CV) beyond which its median is down to chance: undisturbed machines stay below 3 %.
-pub const WILD_SPREAD: f64 = 0.10;
+pub const EXTREME_SPREAD: f64 = 0.10;
 
 /// Spread of a case's runs (CV) from which the last digits are meaningless.
 pub const WIDE_SPREAD: f64 = 0.03;
@@ -76,21 +76,21 @@ pub const WIDE_SPREAD: f64 = 0.03;
 pub const HEAVY_FOREIGN_LOAD: f64 = 0.25;
 
 /// Minimum length of a run that is judged by the kernel's counters, which have a resolution of 10 ms.
-pub(super) const SHORTEST: Seconds = Seconds(1.0);
+pub(super) const MIN_ELAPSED: Seconds = Seconds(1.0);
 
 /// Relative distance below most other readings from which a clock has fallen; steps of a governor are smaller.
-pub(super) const FALLEN: f64 = 0.1;
+pub(super) const CLOCK_DROP: f64 = 0.1;
 
 /// Minimum number of consecutive readings, at least a second apart, with a fallen clock: a shorter fall does not
 /// matter.
-pub(super) const FEWEST_READINGS: usize = 3;
+pub(super) const MIN_READINGS: usize = 3;
 
 /// Relative slowdown of the iterations that a fallen clock must have caused.
-pub(super) const SLOWED: f64 = 0.03;
+pub(super) const CLOCK_DROP_SLOWDOWN: f64 = 0.03;
 
 /// Share of TCP segments that are sent again: a healthy network of one rack has none, and beyond it a sender slows
 /// down.
-pub(super) const RESENT: f64 = 0.01;
+pub(super) const RETRANSMITTED: f64 = 0.01;
 
 /// Minimum segments per second for a meaningful loss rate.
-pub(super) const FEWEST_SEGMENTS: f64 = 100.0;
+pub(super) const MIN_SEGMENTS: f64 = 100.0;

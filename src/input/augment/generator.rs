@@ -9,7 +9,7 @@ pub struct Generator(Xoshiro256PlusPlus);
 
 impl Generator {
     /// Creates the generator of image `index` of the data set in `epoch`.
-    pub fn of_image(seed: u64, epoch: u64, index: u64) -> Generator {
+    pub fn for_image(seed: u64, epoch: u64, index: u64) -> Generator {
         // Mixed one after the other by a bijection, so that no two images of an epoch share a state.
         let state = mix(mix(mix(seed).wrapping_add(epoch)).wrapping_add(index));
         Generator(Xoshiro256PlusPlus::seed_from_u64(state))
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_has_the_same_numbers_always_and_no_others() {
-        let draw = |seed, epoch, index| Generator::of_image(seed, epoch, index).0.next_u64();
+    fn image_numbers_are_reproducible_and_distinct() {
+        let draw = |seed, epoch, index| Generator::for_image(seed, epoch, index).0.next_u64();
         // Literal value: a later release must draw the same numbers.
         assert_eq!(draw(0, 0, 0), 13_455_478_169_099_370_058);
         let mut drawn = BTreeSet::new();
@@ -71,7 +71,7 @@ mod tests {
         let mut integers = [0; 3];
         let mut heads = 0;
         for index in 0..30_000 {
-            let mut generator = Generator::of_image(7, 1, index);
+            let mut generator = Generator::for_image(7, 1, index);
             buckets[(10.0 * generator.unit()) as usize] += 1;
             integers[generator.up_to(2)] += 1;
             heads += i32::from(generator.coin());

@@ -7,7 +7,7 @@ use super::generator::Generator;
 use super::hls::HlsShift;
 use super::recipe::{Recipe, Resize};
 use super::warp::Distortion;
-use crate::decode::{Size, Wanted};
+use crate::decode::{RequiredSize, Size};
 use crate::resize::{self, Region};
 
 /// torchvision's RandomResizedCrop: share of the image's area, ratio of width to height, number of tries.
@@ -146,10 +146,10 @@ impl Plan {
     }
 
     /// Returns the resolution that the plan needs, so that the decoder may scale the image down.
-    pub fn wanted(&self) -> Option<Wanted> {
+    pub fn wanted(&self) -> Option<RequiredSize> {
         match self.geometry {
-            Geometry::Region(part) => Some(Wanted { part: [part.width, part.height], output: [self.size; 2] }),
-            Geometry::Warp { resized, .. } => Some(Wanted {
+            Geometry::Region(part) => Some(RequiredSize { part: [part.width, part.height], output: [self.size; 2] }),
+            Geometry::Warp { resized, .. } => Some(RequiredSize {
                 part: [self.image.width as f64, self.image.height as f64],
                 output: [resized.width, resized.height],
             }),

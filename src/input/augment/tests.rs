@@ -14,7 +14,7 @@ const IMAGE: Size = Size { width: 500, height: 375 };
 const DRAWS: u64 = 10_000;
 
 fn plans(recipe: &Recipe, image: Size) -> Vec<Plan> {
-    (0..DRAWS).map(|index| recipe.plan(image, &mut Generator::of_image(1, 2, index))).collect()
+    (0..DRAWS).map(|index| recipe.plan(image, &mut Generator::for_image(1, 2, index))).collect()
 }
 
 fn part(plan: &Plan) -> crate::resize::Region {
@@ -37,24 +37,24 @@ fn assert_near(found: [f64; 3], expected: [f64; 3], tolerance: f64) {
 }
 
 #[test]
-fn a_plan_is_that_of_its_image_alone() {
+fn plan_depends_only_on_its_image() {
     for augmentation in Augmentation::ALL {
         let recipe = Recipe::training(*augmentation, 224);
-        let draw = |seed, epoch, index| recipe.plan(IMAGE, &mut Generator::of_image(seed, epoch, index));
+        let draw = |seed, epoch, index| recipe.plan(IMAGE, &mut Generator::for_image(seed, epoch, index));
         assert_eq!(draw(3, 1, 99), draw(3, 1, 99));
         let others = [draw(4, 1, 99), draw(3, 2, 99), draw(3, 1, 98)];
         let is_drawn = !matches!(augmentation, Augmentation::None | Augmentation::Mirror);
         if is_drawn {
             assert!(others.iter().all(|other| *other != draw(3, 1, 99)), "{augmentation}");
         }
-        assert_eq!(Recipe::validation(*augmentation, 224).plan(IMAGE, &mut Generator::of_image(5, 6, 7)), {
-            Recipe::validation(*augmentation, 224).plan(IMAGE, &mut Generator::of_image(1, 2, 3))
+        assert_eq!(Recipe::validation(*augmentation, 224).plan(IMAGE, &mut Generator::for_image(5, 6, 7)), {
+            Recipe::validation(*augmentation, 224).plan(IMAGE, &mut Generator::for_image(1, 2, 3))
         });
     }
 }
 
 #[test]
-fn half_of_the_images_are_mirrored_where_any_are() {
+fn half_of_the_images_are_mirrored() {
     for augmentation in Augmentation::ALL {
         let mirrored =
             plans(&Recipe::training(*augmentation, 224), IMAGE).iter().filter(|plan| plan.is_mirrored).count();
@@ -65,7 +65,7 @@ fn half_of_the_images_are_mirrored_where_any_are() {
 }
 
 #[test]
-fn a_crop_is_anywhere_with_the_same_chance() {
+fn crop_position_is_uniform() {
     for augmentation in [Augmentation::Crop, Augmentation::Mxnet1, Augmentation::Mxnet2] {
         let plans = plans(&Recipe::training(augmentation, 224), IMAGE);
         assert!(plans.iter().map(part).all(|part| (part.width, part.height) == (224.0, 224.0)));
@@ -75,9 +75,9 @@ fn a_crop_is_anywhere_with_the_same_chance() {
 }
 
 #[test]
-fn the_center_is_where_each_program_has_it() {
+fn center_crop_matches_each_framework() {
     let corner = |recipe: Recipe, image| {
-        let part = part(&recipe.plan(image, &mut Generator::of_image(0, 0, 0)));
+        let part = part(&recipe.plan(image, &mut Generator::for_image(0, 0, 0)));
         [part.left, part.top, part.width, part.height]
     };
     let packed = Size { width: 259, height: 256 };
@@ -100,11 +100,11 @@ fn the_center_is_where_each_program_has_it() {
 }
 
 #[test]
-fn a_small_image_is_enlarged_until_its_shorter_edge_fits() {
+fn small_image_is_enlarged_to_fit_shorter_edge() {
     for augmentation in Augmentation::ALL {
         let recipe = Recipe::training(*augmentation, 224);
         for image in [Size { width: 1, height: 1 }, Size { width: 100, height: 50 }, Size { width: 3, height: 2_000 }] {
-            let plan = recipe.plan(image, &mut Generator::of_image(0, 0, 1));
+            let plan = recipe.plan(image, &mut Generator::for_image(0, 0, 1));
             match plan.geometry {
                 Geometry::Region(part) => {
                     assert!(part.width > 0.0 && part.left + part.width <= image.width as f64 + 1e-6, "{plan:?}");
@@ -117,7 +117,7 @@ fn a_small_image_is_enlarged_until_its_shorter_edge_fits() {
 }
 
 #[test]
-fn imagenet_draws_areas_and_ratios_as_its_model() {
+fn imagenet_draws_areas_and_ratios_as_torchvision() {
     let recipe = Recipe::training(Augmentation::Imagenet, 224);
     let plans = plans(&recipe, IMAGE);
     let area = plans.iter().map(part).map(|part| part.width * part.height / IMAGE.pixels() as f64);
@@ -132,10 +132,10 @@ fn imagenet_draws_areas_and_ratios_as_its_model() {
 }
 
 #[test]
-fn imagenet_takes_the_nearest_ratio_where_no_try_fits() {
+fn imagenet_falls_back_to_nearest_ratio() {
     let fallback = |width, height| {
         let recipe = Recipe::training(Augmentation::Imagenet, 224);
-        let part = part(&recipe.plan(Size { width, height }, &mut Generator::of_image(0, 0, 0)));
+        let part = part(&recipe.plan(Size { width, height }, &mut Generator::for_image(0, 0, 0)));
         [part.left, part.top, part.width, part.height]
     };
     // An area of at least 8 % never fits into an image with ratio 1 to 100: get_params of (100, 1) and (1, 100).
@@ -144,7 +144,7 @@ fn imagenet_takes_the_nearest_ratio_where_no_try_fits() {
 }
 
 #[test]
-fn mxnet_2_and_3_draw_the_numbers_of_their_level() {
+fn mxnet_levels_draw_their_parameters() {
     for augmentation in [Augmentation::Mxnet2, Augmentation::Mxnet3] {
         let shifts: Vec<HlsShift> =
             plans(&Recipe::training(augmentation, 224), IMAGE).iter().filter_map(|plan| plan.colors).collect();
@@ -170,7 +170,7 @@ fn mxnet_2_and_3_draw_the_numbers_of_their_level() {
 }
 
 #[test]
-fn colors_change_as_by_opencv() {
+fn colors_change_as_in_opencv() {
     for (number, shift) in cases("shifts").iter().enumerate() {
         let [hue, lightness, saturation] = numbers(shift).map(|value| value as i32);
         let (mut pixels, _) = png("source.png");
@@ -181,7 +181,7 @@ fn colors_change_as_by_opencv() {
 }
 
 #[test]
-fn an_image_is_distorted_as_by_opencv() {
+fn image_is_distorted_as_in_opencv() {
     let (source, size) = png("source.png");
     for (number, case) in cases("warps").iter().enumerate() {
         let [angle, shear, aspect_ratio] = numbers(&case[0]);
@@ -195,12 +195,12 @@ fn an_image_is_distorted_as_by_opencv() {
 }
 
 #[test]
-fn a_plan_is_carried_out_in_its_order() {
+fn plan_is_applied_in_order() {
     let (source, size) = png("source.png");
     let mut pixels = Pixels::default();
     pixels.reset(size).copy_from_slice(&source);
     let recipe = Recipe::training(Augmentation::Mirror, 20);
-    let plan = Plan { is_mirrored: true, ..recipe.plan(size, &mut Generator::of_image(0, 0, 0)) };
+    let plan = Plan { is_mirrored: true, ..recipe.plan(size, &mut Generator::for_image(0, 0, 0)) };
     let mut slot = vec![0; recipe.bytes()];
     Augmenter::default().apply(&plan, &pixels, &mut slot).expect("room for it");
     let part = part(&plan);
@@ -215,7 +215,7 @@ fn a_plan_is_carried_out_in_its_order() {
 }
 
 #[test]
-fn every_recipe_fills_its_slot_from_any_image() {
+fn every_recipe_fills_the_batch_slot() {
     for decoder in [DecoderChoice::Zune, DecoderChoice::Auto] {
         for scaling in [Scaling::Off, Scaling::Allowed] {
             let mut pipeline = ImagePipeline::new(decoder, scaling, ImageLimits::default()).expect("one of them");
@@ -226,7 +226,7 @@ fn every_recipe_fills_its_slot_from_any_image() {
                 for recipe in [training, shorter, large, Recipe::validation(*augmentation, 8)] {
                     for (index, name) in ["baseline.jpg", "inks.jpg", "png_gray.png"].iter().enumerate() {
                         let mut slot = vec![0; recipe.bytes()];
-                        let mut generator = Generator::of_image(0, 0, index as u64);
+                        let mut generator = Generator::for_image(0, 0, index as u64);
                         let plan = pipeline.decode(&golden(name), &recipe, &mut generator).expect("an image");
                         pipeline.augment(&plan, &mut slot).expect("room for it");
                         assert!(slot.iter().any(|byte| *byte != slot[0]), "{augmentation}: {name}");
@@ -249,10 +249,10 @@ fn only_libraries_allocate() {
         Some(allocation_counter::measure(|| stage(&mut pipeline, &file, &recipe, &mut slot)).count_total)
     };
     let decode = |pipeline: &mut ImagePipeline, file: &[u8], recipe: &Recipe, _: &mut [u8]| {
-        pipeline.decode(file, recipe, &mut Generator::of_image(0, 0, 0)).expect("an image");
+        pipeline.decode(file, recipe, &mut Generator::for_image(0, 0, 0)).expect("an image");
     };
     let all = |pipeline: &mut ImagePipeline, file: &[u8], recipe: &Recipe, slot: &mut [u8]| {
-        let plan = pipeline.decode(file, recipe, &mut Generator::of_image(0, 0, 0)).expect("an image");
+        let plan = pipeline.decode(file, recipe, &mut Generator::for_image(0, 0, 0)).expect("an image");
         pipeline.augment(&plan, slot).expect("room for it");
     };
     // libjpeg-turbo calls malloc directly, so its pools are not counted.
@@ -276,7 +276,7 @@ const RESIZE_ALLOCATIONS: u64 = 60;
 const ZUNE_ALLOCATIONS: u64 = 30;
 
 #[test]
-fn no_step_of_a_recipe_makes_an_image_beyond_the_limit() {
+fn recipes_respect_the_pixel_limit() {
     let limits = ImageLimits::default();
     // Within every limit as stored; with 224 rows it has 15.7 million pixels, with 2,240 rows 157 million.
     let strip = Size { width: 70_000, height: 700 };
@@ -284,7 +284,7 @@ fn no_step_of_a_recipe_makes_an_image_beyond_the_limit() {
     for augmentation in Augmentation::ALL {
         let plan = |size, resize| {
             let recipe = Recipe { resize, ..Recipe::training(*augmentation, size) };
-            recipe.plan(strip, &mut Generator::of_image(0, 0, 0)).check(&limits).map_err(|error| error.to_string())
+            recipe.plan(strip, &mut Generator::for_image(0, 0, 0)).check(&limits).map_err(|error| error.to_string())
         };
         assert_eq!(plan(224, Resize::OnlyIfSmaller), Ok(()), "{augmentation}");
         // RandomResizedCrop crops the stored image; no other recipe produces more than its output.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::byte_source::{ByteSource, grow};
-use crate::dataset::item::{Form, Item};
+use crate::dataset::item::{Item, ItemFormat};
 use crate::location::Position;
 
 const EDGE: u32 = 32;
@@ -108,7 +108,7 @@ impl Cifar {
             let all = cifar.get_or_insert_with(|| Cifar { kind, files: Vec::new(), length: 0, names: Vec::new() });
             ensure!(
                 all.kind == kind,
-                "{} is {}, the files before it are {}: name files of one data set",
+                "{} is {}, the files before it are {}: use files of one data set",
                 path.display(),
                 kind.name(),
                 all.kind.name()
@@ -116,7 +116,7 @@ impl Cifar {
             all.files.push((all.length, source));
             all.length += bytes / kind.record() as u64;
         }
-        let mut cifar = cifar.context("no file of CIFAR is named")?;
+        let mut cifar = cifar.context("no CIFAR file given")?;
         // The names are informative only: records can be read without them.
         let names = fs::read_to_string(paths[0].with_file_name(cifar.kind.names_file())).unwrap_or_default();
         cifar.names = names.lines().map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
@@ -124,8 +124,8 @@ impl Cifar {
     }
 
     /// Returns the form of every image.
-    pub fn form(&self) -> Form {
-        Form::Pixels { height: EDGE, width: EDGE, channels: CHANNELS as u32 }
+    pub fn item_format(&self) -> ItemFormat {
+        ItemFormat::Pixels { height: EDGE, width: EDGE, channels: CHANNELS as u32 }
     }
 
     /// Returns the number of images.
@@ -144,7 +144,7 @@ impl Cifar {
     }
 
     /// Describes the data for users: `5 files of CIFAR-10`.
-    pub fn what(&self) -> String {
+    pub fn description(&self) -> String {
         match self.files.len() {
             1 => format!("a file of {}", self.kind.name()),
             files => format!("{files} files of {}", self.kind.name()),
@@ -153,7 +153,7 @@ impl Cifar {
 
     /// Reads image `index`, with the channels of a pixel adjacent.
     pub fn read(&self, index: u64, item: &mut Item) -> Result<()> {
-        ensure!(index < self.length, "no image {index} in {} ({} images)", self.what(), self.length);
+        ensure!(index < self.length, "no image {index} in {} ({} images)", self.description(), self.length);
         let file = self.files.partition_point(|(first, _)| *first <= index) - 1;
         let (first, source) = &self.files[file];
         let (record, labels) = (self.kind.record(), self.kind.labels());
@@ -177,7 +177,7 @@ impl Cifar {
             }
         }
         item.content = 0..PIXELS;
-        item.form = self.form();
+        item.form = self.item_format();
         item.id = index;
         item.labels.clear();
         item.labels.push(f32::from(label));
@@ -221,7 +221,7 @@ mod tests {
         let two = write(folder.path(), "data_batch_2.bin", &[(2, &[0])]);
         fs::write(folder.path().join("batches.meta.txt"), "airplane\nautomobile\n\n").expect("written");
         let cifar = Cifar::open(&[one, two.clone()]).expect("opened");
-        assert_eq!((cifar.length(), cifar.what().as_str()), (3, "2 files of CIFAR-10"));
+        assert_eq!((cifar.length(), cifar.description().as_str()), (3, "2 files of CIFAR-10"));
         assert_eq!(cifar.names(), ["airplane", "automobile"]);
         let mut item = Item::default();
         for (index, class) in [(2, 0), (0, 6), (1, 9)] {
@@ -234,17 +234,17 @@ mod tests {
     }
 
     #[test]
-    fn cifar_100_is_labeled_with_the_class_and_not_the_superclass() {
+    fn cifar_100_labels_are_fine_classes() {
         let folder = tempfile::tempdir().expect("created");
         let cifar = Cifar::open(&[write(folder.path(), "train.bin", &[(5, &[11, 99])])]).expect("opened");
         let mut item = Item::default();
         cifar.read(0, &mut item).expect("read");
-        assert_eq!((cifar.what().as_str(), item.class(100).expect("a class")), ("a file of CIFAR-100", 99));
+        assert_eq!((cifar.description().as_str(), item.class(100).expect("a class")), ("a file of CIFAR-100", 99));
         assert_eq!(item.bytes()[..4], [5, 6, 7, 8]);
     }
 
     #[test]
-    fn damaged_and_mixed_files_are_refused() {
+    fn damaged_and_mixed_files_are_rejected() {
         let folder = tempfile::tempdir().expect("created");
         let ten = write(folder.path(), "data_batch_1.bin", &[(0, &[6])]);
         let hundred = write(folder.path(), "train.bin", &[(0, &[1, 2])]);
@@ -254,7 +254,7 @@ mod tests {
         let errors =
             [vec![ten.clone(), hundred], vec![cut], vec![other], vec![ten]].map(|paths| error(&paths, folder.path()));
         expect![[r#"
-            DIR/train.bin is CIFAR-100, the files before it are CIFAR-10: name files of one data set
+            DIR/train.bin is CIFAR-100, the files before it are CIFAR-10: use files of one data set
             DIR/test_batch.bin has 3072 bytes, not a multiple of 3073 (CIFAR-10) or 3074 (CIFAR-100): copy the file again
             DIR/data_batch_2.bin, byte 3073: label 10 is not a class of CIFAR-10 (0 to 9): the file is damaged or of another format
             no image 1 in a file of CIFAR-10 (1 images)"#]].assert_eq(&errors.join("\n"));

@@ -9,7 +9,7 @@ use crate::location::Location;
 
 /// Encoding of an item's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Form {
+pub enum ItemFormat {
     /// Image file, such as JPEG or PNG.
     #[default]
     Encoded,
@@ -28,7 +28,7 @@ pub enum Form {
 #[derive(Debug, Default)]
 pub struct Item {
     /// Encoding of [`bytes`](Item::bytes).
-    pub form: Form,
+    pub form: ItemFormat,
     /// One or more labels; whole numbers are classes.
     pub labels: Vec<f32>,
     /// Number in the packed `.lst`, otherwise index in the dataset, from 0.
@@ -51,12 +51,17 @@ impl Item {
     pub fn class(&self, classes: u32) -> Result<u32> {
         let location = self.label_location.as_ref().unwrap_or(&self.location);
         let &[label] = self.labels.as_slice() else {
-            anyhow::bail!("{location}: {} labels, where a class is one: choose data with one label", self.labels.len());
+            anyhow::bail!("{location}: {} labels instead of one class: use data with one label", self.labels.len());
         };
-        ensure!(label.fract() == 0.0, "{location}: label {label} is no whole number, so no class: choose other data");
+        ensure!(
+            label.fract() == 0.0,
+            "{location}: label {label} is not a whole number and so not a class: use other \
+                                       data"
+        );
         ensure!(
             label >= 0.0 && f64::from(label) < f64::from(classes),
-            "{location}: label {label} is none of the classes 0 to {}: choose a network with more classes, or mend the label",
+            "{location}: label {label} is not one of the classes 0 to {}: use a network with more classes, or fix the \
+             label",
             i64::from(classes) - 1
         );
         Ok(label as u32)
@@ -72,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_label_is_a_class_or_said_to_be_none() {
+    fn label_is_a_class_or_rejected() {
         let item = |labels: &[f32]| Item {
             labels: labels.to_vec(),
             location: Location::byte(Path::new("a.rec"), 16),
@@ -82,11 +87,12 @@ mod tests {
         let errors = [&[10.0][..], &[-1.0], &[0.5], &[f32::NAN], &[f32::INFINITY], &[1.0, 2.0]]
             .map(|labels| item(labels).class(10).expect_err("no class").to_string());
         expect![[r#"
-            a.rec, byte 16: label 10 is none of the classes 0 to 9: choose a network with more classes, or mend the label
-            a.rec, byte 16: label -1 is none of the classes 0 to 9: choose a network with more classes, or mend the label
-            a.rec, byte 16: label 0.5 is no whole number, so no class: choose other data
-            a.rec, byte 16: label NaN is no whole number, so no class: choose other data
-            a.rec, byte 16: label inf is no whole number, so no class: choose other data
-            a.rec, byte 16: 2 labels, where a class is one: choose data with one label"#]].assert_eq(&errors.join("\n"));
+            a.rec, byte 16: label 10 is not one of the classes 0 to 9: use a network with more classes, or fix the label
+            a.rec, byte 16: label -1 is not one of the classes 0 to 9: use a network with more classes, or fix the label
+            a.rec, byte 16: label 0.5 is not a whole number and so not a class: use other data
+            a.rec, byte 16: label NaN is not a whole number and so not a class: use other data
+            a.rec, byte 16: label inf is not a whole number and so not a class: use other data
+            a.rec, byte 16: 2 labels instead of one class: use data with one label"#]]
+        .assert_eq(&errors.join("\n"));
     }
 }

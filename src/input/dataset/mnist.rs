@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::dataset::item::{Form, Item};
+use crate::dataset::item::{Item, ItemFormat};
 use crate::format::idx_array::{self, IdxArray};
 
 /// Images with one label each.
@@ -14,7 +14,7 @@ use crate::format::idx_array::{self, IdxArray};
 pub struct Mnist {
     images: IdxArray,
     labels: IdxArray,
-    form: Form,
+    form: ItemFormat,
     /// One label per image.
     classes: Vec<u8>,
 }
@@ -29,15 +29,14 @@ pub fn is_images(file: &Path) -> bool {
 fn labels_path(images: &Path) -> Result<PathBuf> {
     let name = images.file_name().and_then(OsStr::to_str).filter(|_| is_images(images)).with_context(|| {
         format!(
-            "{}: the labels are found by the images' name, which must be as train-images-idx3-ubyte: rename it",
+            "{}: labels not found, because the name is not of the form train-images-idx3-ubyte: rename the file",
             images.display()
         )
     })?;
     let name = name.replace("images", "labels").replace("idx3", "idx1");
     let other = name.strip_suffix(".gz").map_or(format!("{name}.gz"), str::to_owned);
     let found = [&name, &other].map(|name| images.with_file_name(name)).into_iter().find(|path| path.exists());
-    found
-        .with_context(|| format!("{} has no labels beside it: put {name} there, which belongs to it", images.display()))
+    found.with_context(|| format!("{} has no labels: put {name} into the same folder", images.display()))
 }
 
 impl Mnist {
@@ -48,21 +47,21 @@ impl Mnist {
         let (shape, labels_shape) = (idx_array::shape(images)?, idx_array::shape(&labels)?);
         let &[count, height, width] = shape.as_slice() else {
             anyhow::bail!(
-                "{} has {} dimensions, where images have 3: name the file of images",
+                "{} has {} dimensions, but images have 3: use the file of images",
                 images.display(),
                 shape.len()
             );
         };
         let &[label_count] = labels_shape.as_slice() else {
             anyhow::bail!(
-                "{} has {} dimensions, where labels have 1: put the labels there",
+                "{} has {} dimensions, but labels have 1: replace it with the labels",
                 labels.display(),
                 labels_shape.len()
             );
         };
         ensure!(
             count == label_count,
-            "{} has {count} images, {} has {label_count} labels: they do not belong together; copy both again",
+            "{} has {count} images, {} has {label_count} labels: they do not match: copy both again",
             images.display(),
             labels.display()
         );
@@ -72,11 +71,11 @@ impl Mnist {
             labels.read(index, &mut label)?;
             classes.push(label[0]);
         }
-        Ok(Mnist { form: Form::Pixels { height, width, channels: 1 }, images, labels, classes })
+        Ok(Mnist { form: ItemFormat::Pixels { height, width, channels: 1 }, images, labels, classes })
     }
 
     /// Returns the form of every image.
-    pub fn form(&self) -> Form {
+    pub fn item_format(&self) -> ItemFormat {
         self.form
     }
 

@@ -19,24 +19,24 @@ use ringmark_core::number_text::count;
 
 use crate::byte_source::{ByteSource, read_image};
 use crate::dataset::cifar::Cifar;
-use crate::dataset::item::{Form, Item};
+use crate::dataset::item::{Item, ItemFormat};
 use crate::dataset::mnist::Mnist;
 use crate::dataset::record_files::{RecordFiles, RecordStream};
 use crate::format::idx_array::is_idx;
 use crate::format::image_folder::ImageFolder;
 use crate::format::record_io::MAGIC;
 use crate::location::Position;
-use crate::shard::Part;
+use crate::shard::Shard;
 
 /// Items with labels, readable from any thread.
 #[derive(Debug)]
 pub struct Dataset {
-    kind: Kind,
+    kind: DatasetKind,
     limits: ImageLimits,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum DatasetKind {
     Records(RecordFiles),
     Folder(ImageFolder),
     Mnist(Mnist),
@@ -52,19 +52,20 @@ impl Dataset {
     /// Opens the data like [`open`](Dataset::open), with other limits.
     pub fn open_within(paths: &[PathBuf], limits: ImageLimits) -> Result<Dataset> {
         let kind = match paths {
-            [] => bail!("no file and no folder of data is named"),
+            [] => bail!("no data file or folder given"),
             [folder] if folder.is_dir() => open_folder(folder, limits)?,
             [file] => open_file(file, limits)?,
-            several if several.iter().all(|file| cifar::is_records(file)) => Kind::Cifar(Cifar::open(several)?),
+            several if several.iter().all(|file| cifar::is_records(file)) => DatasetKind::Cifar(Cifar::open(several)?),
             several => {
                 for file in several {
                     ensure!(
                         first_bytes(file)? == MAGIC,
-                        "{} is not a RecordIO file: only these, and the files of CIFAR, can be several; name one file or folder",
+                        "{} is neither a RecordIO nor a CIFAR file, and only those can be listed: use one file or \
+                         folder",
                         file.display()
                     );
                 }
-                Kind::Records(RecordFiles::open(several, limits)?)
+                DatasetKind::Records(RecordFiles::open(several, limits)?)
             }
         };
         Ok(Dataset { kind, limits })
@@ -73,79 +74,79 @@ impl Dataset {
     /// Returns the number of items, if known: RecordIO files without an index do not contain it.
     pub fn length(&self) -> Option<u64> {
         match &self.kind {
-            Kind::Records(files) => files.length(),
-            Kind::Folder(folder) => Some(folder.length()),
-            Kind::Mnist(arrays) => Some(arrays.length()),
-            Kind::Cifar(files) => Some(files.length()),
+            DatasetKind::Records(files) => files.length(),
+            DatasetKind::Folder(folder) => Some(folder.length()),
+            DatasetKind::Mnist(arrays) => Some(arrays.length()),
+            DatasetKind::Cifar(files) => Some(files.length()),
         }
     }
 
     /// Returns the encoding of the items; image files differ in size.
-    pub fn form(&self) -> Form {
+    pub fn item_format(&self) -> ItemFormat {
         match &self.kind {
-            Kind::Records(_) | Kind::Folder(_) => Form::Encoded,
-            Kind::Mnist(arrays) => arrays.form(),
-            Kind::Cifar(files) => files.form(),
+            DatasetKind::Records(_) | DatasetKind::Folder(_) => ItemFormat::Encoded,
+            DatasetKind::Mnist(arrays) => arrays.item_format(),
+            DatasetKind::Cifar(files) => files.item_format(),
         }
     }
 
     /// Returns the class names by label; empty if only numbers are known.
     pub fn classes(&self) -> &[String] {
         match &self.kind {
-            Kind::Folder(folder) => folder.classes(),
-            Kind::Cifar(files) => files.names(),
-            Kind::Records(_) | Kind::Mnist(_) => &[],
+            DatasetKind::Folder(folder) => folder.classes(),
+            DatasetKind::Cifar(files) => files.names(),
+            DatasetKind::Records(_) | DatasetKind::Mnist(_) => &[],
         }
     }
 
     /// Describes the data for users: `2 RecordIO files without index`.
-    pub fn what(&self) -> String {
+    pub fn description(&self) -> String {
         match &self.kind {
-            Kind::Records(files) => {
+            DatasetKind::Records(files) => {
                 let index = if files.length().is_some() { "with" } else { "without" };
                 format!("{} {index} index", count(files.files(), "RecordIO file"))
             }
-            Kind::Folder(folder) => format!("a folder of {} classes", folder.classes().len()),
-            Kind::Mnist(arrays) => format!("an idx array with labels in {}", arrays.labels().display()),
-            Kind::Cifar(files) => files.what(),
+            DatasetKind::Folder(folder) => format!("a folder of {} classes", folder.classes().len()),
+            DatasetKind::Mnist(arrays) => format!("an idx array with labels in {}", arrays.labels().display()),
+            DatasetKind::Cifar(files) => files.description(),
         }
     }
 
     /// Describes the data like [`what`](Dataset::what), with skipped files, which may differ from host to host.
-    pub fn what_and_left_out(&self) -> String {
-        let Kind::Folder(folder) = &self.kind else { return self.what() };
+    pub fn description_with_ignored(&self) -> String {
+        let DatasetKind::Folder(folder) = &self.kind else { return self.description() };
         let left_out = match folder.left_out() {
             0 => String::new(),
-            1 => " without 1 file that is no image or in no class".to_owned(),
-            files => format!(" without {files} files that are no image or in no class"),
+            1 => ", ignoring 1 file that is not an image or not in a class".to_owned(),
+            files => format!(", ignoring {files} files that are not images or not in a class"),
         };
         let repeated = match folder.repeated() {
             0 => "",
             _ => ", each folder once although several links lead to one",
         };
-        format!("{}{left_out}{repeated}", self.what())
+        format!("{}{left_out}{repeated}", self.description())
     }
 
     /// Returns the files that contain the images.
     pub fn paths(&self) -> Box<dyn Iterator<Item = PathBuf> + '_> {
         match &self.kind {
-            Kind::Records(files) => Box::new(files.paths().map(Path::to_owned)),
-            Kind::Folder(folder) => {
+            DatasetKind::Records(files) => Box::new(files.paths().map(Path::to_owned)),
+            DatasetKind::Folder(folder) => {
                 let images = (0..folder.length()).filter_map(|index| folder.image(index));
                 Box::new(images.map(|(name, _)| folder.root().join(name)))
             }
-            Kind::Mnist(arrays) => Box::new(std::iter::once(arrays.images().to_owned())),
-            Kind::Cifar(files) => Box::new(files.paths().map(Path::to_owned)),
+            DatasetKind::Mnist(arrays) => Box::new(std::iter::once(arrays.images().to_owned())),
+            DatasetKind::Cifar(files) => Box::new(files.paths().map(Path::to_owned)),
         }
     }
 
     /// Reads item `index` into `item`, reusing its memory.
     pub fn read(&self, index: u64, item: &mut Item) -> Result<()> {
         match &self.kind {
-            Kind::Records(files) => files.read(index, item),
-            Kind::Mnist(arrays) => arrays.read(index, item),
-            Kind::Cifar(files) => files.read(index, item),
-            Kind::Folder(folder) => read_item(folder, index, &self.limits, item),
+            DatasetKind::Records(files) => files.read(index, item),
+            DatasetKind::Mnist(arrays) => arrays.read(index, item),
+            DatasetKind::Cifar(files) => files.read(index, item),
+            DatasetKind::Folder(folder) => read_item(folder, index, &self.limits, item),
         }
     }
 
@@ -154,27 +155,27 @@ impl Dataset {
     /// # Errors
     ///
     /// Fails for data with random access, and if a record header at the start or end of the part is invalid.
-    pub fn records(&self, part: Part) -> Result<RecordStream> {
+    pub fn records(&self, part: Shard) -> Result<RecordStream> {
         match &self.kind {
-            Kind::Records(files) if files.length().is_none() => files.stream(part),
-            _ => bail!("{} can be read by number: take its items in an order of training", self.what()),
+            DatasetKind::Records(files) if files.length().is_none() => files.stream(part),
+            _ => bail!("{} can be read by number: use an order of training", self.description()),
         }
     }
 
     /// Returns the items of a part in storage order.
-    pub fn stream(&self, part: Part) -> Result<Stream<'_>> {
+    pub fn stream(&self, part: Shard) -> Result<Stream<'_>> {
         let way = match (&self.kind, self.length()) {
-            (Kind::Records(files), None) => Way::ByBytes(files.stream(part)?),
-            (_, length) => Way::ByNumber(self, part.of_items(length.unwrap_or_default())),
+            (DatasetKind::Records(files), None) => StreamSource::ByBytes(files.stream(part)?),
+            (_, length) => StreamSource::ByNumber(self, part.item_range(length.unwrap_or_default())),
         };
         Ok(Stream(way))
     }
 }
 
 /// Items of a part, in order.
-pub struct Stream<'a>(Way<'a>);
+pub struct Stream<'a>(StreamSource<'a>);
 
-enum Way<'a> {
+enum StreamSource<'a> {
     ByNumber(&'a Dataset, Range<u64>),
     ByBytes(RecordStream),
 }
@@ -183,8 +184,8 @@ impl Stream<'_> {
     /// Reads the next item into `item`; returns false after the last.
     pub fn next(&mut self, item: &mut Item) -> Result<bool> {
         match &mut self.0 {
-            Way::ByBytes(records) => Ok(records.next(item)?.is_some()),
-            Way::ByNumber(dataset, range) => match range.next() {
+            StreamSource::ByBytes(records) => Ok(records.next(item)?.is_some()),
+            StreamSource::ByNumber(dataset, range) => match range.next() {
                 Some(index) => dataset.read(index, item).map(|()| true),
                 None => Ok(false),
             },
@@ -194,13 +195,14 @@ impl Stream<'_> {
 
 fn read_item(folder: &ImageFolder, index: u64, limits: &ImageLimits, item: &mut Item) -> Result<()> {
     let image = folder.image(index);
-    let (name, label) = image.with_context(|| format!("there is no image {index}, but {}", folder.length()))?;
+    let (name, label) =
+        image.with_context(|| format!("image {index} does not exist: there are {}", folder.length()))?;
     item.location.set(folder.root(), Position::Whole);
     item.location.file.push(name);
     // An empty file is an image that cannot be decoded, like an empty record.
     let length = read_image(&item.location.file, limits, &mut item.buffer)?;
     item.content = 0..length;
-    item.form = Form::Encoded;
+    item.form = ItemFormat::Encoded;
     item.id = index;
     item.labels.clear();
     item.labels.push(label as f32);
@@ -215,13 +217,13 @@ fn first_bytes(file: &Path) -> Result<[u8; 4]> {
     Ok(first)
 }
 
-fn open_file(file: &Path, limits: ImageLimits) -> Result<Kind> {
+fn open_file(file: &Path, limits: ImageLimits) -> Result<DatasetKind> {
     if cifar::is_records(file) {
-        return Ok(Kind::Cifar(Cifar::open(&[file.to_owned()])?));
+        return Ok(DatasetKind::Cifar(Cifar::open(&[file.to_owned()])?));
     }
     let first = first_bytes(file)?;
     if first == MAGIC {
-        return Ok(Kind::Records(RecordFiles::open(&[file.to_owned()], limits)?));
+        return Ok(DatasetKind::Records(RecordFiles::open(&[file.to_owned()], limits)?));
     }
     ensure!(
         is_idx(&first),
@@ -233,11 +235,11 @@ fn open_file(file: &Path, limits: ImageLimits) -> Result<Kind> {
         first[2],
         first[3]
     );
-    Ok(Kind::Mnist(Mnist::open(file)?))
+    Ok(DatasetKind::Mnist(Mnist::open(file)?))
 }
 
 /// Opens a folder of `.rec` files, MNIST arrays, CIFAR records for training or classes.
-fn open_folder(folder: &Path, limits: ImageLimits) -> Result<Kind> {
+fn open_folder(folder: &Path, limits: ImageLimits) -> Result<DatasetKind> {
     let list = || fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>();
     let mut found = list().with_context(|| format!("the folder {} cannot be read", folder.display()))?;
     found.sort();
@@ -247,7 +249,7 @@ fn open_folder(folder: &Path, limits: ImageLimits) -> Result<Kind> {
     let has_folders = found.iter().any(|path| path.is_dir());
     ensure!(
         records.is_empty() || (images.is_empty() && !has_folders),
-        "{} holds RecordIO files ({}) and other data: name the files, or move one of the two",
+        "{} contains RecordIO files ({}) and other data: list the files, or move one kind",
         folder.display(),
         records[0].display()
     );
@@ -259,12 +261,12 @@ fn open_folder(folder: &Path, limits: ImageLimits) -> Result<Kind> {
     );
     let cifar: Vec<PathBuf> = found.iter().filter(|path| cifar::is_training(path)).cloned().collect();
     if !cifar.is_empty() && records.is_empty() && images.is_empty() {
-        return Ok(Kind::Cifar(Cifar::open(&cifar)?));
+        return Ok(DatasetKind::Cifar(Cifar::open(&cifar)?));
     }
     match (records.as_slice(), images.as_slice()) {
-        ([_, ..], _) => Ok(Kind::Records(RecordFiles::open(&records, limits)?)),
-        ([], []) => Ok(Kind::Folder(ImageFolder::open(folder)?)),
-        ([], [one]) => Ok(Kind::Mnist(Mnist::open(one)?)),
+        ([_, ..], _) => Ok(DatasetKind::Records(RecordFiles::open(&records, limits)?)),
+        ([], []) => Ok(DatasetKind::Folder(ImageFolder::open(folder)?)),
+        ([], [one]) => Ok(DatasetKind::Mnist(Mnist::open(one)?)),
         ([], several) => {
             let is_for_training = |path: &&&PathBuf| {
                 path.file_name().and_then(OsStr::to_str).is_some_and(|name| name.starts_with("train-"))
@@ -272,14 +274,14 @@ fn open_folder(folder: &Path, limits: ImageLimits) -> Result<Kind> {
             let training: Vec<&&PathBuf> = several.iter().filter(is_for_training).collect();
             let [one] = training.as_slice() else {
                 bail!(
-                    "{} holds {} arrays of images, of which {} begin with train-: name one of them, as {}",
+                    "{} contains {} arrays of images, {} of them named train-..: name one of them, such as {}",
                     folder.display(),
                     several.len(),
                     training.len(),
                     several[0].display()
                 );
             };
-            Ok(Kind::Mnist(Mnist::open(one)?))
+            Ok(DatasetKind::Mnist(Mnist::open(one)?))
         }
     }
 }

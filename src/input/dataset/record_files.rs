@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 use ringmark_core::dimension::ImageLimits;
 
 use crate::byte_source::ByteSource;
-use crate::dataset::item::{Form, Item};
+use crate::dataset::item::{Item, ItemFormat};
 use crate::format::image_record::ImageRecord;
 use crate::format::index_file;
 use crate::format::record_io::{self, Record, RecordHeads, RecordReader};
 use crate::location::Position;
-use crate::shard::Part;
+use crate::shard::Shard;
 
 /// RecordIO files, in the order in which they were given.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl RecordFiles {
         let without = paths.iter().find(|path| !index_path(path).exists());
         let index = match (with, without) {
             (Some(with), Some(without)) => anyhow::bail!(
-                "{} has an index ({}), {} has none: make {}, or take the others away",
+                "{} has an index ({}), but {} has none: create {}, or remove the others",
                 with.display(),
                 index_path(with).display(),
                 without.display(),
@@ -89,13 +89,13 @@ impl RecordFiles {
         let index = self.index.as_ref().with_context(|| {
             let file = self.files[0].name();
             format!(
-                "{} has no index, so no record can be read by its number: make {}",
+                "{} has no index, so records cannot be read by number: create {}",
                 file.display(),
                 index_path(file).display()
             )
         })?;
         let place = usize::try_from(number).ok().filter(|place| *place < index.len());
-        let place = place.with_context(|| format!("there is no record {number}, but {}", index.len()))?;
+        let place = place.with_context(|| format!("record {number} does not exist: there are {}", index.len()))?;
         let RecordPosition { file, key, offset } = index[place];
         let source = &self.files[file as usize];
         let next = index.get(place + 1).filter(|next| next.file == file).map_or(source.length(), |next| next.offset);
@@ -107,8 +107,8 @@ impl RecordFiles {
     }
 
     /// Returns the records of a part, which is a range of bytes, in order.
-    pub fn stream(&self, part: Part) -> Result<RecordStream> {
-        let Range { start, end } = part.of_bytes(self.bytes());
+    pub fn stream(&self, part: Shard) -> Result<RecordStream> {
+        let Range { start, end } = part.byte_range(self.bytes());
         let (start, end) = (self.next_start(start)?, self.next_start(end)?);
         let mut all = Vec::new();
         let mut begin = 0;
@@ -116,7 +116,7 @@ impl RecordFiles {
             let range =
                 start.clamp(begin, begin + file.length()) - begin..end.clamp(begin, begin + file.length()) - begin;
             if !range.is_empty() {
-                all.push(Span { file: file.clone(), begin, range });
+                all.push(FileSpan { file: file.clone(), begin, range });
             }
             begin += file.length();
         }
@@ -159,7 +159,7 @@ fn fill_item(item: &mut Item, source: &ByteSource, offset: u64, range: Range<usi
     let (id, size) = (record.id, record.image.len());
     item.id = id;
     item.content = range.end - size..range.end;
-    item.form = Form::Encoded;
+    item.form = ItemFormat::Encoded;
     item.location.set(source.name(), Position::Byte(offset));
     Ok(())
 }
@@ -167,9 +167,9 @@ fn fill_item(item: &mut Item, source: &ByteSource, offset: u64, range: Range<usi
 /// Records of a part, across files. It can be restarted.
 #[derive(Debug)]
 pub struct RecordStream {
-    all: Vec<Span>,
+    all: Vec<FileSpan>,
     /// Remaining files in reverse order.
-    remaining: Vec<Span>,
+    remaining: Vec<FileSpan>,
     /// Reader of the current file, with the file's offset in the concatenated files.
     current: Option<(u64, RecordReader<Arc<ByteSource>>)>,
     limits: ImageLimits,
@@ -177,7 +177,7 @@ pub struct RecordStream {
 
 /// Range of a file that belongs to a part.
 #[derive(Debug, Clone)]
-struct Span {
+struct FileSpan {
     file: Arc<ByteSource>,
     /// Total size of the files before it.
     begin: u64,
@@ -202,7 +202,7 @@ impl RecordStream {
                 let begin = *begin + offset;
                 return fill_item(item, reader.source(), offset, range).map(|()| Some(begin));
             }
-            let Some(Span { file, begin, range }) = self.remaining.pop() else { return Ok(None) };
+            let Some(FileSpan { file, begin, range }) = self.remaining.pop() else { return Ok(None) };
             // The buffer of the previous file is reused.
             let reader = match self.current.take() {
                 Some((_, reader)) => reader.on(file, range),
@@ -237,7 +237,7 @@ impl RecordStream {
     /// Counts the records of the part by their headers, which also checks that no record is cut off.
     pub fn count(&self) -> Result<u64> {
         let mut count = 0;
-        for Span { file, range, .. } in &self.all {
+        for FileSpan { file, range, .. } in &self.all {
             let mut heads = RecordHeads::new(file, range.clone());
             while heads.pass()? {
                 count += 1;
@@ -270,10 +270,10 @@ mod tests {
             image_record::write(id, &[id as f32], &image(id), &mut record);
             record_io::write_record(&record, &mut bytes).expect("memory takes it");
         }
-        ByteSource::of_memory(Path::new(name), bytes)
+        ByteSource::from_memory(Path::new(name), bytes)
     }
 
-    fn ids_of(files: &RecordFiles, part: Part, image: fn(u64) -> Vec<u8>) -> Vec<u64> {
+    fn ids_of(files: &RecordFiles, part: Shard, image: fn(u64) -> Vec<u8>) -> Vec<u64> {
         let mut stream = files.stream(part).expect("a part");
         let (mut item, mut ids) = (Item::default(), Vec::new());
         while stream.next(&mut item).expect("read").is_some() {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn every_record_comes_exactly_once_over_all_parts() {
+    fn parts_cover_every_record_once() {
         let one = RecordFiles::from_sources(vec![file("a.rec", 0..97)]);
         let several =
             RecordFiles::from_sources(vec![file("a.rec", 0..40), file("b.rec", 40..41), file("c.rec", 41..97)]);
@@ -293,7 +293,7 @@ mod tests {
                 let mut all = Vec::new();
                 let mut sizes = Vec::new();
                 for index in 0..count {
-                    let part = ids_of(&files, Part::new(index, count).expect("a part"), image);
+                    let part = ids_of(&files, Shard::new(index, count).expect("a part"), image);
                     sizes.push(part.len());
                     all.extend(part);
                 }
@@ -304,11 +304,11 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_counted_and_begun_anywhere() {
+    fn part_is_counted_and_restarted_anywhere() {
         let files = RecordFiles::from_sources(vec![file("a.rec", 0..40), file("b.rec", 40..41), file("c.rec", 41..97)]);
         for count in [1, 3, 200] {
             let mut all = 0;
-            for part in (0..count).map(|index| Part::new(index, count).expect("a part")) {
+            for part in (0..count).map(|index| Shard::new(index, count).expect("a part")) {
                 let ids = ids_of(&files, part, image);
                 let mut stream = files.stream(part).expect("a part");
                 assert_eq!(stream.count().expect("sound"), ids.len() as u64);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_ends_where_dmlc_core_s_does() {
+    fn parts_end_as_in_dmlc_core() {
         // Records of 40 bytes. Three parts of 120 bytes have 40 bytes each, so the second starts exactly there; four
         // parts have 32, so both ends are moved.
         let (mut bytes, mut record) = (Vec::new(), Vec::new());
@@ -339,9 +339,9 @@ mod tests {
             record_io::write_record(&record, &mut bytes).expect("memory takes it");
         }
         assert_eq!(bytes.len(), 120);
-        let files = RecordFiles::from_sources(vec![ByteSource::of_memory(Path::new("a.rec"), bytes)]);
+        let files = RecordFiles::from_sources(vec![ByteSource::from_memory(Path::new("a.rec"), bytes)]);
         let parts = |count| -> Vec<Vec<u64>> {
-            let part = |index| ids_of(&files, Part::new(index, count).expect("a part"), |_| b"12345678".to_vec());
+            let part = |index| ids_of(&files, Shard::new(index, count).expect("a part"), |_| b"12345678".to_vec());
             (0..count).map(part).collect()
         };
         assert_eq!(parts(3), [[0], [1], [2]]);

@@ -28,7 +28,7 @@ fn refused(path: &Path) -> String {
     format!("{:#}", open(path).expect_err("refused"))
 }
 
-fn labels(dataset: &Dataset, part: Part) -> Vec<f32> {
+fn labels(dataset: &Dataset, part: Shard) -> Vec<f32> {
     let mut stream = dataset.stream(part).expect("a part");
     let (mut item, mut labels) = (Item::default(), Vec::new());
     while stream.next(&mut item).expect("read") {
@@ -40,33 +40,34 @@ fn labels(dataset: &Dataset, part: Part) -> Vec<f32> {
 /// Checks that the parts together contain every item exactly once, in storage order.
 fn deals_out(dataset: &Dataset, expected: &[f32]) {
     for count in [1, 3, 4] {
-        let parts = (0..count).map(|index| labels(dataset, Part::new(index, count).expect("a part")));
+        let parts = (0..count).map(|index| labels(dataset, Shard::new(index, count).expect("a part")));
         let parts: Vec<Vec<f32>> = parts.collect();
         assert_eq!(parts.concat(), expected, "{count} parts");
     }
 }
 
 #[test]
-fn a_record_file_with_an_index_is_read_by_number() {
+fn indexed_record_file_is_read_by_number() {
     let folder = temporary();
     let path = folder.path().join("a.rec");
     let offsets = write_records(&path, 0..10, true);
     let dataset = open(&path).expect("opened");
-    assert_eq!((dataset.length(), dataset.what()), (Some(10), "1 RecordIO file with index".to_owned()));
+    assert_eq!((dataset.length(), dataset.description()), (Some(10), "1 RecordIO file with index".to_owned()));
     let mut item = Item::default();
     for index in [7, 0, 9] {
         dataset.read(index, &mut item).expect("read");
         assert_eq!(item.bytes(), format!("image {index}").as_bytes());
-        assert_eq!((item.id, item.form), (index, Form::Encoded));
+        assert_eq!((item.id, item.form), (index, ItemFormat::Encoded));
         assert_eq!(item.location.to_string(), format!("{}, byte {}", path.display(), offsets[index as usize]));
     }
-    expect!["there is no record 10, but 10"].assert_eq(&dataset.read(10, &mut item).expect_err("beyond").to_string());
+    expect!["record 10 does not exist: there are 10"]
+        .assert_eq(&dataset.read(10, &mut item).expect_err("beyond").to_string());
     deals_out(&dataset, &(0..10).map(|id| id as f32).collect::<Vec<_>>());
-    assert_eq!(labels(&dataset, Part::new(3, 4).expect("a part")), [9.0]);
+    assert_eq!(labels(&dataset, Shard::new(3, 4).expect("a part")), [9.0]);
 }
 
 #[test]
-fn several_record_files_and_a_folder_of_them_are_one_stream() {
+fn several_record_files_are_one_stream() {
     let folder = temporary();
     let paths = ["a.rec", "b.rec"].map(|name| folder.path().join(name));
     write_records(&paths[0], 0..5, false);
@@ -74,17 +75,17 @@ fn several_record_files_and_a_folder_of_them_are_one_stream() {
     let expected: Vec<f32> = (0..30).map(|id| id as f32).collect();
     let errors = [&paths[..], &[folder.path().to_owned()]].map(|paths| {
         let dataset = Dataset::open(paths).expect("opened");
-        assert_eq!((dataset.length(), dataset.what()), (None, "2 RecordIO files without index".to_owned()));
+        assert_eq!((dataset.length(), dataset.description()), (None, "2 RecordIO files without index".to_owned()));
         deals_out(&dataset, &expected);
         without_folder(&dataset.read(0, &mut Item::default()).expect_err("no index").to_string())
     });
     expect![[r#"
-        DIR/a.rec has no index, so no record can be read by its number: make DIR/a.idx
-        DIR/a.rec has no index, so no record can be read by its number: make DIR/a.idx"#]]
+        DIR/a.rec has no index, so records cannot be read by number: create DIR/a.idx
+        DIR/a.rec has no index, so records cannot be read by number: create DIR/a.idx"#]]
     .assert_eq(&errors.join("\n"));
     write_records(&paths[1], 5..30, true);
     let error = refused(folder.path());
-    expect!["DIR/b.rec has an index (DIR/b.idx), DIR/a.rec has none: make DIR/a.idx, or take the others away"]
+    expect!["DIR/b.rec has an index (DIR/b.idx), but DIR/a.rec has none: create DIR/a.idx, or remove the others"]
         .assert_eq(&without_folder(&error));
     write_records(&paths[0], 0..5, true);
     let dataset = open(folder.path()).expect("opened");
@@ -93,7 +94,7 @@ fn several_record_files_and_a_folder_of_them_are_one_stream() {
 }
 
 #[test]
-fn a_folder_of_classes_is_read_file_by_file() {
+fn class_folder_is_read_file_by_file() {
     let folder = temporary();
     for (name, content) in [("cat/1.jpg", "one"), ("cat/2.png", "three"), ("dog/1.jpg", "dog"), ("dog/notes.txt", "x")]
     {
@@ -110,17 +111,18 @@ fn a_folder_of_classes_is_read_file_by_file() {
     assert_eq!((item.bytes(), item.class(2).expect("a class")), (&b"one"[..], 0));
     assert_eq!(item.location.file, folder.path().join("cat/1.jpg"));
     deals_out(&dataset, &[0.0, 0.0, 1.0]);
-    expect!["there is no image 3, but 3"].assert_eq(&dataset.read(3, &mut item).expect_err("beyond").to_string());
+    expect!["image 3 does not exist: there are 3"]
+        .assert_eq(&dataset.read(3, &mut item).expect_err("beyond").to_string());
     fs::write(folder.path().join("cat/2.png"), "").expect("written");
     dataset.read(1, &mut item).expect("as an empty record");
     assert_eq!(item.bytes(), b"");
     fs::write(folder.path().join("a.rec"), "x").expect("written");
-    expect!["DIR holds RecordIO files (DIR/a.rec) and other data: name the files, or move one of the two"]
+    expect!["DIR contains RecordIO files (DIR/a.rec) and other data: list the files, or move one kind"]
         .assert_eq(&without_folder(&refused(folder.path())));
 }
 
 #[test]
-fn mnist_is_found_by_its_names_plain_or_compressed() {
+fn mnist_is_found_by_name_plain_or_compressed() {
     let folder = temporary();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).expect("written");
     let pixels: Vec<u8> = (0..30).collect();
@@ -132,25 +134,42 @@ fn mnist_is_found_by_its_names_plain_or_compressed() {
     assert_eq!(dataset.length(), Some(5));
     let mut item = Item::default();
     dataset.read(2, &mut item).expect("read");
-    assert_eq!(item.form, Form::Pixels { height: 2, width: 3, channels: 1 });
+    assert_eq!(item.form, ItemFormat::Pixels { height: 2, width: 3, channels: 1 });
     assert_eq!((item.bytes(), item.class(10).expect("a class")), (&[12, 13, 14, 15, 16, 17][..], 4));
-    expect!["DIR/train-labels-idx1-ubyte, byte 10: label 4 is none of the classes 0 to 3: choose a network with more classes, or mend the label"].assert_eq(&without_folder(&item.class(4).expect_err("too large").to_string()));
+    expect![
+        "DIR/train-labels-idx1-ubyte, byte 10: label 4 is not one of the classes 0 to 3: use a network with more \
+             classes, or fix the label"
+    ]
+    .assert_eq(&without_folder(&item.class(4).expect_err("too large").to_string()));
     deals_out(&dataset, &[3.0, 1.0, 4.0, 1.0, 5.0]);
     let test = open(&folder.path().join("t10k-images-idx3-ubyte")).expect("opened");
     deals_out(&test, &[9.0, 8.0]);
 
     write("t10k-labels-idx1-ubyte.gz", &gzip(&array(&[3], &[9, 8, 7])));
     let error = refused(&folder.path().join("t10k-images-idx3-ubyte"));
-    expect!["DIR/t10k-images-idx3-ubyte has 2 images, DIR/t10k-labels-idx1-ubyte.gz has 3 labels: they do not belong together; copy both again"].assert_eq(&without_folder(&error));
+    expect![
+        "DIR/t10k-images-idx3-ubyte has 2 images, DIR/t10k-labels-idx1-ubyte.gz has 3 labels: they do not match: \
+             copy both again"
+    ]
+    .assert_eq(&without_folder(&error));
     let labels = folder.path().join("train-labels-idx1-ubyte");
-    expect!["DIR/train-labels-idx1-ubyte: the labels are found by the images' name, which must be as train-images-idx3-ubyte: rename it"].assert_eq(&without_folder(&refused(&labels)));
+    expect![
+        "DIR/train-labels-idx1-ubyte: labels not found, because the name is not of the form \
+             train-images-idx3-ubyte: rename the file"
+    ]
+    .assert_eq(&without_folder(&refused(&labels)));
     fs::remove_file(&labels).expect("removed");
-    expect!["DIR/train-images-idx3-ubyte.gz has no labels beside it: put train-labels-idx1-ubyte.gz there, which belongs to it"].assert_eq(&without_folder(&refused(folder.path())));
+    expect![
+        "DIR/train-images-idx3-ubyte.gz has no labels: put train-labels-idx1-ubyte.gz into the same \
+             folder"
+    ]
+    .assert_eq(&without_folder(&refused(folder.path())));
     for name in ["train-images-idx3-ubyte.gz", "t10k-images-idx3-ubyte"] {
         fs::rename(folder.path().join(name), folder.path().join(format!("my-{name}"))).expect("renamed");
     }
     expect![
-        "DIR holds 2 arrays of images, of which 0 begin with train-: name one of them, as DIR/my-t10k-images-idx3-ubyte"
+        "DIR contains 2 arrays of images, 0 of them named train-..: name one of them, such as \
+         DIR/my-t10k-images-idx3-ubyte"
     ]
     .assert_eq(&without_folder(&refused(folder.path())));
 }
@@ -165,7 +184,10 @@ fn a_folder_of_cifar_is_its_training_files() {
     write("test_batch.bin", &record(9));
     write("readme.html", b"<html>");
     let dataset = open(folder.path()).expect("opened");
-    assert_eq!((dataset.length(), dataset.form()), (Some(3), Form::Pixels { height: 32, width: 32, channels: 3 }));
+    assert_eq!(
+        (dataset.length(), dataset.item_format()),
+        (Some(3), ItemFormat::Pixels { height: 32, width: 32, channels: 3 })
+    );
     deals_out(&dataset, &[3.0, 1.0, 4.0]);
     deals_out(&open(&folder.path().join("test_batch.bin")).expect("opened"), &[9.0]);
     let several = ["test_batch.bin", "data_batch_2.bin"].map(|name| folder.path().join(name));
@@ -176,7 +198,7 @@ fn a_folder_of_cifar_is_its_training_files() {
 }
 
 #[test]
-fn what_is_no_data_is_refused_with_its_first_bytes() {
+fn non_data_is_rejected_with_first_bytes() {
     let folder = temporary();
     let path = folder.path().join("a");
     let errors = [&b"\x89PNG...."[..], b"x", b"", b"\x0a\x23\xd7\xce\0\0\0\0\0"].map(|bytes| {
@@ -187,16 +209,20 @@ fn what_is_no_data_is_refused_with_its_first_bytes() {
         DIR/a begins with 89504e47, which is neither a RecordIO file (0a23d7ce) nor an idx array of images (00000803, .gz 1f8b): pack images with `ringmark pack`
         DIR/a begins with 78000000, which is neither a RecordIO file (0a23d7ce) nor an idx array of images (00000803, .gz 1f8b): pack images with `ringmark pack`
         DIR/a is empty (0 bytes): recreate or remove it
-        DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; make it or copy it again"#]].assert_eq(&errors.join("\n"));
+        DIR/a has 9 bytes, which is not a multiple of 4: the RecordIO file is truncated: create or copy it again"#]].assert_eq(&errors.join("\n"));
     expect!["DIR/none cannot be opened: No such file or directory (os error 2)"]
         .assert_eq(&without_folder(&refused(&folder.path().join("none"))));
-    expect!["no file and no folder of data is named"].assert_eq(&Dataset::open(&[]).expect_err("none").to_string());
+    expect!["no data file or folder given"].assert_eq(&Dataset::open(&[]).expect_err("none").to_string());
     let error = Dataset::open(&[path.clone(), path]).expect_err("the same twice is no data").to_string();
-    expect!["DIR/a has 9 bytes, which is no multiple of 4 as that of every RecordIO file: it was cut off; make it or copy it again"].assert_eq(&without_folder(&error));
+    expect![
+        "DIR/a has 9 bytes, which is not a multiple of 4: the RecordIO file is truncated: create or copy it \
+             again"
+    ]
+    .assert_eq(&without_folder(&error));
 }
 
 #[test]
-fn an_index_that_is_another_file_s_is_found() {
+fn index_of_another_file_is_detected() {
     let folder = temporary();
     let path = folder.path().join("a.rec");
     write_records(&path, 0..3, false);
@@ -204,18 +230,26 @@ fn an_index_that_is_another_file_s_is_found() {
     let mut item = Item::default();
     index("0\t0\n1\t4\n");
     let error = format!("{:#}", open(&path).expect("opened").read(1, &mut item).expect_err("no record"));
-    expect!["key 1 of DIR/a.idx: DIR/a.rec, byte 4: 1f000000 stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; create it again"].assert_eq(&without_folder(&error));
+    expect![
+        "key 1 of DIR/a.idx: DIR/a.rec, byte 4: found 1f000000 instead of the start of a record, 0a23d7ce: the \
+             file is damaged or not a RecordIO file: create it again"
+    ]
+    .assert_eq(&without_folder(&error));
     index("0\t0\n1\t4000\n");
-    expect!["DIR/a.idx, line 2: offset 4000 lies beyond the .rec file, which has 120 bytes: it is the index of another file, or the .rec was cut off; make both again"].assert_eq(&without_folder(&refused(&path)));
+    expect![
+        "DIR/a.idx, line 2: offset 4000 is beyond the end of the .rec file (120 bytes): the index is for another \
+             file, or the .rec is truncated: create both again"
+    ]
+    .assert_eq(&without_folder(&refused(&path)));
     index("");
     expect!["DIR/a.idx is empty (0 bytes): recreate or remove it"].assert_eq(&without_folder(&refused(&path)));
     index("0\t0\nx\n");
-    expect![[r#"DIR/a.idx, line 2: "x" is not key, tab, byte offset: make the .idx again"#]]
+    expect![[r#"DIR/a.idx, line 2: "x" is not of the form key, tab, byte offset: create the .idx again"#]]
         .assert_eq(&without_folder(&refused(&path)));
 }
 
 #[test]
-fn a_file_that_changes_while_it_is_read_is_said() {
+fn file_changed_during_reading_is_reported() {
     let folder = temporary();
     let path = folder.path().join("a.rec");
     let offsets = write_records(&path, 0..100, true);
@@ -225,19 +259,27 @@ fn a_file_that_changes_while_it_is_read_is_said() {
     let file = fs::OpenOptions::new().write(true).open(&path).expect("opened");
     file.set_len(offsets[99] + 12).expect("cut");
     let error = format!("{:#}", dataset.read(99, &mut item).expect_err("cut"));
-    expect!["DIR/a.rec, byte 3972: the file ends here, and had 4000 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&without_folder(&error));
+    expect![
+        "DIR/a.rec, byte 3972: the file ends here but had 4000 bytes when it was opened: it was changed while \
+             being read: use a file that is not being written"
+    ]
+    .assert_eq(&without_folder(&error));
     // The other records may have changed as well.
     dataset.read(98, &mut item).expect_err("of a file that was cut");
     fs::remove_file(path.with_extension("idx")).expect("removed");
     let dataset = open(&path).expect("opened");
     file.set_len(offsets[50]).expect("cut");
-    let mut stream = dataset.stream(Part::WHOLE).expect("a part");
+    let mut stream = dataset.stream(Shard::WHOLE).expect("a part");
     let error = (0..101).find_map(|_| stream.next(&mut item).err()).expect("cut").to_string();
-    expect!["DIR/a.rec, byte 2000: the file ends here, and had 3972 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&without_folder(&error));
+    expect![
+        "DIR/a.rec, byte 2000: the file ends here but had 3972 bytes when it was opened: it was changed while \
+             being read: use a file that is not being written"
+    ]
+    .assert_eq(&without_folder(&error));
 }
 
 #[test]
-fn nothing_is_allocated_for_an_item_once_the_largest_was_read() {
+fn reading_does_not_allocate_after_largest_item() {
     let folder = temporary();
     let records = folder.path().join("a.rec");
     write_records(&records, 0..200, true);
@@ -253,7 +295,7 @@ fn nothing_is_allocated_for_an_item_once_the_largest_was_read() {
     fs::write(folder.path().join("train-labels-idx1-ubyte"), array(&[50], &[1; 50])).expect("written");
     for path in [records, stream, classes, images] {
         let dataset = open(&path).expect("opened");
-        let mut items = dataset.stream(Part::WHOLE).expect("a part");
+        let mut items = dataset.stream(Shard::WHOLE).expect("a part");
         let mut item = Item::default();
         for _ in 0..20 {
             assert!(items.next(&mut item).expect("read"));
@@ -268,7 +310,7 @@ fn nothing_is_allocated_for_an_item_once_the_largest_was_read() {
 }
 
 #[test]
-fn counts_are_compared_before_a_gz_is_decompressed() {
+fn counts_are_compared_before_decompression() {
     let folder = temporary();
     let write = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).expect("written");
     // Damages everything after the header.
@@ -277,22 +319,35 @@ fn counts_are_compared_before_a_gz_is_decompressed() {
     write("train-images-idx3-ubyte.gz", &damaged);
     write("train-labels-idx1-ubyte", &array(&[16], &[1; 16]));
     let error = refused(folder.path());
-    expect!["DIR/train-images-idx3-ubyte.gz has 5 images, DIR/train-labels-idx1-ubyte has 16 labels: they do not belong together; copy both again"].assert_eq(&without_folder(&error));
+    expect![
+        "DIR/train-images-idx3-ubyte.gz has 5 images, DIR/train-labels-idx1-ubyte has 16 labels: they do not \
+             match: copy both again"
+    ]
+    .assert_eq(&without_folder(&error));
     write("train-labels-idx1-ubyte", &array(&[5], &[1; 5]));
-    expect!["DIR/train-images-idx3-ubyte.gz: it cannot be decompressed: it was cut off or is damaged; copy it again: unexpected end of file"].assert_eq(&without_folder(&refused(folder.path())));
+    expect![
+        "DIR/train-images-idx3-ubyte.gz: decompression failed: the file is truncated or damaged: copy it again: \
+             unexpected end of file"
+    ]
+    .assert_eq(&without_folder(&refused(folder.path())));
     write("train-images-idx3-ubyte.gz", &gzip(&array(&[5, 28_000, 28_000], &[])));
     let error = refused(folder.path());
-    expect!["DIR/train-images-idx3-ubyte.gz: an idx array of 5 x 28000 x 28000 has 3920000000 bytes, and a .gz is decompressed into memory up to 2000000000: decompress the file with gunzip"].assert_eq(&without_folder(&error));
+    expect![
+        "DIR/train-images-idx3-ubyte.gz: an idx array of 5 x 28000 x 28000 has 3920000000 bytes, but a .gz is \
+             decompressed in memory up to 2000000000: decompress the file with \
+             gunzip"
+    ]
+    .assert_eq(&without_folder(&error));
 }
 
 #[test]
-fn records_of_a_file_that_was_cut_are_refused_at_the_next_read() {
+fn truncated_file_is_rejected_at_the_next_read() {
     let folder = temporary();
     let path = folder.path().join("a.rec");
     let errors = [false, true].map(|with_index| {
         write_records(&path, 0..10, with_index);
         let dataset = open(&path).expect("opened");
-        let mut items = dataset.stream(Part::new(0, 1).expect("a part")).expect("records");
+        let mut items = dataset.stream(Shard::new(0, 1).expect("a part")).expect("records");
         let mut item = Item::default();
         assert!(items.next(&mut item).expect("read"));
         // The next records are in the stream's buffer or before the truncation.
@@ -301,12 +356,12 @@ fn records_of_a_file_that_was_cut_are_refused_at_the_next_read() {
         without_folder(&format!("{:#}", items.next(&mut item).expect_err("cut")))
     });
     expect![[r#"
-        DIR/a.rec, byte 396: the file ends here, and had 400 bytes when it was opened: it was changed while it was read; read a file that is not being written
-        DIR/a.rec, byte 396: the file ends here, and had 400 bytes when it was opened: it was changed while it was read; read a file that is not being written"#]].assert_eq(&errors.join("\n"));
+        DIR/a.rec, byte 396: the file ends here but had 400 bytes when it was opened: it was changed while being read: use a file that is not being written
+        DIR/a.rec, byte 396: the file ends here but had 400 bytes when it was opened: it was changed while being read: use a file that is not being written"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
-fn an_image_file_beyond_its_limit_is_refused() {
+fn image_file_above_its_limit_is_rejected() {
     let folder = temporary();
     fs::create_dir(folder.path().join("a")).expect("made");
     fs::write(folder.path().join("a/1.jpg"), [7; 40]).expect("written");

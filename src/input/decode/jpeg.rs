@@ -50,9 +50,9 @@ pub fn header(file: &[u8], limits: &ImageLimits) -> Result<JpegHeader> {
     let mut place = 2;
     loop {
         let (marker, after) = next_marker(file, place).with_context(|| match scans {
-            0 => format!("JPEG ends in its header, at byte {}: it has no image", file.len()),
+            0 => format!("JPEG ends in its header, at byte {}: the file has no image", file.len()),
             scans => format!(
-                "JPEG ends in the middle of its {}, at byte {}: it was cut",
+                "JPEG ends in the middle of its {}, at byte {}: the file is truncated",
                 if frame.is_some_and(|frame| frame.is_progressive) {
                     format!("scan {scans}")
                 } else {
@@ -64,20 +64,25 @@ pub fn header(file: &[u8], limits: &ImageLimits) -> Result<JpegHeader> {
         match marker {
             0xd9 => {
                 let Some(Frame { size, colors, is_progressive }) = frame else {
-                    bail!("JPEG ends at byte {after} without a frame: it has no image")
+                    bail!("JPEG ends at byte {after} without a frame: the file has no image")
                 };
-                ensure!(scans > 0, "JPEG ends at byte {after} without a scan: it has no image");
+                ensure!(scans > 0, "JPEG ends at byte {after} without a scan: the file has no image");
                 let colors = colors_of(colors, adobe)?;
                 return Ok(JpegHeader { size, colors, is_progressive, scans, end: after });
             }
             // RST and TEM have no length.
             0xd0..=0xd7 | 0x01 => place = after,
-            0xd8 => bail!("JPEG begins again at byte {}: it is damaged", after - 2),
+            0xd8 => bail!("JPEG begins again at byte {}: the file is damaged", after - 2),
             _ => {
                 let segment = segment(file, marker, after)?;
                 match marker {
                     0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf => {
-                        ensure!(frame.is_none(), "JPEG has a second frame at byte {}: only one is decoded", after - 2);
+                        ensure!(
+                            frame.is_none(),
+                            "JPEG has a second frame at byte {}: only one is \
+                                                  supported",
+                            after - 2
+                        );
                         frame = Some(Frame::read(marker, segment, file.len(), limits)?);
                     }
                     0xda => {
@@ -116,11 +121,20 @@ fn segment(file: &[u8], marker: u8, after: usize) -> Result<&[u8]> {
     let rest = &file[after..];
     let length = match rest {
         [high, low, ..] => usize::from(u16::from_be_bytes([*high, *low])),
-        _ => bail!("JPEG ends at byte {}, behind its marker ff{marker:02x}: it was cut", file.len()),
+        _ => bail!("JPEG ends at byte {}, after its marker ff{marker:02x}: the file is truncated", file.len()),
     };
-    ensure!(length >= 2, "JPEG's segment ff{marker:02x} at byte {} has length {length}: it is damaged", after - 2);
+    ensure!(
+        length >= 2,
+        "JPEG's segment ff{marker:02x} at byte {} has length {length}: the file is \
+                          damaged",
+        after - 2
+    );
     rest.get(2..length).with_context(|| {
-        format!("JPEG ends at byte {}, inside its segment ff{marker:02x} of {length} bytes: it was cut", file.len())
+        format!(
+            "JPEG ends at byte {}, inside its segment ff{marker:02x} of {length} bytes: the file is \
+                 truncated",
+            file.len()
+        )
     })
 }
 
@@ -139,22 +153,22 @@ impl Frame {
             0xc0..=0xc2 => None,
             0xc3 | 0xc7 | 0xcb | 0xcf => Some("lossless"),
             0xc5 | 0xc6 | 0xcd | 0xce => Some("hierarchical"),
-            _ => Some("with arithmetic coding"),
+            _ => Some("arithmetic-coded"),
         };
         if let Some(process) = process {
-            bail!("JPEG is {process} (ff{marker:02x}): baseline and progressive are decoded");
+            bail!("JPEG is {process} (ff{marker:02x}): only baseline and progressive are supported");
         }
         let &[precision, h1, h0, w1, w0, colors, ..] = segment else {
-            bail!("JPEG's frame has {} bytes: it is damaged", segment.len())
+            bail!("JPEG's frame has {} bytes: the file is damaged", segment.len())
         };
-        ensure!(precision == 8, "JPEG has {precision} bits a sample: 8 are decoded");
+        ensure!(precision == 8, "JPEG has {precision} bits per sample: only 8 are supported");
         let [width, height] = [[w1, w0], [h1, h0]].map(|edge| usize::from(u16::from_be_bytes(edge)));
         let size = Size { width, height };
-        size.check(limits, "its header names")?;
+        size.check(limits, "the header declares")?;
         // At least one bit for the first coefficient of each 8 x 8 pixels.
         ensure!(
             size.pixels() / 512 <= bytes,
-            "JPEG's header names {width} x {height} pixels, which {bytes} bytes cannot hold: it was cut"
+            "JPEG's header declares {width} x {height} pixels, which {bytes} bytes cannot hold: the file is truncated"
         );
         Ok(Frame { size, colors, is_progressive: marker == 0xc2 })
     }
@@ -167,8 +181,8 @@ fn colors_of(components: u8, adobe: Option<u8>) -> Result<Colors> {
         (3, _) => Ok(Colors::Color),
         (4, Some(0 | 2)) => Ok(Colors::Inks),
         (4, _) => bail!(
-            "JPEG has four components without Adobe's marker: whether its inks are inverted is not said; save it as RGB"
+            "JPEG has four components without Adobe's marker, so it is unknown if its inks are inverted: save it as RGB"
         ),
-        _ => bail!("JPEG has {components} components: 1, 3 and 4 are decoded"),
+        _ => bail!("JPEG has {components} components: only 1, 3 and 4 are supported"),
     }
 }

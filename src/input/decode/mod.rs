@@ -37,7 +37,7 @@ use ringmark_core::dimension::{DecoderChoice, ImageLimits, Scaling};
 
 pub use self::jpeg::JpegHeader;
 pub use self::pixels::{ImageView, ImageViewMut, Pixels, Size};
-pub use self::scaling::Wanted;
+pub use self::scaling::RequiredSize;
 
 /// Properties from the beginning of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Decoder {
         }
     }
 
-    /// Returns true if JPEG files may be decoded at a smaller size (see [`Wanted`]): turbojpeg supports it, zune does
+    /// Returns true if JPEG files may be decoded at a smaller size (see [`RequiredSize`]): turbojpeg supports it, zune does
     /// not.
     pub fn scales(&self) -> bool {
         self.scaling == Scaling::Allowed && matches!(self.jpeg, JpegDecoder::Turbojpeg(_))
@@ -130,7 +130,13 @@ impl Decoder {
     /// # Errors
     ///
     /// If the file is damaged, with the library's message.
-    pub fn decode(&mut self, file: &[u8], header: &Header, wanted: Option<Wanted>, pixels: &mut Pixels) -> Result<()> {
+    pub fn decode(
+        &mut self,
+        file: &[u8],
+        header: &Header,
+        wanted: Option<RequiredSize>,
+        pixels: &mut Pixels,
+    ) -> Result<()> {
         match (header, &mut self.jpeg) {
             (Header::Png(size), _) => png_file::decode(file, *size, pixels).context("PNG cannot be decoded"),
             (Header::Jpeg(header), JpegDecoder::Zune(scan)) => {

@@ -16,16 +16,16 @@ const TABLE_BYTES: usize = 64 << 20;
 /// Reads the size from IHDR, the first chunk of every PNG.
 pub fn size(file: &[u8], limits: &ImageLimits) -> Result<Size> {
     let Some(&[w3, w2, w1, w0, h3, h2, h1, h0]) = file.get(16..24).and_then(|edges| edges.first_chunk()) else {
-        bail!("PNG ends in its header, at byte {}: it was cut", file.len())
+        bail!("PNG ends in its header, at byte {}: the file is truncated", file.len())
     };
-    ensure!(&file[12..16] == b"IHDR", "PNG does not begin with IHDR: it is damaged");
+    ensure!(&file[12..16] == b"IHDR", "PNG does not begin with IHDR: the file is damaged");
     let [width, height] = [[w3, w2, w1, w0], [h3, h2, h1, h0]].map(|edge| u32::from_be_bytes(edge) as usize);
     let size = Size { width, height };
-    size.check(limits, "its header names")?;
+    size.check(limits, "the header declares")?;
     // DEFLATE compresses at most 1,032 bytes into one, and a byte has at most 8 pixels.
     ensure!(
         size.pixels() / (1_032 * 8) <= file.len(),
-        "PNG's header names {width} x {height} pixels, which {} bytes cannot hold: it was cut",
+        "PNG's header declares {width} x {height} pixels, which {} bytes cannot hold: the file is truncated",
         file.len()
     );
     Ok(size)
@@ -47,7 +47,7 @@ pub fn decode(file: &[u8], size: Size, pixels: &mut Pixels) -> Result<()> {
         let bytes = reader.info().palette.as_ref().map_or(0, |palette| palette.len());
         ensure!(
             bytes > 0 && bytes.is_multiple_of(3),
-            "PNG's palette has {bytes} bytes, where every color has 3: it is damaged"
+            "PNG's palette has {bytes} bytes, not 3 per color: the file is damaged"
         );
     }
     let channels = match reader.output_color_type().0 {
@@ -67,7 +67,7 @@ pub fn decode(file: &[u8], size: Size, pixels: &mut Pixels) -> Result<()> {
 }
 
 fn damage_message(file: &[u8]) -> String {
-    format!("PNG of {} bytes is damaged or was cut", file.len())
+    format!("PNG of {} bytes is damaged or truncated", file.len())
 }
 
 /// Reads up to IEND, so that a PNG without its end is rejected like a JPEG without its end.

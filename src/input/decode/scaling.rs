@@ -4,7 +4,7 @@ use super::pixels::Size;
 
 /// Resolution that an output needs: a region of the image, and the size to which it is resized.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Wanted {
+pub struct RequiredSize {
     /// Width and height of the region, in pixels of the stored image.
     pub part: [f64; 2],
     /// Width and height of the output in pixels.
@@ -33,7 +33,7 @@ impl Fraction {
 
 /// Returns the smallest size at which the region still has at least one pixel for each pixel of the output, in both
 /// dimensions; the original size if the output is larger than the region.
-pub fn smallest(size: Size, wanted: Wanted, fractions: &[Fraction]) -> Size {
+pub fn smallest(size: Size, wanted: RequiredSize, fractions: &[Fraction]) -> Size {
     let is_enough = |scaled: Size| {
         let [width, height] = wanted.part;
         let [wide, high] = wanted.output;

@@ -30,7 +30,7 @@ fn refusal(file: &[u8]) -> String {
 }
 
 #[test]
-fn every_kind_of_jpeg_is_decoded_as_by_pillow() {
+fn jpeg_variants_match_pillow() {
     for mut decoder in decoders() {
         for (name, frame) in JPEGS {
             let file = golden(name);
@@ -53,7 +53,7 @@ fn every_kind_of_jpeg_is_decoded_as_by_pillow() {
 }
 
 #[test]
-fn ycck_is_decoded_alike() {
+fn ycck_is_decoded_identically() {
     // The inks' bytes, with Adobe's marker saying that the first three are YCbCr.
     let mut file = golden("inks.jpg");
     let adobe = memchr::memmem::find(&file, b"Adobe").expect("its marker");
@@ -64,18 +64,22 @@ fn ycck_is_decoded_alike() {
         assert!(difference <= 6, "{difference}");
     }
     file[adobe] = b'a';
-    expect!["not a JPEG that can be decoded: JPEG has four components without Adobe's marker: whether its inks are inverted is not said; save it as RGB"].assert_eq(&refusal(&file));
+    expect![
+        "not a JPEG that can be decoded: JPEG has four components without Adobe's marker, so it is unknown if its \
+             inks are inverted: save it as RGB"
+    ]
+    .assert_eq(&refusal(&file));
 }
 
 #[test]
-fn inks_become_the_product_of_themselves_and_black() {
+fn inks_are_multiplied_by_black() {
     let mut pixels = [255, 0, 100, 255, 255, 200, 1, 128, 10, 20, 30, 0];
     cmyk::to_rgb(&mut pixels);
     assert_eq!(pixels[..9], [255, 0, 100, 128, 100, 1, 0, 0, 0]);
 }
 
 #[test]
-fn every_kind_of_png_becomes_rgb() {
+fn png_variants_become_rgb() {
     let mut decoder = decoders().swap_remove(0);
     for name in ["png_palette.png", "png_gray.png", "png_gray_alpha.png", "png_alpha.png", "source.png"] {
         let pixels = decode(&mut decoder, &golden(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -94,7 +98,7 @@ fn encoded(color: ColorType, depth: BitDepth, data: &[u8], (width, height): (u32
 }
 
 #[test]
-fn a_png_of_16_bits_keeps_the_high_byte_and_of_few_bits_is_spread() {
+fn png_bit_depths_are_scaled_to_8_bits() {
     let mut decoder = decoders().swap_remove(0);
     let bytes: Vec<u8> = (0..48).map(|byte| byte * 5).collect();
     let high = |step: usize| bytes.iter().step_by(step).copied().collect::<Vec<u8>>();
@@ -108,7 +112,7 @@ fn a_png_of_16_bits_keeps_the_high_byte_and_of_few_bits_is_spread() {
 }
 
 #[test]
-fn a_png_s_palette_has_whole_colors_and_no_more_than_a_byte_can_name() {
+fn invalid_png_palettes_are_rejected() {
     let indexed = |palette: usize| {
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, 2, 1);
@@ -124,26 +128,26 @@ fn a_png_s_palette_has_whole_colors_and_no_more_than_a_byte_can_name() {
     }
     let refused = [4, 5, 49, 767, 1, 2, 769, 771, 3000].map(|palette| refusal(&indexed(palette)));
     expect![[r#"
-        PNG cannot be decoded: PNG's palette has 4 bytes, where every color has 3: it is damaged
-        PNG cannot be decoded: PNG's palette has 5 bytes, where every color has 3: it is damaged
-        PNG cannot be decoded: PNG's palette has 49 bytes, where every color has 3: it is damaged
-        PNG cannot be decoded: PNG's palette has 767 bytes, where every color has 3: it is damaged
-        PNG cannot be decoded: PNG of 81 bytes is damaged or was cut: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }
-        PNG cannot be decoded: PNG of 82 bytes is damaged or was cut: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }
-        PNG cannot be decoded: PNG of 849 bytes is damaged or was cut: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }
-        PNG cannot be decoded: PNG of 851 bytes is damaged or was cut: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }
-        PNG cannot be decoded: PNG of 3080 bytes is damaged or was cut: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }"#]].assert_eq(&refused.join("\n"));
+        PNG cannot be decoded: PNG's palette has 4 bytes, not 3 per color: the file is damaged
+        PNG cannot be decoded: PNG's palette has 5 bytes, not 3 per color: the file is damaged
+        PNG cannot be decoded: PNG's palette has 49 bytes, not 3 per color: the file is damaged
+        PNG cannot be decoded: PNG's palette has 767 bytes, not 3 per color: the file is damaged
+        PNG cannot be decoded: PNG of 81 bytes is damaged or truncated: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }
+        PNG cannot be decoded: PNG of 82 bytes is damaged or truncated: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }
+        PNG cannot be decoded: PNG of 849 bytes is damaged or truncated: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }
+        PNG cannot be decoded: PNG of 851 bytes is damaged or truncated: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }
+        PNG cannot be decoded: PNG of 3080 bytes is damaged or truncated: Chunk length wrong: ChunkType { type: PLTE, critical: true, private: false, reserved: false, safecopy: false }"#]].assert_eq(&refused.join("\n"));
 }
 
 #[test]
-fn a_file_that_is_cut_is_an_error_wherever_it_is_cut() {
+fn truncated_file_is_an_error_at_every_length() {
     for name in JPEGS.map(|(name, _)| name).into_iter().chain(["source.png", "png_palette.png"]) {
         let file = golden(name);
         for part in 1..=10 {
             let cut = &file[..file.len() * part / 11];
             let refusal = refusal(cut);
             assert!(
-                refusal.contains("cut") || refusal.contains("it has no image"),
+                refusal.contains("truncated") || refusal.contains("the file has no image"),
                 "{name}, {} bytes: {refusal}",
                 cut.len()
             );
@@ -160,23 +164,29 @@ fn a_file_that_is_cut_is_an_error_wherever_it_is_cut() {
 }
 
 #[test]
-fn the_byte_where_it_ends_is_named() {
+fn truncation_is_reported_with_its_byte() {
     let file = golden("baseline.jpg");
     let refused = refusal(&file[..900]);
-    expect!["not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: it was cut"]
+    expect!["not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: the file is truncated"]
         .assert_eq(&refused);
     let file_of_scans = golden("progressive.jpg");
     let last = memchr::memmem::rfind(&file_of_scans, &[0xff, 0xda]).expect("a scan");
     let refused = refusal(&file_of_scans[..last + 15]);
-    expect!["not a JPEG that can be decoded: JPEG ends in the middle of its scan 10, at byte 908: it was cut"]
-        .assert_eq(&refused);
+    expect![
+        "not a JPEG that can be decoded: JPEG ends in the middle of its scan 10, at byte 908: the file is \
+             truncated"
+    ]
+    .assert_eq(&refused);
     let refused = refusal(&file[..300]);
-    expect!["not a JPEG that can be decoded: JPEG ends at byte 300, inside its segment ffc4 of 181 bytes: it was cut"]
-        .assert_eq(&refused);
+    expect![
+        "not a JPEG that can be decoded: JPEG ends at byte 300, inside its segment ffc4 of 181 bytes: the file is \
+             truncated"
+    ]
+    .assert_eq(&refused);
 }
 
 #[test]
-fn what_follows_the_image_is_no_part_of_it() {
+fn trailing_bytes_are_ignored() {
     let mut file = golden("baseline.jpg");
     let expected = decode(&mut decoders()[0], &file).expect("whole");
     file.extend(b"\0\0camera's own notes\xff\xd8\xff");
@@ -184,7 +194,7 @@ fn what_follows_the_image_is_no_part_of_it() {
 }
 
 #[test]
-fn bytes_too_many_before_the_end_change_nothing() {
+fn extra_bytes_before_the_end_are_ignored() {
     let file = golden("baseline.jpg");
     let mut padded = file[..file.len() - 2].to_vec();
     padded.extend([0; 40]);
@@ -196,7 +206,7 @@ fn bytes_too_many_before_the_end_change_nothing() {
 }
 
 #[test]
-fn an_end_in_the_middle_of_the_scan_is_an_error() {
+fn end_inside_a_scan_is_an_error() {
     let file = golden("full.jpg");
     let mut cut = file[..file.len() * 7 / 10].to_vec();
     cut.extend([0xff, 0xd9]);
@@ -207,12 +217,12 @@ fn an_end_in_the_middle_of_the_scan_is_an_error() {
 }
 
 #[test]
-fn what_is_no_image_is_named() {
+fn non_images_are_rejected() {
     expect!["no image: the file is empty"].assert_eq(&refusal(b""));
     let text = refusal(b"Once upon a time");
     expect!["neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 16 bytes begin with 4f 6e 63 65 20 75 70 6f"]
         .assert_eq(&text);
-    expect!["not a JPEG that can be decoded: JPEG ends in its header, at byte 3: it has no image"]
+    expect!["not a JPEG that can be decoded: JPEG ends in its header, at byte 3: the file has no image"]
         .assert_eq(&refusal(&[0xff, 0xd8, 0xff]));
 }
 
@@ -224,7 +234,7 @@ fn with_frame(change: impl Fn(&mut [u8])) -> Vec<u8> {
 }
 
 #[test]
-fn a_header_cannot_ask_for_more_memory_than_its_bytes_can_fill() {
+fn header_cannot_request_excess_memory() {
     let sized = |width: u16, height: u16| {
         with_frame(|frame| {
             frame[5..7].copy_from_slice(&height.to_be_bytes());
@@ -232,31 +242,43 @@ fn a_header_cannot_ask_for_more_memory_than_its_bytes_can_fill() {
         })
     };
     let refused = refusal(&sized(65535, 65535));
-    expect!["not a JPEG that can be decoded: its header names 65535 x 65535 pixels; the limit is 50000000: raise it with --image-limits pixels=4294836225"].assert_eq(&refused);
+    expect![
+        "not a JPEG that can be decoded: the header declares 65535 x 65535 pixels; the limit is 50000000: raise \
+             it with --image-limits pixels=4294836225"
+    ]
+    .assert_eq(&refused);
     let refused = refusal(&sized(5000, 5000));
-    expect!["not a JPEG that can be decoded: JPEG's header names 5000 x 5000 pixels, which 1075 bytes cannot hold: it was cut"].assert_eq(&refused);
-    expect!["not a JPEG that can be decoded: its header names 0 x 7 pixels"].assert_eq(&refusal(&sized(0, 7)));
+    expect![
+        "not a JPEG that can be decoded: JPEG's header declares 5000 x 5000 pixels, which 1075 bytes cannot hold: \
+             the file is truncated"
+    ]
+    .assert_eq(&refused);
+    expect!["not a JPEG that can be decoded: the header declares 0 x 7 pixels"].assert_eq(&refusal(&sized(0, 7)));
     let mut png = golden("source.png");
     png[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
-    expect!["not a PNG that can be decoded: its header names 65536 x 65536 pixels; the limit is 50000000: raise it with --image-limits pixels=4294967296"].assert_eq(&refusal(&png));
+    expect![
+        "not a PNG that can be decoded: the header declares 65536 x 65536 pixels; the limit is 50000000: raise it \
+             with --image-limits pixels=4294967296"
+    ]
+    .assert_eq(&refusal(&png));
 }
 
 #[test]
-fn other_kinds_of_jpeg_are_refused_in_the_same_words() {
+fn unsupported_jpegs_have_uniform_errors() {
     // Lossless, with arithmetic coding, hierarchical; 12 bits a sample; 2 components.
     let refused = [(1, 0xc3), (1, 0xc9), (1, 0xc5), (4, 12), (9, 2)]
         .map(|(place, byte)| refusal(&with_frame(|frame| frame[place] = byte)));
     expect![[r#"
-        not a JPEG that can be decoded: JPEG is lossless (ffc3): baseline and progressive are decoded
-        not a JPEG that can be decoded: JPEG is with arithmetic coding (ffc9): baseline and progressive are decoded
-        not a JPEG that can be decoded: JPEG is hierarchical (ffc5): baseline and progressive are decoded
-        not a JPEG that can be decoded: JPEG has 12 bits a sample: 8 are decoded
-        not a JPEG that can be decoded: JPEG has 2 components: 1, 3 and 4 are decoded"#]]
+        not a JPEG that can be decoded: JPEG is lossless (ffc3): only baseline and progressive are supported
+        not a JPEG that can be decoded: JPEG is arithmetic-coded (ffc9): only baseline and progressive are supported
+        not a JPEG that can be decoded: JPEG is hierarchical (ffc5): only baseline and progressive are supported
+        not a JPEG that can be decoded: JPEG has 12 bits per sample: only 8 are supported
+        not a JPEG that can be decoded: JPEG has 2 components: only 1, 3 and 4 are supported"#]]
     .assert_eq(&refused.join("\n"));
 }
 
 #[test]
-fn a_damaged_byte_never_panics_and_never_changes_the_size() {
+fn damaged_bytes_neither_panic_nor_change_size() {
     for (name, _) in JPEGS {
         let file = golden(name);
         for place in (2..file.len()).step_by(7) {
@@ -274,12 +296,12 @@ fn a_damaged_byte_never_panics_and_never_changes_the_size() {
 }
 
 #[test]
-fn scaled_decoding_keeps_a_pixel_for_each_of_the_output() {
+fn scaled_decoding_keeps_enough_pixels() {
     let fractions: Vec<scaling::Fraction> =
         (1..=16).filter_map(|numerator| scaling::Fraction::new(numerator, 8)).collect();
     assert_eq!(fractions.len(), 8);
     let size = Size { width: 500, height: 375 };
-    let wanted = |part, output| Wanted { part, output };
+    let wanted = |part, output| RequiredSize { part, output };
     let smallest = |part, output| {
         let Size { width, height } = scaling::smallest(size, wanted(part, output), &fractions);
         (width, height)
@@ -292,13 +314,13 @@ fn scaled_decoding_keeps_a_pixel_for_each_of_the_output() {
 }
 
 #[test]
-fn a_scaled_image_looks_like_the_image() {
+fn scaled_image_resembles_the_original() {
     let Ok(mut decoder) = Decoder::new(DecoderChoice::Turbojpeg, Scaling::Allowed) else { return };
     assert!(decoder.scales());
     let file = golden("full.jpg");
     let header = header(&file, &ImageLimits::default()).expect("a JPEG");
     let mut pixels = Pixels::default();
-    let wanted = Wanted { part: [36.0, 27.0], output: [18, 13] };
+    let wanted = RequiredSize { part: [36.0, 27.0], output: [18, 13] };
     decoder.decode(&file, &header, Some(wanted), &mut pixels).expect("a smaller one");
     assert_eq!(pixels.size(), Size { width: 18, height: 14 });
     let mean = |bytes: &[u8]| bytes.iter().map(|byte| f64::from(*byte)).sum::<f64>() / bytes.len() as f64;
@@ -326,14 +348,22 @@ fn decoders_have_names_with_versions() {
 }
 
 #[test]
-fn an_image_beyond_a_limit_is_refused_by_its_header() {
+fn image_above_a_limit_is_rejected_by_header() {
     let limits = ImageLimits::default();
     let refused =
         |file: &[u8], limits: &ImageLimits| format!("{:#}", header(file, limits).expect_err("beyond a limit"));
     let strip = png_of(89_000_000, 1);
-    expect!["not a PNG that can be decoded: its header names 89000000 x 1 pixels; the limit is 50000000: raise it with --image-limits pixels=89000000"].assert_eq(&refused(&strip, &limits));
+    expect![
+        "not a PNG that can be decoded: the header declares 89000000 x 1 pixels; the limit is 50000000: raise it \
+             with --image-limits pixels=89000000"
+    ]
+    .assert_eq(&refused(&strip, &limits));
     let raised = limits.with(ImageLimit::Pixels, 89_000_000);
-    expect!["not a PNG that can be decoded: its header names 89000000 x 1 pixels, an aspect ratio of 89000000; the limit is 100: raise it with --image-limits aspect=89000000"].assert_eq(&refused(&strip, &raised));
+    expect![
+        "not a PNG that can be decoded: the header declares 89000000 x 1 pixels, an aspect ratio of 89000000; the \
+             limit is 100: raise it with --image-limits aspect=89000000"
+    ]
+    .assert_eq(&refused(&strip, &raised));
     header(&strip, &raised.with(ImageLimit::Aspect, 89_000_000)).expect("within these limits");
 
     let progressive = golden("progressive.jpg");

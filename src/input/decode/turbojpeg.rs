@@ -9,7 +9,7 @@ use memchr::memmem;
 use super::cmyk;
 use super::jpeg::{Colors, JpegHeader};
 use super::pixels::{Pixels, Size};
-use super::scaling::{self, Wanted};
+use super::scaling::{self, RequiredSize};
 use crate::ffi::turbojpeg::{Decompressor, JpegSize, LIBRARY, PixelFormat};
 
 /// A libjpeg-turbo decompressor.
@@ -22,7 +22,7 @@ pub struct Turbojpeg {
 impl Turbojpeg {
     pub fn new() -> Result<Turbojpeg> {
         let decompressor = Decompressor::new().map_err(|error| {
-            anyhow!("no libjpeg-turbo: {error}; install Debian's package libturbojpeg0, or take the decoder zune")
+            anyhow!("libjpeg-turbo not found: {error}: install Debian's package libturbojpeg0, or use the decoder zune")
         })?;
         // 1, 1/2, 1/4 and 1/8: libjpeg-turbo vectorizes only these. 5/8 takes longer than the full size.
         let fast = decompressor.factors().iter().filter(|factor| factor.numerator == 1);
@@ -39,7 +39,7 @@ impl Turbojpeg {
         &mut self,
         file: &[u8],
         header: &JpegHeader,
-        wanted: Option<Wanted>,
+        wanted: Option<RequiredSize>,
         pixels: &mut Pixels,
     ) -> Result<()> {
         let file = &file[..header.end];
@@ -48,7 +48,7 @@ impl Turbojpeg {
         let Size { width, height } = header.size;
         ensure!(
             size == JpegSize { width, height },
-            "libjpeg-turbo sees {} x {} where its header names {width} x {height} pixels",
+            "libjpeg-turbo finds {} x {}, but the header declares {width} x {height} pixels",
             size.width,
             size.height
         );
@@ -78,8 +78,8 @@ pub fn name() -> String {
         let path =
             maps.lines().find_map(|line| line.find('/').map(|start| &line[start..]).filter(|path| is_library(path)))?;
         let library = fs::read(path).ok()?;
-        const BEFORE: &[u8] = b"libjpeg-turbo version ";
-        let start = memmem::find(&library, BEFORE)? + BEFORE.len();
+        const VERSION_PREFIX: &[u8] = b"libjpeg-turbo version ";
+        let start = memmem::find(&library, VERSION_PREFIX)? + VERSION_PREFIX.len();
         let text = library[start..].split(|byte| *byte == 0).next()?;
         Some(format!("libjpeg-turbo {}", String::from_utf8_lossy(text)))
     };

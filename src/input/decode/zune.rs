@@ -13,7 +13,7 @@ use super::pixels::Pixels;
 pub const NAME: &str = "zune-jpeg 0.5.15";
 
 /// Zeros in place of the end-of-image marker: more than zune-jpeg reads ahead.
-const AHEAD: [u8; 16] = [0; 16];
+const PADDING: [u8; 16] = [0; 16];
 
 /// Decodes a JPEG whose markers were checked. `scan` is a reusable buffer.
 pub fn decode(file: &[u8], header: &JpegHeader, scan: &mut Vec<u8>, pixels: &mut Pixels) -> Result<()> {
@@ -23,7 +23,7 @@ pub fn decode(file: &[u8], header: &JpegHeader, scan: &mut Vec<u8>, pixels: &mut
     if header.scans == 1 && !header.is_progressive {
         scan.clear();
         scan.extend_from_slice(&file[..file.len() - 2]);
-        scan.extend_from_slice(&AHEAD);
+        scan.extend_from_slice(&PADDING);
         file = scan;
     }
     // Sizes are already checked.

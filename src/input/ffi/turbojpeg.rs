@@ -133,7 +133,7 @@ impl Decompressor {
         let functions = functions()?;
         // SAFETY: takes no arguments; null is checked below.
         let handle = unsafe { (functions.init_decompress)() };
-        let handle = NonNull::new(handle).ok_or_else(|| format!("{LIBRARY} gives no decompressor"))?;
+        let handle = NonNull::new(handle).ok_or_else(|| format!("{LIBRARY} cannot create a decompressor"))?;
         Ok(Decompressor { functions, handle })
     }
 

@@ -14,10 +14,10 @@ use crate::location::Position;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Maximum number of dimensions: images, height, width, channels.
-const MOST_DIMENSIONS: usize = 4;
+const MAX_DIMENSIONS: usize = 4;
 
 /// Maximum decompressed size of a `.gz` in bytes: it is decompressed into memory, and all of EMNIST takes 0.6 GB.
-const MOST_DECOMPRESSED: u64 = 2_000_000_000;
+const MAX_DECOMPRESSED: u64 = 2_000_000_000;
 
 /// An array of u8, whose first dimension counts items.
 #[derive(Debug)]
@@ -49,17 +49,17 @@ pub fn shape(path: &Path) -> Result<Vec<u32>> {
 impl IdxArray {
     /// Opens a file; a `.gz` is decompressed into memory.
     pub fn open(path: &Path) -> Result<IdxArray> {
-        IdxArray::of(ByteSource::open(path)?)
+        IdxArray::from_source(ByteSource::open(path)?)
     }
 
     /// Creates the array like [`open`](IdxArray::open), from an open source.
-    pub fn of(source: ByteSource) -> Result<IdxArray> {
+    pub fn from_source(source: ByteSource) -> Result<IdxArray> {
         let path = source.name().to_owned();
         let mut first = [0; 2];
         if source.length() >= 2 {
             source.read_at(&mut first, 0)?;
         }
-        let array = if first == GZIP { of_gzip(&source) } else { of_plain(source) };
+        let array = if first == GZIP { read_gzip(&source) } else { read_plain(source) };
         array.with_context(|| path.display().to_string())
     }
 
@@ -86,7 +86,7 @@ impl IdxArray {
 
     /// Reads item `index` to the start of `buffer`, which grows if necessary; returns its size in bytes.
     pub fn read(&self, index: u64, buffer: &mut Vec<u8>) -> Result<usize> {
-        ensure!(index < self.length(), "{} has no item {index}, but {}", self.name().display(), self.length());
+        ensure!(index < self.length(), "{} has no item {index}: it has {}", self.name().display(), self.length());
         grow(buffer, self.item_size)?;
         self.data.read_at(&mut buffer[..self.item_size], self.begin + index * self.item_size as u64)?;
         Ok(self.item_size)
@@ -108,8 +108,8 @@ fn header(data: &mut impl Read) -> Result<Header> {
     let [zero, again, kind, dimensions] = word;
     ensure!(
         zero == 0 && again == 0,
-        "it begins with {zero:02x}{again:02x}{kind:02x}{dimensions:02x}, where an idx array begins with 0000, its type and \
-         its dimensions (00000803 of images, 00000801 of labels): name another file"
+        "the file begins with {zero:02x}{again:02x}{kind:02x}{dimensions:02x}, but an idx array with 0000, its type \
+         and its dimensions (00000803 for images, 00000801 for labels): use another file"
     );
     let type_name = match kind {
         0x08 => "u8",
@@ -120,44 +120,49 @@ fn header(data: &mut impl Read) -> Result<Header> {
         0x0e => "f64",
         _ => "unknown",
     };
-    ensure!(kind == 0x08, "an idx array of type {kind:02x} ({type_name}), where u8 (08) is read: store it as u8");
+    ensure!(
+        kind == 0x08,
+        "an idx array of type {kind:02x} ({type_name}), but only u8 (08) is supported: store it as \
+                           u8"
+    );
     let dimensions = usize::from(dimensions);
     ensure!(
-        (1..=MOST_DIMENSIONS).contains(&dimensions),
-        "an idx array of {dimensions} dimensions, where 1 (labels) and 3 (images) are read: it is damaged or no such array"
+        (1..=MAX_DIMENSIONS).contains(&dimensions),
+        "an idx array of {dimensions} dimensions, but only 1 (labels) and 3 (images) are supported: the file is \
+         damaged or another array"
     );
     let mut shape = Vec::with_capacity(dimensions);
     for _ in 0..dimensions {
         data.read_exact(&mut word).context(cut)?;
         shape.push(u32::from_be_bytes(word));
     }
-    ensure!(!shape.contains(&0), "an idx array of {}, which is nothing: create it again", by(&shape));
+    ensure!(!shape.contains(&0), "an idx array of {} is empty: create it again", dimensions_text(&shape));
     let sizes = shape[1..].iter().try_fold(1_u64, |product, size| product.checked_mul(u64::from(*size)));
     let item_size = sizes.and_then(|size| usize::try_from(size).ok());
     let values = sizes.and_then(|size| size.checked_mul(u64::from(shape[0])));
     let (Some(item_size), Some(values)) = (item_size, values) else {
-        anyhow::bail!("an idx array of {} bytes is beyond every memory: it is damaged", by(&shape));
+        anyhow::bail!("an idx array of {} bytes is too large: the file is damaged", dimensions_text(&shape));
     };
     Ok(Header { begin: 4 + 4 * dimensions as u64, shape, item_size, values })
 }
 
-fn by(shape: &[u32]) -> String {
+fn dimensions_text(shape: &[u32]) -> String {
     shape.iter().map(u32::to_string).collect::<Vec<_>>().join(" x ")
 }
 
 fn ensure_values(header: &Header, found: u64, more: &str) -> Result<()> {
     ensure!(
         found == header.values,
-        "an idx array of {} has {} bytes of values, the file {more}{found}: it was cut off, or is another array; copy it \
-         again",
-        by(&header.shape),
+        "an idx array of {} has {} bytes of values, but the file {more}{found}: the file is truncated or another \
+         array: copy it again",
+        dimensions_text(&header.shape),
         header.values
     );
     Ok(())
 }
 
-fn of_plain(data: ByteSource) -> Result<IdxArray> {
-    let mut first = vec![0; data.length().min(4 + 4 * MOST_DIMENSIONS as u64) as usize];
+fn read_plain(data: ByteSource) -> Result<IdxArray> {
+    let mut first = vec![0; data.length().min(4 + 4 * MAX_DIMENSIONS as u64) as usize];
     data.read_at(&mut first, 0)?;
     let header = header(&mut first.as_slice())?;
     ensure_values(&header, data.length() - header.begin, "")?;
@@ -165,25 +170,25 @@ fn of_plain(data: ByteSource) -> Result<IdxArray> {
     Ok(IdxArray { data, begin, header_size: begin, shape, item_size })
 }
 
-fn of_gzip(source: &ByteSource) -> Result<IdxArray> {
+fn read_gzip(source: &ByteSource) -> Result<IdxArray> {
     let mut decoder = decompressed(source);
     let header = header(&mut decoder)?;
     ensure!(
-        header.values <= MOST_DECOMPRESSED,
-        "an idx array of {} has {} bytes, and a .gz is decompressed into memory up to {MOST_DECOMPRESSED}: decompress the file \
-         with gunzip",
-        by(&header.shape),
+        header.values <= MAX_DECOMPRESSED,
+        "an idx array of {} has {} bytes, but a .gz is decompressed in memory up to {MAX_DECOMPRESSED}: decompress \
+         the file with gunzip",
+        dimensions_text(&header.shape),
         header.values
     );
     // Allocates for the actual bytes, not for the size in the header. One byte more than expected shows that the file
     // is too long.
     let mut values = Vec::new();
-    let cut = "it cannot be decompressed: it was cut off or is damaged; copy it again";
+    let cut = "decompression failed: the file is truncated or damaged: copy it again";
     decoder.by_ref().take(header.values.saturating_add(1)).read_to_end(&mut values).context(cut)?;
     let more = if values.len() as u64 > header.values { "at least " } else { "" };
     ensure_values(&header, values.len() as u64, more)?;
     let Header { shape, item_size, begin: header_size, .. } = header;
-    Ok(IdxArray { data: ByteSource::of_memory(source.name(), values), begin: 0, header_size, shape, item_size })
+    Ok(IdxArray { data: ByteSource::from_memory(source.name(), values), begin: 0, header_size, shape, item_size })
 }
 
 /// Returns a reader that decompresses a file.
@@ -199,11 +204,11 @@ mod tests {
     use crate::testing::{gzip, idx_array as array};
 
     fn parsed(bytes: Vec<u8>) -> Result<IdxArray> {
-        IdxArray::of(ByteSource::of_memory(Path::new("a-ubyte"), bytes))
+        IdxArray::from_source(ByteSource::from_memory(Path::new("a-ubyte"), bytes))
     }
 
     #[test]
-    fn items_are_read_from_a_plain_file_and_a_gz() {
+    fn items_are_read_from_plain_and_gz_files() {
         let values: Vec<u8> = (0..24).collect();
         let plain = array(8, &[4, 2, 3], &values);
         assert_eq!(plain[..4], 0x0000_0803_u32.to_be_bytes());
@@ -219,13 +224,13 @@ mod tests {
             errors.push(array.read(4, &mut buffer).expect_err("beyond").to_string());
         }
         errors.dedup();
-        expect!["a-ubyte has no item 4, but 4"].assert_eq(&errors.join("\n"));
+        expect!["a-ubyte has no item 4: it has 4"].assert_eq(&errors.join("\n"));
         assert_eq!(parsed(gzip(&plain)).expect("read").position(2), Position::DecompressedByte(28));
         assert_eq!(parsed(plain).expect("read").position(2), Position::Byte(28));
     }
 
     #[test]
-    fn each_fault_is_said() {
+    fn every_fault_is_reported() {
         let sound = array(8, &[2, 2], &[1, 2, 3, 4]);
         let mut damaged = gzip(&sound);
         let last = damaged.len() - 5;
@@ -249,20 +254,20 @@ mod tests {
         ]
         .map(|bytes| format!("{:#}", parsed(bytes).expect_err("a fault")));
         expect![[r#"
-            a-ubyte: it begins with 89504e47, where an idx array begins with 0000, its type and its dimensions (00000803 of images, 00000801 of labels): name another file
-            a-ubyte: an idx array of type 0d (f32), where u8 (08) is read: store it as u8
-            a-ubyte: an idx array of 0 dimensions, where 1 (labels) and 3 (images) are read: it is damaged or no such array
-            a-ubyte: an idx array of 5 dimensions, where 1 (labels) and 3 (images) are read: it is damaged or no such array
-            a-ubyte: an idx array of 0 x 28 x 28, which is nothing: create it again
-            a-ubyte: an idx array of 4294967295 x 4294967295 x 4294967295 x 4294967295 bytes is beyond every memory: it is damaged
+            a-ubyte: the file begins with 89504e47, but an idx array with 0000, its type and its dimensions (00000803 for images, 00000801 for labels): use another file
+            a-ubyte: an idx array of type 0d (f32), but only u8 (08) is supported: store it as u8
+            a-ubyte: an idx array of 0 dimensions, but only 1 (labels) and 3 (images) are supported: the file is damaged or another array
+            a-ubyte: an idx array of 5 dimensions, but only 1 (labels) and 3 (images) are supported: the file is damaged or another array
+            a-ubyte: an idx array of 0 x 28 x 28 is empty: create it again
+            a-ubyte: an idx array of 4294967295 x 4294967295 x 4294967295 x 4294967295 bytes is too large: the file is damaged
             a-ubyte: the header of an idx array is cut off: copy the file again: failed to fill whole buffer
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file 3: it was cut off, or is another array; copy it again
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file 5: it was cut off, or is another array; copy it again
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file 3: it was cut off, or is another array; copy it again
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, the file at least 5: it was cut off, or is another array; copy it again
-            a-ubyte: it cannot be decompressed: it was cut off or is damaged; copy it again: incomplete deflate stream
-            a-ubyte: it cannot be decompressed: it was cut off or is damaged; copy it again: corrupt gzip stream does not have a matching checksum
-            a-ubyte: an idx array of 4294967295 x 4096 has 17592186040320 bytes of values, the file 0: it was cut off, or is another array; copy it again
-            a-ubyte: an idx array of 4294967295 x 4096 has 17592186040320 bytes, and a .gz is decompressed into memory up to 2000000000: decompress the file with gunzip"#]].assert_eq(&errors.join("\n"));
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file 3: the file is truncated or another array: copy it again
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file 5: the file is truncated or another array: copy it again
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file 3: the file is truncated or another array: copy it again
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file at least 5: the file is truncated or another array: copy it again
+            a-ubyte: decompression failed: the file is truncated or damaged: copy it again: incomplete deflate stream
+            a-ubyte: decompression failed: the file is truncated or damaged: copy it again: corrupt gzip stream does not have a matching checksum
+            a-ubyte: an idx array of 4294967295 x 4096 has 17592186040320 bytes of values, but the file 0: the file is truncated or another array: copy it again
+            a-ubyte: an idx array of 4294967295 x 4096 has 17592186040320 bytes, but a .gz is decompressed in memory up to 2000000000: decompress the file with gunzip"#]].assert_eq(&errors.join("\n"));
     }
 }

@@ -31,7 +31,7 @@ pub struct ImageFolder {
 
 /// Visited folders of a class, by device and inode.
 #[derive(Default)]
-struct Visited {
+struct VisitedFolders {
     /// Folders from the class down to the current one.
     above: Vec<(u64, u64)>,
     all: HashSet<(u64, u64)>,
@@ -55,11 +55,11 @@ impl ImageFolder {
             left_out: 0,
             repeated: 0,
         };
-        let Listed { folders, files } = list(root)?;
+        let FolderContents { folders, files } = list(root)?;
         folder.left_out = files.len() as u64;
         ensure!(
             !folders.is_empty(),
-            "{} has no folders: put the images of each class into a folder of its own there, or name a list of images",
+            "{} has no folders: put the images of each class into a folder, or use a list of images",
             root.display()
         );
         let mut empty = Vec::new();
@@ -72,7 +72,7 @@ impl ImageFolder {
         }
         ensure!(
             empty.is_empty(),
-            "no images of {}: an image ends with .{}; put some there, or take the folder away",
+            "no images in {}: image names end with .{}: add some, or remove the folder",
             empty.join(", "),
             ENDINGS.join(", .")
         );
@@ -81,9 +81,9 @@ impl ImageFolder {
 
     /// Adds the files of every folder, sorted by the whole folder path and then by name, as torchvision does.
     fn add_class(&mut self, class: &OsStr) -> Result<()> {
-        let label = u32::try_from(self.classes.len()).context("more classes than a label can say")?;
+        let label = u32::try_from(self.classes.len()).context("more classes than a label can hold")?;
         let mut found = Vec::new();
-        self.walk(Path::new(class), &mut Visited::default(), &mut found)?;
+        self.walk(Path::new(class), &mut VisitedFolders::default(), &mut found)?;
         found.sort_by(|a, b| a.0.as_os_str().as_bytes().cmp(b.0.as_os_str().as_bytes()));
         for (folder, files) in found {
             for file in files {
@@ -101,13 +101,18 @@ impl ImageFolder {
     }
 
     /// Visits each folder once, however many links lead to it; fails on a link cycle.
-    fn walk(&mut self, folder: &Path, visited: &mut Visited, found: &mut Vec<(PathBuf, Vec<OsString>)>) -> Result<()> {
+    fn walk(
+        &mut self,
+        folder: &Path,
+        visited: &mut VisitedFolders,
+        found: &mut Vec<(PathBuf, Vec<OsString>)>,
+    ) -> Result<()> {
         let path = self.root.join(folder);
         let facts = fs::metadata(&path).with_context(|| format!("{} cannot be read", path.display()))?;
         let itself = (facts.dev(), facts.ino());
         ensure!(
             !visited.above.contains(&itself),
-            "{} leads back to a folder above it: take that link away",
+            "{} leads back to a folder above it: remove the link",
             path.display()
         );
         if !visited.all.insert(itself) {
@@ -115,7 +120,7 @@ impl ImageFolder {
             return Ok(());
         }
         visited.above.push(itself);
-        let Listed { folders, files } = list(&path)?;
+        let FolderContents { folders, files } = list(&path)?;
         found.push((folder.to_owned(), files));
         for inner in folders {
             self.walk(&folder.join(inner), visited, found)?;
@@ -160,14 +165,14 @@ impl ImageFolder {
 }
 
 /// Contents of one folder, by name.
-struct Listed {
+struct FolderContents {
     folders: Vec<OsString>,
     files: Vec<OsString>,
 }
 
-fn list(folder: &Path) -> Result<Listed> {
+fn list(folder: &Path) -> Result<FolderContents> {
     let read = || {
-        let mut listed = Listed { folders: Vec::new(), files: Vec::new() };
+        let mut listed = FolderContents { folders: Vec::new(), files: Vec::new() };
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             // A dangling link is not a folder. Reading it reports an error if it has the name of an image.
@@ -206,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_and_images_are_numbered_as_torchvision_does() {
+    fn classes_and_images_are_numbered_as_in_torchvision() {
         let folder = folder(&[
             "dog/b.JPEG",
             "dog/a.jpg",
@@ -241,14 +246,18 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_class_is_named() {
+    fn empty_class_is_reported() {
         let folder = folder(&["a/1.jpg", "b/notes.txt"]);
         let error = ImageFolder::open(folder.path()).expect_err("empty").to_string();
-        expect!["no images of DIR/b: an image ends with .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp; put some there, or take the folder away"].assert_eq(&without_folder(&error));
+        expect![
+            "no images in DIR/b: image names end with .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp: \
+                 add some, or remove the folder"
+        ]
+        .assert_eq(&without_folder(&error));
     }
 
     #[test]
-    fn a_class_has_each_folder_once_whatever_links_lead_to_it() {
+    fn linked_folder_is_counted_once_per_class() {
         // Creates 20 levels with two links to the next: 2^20 paths lead to the last.
         let folder = folder(&["a/0.jpg", "20/1.jpg", "b/2.jpg"]);
         for level in (0..20).rev() {
@@ -270,17 +279,15 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_classes_and_a_link_in_a_circle_are_refused() {
+    fn missing_classes_and_link_cycles_are_rejected() {
         let without = folder(&["1.jpg"]);
         let error = ImageFolder::open(without.path()).expect_err("no classes").to_string();
-        expect![
-            "DIR has no folders: put the images of each class into a folder of its own there, or name a list of images"
-        ]
-        .assert_eq(&without_folder(&error));
+        expect!["DIR has no folders: put the images of each class into a folder, or use a list of images"]
+            .assert_eq(&without_folder(&error));
         let circle = folder(&["a/1.jpg"]);
         symlink(circle.path().join("a"), circle.path().join("a/again")).expect("linked");
         let error = ImageFolder::open(circle.path()).expect_err("a circle").to_string();
-        expect!["DIR/a/again leads back to a folder above it: take that link away"].assert_eq(&without_folder(&error));
+        expect!["DIR/a/again leads back to a folder above it: remove the link"].assert_eq(&without_folder(&error));
         let error = format!("{:#}", ImageFolder::open(Path::new("none")).expect_err("not there"));
         expect!["the folder none cannot be read: No such file or directory (os error 2)"].assert_eq(&error);
     }

@@ -28,7 +28,7 @@ impl<'a> ImageRecord<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<ImageRecord<'a>> {
         let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
             anyhow::bail!(
-                "a record of {} bytes, where an image's has {HEADER} bytes of header alone: pack images with `ringmark \
+                "a record of {} bytes, but an image record has a header of {HEADER} bytes: pack images with `ringmark \
                  pack` or MXNet's im2rec.py",
                 bytes.len()
             );
@@ -41,8 +41,8 @@ impl<'a> ImageRecord<'a> {
         let size = 4 * flag as usize;
         ensure!(
             size <= rest.len(),
-            "a record of {} bytes with {flag} labels according to its header, which take {size}: it is damaged or not of an \
-             image; pack it again",
+            "a record of {} bytes with {flag} labels in its header, which take {size}: the record is damaged or not \
+             of an image: pack it again",
             bytes.len()
         );
         let (labels, image) = rest.split_at(size);
@@ -87,7 +87,7 @@ mod tests {
     use crate::format::record_io::write_record;
 
     #[test]
-    fn the_bytes_are_those_of_mxnet() {
+    fn bytes_match_mxnet() {
         for (labels, image, bytes) in [
             (
                 &[7.0][..],
@@ -114,15 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_no_image_s_is_refused() {
+    fn non_image_records_are_rejected() {
         let error = ImageRecord::parse(b"record_0").expect_err("too short").to_string();
-        expect!["a record of 8 bytes, where an image's has 24 bytes of header alone: pack images with `ringmark pack` or MXNet's im2rec.py"].assert_eq(&error);
+        expect![
+            "a record of 8 bytes, but an image record has a header of 24 bytes: pack images with `ringmark pack` \
+                 or MXNet's im2rec.py"
+        ]
+        .assert_eq(&error);
         let mut record = Vec::new();
         write(1, &[1.0, 2.0], b"", &mut record);
         record[0] = 3;
         let error = ImageRecord::parse(&record).expect_err("too short").to_string();
         expect![
-            "a record of 32 bytes with 3 labels according to its header, which take 12: it is damaged or not of an image; pack it again"
+            "a record of 32 bytes with 3 labels in its header, which take 12: the record is damaged or not of an \
+             image: pack it again"
         ]
         .assert_eq(&error);
     }

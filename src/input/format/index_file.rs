@@ -11,7 +11,7 @@ use crate::format::text_lines;
 use crate::location::Location;
 
 /// Maximum length of a line in bytes, line ending included.
-const LONGEST_LINE: u64 = 44;
+const MAX_LINE_LENGTH: u64 = 44;
 
 /// A line of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Entry {
 /// Reads the index `path` of a `.rec` file of `length` bytes; sorts by offset, as MXNet does.
 pub fn read(path: &Path, length: u64) -> Result<Vec<Entry>> {
     // A record has at least 8 bytes, and a line contains two numbers of at most 20 digits.
-    let most = (length / 8 + 1) * LONGEST_LINE;
+    let most = (length / 8 + 1) * MAX_LINE_LENGTH;
     parse(&text_lines::read_within(path, most)?, path, length)
 }
 
@@ -36,12 +36,12 @@ pub fn parse(text: &[u8], path: &Path, length: u64) -> Result<Vec<Entry>> {
         let entry = entry(line, length).with_context(|| Location::line(path, number).to_string())?;
         entries.push(entry);
     }
-    ensure!(!entries.is_empty(), "{} has no line: it was not written to its end; create it again", path.display());
+    ensure!(!entries.is_empty(), "{} is empty: writing was interrupted: create it again", path.display());
     entries.sort_by_key(|entry| entry.offset);
     for pair in entries.windows(2) {
         ensure!(
             pair[0].offset != pair[1].offset,
-            "{}: keys {} and {} have the same offset {}, so that a record would come twice: create it again",
+            "{}: keys {} and {} have the same offset {}, so a record would occur twice: create it again",
             path.display(),
             pair[0].key,
             pair[1].key,
@@ -54,18 +54,21 @@ pub fn parse(text: &[u8], path: &Path, length: u64) -> Result<Vec<Entry>> {
 fn entry(line: &[u8], length: u64) -> Result<Entry> {
     let mut fields = line.split(|byte| *byte == b'\t');
     let (Some(key), Some(offset), None) = (fields.next(), fields.next(), fields.next()) else {
-        anyhow::bail!("{:?} is not key, tab, byte offset: make the .idx again", text_lines::shown(line));
+        anyhow::bail!(
+            "{:?} is not of the form key, tab, byte offset: create the .idx again",
+            text_lines::display_text(line)
+        );
     };
     let entry = Entry { key: text_lines::number(key, "key")?, offset: text_lines::number(offset, "byte offset")? };
     ensure!(
         entry.offset < length,
-        "offset {} lies beyond the .rec file, which has {length} bytes: it is the index of another file, or the .rec was \
-         cut off; make both again",
+        "offset {} is beyond the end of the .rec file ({length} bytes): the index is for another file, or the .rec is \
+         truncated: create both again",
         entry.offset
     );
     ensure!(
         entry.offset.is_multiple_of(ALIGNMENT),
-        "offset {} is no multiple of {ALIGNMENT}, so that no record begins there: make the .idx again",
+        "offset {} is not a multiple of {ALIGNMENT}, so it is not the start of a record: create the .idx again",
         entry.offset
     );
     Ok(entry)
@@ -91,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_read_by_offset_and_written_as_it_came() {
+    fn index_is_sorted_by_offset_and_round_trips() {
         let entries = [(3, 0), (0, 16), (1, 64)].map(|(key, offset)| Entry { key, offset });
         let mut text = Vec::new();
         write(&entries, &mut text).expect("memory takes it");
@@ -101,18 +104,22 @@ mod tests {
     }
 
     #[test]
-    fn an_index_longer_than_its_records_allow_is_not_read() {
+    fn oversized_index_is_rejected() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), "0\t0\n").expect("written");
         assert_eq!(read(file.path(), 8).expect("an index"), [Entry { key: 0, offset: 0 }]);
         // A sparse file.
         file.as_file().set_len(1 << 40).expect("a sparse file");
         let error = read(file.path(), 8).expect_err("too long").to_string();
-        expect!["DIR has 1099511627776 bytes, more than the 88 of an index of every record: it is another file; create it again"].assert_eq(&without_folder(&error));
+        expect![
+            "DIR has 1099511627776 bytes, more than the 88 of an index of every record: it is another file: \
+                 create it again"
+        ]
+        .assert_eq(&without_folder(&error));
     }
 
     #[test]
-    fn each_fault_is_said_with_its_line() {
+    fn every_fault_is_reported_with_its_line() {
         let errors = [
             "0\t0\n1\n",
             "0\t0\t1\n",
@@ -125,13 +132,13 @@ mod tests {
         ]
         .map(|text| format!("{:#}", parsed(text).expect_err(text)));
         expect![[r#"
-            a.idx, line 2: "1" is not key, tab, byte offset: make the .idx again
-            a.idx, line 1: "0\t0\t1" is not key, tab, byte offset: make the .idx again
-            a.idx, line 2: the key "x" is no whole number from 0 on
-            a.idx, line 1: the byte offset "-4" is no whole number from 0 on
-            a.idx, line 2: offset 100 lies beyond the .rec file, which has 100 bytes: it is the index of another file, or the .rec was cut off; make both again
-            a.idx, line 2: offset 18 is no multiple of 4, so that no record begins there: make the .idx again
-            a.idx: keys 0 and 2 have the same offset 0, so that a record would come twice: create it again
-            a.idx has no line: it was not written to its end; create it again"#]].assert_eq(&errors.join("\n"));
+            a.idx, line 2: "1" is not of the form key, tab, byte offset: create the .idx again
+            a.idx, line 1: "0\t0\t1" is not of the form key, tab, byte offset: create the .idx again
+            a.idx, line 2: the key "x" is not a whole number of at least 0
+            a.idx, line 1: the byte offset "-4" is not a whole number of at least 0
+            a.idx, line 2: offset 100 is beyond the end of the .rec file (100 bytes): the index is for another file, or the .rec is truncated: create both again
+            a.idx, line 2: offset 18 is not a multiple of 4, so it is not the start of a record: create the .idx again
+            a.idx: keys 0 and 2 have the same offset 0, so a record would occur twice: create it again
+            a.idx is empty: writing was interrupted: create it again"#]].assert_eq(&errors.join("\n"));
     }
 }

@@ -36,11 +36,16 @@ pub fn parse(text: &[u8], file: &Path) -> Result<Vec<ListedImage>> {
         let place = || Location::line(file, number).to_string();
         let image = image(line).with_context(place)?;
         if let Some(before) = lines_by_id.insert(image.id, number) {
-            anyhow::bail!("{}: id {} is that of line {before} too: give every image its own", place(), image.id);
+            anyhow::bail!(
+                "{}: id {} is also that of line {before}: use a different id for every \
+                           image",
+                place(),
+                image.id
+            );
         }
         images.push(image);
     }
-    ensure!(!images.is_empty(), "{} has no line: name a list of images", file.display());
+    ensure!(!images.is_empty(), "{} is empty: use a list of images", file.display());
     Ok(images)
 }
 
@@ -48,11 +53,11 @@ fn image(line: &[u8]) -> Result<ListedImage> {
     let fields: Vec<&[u8]> = line.split(|byte| *byte == b'\t').map(<[u8]>::trim_ascii).collect();
     let [id, labels @ .., path] = fields.as_slice() else { anyhow::bail!(too_few(line, fields.len())) };
     ensure!(!labels.is_empty(), too_few(line, fields.len()));
-    ensure!(!path.is_empty(), "the path after the last tab is empty: name the image's file");
+    ensure!(!path.is_empty(), "the path after the last tab is empty: add the image file");
     let label = |field: &&[u8]| {
         let label = str::from_utf8(field).ok().and_then(|text| text.parse::<f32>().ok());
         let label = label.filter(|label| label.is_finite());
-        label.with_context(|| format!("the label {:?} is no number", text_lines::shown(field)))
+        label.with_context(|| format!("the label {:?} is not a number", text_lines::display_text(field)))
     };
     Ok(ListedImage {
         id: text_lines::number(id, "id")?,
@@ -62,7 +67,11 @@ fn image(line: &[u8]) -> Result<ListedImage> {
 }
 
 fn too_few(line: &[u8], fields: usize) -> String {
-    format!("{:?} has {fields} of at least 3 fields with tabs between them: id, label, path", text_lines::shown(line))
+    format!(
+        "{:?} has {fields} fields, but needs at least 3 separated by tabs: id, label, \
+             path",
+        text_lines::display_text(line)
+    )
 }
 
 /// Writes the lines as im2rec.py does, labels with six decimals.
@@ -71,8 +80,8 @@ pub fn write(images: &[ListedImage], output: &mut impl Write) -> Result<()> {
         let path = path.as_os_str().as_bytes();
         ensure!(
             !path.contains(&b'\t') && !path.contains(&b'\n') && path.trim_ascii() == path,
-            "{:?} holds a tab, a line break, or a blank at its end, which a .lst cannot: give it another name",
-            text_lines::shown(path)
+            "{:?} contains a tab, a line break or a final blank, which a .lst cannot store: rename the file",
+            text_lines::display_text(path)
         );
         write!(output, "{id}\t")?;
         for label in labels {
@@ -91,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_those_of_im2rec_and_read_back() {
+    fn lines_match_im2rec_and_round_trip() {
         let image = |id, labels: &[f32], path: &str| ListedImage { id, labels: labels.to_vec(), path: path.into() };
         let images = [image(42, &[464.0], "n02/a b.jpg"), image(0, &[1.0, 0.25], "c.png")];
         let mut text = Vec::new();
@@ -103,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_is_said_with_its_line() {
+    fn every_fault_is_reported_with_its_line() {
         let errors = [
             "0\t1\ta.jpg\n1\tb.jpg\n",
             "0 1 a.jpg\n",
@@ -115,26 +124,26 @@ mod tests {
         ]
         .map(|text| format!("{:#}", parse(text.as_bytes(), Path::new("a.lst")).expect_err(text)));
         expect![[r#"
-            a.lst, line 2: "1\tb.jpg" has 2 of at least 3 fields with tabs between them: id, label, path
-            a.lst, line 1: "0 1 a.jpg" has 1 of at least 3 fields with tabs between them: id, label, path
-            a.lst, line 1: the id "a" is no whole number from 0 on
-            a.lst, line 1: the label "cat" is no number
-            a.lst, line 1: the label "nan" is no number
-            a.lst, line 3: id 0 is that of line 1 too: give every image its own
-            a.lst has no line: name a list of images"#]]
+            a.lst, line 2: "1\tb.jpg" has 2 fields, but needs at least 3 separated by tabs: id, label, path
+            a.lst, line 1: "0 1 a.jpg" has 1 fields, but needs at least 3 separated by tabs: id, label, path
+            a.lst, line 1: the id "a" is not a whole number of at least 0
+            a.lst, line 1: the label "cat" is not a number
+            a.lst, line 1: the label "nan" is not a number
+            a.lst, line 3: id 0 is also that of line 1: use a different id for every image
+            a.lst is empty: use a list of images"#]]
         .assert_eq(&errors.join("\n"));
     }
 
     #[test]
-    fn a_name_that_a_list_cannot_hold_is_refused() {
+    fn unsupported_file_names_are_rejected() {
         let errors = ["a\tb.jpg", "a\nb.jpg", "a.jpg "].map(|path| {
             let image = ListedImage { id: 0, labels: vec![0.0], path: path.into() };
             write(&[image], &mut Vec::new()).expect_err(path).to_string()
         });
         expect![[r#"
-            "a\tb.jpg" holds a tab, a line break, or a blank at its end, which a .lst cannot: give it another name
-            "a\nb.jpg" holds a tab, a line break, or a blank at its end, which a .lst cannot: give it another name
-            "a.jpg " holds a tab, a line break, or a blank at its end, which a .lst cannot: give it another name"#]]
+            "a\tb.jpg" contains a tab, a line break or a final blank, which a .lst cannot store: rename the file
+            "a\nb.jpg" contains a tab, a line break or a final blank, which a .lst cannot store: rename the file
+            "a.jpg " contains a tab, a line break or a final blank, which a .lst cannot store: rename the file"#]]
         .assert_eq(&errors.join("\n"));
     }
 }

@@ -19,7 +19,7 @@ use crate::byte_source::{ByteSource, grow};
 pub const MAGIC: [u8; 4] = 0xced7_230a_u32.to_le_bytes();
 
 /// Maximum length of a record in bytes.
-pub const LONGEST_RECORD: usize = (1 << 29) - 1;
+pub const MAX_RECORD_LENGTH: usize = (1 << 29) - 1;
 
 /// Alignment of part offsets and file sizes in bytes.
 pub const ALIGNMENT: u64 = 4;
@@ -50,18 +50,18 @@ impl Flag {
     }
 }
 
-struct Head {
+struct PartHeader {
     flag: Flag,
     /// Length of the data without padding, in bytes.
     length: usize,
 }
 
-impl Head {
-    fn parse(bytes: &[u8]) -> Result<Head> {
+impl PartHeader {
+    fn parse(bytes: &[u8]) -> Result<PartHeader> {
         ensure!(
             bytes[..4] == MAGIC,
-            "{:02x}{:02x}{:02x}{:02x} stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO \
-             file; create it again",
+            "found {:02x}{:02x}{:02x}{:02x} instead of the start of a record, 0a23d7ce: the file is damaged or not a \
+             RecordIO file: create it again",
             bytes[0],
             bytes[1],
             bytes[2],
@@ -73,9 +73,9 @@ impl Head {
             1 => Flag::First,
             2 => Flag::Middle,
             3 => Flag::Last,
-            other => bail!("a part with flag {other}, where 0 to 3 are known: the file is damaged; create it again"),
+            other => bail!("a part with flag {other}, but only 0 to 3 are valid: the file is damaged: create it again"),
         };
-        Ok(Head { flag, length: (word & 0x1fff_ffff) as usize })
+        Ok(PartHeader { flag, length: (word & 0x1fff_ffff) as usize })
     }
 
     fn bytes(&self) -> [u8; HEAD] {
@@ -95,13 +95,13 @@ impl Head {
 /// Writes a record as dmlc-core does and returns the number of bytes written.
 pub fn write_record(record: &[u8], output: &mut impl Write) -> Result<u64> {
     ensure!(
-        record.len() <= LONGEST_RECORD,
-        "{} bytes are more than a record takes, {LONGEST_RECORD}: choose a smaller image",
+        record.len() <= MAX_RECORD_LENGTH,
+        "{} bytes exceed the limit of a record, {MAX_RECORD_LENGTH}: use a smaller image",
         record.len()
     );
     let mut written = 0;
     let mut part = |flag, data: &[u8]| {
-        let head = Head { flag, length: data.len() };
+        let head = PartHeader { flag, length: data.len() };
         output.write_all(&head.bytes())?;
         output.write_all(data)?;
         output.write_all(&[0; ALIGNMENT as usize][..head.size() - HEAD - data.len()])?;
@@ -144,29 +144,30 @@ fn extent(bytes: &[u8], source: &ByteSource, offset: u64) -> Result<Extent> {
 }
 
 /// Parses the part header `at` bytes after the start of the record at `offset`; fails if it is not valid there.
-fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Result<Head> {
+fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Result<PartHeader> {
     let place = || source.location(offset + at as u64);
-    let head = Head::parse(head).map_err(|error| error.context(place().to_string()))?;
+    let head = PartHeader::parse(head).map_err(|error| error.context(place().to_string()))?;
     if at == 0 {
         ensure!(
             head.flag.begins(),
-            "{}: the middle of a record (flag {}), and its beginning is not before it: the file is damaged, or its .idx is \
-             another file's; make them again",
+            "{}: the middle of a record (flag {}) without its start: the file is damaged, or its .idx is for another \
+             file: create both again",
             place(),
             head.flag as u32
         );
     } else {
         ensure!(
             !head.flag.begins(),
-            "{}: another record begins (flag {}) where that of byte {offset} should go on: the file is damaged; create it again",
+            "{}: another record begins (flag {}), but that of byte {offset} is incomplete: the file is damaged: \
+             create it again",
             place(),
             head.flag as u32
         );
     }
     ensure!(
         head.flag.ends() || head.length.is_multiple_of(ALIGNMENT as usize),
-        "{}: a part of {} bytes that is not its record's last, and no multiple of {ALIGNMENT}: the file is damaged; create it \
-         again",
+        "{}: a part of {} bytes that is not its record's last and not a multiple of {ALIGNMENT}: the file is damaged: \
+         create it again",
         place(),
         head.length
     );
@@ -176,11 +177,11 @@ fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Res
 /// Returns the range of the record's data in `raw`, which contains all its parts. The parts of a split record are moved
 /// together and the magic number is restored between them.
 fn join(raw: &mut [u8]) -> Result<Range<usize>> {
-    let first = Head::parse(raw)?;
+    let first = PartHeader::parse(raw)?;
     let mut end = HEAD + first.length;
     let mut at = first.size();
     while at < raw.len() {
-        let Head { length, .. } = Head::parse(&raw[at..])?;
+        let PartHeader { length, .. } = PartHeader::parse(&raw[at..])?;
         let data = at + HEAD;
         at = data + length.next_multiple_of(ALIGNMENT as usize);
         raw[end..end + 4].copy_from_slice(&MAGIC);
@@ -192,7 +193,7 @@ fn join(raw: &mut [u8]) -> Result<Range<usize>> {
 
 /// Fails if a record needs more bytes than the limit, before memory is allocated for it.
 fn ensure_in_limits(needed: usize, limits: &ImageLimits, source: &ByteSource, offset: u64) -> Result<()> {
-    let named = || format!("the record here has at least {needed} bytes");
+    let named = || format!("the record has at least {needed} bytes");
     limits.check(ImageLimit::Bytes, needed as u64, named).with_context(|| source.location(offset).to_string())
 }
 
@@ -201,8 +202,8 @@ fn ensure_in_file(needed: usize, source: &ByteSource, offset: u64) -> Result<()>
     let remaining = source.length() - offset;
     ensure!(
         needed as u64 <= remaining,
-        "{}: the record here has at least {needed} bytes, and the file ends after {remaining}: it was cut off, or the \
-         record lacks its end; create or copy it again",
+        "{}: the record has at least {needed} bytes, but the file ends after {remaining}: the file is truncated, or \
+         the record is incomplete: create or copy it again",
         source.location(offset)
     );
     Ok(())
@@ -220,7 +221,7 @@ pub fn read_record(
     let remaining = source.length().saturating_sub(offset);
     ensure!(
         remaining >= HEAD as u64,
-        "{}: no record can begin here, the file has {} bytes; make its .idx again",
+        "{}: no record can begin here, because the file has {} bytes: create its .idx again",
         source.location(offset),
         source.length()
     );
@@ -283,7 +284,7 @@ impl<Source: Deref<Target = ByteSource>> RecordReader<Source> {
     }
 
     /// Reads all records of a file, within the default limits.
-    pub fn of_file(source: Source) -> RecordReader<Source> {
+    pub fn from_source(source: Source) -> RecordReader<Source> {
         let length = source.length();
         RecordReader::new(source, 0..length, ImageLimits::default())
     }
@@ -406,8 +407,8 @@ pub fn next_record_start(source: &ByteSource, offset: u64) -> Result<u64> {
         for at in (0..=size - HEAD).step_by(ALIGNMENT as usize) {
             if window[at..at + 4] == MAGIC {
                 let here = begin + at as u64;
-                let head =
-                    Head::parse(&window[at..]).map_err(|error| error.context(source.location(here).to_string()))?;
+                let head = PartHeader::parse(&window[at..])
+                    .map_err(|error| error.context(source.location(here).to_string()))?;
                 if head.flag.begins() {
                     return Ok(here);
                 }
@@ -423,8 +424,8 @@ pub fn open(path: &std::path::Path) -> Result<ByteSource> {
     let source = ByteSource::open(path)?;
     ensure!(
         source.length().is_multiple_of(ALIGNMENT),
-        "{} has {} bytes, which is no multiple of {ALIGNMENT} as that of every RecordIO file: it was cut off; make it or \
-         copy it again",
+        "{} has {} bytes, which is not a multiple of {ALIGNMENT}: the RecordIO file is truncated: create or copy it \
+         again",
         path.display(),
         source.length()
     );

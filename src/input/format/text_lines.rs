@@ -18,7 +18,7 @@ pub fn read_within(path: &Path, most: u64) -> Result<Vec<u8>> {
     let source = ByteSource::open(path)?;
     ensure!(
         source.length() <= most,
-        "{} has {} bytes, more than the {most} of an index of every record: it is another file; create it again",
+        "{} has {} bytes, more than the {most} of an index of every record: it is another file: create it again",
         path.display(),
         source.length()
     );
@@ -36,10 +36,10 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 /// Parses a whole number; `what` names it in the error message.
 pub fn number(field: &[u8], what: &str) -> Result<u64> {
     let parsed = str::from_utf8(field).ok().and_then(|text| text.trim().parse().ok());
-    parsed.with_context(|| format!("the {what} {:?} is no whole number from 0 on", shown(field)))
+    parsed.with_context(|| format!("the {what} {:?} is not a whole number of at least 0", display_text(field)))
 }
 
 /// Returns the field for a message, shortened to 80 bytes.
-pub fn shown(field: &[u8]) -> String {
+pub fn display_text(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..field.len().min(80)]).into_owned()
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::format::record_io::MAGIC;
 use crate::format::{image_record, record_io};
 use crate::loader::order::Share;
-use crate::shard::Part;
+use crate::shard::Shard;
 use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, golden};
 
@@ -36,7 +36,7 @@ fn outcome(path: &Path, classes: u32) -> Result<Vec<i64>> {
             (Loader::start(dataset, order, config, 0)?, items)
         }
         None => {
-            let order = SequentialOrder::new(&dataset, Part::WHOLE, 1)?;
+            let order = SequentialOrder::new(&dataset, Shard::WHOLE, 1)?;
             (Loader::start_sequential(&dataset, order, config, 0)?, order.steps())
         }
     };
@@ -74,7 +74,7 @@ fn png_of_16_bits() -> Vec<u8> {
 }
 
 #[test]
-fn every_kind_that_is_decoded_is_had() {
+fn every_supported_kind_is_loaded() {
     let kinds = ["baseline.jpg", "progressive.jpg", "grayscale.jpg", "inks.jpg", "png_gray.png"].map(golden);
     for image in kinds.into_iter().chain([png_of_16_bits()]) {
         for with_index in [true, false] {
@@ -86,7 +86,7 @@ fn every_kind_that_is_decoded_is_had() {
 }
 
 #[test]
-fn an_image_that_is_none_is_said_with_its_file_and_byte() {
+fn non_image_is_reported_with_file_and_byte() {
     let cut = |name: &str, length: usize| golden(name)[..length].to_vec();
     let images = [
         b"Once upon a time".to_vec(),
@@ -109,18 +109,18 @@ fn an_image_that_is_none_is_said_with_its_file_and_byte() {
         DIR/a.rec, byte BYTE: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 16 bytes begin with 4f 6e 63 65 20 75 70 6f
         DIR/a.rec, byte BYTE: no image: the file is empty
         DIR/a.rec, byte BYTE: no image: the file is empty
-        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: it was cut
-        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: it was cut
-        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends at byte 900, inside its segment ffda of 8 bytes: it was cut
-        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends at byte 900, inside its segment ffda of 8 bytes: it was cut
-        DIR/a.rec, byte BYTE: PNG cannot be decoded: PNG of 700 bytes is damaged or was cut: unexpected end of file
-        DIR/a.rec, byte BYTE: PNG cannot be decoded: PNG of 700 bytes is damaged or was cut: unexpected end of file
-        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG has four components without Adobe's marker: whether its inks are inverted is not said; save it as RGB
-        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG has four components without Adobe's marker: whether its inks are inverted is not said; save it as RGB"#]].assert_eq(&errors.join("\n"));
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: the file is truncated
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 900: the file is truncated
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends at byte 900, inside its segment ffda of 8 bytes: the file is truncated
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends at byte 900, inside its segment ffda of 8 bytes: the file is truncated
+        DIR/a.rec, byte BYTE: PNG cannot be decoded: PNG of 700 bytes is damaged or truncated: unexpected end of file
+        DIR/a.rec, byte BYTE: PNG cannot be decoded: PNG of 700 bytes is damaged or truncated: unexpected end of file
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG has four components without Adobe's marker, so it is unknown if its inks are inverted: save it as RGB
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG has four components without Adobe's marker, so it is unknown if its inks are inverted: save it as RGB"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
-fn a_damaged_record_is_said_with_its_file_and_byte() {
+fn damaged_record_is_reported_with_file_and_byte() {
     type Damage = fn(&mut Vec<u8>, usize);
     let damages: [Damage; 4] = [
         |file, at| file.truncate(at + 40),
@@ -141,18 +141,18 @@ fn a_damaged_record_is_said_with_its_file_and_byte() {
         errors.join("\n")
     });
     expect![[r#"
-        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the record here has at least 1108 bytes, and the file ends after 40: it was cut off, or the record lacks its end; create or copy it again
-        DIR/a.rec, byte 2216: the record here has at least 1108 bytes, and the file ends after 40: it was cut off, or the record lacks its end; create or copy it again
-        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: 0a21d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; create it again
-        DIR/a.rec, byte 2216: 0a21d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; create it again
-        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last, and no multiple of 4: the file is damaged; create it again
-        DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last, and no multiple of 4: the file is damaged; create it again
-        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them again
-        DIR/a.rec, byte 2216: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them again"#]].assert_eq(&errors.join("\n"));
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the record has at least 1108 bytes, but the file ends after 40: the file is truncated, or the record is incomplete: create or copy it again
+        DIR/a.rec, byte 2216: the record has at least 1108 bytes, but the file ends after 40: the file is truncated, or the record is incomplete: create or copy it again
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: found 0a21d7ce instead of the start of a record, 0a23d7ce: the file is damaged or not a RecordIO file: create it again
+        DIR/a.rec, byte 2216: found 0a21d7ce instead of the start of a record, 0a23d7ce: the file is damaged or not a RecordIO file: create it again
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last and not a multiple of 4: the file is damaged: create it again
+        DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last and not a multiple of 4: the file is damaged: create it again
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the middle of a record (flag 3) without its start: the file is damaged, or its .idx is for another file: create both again
+        DIR/a.rec, byte 2216: the middle of a record (flag 3) without its start: the file is damaged, or its .idx is for another file: create both again"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
-fn a_split_record_without_its_end_is_said_with_its_file_and_byte() {
+fn incomplete_split_record_is_reported_with_byte() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.rec");
     let (mut record, mut bytes) = (Vec::new(), Vec::new());
@@ -174,26 +174,26 @@ fn a_split_record_without_its_end_is_said_with_its_file_and_byte() {
         errors.join("\n")
     });
     expect![[r#"
-        DIR/a.rec, byte 0: the record here has at least 104 bytes, and the file ends after 96: it was cut off, or the record lacks its end; create or copy it again
-        key 0 of DIR/a.idx: DIR/a.rec, byte 0: the record here has at least 104 bytes, and the file ends after 96: it was cut off, or the record lacks its end; create or copy it again
-        DIR/a.rec, byte 96: another record begins (flag 1) where that of byte 0 should go on: the file is damaged; create it again
-        key 0 of DIR/a.idx: DIR/a.rec, byte 96: another record begins (flag 1) where that of byte 0 should go on: the file is damaged; create it again"#]].assert_eq(&errors.join("\n"));
+        DIR/a.rec, byte 0: the record has at least 104 bytes, but the file ends after 96: the file is truncated, or the record is incomplete: create or copy it again
+        key 0 of DIR/a.idx: DIR/a.rec, byte 0: the record has at least 104 bytes, but the file ends after 96: the file is truncated, or the record is incomplete: create or copy it again
+        DIR/a.rec, byte 96: another record begins (flag 1), but that of byte 0 is incomplete: the file is damaged: create it again
+        key 0 of DIR/a.idx: DIR/a.rec, byte 96: another record begins (flag 1), but that of byte 0 is incomplete: the file is damaged: create it again"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
-fn a_label_that_is_no_class_is_said_with_its_file_and_byte() {
+fn invalid_label_is_reported_with_file_and_byte() {
     let errors = [true, false].map(|with_index| {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, _) = records(folder.path(), [good(), good(), good()], with_index);
         without_folder(&refused(&path, 2))
     });
     expect![[r#"
-        DIR/a.rec, byte 2216: label 2 is none of the classes 0 to 1: choose a network with more classes, or mend the label
-        DIR/a.rec, byte 2216: label 2 is none of the classes 0 to 1: choose a network with more classes, or mend the label"#]].assert_eq(&errors.join("\n"));
+        DIR/a.rec, byte 2216: label 2 is not one of the classes 0 to 1: use a network with more classes, or fix the label
+        DIR/a.rec, byte 2216: label 2 is not one of the classes 0 to 1: use a network with more classes, or fix the label"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
-fn a_bad_file_among_those_of_a_folder_is_named() {
+fn bad_file_of_a_folder_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);
@@ -210,15 +210,17 @@ fn a_bad_file_among_those_of_a_folder_is_named() {
     });
     expect![[r#"
         DIR/b/1.jpg: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 4 bytes begin with 74 65 78 74
-        DIR/b/1.jpg: not a JPEG that can be decoded: JPEG ends at byte 500, inside its segment ffc4 of 181 bytes: it was cut
+        DIR/b/1.jpg: not a JPEG that can be decoded: JPEG ends at byte 500, inside its segment ffc4 of 181 bytes: the file is truncated
         DIR/b/1.jpg: no image: the file is empty"#]].assert_eq(&errors.join("\n"));
     fs::write(&bad, good()).expect("written");
-    expect![
-        "DIR/b/1.jpg: label 1 is none of the classes 0 to 0: choose a network with more classes, or mend the label"
-    ]
-    .assert_eq(&without_folder(&refused(folder.path(), 1)));
+    expect!["DIR/b/1.jpg: label 1 is not one of the classes 0 to 0: use a network with more classes, or fix the label"]
+        .assert_eq(&without_folder(&refused(folder.path(), 1)));
     fs::remove_file(&bad).expect("removed");
-    expect!["no images of DIR/b: an image ends with .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp; put some there, or take the folder away"].assert_eq(&without_folder(&refused(folder.path(), 2)));
+    expect![
+        "no images in DIR/b: image names end with .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp: add \
+             some, or remove the folder"
+    ]
+    .assert_eq(&without_folder(&refused(folder.path(), 2)));
 }
 
 /// Data that are not an image are skipped; unreadable data and invalid classes are errors even if other images of the
@@ -241,20 +243,32 @@ fn only_images_are_skipped() {
         fs::OpenOptions::new().write(true).open(path).expect("opened").set_len(offsets[2] + 16).expect("cut");
     };
     let error = batch([good(), good(), good()], 3, &shrink).expect_err("cut");
-    expect!["DIR/a.rec, byte 2232: the file ends here, and had 3324 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&without_folder(&error));
+    expect![
+        "DIR/a.rec, byte 2232: the file ends here but had 3324 bytes when it was opened: it was changed while \
+             being read: use a file that is not being written"
+    ]
+    .assert_eq(&without_folder(&error));
     let spoil = |path: &Path, offsets: &[u64]| {
         let mut bytes = fs::read(path).expect("records");
         bytes[offsets[1] as usize] = b'!';
         fs::write(path, bytes).expect("written");
     };
     let error = batch([good(), good(), good()], 3, &spoil).expect_err("spoilt");
-    expect!["key 1 of DIR/a.idx: DIR/a.rec, byte 1108: 2123d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; create it again"].assert_eq(&without_folder(&error));
+    expect![
+        "key 1 of DIR/a.idx: DIR/a.rec, byte 1108: found 2123d7ce instead of the start of a record, 0a23d7ce: the \
+             file is damaged or not a RecordIO file: create it again"
+    ]
+    .assert_eq(&without_folder(&error));
     let error = batch([good(), good(), good()], 2, &unharmed).expect_err("no class");
-    expect!["DIR/a.rec, byte 2216: label 2 is none of the classes 0 to 1: choose a network with more classes, or mend the label"].assert_eq(&without_folder(&error));
+    expect![
+        "DIR/a.rec, byte 2216: label 2 is not one of the classes 0 to 1: use a network with more classes, or fix \
+             the label"
+    ]
+    .assert_eq(&without_folder(&error));
 }
 
 #[test]
-fn a_file_that_shrinks_or_goes_while_it_is_read_is_said_with_its_byte() {
+fn shrinking_or_removed_file_is_reported_with_byte() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, offsets) = records(folder.path(), [good(), good(), good()], true);
     let dataset = Arc::new(Dataset::open(std::slice::from_ref(&path)).expect("records"));
@@ -262,7 +276,7 @@ fn a_file_that_shrinks_or_goes_while_it_is_read_is_said_with_its_byte() {
     let order = Order::new(RECORDS, None, Share { joined: 1, first: 0, images: 1 }).expect("a share");
     let mut loader = Loader::start(dataset, order, config(Augmentation::None, 1, 1), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("of a file that was cut"));
-    let place = format!("{}, byte {}: the file ends here, and had", path.display(), offsets[1] + 16);
+    let place = format!("{}, byte {}: the file ends here but had", path.display(), offsets[1] + 16);
     assert!(error.contains(&place), "{error}, and not {place}");
 
     let classes = tempfile::tempdir().expect("a folder");

@@ -28,7 +28,7 @@ use crate::dataset::Dataset;
 use crate::dataset::record_files::RecordStream;
 pub use crate::loader::config::LoaderConfig;
 use crate::loader::image_fault::ImageFault;
-use crate::loader::order::{Draw, Order};
+use crate::loader::order::{Order, SampleIndex};
 use crate::loader::partial_batch::{ImageBatch, PartialBatch};
 use crate::loader::sequential_order::SequentialOrder;
 use crate::loader::stage::{Observer, StageTimes};
@@ -61,10 +61,10 @@ enum Source {
 
 impl Source {
     /// Returns the number of images of a step, padding excluded.
-    fn images_of(&self, step: u64) -> u64 {
+    fn batch_images(&self, step: u64) -> u64 {
         match self {
-            Source::ByNumber(_, order) => order.images_of(step),
-            Source::Sequential(order, _) => order.images_of(step),
+            Source::ByNumber(_, order) => order.batch_images(step),
+            Source::Sequential(order, _) => order.batch_images(step),
         }
     }
 }
@@ -109,7 +109,7 @@ impl Loader {
     ) -> Result<Loader> {
         ensure!(
             order.images() == config.images,
-            "turns of {} images for batches of {}: make them for the same",
+            "order of {} images for batches of {}: use the same batch size",
             order.images(),
             config.images
         );
@@ -118,8 +118,8 @@ impl Loader {
     }
 
     fn with_source(source: Source, config: LoaderConfig, first_step: u64) -> Result<Loader> {
-        ensure!(config.threads > 0, "--decode-threads 0: there must be one");
-        ensure!(config.ahead > 0, "no batch may be made ahead: there must be one");
+        ensure!(config.threads > 0, "--decode-threads 0: at least one is needed");
+        ensure!(config.ahead > 0, "--prefetch 0: at least one batch is needed");
         let workers: Vec<Worker> = (0..config.threads).map(|_| Worker::new(config)).collect::<Result<_>>()?;
         let decoder = workers[0].decoder();
         let bytes = config.image_bytes() * usize::try_from(config.images).context("a batch of this size")?;
@@ -230,7 +230,7 @@ impl Shared {
 
     /// Reads the next image; returns what its bytes are, or why they cannot be read. `None` if the loader is being
     /// dropped.
-    fn read(&self, worker: &mut Worker) -> Option<(ImageTask, Result<Draw>)> {
+    fn read(&self, worker: &mut Worker) -> Option<(ImageTask, Result<SampleIndex>)> {
         match &self.source {
             Source::ByNumber(dataset, order) => {
                 let task = self.take()?;
@@ -264,7 +264,7 @@ impl Shared {
                 Some(memory) => {
                     let step = state.next_step;
                     state.next_step += 1;
-                    let partial = PartialBatch::new(step, self.source.images_of(step), self.config.images, memory);
+                    let partial = PartialBatch::new(step, self.source.batch_images(step), self.config.images, memory);
                     state.partial.push_back(partial);
                 }
                 None => state = self.may_begin.wait(state).unwrap_or_else(PoisonError::into_inner),

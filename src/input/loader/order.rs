@@ -9,7 +9,7 @@ use crate::augment::Generator;
 
 /// An item, and the epoch in which it is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Draw {
+pub struct SampleIndex {
     /// Epoch, from 0.
     pub epoch: u64,
     /// Index in the data set.
@@ -50,10 +50,14 @@ impl Order {
     ///
     /// If there are no items or more than 2^32, or if the share does not lie within the joined batch.
     pub fn new(items: u64, shuffle: Option<u64>, share: Share) -> Result<Order> {
-        ensure!((1..=1 << 32).contains(&items), "{items} items have no order of training: there must be 1 to 2^32");
+        ensure!(
+            (1..=1 << 32).contains(&items),
+            "an order of training of {items} items is not possible: use 1 to 2^32 \
+                                                 items"
+        );
         ensure!(
             share.images > 0 && share.first + share.images <= share.joined,
-            "images {} to {} are none of a joined batch of {}",
+            "images {} to {} are outside of a joined batch of {}",
             share.first,
             share.first + share.images,
             share.joined
@@ -74,13 +78,13 @@ impl Order {
 
     /// Returns the number of this rank's images in a step that count: the rest only fill it up. Each item counts once
     /// per epoch.
-    pub fn images_of(&self, step: u64) -> u64 {
+    pub fn batch_images(&self, step: u64) -> u64 {
         let first = step % self.steps() * self.share.joined + self.share.first;
         self.items.saturating_sub(first).min(self.share.images)
     }
 
     /// Returns the item of image `slot` of this rank in `step`, which is counted over all epochs.
-    pub fn draw(&self, step: u64, slot: u64) -> Draw {
+    pub fn draw(&self, step: u64, slot: u64) -> SampleIndex {
         let step = self.repeated.map_or(step, |steps| step % steps);
         let (epoch, step) = (step / self.steps(), step % self.steps());
         let place = (step * self.share.joined + self.share.first + slot) % self.items;
@@ -88,7 +92,7 @@ impl Order {
             Some(seed) => u64::from(self.shuffled(seed, epoch)[place as usize]),
             None => place,
         };
-        Draw { epoch, item }
+        SampleIndex { epoch, item }
     }
 
     fn shuffled(&self, seed: u64, epoch: u64) -> Arc<[u32]> {
@@ -108,7 +112,7 @@ impl Order {
 /// Fisher-Yates shuffle (Knuth, volume 2, 3.4.2 P), with random numbers that no image uses.
 fn shuffle(items: u64, seed: u64, epoch: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..=(items - 1) as u32).collect();
-    let mut generator = Generator::of_image(seed, epoch, u64::MAX);
+    let mut generator = Generator::for_image(seed, epoch, u64::MAX);
     for last in (1..order.len()).rev() {
         order.swap(last, generator.up_to(last));
     }
@@ -138,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_have_together_what_one_has_alone() {
+    fn ranks_share_the_order_of_one_rank() {
         for number in [0, 3] {
             let alone = epoch(1003, 1, 12, number);
             for ranks in [2, 3, 4] {
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_has_every_item_once_and_is_filled_up_from_its_start() {
+    fn epoch_has_every_item_and_wraps_around() {
         for (ranks, images) in [(1, 12), (3, 4), (4, 5)] {
             let all = epoch(103, ranks, images, 2).concat();
             let mut times: BTreeMap<u64, usize> = BTreeMap::new();
@@ -159,18 +163,18 @@ mod tests {
         }
         let share = |first| Share { joined: 8, first, images: 4 };
         let order = |first| Order::new(13, None, share(first)).expect("a share");
-        let counted = |first: u64| (0..4).map(|step| order(first).images_of(step)).collect::<Vec<_>>();
+        let counted = |first: u64| (0..4).map(|step| order(first).batch_images(step)).collect::<Vec<_>>();
         assert_eq!((counted(0), counted(4)), (vec![4, 4, 4, 4], vec![4, 1, 4, 1]));
-        assert_eq!(order(4).draw(1, 0), Draw { epoch: 0, item: 12 });
-        assert_eq!(order(4).draw(1, 1), Draw { epoch: 0, item: 0 });
-        assert_eq!(order(0).draw(2, 1), Draw { epoch: 1, item: 1 });
+        assert_eq!(order(4).draw(1, 0), SampleIndex { epoch: 0, item: 12 });
+        assert_eq!(order(4).draw(1, 1), SampleIndex { epoch: 0, item: 0 });
+        assert_eq!(order(0).draw(2, 1), SampleIndex { epoch: 1, item: 1 });
     }
 
     #[test]
-    fn the_first_steps_may_come_again_and_again() {
+    fn first_steps_can_be_repeated() {
         let share = Share { joined: 4, first: 0, images: 4 };
         let order = || Order::new(103, Some(7), share).expect("a share");
-        let draws = |order: &Order, steps: std::ops::Range<u64>| -> Vec<Draw> {
+        let draws = |order: &Order, steps: std::ops::Range<u64>| -> Vec<SampleIndex> {
             steps
                 .flat_map(|step| (0..4).map(move |slot| (step, slot)))
                 .map(|(step, slot)| order.draw(step, slot))
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_as_likely_as_another() {
+    fn all_orders_are_equally_likely() {
         // Each of the six orders of three items, over 6,000 epochs: five standard deviations are 145.
         let mut times: BTreeMap<Vec<u32>, i32> = BTreeMap::new();
         (0..6000).for_each(|epoch| *times.entry(shuffle(3, 1, epoch)).or_default() += 1);
@@ -191,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_share_is_refused() {
+    fn invalid_shares_are_rejected() {
         let share = Share { joined: 8, first: 6, images: 4 };
         let error = Order::new(10, None, share).expect_err("refused").to_string();
-        expect!["images 6 to 10 are none of a joined batch of 8"].assert_eq(&error);
+        expect!["images 6 to 10 are outside of a joined batch of 8"].assert_eq(&error);
         assert!(Order::new(0, None, Share { first: 0, ..share }).is_err());
     }
 }

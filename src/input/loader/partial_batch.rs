@@ -79,7 +79,7 @@ impl PartialBatch {
                 let good = (1..images).map(|next| (bad + next) % images).find(|other| labels[*other].is_some());
                 let good = good.with_context(|| {
                     let first = skipped.first().map(|error| format!("{error:#}")).unwrap_or_default();
-                    format!("none of the {images} images of step {step} is one; the first: {first}")
+                    format!("none of the {images} images of step {step} can be decoded; the first: {first}")
                 })?;
                 pixels.copy_within(good * bytes..(good + 1) * bytes, bad * bytes);
                 labels[bad] = labels[good];

@@ -9,13 +9,13 @@ use anyhow::{Context, Result, ensure};
 use crate::dataset::Dataset;
 use crate::dataset::item::Item;
 use crate::dataset::record_files::RecordStream;
-use crate::loader::order::Draw;
-use crate::shard::Part;
+use crate::loader::order::SampleIndex;
+use crate::shard::Shard;
 
 /// A rank's part, and how its records are divided into steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SequentialOrder {
-    part: Part,
+    part: Shard,
     records: u64,
     images: u64,
     steps: u64,
@@ -29,14 +29,14 @@ impl SequentialOrder {
     ///
     /// If a record's header is damaged or the last record is cut off (with file and offset), if the part has no
     /// record, or if the data can be read by number.
-    pub fn new(dataset: &Dataset, part: Part, images: u64) -> Result<SequentialOrder> {
+    pub fn new(dataset: &Dataset, part: Shard, images: u64) -> Result<SequentialOrder> {
         ensure!(images > 0, "a step without images reads nothing");
         let records = dataset.records(part)?.count()?;
         ensure!(
             records > 0,
-            "{part} of {} has no record: start fewer ranks, or make an index for each file, by which records are dealt out \
-             singly",
-            dataset.what()
+            "{part} of {} has no record: start fewer ranks, or create an index for each file, so that single records \
+             are distributed",
+            dataset.description()
         );
         Ok(SequentialOrder { part, records, images, steps: records.div_ceil(images) })
     }
@@ -49,7 +49,7 @@ impl SequentialOrder {
     pub fn with_steps(self, steps: u64) -> Result<SequentialOrder> {
         ensure!(
             steps >= self.steps,
-            "{steps} steps an epoch, and {} needs {} for its {} records: take the most of all ranks",
+            "{steps} steps per epoch, but {} needs {} for its {} records: use the largest number of all ranks",
             self.part,
             self.steps,
             self.records
@@ -79,7 +79,7 @@ impl SequentialOrder {
     }
 
     /// Returns the number of images in a step that count: the rest only fill it up. Each record counts once per epoch.
-    pub fn images_of(&self, step: u64) -> u64 {
+    pub fn batch_images(&self, step: u64) -> u64 {
         self.records.saturating_sub(step % self.steps * self.images).min(self.images)
     }
 
@@ -96,18 +96,18 @@ impl SequentialOrder {
 
     /// Reads image `slot` of `step` from a stream that has returned all images before it. The item drawn is the
     /// record's offset in all files, which does not depend on the number of ranks.
-    pub(super) fn read(&self, stream: &mut RecordStream, step: u64, slot: u64, item: &mut Item) -> Result<Draw> {
+    pub(super) fn read(&self, stream: &mut RecordStream, step: u64, slot: u64, item: &mut Item) -> Result<SampleIndex> {
         let record = self.record(step, slot);
         if record == 0 {
             stream.restart(0)?;
         }
         let place = stream.next(item)?.with_context(|| {
             format!(
-                "{} ends at record {record} of {}: its files were changed while they were read",
+                "{} ends at record {record} of {}: its files were changed while being read",
                 self.part, self.records
             )
         })?;
-        Ok(Draw { epoch: step / self.steps, item: place })
+        Ok(SampleIndex { epoch: step / self.steps, item: place })
     }
 }
 
@@ -119,18 +119,18 @@ mod tests {
     use crate::testing;
 
     #[test]
-    fn steps_are_those_of_the_longest_part_and_shorter_ones_are_filled_up() {
+    fn steps_follow_the_longest_part() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.rec");
         testing::write_records(&path, (0..7).map(|id| (id, vec![7; 100])), false);
         let dataset = Dataset::open(std::slice::from_ref(&path)).expect("opened");
         let orders = [0, 1, 2]
-            .map(|index| SequentialOrder::new(&dataset, Part::new(index, 3).expect("a part"), 2).expect("records"));
+            .map(|index| SequentialOrder::new(&dataset, Shard::new(index, 3).expect("a part"), 2).expect("records"));
         assert_eq!(orders.map(|order| (order.records(), order.steps())), [(3, 2), (2, 1), (2, 1)]);
         let steps = orders.iter().map(SequentialOrder::steps).max().expect("three");
         let counted = orders.map(|order| {
             let order = order.with_steps(steps).expect("as many as the most");
-            [0, 1, 2, 3].map(|step| order.images_of(step))
+            [0, 1, 2, 3].map(|step| order.batch_images(step))
         });
         assert_eq!(counted, [[2, 1, 2, 1], [2, 0, 2, 0], [2, 0, 2, 0]]);
         // Records 0 and 1, then 2 and 0 again; when repeating a single step, only 0 and 1.
@@ -140,14 +140,17 @@ mod tests {
         assert_eq!(places(&orders[0].repeating(1)), [0, 1, 0, 1, 0, 1]);
         assert_eq!(orders[0].repeating(5), orders[0]);
         let error = orders[0].with_steps(1).expect_err("too few").to_string();
-        expect!["1 steps an epoch, and part 0 of 3 needs 2 for its 3 records: take the most of all ranks"]
+        expect!["1 steps per epoch, but part 0 of 3 needs 2 for its 3 records: use the largest number of all ranks"]
             .assert_eq(&error);
-        let error = SequentialOrder::new(&dataset, Part::new(8, 9).expect("a part"), 2).expect_err("none").to_string();
-        expect!["part 8 of 9 of 1 RecordIO file without index has no record: start fewer ranks, or make an index for each file, by which records are dealt out singly"].assert_eq(&error);
+        let error = SequentialOrder::new(&dataset, Shard::new(8, 9).expect("a part"), 2).expect_err("none").to_string();
+        expect![
+            "part 8 of 9 of 1 RecordIO file without index has no record: start fewer ranks, or create an index \
+                 for each file, so that single records are distributed"
+        ]
+        .assert_eq(&error);
         std::fs::write(path.with_extension("idx"), "0\t0\n").expect("written");
         let dataset = Dataset::open(&[path]).expect("opened");
-        let error = SequentialOrder::new(&dataset, Part::WHOLE, 2).expect_err("by number").to_string();
-        expect!["1 RecordIO file with index can be read by number: take its items in an order of training"]
-            .assert_eq(&error);
+        let error = SequentialOrder::new(&dataset, Shard::WHOLE, 2).expect_err("by number").to_string();
+        expect!["1 RecordIO file with index can be read by number: use an order of training"].assert_eq(&error);
     }
 }

@@ -12,7 +12,7 @@ use ringmark_core::dimension::{Augmentation, BadImage};
 
 use super::tests::{config, images};
 use super::*;
-use crate::shard::Part;
+use crate::shard::Shard;
 use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, golden};
 
@@ -33,7 +33,8 @@ type Step = (Vec<i64>, Vec<Vec<u8>>, u64);
 
 /// Returns the orders of all ranks, with the number of steps of the longest part.
 fn orders(dataset: &Dataset, ranks: u32, images: u64) -> Vec<SequentialOrder> {
-    let order = |rank| SequentialOrder::new(dataset, Part::new(rank, ranks).expect("a part"), images).expect("records");
+    let order =
+        |rank| SequentialOrder::new(dataset, Shard::new(rank, ranks).expect("a part"), images).expect("records");
     let orders: Vec<SequentialOrder> = (0..ranks).map(order).collect();
     let steps = orders.iter().map(SequentialOrder::steps).max().expect("a rank");
     orders.into_iter().map(|order| order.with_steps(steps).expect("the most")).collect()
@@ -54,7 +55,7 @@ fn batches(dataset: &Dataset, order: SequentialOrder, threads: usize, first: u64
 }
 
 #[test]
-fn every_record_comes_exactly_once_an_epoch_over_all_ranks() {
+fn every_record_is_read_once_per_epoch() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = Dataset::open(&files(folder.path())).expect("records");
     let mut alone: Option<Vec<BTreeMap<i64, Vec<u8>>>> = None;
@@ -81,7 +82,7 @@ fn every_record_comes_exactly_once_an_epoch_over_all_ranks() {
 }
 
 #[test]
-fn records_come_as_they_are_stored_and_a_short_part_goes_on_from_its_start() {
+fn records_keep_file_order_and_short_parts_wrap() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = Dataset::open(&files(folder.path())).expect("records");
     let orders = orders(&dataset, 4, 5);
@@ -103,7 +104,7 @@ fn records_come_as_they_are_stored_and_a_short_part_goes_on_from_its_start() {
 }
 
 #[test]
-fn the_number_of_threads_and_where_it_begins_change_nothing() {
+fn threads_and_start_do_not_change_batches() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = Dataset::open(&files(folder.path())).expect("records");
     let order = orders(&dataset, 3, 4)[1];
@@ -118,13 +119,13 @@ fn the_number_of_threads_and_where_it_begins_change_nothing() {
 }
 
 #[test]
-fn a_bad_image_is_skipped_and_a_damaged_file_is_said_before_the_first_step() {
+fn bad_image_is_skipped_and_damaged_file_fails() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.rec");
     let images = [golden("baseline.jpg"), b"text".to_vec(), golden("full.jpg")];
     let offsets = testing::write_records(&path, (0..6).map(|id| (id, images[id as usize % 3].clone())), false);
     let dataset = Dataset::open(std::slice::from_ref(&path)).expect("records");
-    let order = SequentialOrder::new(&dataset, Part::WHOLE, 3).expect("records");
+    let order = SequentialOrder::new(&dataset, Shard::WHOLE, 3).expect("records");
     let mut loader = Loader::start_sequential(&dataset, order, config(Augmentation::None, 3, 2), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("record 1 is text"));
     let begin = format!("{}, byte {}: neither JPEG", path.display(), offsets[1]);
@@ -138,19 +139,19 @@ fn a_bad_image_is_skipped_and_a_damaged_file_is_said_before_the_first_step() {
     }
     let wrong = LoaderConfig { images: 4, ..skipping };
     let error = Loader::start_sequential(&dataset, order, wrong, 0).err().expect("another number").to_string();
-    expect!["turns of 3 images for batches of 4: make them for the same"].assert_eq(&error);
+    expect!["order of 3 images for batches of 4: use the same batch size"].assert_eq(&error);
 
     let mut bytes = fs::read(&path).expect("records");
     bytes[offsets[4] as usize] = b'!';
     fs::write(&path, bytes).expect("written");
     let dataset = Dataset::open(std::slice::from_ref(&path)).expect("its first bytes are sound");
-    let error = format!("{:#}", SequentialOrder::new(&dataset, Part::WHOLE, 3).expect_err("damaged"));
-    let begin = format!("{}, byte {}: 2123d7ce stands where a record begins", path.display(), offsets[4]);
+    let error = format!("{:#}", SequentialOrder::new(&dataset, Shard::WHOLE, 3).expect_err("damaged"));
+    let begin = format!("{}, byte {}: found 2123d7ce instead of the start of a record", path.display(), offsets[4]);
     assert!(error.starts_with(&begin), "{error}");
 }
 
 #[test]
-fn a_file_that_shrinks_ends_the_run_even_where_bad_images_are_skipped() {
+fn shrinking_file_is_an_error_with_skipping() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.rec");
     // Larger than the read buffer, so that later records are read later.
@@ -158,7 +159,7 @@ fn a_file_that_shrinks_ends_the_run_even_where_bad_images_are_skipped() {
     let image = [golden("baseline.jpg"), noise].concat();
     let offsets = testing::write_records(&path, (0..20).map(|id| (id, image.clone())), false);
     let dataset = Dataset::open(std::slice::from_ref(&path)).expect("records");
-    let order = SequentialOrder::new(&dataset, Part::WHOLE, 4).expect("records");
+    let order = SequentialOrder::new(&dataset, Shard::WHOLE, 4).expect("records");
     let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 4, 2) };
     let mut loader = Loader::start_sequential(&dataset, order, skipping, 0).expect("it starts");
     let first = loader.next_batch().expect("sound");
@@ -166,11 +167,15 @@ fn a_file_that_shrinks_ends_the_run_even_where_bad_images_are_skipped() {
     loader.give_back(first);
     let error = (0..20).find_map(|_| loader.next_batch().map(|batch| loader.give_back(batch)).err());
     let error = format!("{:#}", error.expect("the last step of the epoch has none"));
-    expect!["DIR/a.rec, byte 9021620: the file ends here, and had 12022160 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&without_folder(&error));
+    expect![
+        "DIR/a.rec, byte 9021620: the file ends here but had 12022160 bytes when it was opened: it was changed \
+             while being read: use a file that is not being written"
+    ]
+    .assert_eq(&without_folder(&error));
 }
 
 #[test]
-fn a_loader_that_is_not_asked_any_more_goes() {
+fn dropped_loader_stops_its_threads() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = Dataset::open(&files(folder.path())).expect("records");
     let order = orders(&dataset, 1, 5)[0];

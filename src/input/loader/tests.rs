@@ -13,7 +13,7 @@ use ringmark_core::dimension::{
 use super::*;
 use crate::augment::Recipe;
 use crate::loader::order::Share;
-use crate::shard::Part;
+use crate::shard::Shard;
 use crate::testing::temporary_folder::without_folder;
 use crate::testing::{self, golden, idx_array};
 
@@ -68,7 +68,7 @@ pub(super) fn images() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_number_of_threads_and_where_it_begins_change_nothing() {
+fn threads_and_start_do_not_change_batches() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = records(folder.path(), 20, &images());
     // With three steps per epoch, steps 0 to 7 cover three epochs.
@@ -83,7 +83,7 @@ fn the_number_of_threads_and_where_it_begins_change_nothing() {
 }
 
 #[test]
-fn ranks_have_together_what_one_has_and_every_record_once_an_epoch() {
+fn ranks_share_records_once_per_epoch() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = records(folder.path(), 50, &images());
     let of_rank = |ranks, rank| {
@@ -107,7 +107,7 @@ fn ranks_have_together_what_one_has_and_every_record_once_an_epoch() {
 }
 
 #[test]
-fn a_record_beyond_the_limit_is_skipped_alone() {
+fn only_the_record_above_the_limit_is_skipped() {
     let folder = tempfile::tempdir().expect("a folder");
     let large = vec![7; 5 << 20];
     let files = [golden("baseline.jpg"), large, golden("grayscale.jpg")];
@@ -120,7 +120,7 @@ fn a_record_beyond_the_limit_is_skipped_alone() {
     let by_number = Loader::start(Arc::new(open()), in_order, skipping, 0).expect("it starts");
     fs::remove_file(path.with_extension("idx")).expect("removed");
     let dataset = open();
-    let order = SequentialOrder::new(&dataset, Part::new(0, 1).expect("a part"), 3).expect("records");
+    let order = SequentialOrder::new(&dataset, Shard::new(0, 1).expect("a part"), 3).expect("records");
     let in_turn = Loader::start_sequential(&dataset, order, skipping, 0).expect("it starts");
     for mut loader in [by_number, in_turn] {
         let batch = loader.next_batch().expect("two are sound");
@@ -134,7 +134,7 @@ fn a_record_beyond_the_limit_is_skipped_alone() {
 }
 
 #[test]
-fn a_bad_image_is_named_or_another_stands_in_for_it() {
+fn bad_image_is_reported_or_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let cut = golden("baseline.jpg")[..500].to_vec();
     let dataset = records(folder.path(), 12, &[golden("baseline.jpg"), cut.clone(), golden("grayscale.jpg")]);
@@ -142,7 +142,11 @@ fn a_bad_image_is_named_or_another_stands_in_for_it() {
     let mut loader =
         Loader::start(dataset.clone(), in_order(), config(Augmentation::None, 6, 3), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("images 1 and 4 are cut"));
-    expect!["DIR/train.rec, byte 1108: not a JPEG that can be decoded: JPEG ends at byte 500, inside its segment ffc4 of 181 bytes: it was cut"].assert_eq(&without_folder(&error));
+    expect![
+        "DIR/train.rec, byte 1108: not a JPEG that can be decoded: JPEG ends at byte 500, inside its segment ffc4 \
+             of 181 bytes: the file is truncated"
+    ]
+    .assert_eq(&without_folder(&error));
 
     let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 6, 3) };
     let mut loader = Loader::start(dataset, in_order(), skipping, 0).expect("it starts");
@@ -155,11 +159,16 @@ fn a_bad_image_is_named_or_another_stands_in_for_it() {
     let all_bad = records(other.path(), 12, &[cut]);
     let mut loader = Loader::start(all_bad, in_order(), skipping, 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("none is sound"));
-    expect!["none of the 6 images of step 0 is one; the first: DIR/train.rec, byte 0: not a JPEG that can be decoded: JPEG ends at byte 500, inside its segment ffc4 of 181 bytes: it was cut"].assert_eq(&without_folder(&error));
+    expect![
+        "none of the 6 images of step 0 can be decoded; the first: DIR/train.rec, byte 0: not a JPEG that can be \
+             decoded: JPEG ends at byte 500, inside its segment ffc4 of 181 bytes: the file is \
+             truncated"
+    ]
+    .assert_eq(&without_folder(&error));
 }
 
 #[test]
-fn no_more_batches_are_made_than_may_be_ahead() {
+fn prefetch_limits_prepared_batches() {
     let folder = tempfile::tempdir().expect("a folder");
     let dataset = records(folder.path(), 40, &images());
     let mut loader =
@@ -181,7 +190,7 @@ fn no_more_batches_are_made_than_may_be_ahead() {
 }
 
 #[test]
-fn arrays_of_pixels_go_as_they_are_and_only_where_they_fit() {
+fn pixel_arrays_are_copied_if_they_fit() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, array: Vec<u8>| fs::write(folder.path().join(name), array).expect("written");
     let pixels: Vec<u8> = (0..5 * 4).collect();
@@ -201,6 +210,6 @@ fn arrays_of_pixels_go_as_they_are_and_only_where_they_fit() {
         without_folder(&format!("{:#}", loader.next_batch().expect_err("another network's")))
     });
     expect![[r#"
-        DIR/train-labels-idx1-ubyte, byte 12: label 5 is none of the classes 0 to 4: choose a network with more classes, or mend the label
-        DIR/train-images-idx3-ubyte, byte 16: 2 x 2 pixels of 1 channel, and the network takes 2 x 2 of 3: choose another --image-size or network"#]].assert_eq(&errors.join("\n"));
+        DIR/train-labels-idx1-ubyte, byte 12: label 5 is not one of the classes 0 to 4: use a network with more classes, or fix the label
+        DIR/train-images-idx3-ubyte, byte 16: 2 x 2 pixels of 1 channel, but the network takes 2 x 2 of 3: use another --image-size or network"#]].assert_eq(&errors.join("\n"));
 }

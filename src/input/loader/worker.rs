@@ -5,11 +5,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use crate::augment::Generator;
-use crate::dataset::item::{Form, Item};
+use crate::dataset::item::{Item, ItemFormat};
 use crate::image::ImagePipeline;
 use crate::loader::config::LoaderConfig;
 use crate::loader::image_fault::ImageFault;
-use crate::loader::order::Draw;
+use crate::loader::order::SampleIndex;
 use crate::loader::stage::{ImageStage, StageSpan, StageTimes};
 
 /// Working memory of one thread.
@@ -54,7 +54,7 @@ impl Worker {
     }
 
     /// Reads an image's bytes.
-    pub(super) fn read(&mut self, read: impl FnOnce(&mut Item) -> Result<Draw>) -> Result<Draw> {
+    pub(super) fn read(&mut self, read: impl FnOnce(&mut Item) -> Result<SampleIndex>) -> Result<SampleIndex> {
         self.stages.clear();
         self.bytes = 0;
         let draw = timed(ImageStage::Read, &mut self.stages, || read(&mut self.item))?;
@@ -63,18 +63,18 @@ impl Worker {
     }
 
     /// Writes the image that was read into `place` and returns its class.
-    pub(super) fn make(&mut self, draw: Draw, place: &mut [u8]) -> Result<i64, ImageFault> {
+    pub(super) fn make(&mut self, draw: SampleIndex, place: &mut [u8]) -> Result<i64, ImageFault> {
         let class = self.check().map_err(ImageFault::Data)?;
         let Worker { pipeline, item, config: LoaderConfig { recipe, seed, .. }, stages, .. } = self;
         match item.form {
-            Form::Encoded => {
-                let mut generator = Generator::of_image(*seed, draw.epoch, draw.item);
+            ItemFormat::Encoded => {
+                let mut generator = Generator::for_image(*seed, draw.epoch, draw.item);
                 let plan = timed(ImageStage::Decode, stages, || pipeline.decode(item.bytes(), recipe, &mut generator));
                 let plan = plan.with_context(|| item.location.to_string()).map_err(ImageFault::Image)?;
                 let augmented = timed(ImageStage::Augment, stages, || pipeline.augment(&plan, place));
                 augmented.with_context(|| item.location.to_string()).map_err(ImageFault::Data)?;
             }
-            Form::Pixels { .. } => timed(ImageStage::Augment, stages, || place.copy_from_slice(item.bytes())),
+            ItemFormat::Pixels { .. } => timed(ImageStage::Augment, stages, || place.copy_from_slice(item.bytes())),
         }
         Ok(class.into())
     }
@@ -83,14 +83,15 @@ impl Worker {
     fn check(&self) -> Result<u32> {
         let (item, LoaderConfig { recipe, channels, classes, .. }) = (&self.item, &self.config);
         match item.form {
-            Form::Encoded => ensure!(
+            ItemFormat::Encoded => ensure!(
                 *channels == 3,
-                "{}: image files become RGB, and the network takes {channels} channel: choose another network, or data of MNIST",
+                "{}: image files are decoded to RGB, but the network takes {channels} channel: use another network, \
+                 or MNIST",
                 item.location
             ),
-            Form::Pixels { height, width, channels: stored } => ensure!(
+            ItemFormat::Pixels { height, width, channels: stored } => ensure!(
                 [height as usize, width as usize] == [recipe.size; 2] && stored == *channels,
-                "{}: {width} x {height} pixels of {stored} channel, and the network takes {} x {} of {channels}: choose \
+                "{}: {width} x {height} pixels of {stored} channel, but the network takes {} x {} of {channels}: use \
                  another --image-size or network",
                 item.location,
                 recipe.size,

@@ -12,7 +12,7 @@ use ringmark_core::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
 use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond, KvStore, Seconds};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::file::whole_file;
-use ringmark_core::line::dlperf::{self, Line};
+use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::number_text::count;
 use ringmark_core::progress::FinishedRun;
 use ringmark_core::stats::summary;
@@ -224,9 +224,9 @@ impl AxesSweep {
             let mut count = 0;
             for line in BufReader::new(file).split(b'\n') {
                 match dlperf::parse(&line.map_err(|error| anyhow!("cannot be read: {error}"))?) {
-                    Line::Iteration { .. } => count += 1,
-                    Line::Failed(reason) => bail!("it ends with a failure: {reason}"),
-                    Line::Malformed | Line::Other => {}
+                    LogLine::Iteration { .. } => count += 1,
+                    LogLine::Failed(reason) => bail!("it ends with a failure: {reason}"),
+                    LogLine::Malformed | LogLine::Other => {}
                 }
             }
             Ok(count)

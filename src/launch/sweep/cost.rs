@@ -78,7 +78,8 @@ impl JobCost {
         let image_size = train.image_size();
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations);
-        let memory = facts.training_memory.at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
+        let memory =
+            facts.training_memory.at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
         JobCost {
             work: PASSES_OF_TRAINING * images * facts.gmacs_at(image_size),
             dtype: Some(dtype),
@@ -97,7 +98,8 @@ impl JobCost {
         let image_size = score.image_size();
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations.saturating_add(warmup));
-        let memory = facts.scoring_memory.at(dtype, layout.of(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
+        let memory =
+            facts.scoring_memory.at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
         JobCost {
             work: images * facts.gmacs_at(image_size),
             dtype: Some(dtype),
@@ -144,7 +146,7 @@ mod tests {
     fn scoring_takes_less_than_training() {
         let score = ScoreConfig { batch_size: 8, ..ScoreConfig::default() };
         let (score, train) = (JobCost::of_scoring(&score), JobCost::of_training(&train(8)));
-        let memory = |cost: JobCost| cost.on_cpu.map(|cpu| cpu.memory.of_batch(cpu.batch_size).0);
+        let memory = |cost: JobCost| cost.on_cpu.map(|cpu| cpu.memory.for_batch(cpu.batch_size).0);
         assert!(score.work < train.work && memory(score) < memory(train));
     }
 }

@@ -49,7 +49,7 @@ fn speed_of_gpu(dtype: Dtype) -> (f64, f64) {
 impl JobPlan {
     /// Returns the memory of one rank on the CPU.
     fn memory_of_rank(&self) -> Option<Bytes> {
-        self.cost.on_cpu.map(|cost| cost.memory.of_batch(cost.batch_size))
+        self.cost.on_cpu.map(|cost| cost.memory.for_batch(cost.batch_size))
     }
 
     /// Returns the memory of all ranks on one host.

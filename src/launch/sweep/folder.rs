@@ -117,10 +117,10 @@ fn in_use(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
 /// Renames files of a previous attempt so that no reader counts them.
 pub fn put_aside(files: &[PathBuf]) -> anyhow::Result<()> {
     let there: Vec<&PathBuf> = files.iter().filter(|file| file.exists()).collect();
-    let is_free = |attempt: &u32| files.iter().all(|file| !run_name::of_attempt(file, *attempt).exists());
+    let is_free = |attempt: &u32| files.iter().all(|file| !run_name::attempt_path(file, *attempt).exists());
     let attempt = (1..).find(is_free).context("there are too many earlier attempts")?;
     for file in there {
-        fs::rename(file, run_name::of_attempt(file, attempt))
+        fs::rename(file, run_name::attempt_path(file, attempt))
             .with_context(|| format!("{} cannot be put aside", file.display()))?;
     }
     Ok(())

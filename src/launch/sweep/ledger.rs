@@ -121,7 +121,7 @@ impl Ledger {
             // For a run that had ended when ringmark was killed, the hashes are those of the files found now.
             run.sha256 = match (&fault, run.sha256.take()) {
                 (Some(_), _) => None,
-                (None, None) if run.state != RunState::Finished => FileHashes::of(out, run.name).ok(),
+                (None, None) if run.state != RunState::Finished => FileHashes::from_files(out, run.name).ok(),
                 (None, known) => known,
             };
             run.state = fault.map_or(RunState::Finished, |reason| RunState::Failed { reason });
@@ -174,7 +174,7 @@ impl Ledger {
 
     /// Records how a run ended.
     pub fn end(&mut self, run: RunName, state: RunState) -> anyhow::Result<()> {
-        let hashes = (state == RunState::Finished).then(|| FileHashes::of(&self.out, run)).transpose()?;
+        let hashes = (state == RunState::Finished).then(|| FileHashes::from_files(&self.out, run)).transpose()?;
         self.set(run, state, hashes)
     }
 

@@ -86,7 +86,7 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
         of_point.sort_by_key(|(group, _)| (group.case.ranks(), group.case, !group.baseline));
         let line = |(group, steps): &&(RunName, Vec<f64>)| {
             pytorch_ddp::write(group.case, group.baseline, group.batch_size, steps)
-                .ok_or_else(|| anyhow!("{} has no iteration after warm-up", group.what()))
+                .ok_or_else(|| anyhow!("{} has no iteration after warm-up", group.description()))
         };
         let block = of_point.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?;
         if index > 0 {

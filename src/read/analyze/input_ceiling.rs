@@ -217,7 +217,7 @@ fn from_disk(record: &InputRecord, rank: usize, ceiling: &Ceiling, demand: &Dema
 impl FromDisk {
     fn text(&self, demand: &Demand, several: bool) -> String {
         let what = format!(
-            "from the disk {} images/s per host{} at {} MB/s",
+            "from disk {} images/s per host{} at {} MB/s",
             thousands(self.ceiling.0, ','),
             name(&self.host, several),
             thousands(self.megabytes_per_second, ',')
@@ -338,7 +338,7 @@ mod tests {
             &demand(6150.0),
             &expect![[r#"
             1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores or images stored at 256 px
-            1n8g: from the disk 1,210 images/s per host at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that holds the files, or smaller files"#]],
+            1n8g: from disk 1,210 images/s per host at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that holds the files, or smaller files"#]],
         );
     }
 
@@ -376,7 +376,7 @@ mod tests {
             &one,
             &expect![[r#"
             1n8g: input ceiling 2,740 images/s per host: 1 CPU rank needs 1,000; enough: 6 of 14 cores do it
-            1n8g: from the disk 1,210 images/s per host at 133 MB/s; enough"#]],
+            1n8g: from disk 1,210 images/s per host at 133 MB/s; enough"#]],
         );
     }
 
@@ -389,14 +389,15 @@ mod tests {
             &demand(6150.0),
             &expect![[r#"
             1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores or images stored at 256 px
-            1n8g: from the disk 2,700 images/s per host at 297 MB/s: 8 GPUs need 6,150, 676 MB/s; the cores are the limit, not the disk"#]],
+            1n8g: from disk 2,700 images/s per host at 297 MB/s: 8 GPUs need 6,150, 676 MB/s; the cores are the limit, not the disk"#]],
         );
         record.passes.truncate(1);
         check(
             &record,
             &demand(6150.0),
             &expect![
-                "1n8g: from the disk 2,700 images/s per host at 297 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that holds the files, or smaller files"
+                "1n8g: from disk 2,700 images/s per host at 297 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, \
+                 memory that holds the files, or smaller files"
             ],
         );
         record.passes[0].hosts[0].from_disk = Some(Bytes(1));
@@ -426,7 +427,7 @@ mod tests {
             &demand(6150.0),
             &expect![[r#"
             1n8g: input ceiling 2,000 images/s per host (host b, the lowest): 8 GPUs need 6,150; 30 more cores
-            1n8g: from the disk 1,210 images/s per host (host a, the lowest) at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that holds the files, or smaller files"#]],
+            1n8g: from disk 1,210 images/s per host (host a, the lowest) at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that holds the files, or smaller files"#]],
         );
     }
 

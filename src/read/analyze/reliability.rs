@@ -7,7 +7,7 @@ use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::dimension::Case;
 use ringmark_core::number_text::percent;
 use ringmark_core::validity::observed::Observed;
-use ringmark_core::validity::thresholds::{HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY, WILD_SPREAD};
+use ringmark_core::validity::thresholds::{EXTREME_SPREAD, HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY};
 use ringmark_core::validity::{self, ForeignLoad};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -168,7 +168,9 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
     let subjects = subjects.collect::<Vec<_>>().join(", ");
     match first.kind {
         ReliabilityKind::OtherLoad => vec![format!("other programs used the hosts' cores: {subjects}")],
-        ReliabilityKind::Spread => vec![format!("runs differ by more than {} (CV): {subjects}", percent(WILD_SPREAD))],
+        ReliabilityKind::Spread => {
+            vec![format!("runs differ by more than {} (CV): {subjects}", percent(EXTREME_SPREAD))]
+        }
         ReliabilityKind::SharedCores => vec![format!("{subjects}: {}: {}", first.reason, first.fix)],
         ReliabilityKind::ImpossibleEfficiency => {
             vec![format!("efficiency above {}: {subjects}: the base was disturbed", percent(IMPOSSIBLE_EFFICIENCY))]
@@ -228,8 +230,8 @@ pub fn to_speed(
         let warning = ReliabilityWarning::new(ReliabilityKind::OtherLoad, reason, fix).repeating(case, asked);
         ReliabilityWarning { value: format!("{} of {}", percent(load.share), load.host), ..warning }
     });
-    let spread = cv.filter(|cv| *cv > WILD_SPREAD).map(|cv| {
-        let reason = format!("its runs differ by {} (CV, more than {})", percent(cv), percent(WILD_SPREAD));
+    let spread = cv.filter(|cv| *cv > EXTREME_SPREAD).map(|cv| {
+        let reason = format!("its runs differ by {} (CV, more than {})", percent(cv), percent(EXTREME_SPREAD));
         let warning = ReliabilityWarning::new(ReliabilityKind::Spread, reason, repeat(asked, case));
         ReliabilityWarning { value: percent(cv), ..warning.repeating(case, asked) }
     });
@@ -238,7 +240,7 @@ pub fn to_speed(
 
 /// Returns warnings about the bandwidths of a case, from the foreign load; the case is the subject.
 pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<ReliabilityWarning> {
-    let load = validity::foreign_load(&Observed::of_bandwidth(record));
+    let load = validity::foreign_load(&Observed::from_bandwidth(record));
     let reliability_warnings = to_speed(case, None, &[(1, load.as_ref())], &SweepFacts::default());
     reliability_warnings.iter().map(|warning| warning.to(case)).collect()
 }
@@ -342,7 +344,7 @@ mod tests {
                 "its runs differ by 35.0 % (CV, more than 10.0 %): repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
             ]
         );
-        assert_eq!(to_speed(Case::SINGLE, Some(WILD_SPREAD), &runs[..1], &asked), []);
+        assert_eq!(to_speed(Case::SINGLE, Some(EXTREME_SPREAD), &runs[..1], &asked), []);
         assert_eq!(to_speed(Case::SINGLE, None, &[], &asked), []);
         let impossible = to_efficiency(2.105, Case::SINGLE, &SweepFacts::default()).expect("impossible");
         assert!(impossible.to_string().starts_with("an efficiency of 210.5 % (more than 105.0 %)"), "{impossible}");

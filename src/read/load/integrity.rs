@@ -77,7 +77,7 @@ impl Outputs {
         for file in endings.iter().map(|ending| format!("{name}{ending}")) {
             let Ok(stored) = fs::read_to_string(root.join(&file)) else { continue };
             let hash = hashes.as_ref().and_then(|hashes| hashes.get(&file));
-            let is_same = hash.is_none_or(|hash| *hash == sha256::of_text(&stored));
+            let is_same = hash.is_none_or(|hash| *hash == sha256::hash_text(&stored));
             outputs.add(file, is_same, "it was changed after `ringmark extract` wrote it");
         }
         if outputs.compared > 1 && hashes.is_none() {

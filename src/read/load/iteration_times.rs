@@ -107,7 +107,7 @@ pub fn rank_times(places: &[RankPlace], images: &[u32], iterations: &[Iteration]
             waiting: Seconds((phases[EXPOSED].0 - shortest?).max(0.0)),
         };
         let own = iterations.iter().filter_map(|iteration| Some(iteration.before_allreduce.get(rank)?.0));
-        let own_compute = Spread::of(&own.collect::<Vec<f64>>());
+        let own_compute = Spread::from_values(&own.collect::<Vec<f64>>());
         Some(RankTimes { place: place.clone(), images: *images, times, own_compute })
     };
     places.iter().zip(images).enumerate().filter_map(of_rank).collect()

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ringmark_core::line::remark::Remark;
+use ringmark_core::line::remark::LogProblem;
 use ringmark_core::untrusted_text::printable;
 
 use crate::output;
@@ -32,7 +32,7 @@ impl Problem {
     }
 
     /// Creates a problem from a remark on the log at `path`.
-    pub fn in_log(path: impl Into<PathBuf>, Remark { line, what }: Remark) -> Problem {
+    pub fn in_log(path: impl Into<PathBuf>, LogProblem { line, what }: LogProblem) -> Problem {
         Problem { path: path.into(), line, what }
     }
 }

@@ -7,7 +7,7 @@ use ringmark_core::benchmark::{AUTO_BATCH_SIZE, SweepRecord};
 use ringmark_core::dimension::{KvStore, Seconds};
 use ringmark_core::file::run_name::{self, RunName};
 use ringmark_core::manifest::RanOn;
-use ringmark_core::options::option_table::{self, Unlike};
+use ringmark_core::options::option_table::{self, ChangedOption};
 
 use crate::read::load::record;
 
@@ -41,7 +41,7 @@ pub struct SweepRun {
     /// Hosts, devices, software.
     pub ran_on: RanOn,
     /// Options whose values differ from those requested for the sweep.
-    pub unlike: Vec<Unlike>,
+    pub unlike: Vec<ChangedOption>,
     /// Number of earlier attempts, whose files are kept.
     pub attempts_before: u32,
 }
@@ -56,19 +56,19 @@ impl SweepRun {
             settings.iter().find(|(option, _)| *option == "kv-store").and_then(|(_, text)| text.parse().ok());
         let has_servers = kv_store.is_some_and(KvStore::has_servers);
         let goes_by_epochs = asked.get(EPOCHS).is_some_and(|epochs| !epochs.is_empty());
-        let mut unlike = option_table::unlike(record.config(), asked);
-        unlike.retain(|Unlike { name: option, asked, .. }| {
+        let mut unlike = option_table::changed_options(record.config(), asked);
+        unlike.retain(|ChangedOption { name: option, asked, .. }| {
             let is_chosen =
                 CHOSEN_LATER.contains(&(option.as_str(), asked.as_str())) || goes_by_epochs && option == ITERATIONS;
             let is_of_others = !has_servers && OF_SERVERS.contains(&option.as_str());
             let is_of_baseline = name.baseline && SET_IN_BASELINES.contains(&option.as_str());
             !(is_of_baseline || is_of_others || is_chosen)
         });
-        let is_kept = |attempt: &u32| run_name::of_attempt(&name.log(root), *attempt).exists();
+        let is_kept = |attempt: &u32| run_name::attempt_path(&name.log(root), *attempt).exists();
         Some(SweepRun {
             name,
             period: record.period(),
-            ran_on: RanOn::of(head.environment, head.ranks),
+            ran_on: RanOn::from_record(head.environment, head.ranks),
             unlike,
             attempts_before: (1..).take_while(is_kept).last().unwrap_or_default(),
         })

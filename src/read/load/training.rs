@@ -188,7 +188,7 @@ impl Readable for RunRecord {
                 host_use: end.map(|end| end.host_use.clone()).unwrap_or_default(),
                 foreign_load: record
                     .as_ref()
-                    .and_then(|record| validity::foreign_load(&Observed::of_training(record)?)),
+                    .and_then(|record| validity::foreign_load(&Observed::from_training(record)?)),
                 warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
                 figures: TrainingFigures {
                     timed,
@@ -289,7 +289,8 @@ fn check_record(name: &RunName, record: &RunRecord) -> anyhow::Result<()> {
     for iteration in &record.iterations {
         if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
             bail!(
-                "the loss of rank {rank} is not finite in iteration {}: repeat the run, with a smaller --lr if it stays so",
+                "the loss of rank {rank} is not finite in iteration {}: repeat the run, with a smaller --lr if this \
+                 recurs",
                 iteration.iteration
             );
         }

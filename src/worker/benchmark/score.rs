@@ -90,7 +90,7 @@ struct CapturedPass {
 
 impl Inference {
     fn new(config: &ScoreConfig, session: &Session) -> Result<Inference> {
-        let layout = config.layout.of(config.dtype, session.own.kind);
+        let layout = config.layout.resolve(config.dtype, session.own.kind);
         let request = ModelRequest {
             model: config.model,
             dropout: None,

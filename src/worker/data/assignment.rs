@@ -7,7 +7,7 @@ use ringmark_input::dataset::Dataset;
 use ringmark_input::loader::order::{Order, Share};
 use ringmark_input::loader::sequential_order::SequentialOrder;
 use ringmark_input::loader::{Loader, LoaderConfig};
-use ringmark_input::shard::Part;
+use ringmark_input::shard::Shard;
 
 use crate::measure::trace::recorder;
 
@@ -51,7 +51,7 @@ impl Assignment {
         let (access, steps) = match dataset.length() {
             Some(items) => (Access::ByNumber { items }, items.div_ceil(u64::from(images) * u64::from(ranks))),
             None => {
-                let order = SequentialOrder::new(&dataset, Part::new(rank, ranks)?, images.into())?;
+                let order = SequentialOrder::new(&dataset, Shard::new(rank, ranks)?, images.into())?;
                 let steps = longest(order.steps());
                 (Access::Sequential(order.with_steps(steps)?), steps)
             }
@@ -85,7 +85,7 @@ impl Assignment {
         ensure!(
             matches!(self.access, Access::ByNumber { .. }),
             "{option} with {}: each rank reads a part of its own there, of the same size: make the .idx by `ringmark pack`",
-            self.dataset.what()
+            self.dataset.description()
         );
         Ok(())
     }

@@ -8,7 +8,7 @@ use ringmark_core::benchmark::image_input::{ImageInputConfig, RankImageInput, SK
 use ringmark_core::dimension::{Augmentation, Bytes, ImageRule, Layout, Model, Seconds};
 use ringmark_input::augment::{Normalization, Recipe, Resize};
 use ringmark_input::dataset::Dataset;
-use ringmark_input::dataset::item::Form;
+use ringmark_input::dataset::item::ItemFormat;
 use ringmark_input::loader::order::Share;
 use ringmark_input::loader::{Loader, LoaderConfig};
 use tch::{Device, Kind, Tensor};
@@ -132,7 +132,7 @@ impl Images {
     pub fn used(&self) -> ImagesUsed {
         let times = self.loader.times();
         let own = RankImageInput {
-            decoder: (self.dataset.form() == Form::Encoded).then(|| self.loader.decoder().to_owned()),
+            decoder: (self.dataset.item_format() == ItemFormat::Encoded).then(|| self.loader.decoder().to_owned()),
             threads: self.threads,
             images: times.images,
             skipped: self.skipped,
@@ -142,7 +142,7 @@ impl Images {
             augment: Seconds(times.augment.as_secs_f64()),
         };
         ImagesUsed {
-            what: self.dataset.what_and_left_out(),
+            what: self.dataset.description_with_ignored(),
             items: self.dataset.length(),
             augmentation: self.augmentation,
             own,
@@ -186,12 +186,12 @@ pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSp
 /// Fails for options that require image files if there are none.
 pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
-    if let Form::Pixels { .. } = dataset.form() {
+    if let ItemFormat::Pixels { .. } = dataset.item_format() {
         let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);
         ensure!(
             asked.is_none() && config.resize.is_none(),
             "--data has {}, which are taken as they are: leave out --augmentation and --resize, or give image files",
-            dataset.what()
+            dataset.description()
         );
         return Ok(Recipe::training(Augmentation::None, size));
     }
@@ -222,8 +222,8 @@ fn as_asked(recipe: Recipe, config: &ImageInputConfig) -> Recipe {
 /// Returns the processing of an image of `dataset` in validation.
 fn validation_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
-    Ok(match dataset.form() {
-        Form::Pixels { .. } => Recipe::training(Augmentation::None, size),
-        Form::Encoded => as_asked(Recipe::validation(augmentation(config), size), config),
+    Ok(match dataset.item_format() {
+        ItemFormat::Pixels { .. } => Recipe::training(Augmentation::None, size),
+        ItemFormat::Encoded => as_asked(Recipe::validation(augmentation(config), size), config),
     })
 }

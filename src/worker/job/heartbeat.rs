@@ -155,7 +155,7 @@ pub fn begin(launcher: Option<LauncherAddress>) {
         rank: facts::launched_rank(),
         host: facts::host_name(),
         process: std::process::id(),
-        out_of_memory: memory::ended_for_want_of_it(),
+        out_of_memory: memory::out_of_memory_kills(),
     };
     let name = format!("ringmark-worker: rank {} on host {}", facts::launched_rank(), facts::host_name());
     // The thread reads no environment variables, because libraries that are loaded at the same time may set some.

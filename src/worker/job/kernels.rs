@@ -97,7 +97,7 @@ fn image(
 ) -> Result<CachedImage> {
     let compiler = compiler.context("there is no NVRTC (libnvrtc.so of CUDA)")?;
     let compilation = Compilation::new(compiler, set, element, capability)?;
-    let name = format!("{}.cubin", sha256::of_text(&compilation.identity()?));
+    let name = format!("{}.cubin", sha256::hash_text(&compilation.identity()?));
     let path = cache_folder().map(|folder| folder.join(name));
     if let Some(bytes) = path.as_ref().and_then(|path| fs::read(path).ok()) {
         return Ok(CachedImage { bytes, path });

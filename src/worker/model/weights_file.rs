@@ -102,12 +102,15 @@ fn plain(error: TchError) -> anyhow::Error {
     let TchError::SafeTensorError { err, .. } = error else { return error.into() };
     match err {
         SafeTensorError::IoError(error) => error.into(),
-        SafeTensorError::JsonError(error) => anyhow!("its header is not JSON: {error}"),
+        SafeTensorError::JsonError(error) => anyhow!("the header is not JSON: {error}"),
         SafeTensorError::InvalidHeader => anyhow!("its header is not UTF-8"),
         SafeTensorError::InvalidHeaderStart => anyhow!("its header does not begin with a brace"),
         SafeTensorError::InvalidHeaderDeserialization => anyhow!("its header is not a JSON list of tensors"),
         SafeTensorError::HeaderTooLarge => anyhow!("its header is larger than 100 MB"),
-        SafeTensorError::HeaderTooSmall => anyhow!("it is shorter than the 8 bytes that begin a safetensors file"),
+        SafeTensorError::HeaderTooSmall => anyhow!(
+            "the file is shorter than the 8 bytes that begin a safetensors \
+                                                    file"
+        ),
         SafeTensorError::InvalidHeaderLength => anyhow!("its header is longer than the file"),
         SafeTensorError::TensorNotFound(name) => anyhow!("it has no tensor {name}"),
         SafeTensorError::TensorInvalidInfo => anyhow!("shape, type and size of a tensor disagree"),
@@ -141,7 +144,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let message = |error: anyhow::Error| format!("{error:#}");
         let error = message(read(folder.path()).expect_err("a folder"));
-        expect!["DIR cannot be read as safetensors: it is a folder"].assert_eq(&without_folder(&error));
+        expect!["DIR cannot be read as safetensors: path is a folder"].assert_eq(&without_folder(&error));
         let from_library = |path: &Path| message(Tensor::read_safetensors(path).map_err(plain).expect_err("refused"));
         expect!["Is a directory (os error 21)"].assert_eq(&from_library(folder.path()));
         let file = folder.path().join("weights.safetensors");
@@ -157,7 +160,7 @@ mod tests {
             from_library(&file)
         });
         expect![[r#"
-            it is shorter than the 8 bytes that begin a safetensors file
+            the file is shorter than the 8 bytes that begin a safetensors file
             its header is longer than the file
             its header is not a JSON list of tensors
             its tensors do not fill the file, which may be cut off"#]]

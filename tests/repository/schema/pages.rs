@@ -162,7 +162,7 @@ fn pages() -> BTreeMap<String, String> {
 
 /// Writes the pages instead if `RINGMARK_WRITE_SCHEMA` is set.
 #[test]
-fn the_committed_pages_list_the_keys_of_the_schemas() {
+fn committed_pages_list_the_schema_keys() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/keys");
     let pages = pages();
     for (name, text) in &pages {

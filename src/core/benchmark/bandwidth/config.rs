@@ -47,26 +47,26 @@ config_options! {
         /// Collective operation. Older records do not contain it and use an all-reduce.
         #[serde(default)]
         operation: Operation = Operation::AllReduce => option("op", "NAME",
-            "What the ranks do, as nccl-tests' programs are called").for_worker(),
+            "Operation to measure, by the names of nccl-tests' programs").for_worker(),
         /// Reduction operator.
         #[serde(default)]
         reduction: Reduction = Reduction::Sum => option("redop", "NAME",
-            "Reduction of an operation that reduces").short('o'),
+            "Reduction operator").short('o'),
         /// Root rank of a reduce or a broadcast.
         #[serde(default)]
-        root: u32 = 0 => option("root", "RANK", "Rank that a reduce or a broadcast has for its root")
+        root: u32 = 0 => option("root", "RANK", "Root rank of reduce and broadcast")
             .short('r').range(0u32..=1_000_000),
         /// Messages to exchange.
         messages: Messages = Messages::default() => group(Messages::options()),
         /// Arrays whose gradients are exchanged, if the messages are those of a network.
         #[serde(default = "Arrays::all")]
         arrays: Arrays = Arrays::Weights => option("arrays", "NAME",
-            "Which gradients of the network: weights, those that measure.py counts, or all, as training exchanges"),
+            "Gradient arrays to exchange: weights (as counted by measure.py) or all (as in training)"),
         /// Device of the exchanged arrays.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device of the exchange; auto takes CUDA if it is complete, and prints what is missing").order(1),
+            "Device of the exchange; auto uses CUDA if it is complete, otherwise prints what is missing").order(1),
         /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
-        threads: Option<u32> = None => option("threads", "N", "CPU threads of a rank, for the optimizer")
+        threads: Option<u32> = None => option("threads", "N", "CPU threads per rank, for the optimizer")
             .range(1u32..=4096).default_is("the host's cores divided among its ranks").order(1),
         /// Options of the exchange.
         #[serde(flatten)]
@@ -76,36 +76,35 @@ config_options! {
         kv_store: KvStoreConfig = KvStoreConfig::default() => group(kv_store_options()).order(4),
         /// Compression of a network's gradients.
         #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
-        gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::of(
+        gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::new(
             "gradient-compression", "CODE",
-            "Form in which the gradients of --model are exchanged: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD \
-             (measure.py's --gc-type), or topk:RATIO; the error is then what the code leaves out",
-            |config: &Self| config.gradient_compression.shown(),
+            "Compression of the gradients of --model: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD \
+             (measure.py's --gc-type), or topk:RATIO; the reported error is then the compression error",
+            |config: &Self| config.gradient_compression.display_text(),
             |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
         )]).default_is("none").order(4),
         /// Measured iterations of each size.
         iterations: u32 = 20 => option("iters", "N",
-            "Measured iterations of each size, warm-up excluded, as nccl-tests' -n; in sweep --iters includes it")
+            "Measured iterations per size, without warm-up, as nccl-tests' -n (in sweep, --iters includes warm-up)")
             .range(1u32..=10_000_000).short('n'),
         /// Warm-up iterations of each size, not measured.
-        warmup: u32 = 5 => option("warmup", "N", "Iterations before them that no figure holds")
+        warmup: u32 = 5 => option("warmup", "N", "Warm-up iterations per size, not measured")
             .range(0u32..=10_000_000).short('w').aliases(&["warmup_iters"]),
         /// True if every rank checks every result.
-        check: bool = true => each([OptionSpec::of(
-            "check", "0|1", "Check every result on every rank, 1, or none, 0",
+        check: bool = true => each([OptionSpec::new(
+            "check", "0|1", "Check every result on every rank (1) or none (0)",
             |config: &Self| u8::from(config.check).to_string(),
             BandwidthConfig::set_check,
         )]).short('c').aliases(&["test-results"]),
         /// Processing of a network's summed gradients inside the measured time.
         optimizer: OptimizerChoice = OptimizerChoice::None => option("optimizer", "NAME",
-            "Use of the gradients of --model: none, every rank gets their sum; sgd, measure.py's update of \
-             weights"),
+            "Use of the gradients of --model: none (every rank gets the sum) or sgd (weight update as in measure.py)"),
         /// File for every sample (JSON), written by rank 0.
-        json: Option<PathBuf> = None => option("json", "FILE", "File for every sample (JSON), written by rank 0")
+        json: Option<PathBuf> = None => option("json", "FILE", "File for all samples (JSON), written by rank 0")
             .for_worker().order(3),
         /// Minimum average bus bandwidth; the run fails below it.
         min_busbw: Option<GigabytesPerSecond> = None => option("min-busbw", "GB/S",
-            "Fail, by exit status 1, where the average bus bandwidth is below this")
+            "Exit with status 1 if the average bus bandwidth is below this")
             .range(GigabytesPerSecond(0.0)..=GigabytesPerSecond(1e6)).order(2),
         /// Trace options.
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
@@ -192,7 +191,7 @@ impl BandwidthConfig {
 
     /// Returns one configuration for each of `operations`. If some of them reduce (or have a root), the others get the
     /// default reduction (or root).
-    pub fn of_operations(&self, operations: &[Operation]) -> Vec<BandwidthConfig> {
+    pub fn for_operations(&self, operations: &[Operation]) -> Vec<BandwidthConfig> {
         let any = |has: fn(Operation) -> bool| operations.iter().any(|operation| has(*operation));
         let (any_reduces, any_has_root) = (any(Operation::reduces), any(Operation::has_root));
         let of = |operation: &Operation| BandwidthConfig {
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_grow_to_the_end() {
+    fn sizes_grow_to_the_last_size() {
         let config = sizes(8, 70, Growth::Factor(2));
         assert_eq!(config.sizes(), [8, 16, 32, 64].map(Bytes));
         let config = sizes(100, 300, Growth::Increment(Bytes(100)));
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_nccl_tests_own() {
+    fn parts_are_divided_as_in_nccl_tests() {
         let arrays = |operation, begin, end, ranks| {
             let config = BandwidthConfig { operation, ..sizes(begin, end, Growth::Factor(2)) };
             let arrays = config.arrays_among(ranks).into_iter();
@@ -260,12 +259,12 @@ mod tests {
     }
 
     #[test]
-    fn operations_get_what_they_have() {
+    fn operations_ignore_unsupported_reduction_and_root() {
         let asked = BandwidthConfig { reduction: Reduction::Max, root: 1, ..BandwidthConfig::default() };
         let all = [Operation::AllReduce, Operation::Reduce, Operation::AllGather];
-        let given: Vec<_> = asked.of_operations(&all).iter().map(|config| (config.reduction, config.root)).collect();
+        let given: Vec<_> = asked.for_operations(&all).iter().map(|config| (config.reduction, config.root)).collect();
         assert_eq!(given, [(Reduction::Max, 0), (Reduction::Max, 1), (Reduction::Sum, 0)]);
-        let alone = &asked.of_operations(&[Operation::AllGather])[0];
+        let alone = &asked.for_operations(&[Operation::AllGather])[0];
         assert_eq!((alone.reduction, alone.root), (Reduction::Max, 1), "to be refused in words");
     }
 }

@@ -61,7 +61,7 @@ pub struct TimeSpread {
 
 impl SizeFigures {
     /// Computes the figures of `result`.
-    pub fn of(result: &MessageResult, bus: Bus) -> SizeFigures {
+    pub fn from_result(result: &MessageResult, bus: Bus) -> SizeFigures {
         let side = |timing: Option<&Timing>| {
             let timing = timing?;
             let time = timing.mean()?;
@@ -70,7 +70,7 @@ impl SizeFigures {
                 algbw: algbw(result.bytes, time),
                 busbw: busbw(result.bytes, time, bus),
                 wrong: timing.wrong,
-                spread: TimeSpread::of(timing)?,
+                spread: TimeSpread::from_timing(timing)?,
             })
         };
         SizeFigures {
@@ -85,7 +85,7 @@ impl SizeFigures {
 
 impl TimeSpread {
     /// Returns `None` if there are no samples.
-    pub fn of(timing: &Timing) -> Option<TimeSpread> {
+    pub fn from_timing(timing: &Timing) -> Option<TimeSpread> {
         let pooled = timing.pooled();
         let time = |percent| percentile(&pooled, percent).map(Seconds);
         Some(TimeSpread {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_average_is_over_every_printed_rate() {
+    fn average_covers_every_printed_rate() {
         // 2, 1 and 4 GB/s.
         let results = [result(Some(1.0), Some(2.0), Some(1)), result(None, Some(0.5), Some(2))];
         assert_eq!(average_busbw(&results, Bus::all_reduce(2)), Some(GigabytesPerSecond(7.0 / 3.0)));
@@ -163,8 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn a_size_has_its_rates_and_their_spread() {
-        let figures = SizeFigures::of(&result(None, Some(0.5), Some(2)), Bus::all_reduce(2));
+    fn size_has_rates_and_spread() {
+        let figures = SizeFigures::from_result(&result(None, Some(0.5), Some(2)), Bus::all_reduce(2));
         let side = figures.in_place.expect("it was measured");
         assert_eq!((figures.out_of_place, side.wrong), (None, Some(2)));
         assert_eq!((side.algbw.0, side.busbw.0, side.spread.p99), (4.0, 4.0, Seconds(0.5)));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_has_no_figure() {
+    fn no_measurement_gives_no_figures() {
         let results = [result(None, None, None)];
         assert_eq!(
             (average_busbw(&results, Bus::all_reduce(2)), best_busbw(&results, Bus::all_reduce(2))),

@@ -40,15 +40,14 @@ impl GradientsUse {
         let mut lines = Vec::new();
         if !self.asked_out_by_rank.is_empty() {
             let (out, into) = (each(&self.asked_out_by_rank), each(&self.asked_in_by_rank));
-            lines.push(format!(
-                "{store}: a step asks the backend to move, by rank: out {out} MB, in {into} MB (formula, not counted)"
-            ));
+            lines
+                .push(format!("{store}: traffic per step, by rank: out {out} MB, in {into} MB (formula, not counted)"));
         }
         if let Some(KvStoreUse { servers, sent_by_rank, received_by_rank, .. }) = &self.kv_store {
             if !sent_by_rank.is_empty() {
                 let (out, into) = (each(sent_by_rank), each(received_by_rank));
                 lines.push(format!(
-                    "{store}: a step moves, by rank: out {out} MB, in {into} MB (counted, with headers)"
+                    "{store}: traffic per step, by rank: out {out} MB, in {into} MB (counted, with headers)"
                 ));
             }
             for (number, ServerUse { host, received, sent, .. }) in servers.iter().enumerate() {
@@ -70,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_say_whether_bytes_were_counted() {
+    fn lines_mark_counted_and_computed_bytes() {
         let asked = GradientsUse {
             asked_out_by_rank: vec![Bytes(1_500_000), Bytes(500_000)],
             asked_in_by_rank: vec![Bytes(500_000), Bytes(1_500_000)],
@@ -80,8 +79,8 @@ mod tests {
         assert_eq!(
             asked.lines(KvStore::Device),
             [
-                "# device: a step asks the backend to move, by rank: out 1.500000, 0.500000 MB, in 0.500000, 1.500000 MB \
-                 (formula, not counted)",
+                "# device: traffic per step, by rank: out 1.500000, 0.500000 MB, in 0.500000, 1.500000 MB (formula, \
+                 not counted)",
                 "# device: error by rank: 0.000000, 0.250000",
             ]
         );
@@ -102,7 +101,7 @@ mod tests {
         assert_eq!(
             counted.lines(KvStore::DistSync),
             [
-                "# dist_sync: a step moves, by rank: out 1.000048 MB, in 2.000048 MB (counted, with headers)",
+                "# dist_sync: traffic per step, by rank: out 1.000048 MB, in 2.000048 MB (counted, with headers)",
                 "# dist_sync: server 0 on host s: out 2.000048 MB, in 1.000048 MB",
             ]
         );

@@ -89,7 +89,7 @@ pub fn spread(results: &[MessageResult]) -> String {
 
 /// Returns `None` without samples.
 fn spread_row(bytes: Bytes, side: &str, timing: &Timing) -> Option<String> {
-    let TimeSpread { p50, p95, p99, min, max, cv_iterations, cv_ranks } = TimeSpread::of(timing)?;
+    let TimeSpread { p50, p95, p99, min, max, cv_iterations, cv_ranks } = TimeSpread::from_timing(timing)?;
     let times = [p50, p95, p99, min, max].map(|time| fitted(time.0 * 1e6, 7));
     let variation = |cv: Option<f64>| cv.map_or(NONE.to_owned(), |cv| format!("{:.2}", cv * 100.0));
     let (iterations, ranks) = (variation(cv_iterations), variation(cv_ranks));
@@ -109,7 +109,7 @@ pub fn arrays(count: usize, size: Bytes) -> String {
 /// Formats the arrays that training exchanges for the same network.
 pub fn trained_arrays(count: u32, size: Bytes, exchanged: Arrays) -> String {
     let choice = match exchanged {
-        Arrays::Weights => ", normalization included: --arrays all",
+        Arrays::Weights => ", with normalization: use --arrays all",
         Arrays::All => "",
     };
     format!("# training exchanges {count} arrays, {:.6} MB{choice}", size.megabytes())
@@ -142,9 +142,7 @@ pub fn iterations(result: &MessageResult, ranks: u32) -> Vec<String> {
 pub fn unchecked(result: &MessageResult) -> Option<String> {
     let timing = result.sides().into_iter().find_map(|(_, timing)| timing).filter(|timing| timing.error.is_empty())?;
     let why = match timing.wrong {
-        Some(_) => {
-            "ranks that do not wait for each other have different weights after it; the weights at the end are checked"
-        }
+        Some(_) => "ranks are not synchronized after an iteration; only the final weights are checked",
         None => "results were not checked",
     };
     Some(format!("# error of an iteration: n/a ({why})"))
@@ -154,7 +152,7 @@ pub fn unchecked(result: &MessageResult) -> Option<String> {
 /// least from caches.
 pub fn memory(limit: &MemoryLimit, results: &[MessageResult], ranks: u32) -> String {
     let MemoryLimit { rate, by, busbw } = limit;
-    let line = format!("# memory of the host: {rate:.1} read + written ({by})");
+    let line = format!("# host memory: {rate:.1} read + written ({by})");
     if busbw.0 <= 0.0 {
         return line;
     }
@@ -169,26 +167,24 @@ pub fn network_card(results: &[MessageResult], nodes: u32, ranks: u32) -> Option
     let (size, best) = figures::best_busbw(results, Bus::all_reduce(ranks)).filter(|_| nodes > 1)?;
     let rate = card_rate(best, nodes, ranks);
     Some(format!(
-        "# network card of each node: {rate:.2} at the best size, {size}, of {best:.2} busbw over {nodes} nodes"
+        "# network card per node: {rate:.2} at the best size, {size}, with {best:.2} busbw over {nodes} nodes"
     ))
 }
 
 /// Explains why a run misses `--min-busbw`; returns `None` if its average reaches the minimum.
 pub fn below_minimum(results: &[MessageResult], bus: Bus, minimum: GigabytesPerSecond) -> Option<String> {
     if bus.ranks < 2 {
-        return Some(format!(
-            "one rank has no bus bandwidth to compare with --min-busbw {}: start two or more",
-            minimum.0
-        ));
+        return Some(format!("--min-busbw {}: one rank has no bus bandwidth: start two or more", minimum.0));
     }
     let Some(average) = figures::average_busbw(results, bus) else {
-        return Some(format!("nothing was measured to compare with --min-busbw {}", minimum.0));
+        return Some(format!("--min-busbw {}: nothing was measured", minimum.0));
     };
     // NaN must not pass.
     let is_enough = average >= minimum;
     (!is_enough).then(|| {
         format!(
-            "average bus bandwidth {} GB/s is below --min-busbw {}: look for the slow sizes above, or ask for less",
+            "average bus bandwidth {} GB/s is below --min-busbw {}: check the slow sizes above, or use a lower \
+             --min-busbw",
             general(average.0),
             minimum.0
         )
@@ -268,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_nccl_tests_own() {
+    fn table_matches_nccl_tests() {
         let lines = [
             table_header(),
             row(&result(8, sound(0.000_012_344), sound(0.000_012)), SUM, 2),
@@ -290,7 +286,7 @@ mod tests {
 
     /// Reproduces rows of nccl-tests' all_gather_perf, reduce_perf -r 1 -o max and sendrecv_perf for 1 GB in 0.1 s.
     #[test]
-    fn other_operations_have_nccl_tests_columns() {
+    fn operations_have_nccl_tests_columns() {
         let row_of = |operation, reduction, root, ranks| {
             let row = row(&gigabyte(), Operands { operation, reduction, root }, ranks);
             row.split_whitespace().map(str::to_owned).collect::<Vec<_>>()[3..8].join(" ")
@@ -303,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_footer_is_nccl_tests_own() {
+    fn footer_matches_nccl_tests() {
         assert_eq!(
             footer(&[gigabyte()], Bus::all_reduce(2)),
             "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 7.5"
@@ -321,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spread_is_over_ranks_and_over_iterations() {
+    fn spread_covers_ranks_and_iterations() {
         // The means by iteration are 20 and 40 us: 14.142 / 30. The means by rank are 25 and 35 us: 7.071 / 30.
         let slow = timing(&[&[10e-6, 40e-6], &[30e-6, 40e-6]], None, &[]);
         let results = [result(8, Some(slow), None), result(1 << 30, None, Some(timing(&[&[1.5]], None, &[])))];
@@ -338,7 +334,7 @@ mod tests {
 
     /// Reproduces lines of MXNet's tools/bandwidth/README.md, except for the last digits of times that it rounds.
     #[test]
-    fn measure_py_s_lines_are_its_own() {
+    fn lines_match_measure_py() {
         assert_eq!(arrays(205, Bytes(257_991_328)), "num of arrays = 205, total size = 257.991328 MB");
         assert_eq!(
             iteration(1, Bytes(257_991_328), Seconds(0.023_242), 2, Some(0.0)),
@@ -355,17 +351,17 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_was_not_compared_says_why() {
+    fn unchecked_result_has_a_reason() {
         let of = |wrong, error: &[f64]| unchecked(&result(8, None, Some(timing(&[&[0.1]], wrong, error))));
         assert_eq!(of(Some(0), &[0.5]), None);
         let reason = of(Some(0), &[]).expect("why");
-        assert!(reason.starts_with("# error of an iteration: n/a (ranks that do not wait for each other"), "{reason}");
+        assert!(reason.starts_with("# error of an iteration: n/a (ranks are not synchronized"), "{reason}");
         assert_eq!(of(None, &[]).as_deref(), Some("# error of an iteration: n/a (results were not checked)"));
     }
 
     /// Reproduces the first line of each of its six samples. Their times are rounded; the rate gives the exact times.
     #[test]
-    fn measure_py_s_published_lines_come_out() {
+    fn published_measure_py_lines_are_reproduced() {
         let (resnet_200, inception_v3) = (257_991_328, 95_200_544);
         for (bytes, ranks, rate, line) in [
             (resnet_200, 2, 11.100_222, "iter 1, 0.023242 sec, 11.100222 GB/sec per gpu, error 0.000000"),
@@ -384,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_s_limit_is_told_with_what_was_reached() {
+    fn memory_limit_includes_reached_share() {
         let limit = |busbw| MemoryLimit {
             rate: GigabytesPerSecond(75.5),
             by: "in place".to_owned(),
@@ -392,46 +388,45 @@ mod tests {
         };
         assert_eq!(
             memory(&limit(18.9), &[gigabyte()], 2),
-            "# memory of the host: 75.5 GB/s read + written (in place), allows 18.9 GB/s busbw; \
-             1000000000 bytes reached 53 %"
+            "# host memory: 75.5 GB/s read + written (in place), allows 18.9 GB/s busbw; 1000000000 bytes reached 53 %"
         );
         let none = memory(&limit(18.9), &[], 2);
         assert!(none.ends_with("allows 18.9 GB/s busbw"), "{none}");
-        assert_eq!(memory(&limit(0.0), &[], 1), "# memory of the host: 75.5 GB/s read + written (in place)");
+        assert_eq!(memory(&limit(0.0), &[], 1), "# host memory: 75.5 GB/s read + written (in place)");
     }
 
     #[test]
-    fn a_network_card_is_spoken_of_between_nodes_alone() {
+    fn network_card_rate_needs_several_nodes() {
         let results = [gigabyte()];
         assert_eq!(network_card(&results, 1, 8), None);
         assert_eq!(
             network_card(&results, 2, 16).as_deref(),
             Some(
-                "# network card of each node: 1.25 GB/s at the best size, 1000000000 bytes, of 18.75 GB/s busbw \
-                 over 2 nodes"
+                "# network card per node: 1.25 GB/s at the best size, 1000000000 bytes, with 18.75 GB/s busbw over 2 \
+                 nodes"
             )
         );
     }
 
     #[test]
-    fn a_miss_of_the_minimum_tells_value_and_cure() {
+    fn missed_minimum_names_value_and_fix() {
         let results = [gigabyte()];
         let missed = |ranks, minimum| below_minimum(&results, Bus::all_reduce(ranks), GigabytesPerSecond(minimum));
         assert_eq!(missed(2, 7.5), None);
         assert_eq!(
             missed(2, 1000.0).as_deref(),
             Some(
-                "average bus bandwidth 7.5 GB/s is below --min-busbw 1000: look for the slow sizes above, or ask for \
-                 less"
+                "average bus bandwidth 7.5 GB/s is below --min-busbw 1000: check the slow sizes above, or use a lower \
+                 --min-busbw"
             )
         );
         assert!(missed(1, 1.0).is_some_and(|message| message.contains("start two or more")));
         let nothing = below_minimum(&[], Bus::all_reduce(2), GigabytesPerSecond(1.0));
-        assert_eq!(nothing.as_deref(), Some("nothing was measured to compare with --min-busbw 1"));
+        assert_eq!(nothing.as_deref(), Some("--min-busbw 1: nothing was measured"));
     }
 
     #[test]
-    fn numbers_are_c_s() {
+    fn numbers_are_formatted_as_in_c() {
         for (value, text) in [
             (0.0, "0"),
             (41.2, "41.2"),

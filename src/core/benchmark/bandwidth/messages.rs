@@ -55,40 +55,49 @@ impl Default for Messages {
 impl Messages {
     /// Returns the options; the short forms are those of nccl-tests.
     pub fn options() -> Vec<OptionSpec<Messages>> {
-        let begin = "First message size: bytes, or with K, M, G in steps of 1024";
-        let (factor, increment) = ("Each size is the one before times this", "Each size is the one before plus this");
-        let model = "Exchange the gradients of this network in its buckets, instead of growing sizes";
-        let network = "The same by MXNet's name, as its measure.py: resnet, inception-bn, ..";
+        let begin = "Smallest message size, in bytes or with K, M or G (steps of 1024)";
+        let (factor, increment) =
+            ("Multiply each size by this to get the next", "Add this to each size to get the next");
+        let model = "Exchange the gradients of this network in its buckets, instead of increasing sizes";
+        let network = "Network for --model by MXNet's name, as in measure.py: resnet, inception-bn, ..";
         vec![
-            OptionSpec::of_value("begin", "SIZE", begin, |it| Some(TypedSize(it.sizes()?.0)), Messages::set_begin)
+            OptionSpec::for_value("begin", "SIZE", begin, |it| Some(TypedSize(it.sizes()?.0)), Messages::set_begin)
                 .short('b')
                 .aliases(&["minbytes"]),
-            OptionSpec::of_value(
+            OptionSpec::for_value(
                 "end",
                 "SIZE",
-                "Last message size",
+                "Largest message size",
                 |it| Some(TypedSize(it.sizes()?.1)),
                 Messages::set_end,
             )
             .short('e')
             .aliases(&["maxbytes"]),
-            OptionSpec::of_value("factor", "N", factor, Messages::factor, |it, factor| {
+            OptionSpec::for_value("factor", "N", factor, Messages::factor, |it, factor| {
                 it.set_growth(Growth::Factor(factor))
             })
             .short('f')
             .aliases(&["stepfactor"])
             .range(2u64..=1 << 40)
             .conflicts_with(&["increment"]),
-            OptionSpec::of_value("increment", "SIZE", increment, Messages::increment, Messages::set_increment)
+            OptionSpec::for_value("increment", "SIZE", increment, Messages::increment, Messages::set_increment)
                 .short('i')
                 .aliases(&["stepbytes"]),
-            OptionSpec::of_value("model", "NAME", model, Messages::model, |it, model| *it = Messages::Gradients(model))
-                .conflicts_with(SIZE_OPTIONS),
-            OptionSpec::of("network", "NAME", network, |_| String::new(), Messages::set_network)
+            OptionSpec::for_value("model", "NAME", model, Messages::model, |it, model| {
+                *it = Messages::Gradients(model)
+            })
+            .conflicts_with(SIZE_OPTIONS),
+            OptionSpec::new("network", "NAME", network, |_| String::new(), Messages::set_network)
                 .conflicts_with(NETWORK_OPTIONS),
-            OptionSpec::of("num-layers", "N", "Layers of that network", |_| String::new(), Messages::set_layers)
-                .range(1u32..=1000)
-                .requires("network"),
+            OptionSpec::new(
+                "num-layers",
+                "N",
+                "Number of layers of --network",
+                |_| String::new(),
+                Messages::set_layers,
+            )
+            .range(1u32..=1000)
+            .requires("network"),
         ]
     }
 
@@ -147,7 +156,7 @@ impl Messages {
     }
 
     fn set_network(&mut self, text: &str) -> anyhow::Result<()> {
-        *self = Messages::Gradients(Model::of_mxnet(text)?);
+        *self = Messages::Gradients(Model::from_mxnet_name(text)?);
         Ok(())
     }
 
@@ -170,7 +179,7 @@ impl FromStr for TypedSize {
 
     fn from_str(text: &str) -> anyhow::Result<TypedSize> {
         let explain =
-            || format!("{text:?} is no size: write bytes, or K, M, G (steps of 1024) behind a number, as 64K");
+            || format!("{text:?} is not a size: use bytes, or a number with K, M or G (steps of 1024), such as 64K");
         let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
         let shift = match &text[digits.len()..] {
             "" | "B" => 0,
@@ -200,13 +209,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn typed_sizes_are_nccl_tests_own() {
+    fn sizes_are_parsed_as_in_nccl_tests() {
         for (text, bytes) in [("8", 8), ("64K", 65_536), ("1M", 1 << 20), ("1G", 1 << 30), ("0.5k", 512)] {
             assert_eq!(text.parse::<TypedSize>().expect(text).0, Bytes(bytes));
         }
         for text in ["", "x", "8T", "-1", "1e400", "inf", "NaN"] {
             let error = text.parse::<TypedSize>().expect_err(text).to_string();
-            assert!(error.contains("is no size"), "{error}");
+            assert!(error.contains("is not a size"), "{error}");
         }
     }
 }

@@ -144,12 +144,12 @@ impl Timing {
     }
 
     fn check(&self, ranks: usize) -> anyhow::Result<()> {
-        ensure!(self.seconds.len() == ranks, "the times of {} ranks, where {ranks} ran", self.seconds.len());
+        ensure!(self.seconds.len() == ranks, "times of {} ranks, expected {ranks}", self.seconds.len());
         let iterations = self.seconds.first().map_or(0, Vec::len);
         for (rank, seconds) in self.seconds.iter().enumerate() {
-            ensure!(seconds.len() == iterations, "rank {rank} has {} times, rank 0 {iterations}", seconds.len());
+            ensure!(seconds.len() == iterations, "rank {rank} has {} times, rank 0 has {iterations}", seconds.len());
             let wrong = seconds.iter().find(|time| !time.is_duration());
-            ensure!(wrong.is_none(), "rank {rank} has a time of {}, which is none", wrong.copied().unwrap_or_default());
+            ensure!(wrong.is_none(), "rank {rank} has an invalid time: {}", wrong.copied().unwrap_or_default());
         }
         Ok(())
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_writes() {
+    fn record_round_trips() {
         let mut bytes = Vec::new();
         record().write(&mut bytes).expect("memory takes it");
         assert_eq!(BandwidthRecord::read(&bytes[..]).expect("sound"), record());
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_without_a_kind_is_no_miss() {
+    fn failure_without_kind_is_not_a_miss() {
         let missed = BandwidthRecord {
             failure: Some("too slow".to_owned()),
             failure_kind: Some(FailureKind::BelowMinimum),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_is_no_number_is_read_back() {
+    fn non_finite_error_round_trips() {
         let mut record = record();
         record.results[0].in_place = Some(Timing {
             seconds: vec![Vec::new(); 2],
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_averaged_either_way() {
+    fn times_are_averaged_by_rank_and_iteration() {
         let seconds = vec![vec![Seconds(1.0), Seconds(3.0)], vec![Seconds(2.0), Seconds(6.0)]];
         let timing = Timing { seconds, in_a_row: Vec::new(), wrong: None, error: Vec::new() };
         assert_eq!(timing.by_rank(), [2.0, 4.0]);
@@ -318,17 +318,20 @@ mod tests {
     }
 
     #[test]
-    fn other_documents_are_refused_by_name() {
+    fn wrong_documents_are_rejected() {
         let error = |text: &str| format!("{:#}", BandwidthRecord::read(text.as_bytes()).expect_err("refused"));
         assert!(error("nonsense").contains("the bandwidth record is damaged"));
-        assert!(error("{}").contains("this is \"\""));
+        assert!(error("{}").contains("found \"\""));
         assert!(error("{\"kind\":\"ringmark-bandwidth\",\"schema\":7}").contains("format 7"));
         let mut bytes = Vec::new();
         record().write(&mut bytes).expect("memory takes it");
         let text = String::from_utf8(bytes).expect("JSON is UTF-8");
-        assert!(error(&text.replace("0.25", "-0.25")).contains("in-place of 8 bytes: rank 1 has a time of -0.25 s"));
-        assert!(error(&text.replace("[0.25]", "[0.25,0.5]")).contains("rank 1 has 2 times, rank 0 1"));
-        assert!(error(&text.replace(",[0.25]", "")).contains("the times of 1 ranks, where 2 ran"));
+        assert!(error(&text.replace("0.25", "-0.25")).contains(
+            "in-place of 8 bytes: rank 1 has an invalid time: \
+             -0.25 s"
+        ));
+        assert!(error(&text.replace("[0.25]", "[0.25,0.5]")).contains("rank 1 has 2 times, rank 0 has 1"));
+        assert!(error(&text.replace(",[0.25]", "")).contains("times of 1 ranks, expected 2"));
         assert!(error(&text.replace("0.25", "null")).contains("not a bandwidth record: invalid type: null"));
         assert!(error(&text[..text.len() / 2]).contains("line 1 column"));
     }

@@ -21,18 +21,18 @@ impl BandwidthConfig {
         self.exchange.check(self.device)?;
         ensure!(
             self.min_busbw.is_none() || self.exchange.backend != BackendChoice::None,
-            "--min-busbw needs an exchange to measure: leave --backend none out"
+            "--min-busbw needs an exchange to measure: omit --backend none"
         );
         ensure!(
             self.reduction == Reduction::default() || self.operation.reduces(),
-            "--redop {} needs values that come together, --op {} only moves them: leave --redop out, or choose --op \
-             all_reduce, reduce or reduce_scatter",
+            "--redop {} does not apply to --op {}, which does not reduce: omit --redop, or use --op all_reduce, \
+             reduce or reduce_scatter",
             self.reduction,
             self.operation
         );
         ensure!(
             self.root == 0 || self.operation.has_root(),
-            "--root {}: --op {} has no root: leave --root out, or choose --op reduce or broadcast",
+            "--root {} does not apply to --op {}: omit --root, or use --op reduce or broadcast",
             self.root,
             self.operation
         );
@@ -42,31 +42,30 @@ impl BandwidthConfig {
         let Messages::Sizes { begin, end, growth } = self.messages else {
             ensure!(
                 self.operation == Operation::AllReduce || kv_store == KvStore::Ring,
-                "--op {} measures one operation, and --kv-store {kv_store} chooses operations itself: leave one of them \
-                 out",
+                "--op {} conflicts with --kv-store {kv_store}, which selects its operations: use only one of them",
                 self.operation
             );
             ensure!(
                 self.operation == Operation::AllReduce && self.reduction == Reduction::Sum,
-                "--model exchanges gradients as training does, by an all-reduce that sums: leave --op and --redop out, or \
-                 choose sizes (-b, -e) in the place of --model"
+                "--model sums gradients with all-reduce, as training does: omit --op and --redop, or use sizes (-b, \
+                 -e) instead of --model"
             );
             ensure!(
                 !kv_store.is_asynchronous() || self.optimizer != OptimizerChoice::None,
-                "--kv-store {kv_store} needs --optimizer sgd: its servers update weights at every push, and without an optimizer \
-                 there is nothing to do with one (MXNet: Updater needs to be set for async mode)"
+                "--kv-store {kv_store} needs --optimizer sgd: its servers update weights at every push (MXNet: \
+                 Updater needs to be set for async mode)"
             );
             return Ok(());
         };
         ensure!(
             compression.is_none(),
-            "--gradient-compression {compression} codes the gradients of a network: give --model, as --model {}, or leave \
-             --gradient-compression out",
+            "--gradient-compression {compression} needs the gradients of a network: add --model {}, or omit \
+             --gradient-compression",
             Model::default()
         );
         ensure!(
             kv_store == KvStore::Ring,
-            "--kv-store {kv_store} exchanges the gradients of a network: give --model, as --model {}, or leave --kv-store out{}",
+            "--kv-store {kv_store} needs the gradients of a network: add --model {}, or omit --kv-store{}",
             Model::default(),
             if self.operation == Operation::AllReduce { "" } else { "; --op measures one operation by sizes" }
         );
@@ -76,19 +75,19 @@ impl BandwidthConfig {
             Ok(())
         };
         in_range("begin", begin)?;
-        ensure!(begin.0 <= end.0, "--end {end} is below --begin {begin}: give the smaller size to --begin (-b)");
+        ensure!(begin.0 <= end.0, "--end {end} is below --begin {begin}: use the smaller size for --begin (-b)");
         in_range("end", end)?;
         if let Growth::Increment(increment) = growth {
             in_range("increment", increment)?;
             let steps = (end.0 - begin.0) / increment.0;
             ensure!(
                 steps < MAXIMUM_SIZES,
-                "--increment {increment} makes {steps} sizes: choose a larger one, for {MAXIMUM_SIZES} at most"
+                "--increment {increment} makes {steps} sizes, the limit is {MAXIMUM_SIZES}: use a larger increment"
             );
         }
         ensure!(
             self.optimizer == OptimizerChoice::None,
-            "--optimizer {} needs weights to update: choose --model {}",
+            "--optimizer {} needs weights to update: add --model {}",
             self.optimizer,
             Model::default()
         );
@@ -99,13 +98,13 @@ impl BandwidthConfig {
     pub fn validate_for(&self, ranks: u32) -> anyhow::Result<()> {
         ensure!(
             self.root < ranks,
-            "--root {} is none of {ranks} ranks: choose 0 to {}",
+            "--root {} is out of range for {ranks} ranks: choose 0 to {}",
             self.root,
             ranks.saturating_sub(1)
         );
         ensure!(
             matches!(self.messages, Messages::Gradients(_)) || !self.arrays_among(ranks).is_empty(),
-            "--op {} gives each of {ranks} ranks a part of a multiple of 16 bytes: choose --end {} or more",
+            "--op {} needs at least 16 bytes for each of {ranks} ranks: choose --end {} or more",
             self.operation,
             u64::from(ranks) * 16
         );
@@ -125,14 +124,14 @@ mod tests {
     use crate::options::option_table::set;
 
     #[test]
-    fn nccl_tests_short_options_are_understood() {
+    fn nccl_tests_short_options_are_accepted() {
         let config: BandwidthConfig = parse("-b 8 -e 1G -f 4 -n 9 -w 1 -c 0");
         let messages = Messages::Sizes { begin: Bytes(8), end: Bytes(1 << 30), growth: Growth::Factor(4) };
         assert_eq!((config.messages, config.iterations, config.warmup, config.check), (messages, 9, 1, false));
     }
 
     #[test]
-    fn measure_py_s_networks_are_understood_with_their_layers() {
+    fn measure_py_networks_and_layers_are_accepted() {
         for (typed, model) in [
             ("--network resnet --num-layers 200", Model::MxnetResnet200),
             ("--network resnet", Model::MxnetResnet152),
@@ -152,8 +151,8 @@ mod tests {
         };
         let unknown = [&[("network", "resnet"), ("num-layers", "51")][..], &[("network", "googlenet")]];
         expect![[r#"
-            --num-layers 51: there is no mxnet-resnet-51: choose 50, 101, 152, 200
-            --network googlenet: "googlenet" is none of MXNet's resnet, vgg, resnet-50, resnet-101, resnet-152, resnet-200, alexnet, inception-bn, inception-v3, lenet, mlp"#]].assert_eq(&unknown.map(refused).join("\n"));
+            --num-layers 51: mxnet-resnet-51 does not exist: choose 50, 101, 152, 200
+            --network googlenet: "googlenet" is not one of MXNet's resnet, vgg, resnet-50, resnet-101, resnet-152, resnet-200, alexnet, inception-bn, inception-v3, lenet, mlp"#]].assert_eq(&unknown.map(refused).join("\n"));
     }
 
     fn sizes(begin: u64, end: u64, growth: Growth) -> BandwidthConfig {
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_do_not_go_together_are_refused_with_their_options() {
+    fn conflicting_options_are_rejected_by_name() {
         let two = Growth::Factor(2);
         let sound = sizes(8, 64, two);
         let of = |operation, reduction, root| BandwidthConfig { operation, reduction, root, ..sound.clone() };
@@ -198,21 +197,21 @@ mod tests {
         ];
         let error = |config: BandwidthConfig| config.validate().expect_err("refused").to_string();
         expect![[r#"
-            --end 8 bytes is below --begin 64 bytes: give the smaller size to --begin (-b)
+            --end 8 bytes is below --begin 64 bytes: use the smaller size for --begin (-b)
             --factor 1 is out of range: choose 2 to 1099511627776
             --increment 0 is out of range: choose 4 to 1099511627776 bytes
-            --increment 4 bytes makes 274877906943 sizes: choose a larger one, for 10000 at most
+            --increment 4 bytes makes 274877906943 sizes, the limit is 10000: use a larger increment
             --iters 0 is out of range: choose 1 to 10000000
-            --optimizer sgd needs weights to update: choose --model resnet50_v1b
-            --redop max needs values that come together, --op broadcast only moves them: leave --redop out, or choose --op all_reduce, reduce or reduce_scatter
-            --root 1: --op all_gather has no root: leave --root out, or choose --op reduce or broadcast
-            --model exchanges gradients as training does, by an all-reduce that sums: leave --op and --redop out, or choose sizes (-b, -e) in the place of --model
-            --kv-store device exchanges the gradients of a network: give --model, as --model resnet50_v1b, or leave --kv-store out
-            --kv-store device exchanges the gradients of a network: give --model, as --model resnet50_v1b, or leave --kv-store out; --op measures one operation by sizes
-            --op all_gather measures one operation, and --kv-store local chooses operations itself: leave one of them out
-            --gradient-compression 2bit:0.5 codes the gradients of a network: give --model, as --model resnet50_v1b, or leave --gradient-compression out
-            --gradient-compression 2bit:0.5 goes with --kv-store ring and dist_*, and --kv-store is device: its owners get sums, and codes cannot be added on the way. Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --kv-store dist_async needs --optimizer sgd: its servers update weights at every push, and without an optimizer there is nothing to do with one (MXNet: Updater needs to be set for async mode)"#]].assert_eq(&refused.map(error).join("\n"));
+            --optimizer sgd needs weights to update: add --model resnet50_v1b
+            --redop max does not apply to --op broadcast, which does not reduce: omit --redop, or use --op all_reduce, reduce or reduce_scatter
+            --root 1 does not apply to --op all_gather: omit --root, or use --op reduce or broadcast
+            --model sums gradients with all-reduce, as training does: omit --op and --redop, or use sizes (-b, -e) instead of --model
+            --kv-store device needs the gradients of a network: add --model resnet50_v1b, or omit --kv-store
+            --kv-store device needs the gradients of a network: add --model resnet50_v1b, or omit --kv-store; --op measures one operation by sizes
+            --op all_gather conflicts with --kv-store local, which selects its operations: use only one of them
+            --gradient-compression 2bit:0.5 needs the gradients of a network: add --model resnet50_v1b, or omit --gradient-compression
+            --gradient-compression 2bit:0.5 is not supported with --kv-store device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
+            --kv-store dist_async needs --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)"#]].assert_eq(&refused.map(error).join("\n"));
         let accepted = [
             BandwidthConfig::default(),
             of(Operation::Reduce, Reduction::Avg, 1),
@@ -226,8 +225,8 @@ mod tests {
         let among =
             |(config, ranks): (&BandwidthConfig, u32)| config.validate_for(ranks).expect_err("refused").to_string();
         expect![[r#"
-            --root 2 is none of 2 ranks: choose 0 to 1
-            --op all_gather gives each of 8 ranks a part of a multiple of 16 bytes: choose --end 128 or more"#]]
+            --root 2 is out of range for 2 ranks: choose 0 to 1
+            --op all_gather needs at least 16 bytes for each of 8 ranks: choose --end 128 or more"#]]
         .assert_eq(&[(&rooted, 2), (&gathered, 8)].map(among).join("\n"));
         gathered.validate_for(4).expect("16 bytes each");
     }

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::OF_NETWORK;
+use crate::benchmark::DEFAULT_IMAGE_SIZE;
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::dimension::Model;
 use crate::options::option_table::{OptionSpec, OptionValue, Options};
@@ -54,13 +54,13 @@ pub struct ThreadCounts(pub Vec<u32>);
 
 impl ThreadCounts {
     /// Maximum thread count, more than any host has cores.
-    const MOST: u32 = 1024;
+    const MAX_THREADS: u32 = 1024;
 
     /// Returns the given thread counts, or by default the powers of two below the cores of the largest host and the
     /// core counts of all hosts.
     ///
     /// Hosts with 6 and 8 cores yield 1, 2, 4, 6, 8.
-    pub fn of(&self, cores: &[u32]) -> Vec<u32> {
+    pub fn resolve(&self, cores: &[u32]) -> Vec<u32> {
         if !self.0.is_empty() {
             return self.0.clone();
         }
@@ -79,12 +79,12 @@ impl OptionValue for ThreadCounts {
         let mut all = Vec::new();
         for word in text.split(',') {
             let threads: u32 = word.trim().parse().ok().with_context(|| {
-                format!("{word:?} is no number of threads: write whole numbers with commas between them, as 1,2,4")
+                format!("{word:?} is not a number of threads: use comma-separated whole numbers, such as 1,2,4")
             })?;
             ensure!(
-                (1..=ThreadCounts::MOST).contains(&threads),
+                (1..=ThreadCounts::MAX_THREADS).contains(&threads),
                 "{threads} is out of range: choose 1 to {}",
-                ThreadCounts::MOST
+                ThreadCounts::MAX_THREADS
             );
             ensure!(!all.contains(&threads), "{threads} is listed twice: list it once");
             all.push(threads);
@@ -98,38 +98,41 @@ config_options! {
     InputConfig {
         /// Images to read.
         data: DataFiles = DataFiles::default() => option("data", "FILES",
-            "Images to read: .rec files with commas between them, a folder of them or of classes, MNIST's arrays, or CIFAR's files")
-            .default_is("none: it must be named"),
+            "Images to read: comma-separated .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's \
+             files")
+            .default_is("none, required"),
         /// Network that determines image size, channels and classes of the batches.
         model: Model = Model::default() => option("model", "NAME",
-            "Network whose size of image, channels and classes the batches have"),
+            "Network that determines image size, channels and classes"),
         /// Height and width of an image in a batch, in pixels; `None` is the network's default. A record contains the
         /// resolved value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image in a batch")
-            .range(1u32..=4096).default_is(OF_NETWORK),
+            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE),
         /// Images per batch.
-        batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images of a batch").range(1u32..=65_536),
+        batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images per batch").range(1u32..=65_536),
         /// Threads that read and decode, for each pass. A record contains the resolved values.
         decode_threads: ThreadCounts = ThreadCounts::default() => option("decode-threads", "N,..",
-            "Threads that read and decode on each host, of one pass after the other")
-            .aliases(&["data-nthreads"]).default_is("powers of two, and the cores of the host"),
+            "Threads per host that read and decode; one pass per number")
+            .aliases(&["data-nthreads"]).default_is("powers of two and the host's cores"),
         /// Passes to run.
         cache: CacheChoice = CacheChoice::Both => option("cache", "WHICH",
-            "Passes from the disk (cold: the kernel drops the files' pages first), from memory (warm), or both"),
+            "Passes to measure: from disk (cold: the kernel drops the files' pages first), from memory (warm) or both"),
         /// Minimum duration of each pass, in seconds; a cold pass ends at the last whole batch of the data.
-        seconds: u32 = 10 => option("seconds", "N", "Measure so long in each pass, a cold one at most all images once")
+        seconds: u32 = 10 => option("seconds", "N", "Duration of each pass; a cold pass ends once it has read all \
+                                                     images")
             .range(1u32..=86_400),
         /// Number of batches per pass, instead of a duration.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        batches: Option<u32> = None => option("batches", "N", "Measure so many batches in each pass instead")
+        batches: Option<u32> = None => option("batches", "N", "Batches to measure in each pass, instead of a duration")
             .range(1u32..=10_000_000).conflicts_with(&["seconds"]),
         /// Warm-up batches of each pass, not measured.
-        warmup: u32 = 2 => option("warmup", "BATCHES", "Batches before them that no figure holds")
+        warmup: u32 = 2 => option("warmup", "BATCHES", "Warm-up batches, not measured")
             .range(0u32..=10_000_000),
         /// Batches per output line, as MXNet's `--disp-batches`.
-        display: u32 = 20 => option("disp-batches", "N", "Batches of a line of MXNet's").range(1u32..=10_000_000),
+        display: u32 = 20 => option("disp-batches", "N", "Batches per output line, as in \
+                                                          MXNet").range(1u32..=10_000_000),
         /// Seed of shuffling and augmentation.
-        seed: i64 = 0 => option("seed", "N", "Seed of the order of the images and of what is drawn for each"),
+        seed: i64 = 0 => option("seed", "N", "Seed of the image order and of random augmentation"),
         /// Options for reading images; its thread count is replaced by `decode_threads`.
         images: ImageInputConfig = ImageInputConfig::default() => group(image_options()).order(1),
         /// File for the record (JSON), written by rank 0.
@@ -159,19 +162,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_powers_of_two_and_the_cores_or_those_that_were_typed() {
+    fn thread_counts_default_to_powers_of_two_and_cores() {
         let default = ThreadCounts::default();
-        assert_eq!(default.of(&[1]), [1]);
-        assert_eq!(default.of(&[2]), [1, 2]);
-        assert_eq!(default.of(&[6, 8]), [1, 2, 4, 6, 8]);
+        assert_eq!(default.resolve(&[1]), [1]);
+        assert_eq!(default.resolve(&[2]), [1, 2]);
+        assert_eq!(default.resolve(&[6, 8]), [1, 2, 4, 6, 8]);
         let typed = ThreadCounts::parse("4, 1,2").expect("numbers");
-        assert_eq!((typed.of(&[64]), typed.text()), (vec![4, 1, 2], "4,1,2".to_owned()));
+        assert_eq!((typed.resolve(&[64]), typed.text()), (vec![4, 1, 2], "4,1,2".to_owned()));
         for (text, message) in [
             ("0", "0 is out of range: choose 1 to 1024"),
             ("1,2000", "2000 is out of range"),
             ("2,2", "2 is listed twice"),
-            ("1,,2", "\"\" is no number of threads"),
-            ("all", "\"all\" is no number of threads"),
+            ("1,,2", "\"\" is not a number of threads"),
+            ("all", "\"all\" is not a number of threads"),
         ] {
             let error = ThreadCounts::parse(text).expect_err(text).to_string();
             assert!(error.starts_with(message), "{error}");

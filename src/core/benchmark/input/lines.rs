@@ -116,28 +116,28 @@ pub fn ceilings(record: &InputRecord) -> Vec<String> {
         };
         let warm = record.ceiling(rank, PageCache::Warm).map(|warm| format!("from memory {}", with(warm)));
         let of_a_core = record.busiest(rank).map(|(busiest, ImagesPerSecond(speed))| {
-            format!("{speed:.0} images/s of a core with {} of {cores}", busiest.threads.min(cores))
+            format!("{speed:.0} images/s per core with {} of {cores}", busiest.threads.min(cores))
         });
         let cold = record.ceiling(rank, PageCache::Cold).map(|cold| {
             let rate = cold.pass.megabytes_per_second().unwrap_or_default();
-            format!("from the disk {}, {rate:.1} MB/s", with(cold))
+            format!("from disk {}, {rate:.1} MB/s", with(cold))
         });
         let all: Vec<String> = [warm, of_a_core, cold].into_iter().flatten().collect();
         if !all.is_empty() {
             lines.push(format!("host {}: {}", place.host, all.join("; ")));
         }
-        lines.extend(unlike(record, rank).map(|why| format!("host {}: {why}", place.host)));
+        lines.extend(page_cache_problems(record, rank).map(|why| format!("host {}: {why}", place.host)));
         let most = record.passes.iter().map(|pass| pass.threads).max().unwrap_or_default();
         if most > cores {
             let cores = count(cores, "core");
-            lines.push(format!("host {}: {most} threads take turns on its {cores}", place.host));
+            lines.push(format!("host {}: {most} threads share {cores}", place.host));
         }
     }
     lines
 }
 
 /// Explains why passes of host `rank` did not run with the requested page cache, once for cold and once for warm.
-fn unlike(record: &InputRecord, rank: usize) -> impl Iterator<Item = String> {
+fn page_cache_problems(record: &InputRecord, rank: usize) -> impl Iterator<Item = String> {
     let of = move |cache: PageCache| {
         let passes = record.passes.iter().filter(move |pass| pass.cache == cache);
         let shares: Vec<Option<f64>> = passes
@@ -152,17 +152,17 @@ fn unlike(record: &InputRecord, rank: usize) -> impl Iterator<Item = String> {
         match (shares.is_empty(), known.is_empty(), cache) {
             (true, ..) => None,
             (_, true, _) => Some(
-                "where the bytes came from is not known: the kernel does not count them (/proc/self/io), so that no figure is of \
-                 a cold or a warm page cache"
+                "the source of the bytes is unknown because the kernel does not count them (/proc/self/io): no pass \
+                 is known to be cold or warm"
                     .to_owned(),
             ),
             (.., PageCache::Cold) => Some(format!(
-                "not cold, {} of the bytes came from the disk: the files lie in memory (tmpfs), or the kernel kept their pages, \
-                 as those that another program maps",
+                "not cold, {} of the bytes came from disk: the files are in memory (tmpfs), or the kernel kept their \
+                 pages, for example for another program",
                 percent(least)
             )),
             (.., PageCache::Warm) => Some(format!(
-                "not warm, {} of the bytes came from the disk: memory is too small for them, or others need it",
+                "not warm, {} of the bytes came from disk: memory is too small or used by other processes",
                 percent(most)
             )),
         }
@@ -177,7 +177,7 @@ mod tests {
     use crate::dimension::{Bytes, Seconds};
 
     #[test]
-    fn mxnet_s_line_is_its_own() {
+    fn line_matches_mxnet() {
         let pass = HostPass {
             batches: vec![Seconds(0.5), Seconds(1.5), Seconds(1.0), Seconds(1.0), Seconds(9.0)],
             ..HostPass::default()
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_says_what_the_pass_was() {
+    fn row_contains_cache_state_and_rates() {
         let mut record = record(&[("a", &[250.0, 480.0], 300.0)]);
         record.passes[2].hosts[0].from_disk = Some(Bytes(6_400_000));
         let lines = table(&record);
@@ -201,19 +201,19 @@ mod tests {
         assert_eq!(
             ceilings(&record),
             [
-                "host a: from memory 250 images/s with 1 thread; 250 images/s of a core with 1 of 4; from the disk 300 images/s with \
-                 4 threads, 30.0 MB/s",
-                "host a: not warm, 50 % of the bytes came from the disk: memory is too small for them, or others need it",
+                "host a: from memory 250 images/s with 1 thread; 250 images/s per core with 1 of 4; from disk 300 \
+                 images/s with 4 threads, 30.0 MB/s",
+                "host a: not warm, 50 % of the bytes came from disk: memory is too small or used by other processes",
             ]
         );
         record.cores = vec![1];
         record.passes.truncate(1);
         record.passes[0].hosts[0] = host_pass(300.0, false);
         let lines = ceilings(&record);
-        assert!(lines[0].starts_with("host a: not cold, 0 % of the bytes came from the disk: "), "{lines:?}");
-        assert_eq!(lines[1], "host a: 4 threads take turns on its 1 core");
+        assert!(lines[0].starts_with("host a: not cold, 0 % of the bytes came from disk: "), "{lines:?}");
+        assert_eq!(lines[1], "host a: 4 threads share 1 core");
         record.passes[0].hosts[0].from_disk = None;
-        assert!(ceilings(&record)[0].contains("is not known"), "{:?}", ceilings(&record));
+        assert!(ceilings(&record)[0].contains("is unknown"), "{:?}", ceilings(&record));
         assert!(table(&record)[3].contains("unknown"));
     }
 }

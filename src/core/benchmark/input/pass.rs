@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_of_batches_and_stages_of_images() {
+    fn rates_count_batches_and_stages_count_images() {
         let pass = HostPass {
             batches: vec![Seconds(0.5), Seconds(1.5)],
             images: 100,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn cold_is_what_came_from_the_disk_and_nothing_else() {
+    fn cold_pass_needs_bytes_from_disk() {
         let cache = |from_disk: Option<u64>| {
             let from_disk = from_disk.map(Bytes);
             HostPass { bytes: Bytes(1000), from_disk, ..HostPass::default() }.cache()

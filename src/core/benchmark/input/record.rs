@@ -120,13 +120,13 @@ impl Record for InputRecord {
     const KIND: &'static str = "ringmark-input";
 
     fn read(input: impl BufRead) -> anyhow::Result<InputRecord> {
-        let record: InputRecord = schema::read_document(input, InputRecord::KIND, SCHEMA, "record of input")?;
+        let record: InputRecord = schema::read_document(input, InputRecord::KIND, SCHEMA, "input record")?;
         let ranks = record.ranks.len();
-        ensure!(record.cores.len() == ranks, "cores of {} hosts, where {ranks} ran", record.cores.len());
+        ensure!(record.cores.len() == ranks, "cores of {} hosts, expected {ranks}", record.cores.len());
         for InputPass { cache, threads, hosts } in &record.passes {
-            ensure!(hosts.len() == ranks, "{cache} with {threads} threads: {} hosts, where {ranks} ran", hosts.len());
+            ensure!(hosts.len() == ranks, "{cache} with {threads} threads: {} hosts, expected {ranks}", hosts.len());
             if let Some(time) = hosts.iter().flat_map(|host| &host.batches).find(|time| !time.is_duration()) {
-                bail!("{cache} with {threads} threads: a batch of {time}, which is no duration");
+                bail!("{cache} with {threads} threads: invalid batch time {time}");
             }
         }
         Ok(record)
@@ -208,22 +208,22 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn reads_what_it_writes_and_names_damage() {
+    fn record_round_trips_and_damage_is_named() {
         let record = record(&[("a", &[250.0], 100.0), ("b", &[250.0], 100.0)]);
         assert_eq!(InputRecord::read(text(&record).as_bytes()).expect("sound"), record);
         let error =
             |record: &InputRecord| format!("{:#}", InputRecord::read(text(record).as_bytes()).expect_err("refused"));
         let mut short = record.clone();
         short.passes[1].hosts.pop();
-        assert_eq!(error(&short), "warm with 1 threads: 1 hosts, where 2 ran");
+        assert_eq!(error(&short), "warm with 1 threads: 1 hosts, expected 2");
         let mut negative = record.clone();
         negative.passes[0].hosts[1].batches[0] = Seconds(-1.0);
-        assert!(error(&negative).contains("a batch of -1 s, which is no duration"));
-        assert!(error(&InputRecord { cores: vec![4], ..record }).contains("cores of 1 hosts, where 2 ran"));
+        assert!(error(&negative).contains("invalid batch time -1 s"));
+        assert!(error(&InputRecord { cores: vec![4], ..record }).contains("cores of 1 hosts, expected 2"));
     }
 
     #[test]
-    fn the_ceiling_is_the_fastest_pass_of_a_host_that_was_what_it_was_to_be() {
+    fn ceiling_is_the_fastest_valid_pass_of_a_host() {
         let mut record = record(&[("a", &[250.0, 480.0, 900.0, 850.0], 300.0)]);
         let warm = record.ceiling(0, PageCache::Warm).expect("warm passes");
         assert_eq!((warm.threads, warm.speed), (4, ImagesPerSecond(900.0)));

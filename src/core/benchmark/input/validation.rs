@@ -17,17 +17,19 @@ impl InputConfig {
             DataSource::Images(_) => {}
             DataSource::Synthetic => {
                 bail!(
-                    "--data is missing: name .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files"
+                    "--data is missing: use .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's \
+                     files"
                 )
             }
             DataSource::Batch(_) => bail!(
-                "--data {} is one batch, of which nothing is read or decoded while training runs: name .rec files or a folder",
+                "--data {} is a single batch, which is not read or decoded during training: use .rec files or a folder",
                 self.data.text()
             ),
         }
         ensure!(
             self.images.decode_threads.is_none(),
-            "threads of a rank are those of training: name the threads of each pass by --decode-threads"
+            "the number of threads per rank applies to training only: set the threads of each pass with \
+             --decode-threads"
         );
         Ok(())
     }
@@ -42,7 +44,7 @@ mod tests {
     use crate::dimension::Model;
 
     #[test]
-    fn what_cannot_be_measured_is_refused_in_words() {
+    fn unsupported_measurements_are_rejected() {
         let config =
             || InputConfig { data: Some("a.rec".to_owned()).into(), model: Model::Resnet18, ..InputConfig::default() };
         config().validate().expect("in range");
@@ -54,9 +56,9 @@ mod tests {
         ];
         let error = |config: InputConfig| config.validate().expect_err("refused").to_string();
         expect![[r#"
-            --data is missing: name .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files
-            --data a.safetensors is one batch, of which nothing is read or decoded while training runs: name .rec files or a folder
-            --image-size 8 is not for resnet18, which takes images of at least 32 pixels: choose --image-size 32 or more
+            --data is missing: use .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files
+            --data a.safetensors is a single batch, which is not read or decoded during training: use .rec files or a folder
+            --image-size 8 does not fit resnet18, which needs images of at least 32 pixels: choose --image-size 32 or more
             --batch-size 0 is out of range: choose 1 to 65536"#]].assert_eq(&refused.map(error).join("\n"));
         assert_eq!(DataFiles::default(), InputConfig::default().data);
     }

@@ -23,8 +23,8 @@ pub fn server_memory(weights: u64, pushes: Bytes) -> Bytes {
 pub fn check_cases(kv_stores: &[KvStore], cases: &[Case]) -> anyhow::Result<()> {
     if let Some(case) = cases.iter().find(|case| kv_stores.contains(&KvStore::Local) && case.nodes > 1) {
         bail!(
-            "--kv-store local sums in the memory of one host, and case {case} has {}: choose --kv-store dist_sync, device \
-             or ring, or --cases of one host",
+            "--kv-store local works on one host only, but case {case} has {}: use --kv-store dist_sync, device or \
+             ring, or --cases with one host",
             case.nodes
         );
     }
@@ -38,17 +38,17 @@ config_options! {
         /// Key-value store that sums gradients and updates weights.
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
-            "Place where gradients are summed and weights updated, by MXNet's names; ring is all-reduce, then every rank \
+            "Method of summing gradients and updating weights, by MXNet's names; ring is all-reduce, then every rank \
              updates"),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         servers: Option<u32> = None => option("servers", "N",
-            "Server processes of --kv-store dist_*, beside the ranks: of those that mpirun starts the last N")
-            .range(1u32..=65_536).default_of_launcher("one for each host of the case"),
+            "Server processes of --kv-store dist_*, in addition to the ranks: the last N that mpirun starts")
+            .range(1u32..=65_536).default_of_launcher("one per host of the case"),
         /// Placement of arrays on servers.
         #[serde(default = "KeyPlacement::balanced", skip_serializing_if = "KeyPlacement::is_balanced")]
         key_placement: KeyPlacement = KeyPlacement::Balanced => option("key-placement", "NAME",
-            "Which server holds which array: balanced by size, or MXNet's hash"),
+            "Assignment of arrays to servers: balanced by size, or MXNet's hash"),
     }
 }
 
@@ -100,7 +100,7 @@ impl KvStoreConfig {
     }
 
     /// Returns a copy with this kv-store, one of several in a sweep; only `dist_*` keeps the server options.
-    pub fn of_axis(self, kv_store: KvStore) -> KvStoreConfig {
+    pub fn for_axis(self, kv_store: KvStore) -> KvStoreConfig {
         match kv_store.has_servers() {
             true => KvStoreConfig { kv_store, ..self },
             false => KvStoreConfig { kv_store, ..KvStoreConfig::default() },
@@ -111,7 +111,7 @@ impl KvStoreConfig {
     pub fn check_servers(&self) -> anyhow::Result<()> {
         ensure!(
             !self.kv_store.has_servers() || self.servers.is_some(),
-            "--kv-store {} needs --servers N: of the processes that mpirun starts the last N are servers, and the others ranks",
+            "--kv-store {} needs --servers N: the last N processes that mpirun starts are servers, the others ranks",
             self.kv_store
         );
         Ok(())
@@ -131,14 +131,14 @@ impl KvStoreConfig {
         if !kv_store.has_servers() {
             ensure!(
                 servers.is_none(),
-                "--servers {} goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async, and \
-                 --kv-store is {kv_store}: leave --servers out, or choose one of these",
+                "--servers {} does not apply to --kv-store {kv_store}: omit --servers, or use --kv-store dist_sync, \
+                 dist_device_sync, dist_async or dist_device_async",
                 servers.unwrap_or_default()
             );
             ensure!(
                 *key_placement == KeyPlacement::Balanced,
-                "--key-placement {key_placement} places arrays on servers, and --kv-store {kv_store} has none: leave it out, or \
-                 choose --kv-store dist_sync"
+                "--key-placement {key_placement} needs servers, but --kv-store {kv_store} has none: omit \
+                 --key-placement, or use --kv-store dist_sync"
             );
         }
         if *kv_store == KvStore::Ring {
@@ -146,23 +146,20 @@ impl KvStoreConfig {
         }
         if let (true, Some(hierarchical)) = (kv_store.has_servers(), exchange.hierarchical) {
             bail!(
-                "--hierarchical {hierarchical} says how ranks add up among themselves, and with --kv-store {kv_store} servers do: \
-                 leave --hierarchical out (dist_sync and dist_device_* add up on each host before they push)"
+                "--hierarchical {hierarchical} does not apply to --kv-store {kv_store}, which sums on servers: omit \
+                 --hierarchical (dist_sync and dist_device_* sum on each host before they push)"
             );
         }
         ensure!(
             exchange.backend != BackendChoice::None,
-            "--backend none exchanges nothing, and --kv-store {kv_store} says how to: leave one of them out"
+            "--kv-store {kv_store} conflicts with --backend none, which exchanges nothing: use only one of them"
         );
         ensure!(
             dtype != Dtype::Fp16,
-            "--dtype fp16 skips an update where any gradient overflows, which no part of the weights can know alone with \
-             --kv-store {kv_store}: choose --dtype bf16, or --kv-store ring"
+            "--dtype fp16 skips an update if any gradient overflows, which no owner of a part of the weights detects \
+             with --kv-store {kv_store}: use --dtype bf16, or --kv-store ring"
         );
-        ensure!(
-            !autotune,
-            "--autotune searches the buckets of --kv-store ring, and --kv-store is {kv_store}: leave --autotune out"
-        );
+        ensure!(!autotune, "--autotune needs --kv-store ring, but --kv-store is {kv_store}: omit --autotune");
         Ok(())
     }
 }
@@ -234,7 +231,7 @@ pub struct Staleness {
 impl Staleness {
     /// Computes the staleness from a histogram: `counts[s]` pushes had staleness `s`. Returns `None` if there were no
     /// pushes.
-    pub fn of(counts: &[u64]) -> Option<Staleness> {
+    pub fn from_counts(counts: &[u64]) -> Option<Staleness> {
         let pushes: u64 = counts.iter().sum();
         let at = |share: f64| {
             let wanted = (share * pushes as f64).ceil().max(1.0) as u64;
@@ -273,7 +270,7 @@ mod tests {
     use crate::benchmark::exchange::Switch;
 
     #[test]
-    fn memory_of_a_server_is_what_it_holds_and_what_is_pushed() {
+    fn server_memory_is_weights_and_pushes() {
         let of = |kv_store, wire, code: &str| {
             let code = if code.is_empty() { GradientCompression::None } else { code.parse().expect("a code") };
             let config = KvStoreConfig { kv_store, servers: Some(2), ..KvStoreConfig::default() };
@@ -291,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn others_go_on_where_no_other_rank_pushed_with_the_lost_one() {
+    fn rank_loss_is_survivable_with_one_rank_per_push() {
         let of = |kv_store, case: &str| {
             KvStoreConfig { kv_store, ..KvStoreConfig::default() }.may_lose_ranks(case.parse().expect("a case"))
         };
@@ -300,16 +297,16 @@ mod tests {
     }
 
     #[test]
-    fn staleness_is_read_off_its_counts() {
+    fn staleness_is_computed_from_counts() {
         // 10 pushes of 0, 8 of 1, 1 of 2, 1 of 7.
-        let staleness = Staleness::of(&[10, 8, 1, 0, 0, 0, 0, 1, 0]).expect("pushes");
+        let staleness = Staleness::from_counts(&[10, 8, 1, 0, 0, 0, 0, 1, 0]).expect("pushes");
         assert_eq!(staleness, Staleness { pushes: 20, median: 0, p95: 2, maximum: 7 });
-        assert_eq!(Staleness::of(&[0, 0]), None);
-        assert_eq!(Staleness::of(&[0, 1]).expect("one").median, 1);
+        assert_eq!(Staleness::from_counts(&[0, 0]), None);
+        assert_eq!(Staleness::from_counts(&[0, 1]).expect("one").median, 1);
     }
 
     #[test]
-    fn imbalance_is_the_largest_over_the_mean() {
+    fn imbalance_is_largest_over_mean() {
         let server = |weights| ServerUse {
             host: String::new(),
             parts: 1,
@@ -326,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused_in_words() {
+    fn conflicting_kv_store_options_are_rejected() {
         type Change = fn(&mut KvStoreConfig, &mut ExchangeConfig, &mut Dtype);
         let changes: [Change; 5] = [
             |kv, _, _| kv.servers = Some(2),
@@ -341,14 +338,18 @@ mod tests {
             kv.check(&exchange, dtype, false).expect_err("refused").to_string()
         };
         expect![[r#"
-            --servers 2 goes with --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async, and --kv-store is ring: leave --servers out, or choose one of these
-            --key-placement hash places arrays on servers, and --kv-store ring has none: leave it out, or choose --kv-store dist_sync
-            --backend none exchanges nothing, and --kv-store device says how to: leave one of them out
-            --dtype fp16 skips an update where any gradient overflows, which no part of the weights can know alone with --kv-store dist_sync: choose --dtype bf16, or --kv-store ring
-            --hierarchical off says how ranks add up among themselves, and with --kv-store dist_sync servers do: leave --hierarchical out (dist_sync and dist_device_* add up on each host before they push)"#]].assert_eq(&changes.map(refused).join("\n"));
+            --servers 2 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
+            --key-placement hash needs servers, but --kv-store ring has none: omit --key-placement, or use --kv-store dist_sync
+            --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
+            --dtype fp16 skips an update if any gradient overflows, which no owner of a part of the weights detects with --kv-store dist_sync: use --dtype bf16, or --kv-store ring
+            --hierarchical off does not apply to --kv-store dist_sync, which sums on servers: omit --hierarchical (dist_sync and dist_device_* sum on each host before they push)"#]].assert_eq(&changes.map(refused).join("\n"));
         let cases = ["1n4g", "2n4g"].map(|case| case.parse().expect("a case"));
         let several = check_cases(&[KvStore::Ring, KvStore::Local], &cases).expect_err("two hosts").to_string();
-        expect!["--kv-store local sums in the memory of one host, and case 2n4g has 2: choose --kv-store dist_sync, device or ring, or --cases of one host"].assert_eq(&several);
+        expect![
+            "--kv-store local works on one host only, but case 2n4g has 2: use --kv-store dist_sync, device or \
+                 ring, or --cases with one host"
+        ]
+        .assert_eq(&several);
         check_cases(&[KvStore::Local], &cases[..1])
             .and_then(|()| check_cases(&[KvStore::Ring], &cases))
             .expect("they can");

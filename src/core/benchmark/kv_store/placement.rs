@@ -29,7 +29,7 @@ pub struct ArrayPart {
 pub fn check_servers(servers: usize, arrays: usize) -> anyhow::Result<()> {
     ensure!(
         (1..=arrays).contains(&servers),
-        "--servers {servers}: the network has {arrays} arrays to share out, choose at most as many servers"
+        "--servers {servers}: the network has only {arrays} arrays: use at most one server per array"
     );
     Ok(())
 }
@@ -152,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn mxnet_s_hash_gives_mxnet_s_loads() {
+    fn hash_placement_gives_mxnet_loads() {
         assert_eq!(bytes(&inception_bn(), 2, KeyPlacement::Hash), [43_008_768, 2_092_064]);
         assert_eq!(bytes(&alexnet(), 2, KeyPlacement::Hash), [106_504_320, 96_871_712]);
         assert_eq!(bytes(&vgg16(), 2, KeyPlacement::Hash), [280_156_928, 273_273_248]);
     }
 
     #[test]
-    fn balanced_loads_differ_by_no_more_than_one_array() {
+    fn balanced_loads_differ_by_at_most_one_array() {
         for lengths in [inception_bn(), alexnet(), vgg16()] {
             let largest = lengths.iter().filter(|length| **length < BIG_ARRAY).max().expect("small ones");
             for servers in 1..=5 {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_has_one_place() {
+    fn every_value_is_placed_once() {
         let lengths = [3, BIG_ARRAY + 1, BIG_ARRAY - 1, 1];
         for placement in [KeyPlacement::Balanced, KeyPlacement::Hash] {
             let parts = place(&lengths, 3, placement);

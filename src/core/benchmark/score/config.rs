@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::benchmark::exchange::Switch;
-use crate::benchmark::{AUTO_BATCH_SIZE, OF_NETWORK, SweepProfile, cores};
+use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
 use crate::config_options;
 use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, LayoutChoice, Model};
 use crate::options::option_table::check_ranges;
@@ -14,17 +14,17 @@ config_options! {
     /// 10 timed ones.
     ScoreConfig {
         /// Network.
-        model: Model = Model::default() => option("model", "NAME", "Network to score with"),
+        model: Model = Model::default() => option("model", "NAME", "Network to score"),
         /// Images per rank and pass.
-        batch_size: u32 = 32 => option("batch-size", "IMAGES", "Images of a rank and pass")
+        batch_size: u32 = 32 => option("batch-size", "IMAGES", "Images per rank and pass")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
             .set_by_profile(),
         /// Precision of the pass.
         dtype: Dtype = Dtype::Fp32 => option("dtype", "TYPE",
-            "Precision of the pass; fp32 is IEEE, tf32 only when asked for"),
+            "Precision of the pass; fp32 is IEEE; TF32 is used only with tf32"),
         /// Device to compute on.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device; auto takes CUDA if it is complete, and prints what is missing"),
+            "Device; auto uses CUDA if it is complete, otherwise prints what is missing"),
         /// Memory layout. A record contains the resolved value.
         layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
             "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),
@@ -36,15 +36,16 @@ config_options! {
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
-            .range(1u32..=4096).default_is(OF_NETWORK),
+            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE),
         /// Folding of batch normalization into the preceding convolution; absent in records that predate the option.
         #[serde(default = "Switch::off")]
         fold: Switch = Switch::On => option("fold", "ON|OFF",
-            "Take batch normalization into the convolution before it, and ReLU and sums into its end, as compilers do"),
+            "Fuse batch normalization into the preceding convolution, and ReLU and additions into its end, as \
+             compilers do"),
         /// Use of a CUDA graph for the timed passes. A record contains the outcome; absent means off.
         #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
         graphs: GraphChoice = GraphChoice::Auto => option("graphs", "WHEN",
-            "On GPUs, capture a pass as a CUDA graph and replay it; auto falls back to separate launches"),
+            "Capture a pass as a CUDA graph and replay it (GPUs only); auto falls back to separate launches"),
         /// CPU threads of a rank; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => shared(cores::threads),
         /// Number of ranks that share a host's cores if `threads` is `None`; `None` is the number of ranks on the host.
@@ -53,7 +54,7 @@ config_options! {
         cores_divided_by: Option<u32> = None => shared(cores::divided_by),
         /// Seed of weights and data; the data of rank r use `seed + r`.
         seed: i64 = 0 => option("seed", "N",
-            "Seed of the weights, the same on every device, and, plus the rank, of the data"),
+            "Seed of the weights (the same on every device) and, plus the rank, of the data"),
         /// Weights to use (safetensors).
         init: Option<PathBuf> = None => option("init", "FILE",
             "Weights to use: safetensors with the names of the network's source"),
@@ -69,7 +70,7 @@ config_options! {
 impl ScoreConfig {
     /// Returns the defaults of a scoring sweep with this profile. DLPerf has no scoring, so that its profile uses
     /// MXNet's.
-    pub fn of_profile(profile: SweepProfile) -> ScoreConfig {
+    pub fn for_profile(profile: SweepProfile) -> ScoreConfig {
         match profile {
             SweepProfile::Dlperf | SweepProfile::Cpu => ScoreConfig::default(),
             SweepProfile::Quick => ScoreConfig { batch_size: 4, iterations: 5, warmup: 2, ..ScoreConfig::default() },
@@ -85,7 +86,7 @@ impl ScoreConfig {
 
     /// Resolves automatic choices for `device`.
     pub fn on(&self, device: DeviceKind) -> ScoreConfig {
-        let layout = self.layout.of(self.dtype, device).into();
+        let layout = self.layout.resolve(self.dtype, device).into();
         let graphs = self.graphs.on(device);
         ScoreConfig { layout, graphs, image_size: Some(self.image_size()), ..self.clone() }
     }
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_outside_its_range_is_refused() {
+    fn value_outside_its_range_is_rejected() {
         let error =
             ScoreConfig { batch_size: 0, ..ScoreConfig::default() }.validate().expect_err("refused").to_string();
         assert_eq!(error, "--batch-size 0 is out of range: choose 1 to 65536");

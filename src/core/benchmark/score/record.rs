@@ -143,12 +143,12 @@ impl Record for ScoreRecord {
         let record: ScoreRecord = schema::read_document(input, ScoreRecord::KIND, SCHEMA, "scoring record")?;
         let (ranks, passes) = (record.ranks.len(), record.config.iterations as usize);
         if record.failure.is_none() {
-            ensure!(record.seconds.len() == ranks, "times of {} ranks, where {ranks} ran", record.seconds.len());
+            ensure!(record.seconds.len() == ranks, "times of {} ranks, expected {ranks}", record.seconds.len());
             let short = record.seconds.iter().position(|rank| rank.len() != passes);
-            ensure!(short.is_none(), "rank {} has not {passes} times", short.unwrap_or_default());
+            ensure!(short.is_none(), "rank {} does not have {passes} times", short.unwrap_or_default());
         }
         if let Some(time) = record.seconds.iter().flatten().find(|time| !time.is_duration()) {
-            anyhow::bail!("a pass of {time}, which is no duration");
+            anyhow::bail!("invalid pass time {time}");
         }
         Ok(record)
     }
@@ -183,10 +183,7 @@ impl SweepRecord for ScoreRecord {
     }
 
     fn check_place(&self, name: &RunName) -> anyhow::Result<()> {
-        ensure!(
-            !name.baseline,
-            "scoring exchanges nothing, and its folder is that of training without communication: move it back"
-        );
+        ensure!(!name.baseline, "scoring record in a folder of training without communication: move it back");
         Ok(())
     }
 
@@ -220,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_writes_and_works_out_the_speed() {
+    fn record_round_trips_and_computes_speed() {
         let record = record();
         assert_eq!(ScoreRecord::read(text(&record).as_bytes()).expect("sound"), record);
         assert_eq!(record.speed(), Some(ImagesPerSecond(16.0)));
@@ -228,13 +225,13 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named() {
+    fn damage_is_reported() {
         let whole = text(&record());
         let error = |text: &str| format!("{:#}", ScoreRecord::read(text.as_bytes()).expect_err("refused"));
-        assert!(error(&whole.replace("[0.25,0.25]", "[0.25]")).contains("rank 1 has not 2 times"));
-        assert!(error(&whole.replace("[0.25,0.25]", "[0.25,-1]")).contains("a pass of -1 s, which is no duration"));
+        assert!(error(&whole.replace("[0.25,0.25]", "[0.25]")).contains("rank 1 does not have 2 times"));
+        assert!(error(&whole.replace("[0.25,0.25]", "[0.25,-1]")).contains("invalid pass time -1 s"));
         assert!(error(&whole.replace("\"schema\":1", "\"schema\":9")).contains("format 9"));
-        assert!(error(&whole.replace(ScoreRecord::KIND, "other")).contains("this is \"other\""));
+        assert!(error(&whole.replace(ScoreRecord::KIND, "other")).contains("found \"other\""));
         assert!(error("").contains("is damaged"));
     }
 }

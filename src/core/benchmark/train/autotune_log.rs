@@ -36,7 +36,7 @@ pub struct Row {
 
 impl AutotuneLog {
     /// Creates the log of a search for bucket, tail and chunk size within a run of `config`.
-    pub fn of_sizes(config: &TrainConfig, gradients: Bytes, tuning: &Tuning) -> AutotuneLog {
+    pub fn for_sizes(config: &TrainConfig, gradients: Bytes, tuning: &Tuning) -> AutotuneLog {
         let row = |trial: &Trial| Row { config: config.with_sizes(trial), gradients, step: trial.step };
         AutotuneLog { rows: tuning.trials.iter().map(row).collect(), best: Some(tuning.chosen) }
     }
@@ -92,11 +92,11 @@ mod tests {
     use crate::dimension::{DeviceKind, KvStore};
 
     #[test]
-    fn the_columns_are_horovod_s_and_the_last_row_repeats_the_best() {
+    fn columns_match_horovod_and_last_row_is_best() {
         let config = TrainConfig::default().on(DeviceKind::Cpu);
         let trial = |bucket_mb, step| Trial { bucket_mb, chunk_kb: 250, tail_mb: 0.5, step: Seconds(step) };
         let tuning = Tuning { trials: vec![trial(25.0, 0.25), trial(0.5, 0.2), trial(4.0, 0.21)], chosen: 1 };
-        let mut log = AutotuneLog::of_sizes(&config, Bytes(100_000_000), &tuning);
+        let mut log = AutotuneLog::for_sizes(&config, Bytes(100_000_000), &tuning);
         let text = |log: &AutotuneLog| {
             let mut text = Vec::new();
             log.write(&mut text).expect("written");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_what_is_hierarchical() {
+    fn flags_mark_hierarchical_settings() {
         let start = |change: fn(&mut TrainConfig)| {
             let mut config = TrainConfig::default();
             change(&mut config);

@@ -14,7 +14,7 @@ use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
-use crate::benchmark::{AUTO_BATCH_SIZE, OF_NETWORK, SweepProfile, cores};
+use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
 use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, KernelsChoice, LayoutChoice, Model};
 use crate::options::option_table::OptionSpec;
 use crate::trace::TraceConfig;
@@ -73,7 +73,7 @@ impl FromStr for Fault {
         };
         match fault {
             Some(fault) => Ok(fault),
-            None => bail!("{text:?} is none of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT"),
+            None => bail!("{text:?} is not one of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT"),
         }
     }
 }
@@ -87,47 +87,47 @@ config_options! {
         #[serde(default)]
         model: Model = Model::default() => option("model", "NAME", "Network to train"),
         /// Images per rank and iteration; the mean over the ranks if `work_load` divides them unevenly.
-        batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images of a rank and iteration")
+        batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images per rank and iteration")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
             .set_by_profile(),
         /// Division of the images of all ranks; `None` gives every rank the same number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work_load: Option<WorkLoad> = None => option("work-load", "WEIGHTS",
-            "Divide the images of all ranks (batch size x ranks) by these weights: one for each rank (3,1), or one for \
-             each rank of a host (a=3,b=1); auto measures the speed of each rank first")
+            "Divide the images of all ranks (batch size x ranks) by these weights: one per rank (3,1) or one per rank \
+             of each host (a=3,b=1); auto measures the speed of each rank first")
             .default_is("the same for every rank"),
         /// Precision of the training step.
         dtype: Dtype = Dtype::Fp32 => option("dtype", "TYPE",
-            "Precision of the step; fp32 is IEEE, tf32 only when asked for"),
+            "Precision of the step; fp32 is IEEE; TF32 is used only with tf32"),
         /// Device to train on.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device; auto takes CUDA if it is complete, and prints what is missing"),
+            "Device; auto uses CUDA if it is complete, otherwise prints what is missing"),
         /// Memory layout. A record contains the resolved value.
         layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
             "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),
         /// Kernels of the layers on a GPU. A record contains the kernels that ran.
         #[serde(default, skip_serializing_if = "KernelsChoice::is_auto")]
         kernels: KernelsChoice = KernelsChoice::Auto => option("kernels", "NAME",
-            "Kernels that a GPU trains with in nhwc: fused normalization, pooling and 1x1 convolutions, norm (without \
-             the convolutions) or libtorch's; auto is fused if they can be compiled"),
+            "GPU kernels for training in nhwc: fused (normalization, pooling and 1x1 convolutions), norm (without the \
+             convolutions) or libtorch; auto uses fused if the kernels compile"),
         /// Use of CUDA graphs for forward and backward. A record contains the outcome; absent means off.
         #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
         graphs: GraphChoice = GraphChoice::Off => option("graphs", "WHEN",
-            "On GPUs, capture forward and backward as CUDA graphs during warm-up and replay them: faster for small \
-             batches, but the exchange has no times of its own; auto falls back to separate launches"),
+            "Capture forward and backward as CUDA graphs during warm-up and replay them (GPUs only): faster for small \
+             batches, but the exchange is not timed separately; auto falls back to separate launches"),
         /// Iterations, warm-up included.
         iterations: u32 = 120 => option("iters", "N",
-            "Iterations of a run, warm-up included, as DLPerf's 120; in bandwidth --iters excludes it")
+            "Iterations per run, with warm-up, as DLPerf's 120 (in bandwidth, --iters excludes warm-up)")
             .range(1u32..=10_000_000).set_by_profile(),
         /// Number of first iterations that the figures exclude.
-        warmup: u32 = 20 => option("warmup", "N", "First iterations that the figures leave out").set_by_profile(),
+        warmup: u32 = 20 => option("warmup", "N", "Warm-up iterations, not measured").set_by_profile(),
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
-            .range(1u32..=4096).default_is(OF_NETWORK),
+            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE),
         /// Overlap of a bucket's all-reduce with the rest of backward.
         overlap: Switch = Switch::On => option("overlap", "ON|OFF",
-            "Start a bucket's all-reduce while backward goes on"),
+            "Start a bucket's all-reduce during backward"),
         /// Options of the gradient exchange.
         #[serde(flatten)]
         exchange: ExchangeConfig = ExchangeConfig::default() => group(ExchangeConfig::options()),
@@ -136,24 +136,23 @@ config_options! {
         kv_store: KvStoreConfig = KvStoreConfig::default() => group(KvStoreConfig::options()),
         /// Compression of the exchanged gradients.
         #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
-        gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::of(
+        gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::new(
             "gradient-compression", "CODE",
-            "Form in which gradients are exchanged: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD (MXNet's), or \
-             topk:RATIO of each bucket's values (with servers of each array's); codes keep what they leave out for the next \
-             step",
-            |config: &Self| config.gradient_compression.shown(),
+            "Gradient compression: none, fp16 or bf16 (as --wire), 2bit or 2bit:THRESHOLD (as in MXNet), or \
+             topk:RATIO of each bucket's values (each array's with servers); 2bit and topk add the compression error \
+             to the next step",
+            |config: &Self| config.gradient_compression.display_text(),
             |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
         )]).default_is("none"),
         /// True if bucket and chunk size are chosen by a short search before the first iteration.
         #[serde(default)]
         autotune: bool = false => option("autotune", "",
-            "Choose bucket and chunk size by a short search before the first iteration; its table goes into the \
-             record"),
+            "Search for the best bucket and chunk size before the first iteration, and record all trials"),
         /// File for the trials of that search, in the columns of Horovod's log; written by rank 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         autotune_log: Option<PathBuf> = None => option("autotune-log", "FILE",
-            "Write what a search tried as CSV in the columns of Horovod's autotune log, the best again at its end: \
-             rank 0 that of --autotune; in a sweep this machine that of --autotune-over")
+            "Write the trials of a search as CSV in the columns of Horovod's autotune log, with the best repeated at \
+             the end: those of --autotune on rank 0, those of --autotune-over in a sweep on this machine")
             .aliases(&["autotune-log-file"]),
         /// CPU threads of a rank; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => shared(cores::threads),
@@ -163,10 +162,10 @@ config_options! {
         cores_divided_by: Option<u32> = None => shared(cores::divided_by),
         /// Seed of weights and data; the data of rank r use `seed + r`.
         seed: i64 = 0 => option("seed", "N",
-            "Seed of the weights, the same on every device, and, plus the rank, of the data"),
+            "Seed of the weights (the same on every device) and, plus the rank, of the data"),
         /// Learning rate of one rank; the step multiplies it by the number of ranks.
         learning_rate: f64 = 0.001 => option("lr", "RATE",
-            "Learning rate of one rank, multiplied by the number of ranks").range(0.0..=1e6),
+            "Learning rate per rank, multiplied by the number of ranks").range(0.0..=1e6),
         /// Nesterov momentum.
         momentum: f64 = 0.875 => option("momentum", "FACTOR", "Nesterov momentum").range(0.0..=1.0),
         /// L2 penalty on every parameter.
@@ -176,32 +175,33 @@ config_options! {
         /// ImageNet, as in DLPerf.
         learning_rate_warmup: Option<u32> = None => option("lr-warmup-iters", "N",
             "Iterations of linear learning-rate warm-up")
-            .default_is("one epoch: of the images of --data, else of ImageNet as DLPerf"),
+            .default_is("one epoch of --data, or of ImageNet as in DLPerf"),
         /// Epochs, validation and the learning-rate schedule.
         #[serde(default, skip_serializing_if = "LearningConfig::is_default")]
         learning: LearningConfig = LearningConfig::default() => group(LearningConfig::options()).order(1),
         /// Initial loss scale of fp16.
-        loss_scale: f64 = 65536.0 => option("loss-scale", "SCALE", "First loss scale of fp16")
+        loss_scale: f64 = 65536.0 => option("loss-scale", "SCALE", "Initial loss scale of fp16")
             .range(1.0..=16_777_216.0),
         /// True if batch normalization uses its running statistics instead of the batch's.
         freeze_batch_norm: bool = false => option("freeze-batch-norm", "",
-            "Let batch normalization use its running statistics instead of the batch's"),
+            "Use running statistics in batch normalization instead of the batch's"),
         /// Dropout probability; `None` is the network's default.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         dropout: Option<f64> = None => option("dropout", "P",
-            "Probability with which dropout drops a value; 0 to compare losses")
-            .range(0.0..=0.99).default_is("the network's own: 0.5 for AlexNet, VGG and Inception-v3, 0 for the others"),
+            "Dropout probability; use 0 to compare losses")
+            .range(0.0..=0.99).default_is("that of the network: 0.5 for AlexNet, VGG and Inception-v3, 0 for the \
+                                           others"),
         /// Images to train on, or one batch (safetensors with `images` and `labels`), instead of a synthetic one.
         data: DataFiles = DataFiles::default() => option("data", "FILES",
-            "Images to train on: .rec files with commas between them, a folder of them or of classes, MNIST's arrays, \
-             or CIFAR's files; .safetensors with `images` (n, channels, size, size) and `labels` (n) is one batch for every \
-             iteration").default_is("synthetic"),
+            "Images to train on: comma-separated .rec files, a folder of them or of classes, MNIST's arrays, or \
+             CIFAR's files; .safetensors with `images` (n, channels, size, size) and `labels` (n) is one batch, used \
+             in every iteration").default_is("synthetic"),
         /// Options for reading images.
         #[serde(default, skip_serializing_if = "ImageInputConfig::is_default")]
         input: ImageInputConfig = ImageInputConfig::default() => group(ImageInputConfig::options()).order(1),
         /// Weights to start from (safetensors).
         init: Option<PathBuf> = None => option("init", "FILE",
-            "Weights to start from: safetensors with the names of the network's source"),
+            "Initial weights: safetensors with the names of the network's source"),
         /// File for the final weights (safetensors), written by rank 0.
         save: Option<PathBuf> = None => option("save", "FILE",
             "File for the final weights, written by rank 0: safetensors with the names of the network's source"),
@@ -226,7 +226,7 @@ pub const IMAGENET_IMAGES: u64 = 1_281_167;
 
 impl TrainConfig {
     /// Returns the defaults of a sweep with this profile.
-    pub fn of_profile(profile: SweepProfile, device: DeviceKind) -> TrainConfig {
+    pub fn for_profile(profile: SweepProfile, device: DeviceKind) -> TrainConfig {
         let dlperf = TrainConfig::default();
         let (batch_size, iterations, warmup) = match (profile, device) {
             (SweepProfile::Dlperf, _) => return dlperf,
@@ -239,7 +239,7 @@ impl TrainConfig {
 
     /// Resolves automatic choices for `device`.
     pub fn on(&self, device: DeviceKind) -> TrainConfig {
-        let layout = self.layout.of(self.dtype, device).into();
+        let layout = self.layout.resolve(self.dtype, device).into();
         let exchange = self.exchange.on(device, self.kv_store.kv_store);
         let graphs = self.graphs.on(device);
         TrainConfig { layout, graphs, image_size: Some(self.image_size()), exchange, ..self.clone() }
@@ -251,7 +251,7 @@ impl TrainConfig {
     }
 
     /// Returns a copy that runs `iterations` iterations without epochs, checkpoints and trace, for trials before a run.
-    pub fn of_iterations(&self, iterations: u32) -> TrainConfig {
+    pub fn with_iterations(&self, iterations: u32) -> TrainConfig {
         let learning =
             LearningConfig { epochs: None, validate: DataFiles::default(), ..self.learning.without_checkpoints() };
         TrainConfig { iterations, learning, trace: TraceConfig::default(), ..self.clone() }
@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn learning_rate_warms_up_over_dlperf_s_epoch() {
+    fn learning_rate_warms_up_over_one_epoch() {
         let config = TrainConfig::default();
         // 1 rank, batch 128: ceil(1281167 / 128) = 10010 iterations.
         assert_eq!(config.learning_rate_at(10_010, 1), 0.001);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_come_to_iterations() {
+    fn epochs_are_converted_to_iterations() {
         let learning = LearningConfig { epochs: Some(3), ..LearningConfig::default() };
         let config = TrainConfig { batch_size: 16, learning, ..TrainConfig::default() };
         // 1000 images are 31.25 joined batches of 32.
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_written_as_it_is_read() {
+    fn fault_round_trips() {
         for text in ["fail:3:1", "overflow:2", "slow:1:50"] {
             assert_eq!(text.parse::<Fault>().expect("a fault").to_string(), text);
         }
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_of_the_first_records_is_read() {
+    fn configuration_of_first_records_is_read() {
         let mut old = serde_json::to_value(TrainConfig::default()).expect("JSON");
         let fields = old.as_object_mut().expect("an object");
         fields.remove("model");

@@ -36,13 +36,13 @@ impl Iteration {
     /// Refuses lists whose length is not `ranks`, times that are not durations, and an iteration number other than
     /// `expected`.
     pub(super) fn check(&self, expected: usize, ranks: usize) -> anyhow::Result<()> {
-        ensure!(self.iteration as usize == expected, "iteration {} where {expected} is due", self.iteration);
+        ensure!(self.iteration as usize == expected, "iteration {}, expected {expected}", self.iteration);
         let phases = self.phases.iter().map(|(phase, list)| (phase.keyword(), list));
         let before = Some(("before_allreduce", &self.before_allreduce)).filter(|(_, list)| !list.is_empty());
         for (name, list) in [("step", &self.step)].into_iter().chain(phases).chain(before) {
             ensure!(list.len() == ranks, "{name} has {} values for {ranks} ranks", list.len());
             if let Some(time) = list.iter().find(|time| !time.is_duration()) {
-                bail!("{name} holds {time}, which is no duration");
+                bail!("{name} has an invalid time: {time}");
             }
         }
         ensure!(self.loss.len() == ranks, "loss has {} values for {ranks} ranks", self.loss.len());

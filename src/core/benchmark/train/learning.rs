@@ -45,8 +45,8 @@ impl FromStr for EpochList {
     fn from_str(text: &str) -> Result<EpochList> {
         let numbers = text.split(',').map(|number| number.trim().parse().ok().filter(|number| *number > 0));
         let epochs: Vec<u32> =
-            numbers.collect::<Option<_>>().context("they must be whole numbers from 1 on, as 30,60,80")?;
-        ensure!(epochs.is_sorted_by(|one, next| one < next), "they must rise");
+            numbers.collect::<Option<_>>().context("epochs must be whole numbers of at least 1, such as 30,60,80")?;
+        ensure!(epochs.is_sorted_by(|one, next| one < next), "epochs must increase");
         Ok(EpochList(epochs))
     }
 }
@@ -57,16 +57,16 @@ config_options! {
         /// Number of epochs; `None` if the run length is given in iterations.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         epochs: Option<u32> = None => option("epochs", "N",
-            "Train so many epochs of the images of --data, whatever --iters says")
+            "Epochs to train on --data; overrides --iters")
             .range(1u32..=100_000).aliases(&["num-epochs"]).default_is("--iters iterations"),
         /// Validation images, classified at the end of every epoch.
         #[serde(default)]
         validate: DataFiles = DataFiles::default() => option("validate", "FILES",
-            "Predict the classes of these images, named as for --data, at the end of every epoch: loss, top-1 and \
-             top-5").default_is("nothing is predicted"),
+            "Validate on these images (as for --data) at the end of every epoch: loss, top-1 and \
+             top-5").default_is("no validation"),
         /// Learning-rate schedule after warm-up.
         course: LearningRateCourse = LearningRateCourse::Constant => option("lr-schedule", "COURSE",
-            "Course of the learning rate after its warm-up; cosine ends at 0"),
+            "Learning-rate schedule after warm-up; cosine ends at 0"),
         /// Epochs at whose end the learning rate is multiplied by `factor`.
         #[serde(default)]
         step_epochs: EpochList = EpochList::default() => option("lr-step-epochs", "EPOCHS",
@@ -77,21 +77,22 @@ config_options! {
         /// Share of each label that is distributed evenly over all classes (Szegedy et al., Rethinking the Inception
         /// Architecture, 2015).
         label_smoothing: f64 = 0.0 => option("label-smoothing", "SHARE",
-            "Share of every label that all classes have evenly in the training loss").range(0.0..=0.99),
+            "Label smoothing in the training loss: share of each label spread evenly over all \
+             classes").range(0.0..=0.99),
         /// File to which rank 0 writes checkpoints.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpoint: Option<PathBuf> = None => option("checkpoint", "FILE",
-            "File for weights and all other state of the training (safetensors), written by rank 0, each time over \
-             the one before").requires("checkpoint-every").for_worker(),
+            "File for checkpoints of weights and all other training state (safetensors), written by rank 0; each \
+             replaces the previous one").requires("checkpoint-every").for_worker(),
         /// Iterations between checkpoints.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpoint_every: Option<u32> = None => option("checkpoint-every", "N",
-            "Iterations between two checkpoints, each over the one before; in a sweep --resume goes on from a run's \
-             last one").range(1u32..=10_000_000).default_is("no checkpoint"),
+            "Iterations between checkpoints; in a sweep, --resume continues a run from its last \
+             one").range(1u32..=10_000_000).default_is("no checkpoint"),
         /// Checkpoint from which training resumes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from_checkpoint: Option<PathBuf> = None => option("from-checkpoint", "FILE",
-            "Go on where this checkpoint was written, to the bit: with the options of the run that wrote it, whatever \
+            "Resume from this checkpoint, bit for bit, with the options of the run that wrote it; overrides \
              --init").for_worker(),
         /// Iterations per epoch; present in records of runs that read data.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,32 +116,33 @@ impl LearningConfig {
         ];
         let typed = by_epochs.iter().find(|(_, value)| !value.is_empty());
         if let Some((name, value)) = typed.filter(|_| !data.are_read()) {
-            bail!("--{name} {value} needs epochs of images: add --data FILE");
+            bail!("--{name} {value} needs a data set: add --data FILE");
         }
         let is_default = |factor: f64| factor == LearningConfig::default().factor;
         ensure!(
             is_default(self.factor) || !self.step_epochs.0.is_empty(),
-            "--lr-factor {} is of epochs: add --lr-step-epochs",
+            "--lr-factor {} needs epochs: add --lr-step-epochs",
             self.factor
         );
         // Servers update weights but have no access to the data.
         let of_rate = by_epochs.iter().find(|(name, value)| *name != "validate" && !value.is_empty());
         if let Some((name, value)) = of_rate.filter(|_| kv_store.server_ranks() > 0) {
             bail!(
-                "--{name} {value} with servers: they do not know how long an epoch is: give --iters instead, or leave out --kv-store"
+                "--{name} {value} is not supported with servers, which do not know the epoch length: use --iters \
+                 instead, or omit --kv-store"
             );
         }
         Ok(())
     }
 
     /// Returns the option that requires all ranks to hold the same model: validation or checkpoints.
-    pub fn of_one_model(&self) -> Option<&'static str> {
+    pub fn option_for_one_model(&self) -> Option<&'static str> {
         let validates = !self.validate.text().is_empty();
-        validates.then_some("validate").or(self.of_checkpoints())
+        validates.then_some("validate").or(self.option_for_checkpoints())
     }
 
     /// Returns the first checkpoint option that is given.
-    pub fn of_checkpoints(&self) -> Option<&'static str> {
+    pub fn option_for_checkpoints(&self) -> Option<&'static str> {
         let options = [
             ("checkpoint", self.checkpoint.is_some()),
             ("from-checkpoint", self.from_checkpoint.is_some()),
@@ -157,7 +159,7 @@ impl LearningConfig {
     /// Refuses `--checkpoint-every` without a file. The error names the missing option.
     pub fn check_checkpoint(&self) -> Result<()> {
         match (self.checkpoint_every, &self.checkpoint) {
-            (Some(every), None) => bail!("--checkpoint-every {every}: say where to: add --checkpoint FILE"),
+            (Some(every), None) => bail!("--checkpoint-every {every} needs a file: add --checkpoint FILE"),
             _ => Ok(()),
         }
     }
@@ -238,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rate_falls_at_epochs_and_along_a_cosine() {
+    fn learning_rate_follows_steps_and_cosine() {
         let stepped = LearningConfig {
             step_epochs: "2,3".parse().expect("epochs"),
             epoch_iterations: Some(10),
@@ -260,16 +262,19 @@ mod tests {
         let epochs = LearningConfig { epochs: Some(3), ..LearningConfig::default() };
         epochs.check(&data, &ring).expect("data are read");
         let error = epochs.check(&DataFiles::default(), &ring).expect_err("synthetic").to_string();
-        assert_eq!(error, "--epochs 3 needs epochs of images: add --data FILE");
+        assert_eq!(error, "--epochs 3 needs a data set: add --data FILE");
         let servers = KvStoreConfig { kv_store: "dist_sync".parse().expect("a kv-store"), servers: Some(1), ..ring };
-        assert!(epochs.check(&data, &servers).expect_err("servers").to_string().starts_with("--epochs 3 with servers"));
+        assert!(epochs.check(&data, &servers).expect_err("servers").to_string().starts_with(
+            "--epochs 3 is not \
+             supported with servers"
+        ));
         for text in ["30,30", "0", "a", ""] {
             assert!(text.parse::<EpochList>().is_err(), "{text:?}");
         }
     }
 
     #[test]
-    fn an_epoch_is_one_line() {
+    fn epoch_is_one_line() {
         let validation = Validation {
             images: 10_000,
             loss: Some(0.39),

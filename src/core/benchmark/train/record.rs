@@ -239,7 +239,7 @@ pub fn schema_of_line() -> Schema {
 
 /// Maximum length of a line in bytes, enough for some 500,000 ranks; keeps files that are not records from filling the
 /// memory.
-const LONGEST_LINE: u64 = 1 << 27;
+const MAX_LINE_LENGTH: u64 = 1 << 27;
 
 impl Line {
     fn parse(text: &[u8]) -> serde_json::Result<Line> {
@@ -309,11 +309,11 @@ impl Record for RunRecord {
         let mut text = Vec::new();
         for number in 1.. {
             text.clear();
-            let read = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut text);
+            let read = (&mut input).take(MAX_LINE_LENGTH).read_until(b'\n', &mut text);
             if read.with_context(|| format!("line {number}: cannot be read"))? == 0 {
                 break;
             }
-            ensure!((text.len() as u64) < LONGEST_LINE, "line {number}: longer than any line of a run record");
+            ensure!((text.len() as u64) < MAX_LINE_LENGTH, "line {number}: longer than any line of a run record");
             let cut_off = !text.ends_with(b"\n");
             if number == 1 {
                 let check = schema::check(text.trim_ascii_end(), RunRecord::KIND, SCHEMA, "run record");
@@ -336,7 +336,7 @@ impl Record for RunRecord {
                     header = Some(*line);
                 }
                 Line::Run(_) => bail!("line {number}: a second run in one file"),
-                Line::Iteration(_) if header.is_none() => bail!("line {number}: an iteration before its run"),
+                Line::Iteration(_) if header.is_none() => bail!("line {number}: an iteration before the run header"),
                 Line::Iteration(line) => {
                     let ranks = header.as_ref().map_or(0, |header| header.ranks.len());
                     line.check(iterations.len() + 1, ranks).with_context(|| format!("line {number}"))?;
@@ -392,7 +392,7 @@ impl SweepRecord for RunRecord {
     fn check_place(&self, name: &RunName) -> anyhow::Result<()> {
         ensure!(
             !(name.baseline && self.header.exchanges()),
-            "is of a run with communication ({}), and its folder says otherwise: move it back",
+            "contains a run with communication ({}), but is in a folder of runs without it: move it back",
             self.header.backend
         );
         Ok(())
@@ -416,7 +416,7 @@ fn check_division(header: &RunHeader) -> anyhow::Result<()> {
         images.iter().map(|images| u64::from(*images)).sum::<u64>(),
         u64::from(header.config.batch_size) * ranks as u64,
     );
-    ensure!(sum == joined, "work_division has {sum} images, and {ranks} ranks of batch_size have {joined}");
+    ensure!(sum == joined, "work_division has {sum} images, but {ranks} ranks of batch_size have {joined}");
     Ok(())
 }
 
@@ -495,14 +495,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_writes() {
+    fn record_round_trips() {
         let record = record();
         assert_eq!(RunRecord::read(text(&record).as_bytes()).expect("sound"), record);
         assert_eq!(record.failure(), None);
     }
 
     #[test]
-    fn a_run_that_was_taken_up_ran_last_in_its_last_part() {
+    fn resumed_run_has_period_of_last_part() {
         let mut record = record();
         assert_eq!((record.header.iterations_before(), record.period()), (0, [1.7e9, 1.7e9 + 1.0].map(Seconds)));
         let part = |behind, started, wall_before| TakenUp {
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_before_there_were_warnings_is_read() {
+    fn record_without_warnings_is_read() {
         let mut old = record();
         old.iterations.iter_mut().for_each(|iteration| iteration.before_allreduce.clear());
         let end = old.end.as_mut().expect("an end");
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_that_is_not_finite_survives_as_nan() {
+    fn non_finite_loss_round_trips_as_nan() {
         let mut record = record();
         record.iterations[1].loss[0] = f64::INFINITY;
         record.iterations[1].loss_scale = f64::NAN;
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_off_record_is_a_failed_run_and_keeps_its_iterations() {
+    fn truncated_record_is_a_failed_run_with_iterations() {
         let whole = text(&record());
         let end = whole.rfind("{\"kind\":\"end\"").expect("an end line");
         for cut in [end, end + 20, end - 20] {
@@ -549,14 +549,14 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_with_its_line() {
+    fn damage_is_reported_with_its_line() {
         let whole = text(&record());
         assert!(error("").contains("empty"));
         assert!(error("{\"kind\":\"run\",\"schema\":9}\n").contains("record format 9"), "{}", error("{}"));
         assert!(
-            error(&whole.replace("\"iteration\":2", "\"iteration\":5")).contains("line 3: iteration 5 where 2 is due")
+            error(&whole.replace("\"iteration\":2", "\"iteration\":5")).contains("line 3: iteration 5, expected 2")
         );
-        assert!(error(&whole.replacen("0.25", "-0.25", 1)).contains("line 2: backward holds -0.25 s"));
+        assert!(error(&whole.replacen("0.25", "-0.25", 1)).contains("line 2: backward has an invalid time: -0.25 s"));
         let short = whole.replacen("[0.1875,0.1875]", "[0.1875]", 1);
         assert!(error(&short).contains("line 2: before_allreduce has 1 values for 2 ranks"), "{}", error(&short));
         assert!(error(&whole.replacen("[6.9,7.0]", "[6.9]", 1)).contains("line 2: loss has 1 values for 2 ranks"));

@@ -33,24 +33,24 @@ impl TrainConfig {
         }
         ensure!(
             self.autotune_log.is_none() || self.autotune,
-            "--autotune-log {} is of a search: add --autotune",
+            "--autotune-log {} needs a search: add --autotune",
             self.autotune_log.as_deref().unwrap_or(Path::new("")).display()
         );
         self.input.check(&self.data)?;
         self.learning.check(&self.data, &self.kv_store)?;
-        if let Some(name) = self.learning.of_one_model().filter(|_| !self.ends_with_one_model()) {
+        if let Some(name) = self.learning.option_for_one_model().filter(|_| !self.ends_with_one_model()) {
             bail!(
-                "--{name} is of ranks that have the same weights after every step, which --kv-store {} with --backend {} does not \
-                 give: leave one out",
+                "--{name} needs the same weights on all ranks after every step, which --kv-store {} with --backend {} \
+                 does not provide: omit one of them",
                 self.kv_store.kv_store,
                 self.exchange.backend
             );
         }
-        if let Some(name) = self.learning.of_checkpoints() {
+        if let Some(name) = self.learning.option_for_checkpoints() {
             ensure!(
                 self.kv_store.kv_store == KvStore::Ring && self.gradient_compression.is_none(),
-                "--{name} with --kv-store {} and --gradient-compression {}: values are kept on servers, owners or every rank \
-                 there, and not in the checkpoint: leave one out",
+                "--{name} is not supported with --kv-store {} and --gradient-compression {}, which keep state on \
+                 servers, owners or ranks outside the checkpoint: omit one of them",
                 self.kv_store.kv_store,
                 self.gradient_compression
             );
@@ -58,7 +58,7 @@ impl TrainConfig {
         // Its default is an epoch of data that they never see.
         ensure!(
             !self.data.are_read() || self.kv_store.server_ranks() == 0 || self.learning_rate_warmup.is_some(),
-            "--kv-store {} with --data: servers do not know how long an epoch is: give --lr-warmup-iters",
+            "--kv-store {} with --data needs --lr-warmup-iters, because servers do not know the epoch length",
             self.kv_store.kv_store
         );
         self.exchange.check(self.device)?;
@@ -93,13 +93,13 @@ fn check_compression(config: &TrainConfig) -> anyhow::Result<()> {
     compression.check(&config.exchange, config.kv_store.kv_store, config.device)?;
     ensure!(
         compression.is_none() || config.dtype != Dtype::Fp16,
-        "--gradient-compression {compression} needs finite gradients, and --dtype fp16 finds its loss scale by gradients that \
-         are not: choose --dtype bf16 or fp32"
+        "--gradient-compression {compression} needs finite gradients, but --dtype fp16 finds its loss scale by \
+         overflow: use --dtype bf16 or fp32"
     );
     ensure!(
         compression.is_none() || !config.autotune,
-        "--gradient-compression {compression} and --autotune do not go together: trial steps would leave their residual in \
-         the training that follows. Choose --bucket-mb by hand"
+        "--gradient-compression {compression} conflicts with --autotune, because trial steps leave a residual in the \
+         training that follows: set --bucket-mb instead"
     );
     Ok(())
 }
@@ -118,7 +118,7 @@ mod tests {
     use crate::options::keyword_enum::KeywordEnum;
 
     #[test]
-    fn two_options_that_contradict_each_other_are_refused_whichever_comes_first() {
+    fn conflicting_options_are_rejected_in_any_order() {
         let refused = |text: &str| {
             let applied =
                 typed(text.split(' ').map(str::to_owned)).expect("valid arguments").apply(TrainConfig::default());
@@ -132,32 +132,32 @@ mod tests {
             "--backend none --gradient-compression topk:0.1",
         ];
         expect![[r#"
-            --wire fp32 and another option contradict each other, which makes it fp16: give one of them
-            --wire fp32 and another option contradict each other, which makes it fp16: give one of them
-            --gradient-compression bf16: contradicts --wire fp16: give one of them
-            --gradient-compression 2bit:0.5 and --wire fp16 contradict each other: a code has a form of its own, leave --wire out
-            --gradient-compression topk:0.1 codes what is exchanged, and --backend none exchanges nothing: leave one of them out"#]].assert_eq(&contradictions.map(refused).join("\n"));
+            --wire fp32 conflicts with another option, which sets it to fp16: use only one of them
+            --wire fp32 conflicts with another option, which sets it to fp16: use only one of them
+            --gradient-compression bf16: conflicts with --wire fp16: use only one of them
+            --gradient-compression 2bit:0.5 conflicts with --wire fp16, because codes have their own format: omit --wire
+            --gradient-compression topk:0.1 conflicts with --backend none, which exchanges nothing: use only one of them"#]].assert_eq(&contradictions.map(refused).join("\n"));
         assert_eq!(parse::<TrainConfig>("--gradient-compression bf16").exchange.wire, Wire::Bf16);
     }
 
     #[test]
-    fn an_unknown_keyword_lists_the_known_ones() {
+    fn unknown_keyword_lists_known_keywords() {
         let error = typed::<TrainConfig>(["--dtype", "fp8"].map(str::to_owned)).expect_err("refused").to_string();
         assert!(error.contains("fp32, tf32, fp16, bf16"), "{error}");
     }
 
     #[test]
-    fn every_profile_is_valid_and_dlperf_s_is_the_worker_s_default() {
+    fn profiles_are_valid_and_dlperf_is_the_default() {
         for profile in SweepProfile::ALL {
             for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
-                TrainConfig::of_profile(*profile, device).validate().expect("the profile is in range");
+                TrainConfig::for_profile(*profile, device).validate().expect("the profile is in range");
             }
         }
-        assert_eq!(TrainConfig::of_profile(SweepProfile::Dlperf, DeviceKind::Cpu), TrainConfig::default());
+        assert_eq!(TrainConfig::for_profile(SweepProfile::Dlperf, DeviceKind::Cpu), TrainConfig::default());
     }
 
     #[test]
-    fn what_needs_one_model_is_refused_where_ranks_have_several() {
+    fn options_for_one_model_reject_several_models() {
         let read = TrainConfig {
             data: Some("a.rec".to_owned()).into(),
             learning_rate_warmup: Some(0),
@@ -175,14 +175,14 @@ mod tests {
             "--lr-factor 0.5",
         ];
         expect![[r#"
-            --validate is of ranks that have the same weights after every step, which --kv-store ring with --backend none does not give: leave one out
-            --validate is of ranks that have the same weights after every step, which --kv-store dist_async with --backend auto does not give: leave one out
-            --from-checkpoint with --kv-store device and --gradient-compression none: values are kept on servers, owners or every rank there, and not in the checkpoint: leave one out
-            --lr-factor 0.5 is of epochs: add --lr-step-epochs"#]].assert_eq(&of_one_model.map(refused).join("\n"));
+            --validate needs the same weights on all ranks after every step, which --kv-store ring with --backend none does not provide: omit one of them
+            --validate needs the same weights on all ranks after every step, which --kv-store dist_async with --backend auto does not provide: omit one of them
+            --from-checkpoint is not supported with --kv-store device and --gradient-compression none, which keep state on servers, owners or ranks outside the checkpoint: omit one of them
+            --lr-factor 0.5 needs epochs: add --lr-step-epochs"#]].assert_eq(&of_one_model.map(refused).join("\n"));
     }
 
     #[test]
-    fn each_range_names_its_option_and_the_value() {
+    fn range_errors_name_option_and_value() {
         type Change = fn(&mut TrainConfig);
         let changes: [Change; 9] = [
             |config| config.batch_size = 0,
@@ -204,7 +204,7 @@ mod tests {
             --batch-size 0 is out of range: choose 1 to 65536
             --iters 0 is out of range: choose 1 to 10000000
             --warmup 120 leaves none of --iters 120 to measure: choose a smaller --warmup
-            --image-size 31 is not for resnet50_v1b, which takes images of at least 32 pixels: choose --image-size 32 or more
+            --image-size 31 does not fit resnet50_v1b, which needs images of at least 32 pixels: choose --image-size 32 or more
             --bucket-mb NaN is out of range: choose 0 to 100000
             --threads 0 is out of range: choose 1 to 4096
             --lr inf is out of range: choose 0 to 1000000
@@ -213,14 +213,14 @@ mod tests {
     }
 
     #[test]
-    fn nccl_on_the_cpu_is_refused() {
+    fn nccl_on_the_cpu_is_rejected() {
         let exchange = ExchangeConfig { backend: BackendChoice::Nccl, ..ExchangeConfig::default() };
         assert!(exchange.check(DeviceChoice::Cpu).is_err());
         assert!(exchange.check(DeviceChoice::Auto).is_ok());
     }
 
     #[test]
-    fn half_precision_is_the_wire_s_and_contradictions_are_refused() {
+    fn half_precision_sets_wire_and_conflicts_are_rejected() {
         let with = |wire: Wire, backend: BackendChoice, text: &str| {
             let exchange = ExchangeConfig { wire, backend, ..ExchangeConfig::default() };
             let mut config = TrainConfig { exchange, ..TrainConfig::default() };
@@ -233,7 +233,7 @@ mod tests {
         let auto = BackendChoice::Auto;
         let half = with(Wire::Fp32, auto, "fp16").expect("half precision");
         assert_eq!((half.exchange.wire, half.gradient_compression), (Wire::Fp16, GradientCompression::None));
-        assert_eq!((half.gradient_compression.shown(), half.wire_text()), (String::new(), "fp16".to_owned()));
+        assert_eq!((half.gradient_compression.display_text(), half.wire_text()), (String::new(), "fp16".to_owned()));
         assert_eq!(with(Wire::Bf16, auto, "bf16").expect("said twice").exchange.wire, Wire::Bf16);
         assert_eq!(with(Wire::Fp32, auto, "2bit").expect("a code").wire_text(), "2bit:0.5");
         let none = BackendChoice::None;
@@ -247,12 +247,13 @@ mod tests {
         ];
         let refused = |(wire, backend, text)| with(wire, backend, text).expect_err(text).to_string();
         expect![[r#"
-            contradicts --wire bf16: give one of them
-            contradicts --wire fp16: give one of them
-            --gradient-compression 2bit:0.5 and --wire fp16 contradict each other: a code has a form of its own, leave --wire out
-            --gradient-compression 2bit:0.5 codes what is exchanged, and --backend none exchanges nothing: leave one of them out
-            --gradient-compression topk:0.1 codes what is exchanged, and --backend none exchanges nothing: leave one of them out
-            compresses what is exchanged, and --backend none exchanges nothing: leave one of them out"#]].assert_eq(&contradictions.map(refused).join("\n"));
+            conflicts with --wire bf16: use only one of them
+            conflicts with --wire fp16: use only one of them
+            --gradient-compression 2bit:0.5 conflicts with --wire fp16, because codes have their own format: omit --wire
+            --gradient-compression 2bit:0.5 conflicts with --backend none, which exchanges nothing: use only one of them
+            --gradient-compression topk:0.1 conflicts with --backend none, which exchanges nothing: use only one of them
+            conflicts with --backend none, which exchanges nothing: use only one of them"#]]
+        .assert_eq(&contradictions.map(refused).join("\n"));
         let coded = TrainConfig {
             gradient_compression: GradientCompression::TwoBit { threshold: 1.0 },
             ..TrainConfig::default()
@@ -272,12 +273,12 @@ mod tests {
         ];
         let check = |config: TrainConfig| check_compression(&config).expect_err("refused").to_string();
         expect![[r#"
-            --gradient-compression 2bit:1 needs finite gradients, and --dtype fp16 finds its loss scale by gradients that are not: choose --dtype bf16 or fp32
-            --gradient-compression 2bit:1 and --autotune do not go together: trial steps would leave their residual in the training that follows. Choose --bucket-mb by hand
-            --gradient-compression 2bit:1 goes with --kv-store ring and dist_*, and --kv-store is device: its owners get sums, and codes cannot be added on the way. Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --gradient-compression 2bit:1 goes with --kv-store ring and dist_*, and --kv-store is local: MXNet's ignores the code and sends values. Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --gradient-compression 2bit:1 goes with --kv-store ring and dist_*, and --kv-store is nccl: MXNet's refuses codes too, which NCCL cannot add. Choose --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --gradient-compression 2bit:1 is coded in host memory: with --device cuda choose --kv-store dist_sync or dist_async, whose gradients go there, or --gradient-compression fp16 or bf16"#]].assert_eq(&not_coded.map(check).join("\n"));
+            --gradient-compression 2bit:1 needs finite gradients, but --dtype fp16 finds its loss scale by overflow: use --dtype bf16 or fp32
+            --gradient-compression 2bit:1 conflicts with --autotune, because trial steps leave a residual in the training that follows: set --bucket-mb instead
+            --gradient-compression 2bit:1 is not supported with --kv-store device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
+            --gradient-compression 2bit:1 is not supported with --kv-store local (MXNet ignores the compression and sends values): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
+            --gradient-compression 2bit:1 is not supported with --kv-store nccl (NCCL cannot add codes, and MXNet rejects them): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
+            --gradient-compression 2bit:1 runs in host memory: with --device cuda use --kv-store dist_sync or dist_async, or --gradient-compression fp16 or bf16"#]].assert_eq(&not_coded.map(check).join("\n"));
         for kv_store in [KvStore::DistSync, KvStore::DistDeviceSync, KvStore::DistAsync, KvStore::DistDeviceAsync] {
             check_compression(&with(kv_store)).expect("servers decode");
         }

@@ -47,7 +47,7 @@ impl WorkLoad {
                     let found = hosts.iter().find(|(name, _)| is_name_of(name, &place.host));
                     found.map(|(_, weight)| *weight).with_context(|| {
                         format!(
-                            "--work-load {self} has no weight for host {host}, where rank {rank} is: add {host}=1",
+                            "--work-load {self} has no weight for host {host} (rank {rank}): add {host}=1",
                             host = place.host,
                             rank = place.rank
                         )
@@ -75,8 +75,8 @@ impl WorkLoad {
         match self {
             WorkLoad::Ranks(weights) => ensure!(
                 weights.len() >= ranks,
-                "--work-load {self} has {} weights for {ranks} ranks: give one for each rank, or one for each host \
-                 (a=3,b=1), or auto",
+                "--work-load {self} has {} weights for {ranks} ranks: use one per rank (3,1), one per host (a=3,b=1), \
+                 or auto",
                 weights.len()
             ),
             WorkLoad::Auto | WorkLoad::Hosts(_) => {}
@@ -97,8 +97,8 @@ impl WorkDivision {
         let images = divide(&weights, joined);
         if let Some(rank) = images.iter().position(|images| *images == 0) {
             bail!(
-                "the weights {} leave {} nothing of {joined} images ({batch_size} a rank): choose a larger --batch-size, a \
-                 larger weight for it in --work-load, or leave it out",
+                "the weights {} leave {} none of the {joined} images ({batch_size} per rank): use a larger \
+                 --batch-size, a larger weight in --work-load, or omit --work-load",
                 joined_text(&weights),
                 name(rank)
             );
@@ -162,7 +162,7 @@ impl FromStr for WorkLoad {
         }
         let weight = |text: &str| -> anyhow::Result<f64> {
             let weight = text.trim().parse::<f64>().ok().filter(|weight| weight.is_finite() && *weight > 0.0);
-            weight.with_context(|| format!("{text:?} is no weight: give numbers above 0"))
+            weight.with_context(|| format!("{text:?} is not a weight: use numbers above 0"))
         };
         let parts: Vec<&str> = text.split(',').collect();
         if !text.contains('=') {
@@ -171,10 +171,10 @@ impl FromStr for WorkLoad {
         let mut hosts: Vec<(String, f64)> = Vec::new();
         for part in parts {
             let (host, number) = part.split_once('=').with_context(|| {
-                format!("{part:?} is not HOST=WEIGHT: give weights by rank (3,1) or by host (a=3,b=1), not both")
+                format!("{part:?} is not HOST=WEIGHT: use weights per rank (3,1) or per host (a=3,b=1), not both")
             })?;
             let host = host.trim();
-            ensure!(!host.is_empty(), "{part:?} names no host");
+            ensure!(!host.is_empty(), "{part:?} has no host name");
             ensure!(hosts.iter().all(|(known, _)| known != host), "host {host} has two weights");
             hosts.push((host.to_owned(), weight(number)?));
         }
@@ -199,7 +199,7 @@ mod tests {
 
     /// MXNet's own numbers. Halves are rounded to even: 2.5 becomes 2 and 3.5 becomes 4.
     #[test]
-    fn a_batch_is_divided_as_mxnet_divides_it() {
+    fn batch_is_divided_as_in_mxnet() {
         assert_eq!(divide(&[3.0, 1.0], 32), [24, 8]);
         assert_eq!(divide(&[1.0, 1.0, 1.0], 32), [11, 11, 10]);
         assert_eq!(divide(&[1.0, 2.0], 10), [3, 7]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn every_image_has_one_rank_whatever_the_weights() {
+    fn every_image_has_one_rank() {
         let mut random = Random(7);
         for _ in 0..10_000 {
             let weights: Vec<f64> =
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_of_ranks_and_names_of_hosts() {
+    fn weights_are_per_rank_or_per_host() {
         let places = ranks(&["a", "a", "b.cluster"]);
         assert_eq!(parse("3,1,2").weights(&places).expect("enough"), Some(vec![3.0, 1.0, 2.0]));
         assert_eq!(parse("b=1,a=3").weights(&places).expect("both"), Some(vec![3.0, 3.0, 1.0]));
@@ -234,22 +234,22 @@ mod tests {
         assert_eq!(parse("3,1,2,9").weights(&places[..1]).expect("enough"), Some(vec![3.0]));
         let refusal = |text: &str| parse(text).weights(&places).expect_err("refused").to_string();
         assert!(refusal("3,1").contains("has 2 weights for 3 ranks"), "{}", refusal("3,1"));
-        let message = "--work-load a=3 has no weight for host b.cluster, where rank 2 is: add b.cluster=1";
+        let message = "--work-load a=3 has no weight for host b.cluster (rank 2): add b.cluster=1";
         assert_eq!(refusal("a=3"), message);
         for text in ["3,1", "a=3,b=0.5", "auto"] {
             assert_eq!(parse(text).to_string(), text);
         }
         for (text, expected) in [
-            ("", "is no weight"),
-            ("3,,1", "is no weight"),
-            ("3,0", "\"0\" is no weight: give numbers above 0"),
-            ("3,-1", "is no weight"),
-            ("NaN", "is no weight"),
-            ("inf,1", "is no weight"),
+            ("", "is not a weight"),
+            ("3,,1", "is not a weight"),
+            ("3,0", "\"0\" is not a weight: use numbers above 0"),
+            ("3,-1", "is not a weight"),
+            ("NaN", "is not a weight"),
+            ("inf,1", "is not a weight"),
             ("a=3,1", "\"1\" is not HOST=WEIGHT"),
-            ("=3", "names no host"),
+            ("=3", "has no host name"),
             ("a=3,a=1", "host a has two weights"),
-            ("a=x", "\"x\" is no weight"),
+            ("a=x", "\"x\" is not a weight"),
         ] {
             let error = text.parse::<WorkLoad>().expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");
@@ -257,10 +257,10 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_without_an_image_is_refused_by_its_name() {
+    fn rank_without_images_is_rejected_by_name() {
         let error = parse("100,1").check(2, 4).expect_err("refused").to_string();
-        let expected = "the weights 100, 1 leave rank 1 nothing of 8 images (4 a rank): choose a larger --batch-size, a \
-                        larger weight for it in --work-load, or leave it out";
+        let expected = "the weights 100, 1 leave rank 1 none of the 8 images (4 per rank): use a larger --batch-size, \
+                        a larger weight in --work-load, or omit --work-load";
         assert_eq!(error, expected);
         parse("100,1").check(1, 4).expect("one rank has all of it");
         parse("100,1").check(2, 100).expect("2 of 200");

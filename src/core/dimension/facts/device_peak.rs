@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_s_name_leads_to_its_data_sheet() {
+    fn driver_name_selects_published_peaks() {
         let peak = |device: &str, dtype| published(device, dtype).map(|rate| rate.0);
         assert_eq!(peak("Tesla V100-SXM2-16GB", Dtype::Fp16), Some(125.0));
         assert_eq!(peak("Tesla V100-SXM2-16GB", Dtype::Bf16), None);

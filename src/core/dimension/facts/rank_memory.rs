@@ -61,7 +61,7 @@ impl RankMemory {
 
 impl BatchMemory {
     /// Returns the memory for a batch of `images`.
-    pub fn of_batch(&self, images: u32) -> Bytes {
+    pub fn for_batch(&self, images: u32) -> Bytes {
         Bytes(self.fixed.0 + self.of_image.0 * u64::from(images))
     }
 

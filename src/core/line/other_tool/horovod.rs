@@ -8,7 +8,7 @@
 
 use crate::line::dlperf::speed;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows, out_of_order};
-use crate::line::remark::Remark;
+use crate::line::remark::LogProblem;
 use crate::stats::summary::mean;
 
 /// State of the reader.
@@ -32,7 +32,7 @@ struct Total {
 const ROUNDING: f64 = 0.0501;
 
 impl ToolReader for Horovod {
-    fn take(&mut self, line: &str, number: u64) -> Option<Result<(), String>> {
+    fn read_line(&mut self, line: &str, number: u64) -> Option<Result<(), String>> {
         if let Some((index, rate)) = iter(line) {
             return Some(self.add(index, speed(rate)));
         }
@@ -47,11 +47,11 @@ impl ToolReader for Horovod {
         None
     }
 
-    fn finish(&self) -> Result<(Vec<f64>, Windows), Remark> {
+    fn finish(&self) -> Result<(Vec<f64>, Windows), LogProblem> {
         let Some(Total { line, ranks, speed }) = self.total else {
-            return Err(Remark::of_log(
-                "Iter lines of Horovod's synthetic benchmark without its last, 'Total img/sec on N GPU(s)': cut off, \
-                 repeat the run",
+            return Err(LogProblem::in_log(
+                "output of Horovod's synthetic benchmark without its last line, 'Total img/sec on N GPU(s)': \
+                 truncated output: repeat the run",
             ));
         };
         let counted = self.rates.get(usize::from(!self.has_warmup)..).unwrap_or_default();
@@ -61,11 +61,11 @@ impl ToolReader for Horovod {
             .filter(|own| (own - speed).abs() <= ROUNDING * (all_ranks + 1.0));
         if own.is_none() {
             let what = format!(
-                "the total is {speed} img/sec on {ranks} ranks, and that is not the mean of the {} Iter lines that count: \
-                 lines are missing, repeat the run",
+                "the total is {speed} img/sec on {ranks} ranks, not the mean of the {} Iter lines: lines are missing: \
+                 repeat the run",
                 counted.len()
             );
-            return Err(Remark::in_line(line, what));
+            return Err(LogProblem::in_line(line, what));
         }
         let windows = Windows { tool: Tool::Horovod, iterations: None, ranks, batch_size: self.batch_size };
         Ok((counted.iter().map(|rate| rate * all_ranks).collect(), windows))
@@ -88,7 +88,7 @@ impl Horovod {
             return Err("a total without ranks or a rate above 0: repeat the run".to_owned());
         };
         if self.total.replace(Total { line, ranks, speed }).is_some() {
-            return Err("a second total: two outputs in one log, repeat the run".to_owned());
+            return Err("a second total: two outputs in one log: repeat the run".to_owned());
         }
         Ok(())
     }
@@ -127,18 +127,18 @@ mod tests {
         "Total img/sec on 4 GPU(s): 486.0 +-11.2",
     ];
 
-    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), Remark> {
+    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), LogProblem> {
         let mut reader = Horovod::default();
         for (number, line) in (1..).zip(lines) {
-            if let Some(Err(what)) = reader.take(line, number) {
-                return Err(Remark::in_line(number, what));
+            if let Some(Err(what)) = reader.read_line(line, number) {
+                return Err(LogProblem::in_line(number, what));
             }
         }
         reader.finish()
     }
 
     #[test]
-    fn every_iter_is_a_window_of_one_rank_and_the_total_says_of_how_many() {
+    fn iter_lines_are_windows_scaled_by_total_ranks() {
         let (speeds, windows) = read(&LOG).expect("a sound log");
         let expected = [4.0 * 123.4, 4.0 * 120.0, 4.0 * 121.1];
         assert_eq!(speeds, expected);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_for_keras_has_its_warmup_in_the_first_iter() {
+    fn keras_version_excludes_first_iter() {
         let mut log = LOG.to_vec();
         log.retain(|line| !line.starts_with("Running"));
         // The first is left out: (120.0 + 121.1) / 2 x 4.
@@ -158,23 +158,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_changed_is_said() {
+    fn missing_or_changed_lines_are_reported() {
         let with = |place: usize, line: &'static str| {
             let mut log = LOG.to_vec();
             log[place] = line;
             log
         };
         for (log, line, message) in [
-            (LOG[..9].to_vec(), None, "Iter lines of Horovod's synthetic benchmark without its last"),
-            (with(6, ""), Some(8), "Iter #2 where Iter #1 is due: lines are missing"),
-            (with(7, "Iter #0: 121.1 img/sec per GPU"), Some(8), "Iter #0 where Iter #2 is due: two outputs"),
+            (LOG[..9].to_vec(), None, "output of Horovod's synthetic benchmark without its last line"),
+            (with(6, ""), Some(8), "expected Iter #1, found Iter #2: lines are missing"),
+            (with(7, "Iter #0: 121.1 img/sec per GPU"), Some(8), "expected Iter #2, found Iter #0: two outputs"),
             (with(7, "Iter #2: nan img/sec per GPU"), Some(8), "Iter #2 without a rate above 0"),
-            (
-                with(7, ""),
-                Some(10),
-                "the total is 486 img/sec on 4 ranks, and that is not the mean of the 2 Iter lines",
-            ),
-            (with(9, "Total img/sec on 8 GPU(s): 486.0 +-11.2"), Some(10), "the total is 486 img/sec on 8 ranks, and"),
+            (with(7, ""), Some(10), "the total is 486 img/sec on 4 ranks, not the mean of the 2 Iter lines"),
+            (with(9, "Total img/sec on 8 GPU(s): 486.0 +-11.2"), Some(10), "the total is 486 img/sec on 8 ranks, not"),
             (with(9, "Total img/sec on 0 GPU(s): 0.0 +-0.0"), Some(10), "a total without ranks or a rate above 0"),
             (with(8, LOG[9]), Some(10), "a second total: two outputs in one log"),
         ] {

@@ -10,7 +10,7 @@ use crate::line::other_tool::horovod::Horovod;
 use crate::line::other_tool::speedometer::Speedometer;
 use crate::line::other_tool::tf_cnn_benchmarks::TfCnnBenchmarks;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows};
-use crate::line::remark::Remark;
+use crate::line::remark::LogProblem;
 use crate::options::keyword_enum::KeywordEnum;
 
 /// Reader of the lines of a log that are not in DLPerf's format.
@@ -24,13 +24,13 @@ pub struct OtherLines {
 
 impl OtherLines {
     /// Reads a line. If it is a rate, returns its tool and any problem with it; `None` for any other line.
-    pub fn take(&mut self, line: &[u8], number: u64) -> Option<(Tool, Result<(), String>)> {
+    pub fn read_line(&mut self, line: &[u8], number: u64) -> Option<(Tool, Result<(), String>)> {
         let line = String::from_utf8_lossy(line);
         let line = line.trim_end();
         let (tool, taken) =
-            Tool::ALL.iter().find_map(|tool| Some((*tool, self.reader_mut(*tool).take(line, number)?)))?;
+            Tool::ALL.iter().find_map(|tool| Some((*tool, self.reader_mut(*tool).read_line(line, number)?)))?;
         let first = *self.first.get_or_insert(tool);
-        let taken = if first == tool { taken } else { Err(mixture(tool.title(), first.title())) };
+        let taken = if first == tool { taken } else { Err(mixed_log_error(tool.title(), first.title())) };
         Some((tool, taken))
     }
 
@@ -41,7 +41,7 @@ impl OtherLines {
 
     /// Returns the speeds of all windows in order, over all ranks; called after the last line. `None` if the log
     /// contains no tool's rate.
-    pub fn finish(&mut self) -> Option<Result<(Vec<f64>, Windows), Remark>> {
+    pub fn finish(&mut self) -> Option<Result<(Vec<f64>, Windows), LogProblem>> {
         let tool = self.first?;
         Some(self.reader_mut(tool).finish())
     }
@@ -56,6 +56,6 @@ impl OtherLines {
 }
 
 /// Returns the error text for a line of one writer in a log of another.
-pub fn mixture(line: &str, log: &str) -> String {
-    format!("a line of {line} in a log of {log}: give each output a log of its own")
+pub fn mixed_log_error(line: &str, log: &str) -> String {
+    format!("a line of {line} in a log of {log}: use one log per output")
 }

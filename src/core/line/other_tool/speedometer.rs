@@ -10,7 +10,7 @@
 
 use crate::line::dlperf::speed;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows, out_of_order};
-use crate::line::remark::Remark;
+use crate::line::remark::LogProblem;
 use crate::number_text::count;
 
 /// State of the parser.
@@ -45,7 +45,7 @@ struct Rate<'a> {
 }
 
 impl ToolReader for Speedometer {
-    fn take(&mut self, line: &str, number: u64) -> Option<Result<(), String>> {
+    fn read_line(&mut self, line: &str, number: u64) -> Option<Result<(), String>> {
         let (epoch, batch, rest) = split(line)?;
         let Some((speed, metric)) = rate(rest) else {
             return Some(Err(format!("Batch [{batch}] of MXNet's Speedometer without a rate above 0: repeat the run")));
@@ -53,12 +53,14 @@ impl ToolReader for Speedometer {
         Some(self.add(Rate { epoch, batch, speed, metric }, number))
     }
 
-    fn finish(&self) -> Result<(Vec<f64>, Windows), Remark> {
-        let first = self.windows.first().ok_or_else(|| Remark::of_log("no rate of MXNet's Speedometer in the log"))?;
+    fn finish(&self) -> Result<(Vec<f64>, Windows), LogProblem> {
+        let first =
+            self.windows.first().ok_or_else(|| LogProblem::in_log("no rate of MXNet's Speedometer in the log"))?;
         if let Some(other) = self.windows.iter().find(|other| other.processes != first.processes) {
             let [one, other_one] = [first, other]
                 .map(|window| format!("Batch [{}] has {}", window.last_batch, count(window.processes, "line")));
-            return Err(Remark::in_line(other.line, format!("{other_one} where {one}: cut off, repeat the run")));
+            let what = format!("{other_one}, but {one}: truncated output: repeat the run");
+            return Err(LogProblem::in_line(other.line, what));
         }
         let windows = Windows {
             tool: Tool::Speedometer,
@@ -93,7 +95,7 @@ impl Speedometer {
             let is_next_epoch = epoch == last_epoch + 1 && batch == first;
             if !is_next_epoch {
                 if epoch != last_epoch {
-                    return Err(format!("Epoch[{epoch}] after Epoch[{last_epoch}]: {BROKEN}"));
+                    return Err(format!("Epoch[{epoch}] after Epoch[{last_epoch}]: {INCOMPLETE_LOG}"));
                 }
                 let counts_from_0 = self.size.is_none() && batch == 2 * first + 1;
                 let due = last_batch + if counts_from_0 { first + 1 } else { self.size() };
@@ -108,7 +110,7 @@ impl Speedometer {
     }
 }
 
-const BROKEN: &str = "lines are missing, or two outputs are in one log: repeat the run";
+const INCOMPLETE_LOG: &str = "lines are missing, or two outputs are in one log: repeat the run";
 
 /// Splits a line into the epoch, the number of the window's last batch, and the rest. DLPerf's `Batch[`, without a
 /// blank, does not match.
@@ -134,12 +136,12 @@ fn rate(rest: &str) -> Option<(f64, &str)> {
 mod tests {
     use super::*;
 
-    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), Remark> {
+    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), LogProblem> {
         let mut reader = Speedometer::default();
         for (index, line) in lines.iter().enumerate() {
             let number = index as u64 + 1;
-            match reader.take(line, number) {
-                Some(Err(what)) => return Err(Remark::in_line(number, what)),
+            match reader.read_line(line, number) {
+                Some(Err(what)) => return Err(LogProblem::in_line(number, what)),
                 taken => assert!(taken.is_some(), "{line}"),
             }
         }
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_are_windows_of_as_many_batches_as_lie_between_two_lines() {
+    fn windows_span_batches_between_lines() {
         let old = [
             "INFO:root:Epoch[0] Batch [20]\tSpeed: 181.53 samples/sec\tTrain-accuracy=0.001563",
             "INFO:root:Epoch[0] Batch [40]\tSpeed: 190.00 samples/sec\tTrain-accuracy=0.001563",
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_for_each_metric_is_one_rate() {
+    fn metric_lines_of_one_batch_are_one_rate() {
         let line =
             |batch: u32, metric: &str| format!("Epoch[0] Batch [{batch}]\tSpeed: 8.00 samples/sec\tTrain-{metric}=0.5");
         let lines = [line(20, "accuracy"), line(20, "top_k"), line(40, "accuracy"), line(40, "top_k")];
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_several_processes_are_summed_in_whatever_order_they_came() {
+    fn rates_of_processes_are_summed_in_any_order() {
         let line = |rank: u32, batch: u32, speed: f64| {
             format!(
                 "[1,{rank}]<stderr>:INFO:root:Epoch[0] Batch [{batch}]\tSpeed: {speed:.2} samples/sec\taccuracy=0.5"
@@ -217,17 +219,17 @@ mod tests {
         let error = read(&lines[..5]).expect_err("one is missing");
         assert_eq!(
             (error.line, error.what.as_str()),
-            (Some(3), "Batch [20] has 2 lines where Batch [10] has 3 lines: cut off, repeat the run")
+            (Some(3), "Batch [20] has 2 lines, but Batch [10] has 3 lines: truncated output: repeat the run")
         );
     }
 
     #[test]
-    fn what_is_missing_repeated_or_no_rate_is_said_with_its_line() {
+    fn missing_repeated_or_invalid_rates_name_the_line() {
         let line = |epoch: u32, batch: u32| format!("Epoch[{epoch}] Batch [{batch}]\tSpeed: 8.00 samples/sec\ta=0.5");
         for (lines, message) in [
-            ([line(0, 20), line(0, 40), line(0, 80)], "Batch [80] where Batch [60] is due: lines are missing"),
-            ([line(0, 20), line(0, 40), line(0, 70)], "Batch [70] where Batch [60] is due: lines are missing"),
-            ([line(0, 20), line(0, 30), line(0, 40)], "Batch [30] where Batch [40] is due: two outputs in one log"),
+            ([line(0, 20), line(0, 40), line(0, 80)], "expected Batch [60], found Batch [80]: lines are missing"),
+            ([line(0, 20), line(0, 40), line(0, 70)], "expected Batch [60], found Batch [70]: lines are missing"),
+            ([line(0, 20), line(0, 30), line(0, 40)], "expected Batch [40], found Batch [30]: two outputs in one log"),
             ([line(0, 20), line(0, 40), line(2, 20)], "Epoch[2] after Epoch[0]: "),
             ([line(0, 20), line(0, 40), line(1, 40)], "Epoch[1] after Epoch[0]: "),
             (
@@ -246,11 +248,11 @@ mod tests {
         let twice: Vec<String> = [20, 40, 60, 20, 40, 60].iter().map(|batch| line(0, *batch)).collect();
         let error = read(&twice.iter().map(String::as_str).collect::<Vec<_>>()).expect_err("two outputs");
         assert_eq!(error.line, Some(4));
-        assert!(error.what.contains("Batch [20] where Batch [80] is due: two outputs in one log"), "{}", error.what);
+        assert!(error.what.contains("expected Batch [80], found Batch [20]: two outputs in one log"), "{}", error.what);
     }
 
     #[test]
-    fn lines_of_others_are_not_its_own() {
+    fn lines_of_other_tools_are_ignored() {
         for line in [
             "INFO:root:Epoch[0] Batch[1]\tSpeed: 384.19 samples/sec",
             "INFO:root:Batch [19]\tSpeed: 1893.25 samples/sec",
@@ -258,7 +260,7 @@ mod tests {
             "Epoch[x] Batch [20]\tSpeed: 1.00 samples/sec",
             "Node[0] Batch [20]\tSpeed: 1.00 samples/sec",
         ] {
-            assert!(Speedometer::default().take(line, 1).is_none(), "{line}");
+            assert!(Speedometer::default().read_line(line, 1).is_none(), "{line}");
         }
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::line::dlperf::speed;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows};
-use crate::line::remark::Remark;
+use crate::line::remark::LogProblem;
 use crate::stats::summary::harmonic_mean;
 
 /// State of the reader.
@@ -27,9 +27,9 @@ pub struct TfCnnBenchmarks {
 const TRAINING: &str = "training";
 
 impl ToolReader for TfCnnBenchmarks {
-    fn take(&mut self, line: &str, _: u64) -> Option<Result<(), String>> {
+    fn read_line(&mut self, line: &str, _: u64) -> Option<Result<(), String>> {
         if let Some((_, rate)) = line.split_once("total images/sec: ") {
-            let speed = speed(rate).ok_or("a total images/sec that is no rate above 0: repeat the run");
+            let speed = speed(rate).ok_or("total images/sec is not a rate above 0: repeat the run");
             return Some(speed.map(|speed| self.totals.push(speed)).map_err(str::to_owned));
         }
         if let Some((step, _)) = line.split_once("\timages/sec: ").filter(|(_, rest)| rest.contains("(jitter = ")) {
@@ -46,31 +46,31 @@ impl ToolReader for TfCnnBenchmarks {
         None
     }
 
-    fn finish(&self) -> Result<(Vec<f64>, Windows), Remark> {
-        let error = |what: String| Err(Remark::of_log(what));
+    fn finish(&self) -> Result<(Vec<f64>, Windows), LogProblem> {
+        let error = |what: String| Err(LogProblem::in_log(what));
         let ended = self.totals.len();
         let Some(speed) = harmonic_mean(&self.totals).filter(|_| ended >= self.begun) else {
             return error(format!(
-                "'total images/sec' of tf_cnn_benchmarks is there {ended} times, for {} processes that began (the lines of \
-                 its steps are means since the start, and not read): cut off, repeat the run",
+                "'total images/sec' of tf_cnn_benchmarks occurs {ended} times for {} processes (step lines are \
+                 running means and not used): truncated output: repeat the run",
                 self.begun
             ));
         };
         let (Some(mode), [Some(all), Some(each)]) = (&self.mode, self.batch_sizes) else {
             return error(
-                "lines of tf_cnn_benchmarks without its head, 'Mode:', 'Batch size: N global' and 'N per device': of how \
-                 many devices its rate is only that tells, keep it in the log"
+                "output of tf_cnn_benchmarks without its header ('Mode:', 'Batch size: N global' and 'N per device'), \
+                 which gives the number of devices: keep it in the log"
                     .to_owned(),
             );
         };
         if mode != TRAINING {
-            return error(format!("tf_cnn_benchmarks in the mode '{mode}', and not '{TRAINING}': leave this log out"));
+            return error(format!("tf_cnn_benchmarks ran in mode '{mode}', not '{TRAINING}': omit this log"));
         }
         let ranks = all.checked_div(each).filter(|ranks| *ranks > 0 && all % each == 0);
         let Some(ranks) = ranks.filter(|ranks| ended <= *ranks as usize) else {
             return error(format!(
-                "'total images/sec' of tf_cnn_benchmarks is there {ended} times, and its batch size is {all} in all and \
-                 {each} per device: two outputs in one log, repeat the run"
+                "'total images/sec' of tf_cnn_benchmarks occurs {ended} times, but its batch size is {all} in total \
+                 and {each} per device: two outputs in one log: repeat the run"
             ));
         };
         let windows = Windows { tool: Tool::TfCnnBenchmarks, iterations: None, ranks, batch_size: Some(each) };
@@ -94,11 +94,11 @@ mod tests {
         "total images/sec: 490.25",
     ];
 
-    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), Remark> {
+    fn read(lines: &[&str]) -> Result<(Vec<f64>, Windows), LogProblem> {
         let mut reader = TfCnnBenchmarks::default();
         for (number, line) in (1..).zip(lines) {
-            if let Some(Err(what)) = reader.take(line, number) {
-                return Err(Remark::in_line(number, what));
+            if let Some(Err(what)) = reader.read_line(line, number) {
+                return Err(LogProblem::in_line(number, what));
             }
         }
         reader.finish()
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_total_is_the_one_rate_and_the_head_says_of_how_many_devices() {
+    fn total_is_one_rate_for_all_devices() {
         expect_one_window(&LOG, 490.25);
         // Two processes of two devices each, after mpirun's tags: 2 / (1 / 400 + 1 / 600).
         let tagged: Vec<String> = [0, 1]
@@ -130,22 +130,22 @@ mod tests {
     }
 
     #[test]
-    fn a_log_without_what_the_rate_needs_is_refused() {
+    fn incomplete_log_is_rejected() {
         let with = |from: &str, to: &str| LOG.map(|line| line.replace(from, to));
         for (log, message) in [
-            (with("total images/sec: 490.25", ""), "is there 0 times, for 1 processes that began"),
-            (with("global", ""), "without its head"),
-            (with("per device", ""), "without its head"),
-            (with("Mode:", ""), "without its head"),
-            (with("training", "forward only"), "in the mode 'forward only', and not 'training'"),
-            (with("128 per", "100 per"), "is there 1 times, and its batch size is 512 in all and 100 per device"),
-            (with("128 per", "0 per"), "is there 1 times, and its batch size is 512 in all and 0 per device"),
-            (with("490.25", "nan"), "a total images/sec that is no rate above 0"),
+            (with("total images/sec: 490.25", ""), "occurs 0 times for 1 processes"),
+            (with("global", ""), "without its header"),
+            (with("per device", ""), "without its header"),
+            (with("Mode:", ""), "without its header"),
+            (with("training", "forward only"), "in mode 'forward only', not 'training'"),
+            (with("128 per", "100 per"), "occurs 1 times, but its batch size is 512 in total and 100 per device"),
+            (with("128 per", "0 per"), "occurs 1 times, but its batch size is 512 in total and 0 per device"),
+            (with("490.25", "nan"), "total images/sec is not a rate above 0"),
         ] {
             let error = read(&log.each_ref().map(String::as_str)).expect_err(message);
             assert!(error.what.contains(message), "{message}: {}", error.what);
         }
         let fivefold = [LOG; 5].concat();
-        assert!(read(&fivefold).expect_err("of four ranks").what.contains("is there 5 times"));
+        assert!(read(&fivefold).expect_err("of four ranks").what.contains("occurs 5 times"));
     }
 }

@@ -1,7 +1,7 @@
 //! Tools whose logs have no line per iteration, the windows of their rates, and the interface of their readers.
 
 use crate::keyword_enum;
-use crate::line::remark::Remark;
+use crate::line::remark::LogProblem;
 
 keyword_enum!(
     /// Benchmark whose lines are rates of several iterations.
@@ -44,14 +44,14 @@ pub struct Windows {
 pub trait ToolReader {
     /// Reads a line. Returns `None` unless it is a rate of this tool, and an error text if the rate is invalid.
     /// Relevant values of other lines are stored.
-    fn take(&mut self, line: &str, number: u64) -> Option<Result<(), String>>;
+    fn read_line(&mut self, line: &str, number: u64) -> Option<Result<(), String>>;
 
     /// Returns the speed of every window in order, in images/s over all ranks; called after the last line.
-    fn finish(&self) -> Result<(Vec<f64>, Windows), Remark>;
+    fn finish(&self) -> Result<(Vec<f64>, Windows), LogProblem>;
 }
 
 /// Returns the error text for a line called `name` that is not the expected one.
 pub fn out_of_order(name: impl Fn(u64) -> String, number: u64, due: u64) -> String {
     let cause = if number < due { "two outputs in one log" } else { "lines are missing" };
-    format!("{} where {} is due: {cause}, repeat the run", name(number), name(due))
+    format!("expected {}, found {}: {cause}: repeat the run", name(due), name(number))
 }

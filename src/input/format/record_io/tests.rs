@@ -24,12 +24,12 @@ fn written(records: &[&[u8]]) -> Vec<u8> {
 }
 
 fn source(bytes: &[u8]) -> ByteSource {
-    ByteSource::of_memory(Path::new("a.rec"), bytes.to_vec())
+    ByteSource::from_memory(Path::new("a.rec"), bytes.to_vec())
 }
 
 /// Returns every record with its offset.
 fn all(source: &ByteSource) -> Result<Vec<(u64, Vec<u8>)>> {
-    let mut reader = RecordReader::of_file(source);
+    let mut reader = RecordReader::from_source(source);
     let mut records = Vec::new();
     while let Some(Record { offset, bytes }) = reader.next_record()? {
         records.push((offset, bytes.to_vec()));
@@ -78,7 +78,7 @@ fn with_magic() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn the_bytes_are_those_of_dmlc_core() {
+fn bytes_match_dmlc_core() {
     let magic = MAGIC.as_slice();
     let around = [b"abcd".as_slice(), magic, b"ef"].concat();
     for (record, bytes) in [
@@ -94,7 +94,7 @@ fn the_bytes_are_those_of_dmlc_core() {
 }
 
 #[test]
-fn every_record_is_read_back_in_turn_and_by_its_offset() {
+fn records_are_read_in_order_and_by_offset() {
     let records = with_magic();
     let file = written(&records.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let source = source(&file);
@@ -114,7 +114,7 @@ fn every_record_is_read_back_in_turn_and_by_its_offset() {
 }
 
 #[test]
-fn records_larger_than_a_buffer_and_at_its_edges_are_whole() {
+fn records_across_buffer_edges_are_complete() {
     let mut large = vec![b'a'; BUFFER + 3];
     large[4096..4100].copy_from_slice(&MAGIC);
     let many_parts = MAGIC.repeat(300_000);
@@ -133,7 +133,7 @@ fn records_larger_than_a_buffer_and_at_its_edges_are_whole() {
 }
 
 #[test]
-fn a_record_begins_behind_a_window_of_the_search_too() {
+fn record_start_is_found_after_a_search_window() {
     for length in [65_536 - 24, 65_536 - 20, 65_536 - 16, 65_536 - 12, 200_000] {
         let file = written(&[&vec![b'a'; length], b"next"]);
         let next = next_record_start(&source(&file), 4).expect("found");
@@ -142,76 +142,112 @@ fn a_record_begins_behind_a_window_of_the_search_too() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_is_said_at_the_record_that_lacks_its_end() {
+fn truncated_file_is_reported_at_the_last_record() {
     let file = written(&[b"record_0", b"record_1"]);
     let error = refused(&file[..28]);
-    expect!["a.rec, byte 16: the record here has at least 16 bytes, and the file ends after 12: it was cut off, or the record lacks its end; create or copy it again"].assert_eq(&error);
+    expect![
+        "a.rec, byte 16: the record has at least 16 bytes, but the file ends after 12: the file is truncated, or \
+             the record is incomplete: create or copy it again"
+    ]
+    .assert_eq(&error);
     // Cut within the header of a part.
     let error = refused(&file[..20]);
-    expect!["a.rec, byte 16: the record here has at least 8 bytes, and the file ends after 4: it was cut off, or the record lacks its end; create or copy it again"].assert_eq(&error);
+    expect![
+        "a.rec, byte 16: the record has at least 8 bytes, but the file ends after 4: the file is truncated, or \
+             the record is incomplete: create or copy it again"
+    ]
+    .assert_eq(&error);
     // A split record whose last part is missing.
     let file = written(&[&[b"abcd".as_slice(), &MAGIC, b"ef"].concat()]);
     let error = refused(&file[..12]);
-    expect!["a.rec, byte 0: the record here has at least 20 bytes, and the file ends after 12: it was cut off, or the record lacks its end; create or copy it again"].assert_eq(&error);
+    expect![
+        "a.rec, byte 0: the record has at least 20 bytes, but the file ends after 12: the file is truncated, or \
+             the record is incomplete: create or copy it again"
+    ]
+    .assert_eq(&error);
     // A length that no file of this size can hold allocates no memory.
     let error = refused(&[&MAGIC[..], &[0xff, 0xff, 0xff, 0x1f]].concat());
-    expect!["a.rec, byte 0: the record here has at least 536870920 bytes, and the file ends after 8: it was cut off, or the record lacks its end; create or copy it again"].assert_eq(&error);
+    expect![
+        "a.rec, byte 0: the record has at least 536870920 bytes, but the file ends after 8: the file is \
+             truncated, or the record is incomplete: create or copy it again"
+    ]
+    .assert_eq(&error);
 }
 
 #[test]
-fn what_is_no_record_is_said_with_what_stands_there() {
+fn non_records_are_reported_with_their_bytes() {
     let mut file = written(&[b"record_0", b"record_1"]);
     file[16] = b'!';
     let error = refused(&file);
-    expect!["a.rec, byte 16: 2123d7ce stands where a record begins with 0a23d7ce: the file is damaged or no RecordIO file; create it again"].assert_eq(&error);
+    expect![
+        "a.rec, byte 16: found 2123d7ce instead of the start of a record, 0a23d7ce: the file is damaged or not a \
+             RecordIO file: create it again"
+    ]
+    .assert_eq(&error);
     let mut file = written(&[b"record_0"]);
     file[7] = 0x80;
-    expect!["a.rec, byte 0: a part with flag 4, where 0 to 3 are known: the file is damaged; create it again"]
+    expect!["a.rec, byte 0: a part with flag 4, but only 0 to 3 are valid: the file is damaged: create it again"]
         .assert_eq(&refused(&file));
 }
 
 #[test]
-fn parts_that_do_not_belong_together_are_refused() {
+fn mismatched_parts_are_rejected() {
     let split = written(&[&[b"abcd".as_slice(), &MAGIC, b"ef"].concat()]);
     let error = refused(&split[12..]);
-    expect!["a.rec, byte 0: the middle of a record (flag 3), and its beginning is not before it: the file is damaged, or its .idx is another file's; make them again"].assert_eq(&error);
+    expect![
+        "a.rec, byte 0: the middle of a record (flag 3) without its start: the file is damaged, or its .idx is \
+             for another file: create both again"
+    ]
+    .assert_eq(&error);
     let error = refused(&[&split[..12], &written(&[b"next"])].concat());
-    expect!["a.rec, byte 12: another record begins (flag 0) where that of byte 0 should go on: the file is damaged; create it again"].assert_eq(&error);
+    expect![
+        "a.rec, byte 12: another record begins (flag 0), but that of byte 0 is incomplete: the file is damaged: \
+             create it again"
+    ]
+    .assert_eq(&error);
     let mut file = split;
     file[4] = 3;
-    expect!["a.rec, byte 0: a part of 3 bytes that is not its record's last, and no multiple of 4: the file is damaged; create it again"].assert_eq(&refused(&file));
+    expect![
+        "a.rec, byte 0: a part of 3 bytes that is not its record's last and not a multiple of 4: the file is \
+             damaged: create it again"
+    ]
+    .assert_eq(&refused(&file));
 }
 
 #[test]
-fn what_failed_to_be_read_fails_again() {
+fn failed_reads_fail_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.rec");
     // The second record is read into the same buffer as the first, and what follows it looks like a record.
     let large = vec![b'a'; BUFFER - 100];
     std::fs::write(&path, written(&[&large, &large, &large])).expect("written");
     let source = open(&path).expect("opened");
-    let mut reader = RecordReader::of_file(&source);
+    let mut reader = RecordReader::from_source(&source);
     reader.next_record().expect("read").expect("the first");
     std::fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(BUFFER as u64 + 4096).expect("cut");
     let mut errors =
         [(); 3].map(|()| without_folder(&format!("{:#}", reader.next_record().expect_err("cut")))).to_vec();
     errors.dedup();
-    expect!["DIR/a.rec, byte 4198400: the file ends here, and had 12582636 bytes when it was opened: it was changed while it was read; read a file that is not being written"].assert_eq(&errors.join("\n"));
+    expect![
+        "DIR/a.rec, byte 4198400: the file ends here but had 12582636 bytes when it was opened: it was changed \
+             while being read: use a file that is not being written"
+    ]
+    .assert_eq(&errors.join("\n"));
 }
 
 #[test]
-fn a_record_beyond_29_bits_is_not_written() {
-    let error = write_record(&vec![0; LONGEST_RECORD + 1], &mut Vec::new()).expect_err("too long").to_string();
-    expect!["536870912 bytes are more than a record takes, 536870911: choose a smaller image"].assert_eq(&error);
+fn record_above_29_bits_is_not_written() {
+    let error = write_record(&vec![0; MAX_RECORD_LENGTH + 1], &mut Vec::new()).expect_err("too long").to_string();
+    expect!["536870912 bytes exceed the limit of a record, 536870911: use a smaller image"].assert_eq(&error);
 }
 
 #[test]
-fn a_record_beyond_its_limit_is_refused_before_it_is_read() {
+fn record_above_its_limit_is_rejected_unread() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.rec");
     let file = std::fs::File::create(&path).expect("made");
     // A record of 4 GB in 8 parts, a sparse file that contains only the headers, followed by a small record.
-    let length = LONGEST_RECORD & !3;
+    let length = MAX_RECORD_LENGTH & !3;
     for part in 0..8 {
         let flag = if part == 0 {
             Flag::First
@@ -220,7 +256,7 @@ fn a_record_beyond_its_limit_is_refused_before_it_is_read() {
         } else {
             Flag::Middle
         };
-        let head = Head { flag, length };
+        let head = PartHeader { flag, length };
         file.write_all_at(&head.bytes(), part * head.size() as u64).expect("written");
     }
     let end = 8 * (HEAD + length) as u64;
@@ -228,12 +264,13 @@ fn a_record_beyond_its_limit_is_refused_before_it_is_read() {
     let source = open(&path).expect("opened");
     let mut buffer = Vec::new();
     let by_offset = read_record(&source, 0, end, &ImageLimits::default(), &mut buffer).expect_err("too large");
-    let mut reader = RecordReader::of_file(&source);
+    let mut reader = RecordReader::from_source(&source);
     let in_turn = reader.next_record().expect_err("too large");
     for error in [by_offset, in_turn] {
         assert!(error.is::<OverLimit>());
         let expected = format!(
-            "{}, byte 0: the record here has at least {} bytes; the limit is 100000000: raise it with --image-limits bytes={1}",
+            "{}, byte 0: the record has at least {} bytes; the limit is 100000000: raise it with --image-limits \
+             bytes={1}",
             path.display(),
             HEAD + length
         );

@@ -633,7 +633,7 @@ mod tests {
         story.say(2, Event::Left(0));
         story.pass(6, &[(0, 2, BUCKET, 0.0), (1, 2, BUCKET, 0.0)]);
         let words =
-            "server 0 of 1 on host c exited without an error message in iteration 2, waiting for pushes of workers";
+            "server 0 of 1 on host c exited without an error message in iteration 2, waiting for pushes from workers";
         assert_eq!(story.verdict().as_deref(), Some(words));
     }
 

@@ -117,7 +117,7 @@ impl Benchmark for BandwidthSweep {
             let threads = bandwidth.threads;
             JobPlan { announcement, threads, servers, ..JobPlan::new(title, case, files, worker) }
         };
-        let each = self.bandwidth.of_operations(&self.operations);
+        let each = self.bandwidth.for_operations(&self.operations);
         Ok(self.cases.iter().flat_map(|case| each.iter().map(|config| job(*case, config))).collect())
     }
 
@@ -202,10 +202,10 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
             backend: record.map(|record| record.backend),
             average_busbw: figures::average_busbw(results, bus(job)),
             foreign_load: record
-                .and_then(|record| Some(validity::foreign_load(&Observed::of_bandwidth(record))?.share)),
+                .and_then(|record| Some(validity::foreign_load(&Observed::from_bandwidth(record))?.share)),
             warnings: record.iter().flat_map(|record| &record.warnings).map(|warning| warning.text.clone()).collect(),
             failure: outcome.failure().map(str::to_owned),
-            sizes: results.iter().map(|result| SizeFigures::of(result, bus(job))).collect(),
+            sizes: results.iter().map(|result| SizeFigures::from_result(result, bus(job))).collect(),
         }
     };
     Answer { kind: KIND, schema: SCHEMA, cases: ended.iter().map(of_case).collect() }
@@ -232,7 +232,7 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
             figures::average_busbw(results, bus(job)).map_or_else(none, |average| format!("{:.2}", average.0));
         let (size, best) = figures::best_busbw(results, bus(job))
             .map_or_else(|| (none(), none()), |(size, best)| (size.0.to_string(), format!("{:.2}", best.0)));
-        let load = outcome.figures().and_then(|record| validity::foreign_load(&Observed::of_bandwidth(record)));
+        let load = outcome.figures().and_then(|record| validity::foreign_load(&Observed::from_bandwidth(record)));
         let is_doubtful = load.as_ref().is_some_and(|load| load.share > HEAVY_FOREIGN_LOAD);
         let [average, best] = [average, best].map(|figure| if is_doubtful { format!("({figure})") } else { figure });
         has_doubtful |= is_doubtful;

@@ -58,7 +58,7 @@ fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &L
         // Graphs allocate additional memory.
         let has_graphs = config.sweep.device == DeviceKind::Cuda && !train.graphs.is_off();
         let warmup = if has_graphs { GRAPH_WARMUP } else { batch_search::ITERATIONS - 1 };
-        let train = train.of_iterations(warmup + 1);
+        let train = train.with_iterations(warmup + 1);
         // An fp16 run whose loss scale is too large in every step does not count, and a trial is too short to lower it.
         config.job(run, TrainConfig { warmup, save: None, loss_scale: 1.0, ..train }, files)
     };
@@ -90,7 +90,7 @@ impl TrainSweep {
         let RunName { case, model, batch_size, dtype, kv_store, .. } = run;
         let threads = self.sweep.threads(context);
         let cores_divided_by = self.sweep.cores_divided_by(context);
-        let kv_store = self.train.kv_store.of_axis(kv_store).for_case(case);
+        let kv_store = self.train.kv_store.for_axis(kv_store).for_case(case);
         let train = TrainConfig { model, batch_size, dtype, threads, cores_divided_by, kv_store, ..self.train.clone() };
         TrainConfig { iterations: self.iterations(run), ..train }
     }

@@ -256,7 +256,7 @@ pub(super) mod tests {
             host: "b".to_owned(),
             step: None,
             before_allreduce: None,
-            ..rank(0, 0, "waiting for pushes of workers", 0.0)
+            ..rank(0, 0, "waiting for pushes from workers", 0.0)
         };
         JobProgress {
             title: "2n2g".to_owned(),

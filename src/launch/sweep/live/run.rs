@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use ringmark_core::dimension::ImagesPerSecond;
-use ringmark_core::line::dlperf::{self, Batch, Line};
+use ringmark_core::line::dlperf::{self, Batch, LogLine};
 use ringmark_core::progress::{JobProgress, RankProgress};
 use ringmark_core::stats::{summary, welch};
 
@@ -65,7 +65,7 @@ impl RunProgress {
 
     fn parse_line(&mut self, line: &[u8], now: Instant) {
         match dlperf::parse(line) {
-            Line::Iteration { batch, speed, .. } => {
+            LogLine::Iteration { batch, speed, .. } => {
                 let iterations = self.last_batch.map_or(batch.number, |last| batch.since(last));
                 self.last_batch = Some(batch);
                 self.end_iteration(self.last.map_or(0, |(last, _)| last) + iterations, speed, now);
@@ -138,7 +138,7 @@ mod tests {
 
     fn run(progress: &mut RunProgress, batch: u32, speed: f64, now: Instant) {
         // Two iterations per epoch.
-        let batch = Batch::of(batch, Some(2));
+        let batch = Batch::at_iteration(batch, Some(2));
         progress.parse_line(dlperf::write(batch, ImagesPerSecond(speed), 6.9).as_bytes(), now);
     }
 

@@ -181,7 +181,7 @@ pub fn at_batch(job: &JobPlan, memory: MemoryShortage) -> String {
 
 pub fn ran_on(record: &impl Record) -> RanOn {
     let head = record.head();
-    RanOn::of(head.environment, head.ranks)
+    RanOn::from_record(head.environment, head.ranks)
 }
 
 /// Returns true if the only failure that [`failure_of`] finds is that the figures miss a minimum.

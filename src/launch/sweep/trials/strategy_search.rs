@@ -119,7 +119,7 @@ impl StrategySearch {
 fn settled(config: TrainConfig) -> anyhow::Result<TrainConfig> {
     let kv_store = config.kv_store.kv_store;
     let has_search = kv_store.is_ring() && config.gradient_compression.is_none();
-    Ok(TrainConfig { kv_store: config.kv_store.of_axis(kv_store), autotune: config.autotune && has_search, ..config })
+    Ok(TrainConfig { kv_store: config.kv_store.for_axis(kv_store), autotune: config.autotune && has_search, ..config })
 }
 
 /// Returns the case with the most communication.
@@ -195,7 +195,7 @@ impl Search<'_> {
             save: None,
             // Faults that occur once in a run do not belong in a trial.
             inject: config.inject.filter(|fault| matches!(fault, Fault::Slow { .. })),
-            ..settled(config.of_iterations(ITERATIONS))?
+            ..settled(config.with_iterations(ITERATIONS))?
         };
         let number = self.tried.len() + 1;
         let trial = TrialJob::<RunRecord, Row> {

@@ -163,7 +163,7 @@ mod tests {
             "wire=fp16,fp16" has fp16 twice: name it once
             "wire=fp16," has an empty value: write one as wire=VALUE,VALUE
             --wire fp8: "fp8" is none of fp32, fp16, bf16
-            --gradient-compression 2bit:0: the threshold "0" of 2bit is no number above 0: choose one as 0.5"#]].assert_eq(&errors.join("\n"));
+            --gradient-compression 2bit:0: 2bit threshold "0" is not a number above 0: use a threshold such as 0.5"#]].assert_eq(&errors.join("\n"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use ringmark_core::dimension::{
     BackendName, Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Operation, Phase, Wire,
 };
 use ringmark_core::options::usage::usage;
-use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, Line};
+use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, LatencyModel};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
 
@@ -142,7 +142,7 @@ impl Evidence {
         let buckets = recorded.map_or(&[][..], |recorded| &recorded.facts.buckets).iter().map(wire).collect();
         let exchange = recorded.map_or(Exchange { algorithm: Algorithm::Ring, chunk: None }, |recorded| {
             let chunk = Bytes(u64::from(recorded.conditions.config.exchange.chunk_kb) * 1000);
-            Exchange::of_backend(recorded.facts.backend, chunk)
+            Exchange::for_backend(recorded.facts.backend, chunk)
         });
         let backend = recorded.map(|recorded| recorded.facts.backend).filter(|backend| *backend != BackendName::Solo);
         let conditions = group.conditions.recorded.as_ref();
@@ -307,13 +307,13 @@ impl Evidence {
     }
 
     /// Returns latency and bandwidth within a host.
-    pub fn inside(&self) -> Option<Line> {
+    pub fn inside(&self) -> Option<LatencyModel> {
         self.line(|case| case.nodes == 1)
     }
 
     /// Returns latency and bandwidth between hosts with this many ranks each: the number of ranks that share a network
     /// card affects both.
-    pub fn between(&self, gpus_per_node: u32) -> Option<Line> {
+    pub fn between(&self, gpus_per_node: u32) -> Option<LatencyModel> {
         self.line(|case| case.nodes > 1 && case.gpus_per_node == gpus_per_node)
     }
 
@@ -325,10 +325,10 @@ impl Evidence {
         hosts.collect::<BTreeSet<u32>>().len() > 1
     }
 
-    fn line(&self, of_level: impl Fn(Case) -> bool) -> Option<Line> {
+    fn line(&self, of_level: impl Fn(Case) -> bool) -> Option<LatencyModel> {
         let cases = self.bandwidth.iter().filter(|(case, _)| of_level(*case) && case.ranks() > 1);
         let samples = cases.flat_map(|(_, samples)| samples).map(|sample| (sample.cost, sample.time));
-        Line::fit(&samples.collect::<Vec<_>>())
+        LatencyModel::fit(&samples.collect::<Vec<_>>())
     }
 
     /// Returns the speed of a case with this step time.
@@ -353,7 +353,7 @@ fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {
 /// message follows from the backend and chunk size of the record itself.
 fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
     let chunk = Bytes(u64::from(record.config.exchange.chunk_kb) * 1000);
-    let exchange = Exchange::of_backend(record.backend, chunk);
+    let exchange = Exchange::for_backend(record.backend, chunk);
     let sample = |result: &MessageResult| {
         let time = result.in_place.as_ref().or(result.out_of_place.as_ref())?.mean()?.0;
         // Gradients are counted as fp32, whatever the wire format.

@@ -44,7 +44,7 @@ impl Measured {
             let of_smaller = of_smaller(runs, *case);
             (of_smaller.mean(), values.margin_of_difference(&of_smaller))
         });
-        self.growth.of(values.mean(), hidden, seen)
+        self.growth.estimate(values.mean(), hidden, seen)
     }
 }
 

@@ -32,7 +32,9 @@
 //! no rank can be faster unless it does less work.
 
 use ringmark_core::dimension::Case;
-use ringmark_core::stats::allreduce_model::{Band, Line, Smaller, expected_maximum, exposed, exposed_without_line};
+use ringmark_core::stats::allreduce_model::{
+    Band, LatencyModel, SmallerCase, expected_maximum, exposed, exposed_without_line,
+};
 use ringmark_core::stats::run_values::RunValues;
 
 use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Steps};
@@ -182,18 +184,18 @@ fn grown_transfer(
     reference: &CaseEvidence,
     values: &RunValues,
     others: &[(Case, RunValues)],
-    line: Option<&Line>,
+    line: Option<&LatencyModel>,
 ) -> Band {
     let smaller = others.iter().rev().find(|(other, _)| other.nodes < reference.case.nodes);
     let (before, after) = (evidence.cost(reference.case), evidence.cost(case));
-    let smaller = smaller.map(|(other, of_other)| Smaller {
+    let smaller = smaller.map(|(other, of_other)| SmallerCase {
         exposed: of_other.mean(),
         margin: values.margin_of_difference(of_other),
         allreduce: evidence.cost(*other),
     });
     let without_line = exposed_without_line(values.mean(), reference.backward, before, smaller, after);
     let Some(line) = line else { return without_line };
-    let smaller = smaller.map(|Smaller { exposed, margin, allreduce }| Smaller {
+    let smaller = smaller.map(|SmallerCase { exposed, margin, allreduce }| SmallerCase {
         exposed,
         margin,
         allreduce: line.time(allreduce),
@@ -209,7 +211,7 @@ fn grown_transfer(
 
 /// Returns the margin caused by errors of the line: the margin of its growth and its residual over the whole time,
 /// added as a root of the sum of squares.
-fn line_margin(evidence: &Evidence, case: Case, from: Case, line: Option<&Line>) -> f64 {
+fn line_margin(evidence: &Evidence, case: Case, from: Case, line: Option<&LatencyModel>) -> f64 {
     let (before, after) = (evidence.cost(from), evidence.cost(case));
     line.map_or(0.0, |line| finite(line.margin(after - before)).hypot(line.residual * line.time(after)))
 }

@@ -7,7 +7,7 @@ use ringmark_core::benchmark::compression::{GradientCompression, sums_a_word};
 use ringmark_core::benchmark::kv_store::ServerUse;
 use ringmark_core::benchmark::kv_store::placement::{bytes_by_server, check_servers, owners, place};
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, KeyPlacement, KvStore, Wire};
-use ringmark_core::stats::exchange_growth::{self, Laws, Servers};
+use ringmark_core::stats::exchange_growth::{self, ScalingLaws, Servers};
 
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 
@@ -176,7 +176,7 @@ impl Strategy {
     }
 
     /// Returns the quantities that the measured exchange of a case is proportional to. The case has several hosts.
-    pub fn measured_laws(&self, case: Case) -> Laws {
+    pub fn measured_laws(&self, case: Case) -> ScalingLaws {
         match self {
             Strategy::Servers(setup) => setup.of_case(case, setup.measured_number(case)).laws(),
             _ => self.laws_of_owners(case),
@@ -184,14 +184,14 @@ impl Strategy {
     }
 
     /// Returns those quantities for a requested case.
-    pub fn laws(&self, case: Case) -> Laws {
+    pub fn laws(&self, case: Case) -> ScalingLaws {
         match self {
             Strategy::Servers(setup) => setup.of_case(case, setup.asked_number(case)).laws(),
             _ => self.laws_of_owners(case),
         }
     }
 
-    fn laws_of_owners(&self, case: Case) -> Laws {
+    fn laws_of_owners(&self, case: Case) -> ScalingLaws {
         let are_several = matches!(self, Strategy::Owners { buckets } if buckets.len() > 1);
         exchange_growth::owners(case.nodes, are_several)
     }

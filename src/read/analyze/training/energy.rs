@@ -58,7 +58,7 @@ fn watts(run: &Measured) -> Option<f64> {
         let is_known = !machines.insert(host.machine.as_str());
         // Each container reads only the GPUs of its own ranks.
         let gpus = gpus.get(host.host.as_str()).copied().unwrap_or(0);
-        let read = telemetry.of(Quantity::Power).filter(|series| series.is_of_gpu()).count();
+        let read = telemetry.series_of(Quantity::Power).filter(|series| series.is_of_gpu()).count();
         if gpus != read {
             return None;
         }
@@ -72,6 +72,6 @@ fn watts(run: &Measured) -> Option<f64> {
 }
 
 fn parts(host: &HostUse) -> Vec<String> {
-    let of = |telemetry: &Telemetry| telemetry.of(Quantity::Power).map(|series| series.of.clone()).collect();
+    let of = |telemetry: &Telemetry| telemetry.series_of(Quantity::Power).map(|series| series.of.clone()).collect();
     host.telemetry.as_ref().map(of).unwrap_or_default()
 }

@@ -465,7 +465,8 @@ fn first_row(group: String, case: Case, mut fields: Map<String, Value>) -> anyho
     let schema = fields.get("schema").and_then(Value::as_u64).unwrap_or_default();
     ensure!(
         schema <= NEWEST_WITHOUT_KIND,
-        "result format {schema} where this ringmark reads up to {NEWEST_WITHOUT_KIND}: use the ringmark that wrote it"
+        "result format {schema} is not readable by this ringmark (up to {NEWEST_WITHOUT_KIND}): use the ringmark that \
+         wrote it"
     );
     let model = model_of(&group).with_context(|| format!("no network is called {group}"))?;
     fields.extend([("model".to_owned(), model.keyword().into()), ("case".to_owned(), case.to_string().into())]);

@@ -89,7 +89,8 @@ figures! {
     WARNINGS = ("warnings", ""), "Warnings, which extract prints";
     ITERATION = ("iteration", "seconds"), "Time of an iteration after warm-up over all ranks";
     PASS = ("pass", "seconds"), "Time of a pass of inference, the mean of the slowest rank and percentiles over all ranks";
-    FOREIGN_LOAD = ("foreign_load", "ratio"), "Share of the core time of a host that other processes took, of the worst host";
+    FOREIGN_LOAD = ("foreign_load", "ratio"), "Share of the core time of a host that other processes used, of the \
+                                               worst host";
     LAST_LOSS = ("last_loss", ""), "Mean cross entropy of the last iteration over all ranks";
     SKIPPED_STEPS = ("skipped_steps", ""), "Updates that were skipped for a gradient that is not finite";
     ITERATIONS = ("iterations", ""), "Iterations, warm-up included";

@@ -59,7 +59,7 @@ impl Experiment {
         let name = format!("ringmark/{name}");
         // MLflow's own IDs have 18 digits; migrate-filestore stores the number in a database column, which limits its
         // size.
-        let hash = sha256::of_text(&name);
+        let hash = sha256::hash_text(&name);
         let id = u64::from_str_radix(&hash[..14], 16).map(|number| format!("{:018}", 100_000_000_000_000_000 + number));
         Experiment { name, id: id.unwrap_or(hash), store: uri(store) }
     }
@@ -84,7 +84,7 @@ impl Experiment {
     }
 
     fn run_id(&self, run: &RunToExport) -> String {
-        sha256::of_text(&format!("{}\n{}\n{}", self.name, run.name(), run.period.start.0))[..32].to_owned()
+        sha256::hash_text(&format!("{}\n{}\n{}", self.name, run.name(), run.period.start.0))[..32].to_owned()
     }
 
     /// Returns every file of a run except artifacts. `meta.yaml` is last, because MLflow ignores a run without it.

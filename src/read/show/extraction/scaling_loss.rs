@@ -20,7 +20,7 @@ pub fn title(group: &Group) -> String {
 
 /// Explanation of the columns, below the title.
 pub const LEGEND: [&str; 4] = [
-    "crowded: what the same ranks lose without any exchange; overlap: what it adds;",
+    "crowded: loss of the same ranks without any exchange; overlap: additional loss with it;",
     "transfer, waiting: exposed all-reduce after and until the slowest rank is there;",
     "other: measured, not explained; +-: 95 % confidence, over runs; below 0: a gain;",
     "images/s: of as many ideal ranks; below the case: its efficiency",

@@ -81,7 +81,7 @@ fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragrap
     };
     below(
         "Time of an iteration: mean over ranks, of the median run",
-        &["exposed: all-reduce that backward did not hide; share: of the step"],
+        &["exposed: all-reduce not hidden by backward; share: of the step"],
         times(group),
     );
     below("Predictions of --validate after the last epoch, the median over runs", &[], accuracies(group));

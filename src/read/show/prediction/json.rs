@@ -1,7 +1,7 @@
 //! JSON output of a prediction.
 
 use ringmark_core::dimension::{Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Model, Seconds};
-use ringmark_core::stats::allreduce_model::{Band, Line};
+use ringmark_core::stats::allreduce_model::{Band, LatencyModel};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -144,7 +144,7 @@ fn json_outlook(outlook: &Outlook) -> JsonOutlook {
     }
 }
 
-fn json_line(line: &Line) -> JsonLine {
+fn json_line(line: &LatencyModel) -> JsonLine {
     JsonLine {
         latency_seconds: Seconds(line.latency),
         bandwidth_gb_per_second: (line.per_byte > 0.0).then(|| GigabytesPerSecond(1e-9 / line.per_byte)),

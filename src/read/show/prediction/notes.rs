@@ -1,7 +1,7 @@
 //! Assumptions and warnings of predictions, as sentences.
 
 use ringmark_core::dimension::Case;
-use ringmark_core::stats::allreduce_model::{Algorithm, Line};
+use ringmark_core::stats::allreduce_model::{Algorithm, LatencyModel};
 
 use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence};
 use crate::read::analyze::prediction::model::FAR;
@@ -89,7 +89,7 @@ fn measured(evidence: &Evidence) -> String {
     format!("measured: {}; efficiency over {}{of_ring}", cases.join(", "), evidence.base)
 }
 
-fn line_text(level: &str, line: &Line) -> String {
+fn line_text(level: &str, line: &LatencyModel) -> String {
     let bandwidth = if line.per_byte > 0.0 { format!("{:.2}", 1e-9 / line.per_byte) } else { "unlimited".to_owned() };
     format!(
         "all-reduce {level}: {:.1} us a step, {bandwidth} GB/s, residual {:.0} %",

@@ -51,7 +51,7 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
         Messages::Gradients(model) => network(config, model, session, &mut record)?,
     };
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
-    record.warnings = validity::host_warnings(&Observed::of_bandwidth(&record));
+    record.warnings = validity::host_warnings(&Observed::from_bandwidth(&record));
     // The limit by memory bandwidth is known only for all-reduce.
     if session.device() == tch::Device::Cpu && world.ranks() > 1 && is_all_reduce(config) {
         record.memory = Some(memory_limit::measure(&record.results, world));

@@ -97,7 +97,7 @@ fn pass_of(
 fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Result<InputRecord> {
     let cores: Vec<u32> =
         session.world.gather(&[f64::from(facts::cores())]).concat().into_iter().map(|cores| cores as u32).collect();
-    let decode_threads = ThreadCounts(config.decode_threads.of(&cores));
+    let decode_threads = ThreadCounts(config.decode_threads.resolve(&cores));
     let image_size = Some(config.image_size());
     Ok(InputRecord {
         kind: InputRecord::KIND.to_owned(),
@@ -107,7 +107,7 @@ fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Res
         environment: session.environment()?,
         ranks: session.places(),
         cores,
-        what: source.dataset().what_and_left_out(),
+        what: source.dataset().description_with_ignored(),
         items: source.assignment.items(),
         stored: source.stored()?,
         augmentation: source.loader.recipe.augmentation,

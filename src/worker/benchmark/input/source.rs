@@ -9,11 +9,11 @@ use ringmark_core::benchmark::image_input::DataSource;
 use ringmark_core::benchmark::input::{InputConfig, PageCache, StoredImages};
 use ringmark_core::host::memory;
 use ringmark_input::dataset::Dataset;
-use ringmark_input::dataset::item::{Form, Item};
+use ringmark_input::dataset::item::{Item, ItemFormat};
 use ringmark_input::decode::{self, Decoder};
 use ringmark_input::loader::order::{Order, Share};
 use ringmark_input::loader::{Loader, LoaderConfig};
-use ringmark_input::shard::Part;
+use ringmark_input::shard::Shard;
 
 use crate::data::assignment::{Access, Assignment, Receiver};
 use crate::data::images::{BatchSpec, loader_config, training_recipe};
@@ -92,9 +92,9 @@ impl Source {
 
     /// Returns the name and version of the JPEG decoder; `None` if nothing is decoded.
     pub fn decoder(&self) -> Result<Option<String>> {
-        match self.dataset().form() {
-            Form::Encoded => Ok(Some(Decoder::new(self.loader.decoder, self.loader.scaling)?.name())),
-            Form::Pixels { .. } => Ok(None),
+        match self.dataset().item_format() {
+            ItemFormat::Encoded => Ok(Some(Decoder::new(self.loader.decoder, self.loader.scaling)?.name())),
+            ItemFormat::Pixels { .. } => Ok(None),
         }
     }
 
@@ -109,7 +109,7 @@ impl Source {
                 })
             }
             Access::Sequential(_) => {
-                let (mut records, mut item) = (self.dataset().records(Part::WHOLE)?, Item::default());
+                let (mut records, mut item) = (self.dataset().records(Shard::WHOLE)?, Item::default());
                 for _ in 0..images {
                     if !matches!(records.next(&mut item), Ok(Some(_))) {
                         break;
@@ -150,7 +150,7 @@ impl Source {
             let is_read = match self.assignment.access {
                 Access::ByNumber { .. } => self.dataset().read(number * items / count, &mut item).is_ok(),
                 Access::Sequential(_) => {
-                    let mut part = self.dataset().records(Part::new(number as u32, count as u32)?)?;
+                    let mut part = self.dataset().records(Shard::new(number as u32, count as u32)?)?;
                     matches!(part.next(&mut item), Ok(Some(_)))
                 }
             };
@@ -173,7 +173,7 @@ impl Source {
 
     /// Describes how images are stored, by those with a readable header; `None` for arrays of pixels.
     pub fn stored(&self) -> Result<Option<StoredImages>> {
-        if let Form::Pixels { .. } = self.dataset().form() {
+        if let ItemFormat::Pixels { .. } = self.dataset().item_format() {
             return Ok(None);
         }
         let mut sum = StoredImages { looked_at: 0, bytes: 0.0, pixels: 0.0, shorter_edge: 0.0, aspect: 0.0 };

@@ -90,7 +90,7 @@ impl SavedProgress {
             epoch_iterations: header.config.learning.epoch_iterations,
             started: header.started,
             taken_up: header.taken_up.clone(),
-            ran_on: RanOn::of(&header.environment, &header.ranks),
+            ran_on: RanOn::from_record(&header.environment, &header.ranks),
             wall,
             epochs: epochs.to_vec(),
             input,

@@ -84,7 +84,7 @@ pub fn assignment(files: &[PathBuf], config: &TrainConfig, session: &Session) ->
     let world = session.world;
     let dataset = Dataset::open_within(files, config.input.limits())?;
     let items = dataset.length().map_or_else(|| "records in turn".to_owned(), |items| format!("{items} images"));
-    let all = world.gather_text(&format!("{}: {items}", dataset.what()));
+    let all = world.gather_text(&format!("{}: {items}", dataset.description()));
     let own = &all[world.rank() as usize];
     ensure!(
         own == &all[0],
@@ -119,7 +119,7 @@ pub fn images(assignment: Assignment, config: &TrainConfig, session: &Session) -
 /// Begins to read the images that this rank predicts.
 fn start(assignment: Assignment, config: &TrainConfig, session: &Session) -> Result<Images> {
     let world = session.world;
-    let layout = config.layout.of(config.dtype, session.own.kind);
+    let layout = config.layout.resolve(config.dtype, session.own.kind);
     let share = work_load::share(config, None, world.rank());
     let request = work_load::request(config, config.learning.validate.source(), layout, share);
     let images = ImageRequest { is_validation: true, ..images(assignment, config, session) };

@@ -33,7 +33,7 @@ pub fn header(
     let (mut environment, now) = (session.environment()?, facts::now());
     environment.cuda_remarks.extend(prepared.kernels.remark);
     let taken_up = |saved: &SavedProgress| {
-        let changes = saved.ran_on.mismatches(&RanOn::of(&environment, &ranks));
+        let changes = saved.ran_on.mismatches(&RanOn::from_record(&environment, &ranks));
         let changes = changes.iter().map(ToString::to_string).collect();
         let last = TakenUp { behind: saved.iteration(), started: now, wall_before: saved.wall, changes };
         saved.taken_up.iter().cloned().chain([last]).collect()

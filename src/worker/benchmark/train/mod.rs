@@ -95,7 +95,7 @@ fn train_in_stream(
     let config = &assignment.as_ref().map(|assignment| config.with_epochs(assignment.steps())).unwrap_or(config);
     config.check_warmup()?;
     config.trace.check(config.iterations)?;
-    let layout = config.layout.of(config.dtype, session.own.kind);
+    let layout = config.layout.resolve(config.dtype, session.own.kind);
     let pending = kernels::start(config.kernels, config.dtype, layout, session)?;
     let use_kernels = || kernels::finish(pending, config.kernels, session);
     let (mut step, division, progress, kernels) = prepare(config, assignment, session, use_kernels)?;
@@ -140,7 +140,7 @@ fn prepare(
         Some(path) => (world.rank() == 0).then_some(path),
         None => config.init.as_deref(),
     };
-    let layout = config.layout.of(config.dtype, session.own.kind);
+    let layout = config.layout.resolve(config.dtype, session.own.kind);
     let request = ModelRequest {
         model: config.model,
         dropout: config.dropout,
@@ -193,7 +193,7 @@ fn tune(config: &TrainConfig, session: &Session, step: &mut Step) -> Result<Opti
     }
     let tuning = autotune::search(config.exchange, session.world, step)?;
     let gradients = Bytes(step.exchange.reducer().bucket_sizes().iter().map(|bytes| bytes.0).sum());
-    let log = AutotuneLog::of_sizes(config, gradients, &tuning);
+    let log = AutotuneLog::for_sizes(config, gradients, &tuning);
     session.write(config.autotune_log.as_deref(), |output| log.write(output))?;
     Ok(Some(tuning))
 }

@@ -39,7 +39,7 @@ impl Progress {
             println!("# {}", printable_lines(&line));
         }
         for Iteration { iteration, step, loss, .. } in before {
-            let batch = Batch::of(*iteration, epoch_iterations);
+            let batch = Batch::at_iteration(*iteration, epoch_iterations);
             println!("{}", dlperf::write(batch, ImagesPerSecond(images / step[0].0), loss[0]));
         }
         if let Some(TakenUp { behind, changes, .. }) = header.taken_up.last() {
@@ -66,7 +66,7 @@ impl Progress {
                 continue;
             }
             let iteration = self.iterations_before + samples.len() as u32;
-            let batch = Batch::of(iteration, self.epoch_iterations);
+            let batch = Batch::at_iteration(iteration, self.epoch_iterations);
             self.line(&dlperf::write(batch, ImagesPerSecond(self.images / sample.step), sample.loss));
             self.bar.iter().for_each(|bar| bar.inc(1));
         }

@@ -61,7 +61,7 @@ pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -
 fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<f64> {
     let (world, device) = (session.world, session.device());
     let share = share(config, None, world.rank());
-    let layout = config.layout.of(config.dtype, session.own.kind);
+    let layout = config.layout.resolve(config.dtype, session.own.kind);
     let request = request(config, DataSource::Synthetic, layout, share);
     let batch = data::batch(&request, world.rank(), device)?;
     let (mode, faults) = (mode(config), Faults::for_rank(world.rank(), config.inject));

@@ -99,6 +99,6 @@ mod tests {
     #[test]
     fn more_servers_than_arrays_are_refused() {
         let error = plan(&[4, 4], 3, KeyPlacement::Balanced, PIECE).expect_err("refused").to_string();
-        expect!["--servers 3: the network has 2 arrays to share out, choose at most as many servers"].assert_eq(&error);
+        expect!["--servers 3: the network has only 2 arrays: use at most one server per array"].assert_eq(&error);
     }
 }

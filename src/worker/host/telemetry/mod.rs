@@ -125,7 +125,9 @@ mod tests {
         // second.
         let busy = utilization * (read.at[read.at.len() - 1].0 - read.at[0].0);
         assert!(busy >= 0.0 && busy <= elapsed + 0.02, "{busy} s of {elapsed} s");
-        assert!(read.of(Quantity::Memory).all(|series| series.values.iter().flatten().all(|bytes| *bytes > 1e6)));
+        assert!(
+            read.series_of(Quantity::Memory).all(|series| series.values.iter().flatten().all(|bytes| *bytes > 1e6))
+        );
         assert!(read.processor_time.0 > 0.0 && read.processor_time.0 < 1.0, "{read:?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ringmark_core::dimension::Seconds;
-use ringmark_core::host::telemetry::MOST_READINGS;
+use ringmark_core::host::telemetry::MAX_READINGS;
 use ringmark_core::host::{Energy, Quantity, Series, Telemetry};
 
 use crate::host::telemetry::reading::{Reading, Value};
@@ -51,7 +51,7 @@ impl Recording {
             values.push(value);
         }
         self.series.values_mut().for_each(|values| values.resize(before + 1, None));
-        if self.at.len() > MOST_READINGS {
+        if self.at.len() > MAX_READINGS {
             let mut telemetry = self.telemetry();
             telemetry.halve();
             self.at = telemetry.at;
@@ -117,7 +117,7 @@ mod tests {
         recording.add(Seconds(5.0), 9, vec![joules(60.0)]);
         let read = recording.telemetry();
         let named = |quantity: Quantity| -> Vec<(&str, Vec<Option<f64>>)> {
-            read.of(quantity).map(|series| (series.of.as_str(), series.values.clone())).collect()
+            read.series_of(quantity).map(|series| (series.of.as_str(), series.values.clone())).collect()
         };
         assert_eq!(named(Quantity::Power), [("package-0", vec![None, Some(50.0), None, Some(50.0)])]);
         assert_eq!(named(Quantity::Sent), [("eth0", vec![None, Some(10.0), Some(0.0), None])]);
@@ -149,7 +149,7 @@ mod tests {
             second += wait;
         }
         let read = recording.telemetry();
-        assert!(read.at.len() <= MOST_READINGS && read.at.len() >= MOST_READINGS / 2, "{}", read.at.len());
+        assert!(read.at.len() <= MAX_READINGS && read.at.len() >= MAX_READINGS / 2, "{}", read.at.len());
         assert_eq!(intervals.last(), Some(&16));
         assert_eq!(read.mean_sum(Quantity::Power, 0, |_| true), Some(300.0));
         assert!(read.at.is_sorted() && read.at[0] == Seconds(0.0), "{:?}", read.at);

@@ -145,7 +145,7 @@ fn answer(world: &World) -> Result<ClockReading> {
         let sent = world.receive(0);
         let answered = now_ns()?;
         world.send(0, answered);
-        let reading = ClockReading::of_ping(sent, answered, world.receive(0));
+        let reading = ClockReading::from_ping(sent, answered, world.receive(0));
         if best.is_none_or(|best| reading.residual_ns < best.residual_ns) {
             best = Some(reading);
         }

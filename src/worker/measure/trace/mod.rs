@@ -154,11 +154,11 @@ impl<'a> Tracer<'a> {
             return Ok(Profiles::default());
         }
         if ranks.iter().all(|rank| rank.spans.is_empty()) {
-            session.print(&[format!("# warning: no trace: {}", config.never_came())]);
+            session.print(&[format!("# warning: no trace: {}", config.missing_iterations())]);
             return Ok(Profiles::default());
         }
         let profiles = Profiles {
-            layers: config.profile_layers.then(|| LayerProfile::of(&ranks)),
+            layers: config.profile_layers.then(|| LayerProfile::from_traces(&ranks)),
             operators: config.profile_operators.then(|| OperatorProfile::new(&ranks)),
         };
         let TracedRun { title, kv_store, backend, arrays } = run;

@@ -22,8 +22,8 @@ const NOTE: &str = "The step of a case less that of the base, in parts that add 
 const READING: &str =
     "Thin lines are the confidence, as far as there is room. The axis begins at 0 only where the whole bars do.";
 
-const ALONE: &str = "Compute is split by runs of the same ranks without communication: crowded is what sharing a host costs, \
-                     overlapped what computing loses while gradients move.";
+const ALONE: &str = "Compute is split by runs of the same ranks without communication: crowded is what sharing a host \
+                     costs, overlapped compute time lost to the concurrent exchange.";
 
 /// Returns the loss of every case except the base, if its records contain the parts.
 pub fn losses(group: &Group) -> Vec<CaseLoss> {

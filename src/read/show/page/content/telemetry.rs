@@ -156,7 +156,7 @@ fn iterations(measured: &Measured) -> Option<LineChart> {
 fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, spec: ChartSpec) -> Option<LineChart> {
     let (title, unit, quantity, aggregation, factor) = spec;
     let of_host = |(number, (host, read)): (usize, &(&str, &Telemetry))| {
-        let series: Vec<&Readings> = read.of(quantity).filter(|series| is_drawn(series, read)).collect();
+        let series: Vec<&Readings> = read.series_of(quantity).filter(|series| is_drawn(series, read)).collect();
         let at = |index: usize| {
             let values = series.iter().filter_map(|series| series.values.get(index).copied().flatten());
             let value = aggregate(values.map(|value| limited(quantity, value)), aggregation)?;
@@ -216,7 +216,7 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
     let warmup = measured.figures.iterations().map_or(0, |[_, warmup]| warmup as u32);
     let of_host = |(host, read): &(&str, &Telemetry)| {
         let shown = [Quantity::Clock, Quantity::Temperature, Quantity::Power, Quantity::Utilization, Quantity::Sent];
-        let devices = shown.iter().flat_map(|quantity| read.of(*quantity)).map(|series| series.of.as_str());
+        let devices = shown.iter().flat_map(|quantity| read.series_of(*quantity)).map(|series| series.of.as_str());
         let devices: BTreeSet<&str> = devices.collect();
         let row = |device: &str| {
             let mean = |quantity: Quantity| {
@@ -224,7 +224,7 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
                 Some(limited(quantity, mean))
             };
             let counted = || {
-                let values = |quantity: Quantity| read.of(quantity).find(|series| series.of == device);
+                let values = |quantity: Quantity| read.series_of(quantity).find(|series| series.of == device);
                 move |quantity: Quantity| -> Vec<f64> {
                     let counted = read.counted(warmup).into_iter();
                     counted.filter_map(|index| values(quantity)?.values.get(index).copied().flatten()).collect()

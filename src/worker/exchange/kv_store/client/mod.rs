@@ -217,7 +217,7 @@ impl GradientExchange for ServerClient {
             servers: self.servers(&reports, of_step),
             sent_by_rank: of_ranks(0),
             received_by_rank: of_ranks(1),
-            staleness: Staleness::of(&reports.iter().fold(Vec::new(), counts)),
+            staleness: Staleness::from_counts(&reports.iter().fold(Vec::new(), counts)),
             lost,
             ..KvStoreUse::default()
         }))
