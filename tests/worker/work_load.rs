@@ -159,7 +159,7 @@ fn a_work_load_that_cannot_be_is_refused_in_words() {
     expect![[r#"
         ringmark: --work-load 3 has 1 weights for 2 ranks: give one for each rank, or one for each host (a=3,b=1), or auto
         ringmark: the weights 100, 1 leave rank 1 nothing of 8 images (4 a rank): choose a larger --batch-size, a larger weight for it in --work-load, or leave it out
-        ringmark: --suite ddp is PyTorch's, whose ranks all have the same work: leave --work-load out
+        ringmark: --suite ddp gives all ranks the same work, as PyTorch does: omit --work-load
     "#]].assert_eq(&errors.concat());
 }
 
