@@ -687,7 +687,7 @@ fn removed_results_folder_ends_the_sweep() {
         let error = fails(&mut sandbox.short_sweep(OPTIONS));
         println!("{script}\n{error}");
         let folder = sandbox.path("out").display().to_string();
-        let words = format!("\nringmark: results folder {folder} is not the one any more that this sweep began in: ");
+        let words = format!("\nringmark: results folder {folder} was removed, renamed or replaced during the sweep: ");
         assert!(error.contains(&words), "{script}: {error}");
         assert_eq!(sandbox.left(), Vec::<String>::new());
         assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"], "{script}");
@@ -740,7 +740,7 @@ fn bandwidth_keeps_the_log_of_a_killed_command() {
     fs::write(&part, "what was measured\n").expect("written");
     let mut command = ringmark("bandwidth --device cpu --hosts localhost:2 --cases 1n2g");
     let error = refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
-    assert!(error.contains(&format!("already holds {}", part.display())), "{error}");
+    assert!(error.contains(&format!("already contains {}", part.display())), "{error}");
 }
 
 // --- the real worker ----------------------------------------------------------------------------------------------------

@@ -190,8 +190,8 @@ fn grid_engine_dry_run_leaves_remote_shell_to_open_mpi() {
 fn scheduler_launcher_is_rejected_outside_a_job() {
     let sandbox = Sandbox::new("exit 1");
     for (launcher, place, script, variable) in [
-        ("slurm", "inside an allocation of Slurm", "slurm.sbatch", "SLURM_JOB_ID"),
-        ("gridengine", "inside a job of Grid Engine", "gridengine.sh", "PE_HOSTFILE"),
+        ("slurm", "needs a Slurm allocation", "slurm.sbatch", "SLURM_JOB_ID"),
+        ("gridengine", "needs a Grid Engine job", "gridengine.sh", "PE_HOSTFILE"),
     ] {
         for hosts in ["", "--hosts a:1"] {
             let mut command = sandbox.sweep(&format!("--cases 1n1g --launcher {launcher} {hosts}"));

@@ -258,7 +258,7 @@ fn killed_launcher_is_reported_as_gone() {
     wait_until("nobody is left", || sandbox.left().is_empty());
 
     // From another host the end of the process cannot be detected.
-    let mut state = sandbox.state().expect("its last word");
+    let mut state = sandbox.state().expect("last update");
     state.host = "elsewhere".to_owned();
     fs::write(sandbox.path("out").join(PROGRESS), state.text()).expect("written");
     let watch = Running::start(&mut sandbox.watch(""));
@@ -268,7 +268,7 @@ fn killed_launcher_is_reported_as_gone() {
     state.said.0 += 1.0;
     fs::write(sandbox.path("out").join(PROGRESS), state.text()).expect("written");
     let last_is = |start: &str| watch.printed().lines().last().is_some_and(|line| line.starts_with(start));
-    wait_until("the word is heard", || last_is("run 1/2 - "));
+    wait_until("the update is shown", || last_is("run 1/2 - "));
     watch.signal(Signal::SIGINT);
     let (status, _, stderr) = watch.end();
     assert_eq!(status, Some(1));
@@ -282,7 +282,7 @@ fn used_metrics_port_is_rejected_before_creating_files() {
     let sandbox = Sandbox::sound();
     let error = refused(&mut sandbox.short_sweep(&format!("--cases 1n1g --runs 1 --metrics-port {port}")), 2);
     let words = format!("--metrics-port {port}: cannot listen on 127.0.0.1:{port}: ");
-    assert!(error.contains(&words) && error.contains("another program listens there"), "{error}");
+    assert!(error.contains(&words) && error.contains("choose another port"), "{error}");
     assert!(!sandbox.path("out").exists());
     let error = refused(&mut sandbox.short_sweep("--metrics-bind 0.0.0.0"), 2);
     assert!(error.contains("--metrics-port"), "{error}");
@@ -384,7 +384,7 @@ fn pipe_gets_no_live_lines() {
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     assert!(!stdout.contains('\u{1b}') && !stdout.contains("run 1/1 - "), "{stdout}");
-    let state = fs::read_to_string(sandbox.path("out").join(PROGRESS)).expect("its last word");
+    let state = fs::read_to_string(sandbox.path("out").join(PROGRESS)).expect("last update");
     schema::check("progress", &serde_json::from_str(&state).expect("JSON"), "the state of a sweep that has ended");
     assert!(is_ignored(Path::new(PROGRESS)));
 }

@@ -156,7 +156,7 @@ fn server_only_host_is_checked_and_synced() {
     let training = "--cases 1n2g --runs 1 --model mxnet-lenet --batch-size 2 --iters 2 --warmup 1 --threads 1";
     let sweep = format!("sweep {training} --kv-store dist_sync --servers 1 --out {out}");
     let missing = format!("error: {second}, worker: ");
-    for (options, end) in [("doctor --quick", "a job on these hosts would fail"), (&sweep, "nothing was started")] {
+    for (options, end) in [("doctor --quick", "a job on these hosts would fail"), (&sweep, "no job was started")] {
         let output = ringmark(options, &worker());
         let said = text(&output.stdout) + &text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
