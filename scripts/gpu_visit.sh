@@ -36,7 +36,7 @@ while (($#)); do
         *) usage 2 ;;
     esac
 done
-[[ -z $given || -x $given ]] || fail "--worker $given is no program"
+[[ -z $given || -x $given ]] || fail "--worker $given is not a program"
 mkdir -p "$out"
 out=$(realpath "$out")
 # Packs the logs of the measurements and deletes the rest.

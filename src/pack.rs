@@ -19,7 +19,7 @@ pub fn run(config: &PackConfig) -> anyhow::Result<()> {
     let start = Instant::now();
     let mut reported = start;
     let mut watch = |progress: Progress| {
-        if interrupt.asked() {
+        if interrupt.is_set() {
             bail!("interrupted");
         }
         if reported.elapsed() >= REPORT_EVERY {

@@ -114,7 +114,7 @@ fn invalid_options_exit_with_status_2() {
         ("--backend nccl", "--backend nccl needs a GPU, --device is cpu"),
         ("--cases 8g", "case \"8g\" is not of the form 2n8g"),
         ("--cases 1n2g,1n2g", "--cases has 1n2g twice: name it once"),
-        ("--hosts a:2 --cases 2n2g", "case 2n2g needs 2 hosts, --hosts has 1: give --hosts a:2,HOST2:2"),
+        ("--hosts a:2 --cases 2n2g", "case 2n2g needs 2 hosts, --hosts has 1: use --hosts a:2,HOST2:2"),
         ("--hosts a:2 --hostfile nodes", "cannot be used with"),
     ] {
         let error = refused(&mut sandbox.bandwidth(options), 2);
@@ -153,14 +153,14 @@ fn job_output_is_shown_kept_and_summarized() {
 
     let error = refused(&mut sandbox.bandwidth(command), 2);
     expect![[r"
-        ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.log: choose another folder, or move it away
+        ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.log: choose another folder, or move this one away
     "]]
     .assert_eq(&without_folder(&error));
     // A leftover record would be mistaken for the new one.
     fs::remove_file(sandbox.path("out/1n2g/bandwidth.log")).expect("removed");
     let error = refused(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g"), 2);
     expect![[r"
-        ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.json: choose another folder, or move it away
+        ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.json: choose another folder, or move this one away
     "]]
     .assert_eq(&without_folder(&error));
 }
@@ -174,7 +174,7 @@ fn failed_case_stops_later_cases() {
     let log = sandbox.path("out/1n2g/bandwidth.log");
     // mpirun names the first of the two ranks that it notices, or none if both have exited before.
     let reason = sandbox.failure("1n2g/bandwidth.log");
-    let named = ["rank 0 of 2", "rank 1 of 2", "mpirun"].map(|who| format!("{who} ended with exit status 3"));
+    let named = ["rank 0 of 2", "rank 1 of 2", "mpirun"].map(|who| format!("{who} exited with status 3"));
     assert!(named.contains(&reason), "{reason}");
     assert_eq!(stderr, format!("ringmark: 1n2g failed: {reason}\nlog: {}\n", log.display()));
     assert!(stdout.contains("no memory\n"), "{stdout}");
@@ -233,7 +233,7 @@ fn job_without_a_valid_record_fails() {
     let (status, _, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g"));
     assert_eq!(status, Some(1), "{stderr}");
     let reason = sandbox.failure("1n2g/bandwidth.log");
-    expect!["mpirun ended with exit status 0, but rank 0 on localhost left no record DIR/out/1n2g/bandwidth.json here"]
+    expect!["mpirun exited with status 0, but rank 0 on localhost wrote no record DIR/out/1n2g/bandwidth.json here"]
         .assert_eq(&without_folder(&reason));
 
     let sandbox = Sandbox::new(&format!("{RECORDING}\nexit 1"));

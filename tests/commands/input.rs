@@ -129,7 +129,7 @@ fn all_thread_counts_read_from_disk_and_memory() {
     let error = refused(ringmark("extract").arg(folder.path().join("out")), 1);
     assert!(error.contains("it holds a result of `ringmark input`, which `ringmark report` shows"), "{error}");
     let error = refused(&mut input(folder.path(), &data, options), 2);
-    assert!(error.contains("already holds"), "{error}");
+    assert!(error.contains("already contains"), "{error}");
 }
 
 /// Records without an index are read sequentially: the same images, and a warm pass repeats the first of them.

@@ -345,7 +345,7 @@ fn words(bytes: &[u8]) {
         Message::parse(&message.line()).expect("what is written can be read");
     }
     if let Ok(hosts) = TypedHosts::parse(text).and_then(TypedHosts::into_hosts_with_slots) {
-        assert!(hosts.whole().ranks() > 0);
+        assert!(hosts.full_case().ranks() > 0);
     }
     if let Ok(hosts) = gridengine::parse(text) {
         assert!(hosts.iter().all(|host| host.slots > 0));

@@ -33,7 +33,7 @@ fn manifest(folder: &Path) -> Manifest {
 }
 
 #[test]
-fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
+fn out_of_memory_batch_is_recorded_and_sweep_continues() {
     let sandbox = Sandbox::real();
     let options = "sweep --batch-sizes 65536,2,32768 --cases 1n1g --runs 2";
     let first_turn = turn_of(1);
@@ -81,7 +81,7 @@ fn a_batch_without_memory_is_a_result_and_the_sweep_goes_on() {
 /// Reduces the limit until six runs had too little memory. The failing allocation may be in libtorch's allocator, a
 /// oneDNN kernel, or at the start of a thread; not all of these check the result.
 #[test]
-fn whatever_is_short_of_memory_the_rank_says_so_or_ends_well() {
+fn rank_reports_out_of_memory_or_succeeds() {
     let _turn = turn_of(1);
     let folder = tempfile::tempdir().expect("a folder");
     let record = folder.path().join("record.jsonl");
@@ -109,7 +109,7 @@ fn whatever_is_short_of_memory_the_rank_says_so_or_ends_well() {
 }
 
 #[test]
-fn without_a_smaller_batch_it_is_an_error_that_names_the_rank() {
+fn out_of_memory_of_the_only_batch_is_an_error() {
     let sandbox = Sandbox::real();
     let first_turn = turn();
     let (status, stdout, stderr) =
@@ -129,11 +129,17 @@ fn without_a_smaller_batch_it_is_an_error_that_names_the_rank() {
     let (status, _, stderr) =
         run(&mut limited_to(&sandbox, BYTES, "sweep --batch-sizes 16384,65536 --cases 1n1g --runs 1"));
     assert_eq!(status, Some(1), "{stderr}");
-    assert!(stderr.contains("no batch size fits the memory of the device: choose a smaller --batch-size"), "{stderr}");
+    assert!(
+        stderr.contains(
+            "no batch size fits in the memory of the device: choose a smaller \
+             --batch-size"
+        ),
+        "{stderr}"
+    );
 }
 
 #[test]
-fn the_largest_batch_that_fits_is_found_and_kept() {
+fn largest_fitting_batch_is_found_and_saved() {
     let sandbox = Sandbox::real();
     // Trials start with the profile's 128.
     let options = "sweep --profile dlperf --batch-size auto --cases 1n1g --runs 1";
@@ -161,7 +167,7 @@ fn the_largest_batch_that_fits_is_found_and_kept() {
     assert_eq!(status, Some(0), "{stderr}");
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
     assert!(stdout.contains("PASS    complete") && stdout.contains("PASS    rules"), "{stdout}");
-    let trials: Vec<_> = fs::read_dir(sandbox.path("out/batch-size-trials/1n1g")).expect("they stay").collect();
+    let trials: Vec<_> = fs::read_dir(sandbox.path("out/batch-size-trials/1n1g")).expect("files are kept").collect();
     assert!(trials.len() > 4, "{trials:?}");
     // With DLPerf's scale the first updates of fp16 overflow, so a run without other updates would not count.
     let log = fs::read_to_string(sandbox.path("out/batch-size-trials/1n1g/mxnet-lenet_b128_fp32_1.log")).expect("kept");
@@ -169,11 +175,11 @@ fn the_largest_batch_that_fits_is_found_and_kept() {
 }
 
 #[test]
-fn a_dry_run_tries_nothing() {
+fn dry_run_starts_no_trials() {
     let sandbox = Sandbox::real();
     let (status, stdout, stderr) =
         run(&mut limited_to(&sandbox, BYTES, "sweep --dry-run --batch-size auto --cases 1n1g --runs 1"));
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.starts_with("# --batch-size auto: these are of batch size 8, where the trials begin\n"), "{stdout}");
+    assert!(stdout.starts_with("# --batch-size auto: commands with batch size 8, the first to be tried\n"), "{stdout}");
     assert!(!sandbox.path("out").exists());
 }

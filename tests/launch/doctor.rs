@@ -46,7 +46,7 @@ fn finding_texts(examination: &Value) -> Vec<&str> {
 // --- this machine ----------------------------------------------------------------------------------------------------
 
 #[test]
-fn this_machine_is_well() {
+fn doctor_reports_no_errors_on_this_machine() {
     let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let (status, stdout, stderr) = run(&mut sandbox.doctor("--hosts localhost:1 --device cpu"));
@@ -54,7 +54,7 @@ fn this_machine_is_well() {
     let line = stdout.lines().nth(1).expect("a host");
     assert!(line.starts_with("localhost  here  ok"), "{stdout}");
     let last = stdout.lines().last().expect("a line");
-    assert!(last.starts_with("1 host: 0 errors, ") && last.ends_with(" s: a job may run on these hosts"), "{stdout}");
+    assert!(last.starts_with("1 host: 0 errors, ") && last.ends_with(" s: a job can run on these hosts"), "{stdout}");
 
     let file = sandbox.path("health.json");
     let (status, ..) = run(sandbox.doctor("--hosts localhost:1 --device cpu --quick --json").arg(&file));
@@ -87,7 +87,7 @@ echo '1, GPU-bb, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 70500, 1200, 1980, 4, 
 "#;
 
 #[test]
-fn gpus_are_seen_through_nvidia_smi_of_any_age() {
+fn gpus_are_parsed_from_old_and_new_nvidia_smi() {
     let _turn = turn_of(1);
     for old in ["", "old=yes"] {
         let sandbox = Sandbox::real();
@@ -98,9 +98,9 @@ fn gpus_are_seen_through_nvidia_smi_of_any_age() {
         assert_eq!(probe["topology"][1], "GPU0 X NV18", "{probe}");
         let texts = finding_texts(&found);
         for words in [
-            "GPU 1: others use it: /usr/bin/python3 (process 4711, 70000 MiB)",
-            "GPU 1: its clock is throttled: too hot (software slowdown) (1200 of 1980 MHz)",
-            "GPU 1: 4 errors of its memory could not be corrected since the driver was loaded (ECC)",
+            "GPU 1: in use by other processes: /usr/bin/python3 (process 4711, 70000 MiB)",
+            "GPU 1: clock is throttled: software thermal slowdown (1200 of 1980 MHz)",
+            "GPU 1: 4 uncorrected ECC errors since the driver was loaded",
         ] {
             assert!(texts.contains(&words), "{words}: {texts:?}");
         }
@@ -109,30 +109,30 @@ fn gpus_are_seen_through_nvidia_smi_of_any_age() {
 }
 
 #[test]
-fn a_driver_that_hangs_or_fails_is_told_in_time() {
+fn hanging_or_failing_nvidia_smi_is_reported() {
     let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let start = Instant::now();
     let options = "--hosts localhost:1 --device cuda --quick";
     let (status, found) = sandbox.with_nvidia_smi("[ \"$1\" = -L ] || sleep 1000", options);
     assert!(start.elapsed() < Duration::from_secs(500), "{:?}", start.elapsed());
-    assert_eq!((status, finding_texts(&found)), (Some(1), vec!["nvidia-smi does not answer within 8 s"]));
+    assert_eq!((status, finding_texts(&found)), (Some(1), vec!["nvidia-smi did not respond within 8 s"]));
     // The other facts are available nevertheless.
     assert_eq!(found["hosts"][0]["inspection"]["libtorch"]["version"], "2.11.0");
 
     let (status, found) = sandbox.with_nvidia_smi("echo 'NVIDIA-SMI has failed'; exit 9", options);
-    assert_eq!((status, finding_texts(&found)), (Some(1), vec!["nvidia-smi fails: NVIDIA-SMI has failed"]));
+    assert_eq!((status, finding_texts(&found)), (Some(1), vec!["nvidia-smi failed: NVIDIA-SMI has failed"]));
     let (status, found) = sandbox.with_nvidia_smi("exit 9", "--hosts localhost:1 --device cpu --quick");
     assert_eq!((status, finding_texts(&found)), (Some(0), Vec::new()));
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_exit_status_2() {
+fn invalid_options_exit_with_status_2() {
     let sandbox = Sandbox::new("exit 1");
     for (options, message) in [
-        ("--interface ib0,ib1", "\"ib0,ib1\" is no interface: write one name such as ib0, or a network"),
-        ("--interface 10.77.0.0/40", "\"10.77.0.0/40\" is no network: write it as 10.77.0.0/24"),
-        ("--worker /nowhere", "--worker /nowhere is no program"),
+        ("--interface ib0,ib1", "\"ib0,ib1\" is not an interface: write one name such as ib0, or a network"),
+        ("--interface 10.77.0.0/40", "\"10.77.0.0/40\" is not a network: write it as 10.77.0.0/24"),
+        ("--worker /nowhere", "--worker /nowhere is not a program"),
     ] {
         let mut command = ringmark("doctor");
         if !options.contains("--worker") {
@@ -144,21 +144,21 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
 }
 
 #[test]
-fn a_host_that_cannot_be_asked_how_many_ranks_it_takes_has_its_row() {
+fn host_with_unknown_slots_is_listed() {
     let sandbox = Sandbox::new("exit 1");
     let (status, found) = sandbox.examination("--hosts nobody.invalid --device cpu --quick");
     assert_eq!((status, finding_texts(&found).len()), (Some(1), 1), "{found}");
-    assert!(finding_texts(&found)[0].starts_with("its name is unknown here"), "{found}");
+    assert!(finding_texts(&found)[0].starts_with("host name cannot be resolved"), "{found}");
 }
 
 #[test]
-fn a_wrong_interface_is_told_with_those_that_there_are() {
+fn unknown_interface_error_lists_the_available_ones() {
     let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let (status, found) = sandbox.examination("--hosts localhost:1 --device cpu --quick --interface nosuch0");
     let texts = finding_texts(&found);
     assert_eq!((status, texts.len()), (Some(1), 1), "{texts:?}");
-    assert!(texts[0].starts_with("there is no interface nosuch0; it has ") && texts[0].contains("lo 127.0.0.1/8"));
+    assert!(texts[0].starts_with("interface nosuch0 not found; available: ") && texts[0].contains("lo 127.0.0.1/8"));
     // On a single host the loopback interface is accepted, by its network as well.
     for interface in ["lo", "127.0.0.0/8"] {
         let options = format!("--hosts localhost:1 --device cpu --quick --interface {interface}");
@@ -169,7 +169,7 @@ fn a_wrong_interface_is_told_with_those_that_there_are() {
 }
 
 #[test]
-fn a_sweep_does_not_start_on_a_host_that_is_not_well() {
+fn sweep_does_not_start_if_the_doctor_finds_an_error() {
     let sandbox = Sandbox::new("echo 'no such library' >&2; exit 127");
     for command in ["sweep --cases 1n1g", "bandwidth"] {
         let out = sandbox.path(&command[..5]);
@@ -178,13 +178,16 @@ fn a_sweep_does_not_start_on_a_host_that_is_not_well() {
         let worker = sandbox.worker().display().to_string();
         let what = format!("error: localhost, worker: {worker} does not start: no such library\n    fix: ");
         assert!(error.starts_with(&what), "{error}");
-        assert!(error.contains("nothing was started. `ringmark doctor` shows more, --no-doctor leaves this out"));
+        assert!(error.contains(
+            "no job was started: run `ringmark doctor` for details, or use --no-doctor to skip \
+             these checks"
+        ));
         assert!(!out.join("1n1g").exists());
     }
 }
 
 #[test]
-fn a_host_that_no_case_uses_is_named_and_checked() {
+fn unused_host_is_reported_and_checked() {
     let sandbox = Sandbox::new("exit 127");
     let said = "nobody.invalid: no case uses it; add 2n1g to --cases, or remove it from --hosts\n";
     let sweep = |options: &str| {
@@ -194,7 +197,7 @@ fn a_host_that_no_case_uses_is_named_and_checked() {
     let (status, stdout, stderr) = sweep("");
     assert_eq!((status, stdout.as_str()), (Some(1), said), "{stderr}");
     let is_named =
-        |line: &str| line.starts_with("error: nobody.invalid, ") && line.contains("its name is unknown here");
+        |line: &str| line.starts_with("error: nobody.invalid, ") && line.contains("host name cannot be resolved");
     assert!(stderr.lines().any(is_named), "{stderr}");
     let (status, stdout, stderr) = sweep("--dry-run");
     assert_eq!(status, Some(0), "{stderr}");
@@ -202,7 +205,7 @@ fn a_host_that_no_case_uses_is_named_and_checked() {
 }
 
 #[test]
-fn a_sweep_does_not_start_without_its_data() {
+fn sweep_does_not_start_if_data_is_missing() {
     let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let (out, there) = (sandbox.path("out"), sandbox.path("a b.rec"));
@@ -210,11 +213,8 @@ fn a_sweep_does_not_start_without_its_data() {
     let mut command = ringmark("sweep --hosts localhost:1 --cases 1n1g --device cpu --validate /nowhere/val.rec");
     let error =
         refused(command.arg("--data").arg(&there).arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out), 1);
-    assert!(
-        error.starts_with("error: localhost, data: there is no /nowhere/val.rec\n    fix: copy the data"),
-        "{error}"
-    );
-    assert!(error.contains("nothing was started") && !out.join("1n1g").exists(), "{error}");
+    assert!(error.starts_with("error: localhost, data: /nowhere/val.rec not found\n    fix: copy the data"), "{error}");
+    assert!(error.contains("no job was started") && !out.join("1n1g").exists(), "{error}");
     let mut doctor = sandbox.doctor("--hosts localhost:1 --device cpu --quick --json - --data");
     let (status, stdout, stderr) = run(doctor.arg(&there));
     let found: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
@@ -223,14 +223,14 @@ fn a_sweep_does_not_start_without_its_data() {
 }
 
 #[test]
-fn a_doctor_that_is_ended_leaves_nobody() {
+fn interrupted_doctor_leaves_no_process() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
         // An agent that sends nothing and, like the real one, ends with its input.
         let sandbox = Sandbox::new("touch \"$folder/started.0\"; exec cat >/dev/null");
         let mut doctor = sandbox.doctor("--hosts localhost:1 --device cpu");
         let mut doctor = doctor.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         sandbox.wait_for_ranks(1);
-        kill(Pid::from_raw(doctor.id().cast_signed()), signal).expect("it runs");
+        kill(Pid::from_raw(doctor.id().cast_signed()), signal).expect("running process");
         let status = doctor.wait().expect("ended");
         assert_eq!(status.code(), (signal != Signal::SIGKILL).then_some(1));
         wait_until("nobody is left", || sandbox.left().is_empty());
@@ -238,7 +238,7 @@ fn a_doctor_that_is_ended_leaves_nobody() {
 }
 
 #[test]
-fn an_agent_obeys_and_ends_with_its_input() {
+fn agent_executes_orders_and_exits_at_end_of_input() {
     let _turn = turn_of(1);
     let sandbox = Sandbox::real();
     let mut agent = Command::new(sandbox.worker());
@@ -248,7 +248,7 @@ fn an_agent_obeys_and_ends_with_its_input() {
     let orders_text = "{\"Listen\":\"127.0.0.1\"}\n\"Clock\"\n{\"Listen\":\"198.51.100.1\"}\n";
     std::io::Write::write_all(&mut orders, orders_text.as_bytes()).expect("taken");
     drop(orders);
-    let output = agent.wait_with_output().expect("it ends");
+    let output = agent.wait_with_output().expect("exits");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert!(output.status.success() && lines.len() == 4, "{text}");
@@ -322,7 +322,7 @@ impl TestHosts {
 }
 
 #[test]
-fn four_hosts_that_are_well_reach_each_other() {
+fn four_healthy_hosts_reach_each_other() {
     let Some(test_hosts) = TestHosts::open() else { return };
     let _turn = turn();
     let all = test_hosts.hosts(&[1, 2, 3, 4]);
@@ -331,7 +331,8 @@ fn four_hosts_that_are_well_reach_each_other() {
     (1..=4).for_each(|number| test_hosts.on(number, bridge));
     let (status, text) = test_hosts.ringmark(&format!("doctor {all}"));
     assert_eq!(status, Some(0), "{text}");
-    let network = "interface: eth0, 10.77.0.0/24 (the hosts' names lead there); left out: docker0, inside each host\n";
+    let network = "interface: eth0, 10.77.0.0/24 (the host names resolve to it); excluded: docker0, local to each \
+        host\n";
     assert!(text.contains(network), "{text}");
     for number in 1..=4 {
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(&test_hosts.host(number))).collect();
@@ -340,8 +341,7 @@ fn four_hosts_that_are_well_reach_each_other() {
         assert!(row.contains(&format!("eth0 10.77.0.{number} ")), "{text}");
         assert_eq!(words(&row).nth(1) == Some("here"), number == 1, "{text}");
         // Other load may make a link slow, which is then reported.
-        let is_slow =
-            text.contains(&format!("warning: {}, slowest link: its links are slow: ", test_hosts.host(number)));
+        let is_slow = text.contains(&format!("warning: {}, slowest link: slow links: ", test_hosts.host(number)));
         let speed = if is_slow { " warn " } else { " GB/s, " };
         assert!(row.contains("3 of 3") && row.contains(speed) && row.ends_with(" none"), "{text}");
         assert_eq!(row.matches("no GPU").count(), 3, "{text}");
@@ -372,13 +372,13 @@ fn four_hosts_that_are_well_reach_each_other() {
     let out = tempfile::tempdir().expect("a folder");
     let (status, text) = test_hosts.ringmark(&format!("sweep {all} {training} --out {}", out.path().display()));
     assert_eq!(status, Some(0), "{text}");
-    let reason = "but Open MPI is not set to use it: it follows btl_tcp_if_exclude=lo,docker0 in ";
+    let reason = "but Open MPI uses another setting: btl_tcp_if_exclude=lo,docker0 in ";
     assert!(text.contains(&format!("{reason}{MPI_SETTINGS} on {}", test_hosts.host(2))), "{text}");
     let log = fs::read_to_string(out.path().join("2n1g/mxnet-lenet_b2_fp32_1.log")).expect("a log");
     assert!(!log.contains("btl_tcp_if_include"), "{log}");
     let (status, text) = test_hosts.ringmark(&format!("doctor --quick {all} --interface eth0"));
     assert!(
-        status == Some(1) && text.contains("Open MPI takes no interface to use beside btl_tcp_if_exclude"),
+        status == Some(1) && text.contains("Open MPI does not accept --interface together with btl_tcp_if_exclude"),
         "{text}"
     );
     test_hosts.on(2, &format!("umount -l {MPI_SETTINGS}"));
@@ -387,13 +387,13 @@ fn four_hosts_that_are_well_reach_each_other() {
     test_hosts.on(3, "tc qdisc replace dev eth0 root tbf rate 20mbit burst 64k latency 50ms");
     let (status, text) = test_hosts.ringmark(&format!("doctor {all}"));
     assert_eq!(status, Some(0), "{text}");
-    let start = format!("warning: {}, slowest link: its links are slow: ", test_hosts.host(3));
+    let start = format!("warning: {}, slowest link: slow links: ", test_hosts.host(3));
     let line = text.lines().find(|line| line.starts_with(&start));
     println!("20 Mbit/s on host 3:\n    {}", line.expect(&text));
 }
 
 #[test]
-fn every_fault_of_a_host_is_told_with_its_fix() {
+fn every_injected_fault_is_reported_with_its_fix() {
     let Some(test_hosts) = TestHosts::open() else { return };
     // Without core tokens: nothing is measured, and most of the time is spent waiting for hosts that do not answer.
     let (all, pair) = (test_hosts.hosts(&[1, 2, 3]), test_hosts.hosts(&[1, 2]));
@@ -407,10 +407,10 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
         "",
         "",
         &unknown,
-        "no-such-host, ssh: its name is unknown here (ssh: Could not resolve hostname",
+        "no-such-host, ssh: host name cannot be resolved (ssh: Could not resolve hostname",
     );
-    test_hosts.fault(1, "", "", &format!("{pair},10.77.0.99:1"), "10.77.0.99, ssh: it cannot be reached (ssh: connect");
-    test_hosts.fault(1, "", "", &format!("{pair} --ssh-port 2222"), &format!("{two}, ssh: it is there, but no sshd"));
+    test_hosts.fault(1, "", "", &format!("{pair},10.77.0.99:1"), "10.77.0.99, ssh: host unreachable (ssh: connect");
+    test_hosts.fault(1, "", "", &format!("{pair} --ssh-port 2222"), &format!("{two}, ssh: no sshd listens on port"));
     let keys = format!("{}/{three}/authorized_keys", test_hosts.cluster.state().display());
     let no_keys = format!("mount --bind /dev/null {keys}");
     let refused = format!("{three}, ssh: sshd rejected the key (root@{three}: Permission denied (publickey).)");
@@ -421,9 +421,9 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
     let orted =
         String::from_utf8(test_hosts.cluster.call(&["run", "sh", "-c", "command -v orted"]).stdout).expect("a path");
     let orted = orted.trim();
-    let no_daemon = format!("{three}, mpirun: a command run by ssh does not find orted");
+    let no_daemon = format!("{three}, mpirun: orted, which mpirun starts on every host, is not on the PATH");
     test_hosts.fault(3, &format!("mount --bind /dev/null {orted}"), &format!("umount {orted}"), &all, &no_daemon);
-    let namesake = format!("{three}, mpirun: it calls itself {two}, as {two} does");
+    let namesake = format!("{three}, mpirun: host name is {two}, the same as on {two}");
     test_hosts.fault(3, &format!("hostname {two}"), &format!("hostname {three}"), &all, &namesake);
 
     // Program.
@@ -432,11 +432,11 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
     changed.push(0);
     fs::write(&other, changed).expect("written");
     test_hosts.on(1, &format!("chmod 755 {}", other.display()));
-    let message = format!("{three}, worker: {worker} is another program: its SHA-256 is ");
+    let message = format!("{three}, worker: {worker} differs: SHA-256 is ");
     let (mount, unmount) = (format!("mount --bind {} {worker}", other.display()), format!("umount -l {worker}"));
     test_hosts.fault(3, &mount, &unmount, &all, &message);
     let folder = test_hosts.sandbox.folder.path().display().to_string();
-    let missing = format!("{three}, worker: there is no {worker}");
+    let missing = format!("{three}, worker: {worker} not found");
     test_hosts.fault(3, &format!("mount -t tmpfs none {folder}"), &format!("umount -l {folder}"), &all, &missing);
     let libraries = libtorch_folder(&worker);
     let message = format!("{three}, worker: {worker} does not start: error while loading shared libraries: lib");
@@ -445,9 +445,9 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
 
     // Network.
     for (interface, words) in [
-        ("ib0", "there is no interface ib0; it has "),
-        ("10.9.0.0/16", "no interface has an address in 10.9.0.0/16; it has "),
-        ("lo", "interface lo leads to the host itself alone; it has "),
+        ("ib0", "interface ib0 not found; available: "),
+        ("10.9.0.0/16", "no interface has an address in 10.9.0.0/16; available: "),
+        ("lo", "interface lo only reaches the host itself; available: "),
     ] {
         test_hosts
             .on(2, "ip link add extra0 type bridge; ip address add 10.9.0.2/16 dev extra0; ip link set extra0 up");
@@ -474,23 +474,26 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
     fs::write(&shorter, "ab").expect("written");
     let (data, shorter, shelf) = (data.display(), shorter.display(), shelf.display());
     let read = format!("{all} --data {data}");
-    let missing = format!("{three}, data: there is no {data}");
+    let missing = format!("{three}, data: {data} not found");
     test_hosts.fault(3, &format!("mount -t tmpfs none {shelf}"), &format!("umount -l {shelf}"), &read, &missing);
     let one = test_hosts.host(1);
-    let message = format!("{three}, data: {data} is a file of 2 bytes, and on host {one} a file of 3 bytes");
+    let message = format!("{three}, data: {data} is a file of 2 bytes, but a file of 3 bytes on host {one}");
     test_hosts.fault(3, &format!("mount --bind {shorter} {data}"), &format!("umount -l {data}"), &read, &message);
-    let message = format!("{three}, data: {shelf} is a folder of 0 names, and on host {one} a folder of 1 names");
+    let message = format!(
+        "{three}, data: {shelf} is a folder with 0 entries, but a folder with 1 entries on host \
+         {one}"
+    );
     let (mount, unmount) = (format!("mount -t tmpfs none {shelf}"), format!("umount -l {shelf}"));
     test_hosts.fault(3, &mount, &unmount, &format!("{all} --data {shelf}"), &message);
 
     // Output folders.
     let full = test_hosts.sandbox.path("full").display().to_string();
     let breaking = format!("mkdir {full}; mount -t tmpfs -o size=1m none {full}");
-    let message = format!("{}, disk: 1 MB are free for the results in {full}", test_hosts.host(1));
+    let message = format!("{}, disk: only 1 MB free for results in {full}", test_hosts.host(1));
     test_hosts.fault(1, &breaking, &format!("umount {full}"), &format!("{all} --out {full}"), &message);
     test_hosts.on(2, "mount -o remount,size=1m /dev/shm");
     let (status, text) = test_hosts.ringmark(&format!("doctor --quick {all}"));
-    let message = format!("warning: {two}, /dev/shm: /dev/shm has 1 MB free, the ranks there may need 17 MB");
+    let message = format!("warning: {two}, /dev/shm: /dev/shm has 1 MB free, but ranks may need 17 MB");
     assert!(status == Some(0) && text.contains(&message), "{text}");
     // InfiniBand, as presented by the kernel.
     let port = test_hosts.sandbox.path("class/infiniband/mlx5_0/ports/1");
@@ -500,7 +503,7 @@ fn every_fault_of_a_host_is_told_with_its_fix() {
     port_says.iter().for_each(|(file, text)| fs::write(port.join(file), format!("{text}\n")).expect("written"));
     test_hosts.on(2, &format!("mount --bind {} /sys/class", test_hosts.sandbox.path("class").display()));
     let (status, text) = test_hosts.ringmark(&format!("doctor --quick {all}"));
-    let message = "none of its InfiniBand and RoCE ports is up: mlx5_0:1 DOWN (Polling)";
+    let message = "no InfiniBand or RoCE port is up: mlx5_0:1 DOWN (Polling)";
     assert!(status == Some(0) && text.contains(&format!("warning: {two}, IB: {message}")), "{text}");
 
     // An agent needs a moment to exit.
@@ -512,6 +515,6 @@ fn libtorch_folder(worker: &str) -> String {
     let output = Command::new("ldd").arg(worker).output().expect("ldd starts");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let path = text.lines().find_map(|line| line.trim().strip_prefix("libtorch_cpu.so => ")?.split(' ').next());
-    let path = Path::new(path.expect("the worker needs libtorch")).canonicalize().expect("it is there");
+    let path = Path::new(path.expect("the worker needs libtorch")).canonicalize().expect("present");
     path.parent().expect("a folder").display().to_string()
 }

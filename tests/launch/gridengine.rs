@@ -16,7 +16,7 @@ use crate::support::turn::turn;
 const SCRIPT: &str = "scripts/gridengine.sh";
 
 #[test]
-fn grid_engine_runs_the_sweep_and_leaves_no_process() {
+fn sweep_runs_under_grid_engine_and_leaves_no_process() {
     let Some(cluster) = Cluster::made_by("gridengine_cluster.sh", 2) else { return };
     let grid_engine = Scheduler {
         cluster: &cluster,
@@ -24,12 +24,12 @@ fn grid_engine_runs_the_sweep_and_leaves_no_process() {
         run: "qrsh -now no -nostdin -cwd -V -pe mpi 4",
         starter: "mpirun",
     };
-    the_script_trains(&grid_engine);
+    check_script(&grid_engine);
     grid_engine.failures_are_named();
     grid_engine.no_rank_outlives_its_sweep();
-    a_stopped_rank_is_named(&grid_engine);
-    a_deleted_job_ends_everywhere(&grid_engine);
-    a_deleted_sweep_goes_on_in_another_job(&grid_engine);
+    check_stopped_rank(&grid_engine);
+    check_deleted_job(&grid_engine);
+    check_resume_after_deletion(&grid_engine);
 
     let (first, state) = (cluster.host(1), cluster.state());
     drop(cluster);
@@ -38,7 +38,7 @@ fn grid_engine_runs_the_sweep_and_leaves_no_process() {
     assert!(!String::from_utf8_lossy(&namespaces).contains(&first), "a namespace is left");
 }
 
-fn the_script_trains(grid_engine: &Scheduler) {
+fn check_script(grid_engine: &Scheduler) {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let options = format!("--cases 1n1g,1n2g,2n2g --iters 3 {SMALL}");
@@ -50,16 +50,16 @@ fn the_script_trains(grid_engine: &Scheduler) {
         grid_engine.record(&sandbox, &format!("results/gridengine-1/{case}/mxnet-lenet_b2_fp32_1.jsonl"), &hosts);
     }
     assert!(sandbox.path("results/gridengine-1/gridengine-1_result.json").exists(), "{said}");
-    nothing_is_left(grid_engine, &sandbox);
+    check_cleanup(grid_engine, &sandbox);
 }
 
-fn a_stopped_rank_is_named(grid_engine: &Scheduler) {
+fn check_stopped_rank(grid_engine: &Scheduler) {
     let sandbox = Sandbox::real();
     let turn = turn();
     let options = format!("--cases 2n1g --iters 100000 --stall-timeout 10 {SMALL}");
     let sweep = grid_engine.sweep(&sandbox, &options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let rank = rank_in_the_loop(grid_engine, &sandbox, "out", 2);
-    kill(rank, Signal::SIGSTOP).expect("it runs");
+    kill(rank, Signal::SIGSTOP).expect("running process");
     drop(turn);
     let Output { status, stdout, stderr } = sweep.expect("starts").wait_with_output().expect("ended");
     let said = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
@@ -68,11 +68,11 @@ fn a_stopped_rank_is_named(grid_engine: &Scheduler) {
     let failure = sandbox.failure("2n1g/mxnet-lenet_b2_fp32_1.log");
     assert!(failure.contains(&named), "{failure}");
     assert!(said.contains("resume with: ") && said.contains(" --resume"), "{said}");
-    nothing_is_left(grid_engine, &sandbox);
+    check_cleanup(grid_engine, &sandbox);
 }
 
 /// Deletes the script's job, with ranks that ignore SIGTERM, and then a job that is deleted without a warning.
-fn a_deleted_job_ends_everywhere(grid_engine: &Scheduler) {
+fn check_deleted_job(grid_engine: &Scheduler) {
     let sandbox = Sandbox::new(HANGING);
     let job = submit(grid_engine, &sandbox, "--cases 2n2g");
     sandbox.wait_for_ranks(4);
@@ -86,10 +86,10 @@ fn a_deleted_job_ends_everywhere(grid_engine: &Scheduler) {
     let job = number(batch.sweep(&sandbox, &options));
     rank_in_the_loop(grid_engine, &sandbox, "out", 2);
     drop(turn);
-    end_by_qdel(grid_engine, &sandbox, &job);
+    delete_and_wait(grid_engine, &sandbox, &job);
 }
 
-fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
+fn check_resume_after_deletion(grid_engine: &Scheduler) {
     let sandbox = Sandbox::real();
     let first_turn = turn();
     let job = submit(grid_engine, &sandbox, &format!("--cases 1n1g,2n1g --iters 1000 {SMALL}"));
@@ -98,11 +98,11 @@ fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
         sandbox.path(&format!("{out}/1n1g/mxnet-lenet_b2_fp32_1.log")).exists()
     });
     // Prevents it from ending before its job.
-    kill(rank_in_the_loop(grid_engine, &sandbox, &out, 2), Signal::SIGSTOP).expect("it runs");
+    kill(rank_in_the_loop(grid_engine, &sandbox, &out, 2), Signal::SIGSTOP).expect("running process");
     drop(first_turn);
     let said = delete(grid_engine, &sandbox, &job);
 
-    let line = said.lines().find_map(|line| line.split_once("resume with: ")).expect("it says how to go on").1;
+    let line = said.lines().find_map(|line| line.split_once("resume with: ")).expect("resume command").1;
     let command = shell_words::split(line).expect("a command line");
     let program = command.first().expect("a program");
     assert!(RINGMARK.ends_with(program), "{line}");
@@ -113,7 +113,7 @@ fn a_deleted_sweep_goes_on_in_another_job(grid_engine: &Scheduler) {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("1 of 2 runs are finished"), "{said}");
     grid_engine.record(&sandbox, &format!("{out}/2n1g/mxnet-lenet_b2_fp32_1.jsonl"), &[1, 2]);
-    nothing_is_left(grid_engine, &sandbox);
+    check_cleanup(grid_engine, &sandbox);
 }
 
 /// Submits the script for both hosts and returns the job number.
@@ -130,7 +130,7 @@ fn number(mut qsub: Command) -> String {
 
 /// Deletes the job, waits for its end, and returns the output of its sweep.
 fn delete(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) -> String {
-    end_by_qdel(grid_engine, sandbox, job);
+    delete_and_wait(grid_engine, sandbox, job);
     let said = fs::read_to_string(sandbox.path(&format!("ringmark-{job}.log"))).expect("the job's output");
     let last_words = ["interrupted in ", "\nresume with: "];
     assert!(last_words.iter().all(|words| said.contains(words)), "{said}");
@@ -138,10 +138,10 @@ fn delete(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) -> String {
 }
 
 /// Deletes the job and waits for its end.
-fn end_by_qdel(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) {
+fn delete_and_wait(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) {
     succeed(&grid_engine.cluster.call(&["run", "qdel", job]));
     wait_until("the job ends", || !grid_engine.cluster.call(&["run", "qstat", "-j", job]).status.success());
-    nothing_is_left(grid_engine, sandbox);
+    check_cleanup(grid_engine, sandbox);
 }
 
 /// Returns the rank of case 2n1g on host `number`, once the sweep in `out` has completed a few iterations.
@@ -159,11 +159,11 @@ fn rank_in_the_loop(grid_engine: &Scheduler, sandbox: &Sandbox, out: &str, numbe
         text.matches("Epoch[0] Batch[").count() >= 3
     };
     wait_until("the rank trains", || trains() && rank().is_some());
-    rank().expect("it runs")
+    rank().expect("running process")
 }
 
 /// Checks that no process of the sandbox is left on any host, and no file of its jobs in Grid Engine's folders.
-fn nothing_is_left(grid_engine: &Scheduler, sandbox: &Sandbox) {
+fn check_cleanup(grid_engine: &Scheduler, sandbox: &Sandbox) {
     wait_until("no process is left", || sandbox.left().is_empty());
     for number in [1, 2] {
         let host = grid_engine.cluster.host(number);

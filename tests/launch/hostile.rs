@@ -65,7 +65,7 @@ fn answer(address: SocketAddr, hello: &Message) -> String {
 }
 
 #[test]
-fn strangers_on_the_port_change_nothing() {
+fn unknown_connections_do_not_affect_the_job() {
     let sandbox = Sandbox::real();
     // Long enough for all the connections and for the next core tokens.
     let options = format!("{SMALL} --hosts localhost:2 --cases 1n2g --iters 1000 --stall-timeout 3600");
@@ -137,7 +137,7 @@ fn strangers_on_the_port_change_nothing() {
 }
 
 #[test]
-fn a_rank_that_prints_without_end_costs_little_memory() {
+fn endless_rank_output_uses_little_memory() {
     let megabytes = 80;
     for (what, text) in [
         ("a line", format!("head -c {megabytes}M /dev/zero")),
@@ -167,7 +167,7 @@ fn a_rank_that_prints_without_end_costs_little_memory() {
 }
 
 #[test]
-fn a_rank_that_is_killed_for_memory_is_named_with_that_cause() {
+fn out_of_memory_kill_of_a_rank_is_reported() {
     let _turn = turn();
     let limit = 512 << 20;
     let Some(group) = MemoryGroup::new("ringmark-test", limit).filter(|_| Uid::effective().is_root()) else {
@@ -187,7 +187,7 @@ fn a_rank_that_is_killed_for_memory_is_named_with_that_cause() {
         reason.starts_with("rank 1 of 2 on host ") && reason.contains(" was killed by signal 9 (SIGKILL)"),
         "{reason}"
     );
-    let cause = "the kernel ended it because the memory of 536 MB of its control group on host ";
+    let cause = "memory limit of 536 MB of the control group on host ";
     assert!(reason.contains(cause) && reason.contains("choose a smaller --batch-size"), "{reason}");
     wait_until("no rank is left", || sandbox.left().is_empty());
 }

@@ -44,7 +44,7 @@ fn sweep_after_push(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
 fn failure_after_signal(sandbox: &Sandbox, kv_store: &str, options: &str, (number, signal): (u32, Signal)) -> String {
     let turn = turn_of(3);
     let mut sweep = sweep_after_push(sandbox, kv_store, options);
-    kill(process_of_rank(sandbox.folder.path(), number), signal).expect("it runs");
+    kill(process_of_rank(sandbox.folder.path(), number), signal).expect("running process");
     let since = Instant::now();
     if signal == Signal::SIGSTOP {
         // From here on the test only waits for the timeout.
@@ -69,7 +69,7 @@ fn is_killed(reason: &str, name: &str, peer_message: &str) -> bool {
 }
 
 #[test]
-fn a_server_that_is_killed_is_named() {
+fn killed_server_is_reported() {
     for kv_store in ["dist_sync", "dist_async"] {
         let sandbox = Sandbox::real();
         let reason = failure_after_signal(&sandbox, kv_store, "--iters 100000 --servers 1", (2, Signal::SIGKILL));
@@ -81,25 +81,25 @@ fn a_server_that_is_killed_is_named() {
 }
 
 #[test]
-fn a_server_that_is_stopped_is_named_and_those_that_wait_for_it() {
+fn stopped_server_is_reported_with_the_waiting_ranks() {
     let sandbox = Sandbox::real();
     let reason = failure_after_signal(&sandbox, "dist_sync", "--iters 100000 --servers 2", (3, Signal::SIGSTOP));
     assert!(reason.starts_with("no progress for 10 s: server 1 of 2 on host "), "{reason}");
     assert!(
-        reason.contains(": it is stopped, or its host or link is down; ranks 0-1 and server 0 wait for it in"),
+        reason.contains(": the process is stopped, or its host or link is down; ranks 0-1 and server 0 wait for it in"),
         "{reason}"
     );
 }
 
 #[test]
-fn a_worker_that_is_killed_ends_a_synchronous_run_and_is_named() {
+fn killed_worker_ends_a_synchronous_run() {
     let sandbox = Sandbox::real();
     let reason = failure_after_signal(&sandbox, "dist_sync", "--iters 100000 --servers 1", (1, Signal::SIGKILL));
     assert!(is_killed(&reason, "rank 1 of 2", "the connection of rank 1 on host "), "{reason}");
 }
 
 #[test]
-fn an_asynchronous_run_goes_on_without_a_worker_and_does_not_count() {
+fn asynchronous_run_with_a_lost_worker_does_not_count() {
     let sandbox = Sandbox::real();
     // Rank 0 waits for no other rank, and rank 1 has not finished before it is killed.
     let options = "--iters 1000 --servers 1 --inject slow:1:5000";
@@ -141,7 +141,7 @@ fn failure_after_frame(number: u32, frame: &str, fault: &str) -> String {
 const PUSH: &str = "5 20";
 
 #[test]
-fn a_worker_that_stops_in_the_middle_of_a_frame_is_named() {
+fn worker_that_stops_within_a_frame_is_reported() {
     let reason = failure_after_frame(0, PUSH, "half");
     assert!(reason.starts_with("server 0 of 1 on host "), "{reason}");
     let after = " is out of step with this server after its pushes of iteration 2: it stopped after ";
@@ -150,7 +150,7 @@ fn a_worker_that_stops_in_the_middle_of_a_frame_is_named() {
 }
 
 #[test]
-fn a_worker_that_sends_what_is_not_due_is_named() {
+fn worker_that_sends_an_unexpected_frame_is_reported() {
     for (kind, what) in
         [("7", "it ended after 8 of 11 parts of an iteration"), ("3", "it sent first weights of part 0")]
     {
@@ -162,7 +162,7 @@ fn a_worker_that_sends_what_is_not_due_is_named() {
 }
 
 #[test]
-fn a_server_that_stops_in_the_middle_of_a_frame_is_named() {
+fn server_that_stops_within_a_frame_is_reported() {
     let reason = failure_after_frame(2, "6 20", "half");
     assert!(reason.contains("server 0 of 1 on host ") && reason.contains("it stopped after "), "{reason}");
     assert!(reason.contains(" bytes of the frame Answer of part "), "{reason}");
@@ -171,7 +171,7 @@ fn a_server_that_stops_in_the_middle_of_a_frame_is_named() {
 /// At its start the server would have enough memory, but not in addition to what the rank on its host has allocated
 /// by then.
 #[test]
-fn a_server_looks_at_its_memory_when_the_ranks_of_its_host_have_taken_theirs() {
+fn server_checks_memory_after_the_ranks_have_allocated() {
     let group = MemoryGroup::new("ringmark-server-and-rank-test", 1800 << 20).filter(|_| Uid::effective().is_root());
     let Some(group) = group else {
         eprintln!("not tested: this machine gives no control group for memory");
@@ -192,7 +192,7 @@ fn a_server_looks_at_its_memory_when_the_ranks_of_its_host_have_taken_theirs() {
 }
 
 #[test]
-fn a_server_without_memory_is_named_before_it_takes_any() {
+fn server_without_memory_is_reported_before_allocating() {
     // AlexNet's 61.1 million weights: four arrays, and one push for both ranks of the host.
     let needed = "its parts of the weights need 1.22 GB of memory for weights, momenta, sums and a worker's pushes, 0.";
     let group = MemoryGroup::new("ringmark-server-test", 600 << 20).filter(|_| Uid::effective().is_root());

@@ -30,7 +30,7 @@ const OPTIONS: &str = "--cases 1n1g --runs 3";
 
 impl Sandbox {
     fn states(&self) -> Vec<RunState> {
-        let manifest = Manifest::find(&self.path("out")).expect("readable").expect("there is one");
+        let manifest = Manifest::find(&self.path("out")).expect("readable").expect("present");
         manifest.runs.into_iter().map(|run| run.state).collect()
     }
 
@@ -86,12 +86,12 @@ const THREE_RUNS: &str = "rn50_b8_fp32_1.jsonl rn50_b8_fp32_1.log rn50_b8_fp32_2
                           rn50_b8_fp32_3.jsonl rn50_b8_fp32_3.log";
 
 #[test]
-fn an_interrupted_sweep_tells_the_command_that_goes_on() {
+fn interrupted_sweep_prints_the_resume_command() {
     let sandbox = Sandbox::sound();
     let mut sweep = sandbox.start_hanging();
     assert!(matches!(sandbox.states()[..], [RunState::Finished, RunState::Running { .. }, RunState::Planned]));
     assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_2.log.part"));
-    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     assert_eq!(sandbox.failure("1n1g/rn50_b8_fp32_2.log"), "interrupted");
     let interrupted = RunState::Failed { reason: "interrupted".to_owned() };
@@ -114,7 +114,7 @@ fn an_interrupted_sweep_tells_the_command_that_goes_on() {
     assert!(lines.len() == 2 && lines[1].starts_with("resume with: "), "{stderr}");
     let stdout = succeeds(&mut resume_command(&stderr));
     assert!(
-        stdout.contains("1n1g/rn50_b8_fp32_2.log does not count: interrupted\n1 of 3 runs are finished\n"),
+        stdout.contains("1n1g/rn50_b8_fp32_2.log will be run again: interrupted\n1 of 3 runs are finished\n"),
         "{stdout}"
     );
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
@@ -128,10 +128,10 @@ fn an_interrupted_sweep_tells_the_command_that_goes_on() {
 }
 
 #[test]
-fn a_killed_sweep_leaves_no_log_that_is_taken_for_a_run() {
+fn killed_sweep_leaves_no_log_that_counts() {
     let sandbox = Sandbox::sound();
     let mut sweep = sandbox.start_hanging();
-    sweep.kill().expect("it runs");
+    sweep.kill().expect("running process");
     sweep.wait().expect("ended");
     for (process, _) in processes_of(sandbox.folder.path()) {
         // It may have exited by itself.
@@ -147,7 +147,7 @@ fn a_killed_sweep_leaves_no_log_that_is_taken_for_a_run() {
     assert!(stderr.contains("1n1g/rn50_b8_fp32_2.log: under way, or cut off\n"), "{stderr}");
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
-    assert!(stdout.contains("_2.log does not count: ringmark was ended in the middle of it\n"), "{stdout}");
+    assert!(stdout.contains("_2.log will be run again: ringmark was killed during the run\n"), "{stdout}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     let mut expected = names(THREE_RUNS);
     expected.insert("rn50_b8_fp32_2.log.part.1".to_owned());
@@ -156,7 +156,7 @@ fn a_killed_sweep_leaves_no_log_that_is_taken_for_a_run() {
 }
 
 #[test]
-fn what_differs_is_refused_with_both_values() {
+fn resume_with_other_settings_is_rejected() {
     let sandbox = Sandbox::sound();
     succeeds(sandbox.short_sweep("--cases 1n1g --runs 1").env("NCCL_ALGO", "Ring"));
     let before = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
@@ -183,13 +183,13 @@ fn what_differs_is_refused_with_both_values() {
 }
 
 #[test]
-fn a_run_on_another_device_fails_with_both_names() {
+fn resumed_run_on_another_device_fails() {
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     fs::write(sandbox.path("device"), "other").expect("written");
     let resume = "--cases 1n1g --runs 2 --resume";
     let error = fails(&mut sandbox.short_sweep(resume));
-    let reason = "it ran on something else than the finished runs: device 0 of a: processor then, other now";
+    let reason = "environment differs from that of the finished runs: device 0 of a: processor then, other now";
     assert!(error.contains(&format!("1n1g run 2 of 2 failed: {reason}\nlog: ")), "{error}");
     assert_eq!(sandbox.failure("1n1g/rn50_b8_fp32_2.log"), reason);
     fs::write(sandbox.path("device"), "processor").expect("written");
@@ -198,7 +198,7 @@ fn a_run_on_another_device_fails_with_both_names() {
 }
 
 #[test]
-fn more_may_be_asked_for_and_less() {
+fn resume_accepts_more_or_fewer_runs() {
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --threads 1"));
     // Tracing does not affect the measured configuration.
@@ -222,7 +222,7 @@ fn more_may_be_asked_for_and_less() {
 }
 
 #[test]
-fn a_rank_keeps_its_part_of_the_cores() {
+fn resume_keeps_the_core_share_per_rank() {
     let cores = std::thread::available_parallelism().expect("Linux").get();
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 1"));
@@ -240,7 +240,7 @@ fn a_rank_keeps_its_part_of_the_cores() {
 }
 
 #[test]
-fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
+fn resume_accepts_more_axis_values_but_not_fewer() {
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --batch-size 8"));
     let resume = "--cases 1n1g --runs 1 --resume";
@@ -279,7 +279,7 @@ fn more_values_of_an_axis_are_more_work_and_a_missing_one_is_a_difference() {
 }
 
 #[test]
-fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
+fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     let sandbox = Sandbox::sound();
     let sweep = |options: &str| sandbox.short_sweep(&format!("--cases 1n1g,1n2g --runs 1 --batch-size 8 {options}"));
     succeeds(&mut sweep(""));
@@ -306,10 +306,11 @@ fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
 
     let error = refused(&mut sweep("--resume --kv-store device"), 2);
     expect![[r"
-        ringmark: --resume: the sweep in DIR/out was begun with other values, new runs could not be compared with its own:
+        ringmark: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
         --kv-store: ring,device then, device now
-        ask for the same again, or choose another --out
-    "]].assert_eq(&without_folder(&error));
+        use the same settings, or choose another --out
+    "]]
+    .assert_eq(&without_folder(&error));
     // A record of another kv-store does not count for this one.
     let file = |name: &str| sandbox.path("out/1n2g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
@@ -320,7 +321,7 @@ fn another_kv_store_is_more_work_and_takes_ring_s_single_rank_for_its_base() {
 }
 
 #[test]
-fn the_files_decide_what_is_finished() {
+fn resume_checks_the_files_of_finished_runs() {
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4"));
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
@@ -339,11 +340,11 @@ fn the_files_decide_what_is_finished() {
     for (run, fault) in [
         (1, "_1.log cannot be read: No such file or directory"),
         (2, "_2.jsonl cannot be used: the run failed: stopped after iteration 4, without an end line"),
-        (3, "_3.jsonl cannot be used: is of run 4, but its file name says otherwise"),
+        (3, "_3.jsonl cannot be used: contains run 4, unlike its file name"),
     ] {
         let line =
-            stdout.lines().find(|line| line.starts_with(&format!("1n1g/rn50_b8_fp32_{run}.log does not count: ")));
-        assert!(line.is_some_and(|line| line.contains("it was finished, but") && line.contains(fault)), "{stdout}");
+            stdout.lines().find(|line| line.starts_with(&format!("1n1g/rn50_b8_fp32_{run}.log will be run again: ")));
+        assert!(line.is_some_and(|line| line.contains("finished earlier, but") && line.contains(fault)), "{stdout}");
     }
     assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
     assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2", "1n1g_3"]);
@@ -353,7 +354,7 @@ fn the_files_decide_what_is_finished() {
 
 /// Uses a script in place of the worker. Tests which checkpoint is passed to which run, and which are removed.
 #[test]
-fn a_checkpoint_is_taken_up_by_its_own_run_and_goes_when_that_is_finished() {
+fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     let sandbox = Sandbox::sound();
     let options = "--cases 1n1g --runs 3 --checkpoint-every 2";
     sandbox.hook(HANG_IN_SECOND);
@@ -361,7 +362,7 @@ fn a_checkpoint_is_taken_up_by_its_own_run_and_goes_when_that_is_finished() {
     wait_until("the second run begins", || sandbox.path("hung").exists());
     let checkpoints = [1, 2, 3].map(|run| sandbox.path(&format!("out/1n1g/rn50_b8_fp32_{run}.safetensors")));
     checkpoints.iter().take(2).for_each(|checkpoint| fs::write(checkpoint, "of this run").expect("written"));
-    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     // Checkpoints do not disturb readers.
     let (_, left_out) = sandbox.extract();
@@ -381,13 +382,14 @@ fn a_checkpoint_is_taken_up_by_its_own_run_and_goes_when_that_is_finished() {
     assert!(!stdout.contains("--from-checkpoint"), "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"), 2);
     expect![[r"
-        ringmark: --resume: the sweep in DIR/out was begun with other values, new runs could not be compared with its own:
+        ringmark: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
         --checkpoint-every: 2 then, not set now
-        ask for the same again, or choose another --out
-    "]].assert_eq(&without_folder(&error));
+        use the same settings, or choose another --out
+    "]]
+    .assert_eq(&without_folder(&error));
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume")));
-    assert!(stdout.contains(&format!("\n1n1g run 2 of 3: goes on from its checkpoint {path}\n")), "{stdout}");
+    assert!(stdout.contains(&format!("\n1n1g run 2 of 3: resuming from checkpoint {path}\n")), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
     assert!(checkpoints.iter().all(|checkpoint| !checkpoint.exists()));
     let error = refused(&mut sandbox.short_sweep("--kv-store local --checkpoint-every 2"), 2);
@@ -399,12 +401,12 @@ fn a_checkpoint_is_taken_up_by_its_own_run_and_goes_when_that_is_finished() {
 const SUITE: &str = "--suite ddp --model resnet50_v1b --runs 2";
 
 #[test]
-fn a_case_that_was_disturbed_is_repeated_and_its_first_files_are_kept() {
+fn repeat_runs_a_case_again_and_keeps_earlier_files() {
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     let first = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log")).expect("written");
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume --repeat 1n1g"));
-    assert!(stdout.contains("1n1g/rn50_b8_fp32_2.log does not count: it was finished, but it is to be repeated"));
+    assert!(stdout.contains("1n1g/rn50_b8_fp32_2.log will be run again: finished earlier, but repeat requested"));
     assert!(stdout.contains("\n2 of 4 runs are finished\n"), "{stdout}");
     assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
@@ -420,13 +422,13 @@ fn a_case_that_was_disturbed_is_repeated_and_its_first_files_are_kept() {
     assert_eq!(sandbox.ran()[6..], ["1n2g_1", "1n2g_2"], "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 2n1g"), 2);
     expect![[r"
-        ringmark: case 2n1g needs 2 hosts, --hosts has 1: give --hosts localhost:2,HOST2:1, or choose --cases 1n1g
+        ringmark: case 2n1g needs 2 hosts, --hosts has 1: use --hosts localhost:2,HOST2:1, or choose --cases 1n1g
     "]]
     .assert_eq(&error);
 }
 
 #[test]
-fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
+fn earlier_sweep_is_extended_to_the_ddp_suite() {
     let sandbox = Sandbox::sound();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     // With its own network and batch size instead of the suite's.
@@ -451,7 +453,7 @@ fn an_earlier_sweep_is_extended_to_pytorch_s_suite() {
 }
 
 #[test]
-fn a_suite_over_axes_has_a_block_for_each_point() {
+fn suite_over_axes_has_a_block_per_point() {
     let sandbox = Sandbox::sound();
     let options = "--suite ddp --model resnet50_v1b --cases 1n2g --runs 1 --batch-sizes 8,16";
     let stdout = succeeds(&mut sandbox.short_sweep(options));
@@ -469,7 +471,7 @@ fn a_suite_over_axes_has_a_block_for_each_point() {
 }
 
 #[test]
-fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
+fn interrupted_baseline_runs_again_with_its_case() {
     let sandbox = Sandbox::sound();
     let hang = HANG_IN_SECOND.replace("1n1g_2", "none_1n2g_1");
     sandbox.hook(&hang);
@@ -479,7 +481,7 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
     let error = refused(&mut sandbox.short_sweep(&format!("{SUITE} --resume")), 2);
     assert!(error.contains(" is in use by ringmark (process "), "{error}");
     assert!(sandbox.files("no-communication/1n2g").contains("rn50_b8_fp32_1.log.part"));
-    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
     assert!(stderr.contains("ringmark: interrupted in 1n2g without communication, run 1 of 2; "), "{stderr}");
@@ -492,7 +494,7 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
     fs::write(sandbox.path("out/no-communication/1n2g/.rn50_b8_fp32_1.jsonl.77.part"), "half").expect("written");
 
     let stdout = succeeds(&mut resume_command(&stderr));
-    let note = "no-communication/1n2g/rn50_b8_fp32_1.log does not count: interrupted\n3 of 6 runs are finished\n";
+    let note = "no-communication/1n2g/rn50_b8_fp32_1.log will be run again: interrupted\n3 of 6 runs are finished\n";
     assert!(stdout.contains(note), "{stdout}");
     let order = "1n1g_1 1n1g_2 1n2g_1 none_1n2g_1 none_1n2g_1 1n2g_2 none_1n2g_2";
     assert_eq!(sandbox.ran(), words(order).collect::<Vec<_>>());
@@ -515,25 +517,26 @@ fn a_baseline_that_is_interrupted_runs_again_beside_its_case() {
     }
     let error = refused(&mut sandbox.short_sweep(SUITE), 2);
     expect![[r"
-        ringmark: --out DIR/out already holds runs (DIR/out/no-communication/1n2g/rn50_b8_fp32_1.log): choose another folder, or move it away
+        ringmark: --out DIR/out already contains runs (DIR/out/no-communication/1n2g/rn50_b8_fp32_1.log): choose another folder, or move this one away
     "]].assert_eq(&without_folder(&error));
 }
 
 #[test]
-fn there_must_be_a_readable_manifest() {
+fn resume_requires_a_readable_manifest() {
     let sandbox = Sandbox::sound();
     let mut resume = sandbox.short_sweep("--cases 1n1g --resume");
     let error = refused(&mut resume, 2);
     expect![[r"
-        ringmark: --out DIR/out holds no sweep to go on with (no sweep.json): leave out --resume, or choose another --out
-    "]].assert_eq(&without_folder(&error));
+        ringmark: --out DIR/out contains no sweep to resume (no sweep.json): omit --resume, or choose another --out
+    "]]
+    .assert_eq(&without_folder(&error));
     assert!(!sandbox.path("out").exists());
     let error = refused(ringmark("sweep --resume --cases 1n1g --worker").arg(sandbox.worker()), 2);
     assert!(error.contains("--out <FOLDER>"), "{error}");
 
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
-    let line = 1 + manifest.lines().position(|line| line.contains("\"--dtype\"")).expect("it is there");
+    let line = 1 + manifest.lines().position(|line| line.contains("\"--dtype\"")).expect("present");
     fs::write(sandbox.path("out/sweep.json"), manifest.replace("\"fp32\"", "32")).expect("written");
     let error = refused(&mut resume, 1);
     let place = format!("{}: the manifest is damaged: ", sandbox.path("out/sweep.json").display());
@@ -561,25 +564,25 @@ fn there_must_be_a_readable_manifest() {
     assert_ne!(later, manifest);
     let error = refuse(&later);
     expect![[r"
-        ringmark: DIR/out/sweep.json: manifest format 99 is not readable by this ringmark (up to 2): use the ringmark that wrote it: put a copy of it back, or choose another --out (without it `ringmark extract` reads the runs)
+        ringmark: DIR/out/sweep.json: manifest format 99 is not readable by this ringmark (up to 2): use the ringmark that wrote it: restore it from a copy, or choose another --out (`ringmark extract` reads the runs without it)
     "]].assert_eq(&without_folder(&error));
     // No run was started because of any of these manifests.
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
 }
 
 #[test]
-fn two_commands_never_write_into_one_folder() {
+fn two_commands_never_share_an_output_folder() {
     let sandbox = Sandbox::sound();
     let mut sweep = sandbox.start_hanging();
     let process = format!("is in use by ringmark (process {} on host ", sweep.id());
     for options in ["--cases 1n1g", "--cases 1n1g --runs 3 --resume", "--cases 1n1g --batch-size 64"] {
         let error = refused(&mut sandbox.short_sweep(options), 2);
-        assert!(error.contains(&process) && error.contains("wait until it has ended"), "{error}");
+        assert!(error.contains(&process) && error.contains("wait for it to exit"), "{error}");
     }
     let mut bandwidth = ringmark("bandwidth --device cpu --hosts localhost:2 --cases 1n2g");
     let error = refused(bandwidth.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
     assert!(error.contains(&process), "{error}");
-    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGTERM).expect("it runs");
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGTERM).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
 }
@@ -594,14 +597,13 @@ fi
 ";
 
 #[test]
-fn a_full_disk_is_told_and_loses_no_finished_run() {
+fn full_disk_is_reported_and_keeps_finished_runs() {
     let sandbox = Sandbox::sound();
     let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     sandbox.hook(FILL_IN_SECOND);
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
     let log = sandbox.path("out/1n1g/rn50_b8_fp32_2.log").display().to_string();
-    let reason =
-        format!("log {log} cannot be written: No space left on device (os error 28): make room there, or choose");
+    let reason = format!("cannot write log {log}: No space left on device (os error 28): free some space, or choose");
     assert!(error.contains(&format!("\nringmark: 1n1g run 2 of 3 failed: {reason}")), "{error}");
     // There was no space to record the reason in the log or the manifest.
     assert!(error.contains("sweep.json cannot be written: No space left on device"), "{error}");
@@ -615,7 +617,7 @@ fn a_full_disk_is_told_and_loses_no_finished_run() {
     let resume = format!("{OPTIONS} --resume");
     let still = fails(&mut sandbox.short_sweep(&resume));
     expect![[r"
-        ringmark: DIR/out/sweep.json cannot be written: No space left on device (os error 28): make room there, or choose another --out
+        ringmark: DIR/out/sweep.json cannot be written: No space left on device (os error 28): free some space, or choose another --out
     "]].assert_eq(&without_folder(&still));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
     let (status, stderr) = sandbox.extract();
@@ -637,7 +639,7 @@ fi
 ";
 
 #[test]
-fn a_run_that_only_the_manifest_misses_is_not_repeated() {
+fn finished_run_missing_in_the_manifest_is_not_repeated() {
     let sandbox = Sandbox::sound();
     let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     sandbox.hook(FILL_BEHIND_RECORD);
@@ -648,16 +650,16 @@ fn a_run_that_only_the_manifest_misses_is_not_repeated() {
     assert!(matches!(sandbox.states()[1], RunState::Running { .. }));
     disk.make_room();
     let stdout = succeeds(&mut resume_command(&error));
-    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("does not count"), "{stdout}");
+    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("will be run again"), "{stdout}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_3"]);
 }
 
 #[test]
-fn a_read_only_folder_is_told_and_loses_no_finished_run() {
+fn read_only_folder_is_reported_and_keeps_finished_runs() {
     let sandbox = Sandbox::sound();
     let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     disk.remount("ro");
-    let advice = "cannot be written: Read-only file system (os error 30): make it writable, or choose another --out";
+    let advice = ": Read-only file system (os error 30): make it writable, or choose another --out";
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 1"), 1);
     assert!(error.contains(advice), "{error}");
     disk.remount("rw");
@@ -679,7 +681,7 @@ fn change_in_second(script: &str) -> String {
 }
 
 #[test]
-fn results_that_are_taken_away_in_the_middle_end_the_sweep_and_lose_no_finished_run() {
+fn removed_results_folder_ends_the_sweep() {
     for (script, kept) in [
         ("rm -r out", None),
         ("mv out moved", Some("moved")),
@@ -691,7 +693,7 @@ fn results_that_are_taken_away_in_the_middle_end_the_sweep_and_lose_no_finished_
         let error = fails(&mut sandbox.short_sweep(OPTIONS));
         println!("{script}\n{error}");
         let folder = sandbox.path("out").display().to_string();
-        let words = format!("\nringmark: results folder {folder} is not the one any more that this sweep began in: ");
+        let words = format!("\nringmark: results folder {folder} was removed, renamed or replaced during the sweep: ");
         assert!(error.contains(&words), "{script}: {error}");
         assert_eq!(sandbox.left(), Vec::<String>::new());
         assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"], "{script}");
@@ -714,7 +716,7 @@ fn results_that_are_taken_away_in_the_middle_end_the_sweep_and_lose_no_finished_
 }
 
 #[test]
-fn results_that_become_unchangeable_in_the_middle_end_the_sweep() {
+fn read_only_results_end_the_sweep() {
     let sandbox = Sandbox::sound();
     sandbox.hook(&change_in_second("chattr +i out/1n1g out"));
     let may_change = |how: &str| {
@@ -737,14 +739,14 @@ fn results_that_become_unchangeable_in_the_middle_end_the_sweep() {
 }
 
 #[test]
-fn a_bandwidth_command_keeps_the_log_of_a_killed_one() {
+fn bandwidth_keeps_the_log_of_a_killed_command() {
     let sandbox = Sandbox::new("exit 1");
     fs::create_dir_all(sandbox.path("out/1n2g")).expect("made");
     let part = sandbox.path("out/1n2g/bandwidth.log.part");
     fs::write(&part, "what was measured\n").expect("written");
     let mut command = ringmark("bandwidth --device cpu --hosts localhost:2 --cases 1n2g");
     let error = refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
-    assert!(error.contains(&format!("already holds {}", part.display())), "{error}");
+    assert!(error.contains(&format!("already contains {}", part.display())), "{error}");
 }
 
 // --- the real worker ----------------------------------------------------------------------------------------------------
@@ -759,7 +761,7 @@ fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
 }
 
 #[test]
-fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
+fn resumed_sweep_equals_an_uninterrupted_one() {
     let first_turn = turn();
     let sandbox = Sandbox::real();
     let part = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_2.log.part");
@@ -772,11 +774,11 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
     // Prevents the run from ending before the signal, on a machine of any speed.
     for (process, line) in processes_of(sandbox.folder.path()) {
         if line.starts_with(&sandbox.worker().display().to_string()) {
-            kill(process, Signal::SIGSTOP).expect("it runs");
+            kill(process, Signal::SIGSTOP).expect("running process");
         }
     }
     drop(first_turn);
-    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("it runs");
+    kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     assert_eq!(sandbox.left(), Vec::<String>::new());
     let _turn = turn();
@@ -802,7 +804,7 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
         (1..=2).map(record).collect()
     };
     assert_eq!(checksums("out"), checksums("whole"));
-    let ran_on = |out: &str| Manifest::find(&sandbox.path(out)).expect("readable").expect("there is one").ran_on;
+    let ran_on = |out: &str| Manifest::find(&sandbox.path(out)).expect("readable").expect("present").ran_on;
     assert_eq!(ran_on("out"), ran_on("whole"));
     assert_eq!(ran_on("out").hosts[0].devices.len(), 2);
     assert_eq!(sandbox.extract().0, Some(1), "there is no 1n1g");
@@ -811,7 +813,7 @@ fn a_resumed_sweep_is_the_same_as_one_that_was_never_interrupted() {
 /// A rank is killed, then the sweep is interrupted: every loss, weight and epoch is identical to those of an
 /// uninterrupted sweep, and record and log are complete.
 #[test]
-fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
+fn resume_from_checkpoint_is_bitwise_identical() {
     let sandbox = Sandbox::real();
     let data = sandbox.path("digits");
     fs::create_dir(&data).expect("made");
@@ -845,19 +847,19 @@ fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
         fs::read_to_string(sandbox.path("stderr")).expect("read")
     };
     let after_kill = stopped(sweep("out"), &[], &|_| {
-        workers().take(1).for_each(|process| kill(process, Signal::SIGKILL).expect("it runs"));
+        workers().take(1).for_each(|process| kill(process, Signal::SIGKILL).expect("running process"));
     });
-    let first = fs::read(&checkpoint).expect("it stays");
+    let first = fs::read(&checkpoint).expect("kept");
     let after_interrupt = stopped(resume_command(&after_kill), &first, &|sweep| {
-        workers().for_each(|process| kill(process, Signal::SIGSTOP).expect("it runs"));
-        kill(Pid::from_raw(sweep.cast_signed()), Signal::SIGINT).expect("it runs");
+        workers().for_each(|process| kill(process, Signal::SIGSTOP).expect("running process"));
+        kill(Pid::from_raw(sweep.cast_signed()), Signal::SIGINT).expect("running process");
     });
     assert!(matches!(sandbox.states()[..], [RunState::Failed { .. }]));
     // Partial checkpoint of a rank that was killed while writing it.
     fs::write(sandbox.path("out/1n2g/.mxnet-lenet_b4_fp32_1.safetensors.77.part"), "half").expect("written");
     let _turn = turn();
     let stdout = succeeds(&mut resume_command(&after_interrupt));
-    let announced = format!("\n1n2g run 1 of 1: goes on from its checkpoint {}\n", checkpoint.display());
+    let announced = format!("\n1n2g run 1 of 1: resuming from checkpoint {}\n", checkpoint.display());
     assert!(stdout.contains(&announced), "{stdout}");
     // A finished run needs no checkpoint. The logs of both earlier parts are kept.
     let name = |ending: &str| format!("mxnet-lenet_b4_fp32_1.{ending}");
@@ -888,7 +890,7 @@ fn a_run_goes_on_from_its_checkpoint_to_the_bit() {
 }
 
 #[test]
-fn a_record_that_does_not_fit_the_disk_is_told_by_its_rank() {
+fn rank_reports_a_record_that_does_not_fit_on_disk() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };

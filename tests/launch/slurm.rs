@@ -13,7 +13,7 @@ use crate::support::worker;
 use crate::support::worker_run::process_of_rank;
 
 #[test]
-fn slurm_runs_the_sweep_and_leaves_no_process() {
+fn sweep_runs_under_slurm_and_leaves_no_process() {
     let Some(cluster) = Cluster::made_by("slurm_cluster.sh", 2) else { return };
     let slurm = Scheduler {
         cluster: &cluster,
@@ -21,20 +21,20 @@ fn slurm_runs_the_sweep_and_leaves_no_process() {
         run: "salloc --quiet --nodes=2 --gpus-per-node=2",
         starter: "srun",
     };
-    the_batch_script_trains(&slurm);
-    ranks_wait_for_a_host_that_starts_late(&slurm);
+    check_batch_script(&slurm);
+    check_late_starting_host(&slurm);
     // srun returns the highest status of all ranks, including those that it killed because of this one, so its output
     // is checked.
     let log = slurm.failures_are_named();
     assert!(log.contains(&format!("srun: error: {}: task 3: Exited with exit code 7", cluster.host(2))), "{log}");
     slurm.no_rank_outlives_its_sweep();
-    servers_are_tasks_of_the_job(&slurm);
-    processes_run_where_a_file_puts_them(&slurm);
-    ranks_go_on_without_one_that_died(&slurm);
+    check_servers_as_tasks(&slurm);
+    check_process_placement_from_a_file(&slurm);
+    check_survival_of_a_lost_rank(&slurm);
 }
 
 /// Runs the real worker from the batch script for users.
-fn the_batch_script_trains(slurm: &Scheduler) {
+fn check_batch_script(slurm: &Scheduler) {
     let _turn = turn();
     let sandbox = Sandbox::real();
     let options = format!("--cases 1n1g,2n2g --iters 3 {SMALL}");
@@ -56,7 +56,7 @@ fn the_batch_script_trains(slurm: &Scheduler) {
 
 /// Simulates a busy host: until the first iteration, each answer of the second host's slurmstepd to its ranks is
 /// delayed by 0.3 s, so they are still in MPI_Init when those of the first host could leave it.
-fn ranks_wait_for_a_host_that_starts_late(slurm: &Scheduler) {
+fn check_late_starting_host(slurm: &Scheduler) {
     let _turn = turn_of(4);
     let (worker, traced) = (worker(), tempfile::NamedTempFile::new().expect("a file"));
     let sandbox = Sandbox::new(&format!(
@@ -77,7 +77,7 @@ fn ranks_wait_for_a_host_that_starts_late(slurm: &Scheduler) {
 }
 
 /// Tests a dedicated server host, and servers on the ranks' hosts.
-fn servers_are_tasks_of_the_job(slurm: &Scheduler) {
+fn check_servers_as_tasks(slurm: &Scheduler) {
     for (case, servers, hosts) in [
         ("1n2g", format!("1 --server-hosts {}", slurm.cluster.host(2)), vec![1, 1]),
         ("2n1g", "2".to_owned(), vec![1, 2]),
@@ -95,7 +95,7 @@ fn servers_are_tasks_of_the_job(slurm: &Scheduler) {
 }
 
 /// Tests a file after `--nodelist` with the host of each process, one per line, as used for jobs with many processes.
-fn processes_run_where_a_file_puts_them(slurm: &Scheduler) {
+fn check_process_placement_from_a_file(slurm: &Scheduler) {
     let _turn = turn_of(4);
     let sandbox = Sandbox::real();
     let file = sandbox.path("run.hosts");
@@ -112,7 +112,7 @@ fn processes_run_where_a_file_puts_them(slurm: &Scheduler) {
     assert_eq!(on, [first, second]);
 }
 
-fn ranks_go_on_without_one_that_died(slurm: &Scheduler) {
+fn check_survival_of_a_lost_rank(slurm: &Scheduler) {
     let _turn = turn_of(3);
     let sandbox = Sandbox::real();
     // Rank 0 waits for no other rank, and rank 1 has not finished before it is killed.
@@ -121,7 +121,7 @@ fn ranks_go_on_without_one_that_died(slurm: &Scheduler) {
     let mut sweep = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
     let log = "2n1g/mxnet-lenet_b2_fp32_dist-async_1.log";
     wait_until("rank 1 has pushed", || has_pushed(&sandbox.path("out"), 1));
-    kill(process_of_rank(sandbox.folder.path(), 1), Signal::SIGKILL).expect("it runs");
+    kill(process_of_rank(sandbox.folder.path(), 1), Signal::SIGKILL).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     let reason = sandbox.failure(log);
     assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");

@@ -21,7 +21,7 @@ use crate::support::temporary_folder::without_folder;
 use crate::support::turn::turn;
 
 #[test]
-fn a_dry_run_prints_the_baselines_between_the_runs() {
+fn dry_run_prints_baselines_between_runs() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark(
         "sweep --dry-run --suite ddp --model resnet50_v1b --cases 1n1g,2n8g --runs 2 --hosts a:8,b:8 --interface ib0",
@@ -42,7 +42,7 @@ fn a_dry_run_prints_the_baselines_between_the_runs() {
 }
 
 #[test]
-fn the_suite_has_pytorch_s_networks_and_batch_size() {
+fn suite_defaults_to_pytorch_networks_and_batch_size() {
     let sandbox = Sandbox::new("exit 1");
     let runs = |options: &str| {
         let mut command = ringmark(&format!("sweep --dry-run --suite ddp --cases 1n1g --runs 1 --no-doctor {options}"));
@@ -59,10 +59,10 @@ fn the_suite_has_pytorch_s_networks_and_batch_size() {
 }
 
 #[test]
-fn a_suite_that_is_none_is_refused() {
+fn invalid_suite_is_rejected() {
     let error = refused(&mut ringmark("sweep --suite ddp --backend none --hosts localhost:2"), 2);
     expect![[r"
-        ringmark: --suite ddp compares with --backend none by itself: leave --backend none out
+        ringmark: --suite ddp already compares with --backend none: omit --backend none
     "]]
     .assert_eq(&error);
     let error = refused(&mut ringmark("sweep --suite horovod"), 2);
@@ -111,7 +111,7 @@ fn benchmark(folder: &Path) -> DdpBenchmark {
 }
 
 #[test]
-fn another_network_has_torchvision_s_name() {
+fn other_networks_have_torchvision_names() {
     let folder = Folder::new();
     for number in [1, 2] {
         let mut other = record("1n1g", number, 0.125);
@@ -123,7 +123,7 @@ fn another_network_has_torchvision_s_name() {
 }
 
 #[test]
-fn tables_show_what_communication_costs() {
+fn tables_show_the_cost_of_communication() {
     let folder = suite(1.0);
     let table = extract(&folder.path(), "");
     assert_golden("extract/suite_table.txt", &table);
@@ -152,7 +152,7 @@ fn tables_show_what_communication_costs() {
 }
 
 #[test]
-fn a_baseline_s_speed_is_that_of_all_its_ranks() {
+fn baseline_speed_covers_all_ranks() {
     let folder = suite(1.0);
     let mut uneven = baseline(3, 0.5);
     for iteration in &mut uneven.iterations {
@@ -167,7 +167,7 @@ fn a_baseline_s_speed_is_that_of_all_its_ranks() {
 }
 
 #[test]
-fn what_is_wrong_with_a_baseline_is_told_as_its_own() {
+fn baseline_problems_are_reported_separately() {
     let folder = suite(1.0);
     let with = record("1n2g", 3, 0.5);
     folder.run(&with);
@@ -226,7 +226,7 @@ fn rows(base: &DdpBenchmark, test: &DdpBenchmark) -> Vec<String> {
 }
 
 #[test]
-fn pytorch_s_diff_finds_what_was_changed() {
+fn pytorch_diff_detects_a_changed_step_time() {
     let (base, test) = (benchmark(&suite(1.0).path()), benchmark(&suite(1.1).path()));
     // 1n2g: 0.5625 x 1.1 x (1.03, 1.04, 1.05, 1.06) in the first run, 1.02 times that in the second, of two ranks each;
     // by numpy.percentile 0.584842 and 0.592697, 0.657948 and 0.668993.
@@ -256,7 +256,7 @@ fn pytorch_s_diff_finds_what_was_changed() {
 
 /// libtorch's build has a CUDA version on every machine.
 #[test]
-fn the_file_has_a_cuda_version_only_of_runs_on_gpus() {
+fn cuda_version_is_exported_only_for_gpu_runs() {
     for (device, version) in [(DeviceKind::Cpu, None), (DeviceKind::Cuda, Some("13.0"))] {
         let folder = Folder::new();
         let mut run = record("1n1g", 1, 0.5);
@@ -268,7 +268,7 @@ fn the_file_has_a_cuda_version_only_of_runs_on_gpus() {
 }
 
 #[test]
-fn the_fields_of_the_file_are_those_that_diff_py_reads() {
+fn exported_fields_match_pytorch_diff() {
     let folder = suite(1.0);
     let file: Value = serde_json::from_str(&extract(&folder.path(), "--format pytorch-ddp")).expect("JSON");
     let names = |value: &Value| value.as_object().expect("an object").keys().cloned().collect::<Vec<_>>().join(" ");
@@ -283,7 +283,7 @@ fn the_fields_of_the_file_are_those_that_diff_py_reads() {
 }
 
 #[test]
-fn two_files_differ_in_what_their_runs_were_asked() {
+fn exported_files_differ_in_the_requested_settings() {
     let exported = |overlap: Switch, iterations: u32| {
         let folder = Folder::new();
         for number in [1, 2] {
@@ -325,7 +325,7 @@ fn two_files_differ_in_what_their_runs_were_asked() {
 }
 
 #[test]
-fn an_own_baseline_of_one_rank_is_the_first_group() {
+fn single_rank_baseline_is_the_first_group() {
     let folder = suite(1.0);
     let mut alone = record("1n1g", 1, 0.25);
     alone.header.config.exchange.backend = BackendChoice::None;
@@ -341,7 +341,7 @@ fn an_own_baseline_of_one_rank_is_the_first_group() {
 }
 
 #[test]
-fn several_conditions_are_several_groups_as_far_as_the_file_has_room() {
+fn each_condition_is_a_group_up_to_the_file_limit() {
     let folder = suite(1.0);
     let mut half = record("1n1g", 3, 0.25);
     half.header.config.dtype = Dtype::Bf16;
@@ -371,7 +371,7 @@ fn several_conditions_are_several_groups_as_far_as_the_file_has_room() {
 }
 
 #[test]
-fn without_one_rank_the_first_place_is_empty_and_the_others_keep_theirs() {
+fn first_group_is_empty_without_a_single_rank() {
     let folder = suite(1.0);
     fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     let (status, stdout, _) = run(ringmark("extract --format pytorch-ddp").arg(folder.path()));
@@ -382,7 +382,7 @@ fn without_one_rank_the_first_place_is_empty_and_the_others_keep_theirs() {
 }
 
 #[test]
-fn the_real_worker_without_communication_and_all_that_comes_of_it() {
+fn suite_with_real_worker_yields_all_outputs() {
     let sandbox = Sandbox::real();
     let out = sandbox.path("out");
     let training = "--device cpu --model mxnet-lenet --batch-size 2 --iters 4 --warmup 1 --threads 1";
@@ -392,7 +392,7 @@ fn the_real_worker_without_communication_and_all_that_comes_of_it() {
     drop(turn);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let alone =
-        "after each run the same ranks without communication, but for 1n1g, where one rank exchanges nothing anyway";
+        "each run is followed by a run without communication, except for 1n1g, where one rank has no communication";
     assert!(stdout.contains(alone), "{stdout}");
 
     let read = |name: &str| {

@@ -115,7 +115,7 @@ fn threads_of_two() -> (usize, usize) {
 }
 
 #[test]
-fn a_dry_run_prints_every_command_and_starts_nothing() {
+fn dry_run_prints_every_command_and_starts_nothing() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype fp16");
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
@@ -130,7 +130,7 @@ fn a_dry_run_prints_every_command_and_starts_nothing() {
 }
 
 #[test]
-fn a_dry_run_for_slurm_prints_srun_s_commands_and_needs_no_slurm() {
+fn slurm_dry_run_prints_srun_commands_without_slurm() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --launcher slurm");
     command.args(["--launcher-args", "--label --time=9"]);
@@ -144,7 +144,7 @@ fn a_dry_run_for_slurm_prints_srun_s_commands_and_needs_no_slurm() {
 }
 
 #[test]
-fn the_help_shows_compact_lists_of_hosts_and_a_job_of_many_processes_reads_them_from_a_file() {
+fn large_job_reads_its_hosts_from_a_file() {
     let (_, help, _) = run(&mut ringmark("sweep --help"));
     let help = words(&help).collect::<Vec<_>>().join(" ");
     assert!(help.contains("`a:8,b:8` or `node[01-64]:8`") && help.contains("`node[01-64] slots=8`"), "{help}");
@@ -166,7 +166,7 @@ fn the_help_shows_compact_lists_of_hosts_and_a_job_of_many_processes_reads_them_
 }
 
 #[test]
-fn a_dry_run_for_grid_engine_leaves_the_way_to_other_hosts_to_open_mpi() {
+fn grid_engine_dry_run_leaves_remote_shell_to_open_mpi() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtype fp16");
     command
@@ -187,11 +187,11 @@ fn a_dry_run_for_grid_engine_leaves_the_way_to_other_hosts_to_open_mpi() {
 }
 
 #[test]
-fn a_scheduler_s_launcher_is_refused_outside_a_job() {
+fn scheduler_launcher_is_rejected_outside_a_job() {
     let sandbox = Sandbox::new("exit 1");
     for (launcher, place, script, variable) in [
-        ("slurm", "inside an allocation of Slurm", "slurm.sbatch", "SLURM_JOB_ID"),
-        ("gridengine", "inside a job of Grid Engine", "gridengine.sh", "PE_HOSTFILE"),
+        ("slurm", "needs a Slurm allocation", "slurm.sbatch", "SLURM_JOB_ID"),
+        ("gridengine", "needs a Grid Engine job", "gridengine.sh", "PE_HOSTFILE"),
     ] {
         for hosts in ["", "--hosts a:1"] {
             let mut command = sandbox.sweep(&format!("--cases 1n1g --launcher {launcher} {hosts}"));
@@ -202,7 +202,7 @@ fn a_scheduler_s_launcher_is_refused_outside_a_job() {
 }
 
 #[test]
-fn a_dry_run_shows_what_would_be_copied() {
+fn dry_run_shows_rsync_commands() {
     let sandbox = Sandbox::new("exit 1");
     let folder = sandbox.folder.path().to_str().expect("a plain name");
     let mut command = sandbox.sweep("--cases 2n1g --runs 1 --hosts localhost:1,b:1 --sync /opt/rm --dry-run");
@@ -215,13 +215,13 @@ fn a_dry_run_shows_what_would_be_copied() {
     assert!(lines[1].starts_with("rsync ") && lines[1].ends_with(&format!("{folder}/./worker b:/opt/rm/")), "{stdout}");
     assert!(lines[2].contains(" /opt/rm/worker train "), "{stdout}");
     expect![[r"
-        ringmark: --sync opt must be absolute: every host has its own working folder
+        ringmark: --sync opt is not an absolute path: working folders differ between hosts
     "]]
     .assert_eq(&refused(&mut sandbox.sweep("--cases 1n1g --hosts a:1 --sync opt"), 2));
 }
 
 #[test]
-fn a_quick_dry_run_says_so_and_takes_the_cases_that_fit() {
+fn quick_dry_run_selects_the_cases_that_fit() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark("sweep --dry-run --quick --device cpu --iters 9 --hosts localhost:2");
     let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()));
@@ -233,7 +233,7 @@ fn a_quick_dry_run_says_so_and_takes_the_cases_that_fit() {
     let (threads, _) = threads_of_two();
     let training = format!(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --threads {threads} --record /");
     let variable = format!(" -x 'OMP_NUM_THREADS={threads}' ");
-    assert!(lines[1].starts_with("# memory: about ") && lines[1].ends_with(" are available here"), "{stdout}");
+    assert!(lines[1].starts_with("# memory: about ") && lines[1].ends_with(" available here"), "{stdout}");
     assert!(lines[2].starts_with("# time: about "), "{stdout}");
     for line in &lines[3..] {
         assert!(line.contains(&training) && line.contains(&variable), "{stdout}");
@@ -242,7 +242,7 @@ fn a_quick_dry_run_says_so_and_takes_the_cases_that_fit() {
 }
 
 #[test]
-fn a_profile_gives_what_is_not_typed() {
+fn profile_sets_the_options_that_are_not_given() {
     let sandbox = Sandbox::new("exit 1");
     let dry_run = |options: &str| {
         let mut command = ringmark(&format!("sweep --dry-run --cases 1n1g --threads 1 {options}"));
@@ -270,7 +270,7 @@ fn a_profile_gives_what_is_not_typed() {
 }
 
 #[test]
-fn what_this_machine_has_no_memory_for_is_refused_before_anything_is_made() {
+fn oversized_job_is_rejected_before_creating_files() {
     let sandbox = Sandbox::new("exit 1");
     for dry_run in ["", "--dry-run"] {
         let options = format!("--hosts localhost:2 --cases 1n1g,1n2g --batch-size 60000 {dry_run}");
@@ -285,7 +285,7 @@ fn what_this_machine_has_no_memory_for_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn axes_make_their_product_in_order_and_one_value_changes_nothing() {
+fn axes_form_an_ordered_product() {
     let sandbox = Sandbox::new("exit 1");
     let dry_run = |options: &str| {
         let (status, stdout, stderr) = run(&mut sandbox.sweep(&format!("--dry-run --hosts a:2 {options}")));
@@ -327,7 +327,7 @@ fn axes_make_their_product_in_order_and_one_value_changes_nothing() {
 }
 
 #[test]
-fn words_of_other_programs_that_mean_the_same_are_understood() {
+fn equivalent_options_of_other_programs_are_accepted() {
     let sandbox = Sandbox::new("exit 1");
     let dry_run = |options: &str| {
         let (status, stdout, stderr) = run(&mut sandbox.sweep(&format!("--dry-run --runs 1 {options}")));
@@ -347,7 +347,7 @@ fn words_of_other_programs_that_mean_the_same_are_understood() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused_with_exit_status_2() {
+fn invalid_options_exit_with_status_2() {
     let sandbox = with_record(SOUND);
     fs::write(sandbox.path("nodes"), "a slots=8\nb slots=many\n").expect("written");
     let hostfile = format!("--hostfile {}", sandbox.path("nodes").display());
@@ -355,19 +355,19 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("--cases 1n1g,8g", "case \"8g\" is not of the form 2n8g"),
         ("--cases 1n1g,1n1g", "--cases has 1n1g twice"),
         ("--device cpu --dtype tf32", "--dtype tf32 needs a GPU of compute capability 8.0"),
-        ("--hosts a:8:9", "\"a:8:9\" has two numbers, 8 and 9"),
+        ("--hosts a:8:9", "\"a:8:9\" has two slot counts, 8 and 9"),
         (
             "--hosts nobody.invalid",
-            "host \"nobody.invalid\" has no number of slots, and cannot be asked: its name is unknown",
+            "host \"nobody.invalid\" has no slot count and cannot be queried: host name cannot be resolved",
         ),
         ("-np 2", "tip: -np: use `--cases 1n2g` for 1 node with 2 ranks"),
         ("--nproc-per-node=4", "tip: --nproc-per-node: use `--cases 1n4g`"),
-        ("--launcher slurm --hosts a", "host \"a\" has no number of slots: write a:8"),
+        ("--launcher slurm --hosts a", "host \"a\" has no slot count: write a:8"),
         (
             "--hosts a:8 --cases 1n1g,1n8g,2n8g",
-            "case 2n8g needs 2 hosts, --hosts has 1: give --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g",
+            "case 2n8g needs 2 hosts, --hosts has 1: use --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g",
         ),
-        (&hostfile, "nodes, line 2: host b has \"many\" slots: write a number from 1"),
+        (&hostfile, "nodes, line 2: host b has \"many\" slots: write a number of at least 1"),
         ("--runs 0", "it must be a whole number from 1 to 10000"),
         ("--cases 1n1g --batch-sizes 1,2,1", "--batch-sizes has 1 twice: name it once"),
         ("--cases 1n1g --batch-sizes 1,0", "--batch-size 0 is out of range: choose 1 to 65536"),
@@ -404,7 +404,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
         ("--profile full", "invalid value 'full' for '--profile <NAME>'"),
         ("--profile cpu --quick", "cannot be used with"),
         ("--cases 1n1g --mpirun-args 'open", "--launcher-args \"'open\": missing closing quote"),
-        ("--cases 1n1g --worker /nowhere/worker", "--worker /nowhere/worker is no program"),
+        ("--cases 1n1g --worker /nowhere/worker", "--worker /nowhere/worker is not a program"),
     ] {
         let error = refused(ringmark("sweep").args(words(options)).arg("--out").arg(sandbox.path("out")), 2);
         assert!(error.contains(message), "{options}: {error}");
@@ -413,7 +413,7 @@ fn what_cannot_be_meant_is_refused_with_exit_status_2() {
 }
 
 #[test]
-fn a_missing_worker_is_reported_with_the_fix() {
+fn missing_worker_is_reported_with_a_fix() {
     let sandbox = with_record(SOUND);
     let lonely = sandbox.path("ringmark");
     copy_program(env!("CARGO_BIN_EXE_ringmark"), &lonely);
@@ -421,23 +421,24 @@ fn a_missing_worker_is_reported_with_the_fix() {
     command.args(words("sweep --cases 1n1g")).env("PATH", "/usr/bin:/bin").current_dir(sandbox.folder.path());
     let error = refused(&mut command, 1);
     expect![[r"
-        ringmark: ringmark-worker is neither beside this program nor on PATH: build it with `cargo build --release` in ringmark's repository, or give --worker PATH
+        ringmark: ringmark-worker not found next to this program or on PATH: build it with `cargo build --release` in ringmark's repository, or use --worker PATH
     "]].assert_eq(&error);
     assert!(!sandbox.path("results").exists());
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_reported_before_anything_starts() {
+fn unwritable_folder_is_reported_before_the_first_job() {
     let sandbox = with_record(SOUND);
     let mut command = ringmark("sweep --cases 1n1g --out /dev/null/here");
     let error = refused(command.arg("--worker").arg(sandbox.worker()), 1);
     expect![[r"
-        ringmark: folder /dev/null/here cannot be made: choose an --out that can be written: Not a directory (os error 20)
-    "]].assert_eq(&error);
+        ringmark: cannot create folder /dev/null/here: choose a writable --out: Not a directory (os error 20)
+    "]]
+    .assert_eq(&error);
 }
 
 #[test]
-fn a_sweep_keeps_every_log_and_record() {
+fn sweep_keeps_every_log_and_record() {
     let sandbox = with_record(SOUND);
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 2"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
@@ -470,17 +471,17 @@ fn a_sweep_keeps_every_log_and_record() {
 
     let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
     expect![[r"
-        ringmark: --out DIR/out already holds a sweep (DIR/out/sweep.json): go on with it by --resume, choose another folder, or move it away
+        ringmark: --out DIR/out already contains a sweep (DIR/out/sweep.json): continue it with --resume, choose another folder, or move this one away
     "]].assert_eq(&without_folder(&error));
     fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
     let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
     expect![[r"
-        ringmark: --out DIR/out already holds runs (DIR/out/1n1g/rn50_b8_fp32_1.log): choose another folder, or move it away
+        ringmark: --out DIR/out already contains runs (DIR/out/1n1g/rn50_b8_fp32_1.log): choose another folder, or move this one away
     "]].assert_eq(&without_folder(&error));
 }
 
 #[test]
-fn every_host_of_a_case_gets_its_part_of_the_ranks() {
+fn every_host_of_a_case_gets_its_share_of_ranks() {
     let local_rank = "echo \"rank $rank is number $OMPI_COMM_WORLD_LOCAL_RANK on its host\"";
     let sandbox = with_record(&format!("{local_rank}\n{SOUND}"));
     // Replacement of ssh that skips its five options, logs the host, and runs the command locally. Daemons of several
@@ -490,7 +491,7 @@ fn every_host_of_a_case_gets_its_part_of_the_ranks() {
     let mut sweep = sandbox.sweep("--hosts first:4,second:3,third:3 --cases 2n3g --runs 1 --mpirun-args");
     let (status, _, stderr) = run(sweep.arg(format!("-mca plm_rsh_agent {}", agent.display())));
     assert_eq!(status, Some(0), "{stderr}");
-    let hosts = fs::read_to_string(sandbox.path("agent.log")).expect("it was asked");
+    let hosts = fs::read_to_string(sandbox.path("agent.log")).expect("host was queried");
     assert_eq!(BTreeSet::from_iter(hosts.lines()), BTreeSet::from(["first", "second"]));
     let log = sandbox.log("2n3g/rn50_b8_fp32_1.log");
     for (rank, local_rank) in [(0, 0), (1, 1), (2, 2), (3, 0), (4, 1), (5, 2)] {
@@ -499,7 +500,7 @@ fn every_host_of_a_case_gets_its_part_of_the_ranks() {
 }
 
 #[test]
-fn a_host_without_slots_is_asked_once_for_its_cores_and_gpus() {
+fn host_without_slots_is_queried_once() {
     let sandbox = Sandbox::new("exit 1");
     // Replacement of ssh that skips its options, logs host and query, and answers without GPUs.
     let agent = "while [ \"$1\" != first ]; do shift; done; echo \"$*\" >>\"$0.log\"; \
@@ -513,24 +514,24 @@ fn a_host_without_slots_is_asked_once_for_its_cores_and_gpus() {
         let (status, _, stderr) = run(&mut sweep);
         assert_eq!(status, Some(1), "{stderr}");
         let _ = fs::remove_dir_all(sandbox.path("out"));
-        let asked = fs::read_to_string(sandbox.path("agent.log")).expect("it was asked");
+        let asked = fs::read_to_string(sandbox.path("agent.log")).expect("host was queried");
         assert_eq!(asked.matches("nvidia-smi").count(), 1, "{hosts}: {asked}");
     }
 }
 
 #[test]
-fn a_session_folder_that_mpirun_cannot_create_is_named_with_the_fix() {
+fn session_folder_failure_is_reported_with_a_fix() {
     let sandbox = Sandbox::sound();
     // Even root cannot create a folder there.
     let (status, _, stderr) = run(sandbox.short_sweep("--cases 1n1g --runs 1").env("TMPDIR", "/proc/none"));
     assert_eq!(status, Some(1), "{stderr}");
     let failure = sandbox.failure("1n1g/rn50_b8_fp32_1.log");
-    expect!["Open MPI cannot create its session folder /proc/none: No such file or directory: set TMPDIR to a writable folder, on every host"].assert_eq(&failure);
+    expect!["Open MPI cannot create its session folder /proc/none: No such file or directory: set TMPDIR to a writable folder on every host"].assert_eq(&failure);
     assert!(stderr.contains(&failure), "{stderr}");
 }
 
 #[test]
-fn the_launcher_takes_a_file_for_each_rank_and_names_a_limit_below_that() {
+fn too_low_open_file_limit_is_reported() {
     let sandbox = Sandbox::sound();
     sandbox.hook("ulimit -Sn >\"$folder/limit\"");
     let sweep = |limits: &str, options: &str| {
@@ -547,13 +548,13 @@ fn the_launcher_takes_a_file_for_each_rank_and_names_a_limit_below_that() {
     assert_eq!((limit.as_str(), stderr.contains("warning")), ("258", false), "{stderr}");
     let (limit, stderr) = sweep("100:257", "--cases 1n2g --runs 2 --resume");
     assert_eq!(limit, "257");
-    let warning = "warning: this machine lets a program open 257 files, and each of 2 ranks has a connection: a hang of the \
-                   others will not be named: raise the limit (ulimit -Hn, LimitNOFILE=)\n";
+    let warning = "warning: limit of 257 open files is too low for connections to 2 ranks, so some ranks are not \
+        monitored: raise the limit (ulimit -Hn, LimitNOFILE=)\n";
     assert_eq!(stderr.matches(warning).count(), 1, "{stderr}");
 }
 
 #[test]
-fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
+fn failed_rank_stops_the_sweep_and_keeps_results() {
     // mpirun prints nothing about a rank that exits before the others run.
     let both = "until [ -e \"$folder/started\" ]; do sleep 0.1; done";
     let failing = format!("[ $rank = 1 ] && {both} && echo 'rank 1 of 2: no memory' && exit 3");
@@ -562,23 +563,23 @@ fn a_rank_that_fails_stops_the_sweep_and_what_was_finished_stays() {
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 1"));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("1n1g run 1 of 1: 20.50 images/s"), "{stdout}");
-    expect!["rank 1 of 2 ended with exit status 3"].assert_eq(&sandbox.failure("1n2g/rn50_b8_fp32_1.log"));
+    expect!["rank 1 of 2 exited with status 3"].assert_eq(&sandbox.failure("1n2g/rn50_b8_fp32_1.log"));
     assert!(stderr.contains("    rank 1 of 2: no memory\n"), "{stderr}");
     let log = sandbox.path("out/1n2g/rn50_b8_fp32_1.log").display().to_string();
-    let last = format!("\nringmark: 1n2g run 1 of 1 failed: rank 1 of 2 ended with exit status 3\nlog: {log}\n");
+    let last = format!("\nringmark: 1n2g run 1 of 1 failed: rank 1 of 2 exited with status 3\nlog: {log}\n");
     let (_, go_on) = stderr.split_once(&last).expect(&stderr);
     assert!(go_on.starts_with("completed runs are kept; resume with: ") && go_on.ends_with(" --resume\n"), "{stderr}");
     assert!(!sandbox.log("1n1g/rn50_b8_fp32_1.log").contains("run failed"));
 }
 
 #[test]
-fn a_run_without_a_sound_record_has_failed() {
+fn run_without_a_valid_record_fails() {
     let sandbox = Sandbox::new("echo nothing");
     let (status, ..) = run(&mut sandbox.sweep("--cases 1n1g"));
     assert_eq!(status, Some(1));
     let reason = sandbox.failure("1n1g/rn50_b8_fp32_1.log");
     expect![
-        "mpirun ended with exit status 0, but rank 0 on localhost left no record DIR/out/1n1g/rn50_b8_fp32_1.jsonl here"
+        "mpirun exited with status 0, but rank 0 on localhost wrote no record DIR/out/1n1g/rn50_b8_fp32_1.jsonl here"
     ]
     .assert_eq(&without_folder(&reason));
 
@@ -590,7 +591,7 @@ fn a_run_without_a_sound_record_has_failed() {
 }
 
 #[test]
-fn a_run_that_hangs_is_ended_with_all_its_processes() {
+fn hanging_run_is_killed_with_all_its_processes() {
     // The timeout grows until a rank has written output before it expires.
     let has_log = |seconds: u32| {
         let sandbox = Sandbox::new(HANGING);
@@ -606,13 +607,13 @@ fn a_run_that_hangs_is_ended_with_all_its_processes() {
 }
 
 #[test]
-fn an_interrupted_sweep_leaves_no_process() {
+fn interrupted_sweep_leaves_no_process() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let sandbox = Sandbox::new(HANGING);
         let mut sweep = sandbox.sweep("--hosts localhost:2 --cases 1n2g");
         let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         sandbox.wait_for_ranks(2);
-        kill(Pid::from_raw(sweep.id().cast_signed()), signal).expect("it runs");
+        kill(Pid::from_raw(sweep.id().cast_signed()), signal).expect("running process");
         assert_eq!(sweep.wait().expect("ended").code(), Some(1));
         assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), "interrupted");
         assert_eq!(sandbox.left(), Vec::<String>::new());
@@ -620,17 +621,17 @@ fn an_interrupted_sweep_leaves_no_process() {
 }
 
 #[test]
-fn an_mpirun_that_is_killed_leaves_no_rank() {
+fn killed_mpirun_leaves_no_rank() {
     // The parent of a rank is mpirun.
     let sandbox = Sandbox::new(&format!("[ $rank = 1 ] && sleep 0.5 && kill -KILL $PPID\n{HANGING}"));
     let (status, _, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n2g"));
     assert_eq!(status, Some(1), "{stderr}");
-    expect!["mpirun itself was ended by signal 9"].assert_eq(&sandbox.failure("1n2g/rn50_b8_fp32_1.log"));
+    expect!["mpirun was killed by signal 9"].assert_eq(&sandbox.failure("1n2g/rn50_b8_fp32_1.log"));
     assert_eq!(sandbox.left(), Vec::<String>::new());
 }
 
 #[test]
-fn a_rank_that_dies_or_stops_is_named_with_its_place() {
+fn killed_or_stopped_rank_is_reported_with_its_position() {
     // A crashing rank prints its stack to the log.
     let crashed = (Signal::SIGSEGV, "was killed by signal 11 (SIGSEGV) in iteration ");
     let stopped = (Signal::SIGSTOP, "no progress for 10 s: rank 1 of 2 on host ");
@@ -656,7 +657,7 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
         };
         let ranks = crate::support::processes_of(sandbox.folder.path()).into_iter();
         let mut ranks = ranks.filter(|(_, line)| line.starts_with(&own)).map(|(process, _)| process);
-        kill(ranks.find(is_rank_1).expect("rank 1"), signal).expect("it runs");
+        kill(ranks.find(is_rank_1).expect("rank 1"), signal).expect("running process");
         drop(turn);
         assert_eq!(sweep.wait().expect("ended").code(), Some(1));
         let reason = sandbox.failure("1n2g/mxnet-lenet_b2_fp32_1.log");

@@ -45,18 +45,19 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        let child = self.child.as_ref().expect("it runs");
-        kill(Pid::from_raw(child.id().cast_signed()), signal).expect("it runs");
+        let child = self.child.as_ref().expect("running process");
+        kill(Pid::from_raw(child.id().cast_signed()), signal).expect("running process");
     }
 
     fn type_in(&mut self, text: &str) {
-        let child = self.child.as_mut().expect("it runs");
+        let child = self.child.as_mut().expect("running process");
         child.stdin.as_mut().expect("a pipe").write_all(text.as_bytes()).expect("typed");
     }
 
     /// Returns exit status, standard output and standard error.
     fn end(mut self) -> (Option<i32>, String, String) {
-        let Output { status, stderr, .. } = self.child.take().expect("it runs").wait_with_output().expect("it ends");
+        let Output { status, stderr, .. } =
+            self.child.take().expect("running process").wait_with_output().expect("exits");
         (status.code(), self.printed(), String::from_utf8_lossy(&stderr).into_owned())
     }
 }
@@ -79,7 +80,7 @@ impl Sandbox {
     }
 
     fn go(&self) {
-        fs::remove_file(self.path("waits")).expect("it waits");
+        fs::remove_file(self.path("waits")).expect("waiting");
     }
 
     fn state(&self) -> Option<Progress> {
@@ -101,7 +102,7 @@ impl Sandbox {
 /// Sends a request and returns the response: status line and headers, and body.
 fn request(method: &str, url: &str) -> (String, String) {
     let (address, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a URL");
-    let mut stream = TcpStream::connect(address).expect("it listens");
+    let mut stream = TcpStream::connect(address).expect("listener accepts");
     write!(stream, "{method} /{path} HTTP/1.1\r\nHost: {address}\r\n\r\n").expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("answered");
@@ -118,13 +119,13 @@ fn check_by_promtool(metrics: &str) {
         return;
     };
     promtool.stdin.take().expect("a pipe").write_all(metrics.as_bytes()).expect("sent");
-    let Output { status, stdout, stderr } = promtool.wait_with_output().expect("it ends");
+    let Output { status, stdout, stderr } = promtool.wait_with_output().expect("exits");
     let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     assert!(status.success() && said.is_empty(), "{said}\n{metrics}");
 }
 
 #[test]
-fn a_sweep_is_watched_and_scraped_while_its_ranks_train() {
+fn running_sweep_can_be_watched_and_scraped() {
     let sandbox = Sandbox::real();
     let turn = crate::support::turn::turn();
     let mut sweep = ringmark(&format!("{ENDLESS} --metrics-port 0"));
@@ -178,7 +179,7 @@ fn a_sweep_is_watched_and_scraped_while_its_ranks_train() {
 }
 
 #[test]
-fn who_watches_sees_the_end_and_readers_see_nothing_of_it() {
+fn watch_shows_the_end_and_does_not_affect_readers() {
     let sandbox = Sandbox::sound();
     let sweep = Running::start(&mut sandbox.waiting_sweep(""));
     sandbox.wait_for_job("the first run is on its way", |job| job.iteration == 1);
@@ -197,7 +198,7 @@ fn who_watches_sees_the_end_and_readers_see_nothing_of_it() {
     let table: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("run ")).collect();
     assert!(table[0].trim_start().starts_with("images/s  speedup  efficiency"), "{stdout}");
     assert!(table[1].starts_with("1n1g run 1 of 2  ") && table[2].starts_with("1n1g run 2 of 2  "), "{stdout}");
-    assert!(table[3].ends_with(" has ended, 2 of 2 runs count"), "{stdout}");
+    assert!(table[3].ends_with(" has ended: 2 of 2 runs finished"), "{stdout}");
     // A later call prints the same.
     let (status, late, _) = run(&mut sandbox.watch(""));
     assert_eq!((status, late), (Some(0), table.join("\n") + "\n"));
@@ -216,7 +217,7 @@ fn who_watches_sees_the_end_and_readers_see_nothing_of_it() {
     // The first call creates the files of extract.
     read();
     let with = read();
-    fs::remove_file(out.join(PROGRESS)).expect("it is there");
+    fs::remove_file(out.join(PROGRESS)).expect("present");
     assert_eq!(read(), with);
     // A resumed sweep publishes its progress again.
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"));
@@ -228,7 +229,7 @@ fn who_watches_sees_the_end_and_readers_see_nothing_of_it() {
 }
 
 #[test]
-fn a_state_that_cannot_be_written_changes_nothing() {
+fn unwritable_state_file_does_not_affect_the_sweep() {
     let sandbox = Sandbox::sound();
     fs::create_dir_all(sandbox.path("out").join(PROGRESS).join("in the way")).expect("made");
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
@@ -241,7 +242,7 @@ fn a_state_that_cannot_be_written_changes_nothing() {
 }
 
 #[test]
-fn a_launcher_that_is_killed_is_said_to_be_gone() {
+fn killed_launcher_is_reported_as_gone() {
     let sandbox = Sandbox::sound();
     let sweep = Running::start(&mut sandbox.waiting_sweep(""));
     sandbox.wait_for_job("the first run is on its way", |job| job.iteration == 1);
@@ -251,13 +252,13 @@ fn a_launcher_that_is_killed_is_said_to_be_gone() {
     sweep.end();
     let (status, stdout, stderr) = watch.end();
     assert_eq!(status, Some(1), "{stdout}{stderr}");
-    assert!(stderr.contains(" is gone without its last word, ") && stderr.contains("go on by --resume"), "{stderr}");
+    assert!(stderr.contains(" is gone: no update for ") && stderr.contains("continue with --resume"), "{stderr}");
     // Unlike the real worker, a script does not notice that the launcher's connection has closed.
     sandbox.go();
     wait_until("nobody is left", || sandbox.left().is_empty());
 
     // From another host the end of the process cannot be detected.
-    let mut state = sandbox.state().expect("its last word");
+    let mut state = sandbox.state().expect("last update");
     state.host = "elsewhere".to_owned();
     fs::write(sandbox.path("out").join(PROGRESS), state.text()).expect("written");
     let watch = Running::start(&mut sandbox.watch(""));
@@ -267,21 +268,21 @@ fn a_launcher_that_is_killed_is_said_to_be_gone() {
     state.said.0 += 1.0;
     fs::write(sandbox.path("out").join(PROGRESS), state.text()).expect("written");
     let last_is = |start: &str| watch.printed().lines().last().is_some_and(|line| line.starts_with(start));
-    wait_until("the word is heard", || last_is("run 1/2 - "));
+    wait_until("the update is shown", || last_is("run 1/2 - "));
     watch.signal(Signal::SIGINT);
     let (status, _, stderr) = watch.end();
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("interrupted; the sweep (begun on elsewhere) goes on"), "{stderr}");
+    assert!(stderr.contains("interrupted; the sweep (started on elsewhere) continues"), "{stderr}");
 }
 
 #[test]
-fn a_port_that_is_taken_is_refused_before_anything_is_made() {
+fn used_metrics_port_is_rejected_before_creating_files() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("bound").port();
     let sandbox = Sandbox::sound();
     let error = refused(&mut sandbox.short_sweep(&format!("--cases 1n1g --runs 1 --metrics-port {port}")), 2);
-    let words = format!("--metrics-port {port}: 127.0.0.1:{port} cannot be listened at: ");
-    assert!(error.contains(&words) && error.contains("another program listens there"), "{error}");
+    let words = format!("--metrics-port {port}: cannot listen on 127.0.0.1:{port}: ");
+    assert!(error.contains(&words) && error.contains("choose another port"), "{error}");
     assert!(!sandbox.path("out").exists());
     let error = refused(&mut sandbox.short_sweep("--metrics-bind 0.0.0.0"), 2);
     assert!(error.contains("--metrics-port"), "{error}");
@@ -320,7 +321,7 @@ fn drawn(output: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_terminal_shows_lines_that_fit_it_and_are_gone_at_the_end() {
+fn terminal_lines_fit_and_are_cleared_at_the_end() {
     let sandbox = Sandbox::sound();
     let sweep = sandbox.waiting_sweep("");
     let mut terminal = Running::start(&mut on_terminal(&sandbox, 44, &sweep, ""));
@@ -334,14 +335,14 @@ fn a_terminal_shows_lines_that_fit_it_and_are_gone_at_the_end() {
     let is_whole = |line: &&str| line.trim_end_matches("^C").chars().count() == 44;
     assert!(lines.iter().all(is_whole), "{lines:?} in {output:?}");
     // No part of the last line is left, and the error comes last.
-    let (_, end) = output.rsplit_once("run 1/2 - ").expect("it was drawn");
+    let (_, end) = output.rsplit_once("run 1/2 - ").expect("drawn");
     assert!(end.contains("\u{1b}[2K"), "{end:?}");
     assert!(output.trim_end().ends_with("--resume"), "{output:?}");
     assert_eq!(sandbox.left(), Vec::<String>::new());
 }
 
 #[test]
-fn a_terminal_that_becomes_narrower_is_drawn_on_as_it_is() {
+fn narrowed_terminal_is_redrawn_at_its_width() {
     let sandbox = Sandbox::sound();
     let sweep = sandbox.waiting_sweep("");
     let folder = sandbox.folder.path().display();
@@ -357,7 +358,7 @@ fn a_terminal_that_becomes_narrower_is_drawn_on_as_it_is() {
 }
 
 #[test]
-fn a_terminal_without_cursor_and_one_without_colors_get_what_they_can_show() {
+fn terminal_without_cursor_or_colors_gets_plain_output() {
     let draw = |(name, value): (&str, &str)| {
         let sandbox = Sandbox::sound();
         let sweep = sandbox.waiting_sweep("");
@@ -378,18 +379,18 @@ fn a_terminal_without_cursor_and_one_without_colors_get_what_they_can_show() {
 
 /// Output that is not a terminal has no additional lines.
 #[test]
-fn a_pipe_gets_no_more_than_before() {
+fn pipe_gets_no_live_lines() {
     let sandbox = Sandbox::sound();
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     assert!(!stdout.contains('\u{1b}') && !stdout.contains("run 1/1 - "), "{stdout}");
-    let state = fs::read_to_string(sandbox.path("out").join(PROGRESS)).expect("its last word");
+    let state = fs::read_to_string(sandbox.path("out").join(PROGRESS)).expect("last update");
     schema::check("progress", &serde_json::from_str(&state).expect("JSON"), "the state of a sweep that has ended");
     assert!(is_ignored(Path::new(PROGRESS)));
 }
 
 /// Returns true if .gitignore names the file.
 fn is_ignored(name: &Path) -> bool {
-    let list = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(".gitignore")).expect("it is there");
+    let list = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(".gitignore")).expect("present");
     list.lines().any(|line| Path::new(line) == name)
 }

@@ -73,14 +73,14 @@ impl Scheduler<'_> {
         let output = self.sweep(&sandbox, "--cases 2n2g").output().expect("starts");
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let log = sandbox.log(LOG);
-        assert_eq!(sandbox.failure(LOG), "rank 3 of 4 ended with exit status 7", "{log}");
+        assert_eq!(sandbox.failure(LOG), "rank 3 of 4 exited with status 7", "{log}");
         wait_until("no rank is left", || sandbox.left().is_empty());
 
         let output = self.sweep(&Sandbox::new("exit 1"), "--cases 2n4g").output().expect("starts");
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        let slots = format!("case 2n4g needs 4 slots a host, {} has 2: ask ", self.cluster.host(1));
+        let slots = format!("case 2n4g needs 4 slots per host, {} has 2: ask ", self.cluster.host(1));
         assert!(said.contains(&slots), "{said}");
         log
     }
@@ -88,7 +88,7 @@ impl Scheduler<'_> {
     /// Checks that no rank remains, using ranks on two hosts that ignore SIGTERM; only the scheduler can reach those
     /// on the other host.
     pub fn no_rank_outlives_its_sweep(&self) {
-        let killed = format!("{} itself was ended by signal 9", self.starter);
+        let killed = format!("{} was killed by signal 9", self.starter);
         for (ending, reason) in [
             ("time", "timed out after 4 s; no rank has reported"),
             ("interrupt", "interrupted"),

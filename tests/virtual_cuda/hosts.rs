@@ -106,7 +106,7 @@ fn the_doctor_finds_this_host_s_virtual_gpus_well() {
     assert!(text.contains("8 x Virtual GPU"), "{text}");
     let (status, text) = doctor(ringmark("doctor --quick --hosts localhost:9").env("PATH", program_path()));
     assert_eq!((status, findings(&text).len()), (Some(1), 1), "{text}");
-    assert!(text.contains("GPUs: 9 ranks are to run there, it shows 8 GPUs"), "{text}");
+    assert!(text.contains("GPUs: 9 ranks planned, but only 8 GPUs found"), "{text}");
 }
 
 #[test]
@@ -125,22 +125,26 @@ fn the_doctor_names_the_gpu_that_is_wrong_and_its_host() {
         assert!(row.contains("  8 x Virtual GPU  ok "), "{text}");
     }
     for (settings, exit, words) in [
-        ("FAULTY_DEVICE=3 ECC_ERRORS=2", 0, "GPU state: GPU 3: 2 errors of its memory could not be corrected"),
+        ("FAULTY_DEVICE=3 ECC_ERRORS=2", 0, "GPU state: GPU 3: 2 uncorrected ECC errors"),
         (
             "FAULTY_DEVICE=5 CLOCK_REASONS=0x40 CLOCK_MHZ=1200",
             0,
-            "GPU state: GPU 5: its clock is throttled: too hot (hardware slowdown) (1200 of 1980 MHz)",
+            "GPU state: GPU 5: clock is throttled: hardware thermal slowdown (1200 of 1980 MHz)",
         ),
         (
             "FAULTY_DEVICE=0 CLOCK_REASONS=0x0 CLOCK_MHZ=600",
             0,
-            "GPU state: GPU 0: it runs at 600 of 1980 MHz, and says no",
+            "GPU state: GPU 0: clock is 600 of 1980 MHz for no reported reason",
         ),
-        ("FAULTY_DEVICE=7 MEMORY_USED=70000", 0, "GPU state: GPU 7: 73.4 GB of 85.5 GB are in use, by no process"),
+        (
+            "FAULTY_DEVICE=7 MEMORY_USED=70000",
+            0,
+            "GPU state: GPU 7: 73.4 GB of 85.5 GB in use, but nvidia-smi shows no process",
+        ),
         ("DRIVER=570.1", 0, "versions: NVIDIA driver is 570.1; 1 of 2 hosts have 580.95.05"),
         ("NCCL=22703", 1, "versions: NCCL is 2.27.3"),
-        ("NAME=Other", 0, "GPUs: it has 8 x Other, 1 of 2 hosts have 8 x Virtual GPU"),
-        ("DEVICES=7", 1, "GPUs: 8 ranks are to run there, it shows 7 GPUs"),
+        ("NAME=Other", 0, "GPUs: GPUs are 8 x Other; 1 of 2 hosts have 8 x Virtual GPU"),
+        ("DEVICES=7", 1, "GPUs: 8 ranks planned, but only 7 GPUs found"),
     ] {
         hosts.set(2, settings);
         let (status, text) = examine("--quick");
@@ -184,7 +188,7 @@ fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_me
         doctor(&mut hosts.cluster.command(&words(&line).collect::<Vec<_>>()))
     };
     let closed = format!(
-        "warning: {}, IB: no program can open its InfiniBand and RoCE ports (mlx5_0:1 ACTIVE): NCCL will use TCP",
+        "warning: {}, IB: InfiniBand and RoCE ports cannot be opened (mlx5_0:1 ACTIVE): NCCL will use TCP",
         hosts.host(2)
     );
     let (status, text) = examine("");
@@ -196,10 +200,8 @@ fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_me
     let limit = "prlimit --memlock=4194304:4194304";
     assert_eq!(findings(&examine(limit).1), [closed.as_str()]);
     let (status, text) = examine(&format!("setpriv --bounding-set -ipc_lock {limit}"));
-    let limited = format!(
-        "warning: {}, memlock: a process may lock 4 MB of memory only, and InfiniBand needs all of it",
-        hosts.host(1)
-    );
+    let limited =
+        format!("warning: {}, memlock: locked memory is limited to 4 MB; InfiniBand needs it unlimited", hosts.host(1));
     let found = findings(&text);
     assert!(status == Some(0) && found.len() == 2 && found.contains(&limited.as_str()), "{text}");
     if is_made {

@@ -119,10 +119,10 @@ fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
     let (tried, best) = (&rows[..rows.len() - 1], rows.last().expect("the best"));
     assert!(tried.contains(best) && tried.iter().all(|row| number(row, "score") > 0.0), "{rows:?}");
     let folders = fs::read_dir(sandbox.path("tuned/autotune-trials")).expect("trials stay").count();
-    assert_eq!((folders, stdout.matches("ms a step\n").count()), (tried.len(), tried.len()), "{stdout}");
+    assert_eq!((folders, stdout.matches("ms per step\n").count()), (tried.len(), tried.len()), "{stdout}");
     // Values that are incompatible with the best configuration so far are skipped with a message. Servers have no
     // hierarchy, so nothing is tried if they are best.
-    let left_out = stdout.lines().filter(|line| line.contains(": left out: --")).count();
+    let left_out = stdout.lines().filter(|line| line.contains(": skipped: --")).count();
     let least = if best["kv_store"] == "dist_sync" { 4 } else { 5 };
     assert!(tried.len() + left_out >= least, "{stdout}");
     assert_eq!(stdout.matches("\nautotune chose kv-store ").count(), 1, "{stdout}");
@@ -187,7 +187,7 @@ fn a_search_that_cannot_be_is_refused_before_anything_starts() {
         error
     });
     expect![[r#"
-        error: invalid value 'kv-store' for '--autotune-over <NAME=VALUE,..>': "kv-store" is no NAME=VALUE,..: write one as kv-store=ring,device; NAME is one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
+        error: invalid value 'kv-store' for '--autotune-over <NAME=VALUE,..>': "kv-store" is not NAME=VALUE,..: write it as kv-store=ring,device; NAME is one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
 
         For more information, try '--help'.
         error: invalid value 'batch-size=8,16' for '--autotune-over <NAME=VALUE,..>': "batch-size" cannot be tuned: choose one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
@@ -196,12 +196,12 @@ fn a_search_that_cannot_be_is_refused_before_anything_starts() {
         error: invalid value 'wire=fp8' for '--autotune-over <NAME=VALUE,..>': --wire fp8
 
         For more information, try '--help'.
-        ringmark: --autotune-over has wire twice: give all its values at once, as wire=fp16
-        ringmark: --autotune-over compares ways to exchange, and one rank exchanges nothing: add a case of several ranks to --cases
-        ringmark: --autotune-over looks for one way to exchange, of one network, precision, batch size and kv-store: leave all --dtypes but one out
-        ringmark: --autotune-over looks for one way to exchange, of one network, precision, batch size and kv-store: leave --kv-stores, and name those to be tried by --autotune-over kv-store=.., out
-        ringmark: --autotune-over looks for one way to exchange, of one network, precision, batch size and kv-store: leave --suite ddp out
-        ringmark: --autotune-over looks for one way to exchange, of one network, precision, batch size and kv-store: leave --batch-size auto out
+        ringmark: --autotune-over lists wire twice: list all its values once, as in wire=fp16
+        ringmark: --autotune-over tunes the exchange of gradients, which one rank does not need: add a case with several ranks to --cases
+        ringmark: --autotune-over tunes a single network, precision, batch size and kv-store: omit all --dtypes but one
+        ringmark: --autotune-over tunes a single network, precision, batch size and kv-store: omit --kv-stores, and name those to be tried by --autotune-over kv-store=..
+        ringmark: --autotune-over tunes a single network, precision, batch size and kv-store: omit --suite ddp
+        ringmark: --autotune-over tunes a single network, precision, batch size and kv-store: omit --batch-size auto
         ringmark: --kv-store local works on one host only, but case 2n2g has 2: use --kv-store dist_sync, device or ring, or --cases with one host
         ringmark: --autotune-over hierarchical=on: --hierarchical on conflicts with --backend mpi, which is one MPI_Allreduce over all ranks: omit one of them, or use --backend shared-memory, which sums within each host first
         ringmark: --autotune-over gradient-compression=2bit: --gradient-compression 2bit:0.5 needs finite gradients, but --dtype fp16 finds its loss scale by overflow: use --dtype bf16 or fp32
@@ -220,6 +220,6 @@ fn a_dry_run_tries_nothing() {
     let (status, stdout, stderr) =
         run(sweep(&sandbox, "out", "1n1g,1n2g", "--autotune-over wire=bf16,fp16").arg("--dry-run"));
     assert_eq!(status, Some(0), "{stderr}");
-    let line = "# --autotune-over: these are as asked; up to 3 trials in case 1n2g come before them\n";
+    let line = "# --autotune-over: commands with the requested settings; up to 3 trials in case 1n2g run first\n";
     assert!(stdout.starts_with(line) && !sandbox.path("out").exists(), "{stdout}");
 }

@@ -73,7 +73,7 @@ impl HostOptions {
             Some(list) if !asks_hosts => vec![1; list.without_slots().len()],
             Some(list) if self.launcher == starter::MPIRUN => {
                 let names = list.without_slots();
-                let found = machine.request(&ssh).ask(&names).map_err(usage)?;
+                let found = machine.request(&ssh).query(&names).map_err(usage)?;
                 processors = names.into_iter().map(str::to_owned).zip(found.iter().copied()).collect();
                 found.into_iter().map(|found| found.slots(machine.device)).collect()
             }
@@ -175,7 +175,7 @@ impl Machine {
     /// Reads the properties; GPUs are detected only if `device` allows them.
     pub(super) fn read(device: DeviceChoice) -> Machine {
         let environment = LaunchEnvironment::read();
-        let processors = Processors::of_this_machine(device, &environment);
+        let processors = Processors::for_this_machine(device, &environment);
         Machine { environment, device, processors }
     }
 
@@ -186,7 +186,7 @@ impl Machine {
         if let Some(first) = self.other_first_host(launch).map(|host| host.name.clone())
             && is_asked
             && !launch.processors.contains_key(&first)
-            && let Ok(processors) = self.request(&launch.ssh).ask_one(&first)
+            && let Ok(processors) = self.request(&launch.ssh).query_one(&first)
         {
             launch.processors.insert(first, processors);
         }
@@ -206,7 +206,7 @@ impl Machine {
     pub(super) fn kind(&self, launch: &LaunchConfig) -> DeviceKind {
         let has_gpus = match self.first_host(launch) {
             Some(processors) => processors.gpus > 0,
-            None => self.processors.gpus > 0 || launch.starter.asks_for_gpus(),
+            None => self.processors.gpus > 0 || launch.starter.requests_gpus(),
         };
         match launch.device {
             DeviceChoice::Cuda => DeviceKind::Cuda,

@@ -68,14 +68,14 @@ Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or 
 /// Returns DLPerf's cases that fit the hosts, and all slots of all hosts. If none of DLPerf's cases uses several hosts,
 /// adds all slots of 1, 2, 4, .. hosts.
 fn dlperf_cases(hosts: &Hosts, device: DeviceKind) -> Vec<Case> {
-    let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| hosts.fit(*case)).collect();
+    let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| hosts.can_run(*case)).collect();
     let all = hosts.all();
-    let whole = hosts.whole();
+    let whole = hosts.full_case();
     if all.len() > 1 && cases.iter().all(|case| case.nodes == 1) {
         let slots = whole.gpus_per_node;
         let nodes = (0..).map(|power| 1_u32 << power).take_while(|nodes| *nodes as usize <= all.len());
         let more = nodes.map(|nodes| Case { nodes, gpus_per_node: slots });
-        cases.extend(more.filter(|case| hosts.fit(*case)).collect::<Vec<Case>>());
+        cases.extend(more.filter(|case| hosts.can_run(*case)).collect::<Vec<Case>>());
         cases.sort_by_key(|case| (case.ranks(), case.nodes));
         cases.dedup();
     }

@@ -13,7 +13,7 @@ pub const HOSTFILE: &str = "the hostfile";
 const DEFAULT: &str = "the default (this machine)";
 
 /// Number of host names in a message; the others are counted.
-const NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// A host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Hosts {
         let mut known = HashSet::new();
         for host in &hosts {
             if !known.insert(host.name.as_str()) {
-                bail!("{source} names host {} twice: name it once, with all its slots", host.name);
+                bail!("{source} lists host {} twice: list it once, with all its slots", host.name);
             }
         }
         Ok(Hosts { source, request: None, hosts })
@@ -61,7 +61,7 @@ impl Hosts {
     /// Returns the hosts from a scheduler, with their `source` for error messages; `request` is the advice for getting
     /// more.
     pub fn allocated(source: String, request: &'static str, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
-        ensure!(!hosts.is_empty(), "{source} has no host");
+        ensure!(!hosts.is_empty(), "{source} has no hosts");
         Ok(Hosts { request: Some(request), ..Hosts::named(source, hosts)? })
     }
 
@@ -72,13 +72,13 @@ impl Hosts {
         for Host { name, slots } in &self.hosts {
             let Some(there) = there.get(name.as_str()) else {
                 bail!(
-                    "{source} names host {name}, {given} has {}: leave {source} out, or choose of these",
+                    "{source} lists host {name}, but {given} has {}: omit {source}, or choose from these",
                     compact(allocation.hosts.iter().map(|host| host.name.as_str()))
                 );
             };
             ensure!(
                 *slots <= there.slots,
-                "{source} gives host {name} {slots} slots, {given} has {}: leave {source} out, or {}",
+                "{source} gives host {name} {slots} slots, but {given} has {}: omit {source}, or {}",
                 there.slots,
                 allocation.request.unwrap_or("choose fewer"),
             );
@@ -94,21 +94,21 @@ impl Hosts {
     /// Lists the hosts that run neither ranks of `cases` nor servers, with the case that would use them: `c: no case
     /// uses it; add 3n8g to --cases, or remove it from --hosts`.
     pub fn unused_line(&self, cases: &[Case], server_hosts: &[String]) -> Option<String> {
-        let used = cases.iter().map(|case| self.of(*case).len()).max().unwrap_or(0);
+        let used = cases.iter().map(|case| self.for_case(*case).len()).max().unwrap_or(0);
         let unused = self.hosts[used..].iter().filter(|host| !server_hosts.contains(&host.name));
         let unused: Vec<&str> = unused.map(|host| host.name.as_str()).collect();
         let (names, them) = match unused.len() {
             0 => return None,
             1 => (unused[0].to_owned(), "it"),
-            2..=NAMED => (unused.join(", "), "them"),
-            several => (format!("{} and {} more hosts", unused[..NAMED].join(", "), several - NAMED), "them"),
+            2..=MAX_NAMED => (unused.join(", "), "them"),
+            several => (format!("{} and {} more hosts", unused[..MAX_NAMED].join(", "), several - MAX_NAMED), "them"),
         };
         // The user cannot remove a scheduler's hosts.
         let removal = match self.request {
             None => format!(", or remove {them} from {}", self.source),
             Some(_) => String::new(),
         };
-        Some(format!("{names}: no case uses {them}; add {} to --cases{removal}", self.whole()))
+        Some(format!("{names}: no case uses {them}; add {} to --cases{removal}", self.full_case()))
     }
 
     /// Returns every host.
@@ -117,19 +117,19 @@ impl Hosts {
     }
 
     /// Returns the hosts that `case` uses: the first of the list. There are fewer than it needs if it does not fit.
-    pub fn of(&self, case: Case) -> &[Host] {
+    pub fn for_case(&self, case: Case) -> &[Host] {
         let count = self.hosts.len().min(case.nodes as usize);
         &self.hosts[..count]
     }
 
     /// Returns the case that uses every host, each with as many ranks as the smallest of them takes.
-    pub fn whole(&self) -> Case {
+    pub fn full_case(&self) -> Case {
         let smallest = self.hosts.iter().map(|host| host.slots).min().unwrap_or(1);
         Case { nodes: u32::try_from(self.hosts.len()).unwrap_or(u32::MAX), gpus_per_node: smallest }
     }
 
     /// Returns true if `case` fits these hosts.
-    pub fn fit(&self, case: Case) -> bool {
+    pub fn can_run(&self, case: Case) -> bool {
         self.misfit(case).is_none()
     }
 
@@ -141,16 +141,15 @@ impl Hosts {
         }
         let mut fixes: Vec<String> = self.request.iter().map(|request| (*request).to_owned()).collect();
         let lacks = |wanted| self.request.is_none() && misfits.iter().any(|(misfit, _)| *misfit == wanted);
-        let wanted = self.that_would_fit(cases);
+        let wanted = self.fitting_host_list(cases);
         // A hostfile together with --hosts is rejected.
-        let instead =
-            if self.source.starts_with(HOSTFILE) { "the file more slots or hosts, or instead of it " } else { "" };
+        let instead = if self.source.starts_with(HOSTFILE) { "add hosts or slots to the file, or " } else { "" };
         if lacks(Misfit::Hosts) {
-            fixes.push(format!("give {instead}--hosts {wanted}"));
+            fixes.push(format!("{instead}use --hosts {wanted}"));
         } else if lacks(Misfit::Slots) {
-            fixes.push(format!("give {instead}--hosts {wanted} to share cores or GPUs on purpose"));
+            fixes.push(format!("{instead}use --hosts {wanted} to oversubscribe cores or GPUs"));
         }
-        let fitting: Vec<String> = cases.iter().filter(|case| self.fit(**case)).map(Case::to_string).collect();
+        let fitting: Vec<String> = cases.iter().filter(|case| self.can_run(**case)).map(Case::to_string).collect();
         if !fitting.is_empty() {
             fixes.push(format!("choose --cases {}", fitting.join(",")));
         }
@@ -159,7 +158,7 @@ impl Hosts {
     }
 
     /// Returns a host list that all these cases would fit, in command-line form: the existing hosts, and placeholders.
-    fn that_would_fit(&self, cases: &[Case]) -> String {
+    fn fitting_host_list(&self, cases: &[Case]) -> String {
         let nodes = cases.iter().map(|case| case.nodes as usize).max().unwrap_or(1);
         let slots = |host: usize| {
             let wanted = cases.iter().filter(|case| host < case.nodes as usize).map(|case| case.gpus_per_node);
@@ -179,9 +178,9 @@ impl Hosts {
             let fault = format!("case {case} needs {} hosts, {source} has {}", case.nodes, hosts.len());
             return Some((Misfit::Hosts, fault));
         }
-        let small = self.of(case).iter().find(|host| host.slots < case.gpus_per_node)?;
+        let small = self.for_case(case).iter().find(|host| host.slots < case.gpus_per_node)?;
         let fault =
-            format!("case {case} needs {} slots a host, {} has {}", case.gpus_per_node, small.name, small.slots);
+            format!("case {case} needs {} slots per host, {} has {}", case.gpus_per_node, small.name, small.slots);
         Some((Misfit::Slots, fault))
     }
 }
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_servers_are_named_once_and_take_no_ranks() {
+    fn server_hosts_are_listed_once_without_slots() {
         let hosts = Hosts::parse_list("a:8,b:8").expect("a list");
         let servers = ["b", "s", "t", "s"].map(str::to_owned);
         let all = with_server_hosts(hosts.all(), &servers);
@@ -220,16 +219,16 @@ mod tests {
     }
 
     #[test]
-    fn a_case_takes_the_first_hosts() {
+    fn case_uses_the_first_hosts() {
         let hosts = Hosts::parse_list("a:8,b:8,c:4").expect("a list");
-        assert_eq!(hosts.of("2n4g".parse().expect("a case")).len(), 2);
+        assert_eq!(hosts.for_case("2n4g".parse().expect("a case")).len(), 2);
         for (case, fit) in [("1n8g", true), ("2n8g", true), ("3n4g", true), ("3n8g", false), ("4n1g", false)] {
-            assert_eq!(hosts.fit(case.parse().expect("a case")), fit, "{case}");
+            assert_eq!(hosts.can_run(case.parse().expect("a case")), fit, "{case}");
         }
     }
 
     #[test]
-    fn hosts_without_ranks_or_servers_are_named_in_one_line() {
+    fn unused_hosts_are_listed_in_one_line() {
         let line = |hosts: &str, list: &str, servers: &[&str]| {
             let servers: Vec<String> = servers.iter().map(|name| (*name).to_owned()).collect();
             Hosts::parse_list(hosts).expect("a list").unused_line(&cases(list), &servers)
@@ -247,22 +246,22 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_is_as_many_ranks_of_each_as_the_smallest_takes() {
+    fn full_case_uses_the_smallest_slot_count() {
         let hosts = Hosts::parse_list("a:8,b:8,c:4").expect("a list");
-        assert_eq!(hosts.whole().to_string(), "3n4g");
-        assert_eq!(Hosts::this_machine(2).whole().to_string(), "1n2g");
+        assert_eq!(hosts.full_case().to_string(), "3n4g");
+        assert_eq!(Hosts::this_machine(2).full_case().to_string(), "1n2g");
     }
 
     #[test]
-    fn every_case_that_does_not_fit_is_named_with_the_fix() {
+    fn cases_that_do_not_fit_are_listed_with_a_fix() {
         let hosts = Hosts { source: "the hostfile nodes".to_owned(), ..Hosts::parse_list("a:8").expect("a list") };
         let error = hosts.check(&cases("1n1g,1n8g,2n8g")).expect_err("does not fit").to_string();
-        expect!["case 2n8g needs 2 hosts, the hostfile nodes has 1: give the file more slots or hosts, or instead of it --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g"].assert_eq(&error);
+        expect!["case 2n8g needs 2 hosts, the hostfile nodes has 1: add hosts or slots to the file, or use --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g"].assert_eq(&error);
         let error = Hosts::this_machine(2).check(&cases("1n4g,2n8g")).expect_err("does not fit").to_string();
         expect![[r"
-            case 1n4g needs 4 slots a host, localhost has 2
-            case 2n8g needs 2 hosts, the default (this machine) has 1: give --hosts localhost:8,HOST2:8"]]
+            case 1n4g needs 4 slots per host, localhost has 2
+            case 2n8g needs 2 hosts, the default (this machine) has 1: use --hosts localhost:8,HOST2:8"]]
         .assert_eq(&error);
-        hosts.check(&cases("1n1g,1n8g")).expect("they fit");
+        hosts.check(&cases("1n1g,1n8g")).expect("cases fit");
     }
 }

@@ -12,7 +12,7 @@ use ringmark_core::host::inspection;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::launch::local::environment::is_inner;
+use crate::launch::local::environment::is_internal;
 
 /// A network interface, by name or by the network of its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,14 +29,14 @@ impl FromStr for InterfaceChoice {
     fn from_str(text: &str) -> anyhow::Result<InterfaceChoice> {
         if text.contains('/') {
             let network = text.parse::<Ipv4Net>();
-            let network = network.map_err(|_| anyhow!("{text:?} is no network: write it as 10.77.0.0/24"))?;
+            let network = network.map_err(|_| anyhow!("{text:?} is not a network: write it as 10.77.0.0/24"))?;
             return Ok(InterfaceChoice::Network(network.trunc()));
         }
         // The kernel's rule for interface names.
         let is_name = (1..=15).contains(&text.len()) && !text.contains([':', ',', '=', '^']);
         ensure!(
             is_name && !text.contains(char::is_whitespace),
-            "{text:?} is no interface: write one name such as ib0, or a network such as 10.77.0.0/24"
+            "{text:?} is not an interface: write one name such as ib0, or a network such as 10.77.0.0/24"
         );
         Ok(InterfaceChoice::Name(text.to_owned()))
     }
@@ -107,7 +107,7 @@ impl fmt::Display for CommonNetwork {
 /// prefixes show no common network, an interface with the same name on all hosts is a candidate.
 pub fn candidates(hosts: &[HostNetworks]) -> Vec<CommonNetwork> {
     let mut networks: Vec<Ipv4Net> =
-        hosts.iter().flat_map(|host| open_addresses(host).map(|(_, net)| net.trunc())).collect();
+        hosts.iter().flat_map(|host| external_addresses(host).map(|(_, net)| net.trunc())).collect();
     networks.sort();
     networks.dedup();
     let mut found: Vec<CommonNetwork> = networks
@@ -116,7 +116,7 @@ pub fn candidates(hosts: &[HostNetworks]) -> Vec<CommonNetwork> {
         .collect();
     if found.is_empty() {
         let mut names: Vec<&str> =
-            hosts.iter().flat_map(|host| open_addresses(host).map(|(name, _)| name.name.as_str())).collect();
+            hosts.iter().flat_map(|host| external_addresses(host).map(|(name, _)| name.name.as_str())).collect();
         names.sort_unstable();
         names.dedup();
         found =
@@ -141,24 +141,24 @@ pub fn candidates(hosts: &[HostNetworks]) -> Vec<CommonNetwork> {
 }
 
 /// Returns the addresses of `host` on interfaces that lead out of it.
-fn open_addresses<'a>(host: &'a HostNetworks) -> impl Iterator<Item = (&'a inspection::Interface, &'a Ipv4Net)> {
+fn external_addresses<'a>(host: &'a HostNetworks) -> impl Iterator<Item = (&'a inspection::Interface, &'a Ipv4Net)> {
     let pairs = host
         .interfaces
         .iter()
         .flat_map(|interface| interface.addresses.iter().map(move |address| (interface, address)));
     pairs.filter(|(interface, address)| {
-        let is_inner = interface.is_bridge || is_inner(&interface.name);
-        interface.is_up && !interface.is_loopback && (!is_inner || host.reached_at == Some(address.addr()))
+        let is_internal = interface.is_bridge || is_internal(&interface.name);
+        interface.is_up && !interface.is_loopback && (!is_internal || host.reached_at == Some(address.addr()))
     })
 }
 
 /// Returns the names, without duplicates, of interfaces with an address that lead into a host but not out of it. MPI
 /// would use them as well.
-pub fn inner<'a>(hosts: &[HostNetworks<'a>]) -> Vec<&'a str> {
+pub fn internal_interfaces<'a>(hosts: &[HostNetworks<'a>]) -> Vec<&'a str> {
     let mut names: Vec<&str> = hosts
         .iter()
         .flat_map(|host| {
-            let is_open = |name: &str| open_addresses(host).any(|(interface, _)| interface.name == name);
+            let is_open = |name: &str| external_addresses(host).any(|(interface, _)| interface.name == name);
             let others = host.interfaces.iter().filter(|interface| interface.is_up && !interface.is_loopback);
             others.filter(move |interface| !interface.addresses.is_empty() && !is_open(&interface.name))
         })
@@ -176,7 +176,7 @@ fn common(
     is_in: impl Fn(&inspection::Interface, &Ipv4Net) -> bool,
 ) -> Option<CommonNetwork> {
     let place = |host: &HostNetworks| {
-        let (interface, address) = open_addresses(host).find(|(interface, address)| is_in(interface, address))?;
+        let (interface, address) = external_addresses(host).find(|(interface, address)| is_in(interface, address))?;
         Some(HostAddress { interface: interface.name.clone(), address: address.addr() })
     };
     let places: Vec<HostAddress> = hosts.iter().map(place).collect::<Option<_>>()?;
@@ -206,7 +206,7 @@ pub struct NetworkFault {
 }
 
 /// Returns the network that the user named, or a fault for every host that is not in it, with the alternatives.
-pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<CommonNetwork, Vec<NetworkFault>> {
+pub fn resolve(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<CommonNetwork, Vec<NetworkFault>> {
     let place = |host: &HostNetworks| {
         let matches = |found: &&inspection::Interface| match interface {
             InterfaceChoice::Name(name) => found.name == *name,
@@ -215,12 +215,12 @@ pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<Comm
             }
         };
         let found = host.interfaces.iter().find(matches);
-        let there_is = || format!("it has {}", described(host.interfaces));
+        let available = || format!("available: {}", describe_interfaces(host.interfaces));
         let Some(found) = found else {
             return Err(match interface {
-                InterfaceChoice::Name(name) => format!("there is no interface {name}; {}", there_is()),
+                InterfaceChoice::Name(name) => format!("interface {name} not found; {}", available()),
                 InterfaceChoice::Network(network) => {
-                    format!("no interface has an address in {network}; {}", there_is())
+                    format!("no interface has an address in {network}; {}", available())
                 }
             });
         };
@@ -230,10 +230,10 @@ pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<Comm
         };
         let name = &found.name;
         match found.addresses.iter().find(is_in) {
-            _ if !found.is_up => Err(format!("interface {name} is down; {}", there_is())),
-            None => Err(format!("interface {name} has no IPv4 address; {}", there_is())),
+            _ if !found.is_up => Err(format!("interface {name} is down; {}", available())),
+            None => Err(format!("interface {name} has no IPv4 address; {}", available())),
             Some(_) if found.is_loopback && hosts.len() > 1 => {
-                Err(format!("interface {name} leads to the host itself alone; {}", there_is()))
+                Err(format!("interface {name} only reaches the host itself; {}", available()))
             }
             Some(address) => Ok(HostAddress { interface: name.clone(), address: address.addr() }),
         }
@@ -250,10 +250,10 @@ pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<Comm
     }
     if let Some((first, second)) = shared_address(&places) {
         let HostAddress { interface, address } = &places[second];
-        let (first, interfaces) = (hosts[first].host, described(hosts[second].interfaces));
+        let (first, interfaces) = (hosts[first].host, describe_interfaces(hosts[second].interfaces));
         let what = format!(
-            "its address on {interface}, {address}, is that of host {first} too, so {interface} leads into each \
-             host and not out of it; it has {interfaces}"
+            "interface {interface} has address {address} on host {first} too, so it is local to each host; \
+             available: {interfaces}"
         );
         return Err(vec![NetworkFault { host: second, what }]);
     }
@@ -265,7 +265,7 @@ pub fn named(interface: &InterfaceChoice, hosts: &[HostNetworks]) -> Result<Comm
 }
 
 /// Formats every interface with its addresses: `eth0 10.77.0.2/24, lo 127.0.0.1/8`.
-pub fn described(interfaces: &[inspection::Interface]) -> String {
+pub fn describe_interfaces(interfaces: &[inspection::Interface]) -> String {
     let describe = |interface: &inspection::Interface| {
         let mut parts = vec![interface.name.clone()];
         parts.extend(interface.addresses.iter().map(Ipv4Net::to_string));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_or_a_network_and_nothing_else() {
+    fn interface_is_a_name_or_a_network() {
         let parse = |text: &str| text.parse::<InterfaceChoice>();
         assert_eq!(parse("ib0").expect("a name"), InterfaceChoice::Name("ib0".to_owned()));
         let network = parse("10.77.0.9/24").expect("a network");
@@ -331,20 +331,20 @@ mod tests {
         let networks = ["10.77.0.0/33", "eth0/24", "fe80::1/64"];
         let errors = names.into_iter().chain(networks).map(|text| parse(text).expect_err(text).to_string());
         expect![[r#"
-            "" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
-            "ib0,ib1" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
-            "=ib0" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
-            "^docker0" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
-            "an interface" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
-            "a-name-of-16-let" is no interface: write one name such as ib0, or a network such as 10.77.0.0/24
-            "10.77.0.0/33" is no network: write it as 10.77.0.0/24
-            "eth0/24" is no network: write it as 10.77.0.0/24
-            "fe80::1/64" is no network: write it as 10.77.0.0/24"#]]
+            "" is not an interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "ib0,ib1" is not an interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "=ib0" is not an interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "^docker0" is not an interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "an interface" is not an interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "a-name-of-16-let" is not an interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            "10.77.0.0/33" is not a network: write it as 10.77.0.0/24
+            "eth0/24" is not a network: write it as 10.77.0.0/24
+            "fe80::1/64" is not a network: write it as 10.77.0.0/24"#]]
         .assert_eq(&errors.collect::<Vec<_>>().join("\n"));
     }
 
     #[test]
-    fn the_network_that_the_names_lead_to_comes_first() {
+    fn network_of_the_host_names_comes_first() {
         let a: &[(&str, &str)] = &[("docker0", "172.17.0.1/16"), ("eth0", "10.1.0.1/24"), ("ib0", "10.2.0.1/16")];
         let b: &[(&str, &str)] = &[("docker0", "172.17.0.1/16"), ("eth0", "10.1.0.2/24"), ("ib0", "10.2.0.2/16")];
         assert_eq!(names(&[(a, Some("10.1.0.1")), (b, Some("10.1.0.2"))]), ["eth0, 10.1.0.0/24", "ib0, 10.2.0.0/16"]);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fastest_comes_first_where_no_name_leads() {
+    fn fastest_network_comes_first_without_names() {
         let slow = interface("eth0", &["10.1.0.1/24"]);
         let fast = inspection::Interface { link_megabits: Some(100_000), ..interface("ib0", &["10.2.0.1/24"]) };
         let others = [interface("eth0", &["10.1.0.2/24"]), {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_inside_a_host_does_not_count() {
+    fn host_internal_networks_are_ignored() {
         // A bridge inside each host does not connect the two hosts, even if its addresses differ.
         let a: &[(&str, &str)] = &[("virbr0", "192.168.122.1/24")];
         let b: &[(&str, &str)] = &[("virbr0", "192.168.122.2/24")];
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn names_may_differ_where_the_network_is_one() {
+    fn interface_names_may_differ_in_one_network() {
         let given: &[Given] = &[(&[("eth0", "10.1.0.1/24")], None), (&[("ens3", "10.1.0.2/24")], None)];
         with(given, |hosts| {
             let found = candidates(hosts);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_common_name_will_do_where_no_prefix_joins_the_addresses() {
+    fn common_interface_name_works_without_common_prefix() {
         let given: &[Given] = &[(&[("eth0", "10.1.0.1/32")], None), (&[("eth0", "10.1.7.2/32")], None)];
         assert_eq!(names(given), ["eth0"]);
         let given: &[Given] = &[(&[("eth0", "10.1.0.1/32")], None), (&[("eth1", "10.1.7.2/32")], None)];
@@ -401,31 +401,39 @@ mod tests {
     }
 
     fn refused(interface: &str, given: &[Given]) -> Vec<(usize, String)> {
-        let faults = with(given, |hosts| named(&interface.parse().expect("an interface"), hosts).expect_err("refused"));
+        let faults = with(given, |hosts| {
+            resolve(
+                &interface.parse().expect(
+                    "an \
+                     interface",
+                ),
+                hosts,
+            )
+            .expect_err("refused")
+        });
         faults.into_iter().map(|fault| (fault.host, fault.what)).collect()
     }
 
     #[test]
-    fn a_wrong_interface_is_named_with_those_that_there_are() {
+    fn wrong_interface_error_lists_the_available_ones() {
         let given: &[Given] = &[
             (&[("eth0", "10.1.0.1/24"), ("docker0", "172.17.0.1/16")], None),
             (&[("ens3", "10.1.0.2/24"), ("docker0", "172.17.0.1/16")], None),
         ];
-        let it_has = "it has ens3 10.1.0.2/24, docker0 172.17.0.1/16, lo 127.0.0.1/8";
-        assert_eq!(refused("eth0", given), [(1, format!("there is no interface eth0; {it_has}"))]);
+        let available = "available: ens3 10.1.0.2/24, docker0 172.17.0.1/16, lo 127.0.0.1/8";
+        assert_eq!(refused("eth0", given), [(1, format!("interface eth0 not found; {available}"))]);
         let faults = refused("10.9.0.0/16", given);
         assert_eq!(faults.len(), 2);
-        assert_eq!(faults[1], (1, format!("no interface has an address in 10.9.0.0/16; {it_has}")));
-        assert_eq!(refused("lo", given)[1], (1, format!("interface lo leads to the host itself alone; {it_has}")));
-        let shared = "its address on docker0, 172.17.0.1, is that of host a too, so docker0 leads into each host and \
-                      not out of it";
-        assert_eq!(refused("docker0", given), [(1, format!("{shared}; {it_has}"))]);
+        assert_eq!(faults[1], (1, format!("no interface has an address in 10.9.0.0/16; {available}")));
+        assert_eq!(refused("lo", given)[1], (1, format!("interface lo only reaches the host itself; {available}")));
+        let shared = "interface docker0 has address 172.17.0.1 on host a too, so it is local to each host";
+        assert_eq!(refused("docker0", given), [(1, format!("{shared}; {available}"))]);
         with(given, |hosts| {
-            let network = named(&"10.1.0.0/24".parse().expect("a network"), hosts).expect("both are in it");
+            let network = resolve(&"10.1.0.0/24".parse().expect("a network"), hosts).expect("both are in it");
             assert_eq!(network.to_string(), "eth0/ens3, 10.1.0.0/24");
         });
         with(&given[..1], |hosts| {
-            let network = named(&"lo".parse().expect("a name"), hosts).expect("one host may talk to itself");
+            let network = resolve(&"lo".parse().expect("a name"), hosts).expect("loopback on a single host");
             assert_eq!(network.interface(), Some(InterfaceChoice::Name("lo".to_owned())));
         });
     }

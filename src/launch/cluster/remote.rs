@@ -34,7 +34,7 @@ impl Remote {
     /// Reaches the host as mpirun does: this machine, under any of its names, without ssh, and other hosts by
     /// mpirun's ssh and port.
     pub fn new(host: &Host, options: &SshOptions, environment: &LaunchEnvironment) -> Remote {
-        if environment.is_here(&host.name) || leads_here(&host.name, &environment.addresses) {
+        if environment.is_here(&host.name) || resolves_here(&host.name, &environment.addresses) {
             return Remote { ssh: None };
         }
         let mut ssh = options.agent.clone();
@@ -80,7 +80,7 @@ impl Remote {
 }
 
 /// Returns true if `name` is or resolves to an address of this machine: mpirun does not use ssh then.
-fn leads_here(name: &str, addresses: &[IpAddr]) -> bool {
+fn resolves_here(name: &str, addresses: &[IpAddr]) -> bool {
     let (sender, found) = mpsc::channel();
     let name = name.to_owned();
     // A name lookup cannot be canceled, only abandoned.
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn another_host_is_reached_by_mpirun_s_ssh() {
+    fn remote_host_is_reached_with_ssh_of_mpirun() {
         let command = |more| line(&remote("192.0.2.8", more).command(&["sh", "-c", "a b"]));
         expect![
             "ssh|-p|2222|-x|-T|-o|BatchMode=yes|-o|ConnectTimeout=5|-o|StrictHostKeyChecking=no|192.0.2.8|sh -c 'a b'"
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_reached_without() {
+    fn this_machine_is_reached_without_ssh() {
         for name in ["localhost", "127.0.0.1", "a", "192.0.2.7"] {
             assert_eq!(line(&remote(name, &[]).command(&["sh", "-c", "a b"])), "sh|-c|a b", "{name}");
         }
@@ -139,15 +139,15 @@ mod tests {
     }
 
     #[test]
-    fn a_command_gets_its_input_and_arguments_and_answers_on_both_streams() {
+    fn command_gets_input_and_arguments_and_returns_output() {
         let answer = run("echo \"$1\"; echo why >&2; exit 3", Duration::from_secs(20));
         assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), ("a b\n", "why\n"));
         assert_eq!(answer.status.and_then(|status| status.code()), Some(3));
-        assert!(!answer.is_success() && answer.first_output.expect("there is some") <= answer.took);
+        assert!(!answer.is_success() && answer.first_output.expect("output") <= answer.took);
     }
 
     #[test]
-    fn a_command_that_hangs_is_ended_with_what_it_said() {
+    fn hanging_command_is_killed_and_its_output_kept() {
         // The timeout grows until the command has written output before it is killed.
         let mut answers = [300, 3000, 30_000].into_iter().map(|timeout| {
             let answer = run("echo before; sleep 600 & sleep 600", Duration::from_millis(timeout));

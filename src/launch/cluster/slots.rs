@@ -13,12 +13,12 @@ use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::ssh_failure;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
+use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
 
 const SCRIPT: &str = "nvidia-smi -L 2>/dev/null; echo \"cores=$(nproc)\"";
 
 /// Timeout, which includes ssh's own and some time for nvidia-smi.
-const LIMIT: Duration = Duration::from_secs(14);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(14);
 
 /// Number of processors of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Processors {
 
 impl Processors {
     /// Counts the processors of this machine; GPUs only if `device` allows one.
-    pub fn of_this_machine(device: DeviceChoice, environment: &LaunchEnvironment) -> Processors {
+    pub fn for_this_machine(device: DeviceChoice, environment: &LaunchEnvironment) -> Processors {
         let gpus = match device {
             DeviceChoice::Cpu => 0,
             _ => gpus(environment.visible_devices.as_deref()),
@@ -64,8 +64,8 @@ pub struct ProcessorsRequest<'a> {
 
 impl ProcessorsRequest<'_> {
     /// Queries many hosts in parallel. The error lists every host that did not reply.
-    pub fn ask(&self, names: &[&str]) -> anyhow::Result<Vec<Processors>> {
-        let answers = side_by_side(PROGRAMS, names, |name| self.ask_one(name));
+    pub fn query(&self, names: &[&str]) -> anyhow::Result<Vec<Processors>> {
+        let answers = in_parallel(MAX_PROGRAMS, names, |name| self.query_one(name));
         let (found, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
         let failed: Vec<String> =
             failed.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
@@ -74,20 +74,20 @@ impl ProcessorsRequest<'_> {
     }
 
     /// Queries one host.
-    pub fn ask_one(&self, name: &str) -> anyhow::Result<Processors> {
+    pub fn query_one(&self, name: &str) -> anyhow::Result<Processors> {
         let remote = Remote::new(&Host { name: name.to_owned(), slots: 1 }, self.ssh, self.environment);
         if remote.is_here() {
             return Ok(self.here);
         }
-        let answer = remote.run(&["sh", "-c", SCRIPT], b"", LIMIT, &Interrupt::never())?;
+        let answer = remote.run(&["sh", "-c", SCRIPT], b"", QUERY_TIMEOUT, &Interrupt::never())?;
         if let Some(processors) = Processors::parse(&answer.stdout) {
             return Ok(processors);
         }
         if answer.status.is_some_and(|status| status.success()) {
-            bail!("host {name:?} has no number of slots, and does not say how many cores it has: write {name}:8");
+            bail!("host {name:?} has no slot count and did not report its cores: write {name}:8");
         }
         let why = ssh_failure::explain(&answer, name, self.ssh.port);
-        bail!("host {name:?} has no number of slots, and cannot be asked: {}: {}, or write {name}:8", why.what, why.fix)
+        bail!("host {name:?} has no slot count and cannot be queried: {}: {}, or write {name}:8", why.what, why.fix)
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_takes_a_rank_a_gpu_or_else_a_core() {
+    fn slots_are_the_gpus_or_else_the_cores() {
         let gpus = "Welcome\nGPU 0: NVIDIA H100 (UUID: GPU-1)\nGPU 1: NVIDIA H100 (UUID: GPU-2)\ncores=96\n";
         for (output, device, slots) in [
             (gpus, DeviceChoice::Auto, Some(2)),
@@ -130,20 +130,20 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_not_asked_and_a_host_that_cannot_be_is_named() {
+    fn only_remote_hosts_are_queried_for_slots() {
         let environment = LaunchEnvironment { host_name: "a".to_owned(), ..LaunchEnvironment::default() };
         // Replaces ssh, which would look up the host.
         let arguments = ["plm_rsh_agent", "/bin/false"].map(str::to_owned);
         let ssh = SshOptions::new(22, &arguments, &environment);
         let here = Processors { gpus: 0, cores: 6 };
         let request = ProcessorsRequest { here, ssh: &ssh, environment: &environment };
-        assert_eq!(request.ask(&["localhost", "a"]).expect("known"), [here; 2]);
-        let error = request.ask(&["localhost", "192.0.2.8"]).expect_err("nobody there").to_string();
-        expect![[r#"host "192.0.2.8" has no number of slots, and cannot be asked: a command cannot be run there (exit status: 1): see that `ssh -p 22 192.0.2.8 sh -c true` works: it needs a shell, or write 192.0.2.8:8"#]].assert_eq(&error);
+        assert_eq!(request.query(&["localhost", "a"]).expect("known"), [here; 2]);
+        let error = request.query(&["localhost", "192.0.2.8"]).expect_err("unreachable host").to_string();
+        expect![[r#"host "192.0.2.8" has no slot count and cannot be queried: remote command failed (exit status: 1): check that `ssh -p 22 192.0.2.8 sh -c true` works: the host needs a shell, or write 192.0.2.8:8"#]].assert_eq(&error);
     }
 
     #[test]
-    fn gpus_are_those_that_cuda_shows() {
+    fn gpus_hidden_from_cuda_are_not_counted() {
         let listing = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n  MIG 1g.10gb Device 0\nGPU 1: NVIDIA H100\n";
         for (visible, count) in [(None, 2), (Some("0,1,2"), 2), (Some("1"), 1), (Some(""), 0), (Some("0,-1,1"), 1)] {
             assert_eq!(count_gpus(listing, visible), count, "{visible:?}");

@@ -19,47 +19,43 @@ const FAILURES: [(&[&str], &str, &str); 8] = [
     (
         &["banner exchange"],
         "sshd accepted the connection but did not respond",
-        "its sshd hangs, or something between drops its packets: log in at its console",
+        "sshd hangs, or the network drops its packets: log in at the console",
     ),
     (
         &["Could not resolve hostname"],
-        "its name is unknown here",
+        "host name cannot be resolved",
         "correct the name in --hosts, or add it to DNS or /etc/hosts",
     ),
-    (
-        &["Connection refused"],
-        "it is there, but no sshd listens on port PORT",
-        "start sshd there, or give its port with --ssh-port",
-    ),
+    (&["Connection refused"], "no sshd listens on port PORT", "start sshd, or set its port with --ssh-port"),
     (
         &["Connection timed out", "Operation timed out", "No route to host", "Network is unreachable", "Host is down"],
-        "it cannot be reached",
-        "see that it is on and cabled, that its address is right (getent hosts HOST) and no firewall drops port PORT",
+        "host unreachable",
+        "check power, cable, address (getent hosts HOST) and firewall (port PORT)",
     ),
     (
         &["Permission denied", "Too many authentication failures"],
         "sshd rejected the key",
-        "put your public key there (ssh-copy-id -p PORT HOST), then see that `ssh -p PORT HOST true` asks for nothing",
+        "install your public key (ssh-copy-id -p PORT HOST), then check that `ssh -p PORT HOST true` does not prompt",
     ),
     (
         &["Host key verification failed"],
-        "its host key is not the one that we know",
-        "if the host was reinstalled, forget the old key: ssh-keygen -R HOST",
+        "host key does not match known_hosts",
+        "if the host was reinstalled, remove the old key: ssh-keygen -R HOST",
     ),
     (
         &["Connection reset", "Connection closed", "kex_exchange_identification"],
-        "its sshd closes the connection",
-        "read its log (journalctl -u ssh): MaxStartups, AllowUsers and hosts.deny do that, and a full process table",
+        "sshd closed the connection",
+        "check its log (journalctl -u ssh) for MaxStartups, AllowUsers, hosts.deny or a full process table",
     ),
     (
         &["UNPROTECTED PRIVATE KEY", "bad permissions"],
-        "ssh does not use a key that others can read",
-        "chmod 600 on the private key",
+        "ssh ignores a private key that others can read",
+        "run chmod 600 on the private key",
     ),
 ];
 
 /// Start of ssh's warning about a changed key. ssh continues in spite of it, as mpirun's does.
-const CHANGED: &str = "REMOTE HOST IDENTIFICATION HAS CHANGED";
+const KEY_CHANGED: &str = "REMOTE HOST IDENTIFICATION HAS CHANGED";
 
 /// Explains `answer`, the output of a failed command.
 pub fn explain(answer: &Answer, host: &str, port: u16) -> SshFailure {
@@ -70,14 +66,12 @@ pub fn explain(answer: &Answer, host: &str, port: u16) -> SshFailure {
     let (what, fix) = match (FAILURES.iter().find(fits), answer.status) {
         (Some((_, what, fix)), _) => (fill(what), fill(fix)),
         (None, None) => (
-            format!("a command run there does not end within {:.0} s", answer.took.as_secs_f64()),
-            fill(
-                "see what holds up `ssh -p PORT HOST true`: a home folder that hangs, or a start-up file of the shell",
-            ),
+            format!("remote command did not finish within {:.0} s", answer.took.as_secs_f64()),
+            fill("check what delays `ssh -p PORT HOST true`: an unresponsive home folder or a shell start-up file"),
         ),
         (None, Some(status)) => (
-            format!("a command cannot be run there ({status})"),
-            fill("see that `ssh -p PORT HOST sh -c true` works: it needs a shell"),
+            format!("remote command failed ({status})"),
+            fill("check that `ssh -p PORT HOST sh -c true` works: the host needs a shell"),
         ),
     };
     let what = if line.is_empty() { what } else { format!("{what} ({line})") };
@@ -86,18 +80,19 @@ pub fn explain(answer: &Answer, host: &str, port: u16) -> SshFailure {
 
 /// Returns the warning of an ssh that connected, if it printed one.
 pub fn warning(stderr: &str, host: &str) -> Option<SshFailure> {
-    stderr.contains(CHANGED).then(|| SshFailure {
-        what: "its host key has changed since we saw it last, and ssh only goes on because mpirun's does".to_owned(),
+    stderr.contains(KEY_CHANGED).then(|| SshFailure {
+        what: "host key has changed; ssh continues only because mpirun's ssh does".to_owned(),
         fix: format!(
-            "if the host was reinstalled, forget the old key (ssh-keygen -R {host}); if not, find out which host answers"
+            "if the host was reinstalled, remove the old key (ssh-keygen -R {host}); if not, find out which host \
+             replies"
         ),
     })
 }
 
 /// Returns the last informative line; ssh's notice of a new host key is not one.
 pub fn last_line(stderr: &str) -> String {
-    let says_something = |line: &&str| !line.is_empty() && !line.starts_with("Warning: Permanently added");
-    stderr.lines().map(str::trim).rfind(says_something).unwrap_or_default().to_owned()
+    let is_informative = |line: &&str| !line.is_empty() && !line.starts_with("Warning: Permanently added");
+    stderr.lines().map(str::trim).rfind(is_informative).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -116,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_ssh_s_failures_has_its_meaning_and_fix() {
+    fn ssh_failures_are_explained_with_a_fix() {
         let failures = [
             "ssh: Could not resolve hostname node7: Name or service not known",
             "ssh: connect to host node7 port 2222: Connection refused",
@@ -132,30 +127,30 @@ mod tests {
             format!("{what}: {fix}")
         });
         expect![[r#"
-            its name is unknown here (ssh: Could not resolve hostname node7: Name or service not known): correct the name in --hosts, or add it to DNS or /etc/hosts
-            it is there, but no sshd listens on port 2222 (ssh: connect to host node7 port 2222: Connection refused): start sshd there, or give its port with --ssh-port
-            it cannot be reached (ssh: connect to host node7 port 2222: Connection timed out): see that it is on and cabled, that its address is right (getent hosts node7) and no firewall drops port 2222
-            it cannot be reached (ssh: connect to host node7 port 2222: No route to host): see that it is on and cabled, that its address is right (getent hosts node7) and no firewall drops port 2222
-            sshd rejected the key (root@node7: Permission denied (publickey).): put your public key there (ssh-copy-id -p 2222 node7), then see that `ssh -p 2222 node7 true` asks for nothing
-            its host key is not the one that we know (Host key verification failed.): if the host was reinstalled, forget the old key: ssh-keygen -R node7
-            its sshd closes the connection (kex_exchange_identification: read: Connection reset by peer): read its log (journalctl -u ssh): MaxStartups, AllowUsers and hosts.deny do that, and a full process table
-            sshd accepted the connection but did not respond (Connection timed out during banner exchange): its sshd hangs, or something between drops its packets: log in at its console"#]].assert_eq(&failures.join("\n"));
+            host name cannot be resolved (ssh: Could not resolve hostname node7: Name or service not known): correct the name in --hosts, or add it to DNS or /etc/hosts
+            no sshd listens on port 2222 (ssh: connect to host node7 port 2222: Connection refused): start sshd, or set its port with --ssh-port
+            host unreachable (ssh: connect to host node7 port 2222: Connection timed out): check power, cable, address (getent hosts node7) and firewall (port 2222)
+            host unreachable (ssh: connect to host node7 port 2222: No route to host): check power, cable, address (getent hosts node7) and firewall (port 2222)
+            sshd rejected the key (root@node7: Permission denied (publickey).): install your public key (ssh-copy-id -p 2222 node7), then check that `ssh -p 2222 node7 true` does not prompt
+            host key does not match known_hosts (Host key verification failed.): if the host was reinstalled, remove the old key: ssh-keygen -R node7
+            sshd closed the connection (kex_exchange_identification: read: Connection reset by peer): check its log (journalctl -u ssh) for MaxStartups, AllowUsers, hosts.deny or a full process table
+            sshd accepted the connection but did not respond (Connection timed out during banner exchange): sshd hangs, or the network drops its packets: log in at the console"#]].assert_eq(&failures.join("\n"));
     }
 
     #[test]
-    fn a_shell_that_hangs_or_is_missing_is_no_fault_of_the_network() {
+    fn hanging_or_missing_shell_is_not_a_network_failure() {
         let hung = Answer { took: Duration::from_secs(12), ..Answer::default() };
-        expect!["a command run there does not end within 12 s"].assert_eq(&explain(&hung, "b", 22).what);
+        expect!["remote command did not finish within 12 s"].assert_eq(&explain(&hung, "b", 22).what);
         let failure = failed("sh: not found");
-        expect!["a command cannot be run there (exit status: 255) (sh: not found)"].assert_eq(&failure.what);
+        expect!["remote command failed (exit status: 255) (sh: not found)"].assert_eq(&failure.what);
     }
 
     #[test]
-    fn a_changed_host_key_is_a_warning() {
+    fn changed_host_key_is_a_warning() {
         assert_eq!(warning("Warning: Permanently added", "b"), None);
-        let warning = warning("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n", "b").expect("it has");
+        let warning = warning("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\n", "b").expect("key has changed");
         expect![
-            "if the host was reinstalled, forget the old key (ssh-keygen -R b); if not, find out which host answers"
+            "if the host was reinstalled, remove the old key (ssh-keygen -R b); if not, find out which host replies"
         ]
         .assert_eq(&warning.fix);
     }

@@ -25,7 +25,7 @@ use crate::launch::cluster::ssh_failure::{self, SshFailure};
 use crate::launch::local::child::{self, Answer, Call, EndPolicy};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
+use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
 
 /// Library that every worker links and that does not belong to the host.
 const TORCH: &str = "libtorch_cpu.so";
@@ -51,7 +51,7 @@ impl Sync {
     /// Finds the files that `worker` needs for `device`. Runs only the loader, which lists them.
     pub fn plan(folder: &Path, worker: &Path, device: DeviceChoice) -> anyhow::Result<Sync> {
         check_folder(folder).map_err(usage)?;
-        let name = worker.file_name().with_context(|| format!("{} is no program", worker.display()))?;
+        let name = worker.file_name().with_context(|| format!("{} is not a program", worker.display()))?;
         let libraries = linked_libraries(worker)?;
         let mut sources = vec![source(worker, worker.parent().unwrap_or(Path::new("/")))];
         if let Some(torch) = libraries.iter().find(|path| path.ends_with(TORCH)) {
@@ -70,7 +70,7 @@ impl Sync {
         let line = |host: &Host| {
             let remote = Remote::new(host, ssh, environment);
             let line = shell_words::join(self.command(host, &remote));
-            if remote.is_here() { format!("{} && {line}", self.make_folder()) } else { line }
+            if remote.is_here() { format!("{} && {line}", self.mkdir_command()) } else { line }
         };
         hosts.iter().map(line).collect()
     }
@@ -87,7 +87,7 @@ impl Sync {
     ) -> anyhow::Result<()> {
         ensure!(
             environment.find("rsync").is_some(),
-            "rsync is not on PATH, and --sync copies with it: install it (apt-get install rsync)"
+            "--sync needs rsync, which is not on PATH: install it (apt-get install rsync)"
         );
         let copy = |host: &Host| {
             let outcome = self.copy(host, ssh, environment, interrupt);
@@ -96,15 +96,15 @@ impl Sync {
             }
             outcome
         };
-        let outcomes = side_by_side(PROGRAMS, hosts, copy);
-        ensure!(!interrupt.asked(), "interrupted while copying to the hosts");
+        let outcomes = in_parallel(MAX_PROGRAMS, hosts, copy);
+        ensure!(!interrupt.is_set(), "interrupted while copying to the hosts");
         let failures: Vec<String> =
             outcomes.into_iter().filter_map(Result::err).map(|error| format!("{error:#}")).collect();
         ensure!(failures.is_empty(), "{}", failures.join("\n"));
         Ok(())
     }
 
-    fn make_folder(&self) -> String {
+    fn mkdir_command(&self) -> String {
         format!("mkdir -p {}", self.folder.display())
     }
 
@@ -121,7 +121,7 @@ impl Sync {
         let destination = match remote.ssh() {
             Some(ssh) => {
                 line.extend(["--rsh".to_owned(), shell_words::join(ssh)]);
-                line.push(format!("--rsync-path={} && rsync", self.make_folder()));
+                line.push(format!("--rsync-path={} && rsync", self.mkdir_command()));
                 format!("{}:{folder}/", host.name)
             }
             None => format!("{folder}/"),
@@ -142,9 +142,8 @@ impl Sync {
         let remote = &Remote::new(host, ssh, environment);
         if remote.is_here() {
             let folder = self.folder.display();
-            fs::create_dir_all(&self.folder).with_context(|| {
-                format!("{}: {folder} cannot be made: choose a --sync folder that may be written there", host.name)
-            })?;
+            fs::create_dir_all(&self.folder)
+                .with_context(|| format!("{}: cannot create {folder}: choose a writable --sync folder", host.name))?;
         }
         let mut line = self.command(host, remote);
         // rsync runs as a separate process and would continue if this one were killed.
@@ -155,9 +154,9 @@ impl Sync {
         // English, because the output is parsed.
         command.args(&line[1..]).env("LC_ALL", "C");
         let call = Call { input: b"", timeout: None, policy: EndPolicy::Terminate(GRACE) };
-        let answer = child::call(&mut command, call, interrupt).context("rsync cannot be run")?;
+        let answer = child::call(&mut command, call, interrupt).context("cannot run rsync")?;
         let output = answer.stderr + &answer.stdout;
-        if let Some(status) = answer.status.filter(|status| !status.success() && !interrupt.asked()) {
+        if let Some(status) = answer.status.filter(|status| !status.success() && !interrupt.is_set()) {
             bail!("{}", self.failure(host, status, &output, remote, ssh));
         }
         Ok(match transferred(&output) {
@@ -178,26 +177,26 @@ impl Sync {
         // only report the missing reply.
         let is_reason =
             |line: &&str| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("**");
-        let reason = output.lines().find(is_reason).unwrap_or("it says nothing").trim();
+        let reason = output.lines().find(is_reason).unwrap_or("no error message").trim();
         if has(&["rsync: command not found", "rsync: not found"]) {
-            return format!("{host} has no rsync, and --sync copies with it: install it there (apt-get install rsync)");
+            return format!("{host}: rsync not found, which --sync needs: install it there (apt-get install rsync)");
         }
         if has(&["No space left on device", "Disk quota exceeded"]) {
-            return format!("{host} has no space left in {folder}: make room there, or choose another --sync folder");
+            return format!("{host}: no space left in {folder}: free some space, or choose another --sync folder");
         }
         if has(&["mkdir: cannot create directory", "Permission denied (13)", "Read-only file system"]) {
             return format!(
-                "{host} cannot write {folder} ({reason}): choose a --sync folder that may be written on every host"
+                "{host}: cannot write {folder} ({reason}): choose a --sync folder that is writable on every host"
             );
         }
         // No rsync replied on the host.
         if !remote.is_here() && (status.code() == Some(255) || has(&["(0 bytes received so far)"])) {
-            let of_ssh: Vec<&str> = output.lines().filter(|line| !line.starts_with("rsync")).collect();
-            let answer = Answer { status: Some(status), stderr: of_ssh.join("\n"), ..Answer::default() };
+            let ssh_lines: Vec<&str> = output.lines().filter(|line| !line.starts_with("rsync")).collect();
+            let answer = Answer { status: Some(status), stderr: ssh_lines.join("\n"), ..Answer::default() };
             let SshFailure { what, fix } = ssh_failure::explain(&answer, host, ssh.port);
             return format!("{host}: {what}: {fix}");
         }
-        format!("copying to {folder} on {host} failed: rsync ended with {status}: {reason}")
+        format!("{host}: cannot copy to {folder}: {reason} (rsync, {status})")
     }
 }
 
@@ -205,17 +204,17 @@ impl Sync {
 fn check_folder(folder: &Path) -> anyhow::Result<()> {
     let text = folder.to_str().unwrap_or_default();
     let shown = folder.display();
-    ensure!(folder.is_absolute(), "--sync {shown} must be absolute: every host has its own working folder");
+    ensure!(folder.is_absolute(), "--sync {shown} is not an absolute path: working folders differ between hosts");
     let is_plain = text.chars().all(|character| character.is_ascii_alphanumeric() || "/._-+@".contains(character));
-    ensure!(is_plain, "--sync {shown} may hold letters, digits and ._-+@ alone: hosts take it apart in their shells");
+    ensure!(is_plain, "--sync {shown} may contain only letters, digits and ._-+@: shells on the hosts parse it");
     let is_deep = folder.components().any(|part| matches!(part, Component::Normal(_)));
-    ensure!(is_deep, "--sync {shown} must be a folder of its own, such as /tmp/ringmark");
+    ensure!(is_deep, "--sync {shown} must be a dedicated folder, such as /tmp/ringmark");
     Ok(())
 }
 
 /// Returns all libraries that the loader resolves for `program`, with real paths; none for a script.
 fn linked_libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
-    let output = Command::new("ldd").arg(program).output().context("ldd, which lists libraries, cannot be started")?;
+    let output = Command::new("ldd").arg(program).output().context("cannot start ldd, which lists libraries")?;
     if !output.status.success() {
         // ldd has the same exit status for every error; the first bytes identify an ELF program.
         let mut first = [0; 4];
@@ -226,7 +225,7 @@ fn linked_libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         return Ok(BTreeSet::new());
     }
     libraries_in(&String::from_utf8_lossy(&output.stdout))
-        .with_context(|| format!("{} cannot be copied to the hosts", program.display()))
+        .with_context(|| format!("cannot copy {} to the hosts", program.display()))
 }
 
 /// Extracts the paths from ldd's output.
@@ -234,18 +233,15 @@ fn libraries_in(listing: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     for line in listing.lines() {
         let Some((name, place)) = line.trim().split_once(" => ") else { continue };
-        ensure!(
-            !place.starts_with("not found"),
-            "its library {name} is not found on this machine: build it here again"
-        );
+        ensure!(!place.starts_with("not found"), "library {name} not found on this machine: rebuild the worker here");
         let path = place.split(" (0x").next().unwrap_or(place);
-        found.insert(without_steps_up(Path::new(path)));
+        found.insert(normalize(Path::new(path)));
     }
     Ok(found)
 }
 
 /// Removes `..` from a path: `/a/b/../c` is `/a/c`. The loader reports such paths between packages.
-fn without_steps_up(path: &Path) -> PathBuf {
+fn normalize(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
         if part == Component::ParentDir {
@@ -267,14 +263,14 @@ fn libraries_of_packages(
 ) -> anyhow::Result<Vec<String>> {
     // site-packages, which contains torch/lib, or the folder of an unpacked zip, which contains libtorch/lib.
     let folder = torch.parent().unwrap_or(torch);
-    let packages = folder.ancestors().nth(2).with_context(|| format!("{} lies in no package", torch.display()))?;
+    let packages = folder.ancestors().nth(2).with_context(|| format!("{} is not inside a package", torch.display()))?;
     if device == DeviceChoice::Cpu || !folder.join(TORCH_CUDA).is_file() {
         let own = libraries.iter().filter(|path| path.starts_with(packages));
         return Ok(own.map(|path| source(path, packages)).collect());
     }
     let mut folders = BTreeSet::from([folder.to_owned()]);
-    let beside = fs::read_dir(packages.join("nvidia")).into_iter().flatten().flatten();
-    folders.extend(beside.map(|package| package.path().join("lib")).filter(|folder| folder.is_dir()));
+    let siblings = fs::read_dir(packages.join("nvidia")).into_iter().flatten().flatten();
+    folders.extend(siblings.map(|package| package.path().join("lib")).filter(|folder| folder.is_dir()));
     Ok(folders.iter().map(|path| source(path, packages)).collect())
 }
 
@@ -329,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_of_the_packages_go_and_those_of_the_system_stay() {
+    fn package_libraries_are_copied_and_system_ones_not() {
         let libraries = libraries_in(LISTING).expect("a listing");
         let torch = Path::new("/p/torch/lib/libtorch_cpu.so");
         let sources = libraries_of_packages(torch, &libraries, DeviceChoice::Auto).expect("a layout");
@@ -338,11 +334,11 @@ mod tests {
             ["/p/./nvidia/cu13/lib/libcudart.so.13", "/p/./torch/lib/libgomp.so.1", "/p/./torch/lib/libtorch_cpu.so"]
         );
         let error = libraries_in("\tlibc10.so => not found\n").expect_err("missing").to_string();
-        expect!["its library libc10.so is not found on this machine: build it here again"].assert_eq(&error);
+        expect!["library libc10.so not found on this machine: rebuild the worker here"].assert_eq(&error);
     }
 
     #[test]
-    fn with_its_cuda_half_libtorch_goes_whole_unless_the_cpu_was_asked_for() {
+    fn cuda_libraries_are_copied_unless_device_is_cpu() {
         let packages = tempfile::tempdir().expect("a folder");
         let place = |path: &str| packages.path().join(path);
         for file in
@@ -360,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn each_host_has_its_command() {
+    fn each_host_gets_its_own_rsync_command() {
         assert_eq!(
             sync().command_lines(&[host("a"), host("b")], &ssh(), &environment()),
             [
@@ -376,44 +372,43 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_must_be_one_that_every_shell_takes_for_the_same() {
+    fn sync_folder_must_be_absolute_and_shell_safe() {
         check_folder(Path::new("/tmp/ringmark-1.0")).expect("fine");
         let errors = ["bin", "/a b", "/"].map(|folder| check_folder(Path::new(folder)).expect_err(folder).to_string());
         expect![[r#"
-            --sync bin must be absolute: every host has its own working folder
-            --sync /a b may hold letters, digits and ._-+@ alone: hosts take it apart in their shells
-            --sync / must be a folder of its own, such as /tmp/ringmark"#]]
+            --sync bin is not an absolute path: working folders differ between hosts
+            --sync /a b may contain only letters, digits and ._-+@: shells on the hosts parse it
+            --sync / must be a dedicated folder, such as /tmp/ringmark"#]]
         .assert_eq(&errors.join("\n"));
     }
 
     #[test]
-    fn each_failure_names_the_host_and_the_fix() {
+    fn sync_failures_name_the_host_and_the_fix() {
         let failure = |status: i32, output: &str| {
             let remote = Remote::new(&host("b"), &ssh(), &environment());
             sync().failure(&host("b"), ExitStatus::from_raw(status << 8), output, &remote, &ssh())
         };
         let missing = failure(127, "bash: line 1: rsync: command not found\nrsync: connection unexpectedly closed\n");
-        expect!["b has no rsync, and --sync copies with it: install it there (apt-get install rsync)"]
-            .assert_eq(&missing);
+        expect!["b: rsync not found, which --sync needs: install it there (apt-get install rsync)"].assert_eq(&missing);
         let full = failure(
             11,
             "  1,234  3%  1.0MB/s\nrsync: [receiver] write failed on \"/opt/rm/x\": No space left on device (28)\n",
         );
-        expect!["b has no space left in /opt/rm: make room there, or choose another --sync folder"].assert_eq(&full);
+        expect!["b: no space left in /opt/rm: free some space, or choose another --sync folder"].assert_eq(&full);
         let denied = failure(12, "Warning: x\nmkdir: cannot create directory '/opt/rm': Permission denied\n");
-        expect!["b cannot write /opt/rm (mkdir: cannot create directory '/opt/rm': Permission denied): choose a --sync folder that may be written on every host"].assert_eq(&denied);
+        expect!["b: cannot write /opt/rm (mkdir: cannot create directory '/opt/rm': Permission denied): choose a --sync folder that is writable on every host"].assert_eq(&denied);
         let away = failure(255, "ssh: connect to host b port 2222: No route to host\nrsync error: unexplained\n");
-        expect!["b: it cannot be reached (ssh: connect to host b port 2222: No route to host): see that it is on and cabled, that its address is right (getent hosts b) and no firewall drops port 2222"].assert_eq(&away);
+        expect!["b: host unreachable (ssh: connect to host b port 2222: No route to host): check power, cable, address (getent hosts b) and firewall (port 2222)"].assert_eq(&away);
         let unknown =
             "ssh: Could not resolve hostname b\nrsync: connection unexpectedly closed (0 bytes received so far)";
         let unknown = failure(12, unknown);
-        expect!["b: its name is unknown here (ssh: Could not resolve hostname b): correct the name in --hosts, or add it to DNS or /etc/hosts"].assert_eq(&unknown);
-        expect!["copying to /opt/rm on b failed: rsync ended with exit status: 23: some files vanished"]
+        expect!["b: host name cannot be resolved (ssh: Could not resolve hostname b): correct the name in --hosts, or add it to DNS or /etc/hosts"].assert_eq(&unknown);
+        expect!["b: cannot copy to /opt/rm: some files vanished (rsync, exit status: 23)"]
             .assert_eq(&failure(23, "some files vanished\n"));
     }
 
     #[test]
-    fn what_rsync_wrote_is_read_from_its_summary() {
+    fn rsync_summary_is_parsed() {
         let summary =
             "Number of files: 9\nNumber of regular files transferred: 3\nTotal transferred file size: 12,345 bytes\n";
         assert_eq!(transferred(summary), Some((3, 12_345)));

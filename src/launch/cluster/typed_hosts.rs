@@ -27,7 +27,7 @@ struct TypedHost {
 impl TypedHosts {
     /// Parses a list such as `a:8,b:8` or `a,b`. `node[01-64]:8` expands to 64 hosts.
     pub fn parse(text: &str) -> anyhow::Result<TypedHosts> {
-        ensure!(!Path::new(text).is_file(), "{text} is a file: --hostfile {text}");
+        ensure!(!Path::new(text).is_file(), "{text} is a file: use --hostfile {text}");
         let hosts = host_list::items(text).map(|host| parse_host(host.trim())).collect::<anyhow::Result<Vec<_>>>()?;
         Ok(TypedHosts { source: "--hosts".to_owned(), hosts: hosts.concat() })
     }
@@ -37,7 +37,7 @@ impl TypedHosts {
     /// Errors name the file, the line number (from 1) and the offending text.
     pub fn read_file(path: &Path) -> anyhow::Result<TypedHosts> {
         let source = format!("{HOSTFILE} {}", path.display());
-        let text = fs::read_to_string(path).with_context(|| format!("{source} cannot be read"))?;
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {source}"))?;
         let mut hosts = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let content = line.split('#').next().unwrap_or_default().trim();
@@ -45,7 +45,7 @@ impl TypedHosts {
                 hosts.extend(parse_line(content).with_context(|| format!("{source}, line {}", index + 1))?);
             }
         }
-        ensure!(!hosts.is_empty(), "{source} names no host: write a line such as `a slots=8` for each");
+        ensure!(!hosts.is_empty(), "{source} lists no hosts: write a line such as `a slots=8` for each");
         Ok(TypedHosts { source, hosts })
     }
 
@@ -59,7 +59,7 @@ impl TypedHosts {
         let mut found = found.into_iter();
         let hosts = self.hosts.into_iter().map(|TypedHost { name, slots }| match slots.or_else(|| found.next()) {
             Some(slots) => Ok(Host { name, slots }),
-            None => bail!("host {name:?} has no number of slots: write {name}:8 for 8 ranks"),
+            None => bail!("host {name:?} has no slot count: write {name}:8 for 8 ranks"),
         });
         Hosts::named(self.source, hosts.collect::<anyhow::Result<_>>()?)
     }
@@ -75,7 +75,7 @@ fn parse_host(text: &str) -> anyhow::Result<Vec<TypedHost>> {
     match text.rsplit_once(':') {
         Some((name, slots)) => {
             if let Some((_, first)) = name.split_once(':') {
-                bail!("{text:?} has two numbers, {first} and {slots}: write one, the host's slots");
+                bail!("{text:?} has two slot counts, {first} and {slots}: write one");
             }
             expand(name, Some(slots))
         }
@@ -97,7 +97,7 @@ fn parse_line(text: &str) -> anyhow::Result<Vec<TypedHost>> {
         match field.split_once('=') {
             Some(("slots", number)) => slots = Some(number),
             Some(("max_slots" | "max-slots", _)) => {}
-            _ => bail!("{field:?} is not understood: write `{name} slots=8` for 8 ranks"),
+            _ => bail!("unknown field {field:?}: write `{name} slots=8` for 8 ranks"),
         }
     }
     match slots {
@@ -108,10 +108,10 @@ fn parse_line(text: &str) -> anyhow::Result<Vec<TypedHost>> {
 
 fn host(name: &str, slots: Option<&str>) -> anyhow::Result<TypedHost> {
     let is_name = !name.is_empty() && !name.starts_with('-') && !name.contains([' ', ',', '=', '/']);
-    ensure!(is_name, "{name:?} is no name of a host: write name:8 or address:8");
+    ensure!(is_name, "{name:?} is not a host name: write name:8 or address:8");
     let number = |slots: &str| match slots.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => bail!("host {name} has {slots:?} slots: write a number from 1"),
+        _ => bail!("host {name} has {slots:?} slots: write a number of at least 1"),
     };
     Ok(TypedHost { name: name.to_owned(), slots: slots.map(number).transpose()? })
 }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_and_a_hostfile_say_the_same() {
+    fn host_list_and_hostfile_are_equivalent() {
         let list = Hosts::parse_list("a:8, 10.11.0.3:4").expect("a list");
         assert_eq!(list.all()[1], Host { name: "10.11.0.3".to_owned(), slots: 4 });
         let text = "# two nodes\n\na   slots=8 max_slots=16 # the first\n10.11.0.3:4\n";
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_in_brackets_are_hosts() {
+    fn bracket_ranges_expand_to_hosts() {
         let names =
             |hosts: &Hosts| hosts.all().iter().map(|host| format!("{}:{}", host.name, host.slots)).collect::<Vec<_>>();
         let list = Hosts::parse_list("n[08-10,12]:8,b:4").expect("a list");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_fills_the_places_of_what_nobody_said() {
+    fn detected_slots_fill_in_missing_ones() {
         let list = TypedHosts::parse("a,b:4,c").expect("a list");
         assert_eq!(list.without_slots(), ["a", "c"]);
         let slots: Vec<u32> = list.into_hosts([8, 2]).expect("hosts").all().iter().map(|host| host.slots).collect();
@@ -167,27 +167,27 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_list_names_the_value_and_the_fix() {
-        expect![[r#"host "b" has no number of slots: write b:8 for 8 ranks"#]].assert_eq(&list_error("a:8,b"));
-        expect![[r#"host a has "none" slots: write a number from 1"#]].assert_eq(&list_error("a:none"));
-        expect![[r#"host a has "0" slots: write a number from 1"#]].assert_eq(&list_error("a:0"));
-        expect![[r#""" is no name of a host: write name:8 or address:8"#]].assert_eq(&list_error(":8"));
-        expect![[r#""-x" is no name of a host: write name:8 or address:8"#]].assert_eq(&list_error("-x:8"));
-        expect![[r#""a:8:9" has two numbers, 8 and 9: write one, the host's slots"#]].assert_eq(&list_error("a:8:9"));
-        expect!["--hosts names host a twice: name it once, with all its slots"].assert_eq(&list_error("a:8,a:4"));
+    fn invalid_host_list_names_the_value_and_the_fix() {
+        expect![[r#"host "b" has no slot count: write b:8 for 8 ranks"#]].assert_eq(&list_error("a:8,b"));
+        expect![[r#"host a has "none" slots: write a number of at least 1"#]].assert_eq(&list_error("a:none"));
+        expect![[r#"host a has "0" slots: write a number of at least 1"#]].assert_eq(&list_error("a:0"));
+        expect![[r#""" is not a host name: write name:8 or address:8"#]].assert_eq(&list_error(":8"));
+        expect![[r#""-x" is not a host name: write name:8 or address:8"#]].assert_eq(&list_error("-x:8"));
+        expect![[r#""a:8:9" has two slot counts, 8 and 9: write one"#]].assert_eq(&list_error("a:8:9"));
+        expect!["--hosts lists host a twice: list it once, with all its slots"].assert_eq(&list_error("a:8,a:4"));
     }
 
     #[test]
-    fn a_bad_hostfile_names_the_line() {
+    fn invalid_hostfile_names_the_line() {
         let error = file_error("a slots=8\nb slots=many\n");
-        expect![[r#"the hostfile DIR/nodes, line 2: host b has "many" slots: write a number from 1"#]]
+        expect![[r#"the hostfile DIR/nodes, line 2: host b has "many" slots: write a number of at least 1"#]]
             .assert_eq(&without_folder(&error));
         let error = file_error("a gpus=8\n");
-        expect![[r#"the hostfile DIR/nodes, line 1: "gpus=8" is not understood: write `a slots=8` for 8 ranks"#]]
+        expect![[r#"the hostfile DIR/nodes, line 1: unknown field "gpus=8": write `a slots=8` for 8 ranks"#]]
             .assert_eq(&without_folder(&error));
-        expect!["the hostfile DIR/nodes names no host: write a line such as `a slots=8` for each"]
+        expect!["the hostfile DIR/nodes lists no hosts: write a line such as `a slots=8` for each"]
             .assert_eq(&without_folder(&file_error("# nothing\n")));
-        expect!["the hostfile DIR/nodes names host a twice: name it once, with all its slots"]
+        expect!["the hostfile DIR/nodes lists host a twice: list it once, with all its slots"]
             .assert_eq(&without_folder(&file_error("a:8\na slots=8\n")));
     }
 }

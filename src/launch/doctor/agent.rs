@@ -39,7 +39,7 @@ pub struct AgentStart<'a> {
     /// Environment of this process.
     pub environment: &'a LaunchEnvironment,
     /// Timeout for the inspection that the agent sends first.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Agent {
@@ -69,32 +69,36 @@ impl Agent {
             }
         });
         let mut agent = Agent { orders, replies, errors, interrupt: interrupt.clone(), child };
-        let line = agent.next_line(start.patience)?;
-        let inspection =
-            serde_json::from_str(&line).map_err(|error| format!("it speaks otherwise than this ringmark: {error}"))?;
+        let line = agent.next_line(start.timeout)?;
+        let inspection = serde_json::from_str(&line).map_err(|error| {
+            format!(
+                "reply does not match this version of ringmark: \
+                 {error}"
+            )
+        })?;
         Ok((agent, inspection))
     }
 
     /// Sends `order`, which may take `time`, and waits for the reply. A failure that the agent reports is an error
     /// too.
-    pub fn ask(&mut self, order: &Order, time: Duration) -> Result<Reply, String> {
+    pub fn request(&mut self, order: &Order, time: Duration) -> Result<Reply, String> {
         let mut line = serde_json::to_string(order).map_err(|error| error.to_string())?;
         line.push('\n');
         let given = self.orders.write_all(line.as_bytes()).and_then(|()| self.orders.flush());
         if given.is_err() {
-            return Err(format!("its agent has ended: {}", self.errors()));
+            return Err(format!("agent has exited: {}", self.errors()));
         }
         let line = self.next_line(time + REPLY_MARGIN)?;
         match serde_json::from_str(&line) {
             Ok(Reply::Failed(reason)) => Err(reason),
             Ok(reply) => Ok(reply),
-            Err(error) => Err(format!("its agent speaks otherwise than this ringmark: {error}")),
+            Err(error) => Err(format!("agent's reply does not match this version of ringmark: {error}")),
         }
     }
 
-    fn next_line(&mut self, patience: Duration) -> Result<String, String> {
-        let end = Instant::now() + patience;
-        while Instant::now() < end && !self.interrupt.asked() {
+    fn next_line(&mut self, timeout: Duration) -> Result<String, String> {
+        let end = Instant::now() + timeout;
+        while Instant::now() < end && !self.interrupt.is_set() {
             match self.replies.recv_timeout(TICK) {
                 Ok(line) => return Ok(line),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -105,15 +109,15 @@ impl Agent {
                         // Its last output may still be in transit.
                         thread::sleep(TICK);
                         let error = self.errors();
-                        return Err(if error.is_empty() { format!("it ended with {status}") } else { error });
+                        return Err(if error.is_empty() { format!("exited with {status}") } else { error });
                     }
                 }
             }
         }
-        Err(if self.interrupt.asked() {
+        Err(if self.interrupt.is_set() {
             "interrupted".to_owned()
         } else {
-            format!("it says nothing for {} s", patience.as_secs())
+            format!("no reply within {} s", timeout.as_secs())
         })
     }
 

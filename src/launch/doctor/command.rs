@@ -67,7 +67,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
         device: config.device,
         needed: &BTreeMap::new(),
         data: &config.data,
-        several: config.hosts.len() > 1,
+        is_multi_host: config.hosts.len() > 1,
         ssh: &config.ssh,
         options: &config.options,
         environment: &environment,
@@ -85,20 +85,20 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
     let summary = report::summary(&examination);
     ensure!(!examination.has_errors(), "{summary}: a job on these hosts would fail");
     if !config.json.is_instead() {
-        print_line(&format!("{summary}: a job may run on these hosts"));
+        print_line(&format!("{summary}: a job can run on these hosts"));
     }
     Ok(())
 }
 
 /// Runs the quick checks on the hosts of the jobs: prints warnings, and returns all errors as one. Returns the findings
 /// and the network that connects the hosts.
-pub fn before_jobs(visit: &Visit, hosts: &[Host]) -> anyhow::Result<Examination> {
+pub fn check_before_jobs(visit: &Visit, hosts: &[Host]) -> anyhow::Result<Examination> {
     let examination = examine(visit, hosts, Depth::Quick)?;
     let lines = report::findings(&examination.findings).into_iter().chain(report::busy_hosts(&examination.hosts));
     lines.for_each(|line| print_error(&line));
     if examination.has_errors() {
         bail!(
-            "{}: nothing was started. `ringmark doctor` shows more, --no-doctor leaves this out",
+            "{}: no job was started: run `ringmark doctor` for details, or use --no-doctor to skip these checks",
             report::summary(&examination)
         );
     }

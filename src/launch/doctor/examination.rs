@@ -12,7 +12,7 @@ use crate::launch::cluster::hosts::Host;
 use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::checks::disk::ResultsFolder;
 use crate::launch::doctor::checks::finding::{Finding, Severity};
-use crate::launch::doctor::checks::{self, Asked};
+use crate::launch::doctor::checks::{self, JobRequirements};
 use crate::launch::doctor::host::{HostFacts, Visit};
 use crate::launch::doctor::network::{self, Depth, NetworkFacts};
 
@@ -50,17 +50,17 @@ impl Examination {
 /// Visits all hosts, measures the links between them, and checks both.
 pub fn examine(visit: &Visit, hosts: &[Host], depth: Depth) -> anyhow::Result<Examination> {
     let start = Instant::now();
-    let (facts, agents): (Vec<HostFacts>, Vec<Option<Agent>>) = visit.all(hosts).into_iter().unzip();
-    let asked = Asked {
+    let (facts, agents): (Vec<HostFacts>, Vec<Option<Agent>>) = visit.visit_all(hosts).into_iter().unzip();
+    let requirements = JobRequirements {
         worker: visit.worker,
         device: visit.device,
         results: visit.results.map(|path| ResultsFolder { path, exists: Path::is_dir(path) }),
         needed: visit.needed,
         data: visit.data,
     };
-    let mut findings = checks::of_hosts(&facts, &asked);
-    let (network, more) = network::find(visit, &facts, agents, depth);
-    ensure!(!visit.interrupt.asked(), "interrupted");
+    let mut findings = checks::check_hosts(&facts, &requirements);
+    let (network, more) = network::examine(visit, &facts, agents, depth);
+    ensure!(!visit.interrupt.is_set(), "interrupted");
     findings.extend(more);
     Ok(Examination {
         kind: KIND,

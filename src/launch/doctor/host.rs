@@ -19,22 +19,22 @@ use crate::launch::doctor::probe::{Gpus, Probe, SCRIPT, WorkerFile};
 use crate::launch::job::request::{NeededMemory, StarterOptions};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::side_by_side::{PROGRAMS, side_by_side};
+use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
 
 /// Timeout of the script, which includes ssh's own and that of nvidia-smi in it.
-const SCRIPT_LIMIT: Duration = Duration::from_secs(14);
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(14);
 
 /// Timeout of the agent's first reply when it loads only libtorch's CPU library.
-const AGENT_LIMIT_ON_CPU: Duration = Duration::from_secs(12);
+const AGENT_TIMEOUT_ON_CPU: Duration = Duration::from_secs(12);
 
 /// Timeout when it also loads the CUDA library: gigabytes, perhaps on a slow network disk.
-const AGENT_LIMIT_ON_GPU: Duration = Duration::from_secs(40);
+const AGENT_TIMEOUT_ON_GPU: Duration = Duration::from_secs(40);
 
 /// Maximum extension of the timeout, in seconds, if other processes compete for cores: 1 s for each.
-const AGENT_LIMIT_OF_LOAD: f64 = 30.0;
+const MAX_LOAD_EXTENSION: f64 = 30.0;
 
 /// Number of clock exchanges; the shortest one counts.
-const CLOCKS: usize = 3;
+const CLOCK_EXCHANGES: usize = 3;
 
 /// Facts about one host.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, JsonSchema)]
@@ -97,7 +97,7 @@ pub struct Visit<'a> {
     /// Files and folders that the ranks read.
     pub data: &'a [PathBuf],
     /// True if there are several hosts, so that the choice of network matters.
-    pub several: bool,
+    pub is_multi_host: bool,
     /// Options for ssh.
     pub ssh: &'a SshOptions,
     /// Options for mpirun or srun.
@@ -110,11 +110,11 @@ pub struct Visit<'a> {
 
 impl Visit<'_> {
     /// Visits all `hosts` in parallel; returns the facts in their order, each with the agent if it runs.
-    pub fn all(&self, hosts: &[Host]) -> Vec<(HostFacts, Option<Agent>)> {
-        side_by_side(PROGRAMS, hosts, |host| self.one(host))
+    pub fn visit_all(&self, hosts: &[Host]) -> Vec<(HostFacts, Option<Agent>)> {
+        in_parallel(MAX_PROGRAMS, hosts, |host| self.visit_one(host))
     }
 
-    fn one(&self, host: &Host) -> (HostFacts, Option<Agent>) {
+    fn visit_one(&self, host: &Host) -> (HostFacts, Option<Agent>) {
         let remote = Remote::new(host, self.ssh, self.environment);
         let mut facts =
             HostFacts { host: host.name.clone(), slots: host.slots, is_here: remote.is_here(), ..HostFacts::default() };
@@ -124,17 +124,17 @@ impl Visit<'_> {
             return (facts, None);
         }
         // A hanging driver would block the agent as well.
-        let (device, patience) = match (&probe.gpus, self.device) {
+        let (device, timeout) = match (&probe.gpus, self.device) {
             // Servers use no device.
-            _ if !facts.has_ranks() => (DeviceChoice::Cpu, AGENT_LIMIT_ON_CPU),
+            _ if !facts.has_ranks() => (DeviceChoice::Cpu, AGENT_TIMEOUT_ON_CPU),
             (Gpus::None, DeviceChoice::Auto) | (_, DeviceChoice::Cpu) | (Gpus::Hang | Gpus::Unknown, _) => {
-                (DeviceChoice::Cpu, AGENT_LIMIT_ON_CPU)
+                (DeviceChoice::Cpu, AGENT_TIMEOUT_ON_CPU)
             }
-            _ => (self.device, AGENT_LIMIT_ON_GPU),
+            _ => (self.device, AGENT_TIMEOUT_ON_GPU),
         };
-        let load = probe.load.unwrap_or_default().clamp(0.0, AGENT_LIMIT_OF_LOAD);
-        let patience = patience + Duration::from_secs_f64(load);
-        let start = AgentStart { worker: self.worker, device, environment: self.environment, patience };
+        let load = probe.load.unwrap_or_default().clamp(0.0, MAX_LOAD_EXTENSION);
+        let timeout = timeout + Duration::from_secs_f64(load);
+        let start = AgentStart { worker: self.worker, device, environment: self.environment, timeout };
         match Agent::start(&remote, &start, self.interrupt) {
             Ok((mut agent, inspection)) => {
                 facts.inspection = Some(inspection);
@@ -150,15 +150,15 @@ impl Visit<'_> {
 
     fn run_script(&self, remote: &Remote, facts: &mut HostFacts) {
         let results = self.results.map(|folder| folder.display().to_string()).unwrap_or_default();
-        let several = if self.several { "several" } else { "" };
+        let several = if self.is_multi_host { "several" } else { "" };
         let (worker, data) = (self.worker.display().to_string(), self.data.iter());
         let data: Vec<String> = data.map(|path| path.display().to_string()).collect();
         let mut line = vec!["sh", "-s", "--", &worker, &results, several];
         line.extend(data.iter().map(String::as_str));
-        let answer = match remote.run(&line, SCRIPT.as_bytes(), SCRIPT_LIMIT, self.interrupt) {
+        let answer = match remote.run(&line, SCRIPT.as_bytes(), SCRIPT_TIMEOUT, self.interrupt) {
             Ok(answer) => answer,
             Err(error) => {
-                let what = format!("ssh cannot be started here: {error}");
+                let what = format!("cannot start ssh: {error}");
                 let fix = "install an SSH client (apt-get install openssh-client)".to_owned();
                 facts.refusal = Some(SshFailure { what, fix });
                 return;
@@ -177,9 +177,9 @@ impl Visit<'_> {
 /// Measures how far the agent's clock is ahead of ours, from the shortest exchange.
 fn clock_ahead(agent: &mut Agent) -> Option<Seconds> {
     let mut best: Option<(f64, f64)> = None;
-    for _ in 0..CLOCKS {
+    for _ in 0..CLOCK_EXCHANGES {
         let before = now();
-        let Ok(Reply::Clock(there)) = agent.ask(&Order::Clock, Duration::ZERO) else { return None };
+        let Ok(Reply::Clock(there)) = agent.request(&Order::Clock, Duration::ZERO) else { return None };
         let after = now();
         let took = after - before;
         if best.is_none_or(|(shortest, _)| took < shortest) {

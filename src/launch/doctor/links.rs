@@ -15,27 +15,27 @@ use serde::Serialize;
 use crate::launch::cluster::interface::{CommonNetwork, NetworkFault};
 use crate::launch::doctor::agent::Agent;
 use crate::launch::local::interrupt::Interrupt;
-use crate::launch::local::side_by_side::{AGENTS, side_by_side};
+use crate::launch::local::side_by_side::{MAX_AGENTS, in_parallel};
 
 /// Duration for which a pair sends in each direction.
-const SEND: Seconds = Seconds(0.3);
+const SEND_TIME: Seconds = Seconds(0.3);
 
 /// Maximum number of rounds: covers every pair of up to 32 hosts. With more hosts, each connects to 31 others, and with
 /// more than 1024 to fewer, because the limit on concurrent agents makes each round longer.
-const ROUNDS: usize = 31;
+const MAX_ROUNDS: usize = 31;
 
 /// Minimum number of rounds.
-const FEWEST_ROUNDS: usize = 4;
+const MIN_ROUNDS: usize = 4;
 
 /// Slow links are measured again repeatedly, until there are this many measurements.
-const AGAIN: usize = 24;
+const MAX_REMEASUREMENTS: usize = 24;
 
 /// Links below this fraction of the usual bandwidth are measured again, and are slow if they still are below it.
-const SLOW: f64 = 0.5;
+const SLOW_FRACTION: f64 = 0.5;
 
 /// Percentile that defines the usual bandwidth: a quarter of the links reach it. With three hosts, one bad cable slows
 /// four links of six, so that the median itself would be slow.
-const USUAL_PERCENT: f64 = 75.0;
+const TYPICAL_PERCENTILE: f64 = 75.0;
 
 /// A link from one host to another, by host index.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -87,8 +87,8 @@ pub fn ring(hosts: usize) -> Vec<(usize, usize)> {
 }
 
 /// Returns every pair of hosts once, in rounds in which no host appears twice, as in a round-robin tournament (circle
-/// method). If there are more than `at_most` rounds, returns `at_most` of them, evenly spaced.
-pub fn rounds(hosts: usize, at_most: usize) -> Vec<Vec<(usize, usize)>> {
+/// method). If there are more than `max_rounds` rounds, returns `max_rounds` of them, evenly spaced.
+pub fn rounds(hosts: usize, max_rounds: usize) -> Vec<Vec<(usize, usize)>> {
     // An odd number of hosts needs an empty seat.
     let seats = hosts + hosts % 2;
     let count = seats.saturating_sub(1);
@@ -97,7 +97,7 @@ pub fn rounds(hosts: usize, at_most: usize) -> Vec<Vec<(usize, usize)>> {
         let pairs = (0..seats / 2).map(|index| (seat(index), seat(seats - 1 - index)));
         pairs.filter(|(first, second)| *first < hosts && *second < hosts).collect()
     };
-    let taken = count.min(at_most);
+    let taken = count.min(max_rounds);
     (0..taken).map(|turn| round(turn * count / taken)).filter(|pairs| !pairs.is_empty()).collect()
 }
 
@@ -117,11 +117,17 @@ impl<'a> LinkMeter<'a> {
         interrupt: &'a Interrupt,
     ) -> Result<LinkMeter<'a>, Vec<NetworkFault>> {
         let numbers: Vec<usize> = (0..agents.len()).collect();
-        let answers = side_by_side(AGENTS, &numbers, |number| {
+        let answers = in_parallel(MAX_AGENTS, &numbers, |number| {
             let order = Order::Listen(network.places[*number].address);
-            match lock(&agents[*number]).ask(&order, Duration::ZERO) {
+            match lock(&agents[*number]).request(&order, Duration::ZERO) {
                 Ok(Reply::Listening(port)) => Ok(port),
-                Ok(other) => Err(NetworkFault { host: *number, what: format!("its agent answers {other:?}") }),
+                Ok(other) => Err(NetworkFault {
+                    host: *number,
+                    what: format!(
+                        "unexpected reply from the agent: \
+                         {other:?}"
+                    ),
+                }),
                 Err(what) => Err(NetworkFault { host: *number, what }),
             }
         });
@@ -134,7 +140,7 @@ impl<'a> LinkMeter<'a> {
 
     /// Measures whether each host reaches the next.
     pub fn reach_next(&self) -> Vec<Link> {
-        side_by_side(AGENTS, &ring(self.ports.len()), |(from, to)| self.measure(*from, *to, None))
+        in_parallel(MAX_AGENTS, &ring(self.ports.len()), |(from, to)| self.measure(*from, *to, None))
     }
 
     /// Measures every pair in both directions, with no host in two pairs at a time. Slow links are measured again with
@@ -142,25 +148,25 @@ impl<'a> LinkMeter<'a> {
     /// cable always does.
     pub fn measure_all(&self) -> Vec<Link> {
         let mut links = Vec::new();
-        let at_most = (ROUNDS * AGENTS / self.ports.len().max(AGENTS)).max(FEWEST_ROUNDS);
-        for round in rounds(self.ports.len(), at_most) {
-            if self.interrupt.asked() {
+        let max_rounds = (MAX_ROUNDS * MAX_AGENTS / self.ports.len().max(MAX_AGENTS)).max(MIN_ROUNDS);
+        for round in rounds(self.ports.len(), max_rounds) {
+            if self.interrupt.is_set() {
                 return links;
             }
-            let both = side_by_side(AGENTS, &round, |(first, second)| {
-                [self.measure(*first, *second, Some(SEND)), self.measure(*second, *first, Some(SEND))]
+            let both = in_parallel(MAX_AGENTS, &round, |(first, second)| {
+                [self.measure(*first, *second, Some(SEND_TIME)), self.measure(*second, *first, Some(SEND_TIME))]
             });
             links.extend(both.into_iter().flatten());
         }
         let mut measured = 0;
-        while measured < AGAIN && !self.interrupt.asked() {
-            let slow = slow(&links);
+        while measured < MAX_REMEASUREMENTS && !self.interrupt.is_set() {
+            let slow = slow_links(&links);
             if slow.is_empty() {
                 break;
             }
             measured += slow.len();
             for number in slow {
-                let again = self.measure(links[number].from, links[number].to, Some(SEND));
+                let again = self.measure(links[number].from, links[number].to, Some(SEND_TIME));
                 if again.speed() > links[number].speed() {
                     links[number] = again;
                 }
@@ -173,12 +179,12 @@ impl<'a> LinkMeter<'a> {
         let places = &self.network.places;
         let order = Order::Measure { to: SocketAddrV4::new(places[to].address, self.ports[to]), send };
         let time = Duration::from_secs_f64(send.map_or(0.0, |time| time.0));
-        let state = match lock(&self.agents[from]).ask(&order, time) {
+        let state = match lock(&self.agents[from]).request(&order, time) {
             Ok(Reply::Measured { from: source, latency, speed }) => {
                 let detour = (source != places[from].address).then_some(source);
                 LinkState::Open { latency, speed, detour }
             }
-            Ok(other) => LinkState::Closed(format!("its agent answers {other:?}")),
+            Ok(other) => LinkState::Closed(format!("unexpected reply from the agent: {other:?}")),
             Err(reason) => LinkState::Closed(reason),
         };
         Link { from, to, state }
@@ -190,15 +196,15 @@ fn lock(agent: &Mutex<Agent>) -> std::sync::MutexGuard<'_, Agent> {
 }
 
 /// Returns the bandwidth of a good link.
-pub fn usual_speed(links: &[Link]) -> Option<GigabytesPerSecond> {
+pub fn typical_speed(links: &[Link]) -> Option<GigabytesPerSecond> {
     let speeds: Vec<f64> = links.iter().filter_map(Link::speed).collect();
-    summary::percentile(&speeds, USUAL_PERCENT).map(GigabytesPerSecond)
+    summary::percentile(&speeds, TYPICAL_PERCENTILE).map(GigabytesPerSecond)
 }
 
 /// Returns the indices of links that are far slower than the others.
-pub fn slow(links: &[Link]) -> Vec<usize> {
-    let usual = usual_speed(links).map_or(0.0, |usual| usual.0);
-    let is_slow = |link: &Link| link.speed().is_some_and(|speed| speed < SLOW * usual);
+pub fn slow_links(links: &[Link]) -> Vec<usize> {
+    let usual = typical_speed(links).map_or(0.0, |usual| usual.0);
+    let is_slow = |link: &Link| link.speed().is_some_and(|speed| speed < SLOW_FRACTION * usual);
     links.iter().enumerate().filter(|(_, link)| is_slow(link)).map(|(number, _)| number).collect()
 }
 
@@ -206,27 +212,28 @@ pub fn slow(links: &[Link]) -> Vec<usize> {
 /// share. If several are tied, picks the highest index, because users check the first host anyway. Returns each host
 /// with its indices into `links`.
 pub fn blame(links: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
-    let mut of_hosts: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    let mut links_by_host: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for (number, (from, to)) in links.iter().enumerate() {
         for host in [from, to] {
-            of_hosts.entry(*host).or_default().insert(number);
+            links_by_host.entry(*host).or_default().insert(number);
         }
     }
     // Number of unexplained links, and the host.
-    let mut order: BTreeSet<(usize, usize)> = of_hosts.iter().map(|(host, its)| (its.len(), *host)).collect();
+    let mut order: BTreeSet<(usize, usize)> =
+        links_by_host.iter().map(|(host, indices)| (indices.len(), *host)).collect();
     let mut blamed = Vec::new();
     while let Some((1.., host)) = order.pop_last() {
-        let its = of_hosts.remove(&host).unwrap_or_default();
-        for number in &its {
+        let indices = links_by_host.remove(&host).unwrap_or_default();
+        for number in &indices {
             let (from, to) = links[*number];
             let other = if from == host { to } else { from };
-            if let Some(left) = of_hosts.get_mut(&other) {
+            if let Some(left) = links_by_host.get_mut(&other) {
                 order.remove(&(left.len(), other));
                 left.remove(number);
                 order.insert((left.len(), other));
             }
         }
-        blamed.push((host, its.into_iter().collect()));
+        blamed.push((host, indices.into_iter().collect()));
     }
     blamed
 }
@@ -236,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pair_meets_once_and_nobody_is_in_two_places() {
+    fn every_pair_is_measured_once_without_overlap() {
         for hosts in 2..=33 {
             let all = rounds(hosts, usize::MAX);
             let mut met = BTreeSet::new();
@@ -249,12 +256,12 @@ mod tests {
             }
             assert_eq!(met.len(), hosts * (hosts - 1) / 2, "{hosts}");
         }
-        assert_eq!(rounds(1, ROUNDS), Vec::<Vec<(usize, usize)>>::new());
-        assert_eq!((rounds(32, ROUNDS).len(), rounds(200, ROUNDS).len()), (31, 31));
+        assert_eq!(rounds(1, MAX_ROUNDS), Vec::<Vec<(usize, usize)>>::new());
+        assert_eq!((rounds(32, MAX_ROUNDS).len(), rounds(200, MAX_ROUNDS).len()), (31, 31));
     }
 
     #[test]
-    fn a_ring_goes_round() {
+    fn ring_connects_each_host_to_the_next() {
         assert_eq!(ring(3), [(0, 1), (1, 2), (2, 0)]);
         assert_eq!(ring(1), []);
     }
@@ -265,16 +272,16 @@ mod tests {
     }
 
     #[test]
-    fn slow_is_below_half_of_the_usual() {
+    fn slow_links_are_below_half_the_typical_speed() {
         let links = [link(0, 1, 1.2), link(1, 0, 1.1), link(0, 2, 0.5), link(2, 0, 1.0)];
-        assert_eq!(slow(&links), [2]);
-        assert_eq!(usual_speed(&links), Some(GigabytesPerSecond(1.125)));
+        assert_eq!(slow_links(&links), [2]);
+        assert_eq!(typical_speed(&links), Some(GigabytesPerSecond(1.125)));
         let closed = Link { from: 0, to: 1, state: LinkState::Closed("no answer".to_owned()) };
-        assert_eq!((slow(std::slice::from_ref(&closed)), usual_speed(&[closed])), (vec![], None));
+        assert_eq!((slow_links(std::slice::from_ref(&closed)), typical_speed(&[closed])), (vec![], None));
     }
 
     #[test]
-    fn the_host_that_slow_ways_have_in_common_is_blamed() {
+    fn host_common_to_slow_links_is_blamed() {
         assert_eq!(blame(&[(0, 2), (2, 1), (3, 2)]), [(2, vec![0, 1, 2])]);
         // Two hosts each slow to all: the second explains what the first does not.
         assert_eq!(blame(&[(0, 1), (1, 2), (1, 3), (4, 5)]), [(1, vec![0, 1, 2]), (5, vec![3])]);

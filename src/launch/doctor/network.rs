@@ -52,22 +52,22 @@ impl NetworkFacts {
         self.chosen.as_ref()?.places.get(index)
     }
 
-    /// Returns `interface: eth0, 10.77.0.0/24 (the hosts' names lead there)`; `None` if there is no choice to make.
+    /// Returns `interface: eth0, 10.77.0.0/24 (the host names resolve to it)`; `None` if there is no choice to make.
     pub fn line(&self) -> Option<String> {
         let network = self.chosen.as_ref()?;
         let mut line = format!("interface: {network} ({})", self.reason);
         if !self.others.is_empty() {
-            line += &format!("; --interface may choose {} as well", self.others.join(", or "));
+            line += &format!("; alternatives for --interface: {}", self.others.join(" or "));
         }
         if !self.left_out.is_empty() {
-            line += &format!("; left out: {}, inside each host", self.left_out.join(", "));
+            line += &format!("; excluded: {}, local to each host", self.left_out.join(", "));
         }
         Some(line)
     }
 }
 
 /// Chooses the network and measures its links with the `agents` of the hosts that have one.
-pub fn find(
+pub fn examine(
     visit: &Visit,
     facts: &[HostFacts],
     agents: Vec<Option<Agent>>,
@@ -99,7 +99,7 @@ pub fn find(
         // If no network is open, the faults of the first candidate are reported.
         if is_open || chosen.is_none() {
             findings = wrong(faults);
-            findings.extend(checks::of_links(facts, candidate, &present, &found));
+            findings.extend(checks::check_links(facts, candidate, &present, &found));
             (links, chosen) = (found, Some(candidate.clone()));
         }
         if is_open {
@@ -108,16 +108,16 @@ pub fn find(
     }
 
     // A required interface conflicts with an excluded one.
-    let conflict = settings(visit, facts).into_iter().find(|(_, setting)| setting.contains("exclude"));
-    if let Some((number, setting)) = conflict.filter(|_| visit.several && choice.named.is_some()) {
-        findings.push(checks::two_opinions(facts, number, &setting));
+    let conflict = open_mpi_settings(visit, facts).into_iter().find(|(_, setting)| setting.contains("exclude"));
+    if let Some((number, setting)) = conflict.filter(|_| visit.is_multi_host && choice.named.is_some()) {
+        findings.push(checks::conflicting_interface(facts, number, &setting));
     }
-    let found = chosen.as_ref().and_then(CommonNetwork::interface).filter(|_| choice.settled.is_none());
+    let found = chosen.as_ref().and_then(CommonNetwork::interface).filter(|_| choice.existing_setting.is_none());
     let others = choice.candidates.iter().filter(|other| Some(*other) != chosen.as_ref());
     let facts = NetworkFacts {
         reason: choice.reason(chosen.as_ref()),
         others: others.map(CommonNetwork::to_string).collect(),
-        left_out: interface::inner(&hosts).into_iter().map(str::to_owned).collect(),
+        left_out: interface::internal_interfaces(&hosts).into_iter().map(str::to_owned).collect(),
         interface: choice.named.or(found),
         chosen,
         present,
@@ -128,47 +128,60 @@ pub fn find(
 
 /// Candidate networks, the best first.
 #[derive(Default)]
-struct Choice {
+struct NetworkChoice {
     candidates: Vec<CommonNetwork>,
     /// Interface that the user named.
     named: Option<InterfaceChoice>,
     /// Option or variable that named it; empty if none did.
     reason: String,
     /// Other interface setting of Open MPI, which then gets no second one: it rejects conflicting settings.
-    settled: Option<String>,
+    existing_setting: Option<String>,
 }
 
-impl Choice {
+impl NetworkChoice {
     fn reason(&self, chosen: Option<&CommonNetwork>) -> String {
         let reason = match chosen {
-            Some(network) if self.reason.is_empty() && network.is_named => "the hosts' names lead there",
+            Some(network) if self.reason.is_empty() && network.is_named => "the host names resolve to it",
             Some(_) if self.reason.is_empty() => "all hosts have it",
             _ => &self.reason,
         };
-        let settled =
-            self.settled.iter().map(|settled| format!(", but Open MPI is not set to use it: it follows {settled}"));
-        settled.fold(reason.to_owned(), |reason, settled| reason + &settled)
+        let existing_setting = self.existing_setting.iter().map(|existing_setting| {
+            format!(
+                ", but Open MPI uses \
+                 another setting: {existing_setting}"
+            )
+        });
+        existing_setting.fold(reason.to_owned(), |reason, existing_setting| reason + &existing_setting)
     }
 }
 
 /// Returns the interface that the user named, or the candidates. `Err` lists hosts that are not in that network, by
 /// their index in `hosts`. `facts` cover all hosts, including those that did not reply.
-fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<Choice, Vec<NetworkFault>> {
+fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<NetworkChoice, Vec<NetworkFault>> {
     const VARIABLE: &str = "OMPI_MCA_btl_tcp_if_include";
-    let is_one = |text: &&String| visit.several && text.parse::<InterfaceChoice>().is_ok();
+    let is_one = |text: &&String| visit.is_multi_host && text.parse::<InterfaceChoice>().is_ok();
     let from_variable = visit.environment.tcp_interface.as_ref().filter(is_one).and_then(|text| text.parse().ok());
     let from_user = visit.options.interface.clone().map(|interface| (interface, "--interface"));
     if let Some((interface, reason)) = from_user.or(from_variable.map(|interface| (interface, VARIABLE))) {
-        let candidates = vec![interface::named(&interface, hosts)?];
-        return Ok(Choice { candidates, named: Some(interface), reason: reason.to_owned(), settled: None });
+        let candidates = vec![interface::resolve(&interface, hosts)?];
+        return Ok(NetworkChoice {
+            candidates,
+            named: Some(interface),
+            reason: reason.to_owned(),
+            existing_setting: None,
+        });
     }
-    if !visit.several {
-        return Ok(Choice::default());
+    if !visit.is_multi_host {
+        return Ok(NetworkChoice::default());
     }
     let candidates = interface::candidates(hosts);
     if candidates.is_empty() {
         let fault = |(number, host): (usize, &HostNetworks)| {
-            let what = format!("no network joins all hosts; it has {}", interface::described(host.interfaces));
+            let what = format!(
+                "no network connects all hosts; available: \
+                 {}",
+                interface::describe_interfaces(host.interfaces)
+            );
             NetworkFault { host: number, what }
         };
         return Err(hosts.iter().enumerate().map(fault).collect());
@@ -180,13 +193,14 @@ fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<
         .any(|argument| argument.contains("_tcp_if_"))
         .then(|| "--launcher-args".to_owned());
     let by_variable = visit.environment.tcp_interface.as_ref().map(|text| format!("{VARIABLE}={text}"));
-    let settled =
-        by_arguments.or(by_variable).or_else(|| settings(visit, facts).into_iter().next().map(|(_, setting)| setting));
-    Ok(Choice { candidates, settled, ..Choice::default() })
+    let existing_setting = by_arguments
+        .or(by_variable)
+        .or_else(|| open_mpi_settings(visit, facts).into_iter().next().map(|(_, setting)| setting));
+    Ok(NetworkChoice { candidates, existing_setting, ..NetworkChoice::default() })
 }
 
 /// Returns Open MPI's other interface settings, each with its host index.
-fn settings(visit: &Visit, facts: &[HostFacts]) -> Vec<(usize, String)> {
+fn open_mpi_settings(visit: &Visit, facts: &[HostFacts]) -> Vec<(usize, String)> {
     let excluded = visit.environment.tcp_excluded.as_ref();
     let by_variable = excluded.map(|text| (0, format!("OMPI_MCA_btl_tcp_if_exclude={text}")));
     let by_file = facts.iter().enumerate().flat_map(|(number, host)| {
@@ -222,7 +236,7 @@ fn measure(
 fn networks_of(facts: &[HostFacts], number: usize) -> HostNetworks<'_> {
     let host = &facts[number];
     let interfaces = host.inspection.as_ref().map(|found| found.interfaces.as_slice()).unwrap_or_default();
-    let four = |address: IpAddr| match address {
+    let to_ipv4 = |address: IpAddr| match address {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(address) => address.to_ipv4_mapped(),
     };
@@ -231,8 +245,8 @@ fn networks_of(facts: &[HostFacts], number: usize) -> HostNetworks<'_> {
     };
     let connection = |host: &HostFacts| host.probe.as_ref()?.connection.filter(|_| !host.is_here);
     let reached_at = match host.is_here {
-        true => facts.iter().filter_map(|other| four(connection(other)?.0)).find(is_own),
-        false => connection(host).and_then(|(_, there)| four(there)).filter(is_own),
+        true => facts.iter().filter_map(|other| to_ipv4(connection(other)?.0)).find(is_own),
+        false => connection(host).and_then(|(_, there)| to_ipv4(there)).filter(is_own),
     };
     HostNetworks { host: &host.host, interfaces, reached_at }
 }

@@ -117,7 +117,7 @@ impl fmt::Display for DataState {
             DataState::Missing => formatter.write_str("missing"),
             DataState::Refused => formatter.write_str("refused"),
             DataState::File { size } => write!(formatter, "a file of {} bytes", size.0),
-            DataState::Folder { entries } => write!(formatter, "a folder of {entries} names"),
+            DataState::Folder { entries } => write!(formatter, "a folder with {entries} entries"),
         }
     }
 }
@@ -174,14 +174,14 @@ pub enum Gpus {
     Fail(String),
     /// The devices.
     #[serde(rename = "found")]
-    There(Vec<Gpu>),
+    Found(Vec<Gpu>),
 }
 
 impl Gpus {
     /// Returns the usable devices.
     pub fn list(&self) -> &[Gpu] {
         match self {
-            Gpus::There(gpus) => gpus,
+            Gpus::Found(gpus) => gpus,
             _ => &[],
         }
     }
@@ -336,7 +336,7 @@ fn gpus(kind: Option<&str>, error: &[&str], lines: &[&str], processes: &[&str]) 
             gpu.processes.push(format!("{name} (process {process}, {memory} MiB)"));
         }
     }
-    Gpus::There(found)
+    Gpus::Found(found)
 }
 
 fn gpu(fields: &str, line: &str) -> Gpu {
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_answer_is_read() {
+    fn every_line_of_probe_output_is_parsed() {
         let text = "\
             Welcome to node a, name=wrong\n\
             ringmark-probe=1\n\
@@ -397,7 +397,7 @@ mod tests {
             port=mlx5_1:1|1: DOWN|3: Disabled|Ethernet|40 Gb/sec (4X QDR)|closed\n\
             gpus=none\n\
             end=1\n";
-        let probe = Probe::parse(text).expect("it began");
+        let probe = Probe::parse(text).expect("probe output starts");
         assert_eq!((probe.name.as_str(), probe.clock, probe.memlock), ("a", Some(Seconds(1_763_719_323.25)), None));
         assert_eq!(probe.connection, Some((IpAddr::from([10, 77, 0, 1]), IpAddr::from([10, 77, 0, 2]))));
         assert_eq!((probe.worker, probe.orted), (WorkerFile::Hash("0b98".to_owned()), true));
@@ -413,17 +413,17 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_was_cut_off_or_never_began_is_no_host_without_gpus() {
+    fn incomplete_probe_output_leaves_gpus_unknown() {
         assert_eq!(Probe::parse("bash: sh: command not found\n"), None);
-        let probe = Probe::parse("ringmark-probe=1\nname=a\nmemlock_kib=8192\nshm_k").expect("it began");
+        let probe = Probe::parse("ringmark-probe=1\nname=a\nmemlock_kib=8192\nshm_k").expect("probe output starts");
         assert_eq!((probe.gpus, probe.memlock), (Gpus::Unknown, Some(Bytes(8_388_608))));
         assert_eq!(probe.stopped_after.as_deref(), Some("memlock_kib"));
         let failed = Probe::parse("ringmark-probe=1\ngpus=fail\ngpus_error=NVIDIA-SMI has failed because\nend=1\n");
-        assert_eq!(failed.expect("it began").gpus, Gpus::Fail("NVIDIA-SMI has failed because".to_owned()));
+        assert_eq!(failed.expect("probe output starts").gpus, Gpus::Fail("NVIDIA-SMI has failed because".to_owned()));
     }
 
     #[test]
-    fn gpus_are_read_by_the_names_of_their_fields() {
+    fn gpu_lines_are_parsed_by_field_name() {
         let text = "\
             ringmark-probe=1\n\
             gpus=index,uuid,name,driver_version,memory.total,memory.used,clocks.current.sm,clocks.max.sm,\
@@ -436,7 +436,7 @@ mod tests {
             topology=GPU0\t X \tNV18\n\
             topology=\n\
             end=1\n";
-        let probe = Probe::parse(text).expect("it began");
+        let probe = Probe::parse(text).expect("probe output starts");
         let [first, second] = probe.gpus.list() else { panic!("{:?}", probe.gpus) };
         assert_eq!((first.name.as_str(), first.driver.as_str()), ("NVIDIA H100 80GB HBM3", "550.54.15"));
         assert_eq!((first.memory, first.memory_used), (Some(mebibytes(81_559)), Some(mebibytes(1024))));

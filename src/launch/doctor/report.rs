@@ -14,7 +14,7 @@ use crate::launch::doctor::links::{Link, LinkState};
 use crate::launch::doctor::probe::{Gpus, Port};
 
 /// Maximum length of a GPU's name in a cell.
-const GPU_NAME: usize = 14;
+const MAX_GPU_NAME: usize = 14;
 
 /// Columns in order.
 const COLUMNS: [Check; 16] = [
@@ -37,7 +37,7 @@ const COLUMNS: [Check; 16] = [
 ];
 
 /// Maximum number of hosts that a finding lists individually.
-const NAMED: usize = 16;
+const MAX_NAMED: usize = 16;
 
 /// Describes the hosts on which other programs run; `None` if there are none.
 pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
@@ -54,9 +54,9 @@ pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
 
 /// Returns a table of hosts and checks, split into several tables if it is wider than `width`.
 pub fn table(examination: &Examination, width: usize) -> String {
-    let known = Known::of(examination);
+    let index = ReportIndex::new(examination);
     let column = |check: &Check| {
-        let cells = (0..examination.hosts.len()).map(|number| known.cell(number, *check));
+        let cells = (0..examination.hosts.len()).map(|number| index.cell(number, *check));
         let mut column = vec![check.name().to_owned()];
         column.extend(cells);
         column
@@ -95,7 +95,7 @@ fn aligned(columns: &[Vec<String>]) -> String {
 }
 
 /// Index of an examination by host number: a search for each cell takes too long for thousands of hosts.
-struct Known<'a> {
+struct ReportIndex<'a> {
     examination: &'a Examination,
     /// Checks with a finding; true if one is an error.
     findings: HashMap<(usize, Check), bool>,
@@ -103,8 +103,8 @@ struct Known<'a> {
     links: Vec<Vec<&'a Link>>,
 }
 
-impl<'a> Known<'a> {
-    fn of(examination: &'a Examination) -> Known<'a> {
+impl<'a> ReportIndex<'a> {
+    fn new(examination: &'a Examination) -> ReportIndex<'a> {
         let mut findings: HashMap<(usize, Check), bool> = HashMap::new();
         for Finding { number, check, severity, .. } in &examination.findings {
             *findings.entry((*number, *check)).or_default() |= *severity == Severity::Error;
@@ -116,7 +116,7 @@ impl<'a> Known<'a> {
                 links[link.to].push(link);
             }
         }
-        Known { examination, findings, links }
+        ReportIndex { examination, findings, links }
     }
 
     /// Returns `FAIL` or `warn` if there is a finding, `?` if nothing is known.
@@ -143,7 +143,7 @@ fn value(examination: &Examination, number: usize, links: &[&Link], check: Check
         Check::Gpus | Check::GpuState | Check::Topology if !host.has_ranks() => Some("servers".to_owned()),
         Check::Gpus => gpus(host),
         Check::GpuState | Check::Topology => match &probe?.gpus {
-            Gpus::There(_) => Some(ok()),
+            Gpus::Found(_) => Some(ok()),
             Gpus::None => Some("no GPU".to_owned()),
             Gpus::Unknown | Gpus::Hang | Gpus::Fail(_) => None,
         },
@@ -180,7 +180,7 @@ fn value(examination: &Examination, number: usize, links: &[&Link], check: Check
 /// Formats the GPUs of a host as `8 x H100`.
 fn gpus(host: &HostFacts) -> Option<String> {
     let gpus = match &host.probe.as_ref()?.gpus {
-        Gpus::There(gpus) => gpus,
+        Gpus::Found(gpus) => gpus,
         Gpus::None => return Some("no GPU".to_owned()),
         Gpus::Unknown | Gpus::Hang | Gpus::Fail(_) => return None,
     };
@@ -194,7 +194,7 @@ fn gpus(host: &HostFacts) -> Option<String> {
         }
         short.push(part);
     }
-    let short: String = short.join(" ").chars().take(GPU_NAME).collect();
+    let short: String = short.join(" ").chars().take(MAX_GPU_NAME).collect();
     Some(format!("{} x {short}", gpus.len()))
 }
 
@@ -237,7 +237,7 @@ pub fn findings(findings: &[Finding]) -> Vec<String> {
         };
         let mut lines = Vec::new();
         for (what, hosts) in grouped(these.into_iter().map(|finding| (&finding.what, finding.host.as_str()))) {
-            let hosts = if hosts.len() > NAMED { compact(hosts) } else { hosts.join(" ") };
+            let hosts = if hosts.len() > MAX_NAMED { compact(hosts) } else { hosts.join(" ") };
             lines.push(format!("{word}: {hosts}, {}: {what}", check.name()));
         }
         lines.push(format!("    fix: {fix}"));
@@ -284,14 +284,14 @@ mod tests {
     use super::*;
     use crate::launch::cluster::ssh_failure::SshFailure;
     use crate::launch::doctor::checks::fixtures::{gpu_hosts, h100, hosts, network, open, probe};
-    use crate::launch::doctor::checks::{self, Asked};
+    use crate::launch::doctor::checks::{self, JobRequirements};
     use crate::launch::doctor::examination::{KIND, SCHEMA};
     use crate::launch::doctor::host::HostFacts;
     use crate::launch::doctor::network::NetworkFacts;
     use crate::launch::doctor::probe::Gpu;
 
     fn examination(hosts: Vec<HostFacts>) -> Examination {
-        let asked = Asked {
+        let requirements = JobRequirements {
             worker: Path::new("/w"),
             device: DeviceChoice::Auto,
             results: None,
@@ -303,10 +303,10 @@ mod tests {
         Examination {
             kind: KIND,
             schema: SCHEMA,
-            findings: checks::of_hosts(&hosts, &asked),
+            findings: checks::check_hosts(&hosts, &requirements),
             network: NetworkFacts {
                 chosen: Some(network(count as u8)),
-                reason: "the hosts' names lead there".to_owned(),
+                reason: "the host names resolve to it".to_owned(),
                 others: vec!["ib0, 10.2.0.0/16".to_owned()],
                 left_out: vec!["docker0".to_owned()],
                 present: (0..count).collect(),
@@ -322,14 +322,14 @@ mod tests {
         let mut hosts = gpu_hosts(3);
         hosts[0].is_here = true;
         let busy = Gpu { processes: vec!["python3 (process 7, 900 MiB)".to_owned()], ..h100(1) };
-        probe(&mut hosts, 1).gpus = Gpus::There(vec![h100(0), busy]);
-        let refusal = SshFailure { what: "it cannot be reached".to_owned(), fix: "switch it on".to_owned() };
+        probe(&mut hosts, 1).gpus = Gpus::Found(vec![h100(0), busy]);
+        let refusal = SshFailure { what: "host unreachable".to_owned(), fix: "switch it on".to_owned() };
         hosts[2] = HostFacts { host: "c".to_owned(), slots: 2, refusal: Some(refusal), ..HostFacts::default() };
         examination(hosts)
     }
 
     #[test]
-    fn every_host_has_a_line_and_every_check_a_column() {
+    fn table_has_a_row_per_host_and_a_column_per_check() {
         assert_eq!(
             table(&broken(), 120),
             "\
@@ -346,7 +346,7 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
     }
 
     #[test]
-    fn without_gpus_the_gpu_columns_say_so_and_nothing_else_changes() {
+    fn gpu_columns_show_no_gpu_on_cpu_hosts() {
         let text = table(&examination(hosts(2)), 120);
         let line = text.lines().nth(1).expect("host a");
         assert_eq!(line.matches("no GPU").count(), 3, "{text}");
@@ -354,7 +354,7 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
     }
 
     #[test]
-    fn a_load_that_would_disturb_is_noted() {
+    fn load_of_other_programs_is_reported() {
         let mut hosts = hosts(2);
         assert_eq!(busy_hosts(&hosts), None);
         probe(&mut hosts, 1).load = Some(7.0);
@@ -376,7 +376,7 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
     }
 
     #[test]
-    fn the_tables_keep_to_the_width() {
+    fn tables_fit_the_given_width() {
         for width in [40, 60, 80, 100] {
             let text = table(&broken(), width);
             assert!(text.lines().all(|line| line.chars().count() <= width), "{width}: {text}");
@@ -385,7 +385,7 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
     }
 
     #[test]
-    fn hosts_that_share_a_fault_share_its_line_and_faults_a_fix() {
+    fn equal_findings_share_a_line_and_equal_fixes_too() {
         let mut examination = broken();
         let other = |number: usize, host: &str, what: &str| Finding {
             number,
@@ -394,21 +394,21 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
             ..examination.findings[1].clone()
         };
         let what = examination.findings[1].what.clone();
-        let more = [other(0, "a", &what), other(0, "a", "GPU 0: others use it: vim")];
+        let more = [other(0, "a", &what), other(0, "a", "GPU 0: in use by other processes: vim")];
         examination.findings.extend(more);
         expect![[r"
-            error: c, ssh: it cannot be reached
+            error: c, ssh: host unreachable
                 fix: switch it on
-            warning: b a, GPU state: GPU 1: others use it: python3 (process 7, 900 MiB)
-            warning: a, GPU state: GPU 0: others use it: vim
-                fix: wait for them or end them: what they take is missing from every figure"]]
+            warning: b a, GPU state: GPU 1: in use by other processes: python3 (process 7, 900 MiB)
+            warning: a, GPU state: GPU 0: in use by other processes: vim
+                fix: wait for them or stop them: they distort every measurement"]]
         .assert_eq(&findings(&examination.findings).join("\n"));
         expect!["3 hosts: 1 error, 3 warnings, 2.3 s"].assert_eq(&summary(&examination));
-        expect!["interface: eth0, 10.77.0.0/24 (the hosts' names lead there); --interface may choose ib0, 10.2.0.0/16 as well; left out: docker0, inside each host"].assert_eq(&examination.network.line().expect("several hosts"));
+        expect!["interface: eth0, 10.77.0.0/24 (the host names resolve to it); alternatives for --interface: ib0, 10.2.0.0/16; excluded: docker0, local to each host"].assert_eq(&examination.network.line().expect("several hosts"));
     }
 
     #[test]
-    fn names_of_gpus_are_short() {
+    fn gpu_names_are_shortened() {
         for (name, short) in [
             ("NVIDIA H100 80GB HBM3", "1 x H100"),
             ("NVIDIA A100-SXM4-80GB", "1 x A100-SXM4-80GB"),
@@ -417,7 +417,7 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
             ("NVIDIA RTX 6000 Ada Generation", "1 x RTX 6000 Ada G"),
         ] {
             let mut hosts = hosts(1);
-            probe(&mut hosts, 0).gpus = Gpus::There(vec![Gpu { name: name.to_owned(), ..h100(0) }]);
+            probe(&mut hosts, 0).gpus = Gpus::Found(vec![Gpu { name: name.to_owned(), ..h100(0) }]);
             assert_eq!(gpus(&hosts[0]).as_deref(), Some(short));
         }
     }

@@ -15,10 +15,10 @@ pub fn hosts(environment: &LaunchEnvironment, given: Option<Hosts>) -> anyhow::R
     check(environment)?;
     let variable = |name| environment.scheduler.get(name).map(String::as_str).unwrap_or_default();
     let file = variable("PE_HOSTFILE");
-    let text = fs::read_to_string(file).with_context(|| format!("PE_HOSTFILE={file} cannot be read"))?;
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read PE_HOSTFILE={file}"))?;
     let hosts = parse(&text).with_context(|| format!("PE_HOSTFILE={file}"))?;
     let source = format!("the Grid Engine job {}", variable("JOB_ID"));
-    let all = Hosts::allocated(source, "ask for more slots (qsub -pe NAME SLOTS)", hosts)?;
+    let all = Hosts::allocated(source, "request more slots (qsub -pe NAME SLOTS)", hosts)?;
     let Some(given) = given else { return Ok(all) };
     given.check_within(&all).map_err(usage)?;
     Ok(given)
@@ -30,17 +30,18 @@ pub fn check(environment: &LaunchEnvironment) -> anyhow::Result<()> {
     let message = match (missing, environment.scheduler.get("JOB_ID")) {
         (Some(&"PE_HOSTFILE"), Some(job)) => {
             format!(
-                "the Grid Engine job {job} has no PE_HOSTFILE: submit it with a parallel environment, qsub -pe NAME SLOTS"
+                "the Grid Engine job {job} has no PE_HOSTFILE: submit it with a parallel environment (qsub -pe NAME \
+                 SLOTS)"
             )
         }
         (Some(name), _) => format!(
-            "--launcher gridengine works inside a job of Grid Engine, and {name} is not set: \
-             start it by qsub (scripts/gridengine.sh) or qrsh, with -pe NAME SLOTS"
+            "--launcher gridengine needs a Grid Engine job, but {name} is not set: use qsub (scripts/gridengine.sh) \
+             or qrsh with -pe NAME SLOTS"
         ),
         (None, _) => match &environment.ssh_agent {
             Some(agent) => format!(
-                "OMPI_MCA_plm_rsh_agent={agent} keeps Open MPI from starting ranks through Grid Engine: unset it, \
-                 or choose --launcher mpirun"
+                "OMPI_MCA_plm_rsh_agent={agent} prevents Open MPI from starting ranks through Grid Engine: unset it, \
+                 or use --launcher mpirun"
             ),
             None => return Ok(()),
         },
@@ -56,8 +57,8 @@ pub fn parse(text: &str) -> anyhow::Result<Vec<Host>> {
         let Some(name) = fields.next() else { continue };
         let Some(slots) = fields.next().and_then(|slots| slots.parse::<u32>().ok()) else {
             bail!(
-                "line {} is {line:?}, not a host and its slots such as \"a 8 all.q@a UNDEFINED\": leave the variable as \
-                 Grid Engine sets it",
+                "line {} is {line:?}, not a host and its slots such as \"a 8 all.q@a UNDEFINED\": do not change the \
+                 variable that Grid Engine sets",
                 index + 1
             );
         };
@@ -110,7 +111,7 @@ ringmark-2 2 all.q@ringmark-2 UNDEFINED
     }
 
     #[test]
-    fn hosts_and_slots_are_those_of_the_job() {
+    fn hosts_and_slots_come_from_the_job() {
         let hosts = hosts_in(HOSTFILE, None).expect("hosts");
         assert_eq!(named(hosts.all()), [("ringmark-1", 2), ("ringmark-2", 2)]);
         let queues = "b 2 all.q@b UNDEFINED\na 1 all.q@a UNDEFINED\n\nb 3 gpu.q@b 0,0:0,1\nc 0 all.q@c UNDEFINED\n";
@@ -118,7 +119,7 @@ ringmark-2 2 all.q@ringmark-2 UNDEFINED
     }
 
     #[test]
-    fn a_hostfile_that_is_not_grid_engine_s_is_an_error_that_names_the_line() {
+    fn malformed_hostfile_error_names_the_line() {
         for (line, text) in
             [(2, "a 2 all.q@a UNDEFINED\nb\n"), (1, "a two all.q@a UNDEFINED\n"), (3, "a 1\nb 1\nc -1\n")]
         {
@@ -129,37 +130,37 @@ ringmark-2 2 all.q@ringmark-2 UNDEFINED
                 "{error}"
             );
         }
-        expect!["the Grid Engine job 7 has no host"].assert_eq(&error_in("", None));
-        let error = hosts(&environment(Path::new("/nowhere")), None).expect_err("there is none");
-        expect!["PE_HOSTFILE=/nowhere cannot be read: No such file or directory (os error 2)"]
+        expect!["the Grid Engine job 7 has no hosts"].assert_eq(&error_in("", None));
+        let error = hosts(&environment(Path::new("/nowhere")), None).expect_err("missing file");
+        expect!["cannot read PE_HOSTFILE=/nowhere: No such file or directory (os error 2)"]
             .assert_eq(&format!("{error:#}"));
     }
 
     #[test]
-    fn a_case_that_does_not_fit_the_job_needs_more_slots_of_grid_engine() {
+    fn too_large_case_error_suggests_more_slots() {
         let hosts = hosts_in(HOSTFILE, None).expect("hosts");
         let refused = |cases: &[&str]| {
             let cases: Vec<_> = cases.iter().map(|case| case.parse().expect("a case")).collect();
             hosts.check(&cases).expect_err("too large").to_string()
         };
-        expect!["case 2n4g needs 4 slots a host, ringmark-1 has 2: ask for more slots (qsub -pe NAME SLOTS)"]
+        expect!["case 2n4g needs 4 slots per host, ringmark-1 has 2: request more slots (qsub -pe NAME SLOTS)"]
             .assert_eq(&refused(&["2n4g"]));
-        expect!["case 3n1g needs 3 hosts, the Grid Engine job 7 has 2: ask for more slots (qsub -pe NAME SLOTS), or choose --cases 1n2g"].assert_eq(&refused(&["1n2g", "3n1g"]));
+        expect!["case 3n1g needs 3 hosts, the Grid Engine job 7 has 2: request more slots (qsub -pe NAME SLOTS), or choose --cases 1n2g"].assert_eq(&refused(&["1n2g", "3n1g"]));
     }
 
     #[test]
-    fn given_hosts_are_some_of_the_job_s() {
+    fn given_hosts_must_be_in_the_job() {
         let hosts = hosts_in(HOSTFILE, Some("ringmark-2:1")).expect("hosts");
         assert_eq!(named(hosts.all()), [("ringmark-2", 1)]);
         expect![
-            "--hosts names host c, the Grid Engine job 7 has ringmark-[1-2]: leave --hosts out, or choose of these"
+            "--hosts lists host c, but the Grid Engine job 7 has ringmark-[1-2]: omit --hosts, or choose from these"
         ]
         .assert_eq(&error_in(HOSTFILE, Some("ringmark-1:1,c:1")));
-        expect!["--hosts gives host ringmark-1 4 slots, the Grid Engine job 7 has 2: leave --hosts out, or ask for more slots (qsub -pe NAME SLOTS)"].assert_eq(&error_in(HOSTFILE, Some("ringmark-1:4")));
+        expect!["--hosts gives host ringmark-1 4 slots, but the Grid Engine job 7 has 2: omit --hosts, or request more slots (qsub -pe NAME SLOTS)"].assert_eq(&error_in(HOSTFILE, Some("ringmark-1:4")));
     }
 
     #[test]
-    fn elsewhere_the_message_says_what_is_missing_and_where_to_start() {
+    fn error_outside_a_job_names_the_missing_variable() {
         let inside = environment(Path::new("/nowhere"));
         check(&inside).expect("inside a job");
         let without = |names: &[&str]| {
@@ -168,13 +169,15 @@ ringmark-2 2 all.q@ringmark-2 UNDEFINED
             check(&environment).expect_err("something is missing").to_string()
         };
         let outside = without(&GRID_ENGINE);
-        expect!["--launcher gridengine works inside a job of Grid Engine, and PE_HOSTFILE is not set: start it by qsub (scripts/gridengine.sh) or qrsh, with -pe NAME SLOTS"].assert_eq(&outside);
+        expect!["--launcher gridengine needs a Grid Engine job, but PE_HOSTFILE is not set: use qsub (scripts/gridengine.sh) or qrsh with -pe NAME SLOTS"].assert_eq(&outside);
         let serial = without(&["PE_HOSTFILE"]);
-        expect!["the Grid Engine job 7 has no PE_HOSTFILE: submit it with a parallel environment, qsub -pe NAME SLOTS"]
-            .assert_eq(&serial);
-        expect!["--launcher gridengine works inside a job of Grid Engine, and ARC is not set: start it by qsub (scripts/gridengine.sh) or qrsh, with -pe NAME SLOTS"].assert_eq(&without(&["ARC"]));
+        expect![
+            "the Grid Engine job 7 has no PE_HOSTFILE: submit it with a parallel environment (qsub -pe NAME SLOTS)"
+        ]
+        .assert_eq(&serial);
+        expect!["--launcher gridengine needs a Grid Engine job, but ARC is not set: use qsub (scripts/gridengine.sh) or qrsh with -pe NAME SLOTS"].assert_eq(&without(&["ARC"]));
         let agent = LaunchEnvironment { ssh_agent: Some("ssh".to_owned()), ..inside };
         let error = check(&agent).expect_err("an agent").to_string();
-        expect!["OMPI_MCA_plm_rsh_agent=ssh keeps Open MPI from starting ranks through Grid Engine: unset it, or choose --launcher mpirun"].assert_eq(&error);
+        expect!["OMPI_MCA_plm_rsh_agent=ssh prevents Open MPI from starting ranks through Grid Engine: unset it, or use --launcher mpirun"].assert_eq(&error);
     }
 }

@@ -23,7 +23,7 @@ use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::worker::find_worker;
 
 /// Timeout for a reply from a host after a job on it has failed.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Hosts and launch settings of a command's jobs.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,7 +115,7 @@ impl Launcher<'_> {
         program.extend_from_slice(arguments);
         Job {
             case,
-            hosts: self.config.hosts.of(case),
+            hosts: self.config.hosts.for_case(case),
             options: &self.options,
             ssh_port: self.config.ssh.port,
             threads: None,
@@ -128,13 +128,13 @@ impl Launcher<'_> {
 
     /// Returns the output of `line` on the host of a process of `job`, a rank or a server; `None` if it fails, or if
     /// ssh does not reach that host.
-    pub fn ask(&self, job: &Job, process: u32, line: &[&str], interrupt: &Interrupt) -> Option<String> {
-        let name = (*job.hosts_of_all().get(process as usize)?).to_owned();
+    pub fn query_host(&self, job: &Job, process: u32, line: &[&str], interrupt: &Interrupt) -> Option<String> {
+        let name = (*job.process_hosts().get(process as usize)?).to_owned();
         let remote = Remote::new(&Host { name, slots: 1 }, &self.config.ssh, &self.environment);
         if !remote.is_here() && !self.config.starter.uses_ssh() {
             return None;
         }
-        let answer = remote.run(line, b"", ANSWER_LIMIT, interrupt).ok()?;
+        let answer = remote.run(line, b"", QUERY_TIMEOUT, interrupt).ok()?;
         Some(answer.stdout)
     }
 

@@ -39,7 +39,7 @@ pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
         ServerRanks { number, may_lose_ranks, .. } => {
             // One entry per process: with slots, Open MPI would place servers between the ranks of their host and
             // number them so.
-            let [option, value] = on_hosts(&|| job.hosts_of_all().into_iter().map(str::to_owned).collect());
+            let [option, value] = on_hosts(&|| job.process_hosts().into_iter().map(str::to_owned).collect());
             add(&["-np", &(case.ranks() + number).to_string(), &option, &value]);
             add(&["--bind-to", "none", "--map-by", "seq"]);
             if *may_lose_ranks {
@@ -54,7 +54,7 @@ pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
             add(&["-x", name]);
         }
     }
-    if let Some(threads) = job.threads_of_a_rank() {
+    if let Some(threads) = job.threads_per_rank() {
         add(&["-x", &format!("OMP_NUM_THREADS={threads}")]);
     }
     add(&["-mca", "pml", "ob1", "-mca", "btl", TRANSPORTS]);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn dlperf_s_options_come_out() {
+    fn command_line_matches_dlperf() {
         assert_eq!(
             line("2n4g", "b:8,c:8", &environment(), |_| ()),
             "mpirun --allow-run-as-root --oversubscribe -np 8 -H b:4,c:4 --bind-to none --map-by slot -x PATH \
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_follow_the_ranks_on_their_hosts_in_turn_or_on_hosts_of_their_own() {
+    fn servers_follow_ranks_on_shared_or_separate_hosts() {
         let line = |servers: ServerRanks| {
             command_line(&Job { servers, ..plain("2n2g", "b:2,c:2") }, RemoteShell::Ssh).join(" ")
         };
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn many_hosts_are_named_in_a_file() {
+    fn many_hosts_are_passed_in_a_hostfile() {
         let list = (1..=8192).map(|host| format!("gpu-partition-rack7-node{host:05}:8")).collect::<Vec<_>>().join(",");
         let files = JobFiles { log: "/results/8192n8g/run.log".into(), record: "/run.jsonl".into() };
         let mut job = Job { files, ..plain("8192n8g", &list) };
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_of_this_machine_share_its_cores() {
+    fn local_ranks_share_the_cores() {
         for (case, hosts, threads) in [
             ("1n1g", "localhost:8", Some(6)),
             ("1n4g", "localhost:8", Some(1)),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_s_threads_and_port_hold_on_every_host() {
+    fn thread_count_and_ssh_port_reach_every_host() {
         let job = Job { threads: Some(3), ..plain("1n1g", "b:1") };
         assert!(command_line(&job, RemoteShell::Ssh).contains(&"OMP_NUM_THREADS=3".to_owned()));
         let job = Job { ssh_port: 2222, ..job };
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_goes_to_mpi_and_nccl_and_beats_the_variable() {
+    fn interface_option_overrides_the_variable() {
         let variables = ["NCCL_DEBUG", "NCCL_SOCKET_IFNAME", "PATH"].map(str::to_owned).to_vec();
         let environment = LaunchEnvironment { variables, ..environment() };
         let line_with = |interface: &str| {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_and_more_arguments_are_passed_on() {
+    fn container_option_and_launcher_args_are_passed_on() {
         let environment = LaunchEnvironment { container: true, ..environment() };
         let line = line("1n1g", "b:1", &environment, |options| {
             options.arguments = vec!["--report-bindings".to_owned()];

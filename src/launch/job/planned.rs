@@ -11,16 +11,16 @@ use ringmark_core::host::MemoryShortage;
 use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_core::line::dlperf;
 
-use crate::launch::job::process::{self, Ended, Heard};
+use crate::launch::job::process::{self, Ended, JobEvent};
 use crate::launch::job::request::Job;
 use crate::launch::job::starter::Starter;
-use crate::launch::job::watch::{Ask, Watch};
+use crate::launch::job::watch::{HostQuery, Watch};
 use crate::launch::local::disk_error;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_error;
 
 /// Number of lines shown of a failed job's log.
-const TAIL: usize = 30;
+const TAIL_LINES: usize = 30;
 
 /// Maximum size of the lines shown, in bytes.
 const TAIL_BYTES: u64 = 1 << 14;
@@ -61,46 +61,46 @@ impl Job<'_> {
 
     /// Returns the path of the log while the job runs. The name differs, so that an incomplete log is not read as
     /// complete.
-    fn log_under_way(&self) -> PathBuf {
+    fn unfinished_log(&self) -> PathBuf {
         run_name::under_way(self.log())
     }
 
     /// Returns the current path of the log.
     pub fn log_now(&self) -> PathBuf {
-        let under_way = self.log_under_way();
+        let under_way = self.unfinished_log();
         if under_way.exists() { under_way } else { self.log().to_owned() }
     }
 
     /// Runs the job to its end; [`close`](Job::close) is the next step, also after an error. The command and the output
-    /// are written to the log; `each` receives every event, and an error of `each` ends the job. `ask` queries the host
+    /// are written to the log; `each` receives every event, and an error of `each` ends the job. `query` asks the host
     /// of a killed rank for the cause.
     pub fn run(
         &self,
         starter: Starter,
         limits: JobLimits,
         interrupt: &Interrupt,
-        ask: Ask,
-        mut each: impl FnMut(Heard) -> anyhow::Result<()>,
+        query: HostQuery,
+        mut each: impl FnMut(JobEvent) -> anyhow::Result<()>,
     ) -> anyhow::Result<JobEnd> {
-        let mut log = File::create(self.log_under_way()).map_err(|error| self.log_not_written(error))?;
+        let mut log = File::create(self.unfinished_log()).map_err(|error| self.log_error(error))?;
         let command = self.command(starter);
-        writeln!(log, "+ {}", shell_words::join(&command)).map_err(|error| self.log_not_written(error))?;
+        writeln!(log, "+ {}", shell_words::join(&command)).map_err(|error| self.log_error(error))?;
         if starter.reads_hostfile(&self.servers)
             && let Some(text) = self.hostfile_text()
         {
             let path = self.hostfile();
-            fs::write(&path, text).with_context(|| format!("the hostfile {} cannot be written", path.display()))?;
+            fs::write(&path, text).with_context(|| format!("cannot write hostfile {}", path.display()))?;
         }
-        let mut watch = Watch::open(self.case.ranks(), &self.servers, &self.addresses(), limits.stall_timeout, ask)?;
-        if let Some(lack) = watch.lack() {
-            print_error(&format!("warning: {lack}"));
+        let mut watch = Watch::open(self.case.ranks(), &self.servers, &self.addresses(), limits.stall_timeout, query)?;
+        if let Some(limitation) = watch.limitation() {
+            print_error(&format!("warning: {limitation}"));
         }
-        let command = starter.passing(&command, LAUNCHER_VARIABLE);
-        let ended = process::run(starter, &command, limits.timeout, interrupt, &mut watch, |heard| {
-            if let Heard::Block(block) = heard {
-                log.write_all(block).map_err(|error| self.log_not_written(error))?;
+        let command = starter.with_variable(&command, LAUNCHER_VARIABLE);
+        let ended = process::run(starter, &command, limits.timeout, interrupt, &mut watch, |event| {
+            if let JobEvent::Block(block) = event {
+                log.write_all(block).map_err(|error| self.log_error(error))?;
             }
-            each(heard)
+            each(event)
         })?;
         Ok(JobEnd { ended, shortage: watch.shortage() })
     }
@@ -115,7 +115,7 @@ impl Job<'_> {
         let file = File::open(&self.files.record).map_err(|_| {
             // Rank 0 runs on the first host; every case that fits has at least one.
             let (program, host) = (starter.program(), &self.hosts[0].name);
-            format!("{program} ended with exit status 0, but rank 0 on {host} left no record {record} here")
+            format!("{program} exited with status 0, but rank 0 on {host} wrote no record {record} here")
         })?;
         read(BufReader::new(file)).map_err(|error| format!("record {record}: {error:#}"))
     }
@@ -124,16 +124,16 @@ impl Job<'_> {
     /// error it keeps the name that no reader accepts.
     pub fn close(&self, failure: Option<&str>) -> anyhow::Result<()> {
         let close = || -> io::Result<()> {
-            let mut log = OpenOptions::new().read(true).append(true).open(self.log_under_way())?;
+            let mut log = OpenOptions::new().read(true).append(true).open(self.unfinished_log())?;
             if let Some(reason) = failure {
                 // The log may end in the middle of a line.
-                let separator = if ends_with_a_line(&mut log)? { "" } else { "\n" };
+                let separator = if ends_with_newline(&mut log)? { "" } else { "\n" };
                 log.write_all(format!("{separator}{}\n", dlperf::write_failure(reason)).as_bytes())?;
             }
             log.sync_all()?;
-            whole_file::publish(&self.log_under_way(), self.log())
+            whole_file::publish(&self.unfinished_log(), self.log())
         };
-        close().map_err(|error| self.log_not_written(error))
+        close().map_err(|error| self.log_error(error))
     }
 
     /// Closes the log of a failed job. An error in closing only goes to standard error, because the failure matters
@@ -152,17 +152,17 @@ impl Job<'_> {
         let mut bytes = Vec::new();
         log.take(TAIL_BYTES).read_to_end(&mut bytes)?;
         let text = String::from_utf8_lossy(&bytes);
-        let lines: Vec<String> = text.lines().rev().take(TAIL).map(|line| format!("    {line}")).collect();
+        let lines: Vec<String> = text.lines().rev().take(TAIL_LINES).map(|line| format!("    {line}")).collect();
         Ok(lines.into_iter().rev().collect::<Vec<_>>().join("\n"))
     }
 
-    fn log_not_written(&self, error: io::Error) -> anyhow::Error {
+    fn log_error(&self, error: io::Error) -> anyhow::Error {
         let fix = disk_error::fix(&error).map_or(String::new(), |fix| format!(": {fix}"));
-        anyhow!("log {} cannot be written: {error}{fix}", self.log().display())
+        anyhow!("cannot write log {}: {error}{fix}", self.log().display())
     }
 }
 
-fn ends_with_a_line(log: &mut File) -> io::Result<bool> {
+fn ends_with_newline(log: &mut File) -> io::Result<bool> {
     let mut last = [b'\n'];
     if log.metadata()?.len() > 0 {
         log.seek(SeekFrom::End(-1))?;
@@ -189,42 +189,41 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_is_the_end_of_the_log() {
+    fn tail_is_the_end_of_the_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let job = job(folder.path());
         let lines: Vec<String> = (1..=39).map(|number| format!("line {number}\n")).collect();
-        fs::write(job.log_under_way(), lines.concat()).expect("written");
+        fs::write(job.unfinished_log(), lines.concat()).expect("written");
         job.close(Some("no\nmemory")).expect("written");
         let tail = job.tail().expect("read");
-        assert_eq!(tail.lines().count(), TAIL);
+        assert_eq!(tail.lines().count(), TAIL_LINES);
         assert!(tail.starts_with("    line 11\n"), "{tail}");
         assert!(tail.ends_with("line 39\n    ringmark: run failed: no memory"), "{tail}");
     }
 
     #[test]
-    fn a_log_gets_its_name_when_the_job_has_ended() {
+    fn log_is_renamed_when_the_job_ends() {
         let folder = tempfile::tempdir().expect("a folder");
         let job = job(folder.path());
-        fs::write(job.log_under_way(), "whole\ncut").expect("written");
+        fs::write(job.unfinished_log(), "whole\ncut").expect("written");
         assert!(job.tail().expect("read").ends_with("    cut") && !job.log().exists());
         job.close(Some("disk full")).expect("written");
         assert_eq!(fs::read_to_string(job.log()).expect("read"), "whole\ncut\nringmark: run failed: disk full\n");
-        assert!(!job.log_under_way().exists());
+        assert!(!job.unfinished_log().exists());
 
-        fs::write(job.log_under_way(), "sound\n").expect("written");
+        fs::write(job.unfinished_log(), "sound\n").expect("written");
         job.close(None).expect("named");
         assert_eq!(fs::read_to_string(job.log()).expect("read"), "sound\n");
-        let error = format!("{:#}", job.close(None).expect_err("there is none"));
-        expect!["log DIR/log cannot be written: No such file or directory (os error 2)"]
-            .assert_eq(&without_folder(&error));
+        let error = format!("{:#}", job.close(None).expect_err("missing file"));
+        expect!["cannot write log DIR/log: No such file or directory (os error 2)"].assert_eq(&without_folder(&error));
     }
 
     #[test]
-    fn a_record_that_cannot_be_read_is_named() {
+    fn unreadable_record_is_reported_with_its_path() {
         let folder = tempfile::tempdir().expect("a folder");
         let job = job(folder.path());
-        let error = job.read_record(Starter::Mpirun, |_| Ok(())).expect_err("there is none");
-        expect!["mpirun ended with exit status 0, but rank 0 on a left no record DIR/record here"]
+        let error = job.read_record(Starter::Mpirun, |_| Ok(())).expect_err("missing file");
+        expect!["mpirun exited with status 0, but rank 0 on a wrote no record DIR/record here"]
             .assert_eq(&without_folder(&error));
         fs::write(folder.path().join("record"), "").expect("written");
         let error =
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_can_be_pasted_into_a_shell() {
+    fn command_line_is_quoted_for_a_shell() {
         let line = job(Path::new("")).command_line(Starter::Mpirun);
         expect!["mpirun --allow-run-as-root --oversubscribe -np 1 -H a:1 --bind-to none --map-by slot -mca pml ob1 -mca btl ^openib,ofi -mca plm_rsh_args '-p 22 -q -o StrictHostKeyChecking=no' 'a b'"].assert_eq(&line);
     }

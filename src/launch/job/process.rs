@@ -21,16 +21,16 @@ use crate::launch::local::child::{ChildProcess, EndPolicy};
 use crate::launch::local::interrupt::{Interrupt, TICK};
 
 /// Time for mpirun or srun to end its ranks on all hosts before it is killed. Each gives its ranks a second.
-const GRACE: Duration = Duration::from_secs(5);
+const END_GRACE: Duration = Duration::from_secs(5);
 
 /// Interval at which the positions of the ranks are reported; ranks send them once a second.
 const RANKS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Longest block of output, in bytes. A rank may print endlessly, and without a newline.
-const LONGEST_BLOCK: usize = 1 << 16;
+const MAX_BLOCK: usize = 1 << 16;
 
 /// Blocks that wait to be passed on. Beyond that the pipe fills up and its writers block.
-const WAITING_BLOCKS: usize = 64;
+const BLOCK_CAPACITY: usize = 64;
 
 /// Which rank caused a failure, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,9 +62,9 @@ impl Ended {
             Ended::Exited(status, _) if status.success() => None,
             Ended::Exited(status, reason) => Some(match (reason, status.code(), status.signal()) {
                 // Its ranks end with it: they are not the cause.
-                (_, None, signal) => format!("{program} itself was ended by signal {}", signal.unwrap_or_default()),
+                (_, None, signal) => format!("{program} was killed by signal {}", signal.unwrap_or_default()),
                 (Some(explanation), ..) => explanation.text.clone(),
-                (None, Some(code), _) => format!("{program} ended with exit status {code}"),
+                (None, Some(code), _) => format!("{program} exited with status {code}"),
             }),
             Ended::Stopped(reason) => Some(reason.clone()),
             Ended::TimedOut(limit, places) => Some(format!("timed out after {} s; {places}", limit.as_secs())),
@@ -87,7 +87,7 @@ impl Ended {
 }
 
 /// An event of a running job.
-pub enum Heard<'a> {
+pub enum JobEvent<'a> {
     /// Output of either stream, in whole lines that include their newline. A very long line is split.
     Block(&'a [u8]),
     /// Positions of the ranks, every half a second, or less often in a large job.
@@ -102,7 +102,7 @@ pub fn run(
     timeout: Option<Duration>,
     interrupt: &Interrupt,
     watch: &mut Watch,
-    mut each: impl FnMut(Heard) -> anyhow::Result<()>,
+    mut each: impl FnMut(JobEvent) -> anyhow::Result<()>,
 ) -> anyhow::Result<Ended> {
     let (mut job, blocks) = RunningJob::start(starter, command, watch.address())?;
     let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
@@ -116,21 +116,21 @@ pub fn run(
         }
         if let Some(status) = job.leader.try_wait()? {
             // Grid Engine signals all processes of its job: a requested end is not a failure.
-            let is_requested = !status.success() && interrupt.asked();
+            let is_requested = !status.success() && interrupt.is_set();
             break if is_requested { Ended::Interrupted } else { Ended::Exited(status, None) };
         }
-        if interrupt.asked() {
+        if interrupt.is_set() {
             break Ended::Interrupted;
         }
         if let Some(reason) = watch.verdict() {
             break Ended::Stopped(reason);
         }
-        if last_ranks.elapsed() >= RANKS_INTERVAL.max(2 * watch.interval_of_looks()) {
+        if last_ranks.elapsed() >= RANKS_INTERVAL.max(2 * watch.check_interval()) {
             last_ranks = Instant::now();
-            each(Heard::Ranks(watch.ranks()))?;
+            each(JobEvent::Ranks(watch.ranks()))?;
         }
         if let Some((limit, _)) = deadline.filter(|(_, end)| Instant::now() >= *end) {
-            break Ended::TimedOut(limit, watch.whereabouts());
+            break Ended::TimedOut(limit, watch.describe_positions());
         }
     };
     // A process that blocks on its last lines of output cannot exit, so they are read while the job is ended. Then no
@@ -146,14 +146,18 @@ pub fn run(
             let is_complete = watch.has_reason();
             Ended::Exited(status, explanation.map(|text| Explanation { text, is_complete }))
         }
-        Ended::Stopped(verdict) => Ended::Stopped(watch.last_word(verdict)),
+        Ended::Stopped(verdict) => Ended::Stopped(watch.final_reason(verdict)),
         ended => ended,
     })
 }
 
-fn deliver(block: &[u8], watch: &mut Watch, each: &mut impl FnMut(Heard) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    lines_of(block).for_each(|line| watch.line(&String::from_utf8_lossy(line)));
-    each(Heard::Block(block))
+fn deliver(
+    block: &[u8],
+    watch: &mut Watch,
+    each: &mut impl FnMut(JobEvent) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    split_lines(block).for_each(|line| watch.line(&String::from_utf8_lossy(line)));
+    each(JobEvent::Block(block))
 }
 
 /// The subcommand of `ringmark` that calls [`leash`].
@@ -162,16 +166,16 @@ const LEASH: &str = "leash";
 /// Executes `command`, which gets SIGTERM when `launcher`, this process's parent, ends in any way, including by
 /// SIGKILL. Returns only on error.
 pub fn leash(launcher: i32, command: &[String]) -> anyhow::Result<()> {
-    let (program, arguments) = command.split_first().context("an empty command line")?;
-    nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).context("the kernel does not signal the launcher's end")?;
+    let (program, arguments) = command.split_first().context("command line is empty")?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).context("cannot request a signal for the launcher's exit")?;
     // The launcher may have ended before the call above.
-    ensure!(getppid().as_raw() == launcher, "the launcher is gone");
-    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be started"))
+    ensure!(getppid().as_raw() == launcher, "launcher has exited");
+    Err(Command::new(program).args(arguments).exec()).with_context(|| format!("cannot start {program}"))
 }
 
 /// A started job; dropping it ends it.
 struct RunningJob {
-    /// mpirun or srun. Gets SIGTERM, so that it ends the ranks on all hosts, and SIGKILL after [`GRACE`].
+    /// mpirun or srun. Gets SIGTERM, so that it ends the ranks on all hosts, and SIGKILL after [`END_GRACE`].
     leader: ChildProcess,
     /// Ends the remaining processes; dropped after the leader.
     _orphans: Orphans,
@@ -185,11 +189,11 @@ impl RunningJob {
     ) -> anyhow::Result<(RunningJob, Receiver<io::Result<Vec<u8>>>)> {
         // Processes that mpirun leaves behind become children of this process instead of init, so that they can be
         // found and ended.
-        nix::sys::prctl::set_child_subreaper(true).context("orphaned ranks cannot be adopted")?;
-        let (reader, writer) = io::pipe().context("no pipe for the output")?;
+        nix::sys::prctl::set_child_subreaper(true).context("cannot become the parent of orphaned ranks")?;
+        let (reader, writer) = io::pipe().context("cannot create a pipe for the output")?;
         let policy = match starter.has_watcher() {
-            true => EndPolicy::TerminateLeader(GRACE),
-            false => EndPolicy::Terminate(GRACE),
+            true => EndPolicy::TerminateLeader(END_GRACE),
+            false => EndPolicy::Terminate(END_GRACE),
         };
         let mut leashed = Command::new("/proc/self/exe");
         leashed
@@ -197,26 +201,29 @@ impl RunningJob {
             .args(command)
             .env(LAUNCHER_VARIABLE, address.to_string())
             .stdin(Stdio::null())
-            .stdout(writer.try_clone().context("no pipe for the output")?)
+            .stdout(writer.try_clone().context("cannot create a pipe for the output")?)
             .stderr(writer);
-        let leader = ChildProcess::start(&mut leashed, policy)
-            .context("this program cannot be started again, for mpirun to be tied to it")?;
-        let (sender, blocks) = mpsc::sync_channel(WAITING_BLOCKS);
-        thread::Builder::new().spawn(move || send_blocks(reader, &sender)).context("no thread for the output")?;
-        let patience = if starter.has_watcher() { GRACE } else { Duration::ZERO };
-        Ok((RunningJob { leader, _orphans: Orphans { patience } }, blocks))
+        let leader =
+            ChildProcess::start(&mut leashed, policy).context("cannot start the wrapper process of mpirun or srun")?;
+        let (sender, blocks) = mpsc::sync_channel(BLOCK_CAPACITY);
+        thread::Builder::new().spawn(move || send_blocks(reader, &sender)).context(
+            "cannot start a thread for the \
+             output",
+        )?;
+        let grace = if starter.has_watcher() { END_GRACE } else { Duration::ZERO };
+        Ok((RunningJob { leader, _orphans: Orphans { grace } }, blocks))
     }
 }
 
 /// Splits a block into lines, each including its newline, if any.
-pub fn lines_of(block: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn split_lines(block: &[u8]) -> impl Iterator<Item = &[u8]> {
     block.split_inclusive(|byte| *byte == b'\n')
 }
 
 /// Sends all of `output` in blocks of whole lines as they arrive. A line longer than a block is split, and a last
 /// line without a newline gets one.
 fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) {
-    let mut buffer = vec![0; LONGEST_BLOCK];
+    let mut buffer = vec![0; MAX_BLOCK];
     let mut filled = 0;
     let mut is_inside_line = false;
     loop {
@@ -231,7 +238,7 @@ fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) 
                 let newline = buffer[filled..filled + count].iter().rposition(|byte| *byte == b'\n');
                 let whole = newline.map_or(0, |end| filled + end + 1);
                 filled += count;
-                let length = if whole == 0 && filled == LONGEST_BLOCK { filled } else { whole };
+                let length = if whole == 0 && filled == MAX_BLOCK { filled } else { whole };
                 let block = buffer[..length].to_vec();
                 buffer.copy_within(length..filled, 0);
                 filled -= length;
@@ -256,22 +263,22 @@ fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) 
 /// Orphaned processes of a job; dropping it ends them.
 struct Orphans {
     /// Time for them to exit by themselves.
-    patience: Duration,
+    grace: Duration,
 }
 
 impl Drop for Orphans {
     fn drop(&mut self) {
-        end_descendants(self.patience);
+        end_descendants(self.grace);
     }
 }
 
-/// Reaps every descendant of this process, and kills those that still run after `patience`. All of them belong to the
-/// job that just ended. Gives up after another [`GRACE`] if the kernel does not release one.
-fn end_descendants(patience: Duration) {
+/// Reaps every descendant of this process, and kills those that still run after `grace`. All of them belong to the
+/// job that just ended. Gives up after another [`END_GRACE`] if the kernel does not release one.
+fn end_descendants(grace: Duration) {
     let own = Pid::this();
     let start = Instant::now();
-    while start.elapsed() < patience + GRACE {
-        if start.elapsed() >= patience {
+    while start.elapsed() < grace + END_GRACE {
+        if start.elapsed() >= grace {
             for process in descendants(own, &parents()) {
                 let _ = kill(process, Signal::SIGKILL);
             }
@@ -305,8 +312,8 @@ fn parent_in(status: &str) -> Option<Pid> {
     fields.split_whitespace().nth(1)?.parse().ok().map(Pid::from_raw)
 }
 
-fn descendants(of: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
-    let mut found = vec![of];
+fn descendants(root: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
+    let mut found = vec![root];
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
         found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(process, _)| *process));
@@ -318,36 +325,36 @@ fn descendants(of: Pid, parents: &[(Pid, Pid)]) -> Vec<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::job::slurm::GpusOfStep;
+    use crate::launch::job::slurm::StepGpus;
 
     #[test]
-    fn each_end_says_why() {
+    fn every_abnormal_end_has_a_reason() {
         let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw), None).failure(Starter::Mpirun);
         assert_eq!(exited(0), None);
-        assert_eq!(exited(3 << 8).as_deref(), Some("mpirun ended with exit status 3"));
-        assert_eq!(exited(9).as_deref(), Some("mpirun itself was ended by signal 9"));
-        let srun = Ended::Exited(ExitStatus::from_raw(3 << 8), None).failure(Starter::Slurm(GpusOfStep::Unknown));
-        assert_eq!(srun.as_deref(), Some("srun ended with exit status 3"));
+        assert_eq!(exited(3 << 8).as_deref(), Some("mpirun exited with status 3"));
+        assert_eq!(exited(9).as_deref(), Some("mpirun was killed by signal 9"));
+        let srun = Ended::Exited(ExitStatus::from_raw(3 << 8), None).failure(Starter::Slurm(StepGpus::Unknown));
+        assert_eq!(srun.as_deref(), Some("srun exited with status 3"));
         let timed_out = Ended::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned());
         let reason = "timed out after 90 s; no rank has reported";
         assert_eq!(timed_out.failure(Starter::Mpirun).as_deref(), Some(reason));
     }
 
     #[test]
-    fn lines_come_whole_and_long_ones_in_parts() {
+    fn lines_are_complete_unless_too_long() {
         let sent = |output: &[u8]| {
-            let (sender, blocks) = mpsc::sync_channel(WAITING_BLOCKS);
+            let (sender, blocks) = mpsc::sync_channel(BLOCK_CAPACITY);
             send_blocks(output, &sender);
             drop(sender);
             blocks.into_iter().map(|block| block.expect("memory can be read")).collect::<Vec<_>>()
         };
         assert_eq!(sent(b"a\n\nb"), [&b"a\n\n"[..], b"b\n"]);
-        assert_eq!(lines_of(b"a\n\nb").collect::<Vec<_>>(), [&b"a\n"[..], b"\n", b"b"]);
+        assert_eq!(split_lines(b"a\n\nb").collect::<Vec<_>>(), [&b"a\n"[..], b"\n", b"b"]);
         assert_eq!(sent(b""), Vec::<Vec<u8>>::new());
-        let long = vec![b'x'; 2 * LONGEST_BLOCK + 5];
+        let long = vec![b'x'; 2 * MAX_BLOCK + 5];
         let blocks = sent(&[&long[..], b"\nlast\n"].concat());
         assert_eq!(blocks.concat(), [&long[..], b"\nlast\n"].concat());
-        assert_eq!(blocks.iter().map(Vec::len).max(), Some(LONGEST_BLOCK));
+        assert_eq!(blocks.iter().map(Vec::len).max(), Some(MAX_BLOCK));
         // Lines that fit into a block are not split.
         let short = b"some words\n".repeat(20_000);
         let blocks = sent(&short);
@@ -356,13 +363,13 @@ mod tests {
     }
 
     #[test]
-    fn the_parent_is_found_behind_any_name() {
+    fn parent_is_parsed_after_any_process_name() {
         assert_eq!(parent_in("7 (a) b) S 3 7 7 0 -1"), Some(Pid::from_raw(3)));
         assert_eq!(parent_in("7 (cut off"), None);
     }
 
     #[test]
-    fn descendants_are_all_generations_and_nobody_else() {
+    fn descendants_include_all_generations_only() {
         let pairs = [(2, 1), (3, 2), (4, 3), (5, 1), (6, 2)];
         let parents = pairs.map(|(process, parent)| (Pid::from_raw(process), Pid::from_raw(parent)));
         let mut found = descendants(Pid::from_raw(2), &parents);

@@ -90,12 +90,12 @@ pub struct Job<'a> {
 
 /// Maximum number of hosts on a command line. One argument is limited to 128 KiB, which some 4,000 long names would
 /// exceed.
-pub const HOSTS_ON_LINE: usize = 256;
+pub const MAX_HOSTS_ON_LINE: usize = 256;
 
 impl Job<'_> {
     /// Returns the host of every process: the ranks, host by host, then the servers.
-    pub fn hosts_of_all(&self) -> Vec<&str> {
-        hosts_of_all(self.hosts, self.case, &self.servers)
+    pub fn process_hosts(&self) -> Vec<&str> {
+        process_hosts(self.hosts, self.case, &self.servers)
     }
 
     /// Returns the path of the hostfile, for a job with too many hosts for a command line.
@@ -110,7 +110,7 @@ impl Job<'_> {
             0 => self.hosts.len(),
             servers => (self.case.ranks() + servers) as usize,
         };
-        names > HOSTS_ON_LINE
+        names > MAX_HOSTS_ON_LINE
     }
 
     /// Returns the text of the hostfile in Open MPI's format; `None` if the command line names the hosts.
@@ -118,13 +118,13 @@ impl Job<'_> {
         let slots = self.case.gpus_per_node;
         self.needs_hostfile().then(|| match self.servers.number {
             0 => self.hosts.iter().map(|host| format!("{} slots={slots}\n", host.name)).collect(),
-            _ => self.hosts_of_all().into_iter().map(|host| format!("{host}\n")).collect(),
+            _ => self.process_hosts().into_iter().map(|host| format!("{host}\n")).collect(),
         })
     }
 
     /// Returns true if all processes run on this machine.
     pub fn is_local(&self) -> bool {
-        self.hosts_of_all().iter().all(|host| self.environment.is_here(host))
+        self.process_hosts().iter().all(|host| self.environment.is_here(host))
     }
 
     /// Returns the addresses by which the job's hosts may reach this machine; empty if the job is local.
@@ -141,19 +141,19 @@ impl Job<'_> {
 
     /// Returns the requested number of threads, or an equal share of this machine's cores; `None` if ranks run
     /// elsewhere.
-    pub fn threads_of_a_rank(&self) -> Option<u32> {
+    pub fn threads_per_rank(&self) -> Option<u32> {
         let part = (self.environment.cores / self.case.gpus_per_node).max(1);
         self.threads.or(self.is_local().then_some(part))
     }
 }
 
 /// Returns the host of every process of `case` on `hosts`: the ranks, host by host, then the servers.
-pub fn hosts_of_all<'a>(hosts: &'a [Host], case: Case, servers: &'a ServerRanks) -> Vec<&'a str> {
+pub fn process_hosts<'a>(hosts: &'a [Host], case: Case, servers: &'a ServerRanks) -> Vec<&'a str> {
     let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
     let ServerRanks { number, hosts, .. } = servers;
-    let of_servers = if hosts.is_empty() { names.clone() } else { hosts.iter().map(String::as_str).collect() };
-    let of_ranks = names.iter().flat_map(|name| (0..case.gpus_per_node).map(move |_| *name));
-    of_ranks.chain(of_servers.into_iter().cycle().take(*number as usize)).collect()
+    let server_names = if hosts.is_empty() { names.clone() } else { hosts.iter().map(String::as_str).collect() };
+    let rank_names = names.iter().flat_map(|name| (0..case.gpus_per_node).map(move |_| *name));
+    rank_names.chain(server_names.into_iter().cycle().take(*number as usize)).collect()
 }
 
 /// Returns the variable that sets NCCL's interface. NCCL accepts only names; the worker finds the name of a network
@@ -176,7 +176,7 @@ impl Job<'static> {
         let hosts: &Hosts = Box::leak(Box::new(Hosts::parse_list(hosts).expect("hosts")));
         Job {
             case,
-            hosts: hosts.of(case),
+            hosts: hosts.for_case(case),
             options: Box::leak(Box::new(options)),
             ssh_port: 22,
             threads: None,

@@ -11,13 +11,13 @@ use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::job::mpirun::TRANSPORTS;
-use crate::launch::job::request::{HOSTS_ON_LINE, Job, ServerRanks, nccl_interface};
+use crate::launch::job::request::{Job, MAX_HOSTS_ON_LINE, ServerRanks, nccl_interface};
 use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
 
 /// Variables with the allocation's requests by task, core, GPU and memory, which srun would repeat for every step. Each
 /// case has its own number of ranks, so half of these would make Slurm reject it, or hide GPUs and cores from its
 /// ranks.
-const ASKED: [&str; 16] = [
+const REQUEST_VARIABLES: [&str; 16] = [
     "SLURM_CPUS_PER_GPU",
     "SLURM_CPUS_PER_TASK",
     "SLURM_EXACT",
@@ -43,11 +43,11 @@ const FENCE: &str = "SLURM_PMIX_FENCE";
 
 /// GPU request of a job step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GpusOfStep {
+pub enum StepGpus {
     /// No request: the allocation has no GPUs that Slurm manages.
     Unknown,
     /// One GPU for each rank; every rank sees all GPUs of its host.
-    OneARank,
+    OnePerRank,
     /// None of the allocation's GPUs.
     None,
 }
@@ -75,7 +75,7 @@ impl Allocation {
         let job = job_number(environment)?;
         let variables = &environment.scheduler;
         let list =
-            variables.get("SLURM_JOB_NODELIST").context("SLURM_JOB_NODELIST is not set, as salloc and sbatch do")?;
+            variables.get("SLURM_JOB_NODELIST").context("SLURM_JOB_NODELIST is not set: salloc and sbatch set it")?;
         let gpus = gpus_by_node(&scontrol(&["show", "job", "--details", job])?, host_names)?;
         let nodes = nodes(host_names(list)?, &gpus, variables)?;
         Ok(Allocation { job: job.to_owned(), nodes })
@@ -84,21 +84,26 @@ impl Allocation {
     /// Returns the hosts. Each takes as many ranks as it has GPUs in the allocation, unless `device` is the CPU; if no
     /// host has GPUs, as many as the allocation has tasks there; if no tasks were requested, as many as CPUs.
     pub fn hosts(&self, device: DeviceChoice) -> anyhow::Result<Hosts> {
-        let by_gpu = self.gpus(device) == GpusOfStep::OneARank;
+        let by_gpu = self.gpus(device) == StepGpus::OnePerRank;
         let slots = |node: &Node| if by_gpu { node.gpus } else { node.tasks.unwrap_or(node.cpus) };
         let host = |node: &Node| Host { name: node.name.clone(), slots: slots(node) };
         // If other hosts have GPUs, a host without one takes no rank.
         let hosts = self.nodes.iter().map(host).filter(|host| host.slots > 0).collect();
         let source = format!("the Slurm allocation {}", self.job);
-        Hosts::allocated(source, "ask salloc or sbatch for more (--nodes, --gpus-per-node, --ntasks-per-node)", hosts)
+        Hosts::allocated(
+            source,
+            "request more from salloc or sbatch (--nodes, --gpus-per-node, \
+             --ntasks-per-node)",
+            hosts,
+        )
     }
 
     /// Returns the GPU request of jobs on `device`.
-    pub fn gpus(&self, device: DeviceChoice) -> GpusOfStep {
+    pub fn gpus(&self, device: DeviceChoice) -> StepGpus {
         match (self.nodes.iter().any(|node| node.gpus > 0), device) {
-            (false, _) => GpusOfStep::Unknown,
-            (true, DeviceChoice::Cpu) => GpusOfStep::None,
-            (true, _) => GpusOfStep::OneARank,
+            (false, _) => StepGpus::Unknown,
+            (true, DeviceChoice::Cpu) => StepGpus::None,
+            (true, _) => StepGpus::OnePerRank,
         }
     }
 }
@@ -107,8 +112,8 @@ impl Allocation {
 pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
     environment.scheduler.get("SLURM_JOB_ID").map(String::as_str).ok_or_else(|| {
         usage(anyhow!(
-            "--launcher slurm works inside an allocation of Slurm, and SLURM_JOB_ID is not set: \
-             start it by sbatch (scripts/slurm.sbatch) or in salloc"
+            "--launcher slurm needs a Slurm allocation, but SLURM_JOB_ID is not set: use sbatch \
+             (scripts/slurm.sbatch) or salloc"
         ))
     })
 }
@@ -118,12 +123,12 @@ pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
 ///
 /// Variables are set by `env` in front of srun, which passes on its environment: `--export` accepts no value with a
 /// comma.
-pub fn command_line(job: &Job, gpus: GpusOfStep) -> Vec<String> {
+pub fn command_line(job: &Job, gpus: StepGpus) -> Vec<String> {
     let Job { case, hosts, options, environment, .. } = job;
     let mut line: Vec<String> = vec!["env".to_owned()];
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
-    for name in ASKED.iter().filter(|name| environment.scheduler.contains_key(**name)) {
+    for name in REQUEST_VARIABLES.iter().filter(|name| environment.scheduler.contains_key(**name)) {
         add(&["-u", name]);
     }
     if !environment.scheduler.contains_key(FENCE) {
@@ -133,7 +138,7 @@ pub fn command_line(job: &Job, gpus: GpusOfStep) -> Vec<String> {
     if environment.container {
         add(&[&format!("OMPI_MCA_{}=none", SINGLE_COPY)]);
     }
-    if let Some(threads) = job.threads_of_a_rank() {
+    if let Some(threads) = job.threads_per_rank() {
         add(&[&format!("OMP_NUM_THREADS={threads}")]);
     }
     if let Some(interface) = &options.interface {
@@ -141,18 +146,18 @@ pub fn command_line(job: &Job, gpus: GpusOfStep) -> Vec<String> {
     }
 
     let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
-    let processes = job.hosts_of_all();
+    let processes = job.process_hosts();
     let all: BTreeSet<&str> = processes.iter().copied().collect();
-    let gpus_a_host = format!("--gpus-per-node={}", case.gpus_per_node);
+    let gpus_per_host = format!("--gpus-per-node={}", case.gpus_per_node);
     add(&["srun", "--mpi=pmix", &format!("--nodes={}", all.len()), &format!("--ntasks={}", processes.len())]);
     match &job.servers {
         ServerRanks { number: 0, .. } => {
-            let tasks_a_host = format!("--ntasks-per-node={}", case.gpus_per_node);
+            let tasks_per_host = format!("--ntasks-per-node={}", case.gpus_per_node);
             let list = match names.len() {
-                ..=HOSTS_ON_LINE => names.join(","),
+                ..=MAX_HOSTS_ON_LINE => names.join(","),
                 _ => compact(names.iter().copied()),
             };
-            add(&[&tasks_a_host, &format!("--nodelist={list}"), "--distribution=block"]);
+            add(&[&tasks_per_host, &format!("--nodelist={list}"), "--distribution=block"]);
         }
         // One host for each process, in order. Slurm interprets a list with a slash as the name of a file.
         _ => {
@@ -166,11 +171,11 @@ pub fn command_line(job: &Job, gpus: GpusOfStep) -> Vec<String> {
     add(&["--cpu-bind=none", "--overcommit", "--overlap", "--mem=0"]);
     match gpus {
         // No --gpu-bind: with "none" Slurm sets no device list, and ranks would see the GPUs of other jobs.
-        GpusOfStep::OneARank if all.len() == names.len() => add(&[&gpus_a_host]),
+        StepGpus::OnePerRank if all.len() == names.len() => add(&[&gpus_per_host]),
         // --gpus-per-node requires the same number on every host, and hosts of servers may have none: the step gets the
         // GPUs of the allocation.
-        GpusOfStep::Unknown | GpusOfStep::OneARank => {}
-        GpusOfStep::None => add(&["--gres=none"]),
+        StepGpus::Unknown | StepGpus::OnePerRank => {}
+        StepGpus::None => add(&["--gres=none"]),
     }
     if job.servers.may_lose_ranks {
         add(&["--kill-on-bad-exit=0", "--wait=0", "--export=ALL"]);
@@ -191,7 +196,7 @@ fn scontrol(arguments: &[&str]) -> anyhow::Result<String> {
     let Output { status, stdout, stderr } = Command::new("scontrol")
         .args(arguments)
         .output()
-        .with_context(|| format!("{} cannot be started: put Slurm's commands on PATH", command()))?;
+        .with_context(|| format!("cannot start {}: put Slurm's commands on PATH", command()))?;
     ensure!(status.success(), "{} failed: {}", command(), String::from_utf8_lossy(&stderr).trim());
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
@@ -239,8 +244,8 @@ fn nodes(
         numbers.transpose()
     };
     // Slurm sets a task count even if none was requested; it is then meaningless.
-    let asked_for_tasks = ["SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"].iter().any(|name| variables.contains_key(*name));
-    let tasks = if asked_for_tasks { by_node("SLURM_TASKS_PER_NODE")? } else { None };
+    let requests_tasks = ["SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"].iter().any(|name| variables.contains_key(*name));
+    let tasks = if requests_tasks { by_node("SLURM_TASKS_PER_NODE")? } else { None };
     let cpus = by_node("SLURM_JOB_CPUS_PER_NODE")?.unwrap_or_default();
     let node = |(index, name): (usize, String)| Node {
         gpus: gpus.get(&name).copied().unwrap_or(0),
@@ -256,8 +261,8 @@ fn numbers(text: &str) -> anyhow::Result<Vec<u32>> {
     let mut all = Vec::new();
     for item in text.split(',') {
         let (number, times) = item.strip_suffix(')').and_then(|item| item.split_once("(x")).unwrap_or((item, "1"));
-        let number: u32 = number.parse().with_context(|| format!("{item:?} is no number of a node"))?;
-        let times: usize = times.parse().with_context(|| format!("{item:?} is no number of nodes"))?;
+        let number: u32 = number.parse().with_context(|| format!("{item:?} is not a count"))?;
+        let times: usize = times.parse().with_context(|| format!("{item:?} is not a number of nodes"))?;
         all.extend(std::iter::repeat_n(number, times));
     }
     Ok(all)
@@ -291,13 +296,13 @@ mod tests {
 
     fn slots(allocation: &Allocation, device: DeviceChoice) -> Vec<(String, u32)> {
         let hosts = allocation.hosts(device).expect("hosts");
-        let whole = hosts.of("9n1g".parse().expect("a case"));
+        let whole = hosts.for_case("9n1g".parse().expect("a case"));
         whole.iter().map(|host| (host.name.clone(), host.slots)).collect()
     }
 
     fn line(
         case: &str,
-        gpus: GpusOfStep,
+        gpus: StepGpus,
         environment: &LaunchEnvironment,
         change: impl FnOnce(&mut StarterOptions),
     ) -> String {
@@ -307,7 +312,7 @@ mod tests {
     fn line_with(
         servers: ServerRanks,
         case: &str,
-        gpus: GpusOfStep,
+        gpus: StepGpus,
         environment: &LaunchEnvironment,
         change: impl FnOnce(&mut StarterOptions),
     ) -> String {
@@ -318,36 +323,36 @@ mod tests {
     }
 
     #[test]
-    fn a_job_becomes_one_step_of_srun() {
+    fn job_is_one_srun_step() {
         assert_eq!(
-            line("2n4g", GpusOfStep::OneARank, &LaunchEnvironment::default(), |_| ()),
+            line("2n4g", StepGpus::OnePerRank, &LaunchEnvironment::default(), |_| ()),
             "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi srun --mpi=pmix --nodes=2 --ntasks=8 \
              --ntasks-per-node=4 --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 \
              --gpus-per-node=4 --kill-on-bad-exit=1 --export=ALL /opt/worker train"
         );
-        assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --nodelist=a --dist"));
-        assert!(line("1n1g", GpusOfStep::None, &LaunchEnvironment::default(), |_| ()).contains(" --gres=none --kill"));
-        let unknown = line("1n1g", GpusOfStep::Unknown, &LaunchEnvironment::default(), |_| ());
+        assert!(line("1n1g", StepGpus::None, &LaunchEnvironment::default(), |_| ()).contains(" --nodelist=a --dist"));
+        assert!(line("1n1g", StepGpus::None, &LaunchEnvironment::default(), |_| ()).contains(" --gres=none --kill"));
+        let unknown = line("1n1g", StepGpus::Unknown, &LaunchEnvironment::default(), |_| ());
         assert!(unknown.contains(" --mem=0 --kill"), "{unknown}");
     }
 
     #[test]
-    fn many_hosts_are_a_compact_list_and_many_processes_a_file() {
+    fn long_host_lists_are_compact_or_in_a_file() {
         let list = (1..=8192).map(|host| format!("rack-node{host:04}:8")).collect::<Vec<_>>().join(",");
         let files = JobFiles { log: "/results/8192n8g/run.log".into(), record: "/run.jsonl".into() };
         let job = Job::example("8192n8g", &list, StarterOptions::default(), LaunchEnvironment::default());
         let mut job = Job { files, ..job };
-        let line = |job: &Job| command_line(job, GpusOfStep::OneARank).join(" ");
+        let line = |job: &Job| command_line(job, StepGpus::OnePerRank).join(" ");
         let ranks = line(&job);
         assert!(ranks.contains(" --ntasks=65536 --ntasks-per-node=8 --nodelist=rack-node[0001-8192] "), "{ranks}");
-        assert!(!Starter::Slurm(GpusOfStep::OneARank).reads_hostfile(&job.servers));
+        assert!(!Starter::Slurm(StepGpus::OnePerRank).reads_hostfile(&job.servers));
 
         job.servers.number = 128;
         let with_servers = line(&job);
         let list = " --nodes=8192 --ntasks=65664 --nodelist=/results/8192n8g/run.hosts --distribution=arbitrary ";
         assert!(with_servers.contains(list), "{with_servers}");
         assert!(with_servers.len() < 1 << 10, "{with_servers}");
-        assert!(Starter::Slurm(GpusOfStep::OneARank).reads_hostfile(&job.servers));
+        assert!(Starter::Slurm(StepGpus::OnePerRank).reads_hostfile(&job.servers));
         let text = job.hostfile_text().expect("many processes");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 65_664);
@@ -358,9 +363,9 @@ mod tests {
     }
 
     #[test]
-    fn servers_follow_the_ranks_on_their_hosts_in_turn_or_on_hosts_of_their_own() {
+    fn servers_follow_ranks_on_shared_or_separate_hosts() {
         let line = |servers: ServerRanks| {
-            line_with(servers, "2n2g", GpusOfStep::OneARank, &LaunchEnvironment::default(), |_| ())
+            line_with(servers, "2n2g", StepGpus::OnePerRank, &LaunchEnvironment::default(), |_| ())
         };
         let shared = line(ServerRanks { number: 3, ..ServerRanks::default() });
         assert!(
@@ -382,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_set_reaches_ranks_and_what_the_allocation_asked_for_does_not() {
+    fn settings_reach_ranks_but_allocation_requests_do_not() {
         let scheduler = variables(&[
             ("SLURM_GPUS", "4"),
             ("SLURM_JOB_ID", "7"),
@@ -396,7 +401,7 @@ mod tests {
             cores: 6,
             ..LaunchEnvironment::default()
         };
-        let line = line("1n2g", GpusOfStep::Unknown, &environment, |options| {
+        let line = line("1n2g", StepGpus::Unknown, &environment, |options| {
             options.interface = Some("ib0".parse().expect("an interface"));
             options.arguments = vec!["--mpi=pmix_v4".to_owned()];
         });
@@ -412,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_counted_as_slurm_prints_them() {
+    fn gpus_are_parsed_from_scontrol_output() {
         let gpus = gpus_by_node(DETAILS, |list| Ok(vec![list.to_owned()])).expect("read");
         assert_eq!(gpus, [("lau-1".to_owned(), 2), ("lau-2".to_owned(), 1)].into());
         for (resources, count) in
@@ -439,30 +444,30 @@ mod tests {
     }
 
     #[test]
-    fn steps_ask_for_gpus_only_where_slurm_has_them() {
+    fn steps_request_gpus_only_if_slurm_manages_them() {
         for (gpus, device, wanted) in [
-            (8, DeviceChoice::Auto, GpusOfStep::OneARank),
-            (8, DeviceChoice::Cuda, GpusOfStep::OneARank),
-            (8, DeviceChoice::Cpu, GpusOfStep::None),
-            (0, DeviceChoice::Cuda, GpusOfStep::Unknown),
+            (8, DeviceChoice::Auto, StepGpus::OnePerRank),
+            (8, DeviceChoice::Cuda, StepGpus::OnePerRank),
+            (8, DeviceChoice::Cpu, StepGpus::None),
+            (0, DeviceChoice::Cuda, StepGpus::Unknown),
         ] {
             assert_eq!(allocation(&[gpus], &[]).gpus(device), wanted);
         }
     }
 
     #[test]
-    fn a_list_that_is_not_slurm_s_is_an_error() {
+    fn malformed_count_list_is_rejected() {
         assert_eq!(numbers("2(x3),1").expect("a list"), [2, 2, 2, 1]);
         let errors = ["2(x)", "many"].map(|text| numbers(text).expect_err(text).to_string());
         expect![[r#"
-            "2(x)" is no number of nodes
-            "many" is no number of a node"#]]
+            "2(x)" is not a number of nodes
+            "many" is not a count"#]]
         .assert_eq(&errors.join("\n"));
     }
 
     #[test]
-    fn outside_an_allocation_the_message_says_where_to_start() {
+    fn error_outside_an_allocation_names_sbatch_and_salloc() {
         let error = job_number(&LaunchEnvironment::default()).expect_err("none").to_string();
-        expect!["--launcher slurm works inside an allocation of Slurm, and SLURM_JOB_ID is not set: start it by sbatch (scripts/slurm.sbatch) or in salloc"].assert_eq(&error);
+        expect!["--launcher slurm needs a Slurm allocation, but SLURM_JOB_ID is not set: use sbatch (scripts/slurm.sbatch) or salloc"].assert_eq(&error);
     }
 }

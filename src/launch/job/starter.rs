@@ -9,7 +9,7 @@ use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::gridengine;
 use crate::launch::job::mpirun::{self, RemoteShell};
 use crate::launch::job::request::{Job, ServerRanks};
-use crate::launch::job::slurm::{self, Allocation, GpusOfStep};
+use crate::launch::job::slurm::{self, Allocation, StepGpus};
 use crate::launch::local::environment::LaunchEnvironment;
 
 /// Program that starts the ranks of a job.
@@ -18,7 +18,7 @@ pub enum Starter {
     /// mpirun, which reaches other hosts by ssh.
     Mpirun,
     /// srun with PMIx, inside a Slurm allocation.
-    Slurm(GpusOfStep),
+    Slurm(StepGpus),
     /// mpirun, which reaches other hosts by qrsh, inside a Grid Engine job.
     GridEngine,
 }
@@ -44,9 +44,7 @@ pub fn choose(
     let is_elsewhere = |inside: bool| given.is_some() && !inside;
     match name {
         // The GPUs of Slurm's nodes are unknown outside of an allocation.
-        SLURM if is_elsewhere(slurm::job_number(environment).is_ok()) => {
-            Ok((Starter::Slurm(GpusOfStep::Unknown), given))
-        }
+        SLURM if is_elsewhere(slurm::job_number(environment).is_ok()) => Ok((Starter::Slurm(StepGpus::Unknown), given)),
         SLURM => {
             let allocation = Allocation::read(environment)?;
             let hosts = given.map_or_else(|| allocation.hosts(device), Ok)?;
@@ -77,7 +75,7 @@ impl Starter {
     }
 
     /// Returns the command line with `variable` passed on to every rank from the starter's environment.
-    pub fn passing(self, command_line: &[String], variable: &str) -> Vec<String> {
+    pub fn with_variable(self, command_line: &[String], variable: &str) -> Vec<String> {
         let mut line = command_line.to_vec();
         match self {
             Starter::Mpirun | Starter::GridEngine => {
@@ -122,8 +120,8 @@ impl Starter {
     }
 
     /// Returns true if its ranks are certain to run on GPUs.
-    pub fn asks_for_gpus(self) -> bool {
-        self == Starter::Slurm(GpusOfStep::OneARank)
+    pub fn requests_gpus(self) -> bool {
+        self == Starter::Slurm(StepGpus::OnePerRank)
     }
 
     /// Returns true if a helper process of the starter ends the ranks on other hosts after the starter has ended: the

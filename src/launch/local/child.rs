@@ -17,10 +17,10 @@ use crate::launch::local::interrupt::{Interrupt, TICK};
 const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 
 /// Maximum number of bytes kept of a stream; the grace_end is read and dropped.
-const LONGEST_OUTPUT: usize = 1 << 24;
+const MAX_OUTPUT: usize = 1 << 24;
 
 /// Capacity of the channel of output chunks.
-const WAITING_CHUNKS: usize = 1 << 10;
+const CHUNK_CAPACITY: usize = 1 << 10;
 
 /// Policy for ending a process that still runs when its value is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl ChildProcess {
         let mut child = ChildProcess::start(command, policy)?;
         let (stdin, stdout, stderr) =
             (child.process.stdin.take(), child.process.stdout.take(), child.process.stderr.take());
-        let missing = || io::Error::other("its streams are not there");
+        let missing = || io::Error::other("cannot access the streams of the child process");
         let pipes = Pipes {
             stdin: stdin.ok_or_else(missing)?,
             stdout: stdout.ok_or_else(missing)?,
@@ -156,7 +156,7 @@ pub fn call(command: &mut Command, call: Call, interrupt: &Interrupt) -> io::Res
     // A process that does not read must not block this one, and a process that exited early explains why in its own
     // output.
     thread::spawn(move || stdin.write_all(&input));
-    let (sender, chunks) = mpsc::sync_channel(WAITING_CHUNKS);
+    let (sender, chunks) = mpsc::sync_channel(CHUNK_CAPACITY);
     forward(stdout, Stream::Output, sender.clone());
     forward(stderr, Stream::Error, sender);
 
@@ -182,7 +182,7 @@ pub fn call(command: &mut Command, call: Call, interrupt: &Interrupt) -> io::Res
                 deadline = Some(deadline.map_or(grace_end, |deadline| deadline.min(grace_end)));
             }
         }
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) || interrupt.asked() {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) || interrupt.is_set() {
             break;
         }
     }
@@ -193,7 +193,7 @@ pub fn call(command: &mut Command, call: Call, interrupt: &Interrupt) -> io::Res
 }
 
 fn append_up_to_limit(stream: &mut Vec<u8>, bytes: &[u8]) {
-    let count = bytes.len().min(LONGEST_OUTPUT - stream.len());
+    let count = bytes.len().min(MAX_OUTPUT - stream.len());
     stream.extend_from_slice(&bytes[..count]);
 }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_gets_its_time_to_clean_up_or_none() {
+    fn process_gets_time_to_clean_up_only_if_requested() {
         let folder = tempfile::tempdir().expect("a folder");
         let (ready, cleaned) = (folder.path().join("ready"), folder.path().join("cleaned"));
         let script = format!(
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_mind_is_killed_in_the_end() {
+    fn process_that_ignores_sigterm_is_killed() {
         let start = Instant::now();
         let policy = EndPolicy::Terminate(Duration::from_millis(100));
         let call = Call { input: b"", timeout: Some(Duration::from_millis(200)), policy };

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 /// Returns advice for this error; `None` if there is none.
 pub fn fix(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("make room there, or choose another --out"),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("free some space, or choose another --out"),
         ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => {
             Some("make it writable, or choose another --out")
         }
@@ -20,10 +20,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_and_a_forbidden_one_have_their_fixes() {
+    fn full_and_read_only_disks_have_different_fixes() {
         let fixes = [28, 30].map(|code| fix(&io::Error::from_raw_os_error(code)).expect("a fix"));
         expect![[r#"
-            make room there, or choose another --out
+            free some space, or choose another --out
             make it writable, or choose another --out"#]]
         .assert_eq(&fixes.join("\n"));
         assert_eq!(fix(&io::Error::from_raw_os_error(5)), None);

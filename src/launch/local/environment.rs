@@ -133,7 +133,7 @@ impl LaunchEnvironment {
 }
 
 /// Returns true if an interface of this name stays within its host.
-pub fn is_inner(interface: &str) -> bool {
+pub fn is_internal(interface: &str) -> bool {
     INNER_PREFIXES.iter().any(|start| interface.starts_with(start))
 }
 
@@ -148,11 +148,11 @@ fn interface_addresses() -> Vec<IpAddr> {
         let address = interface.address?;
         let four = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
         let address = four.or_else(|| Some(IpAddr::V6(address.as_sockaddr_in6()?.ip())))?;
-        Some((is_inner(&interface.interface_name), address))
+        Some((is_internal(&interface.interface_name), address))
     };
     let interfaces = nix::ifaddrs::getifaddrs().map(|interfaces| interfaces.filter_map(address).collect());
     let mut addresses: Vec<(bool, IpAddr)> = interfaces.unwrap_or_default();
-    addresses.sort_by_key(|(is_inner, address)| (*is_inner, address.is_ipv6()));
+    addresses.sort_by_key(|(is_internal, address)| (*is_internal, address.is_ipv6()));
     addresses.into_iter().map(|(_, address)| address).collect()
 }
 
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_found_in_the_first_folder_that_has_it() {
+    fn program_is_found_in_the_first_matching_folder() {
         let (empty, full) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
         let program = full.path().join("mpirun");
         std::fs::write(&program, "").expect("written");

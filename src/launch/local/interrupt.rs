@@ -21,7 +21,7 @@ impl Interrupt {
     pub fn install() -> anyhow::Result<Interrupt> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2] {
-            signal_hook::flag::register(signal, Arc::clone(&asked)).context("signals cannot be caught")?;
+            signal_hook::flag::register(signal, Arc::clone(&asked)).context("cannot install signal handlers")?;
         }
         Ok(Interrupt(asked))
     }
@@ -32,14 +32,14 @@ impl Interrupt {
     }
 
     /// Returns true after a signal.
-    pub fn asked(&self) -> bool {
+    pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
     /// Sleeps for `duration`, or until a signal arrives.
     pub fn sleep(&self, duration: Duration) {
         let end = Instant::now() + duration;
-        while !self.asked() && Instant::now() < end {
+        while !self.is_set() && Instant::now() < end {
             thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
         }
     }

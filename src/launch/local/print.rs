@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_have_colors_and_nothing_else() {
+    fn only_verdicts_are_colored() {
         let text = "warning: a  FAIL\n  error: not ok, a warning\nwarn";
         assert_eq!(
             with_colors(text, true),

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 
 /// Returns `results/<UTC date>T<time>Z_<what>`, the default folder of a command.
-pub fn named(what: &str, now: SystemTime) -> PathBuf {
+pub fn default_path(what: &str, now: SystemTime) -> PathBuf {
     let time = humantime::format_rfc3339_seconds(now).to_string().replace(['-', ':'], "");
     Path::new("results").join(format!("{time}_{what}"))
 }
@@ -23,8 +23,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_folder_tells_time_and_subject() {
+    fn default_folder_contains_time_and_command() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_763_719_323);
-        assert_eq!(named("bandwidth", time), Path::new("results/20251121T100203Z_bandwidth"));
+        assert_eq!(default_path("bandwidth", time), Path::new("results/20251121T100203Z_bandwidth"));
     }
 }

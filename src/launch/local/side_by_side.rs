@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// Maximum number of concurrent programs such as ssh: thousands would exhaust this machine's processes and memory.
-pub const PROGRAMS: usize = 64;
+pub const MAX_PROGRAMS: usize = 64;
 
 /// Maximum number of agents awaited concurrently: a waiting thread costs little.
-pub const AGENTS: usize = 1024;
+pub const MAX_AGENTS: usize = 1024;
 
 /// Runs `work` for every item of `items`, at most `limit` at a time, each on its own thread. Returns the results in
 /// order.
-pub fn side_by_side<I: Sync, T: Send>(limit: usize, items: &[I], work: impl Fn(&I) -> T + Sync) -> Vec<T> {
+pub fn in_parallel<I: Sync, T: Send>(limit: usize, items: &[I], work: impl Fn(&I) -> T + Sync) -> Vec<T> {
     let (work, next) = (&work, &AtomicUsize::new(0));
     let run_items = move || -> Vec<(usize, T)> {
         let numbers =
@@ -32,10 +32,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_the_limit_work_at_a_time_and_results_keep_their_order() {
+    fn parallelism_is_limited_and_results_keep_order() {
         let (working, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let numbers: Vec<usize> = (0..8192).collect();
-        let doubled = side_by_side(16, &numbers, |number| {
+        let doubled = in_parallel(16, &numbers, |number| {
             most.fetch_max(working.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             thread::yield_now();
             working.fetch_sub(1, Ordering::SeqCst);
@@ -43,6 +43,6 @@ mod tests {
         });
         assert!(doubled.iter().enumerate().all(|(number, double)| *double == 2 * number) && doubled.len() == 8192);
         assert!(most.into_inner() <= 16);
-        assert_eq!(side_by_side(16, &[] as &[u32], |number| *number), [] as [u32; 0]);
+        assert_eq!(in_parallel(16, &[] as &[u32], |number| *number), [] as [u32; 0]);
     }
 }

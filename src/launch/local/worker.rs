@@ -13,15 +13,17 @@ const WORKER: &str = "ringmark-worker";
 pub fn find_worker(chosen: Option<&Path>, environment: &LaunchEnvironment) -> anyhow::Result<PathBuf> {
     if let Some(worker) = chosen {
         if !is_program(worker) {
-            return Err(usage(anyhow!("--worker {} is no program: give the path of {WORKER}", worker.display())));
+            return Err(usage(anyhow!(
+                "--worker {} is not a program: set it to the path of {WORKER}",
+                worker.display()
+            )));
         }
         return Ok(path::absolute(worker)?);
     }
     let beside = environment.program_folder.as_ref().map(|folder| folder.join(WORKER));
     beside.filter(|path| is_program(path)).or_else(|| environment.find(WORKER)).with_context(|| {
         format!(
-            "{WORKER} is neither beside this program nor on PATH: build it with `cargo build --release` \
-             in ringmark's repository, or give --worker PATH"
+            "{WORKER} not found next to this program or on PATH: build it with `cargo build --release` in ringmark's repository, or use --worker PATH"
         )
     })
 }

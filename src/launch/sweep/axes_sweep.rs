@@ -33,7 +33,7 @@ use crate::launch::sweep::session::SessionConfig;
 const QUICK: &str = "quick profile: a first look, not a result to quote";
 
 /// Condition that keeps the number of threads of a rank across a resume.
-const THREADS_OF_A_RANK: &str = "threads of a rank";
+const THREADS_PER_RANK: &str = "threads of a rank";
 
 /// Condition that keeps the divisor if each host counts its own cores.
 const CORES_DIVIDED_BY: &str = "ranks that divide a host's cores";
@@ -70,7 +70,7 @@ pub struct AxesSweep {
 pub fn default_folder(kind: BenchmarkKind, axes: &Axes, now: SystemTime) -> PathBuf {
     let point = axes.short_name();
     let name = if kind == BenchmarkKind::Train { point } else { format!("{kind}_{point}") };
-    results_folder::named(&name, now)
+    results_folder::default_path(&name, now)
 }
 
 /// Figures of a run.
@@ -92,7 +92,7 @@ impl AxesSweep {
     }
 
     /// Returns the same sweep restricted to this kv-store.
-    pub fn of_kv_store(&self, kv_store: KvStore) -> AxesSweep {
+    pub fn for_kv_store(&self, kv_store: KvStore) -> AxesSweep {
         AxesSweep { axes: Axes { kv_stores: vec![kv_store], ..self.axes.clone() }, ..self.clone() }
     }
 
@@ -100,11 +100,11 @@ impl AxesSweep {
     /// machine.
     pub fn core_share(&self, context: PlanContext) -> Option<CoreShare> {
         let AxesSweep { axes, launch, .. } = self;
-        let hosts = axes.cases.iter().flat_map(|case| launch.hosts.of(*case));
+        let hosts = axes.cases.iter().flat_map(|case| launch.hosts.for_case(*case));
         let is_local = hosts.into_iter().all(|host| context.environment.is_here(&host.name));
-        let begun = context.begun.and_then(|begun| begun.options.get(THREADS_OF_A_RANK)?.parse().ok());
+        let begun = context.begun.and_then(|begun| begun.options.get(THREADS_PER_RANK)?.parse().ok());
         let is_shared = self.device == DeviceKind::Cpu && self.threads.is_none() && is_local;
-        is_shared.then(|| CoreShare::of(&axes.cases, context.environment.cores, begun))
+        is_shared.then(|| CoreShare::new(&axes.cases, context.environment.cores, begun))
     }
 
     /// Returns the number of ranks that divide a host's cores: only on the CPU, if the user set no threads and some
@@ -150,11 +150,11 @@ impl AxesSweep {
         files_in(&self.out, run)
     }
 
-    /// Returns the trace settings of `run`: `asked`, with a file next to the record if the run is one of those traced.
-    pub fn traced(&self, run: RunName, asked: &TraceConfig) -> anyhow::Result<TraceConfig> {
+    /// Returns the trace settings of `run`: `requested`, with a file next to the record if the run is traced.
+    pub fn traced(&self, run: RunName, requested: &TraceConfig) -> anyhow::Result<TraceConfig> {
         let is_traced = run.run <= self.trace_runs;
         let file = is_traced.then(|| results_folder::absolute(&self.out).map(|out| run.trace(&out))).transpose()?;
-        Ok(TraceConfig { file, ..asked.clone() })
+        Ok(TraceConfig { file, ..requested.clone() })
     }
 
     /// Returns the conditions of a resume: a benchmark's own `settings` by option name, and those of the sweep.
@@ -169,7 +169,7 @@ impl AxesSweep {
             conditions.insert("cores of this machine".to_owned(), context.environment.cores.to_string());
         }
         if let Some(share) = self.core_share(context) {
-            conditions.insert(THREADS_OF_A_RANK.to_owned(), share.threads.to_string());
+            conditions.insert(THREADS_PER_RANK.to_owned(), share.threads.to_string());
         }
         if let Some(ranks) = self.cores_divided_by(context) {
             conditions.insert(CORES_DIVIDED_BY.to_owned(), ranks.to_string());
@@ -180,7 +180,7 @@ impl AxesSweep {
     /// Describes each rank's share of the cores.
     pub fn cores_line(&self, context: PlanContext) -> Option<String> {
         let divided = |ranks| match ranks {
-            1 => "a rank has all cores of its host".to_owned(),
+            1 => "each rank has all cores of its host".to_owned(),
             _ => format!("each rank has 1/{ranks} of its host's cores in every case"),
         };
         self.core_share(context).map(|share| share.line()).or(self.cores_divided_by(context).map(divided))
@@ -225,13 +225,13 @@ impl AxesSweep {
             for line in BufReader::new(file).split(b'\n') {
                 match dlperf::parse(&line.map_err(|error| anyhow!("cannot be read: {error}"))?) {
                     LogLine::Iteration { .. } => count += 1,
-                    LogLine::Failed(reason) => bail!("it ends with a failure: {reason}"),
+                    LogLine::Failed(reason) => bail!("ends with a failure: {reason}"),
                     LogLine::Malformed | LogLine::Other => {}
                 }
             }
             Ok(count)
         };
-        count().map_err(|error| format!("its log {} {error:#}", log.display()))
+        count().map_err(|error| format!("log {} {error:#}", log.display()))
     }
 
     /// Reads and validates the record of a finished run. The error describes what is missing or wrong.
@@ -240,14 +240,11 @@ impl AxesSweep {
         let read = || -> anyhow::Result<R> {
             let record = R::read(BufReader::new(whole_file::open(&path)?))?;
             let number = record.label().run;
-            ensure!(
-                number == run.run,
-                "is of run {number}, but its file name says otherwise: restore the original name"
-            );
+            ensure!(number == run.run, "contains run {number}, unlike its file name: restore the original name");
             record.check(&run)?;
             Ok(record)
         };
-        read().map_err(|error| format!("its record {} cannot be used: {error:#}", path.display()))
+        read().map_err(|error| format!("record {} cannot be used: {error:#}", path.display()))
     }
 
     /// Follows `job`, which has `iterations` iterations, including `warmup` that do not count.
@@ -275,7 +272,7 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
     let RunFigures { speed, top_1, warnings } = figures;
     // The ratio of 1n1g to itself is 1.
     let is_base = job.run.is_some_and(|run| run.case == Case::SINGLE && !run.baseline);
-    let speedup = base_of(ended).filter(|_| !is_base).map(|base| speed.0 / base);
+    let speedup = baseline_speed(ended).filter(|_| !is_base).map(|base| speed.0 / base);
     let run = FinishedRun {
         title: job.title.clone(),
         images_per_second: *speed,
@@ -290,9 +287,9 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
 
 /// Returns the median speed of one rank over the runs of 1n1g so far that otherwise match the last one; of `ring` if
 /// its own kv-store has none.
-fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
+fn baseline_speed(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
     let last = ended.last()?.job.run?;
-    let of_kv_store = |kv_store: KvStore| {
+    let for_kv_store = |kv_store: KvStore| {
         let single = RunName { baseline: false, case: Case::SINGLE, kv_store, ..last };
         let is_base = |run: RunName| RunName { run: run.run, ..single } == run;
         let speeds: Vec<f64> = ended
@@ -303,9 +300,10 @@ fn base_of(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
         summary::median(&speeds)
     };
     // A suite has one kv-store, and its baselines have none.
-    let of_suite = || ended.iter().filter_map(|ended| ended.job.run).find(|run| !run.baseline).map(|run| run.kv_store);
-    let own = if last.baseline { of_suite()? } else { last.kv_store };
-    of_kv_store(own).or_else(|| of_kv_store(KvStore::Ring))
+    let suite_kv_store =
+        || ended.iter().filter_map(|ended| ended.job.run).find(|run| !run.baseline).map(|run| run.kv_store);
+    let own = if last.baseline { suite_kv_store()? } else { last.kv_store };
+    for_kv_store(own).or_else(|| for_kv_store(KvStore::Ring))
 }
 
 #[cfg(test)]
@@ -316,7 +314,7 @@ mod tests {
     use crate::launch::sweep::plan::BatchSizes;
 
     #[test]
-    fn the_default_folder_tells_time_batch_and_precision() {
+    fn default_folder_contains_time_batch_and_precision() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_763_719_323);
         let TrainConfig { model, batch_size, dtype, .. } = TrainConfig::default();
         let axes = Axes {
@@ -333,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_speedup_is_over_the_single_rank_of_the_same_point() {
+    fn speedup_uses_the_single_rank_of_the_same_point() {
         let ended = |name: &str, speed: f64| {
             let run: RunName = name.parse().expect("a name");
             let files = JobFiles { log: PathBuf::new(), record: PathBuf::new() };
@@ -342,18 +340,18 @@ mod tests {
             EndedJob { job, took: Some(Duration::ZERO), outcome: JobOutcome::Sound(figures) }
         };
         let mut all = vec![ended("1n2g/rn50_b8_fp32_1.log", 30.0)];
-        assert_eq!(base_of(&all), None);
+        assert_eq!(baseline_speed(&all), None);
         all.extend([("1n1g/rn50_b8_fp32_1.log", 10.0), ("1n1g/rn50_b8_fp32_2.log", 20.0)].map(|(n, s)| ended(n, s)));
         all.push(ended("1n1g/rn50_b8_bf16_1.log", 100.0));
         all.push(ended("1n2g/rn50_b8_fp32_2.log", 27.0));
-        assert_eq!(base_of(&all), Some(15.0));
+        assert_eq!(baseline_speed(&all), Some(15.0));
         all.push(ended("no-communication/1n2g/rn50_b8_bf16_1.log", 190.0));
-        assert_eq!(base_of(&all), Some(100.0));
+        assert_eq!(baseline_speed(&all), Some(100.0));
         all.push(ended("1n2g/rn50_b8_fp32_device_1.log", 26.0));
-        assert_eq!(base_of(&all), Some(15.0), "ring's");
+        assert_eq!(baseline_speed(&all), Some(15.0), "ring's");
         all.push(ended("1n1g/rn50_b8_fp32_device_1.log", 14.0));
-        assert_eq!(base_of(&all), Some(14.0));
+        assert_eq!(baseline_speed(&all), Some(14.0));
         let names = ["1n1g/rn50_b8_fp32_device_1.log", "no-communication/1n2g/rn50_b8_fp32_1.log"];
-        assert_eq!(base_of(&names.map(|name| ended(name, 12.0))), Some(12.0), "of a suite of another kv-store");
+        assert_eq!(baseline_speed(&names.map(|name| ended(name, 12.0))), Some(12.0), "of a suite of another kv-store");
     }
 }

@@ -72,7 +72,7 @@ pub struct JobCheckpoint {
     /// Path that the ranks write to.
     pub file: PathBuf,
     /// True if an earlier attempt left the file, and the job continues from it.
-    pub is_taken_up: bool,
+    pub is_resumed: bool,
 }
 
 impl JobCheckpoint {
@@ -80,7 +80,7 @@ impl JobCheckpoint {
     pub fn remove(&self) -> anyhow::Result<()> {
         match fs::remove_file(&self.file) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                bail!("checkpoint {} cannot be removed: {error}: remove it", self.file.display())
+                bail!("cannot remove checkpoint {}: {error}: remove it by hand", self.file.display())
             }
             _ => Ok(()),
         }
@@ -103,7 +103,7 @@ pub trait Follower {
 
     /// Updates the progress of the job, twice a second; returns the remaining time if known. If it sets the number of
     /// iterations, a progress line is printed now and then.
-    fn look(&mut self, job: &mut JobProgress, now: Instant) -> Option<Duration> {
+    fn observe(&mut self, job: &mut JobProgress, now: Instant) -> Option<Duration> {
         let _ = (job, now);
         None
     }

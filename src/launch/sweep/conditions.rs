@@ -39,7 +39,7 @@ pub fn conditions(
     }
     options.retain(|_, value| !value.is_empty());
     let worker = launcher.worker();
-    let hash = sha256::hash_file(worker).with_context(|| format!("{} cannot be read", worker.display()))?;
+    let hash = sha256::hash_file(worker).with_context(|| format!("cannot read {}", worker.display()))?;
     let programs = [("ringmark", env!("CARGO_PKG_VERSION").to_owned()), ("ringmark-worker (sha256)", hash)];
     Ok(Conditions {
         hosts: hosts.iter().map(|host| host.name.clone()).collect(),

@@ -40,7 +40,7 @@ impl ValidationCost {
     /// [`PASSES_OF_TRAINING`].
     ///
     /// 600 images on 2 ranks of batch size 16 are 19 steps a rank, which take as long as 6.33 iterations of training.
-    pub fn of(train: &TrainConfig, ranks: u32, images: EpochImages) -> ValidationCost {
+    pub fn new(train: &TrainConfig, ranks: u32, images: EpochImages) -> ValidationCost {
         let steps = |images: u64| train.epoch_steps(images, ranks);
         ValidationCost {
             epoch: u32::try_from(steps(images.trained)).unwrap_or(u32::MAX).max(1),
@@ -49,13 +49,13 @@ impl ValidationCost {
     }
 
     /// Returns the cost of `iterations` and of the validation that follows them, in iterations.
-    pub fn behind(&self, iterations: u32) -> f64 {
+    pub fn including_validation(&self, iterations: u32) -> f64 {
         f64::from(iterations) + f64::from(iterations / self.epoch) * self.iterations
     }
 
     /// Returns the cost up to the end of the last of these iterations, before the validation that follows it.
     pub fn at(&self, iterations: u32) -> f64 {
-        self.behind(iterations.saturating_sub(1)) + f64::from(iterations.min(1))
+        self.including_validation(iterations.saturating_sub(1)) + f64::from(iterations.min(1))
     }
 }
 
@@ -73,7 +73,7 @@ impl JobCost {
     pub const EQUAL: JobCost = JobCost { work: 1.0, dtype: None, on_cpu: None };
 
     /// Returns the cost of a training run on the CPU.
-    pub fn of_training(train: &TrainConfig) -> JobCost {
+    pub fn for_training(train: &TrainConfig) -> JobCost {
         let TrainConfig { model, dtype, layout, batch_size, iterations, .. } = *train;
         let image_size = train.image_size();
         let facts = model.facts();
@@ -89,11 +89,11 @@ impl JobCost {
 
     /// Adds the validation at the ends of epochs to the cost of a training run of `iterations`.
     pub fn with_validation(self, iterations: u32, validation: ValidationCost) -> JobCost {
-        JobCost { work: self.work * validation.behind(iterations) / f64::from(iterations), ..self }
+        JobCost { work: self.work * validation.including_validation(iterations) / f64::from(iterations), ..self }
     }
 
     /// Returns the cost of a scoring run on the CPU.
-    pub fn of_scoring(score: &ScoreConfig) -> JobCost {
+    pub fn for_scoring(score: &ScoreConfig) -> JobCost {
         let ScoreConfig { model, dtype, layout, batch_size, iterations, warmup, .. } = *score;
         let image_size = score.image_size();
         let facts = model.facts();
@@ -117,35 +117,35 @@ mod tests {
     }
 
     #[test]
-    fn work_grows_with_images_and_pixels() {
-        let work = |train: TrainConfig| JobCost::of_training(&train).work;
+    fn work_scales_with_images_and_pixels() {
+        let work = |train: TrainConfig| JobCost::for_training(&train).work;
         assert!((work(train(8)) - 3.0 * 4.089 * 200.0).abs() < 1e-9);
         assert!((work(train(16)) / work(train(8)) - 2.0).abs() < 1e-9);
         assert!((work(TrainConfig { image_size: Some(112), ..train(8) }) / work(train(8)) - 0.25).abs() < 1e-9);
     }
 
     #[test]
-    fn predictions_at_the_ends_of_epochs_take_a_third_of_training() {
+    fn validation_costs_a_third_of_training_per_image() {
         let train = TrainConfig { iterations: 150, ..train(16) };
         let images = EpochImages { trained: 1600, predicted: 600 };
         // Two ranks have 50 iterations an epoch and predict 19 batches after each; one has 100, and predicts 38 after
         // the first epoch alone.
         let work = |ranks: u32| {
-            let cost = JobCost::of_training(&train);
-            let with = cost.with_validation(train.iterations, ValidationCost::of(&train, ranks, images));
+            let cost = JobCost::for_training(&train);
+            let with = cost.with_validation(train.iterations, ValidationCost::new(&train, ranks, images));
             assert_eq!(with.on_cpu, cost.on_cpu);
             with.work / cost.work
         };
         assert!((work(2) - (150.0 + 3.0 * 19.0 / 3.0) / 150.0).abs() < 1e-12);
         assert!((work(1) - (150.0 + 38.0 / 3.0) / 150.0).abs() < 1e-12);
-        let of_two = ValidationCost::of(&train, 2, images);
-        assert_eq!([0, 1, 50, 51].map(|iteration| of_two.at(iteration)), [0.0, 1.0, 50.0, 51.0 + 19.0 / 3.0]);
+        let two_ranks = ValidationCost::new(&train, 2, images);
+        assert_eq!([0, 1, 50, 51].map(|iteration| two_ranks.at(iteration)), [0.0, 1.0, 50.0, 51.0 + 19.0 / 3.0]);
     }
 
     #[test]
-    fn scoring_takes_less_than_training() {
+    fn scoring_costs_less_than_training() {
         let score = ScoreConfig { batch_size: 8, ..ScoreConfig::default() };
-        let (score, train) = (JobCost::of_scoring(&score), JobCost::of_training(&train(8)));
+        let (score, train) = (JobCost::for_scoring(&score), JobCost::for_training(&train(8)));
         let memory = |cost: JobCost| cost.on_cpu.map(|cpu| cpu.memory.for_batch(cpu.batch_size).0);
         assert!(score.work < train.work && memory(score) < memory(train));
     }

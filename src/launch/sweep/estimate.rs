@@ -10,7 +10,7 @@ use ringmark_core::dimension::{Bytes, Dtype};
 use ringmark_core::number_text::{count, gigabytes};
 
 use crate::launch::cluster::hosts::Hosts;
-use crate::launch::job::request::{NeededMemory, hosts_of_all};
+use crate::launch::job::request::{NeededMemory, process_hosts};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::sweep::benchmark::JobPlan;
 
@@ -65,7 +65,7 @@ pub fn memory_by_host<'a>(jobs: impl Iterator<Item = &'a JobPlan>, hosts: &Hosts
     for job in jobs {
         let (of_rank, ranks) = (job.memory_of_rank().unwrap_or_default(), job.case.ranks() as usize);
         let mut by_host: BTreeMap<&str, NeededMemory> = BTreeMap::new();
-        for (number, host) in hosts_of_all(hosts.of(job.case), job.case, &job.servers).into_iter().enumerate() {
+        for (number, host) in process_hosts(hosts.for_case(job.case), job.case, &job.servers).into_iter().enumerate() {
             let needed = by_host.entry(host).or_default();
             match number < ranks {
                 true => needed.ranks.0 += of_rank.0,
@@ -94,7 +94,7 @@ pub struct ThisMachine<'a> {
 impl ThisMachine<'_> {
     /// Returns true if ranks of `job` run on this machine.
     fn runs(&self, job: &JobPlan) -> bool {
-        self.hosts.of(job.case).iter().any(|host| self.environment.is_here(&host.name))
+        self.hosts.for_case(job.case).iter().any(|host| self.environment.is_here(&host.name))
     }
 }
 
@@ -117,8 +117,8 @@ pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a JobPlan>, machine: &ThisM
         gigabytes(available)
     );
     match cost.memory.largest_batch(Bytes(available.0 / u64::from(ranks))) {
-        0 => bail!("{what}: choose --cases of fewer ranks on a host, or end what else uses its memory"),
-        largest => bail!("{what}: choose --batch-size {largest} or less, or --cases of fewer ranks on a host"),
+        0 => bail!("{what}: choose --cases with fewer ranks per host, or stop other programs"),
+        largest => bail!("{what}: choose --batch-size {largest} or less, or --cases with fewer ranks per host"),
     }
 }
 
@@ -134,10 +134,10 @@ pub fn lines<'a>(
     let memory = largest.max_by_key(|(.., of_host)| of_host.0).map(|(job, of_rank, of_host)| {
         let of_host = match job.case.gpus_per_node {
             1 => String::new(),
-            ranks => format!(", {} for {ranks} on a host", gigabytes(of_host)),
+            ranks => format!(", {} for {ranks} ranks on a host", gigabytes(of_host)),
         };
-        let available = available.map(|available| format!("; {} are available here", gigabytes(available)));
-        format!("memory: about {} a rank{of_host}{}", gigabytes(of_rank), available.unwrap_or_default())
+        let available = available.map(|available| format!("; {} available here", gigabytes(available)));
+        format!("memory: about {} per rank{of_host}{}", gigabytes(of_rank), available.unwrap_or_default())
     });
     let on_cpu = jobs.clone().filter(|job| job.cost.on_cpu.is_some());
     let emulated = on_cpu.filter_map(|job| job.cost.dtype).find(|dtype| is_emulated(*dtype, machine.environment));
@@ -147,7 +147,7 @@ pub fn lines<'a>(
     let time = time(jobs, machine.environment, cooldown).map(|(shortest, longest)| {
         let (shortest, longest) = (roughly(shortest), roughly(longest));
         let range = if shortest == longest { shortest } else { format!("{shortest} to {longest}") };
-        format!("time: about {range}, estimated from FLOPs; measured from the first iterations on")
+        format!("time: about {range}, estimated from FLOPs until iterations are measured")
     });
     memory.into_iter().chain(time).chain(emulation).collect()
 }
@@ -199,7 +199,7 @@ mod tests {
 
     fn job(case: &str, train: &TrainConfig) -> JobPlan {
         let files = JobFiles { log: "a.log".into(), record: "/a.jsonl".into() };
-        let (case, cost): (Case, JobCost) = (case.parse().expect("a case"), JobCost::of_training(train));
+        let (case, cost): (Case, JobCost) = (case.parse().expect("a case"), JobCost::for_training(train));
         JobPlan { threads: Some(1), cost, ..JobPlan::new(case.to_string(), case, files, Vec::new()) }
     }
 
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_with_what_would() {
+    fn oversized_batch_error_suggests_one_that_fits() {
         let check = |case: &str, batch_size: u32, hosts: &str, gigabytes: u64| {
             let hosts = Hosts::parse_list(hosts).expect("hosts");
             let plan = [job("1n1g", &train(1)), job(case, &train(batch_size))];
@@ -222,20 +222,20 @@ mod tests {
             check_memory(plan.iter(), &machine).map_err(|error| error.to_string())
         };
         assert_eq!(check("1n2g", 8, "localhost:2", 8), Ok(()));
-        let error = check("1n2g", 128, "localhost:2", 8).expect_err("it does not fit");
-        expect!["1n2g with --batch-size 128 needs about 28.3 GB for the 2 ranks on this machine, which has 8.0 GB available: choose --batch-size 30 or less, or --cases of fewer ranks on a host"].assert_eq(&error);
+        let error = check("1n2g", 128, "localhost:2", 8).expect_err("does not fit");
+        expect!["1n2g with --batch-size 128 needs about 28.3 GB for the 2 ranks on this machine, which has 8.0 GB available: choose --batch-size 30 or less, or --cases with fewer ranks per host"].assert_eq(&error);
         let (_, advice) = error.split_once("choose --batch-size ").expect("advice");
         let largest: u32 = advice.split(' ').next().expect("a number").parse().expect("a number");
         assert_eq!(check("1n2g", largest, "localhost:2", 8), Ok(()));
         assert!(check("1n2g", largest + 1, "localhost:2", 8).is_err());
         let error = check("1n8g", 1, "localhost:8", 1).expect_err("no batch fits");
-        expect!["1n8g with --batch-size 1 needs about 7.6 GB for the 8 ranks on this machine, which has 1.0 GB available: choose --cases of fewer ranks on a host, or end what else uses its memory"].assert_eq(&error);
+        expect!["1n8g with --batch-size 1 needs about 7.6 GB for the 8 ranks on this machine, which has 1.0 GB available: choose --cases with fewer ranks per host, or stop other programs"].assert_eq(&error);
         // The memory of other hosts is unknown here.
         assert_eq!(check("1n2g", 128, "a:2", 8), Ok(()));
     }
 
     #[test]
-    fn each_host_needs_what_its_ranks_and_servers_do() {
+    fn host_memory_is_the_sum_of_ranks_and_servers() {
         let hosts = Hosts::parse_list("a:2,b:2").expect("hosts");
         let of_rank = job("1n1g", &train(8)).memory_of_rank().expect("known");
         let with_servers = |case: &str, on: &[&str]| {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_share_cores_take_longer() {
+    fn shared_cores_increase_the_time_estimate() {
         let times = |case: &str| {
             let jobs = [job(case, &train(8)), job(case, &train(8))];
             time(jobs.iter(), &here(), Duration::from_secs(30)).expect("the work is known")
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_say_what_is_known() {
+    fn estimate_lines_contain_only_known_values() {
         let jobs = [job("1n1g", &train(8)), job("1n2g", &train(8))];
         let of_hosts = |hosts: &str, jobs: &[JobPlan]| {
             let (hosts, environment) = (Hosts::parse_list(hosts).expect("hosts"), here());
@@ -286,16 +286,16 @@ mod tests {
         };
         let lines = of_hosts("localhost:2", &jobs);
         assert_eq!(lines.len(), 2, "{lines:?}");
-        expect!["memory: about 1.7 GB a rank, 3.4 GB for 2 on a host; 18.2 GB are available here"].assert_eq(&lines[0]);
-        expect!["time: about 71 s to 10 min, estimated from FLOPs; measured from the first iterations on"]
-            .assert_eq(&lines[1]);
+        expect!["memory: about 1.7 GB per rank, 3.4 GB for 2 ranks on a host; 18.2 GB available here"]
+            .assert_eq(&lines[0]);
+        expect!["time: about 71 s to 10 min, estimated from FLOPs until iterations are measured"].assert_eq(&lines[1]);
         let on_gpu = JobPlan { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
-        expect!["time: about 15 s to 16 s, estimated from FLOPs; measured from the first iterations on"]
+        expect!["time: about 15 s to 16 s, estimated from FLOPs until iterations are measured"]
             .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
         expect![[r#"
-            memory: about 1.3 GB a rank; 18.2 GB are available here
-            time: about 8 min to 82 min, estimated from FLOPs; measured from the first iterations on
+            memory: about 1.3 GB per rank; 18.2 GB available here
+            time: about 8 min to 82 min, estimated from FLOPs until iterations are measured
             warning: bf16 is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32"#]]
         .assert_eq(&of_hosts("localhost:2", &[emulated]).join("\n"));
         // No case uses this machine, though it is among the hosts.

@@ -20,7 +20,7 @@ use crate::launch::sweep::folder;
 use crate::launch::sweep::plan::{AXIS_OPTIONS, KV_STORE, joined};
 
 /// Failure of a run that was in progress when ringmark was killed.
-const CUT_OFF: &str = "ringmark was ended in the middle of it";
+const KILLED: &str = "ringmark was killed during the run";
 
 /// A sweep as the current command requests it.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Ledger {
         let RequestedSweep { benchmark, out, command, conditions } = sweep;
         if manifest.benchmark != benchmark {
             return Err(usage(anyhow!(
-                "--resume: {} holds a sweep of {}, this is {benchmark}: choose another --out",
+                "--resume: {} contains a sweep of {}, not of {benchmark}: choose another --out",
                 out.display(),
                 manifest.benchmark
             )));
@@ -72,8 +72,8 @@ impl Ledger {
         let mismatches = manifest.conditions.mismatches(&conditions);
         if !mismatches.is_empty() {
             return Err(usage(anyhow!(
-                "--resume: the sweep in {} was begun with other values, new runs could not be compared with its own:\n{}\n\
-                 ask for the same again, or choose another --out",
+                "--resume: the sweep in {} has other settings, so new runs would not be comparable:\n{}\n\
+                 use the same settings, or choose another --out",
                 out.display(),
                 joined(&mismatches, "\n")
             )));
@@ -86,7 +86,7 @@ impl Ledger {
         manifest.ran_on = RanOn::default();
         let mut ledger = Ledger { out: out.to_owned(), manifest };
         let check = |run: RunName| match repeat.contains(&run) {
-            true => Err("it is to be repeated".to_owned()),
+            true => Err("repeat requested".to_owned()),
             false => check(run),
         };
         let notes = ledger.check(repeat, check);
@@ -107,16 +107,16 @@ impl Ledger {
                 RunState::Failed { reason } => Some(reason.clone()),
                 RunState::Finished => {
                     let fault = check().err().or_else(changed);
-                    fault.map(|fault| format!("it was finished, but {fault}"))
+                    fault.map(|fault| format!("finished earlier, but {fault}"))
                 }
                 // The run may have ended without an update of the manifest; its log then has its final name.
                 RunState::Running { .. } => {
                     let has_ended = run.name.log(out).exists();
-                    check().err().map(|fault| if has_ended { fault } else { CUT_OFF.to_owned() })
+                    check().err().map(|fault| if has_ended { fault } else { KILLED.to_owned() })
                 }
             };
             if let Some(fault) = &fault {
-                notes.push(format!("{} does not count: {fault}", run.name));
+                notes.push(format!("{} will be run again: {fault}", run.name));
             }
             // For a run that had ended when ringmark was killed, the hashes are those of the files found now.
             run.sha256 = match (&fault, run.sha256.take()) {
@@ -156,7 +156,7 @@ impl Ledger {
     /// Moves the files of an earlier attempt aside, and records that the run is in progress.
     pub fn start(&mut self, run: RunName) -> anyhow::Result<()> {
         let log = run.log(&self.out);
-        folder::put_aside(&[run_name::under_way(&log), log, run.record(&self.out)])?;
+        folder::rename_earlier(&[run_name::under_way(&log), log, run.record(&self.out)])?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.set(run, RunState::Running { since: Seconds(since.as_secs_f64()) }, None)
     }
@@ -189,45 +189,45 @@ impl Ledger {
 pub fn find(out: &Path) -> anyhow::Result<Manifest> {
     let found = Manifest::find(out).map_err(|error| {
         anyhow!(
-            "{error:#}: put a copy of it back, or choose another --out (without it `ringmark extract` reads the runs)"
+            "{error:#}: restore it from a copy, or choose another --out (`ringmark extract` reads the runs without it)"
         )
     })?;
     found.ok_or_else(|| {
         let advice = match refuse_used_folder(out) {
-            Ok(()) => "leave out --resume, or choose another --out",
-            Err(_) => "its runs are there, and `ringmark extract` reads them: choose another --out for more",
+            Ok(()) => "omit --resume, or choose another --out",
+            Err(_) => "`ringmark extract` reads the runs in it: choose another --out for new ones",
         };
-        usage(anyhow!("--out {} holds no sweep to go on with (no {MANIFEST}): {advice}", out.display()))
+        usage(anyhow!("--out {} contains no sweep to resume (no {MANIFEST}): {advice}", out.display()))
     })
 }
 
 /// Accepts more values of an axis, which mean more work but not another condition; an axis that lacks an earlier value
 /// stays as it was.
-fn add_axis_values(then: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
-    for (name, then) in then.iter_mut().filter(|(name, _)| AXIS_OPTIONS.contains(&name.as_str())) {
+fn add_axis_values(earlier: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
+    for (name, earlier) in earlier.iter_mut().filter(|(name, _)| AXIS_OPTIONS.contains(&name.as_str())) {
         if let Some(now) = now.get(name)
-            && then.split(',').all(|value| now.split(',').any(|other| other == value))
+            && earlier.split(',').all(|value| now.split(',').any(|other| other == value))
         {
-            then.clone_from(now);
+            earlier.clone_from(now);
         }
     }
 }
 
 /// Accepts settings of servers as new work if no run so far has servers.
-fn add_servers(then: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
-    let kv_stores = then.get(KV_STORE).map_or("", String::as_str).split(',');
+fn add_servers(earlier: &mut BTreeMap<String, String>, now: &BTreeMap<String, String>) {
+    let kv_stores = earlier.get(KV_STORE).map_or("", String::as_str).split(',');
     if kv_stores.filter_map(|name| name.parse().ok()).any(KvStore::has_servers) {
         return;
     }
     for name in ["--servers", "--key-placement", SERVER_HOSTS] {
-        then.extend(now.get_key_value(name).map(|(name, value)| (name.clone(), value.clone())));
+        earlier.extend(now.get_key_value(name).map(|(name, value)| (name.clone(), value.clone())));
     }
 }
 
 fn admit(known: &mut RanOn, found: RanOn) -> Result<(), String> {
     let mismatches = known.mismatches(&found);
     if !mismatches.is_empty() {
-        return Err(format!("it ran on something else than the finished runs: {}", joined(&mismatches, "; ")));
+        return Err(format!("environment differs from that of the finished runs: {}", joined(&mismatches, "; ")));
     }
     known.add(found);
     Ok(())
@@ -239,11 +239,11 @@ pub fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
 }
 
 fn check_is_unused(out: &Path) -> anyhow::Result<()> {
-    let advice = "choose another folder, or move it away";
+    let advice = "choose another folder, or move this one away";
     let manifest = out.join(MANIFEST);
     ensure!(
         !manifest.exists(),
-        "--out {} already holds a sweep ({}): go on with it by --resume, {advice}",
+        "--out {} already contains a sweep ({}): continue it with --resume, {advice}",
         out.display(),
         manifest.display()
     );
@@ -252,7 +252,7 @@ fn check_is_unused(out: &Path) -> anyhow::Result<()> {
         for file in fs::read_dir(folder.path()).into_iter().flatten().flatten() {
             ensure!(
                 RunName::parse(&file.path()).is_none(),
-                "--out {} already holds runs ({}): {advice}",
+                "--out {} already contains runs ({}): {advice}",
                 out.display(),
                 file.path().display()
             );
@@ -270,11 +270,11 @@ mod tests {
     }
 
     #[test]
-    fn more_values_of_an_axis_are_no_difference_and_fewer_are() {
+    fn only_removed_axis_values_are_a_mismatch() {
         let after = |then: &str, now: &str| {
             let mut then = options(then, "fp32");
             add_axis_values(&mut then, &options(now, "fp32,bf16"));
-            assert_eq!(then["--wire"], "fp32", "it is no axis");
+            assert_eq!(then["--wire"], "fp32", "not an axis");
             then["--batch-size"].clone()
         };
         assert_eq!(after("128", "64,128"), "64,128");

@@ -7,7 +7,7 @@
 //! | [`axes_sweep`] | a sweep over cases, models, types and batch sizes, for train and score |
 //! | [`plan`] | expands axes into runs; a rank's share of the cores; pure |
 //! | [`session`] | everything around the jobs that is the same for every benchmark |
-//! | [`agenda`] | which jobs of a plan must run; pure |
+//! | [`schedule`] | which jobs of a plan must run; pure |
 //! | [`conditions`] | conditions on which results depend, known before a run |
 //! | [`ledger`] | a sweep's manifest while it runs, and which results of an earlier sweep still count |
 //! | [`folder`] | the results folder: locked by one command, old attempts moved aside |
@@ -17,7 +17,6 @@
 //! | [`trials`] | short jobs before a sweep: the largest batch that fits, the fastest exchange |
 //! | [`suite`] | PyTorch's DDP suite: its cases, its baselines without communication, its lines |
 
-pub mod agenda;
 pub mod axes_sweep;
 pub mod benchmark;
 pub mod benchmarks;
@@ -28,6 +27,7 @@ pub mod folder;
 pub mod ledger;
 pub mod live;
 pub mod plan;
+pub mod schedule;
 pub mod session;
 pub mod suite;
 pub mod trials;

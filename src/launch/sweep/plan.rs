@@ -39,7 +39,7 @@ pub enum BatchSizes {
 
 impl BatchSizes {
     /// Returns the sizes for one network and precision.
-    pub fn of(&self, model: Model, dtype: Dtype) -> Vec<u32> {
+    pub fn for_point(&self, model: Model, dtype: Dtype) -> Vec<u32> {
         match self {
             BatchSizes::Each(sizes) => sizes.clone(),
             BatchSizes::Largest { found, first } => vec![found.get(&(model, dtype)).copied().unwrap_or(*first)],
@@ -74,7 +74,7 @@ impl BatchSizes {
             Some(((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?), parts.next()?.parse().ok()?))
         };
         let found: Option<_> = text.split(',').map(one).collect();
-        found.ok_or_else(|| anyhow!("the manifest is damaged: {BATCH_SIZES_THAT_FIT} are {text:?}"))
+        found.ok_or_else(|| anyhow!("manifest is damaged: invalid {BATCH_SIZES_THAT_FIT}: {text:?}"))
     }
 }
 
@@ -101,7 +101,7 @@ impl Axes {
         let mut points = Vec::new();
         for &model in &self.models {
             for &dtype in &self.dtypes {
-                for batch_size in self.batch_sizes.of(model, dtype) {
+                for batch_size in self.batch_sizes.for_point(model, dtype) {
                     points.extend(self.kv_stores.iter().map(|&kv_store| Point { model, batch_size, dtype, kv_store }));
                 }
             }
@@ -195,7 +195,7 @@ pub struct CoreShare {
 impl CoreShare {
     /// Computes the share on hosts with `cores` cores: the cores divided among the ranks of the largest of `cases`, but
     /// at most the `begun` threads of a resumed sweep.
-    pub fn of(cases: &[Case], cores: u32, begun: Option<u32>) -> CoreShare {
+    pub fn new(cases: &[Case], cores: u32, begun: Option<u32>) -> CoreShare {
         let most = cases.iter().map(|case| case.gpus_per_node).max().unwrap_or(1);
         let threads = (cores / most).max(1);
         CoreShare { threads: begun.unwrap_or(threads).min(threads), cores }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runs_are_the_product_and_the_last_axis_turns_fastest() {
+    fn runs_are_the_product_with_the_last_axis_fastest() {
         let axes = axes(&[Dtype::Fp32, Dtype::Bf16], &[8, 16]);
         let names: Vec<String> = axes.runs().iter().map(RunName::to_string).collect();
         assert_eq!(names.len(), 2 * 2 * 2 * 2);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_batch_is_each_network_s_own() {
+    fn largest_batch_is_found_per_network() {
         let found = BTreeMap::from([((Model::Resnet50V1b, Dtype::Bf16), 48)]);
         let axes = Axes {
             batch_sizes: BatchSizes::Largest { found: found.clone(), first: 8 },
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_title_names_the_axes_that_vary() {
+    fn title_contains_only_varying_axes() {
         let title = |axes: &Axes, baseline: bool| {
             let run = axes.runs().pop().expect("runs");
             axes.title(RunName { baseline, ..run })
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn kv_stores_are_an_axis_and_share_the_single_rank_of_ring() {
+    fn kv_stores_share_the_single_rank_run_of_ring() {
         let kv_stores = |list: &[KvStore]| Axes { kv_stores: list.to_vec(), runs: 1, ..axes(&[Dtype::Fp32], &[8, 16]) };
         let names = |axes: &Axes| axes.runs().iter().map(RunName::to_string).collect::<Vec<_>>();
         let with_ring = kv_stores(&[KvStore::DistSync, KvStore::Ring]);
@@ -325,8 +325,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_has_the_same_part_of_the_cores_in_every_case() {
-        let threads = |list: &str, cores: u32, begun| CoreShare::of(&cases(list), cores, begun).threads;
+    fn core_share_is_equal_in_every_case() {
+        let threads = |list: &str, cores: u32, begun| CoreShare::new(&cases(list), cores, begun).threads;
         assert_eq!(threads("1n1g,1n2g", 2, None), 1);
         assert_eq!(threads("1n1g,1n2g,1n4g", 6, None), 1);
         assert_eq!(threads("1n1g,1n2g", 64, None), 32);
@@ -335,6 +335,6 @@ mod tests {
         // A sweep resumed with fewer cases keeps the share of its earlier runs; one that needs more threads differs.
         assert_eq!(threads("1n1g", 8, Some(2)), 2);
         assert_eq!(threads("1n8g", 8, Some(2)), 1);
-        assert_eq!(CoreShare::of(&cases("1n2g"), 2, None).line(), "each rank has 1 of 2 cores in every case");
+        assert_eq!(CoreShare::new(&cases("1n2g"), 2, None).line(), "each rank has 1 of 2 cores in every case");
     }
 }

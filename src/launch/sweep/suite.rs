@@ -22,18 +22,18 @@ pub const MODELS: [Model; 4] = [Model::Resnet50V1b, Model::Resnet101, Model::Res
 pub const BATCH_SIZE: u32 = 32;
 
 /// GPUs per machine in PyTorch's suite.
-const FULL: u32 = 8;
+const MAX_GPUS_PER_HOST: u32 = 8;
 
 /// Returns the groups of PyTorch's suite that fit: 1, 2 and 4 ranks of the first host, then all of its ranks (at most
 /// 8) on 1, 2, .. hosts. If later hosts have fewer ranks, one more case uses all hosts.
 pub fn default_cases(hosts: &Hosts, _: DeviceKind) -> Vec<Case> {
-    let full = hosts.all().first().map_or(1, |host| host.slots.min(FULL));
+    let full = hosts.all().first().map_or(1, |host| host.slots.min(MAX_GPUS_PER_HOST));
     let small = [1, 2, 4].map(|gpus_per_node| Case { nodes: 1, gpus_per_node });
     let large = (1..).zip(hosts.all()).map(|(nodes, _)| Case { nodes, gpus_per_node: full });
-    let mut cases: Vec<Case> = small.into_iter().chain(large).filter(|case| hosts.fit(*case)).collect();
+    let mut cases: Vec<Case> = small.into_iter().chain(large).filter(|case| hosts.can_run(*case)).collect();
     cases.dedup();
-    if cases.iter().all(|case| hosts.of(*case).len() < hosts.all().len()) {
-        cases.push(hosts.whole());
+    if cases.iter().all(|case| hosts.for_case(*case).len() < hosts.all().len()) {
+        cases.push(hosts.full_case());
     }
     cases
 }
@@ -41,11 +41,8 @@ pub fn default_cases(hosts: &Hosts, _: DeviceKind) -> Vec<Case> {
 /// Fails for options that leave nothing to compare.
 pub fn check(train: &TrainConfig) -> anyhow::Result<()> {
     let has_exchange = train.exchange.backend != BackendChoice::None;
-    ensure!(has_exchange, "--suite ddp compares with --backend none by itself: leave --backend none out");
-    ensure!(
-        train.work_load.is_none(),
-        "--suite ddp is PyTorch's, whose ranks all have the same work: leave --work-load out"
-    );
+    ensure!(has_exchange, "--suite ddp already compares with --backend none: omit --backend none");
+    ensure!(train.work_load.is_none(), "--suite ddp gives all ranks the same work, as PyTorch does: omit --work-load");
     Ok(())
 }
 
@@ -65,9 +62,9 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
     let mut lines = Vec::new();
     let mut groups: Vec<(RunName, Vec<f64>)> = Vec::new();
     for run in runs {
-        let of_group = RunName { run: 0, ..*run };
-        let index = groups.iter().position(|(known, _)| *known == of_group).unwrap_or_else(|| {
-            groups.push((of_group, Vec::new()));
+        let group = RunName { run: 0, ..*run };
+        let index = groups.iter().position(|(known, _)| *known == group).unwrap_or_else(|| {
+            groups.push((group, Vec::new()));
             groups.len() - 1
         });
         let record = read(&run.record(out))?;
@@ -86,7 +83,7 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
         of_point.sort_by_key(|(group, _)| (group.case.ranks(), group.case, !group.baseline));
         let line = |(group, steps): &&(RunName, Vec<f64>)| {
             pytorch_ddp::write(group.case, group.baseline, group.batch_size, steps)
-                .ok_or_else(|| anyhow!("{} has no iteration after warm-up", group.description()))
+                .ok_or_else(|| anyhow!("{} has no iterations after warm-up", group.description()))
         };
         let block = of_point.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?;
         if index > 0 {
@@ -129,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cases_are_pytorch_s_as_far_as_the_hosts_go() {
+    fn default_cases_follow_pytorch_within_the_hosts() {
         assert_eq!(cases("a:8,b:8,c:8"), "1n1g 1n2g 1n4g 1n8g 2n8g 3n8g");
         assert_eq!(cases("a:1"), "1n1g");
         assert_eq!(cases("localhost:2"), "1n1g 1n2g");
@@ -140,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rank_has_a_baseline_only_where_a_backend_was_chosen() {
+    fn single_rank_has_a_baseline_only_with_a_backend() {
         let auto = TrainConfig { save: Some("weights".into()), ..TrainConfig::default() };
         let two = Case { nodes: 1, gpus_per_node: 2 };
         assert_eq!(baseline(Case::SINGLE, &auto), None);

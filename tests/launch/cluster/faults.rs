@@ -34,7 +34,7 @@ fn inject_fault(cluster: &Cluster, folder: &Path, fault: &str, fault_action: imp
     print(fault, &outcome);
     until_empty(cluster);
     // Finished results exist, and the unfinished run does not.
-    let finished = fs::read(sweep.out.join("1n1g/resnet18_b2_fp32_1.jsonl")).expect("it was finished");
+    let finished = fs::read(sweep.out.join("1n1g/resnet18_b2_fp32_1.jsonl")).expect("finished run");
     assert_eq!(RunRecord::read(&finished[..]).expect("whole").failure(), None);
     let (_, table, _) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&sweep.out));
     assert!(table.lines().any(|line| line.starts_with("1n1g ") && line.contains(" 1/1")), "{table}");
@@ -43,17 +43,17 @@ fn inject_fault(cluster: &Cluster, folder: &Path, fault: &str, fault_action: imp
 
 /// One fault after the other on the same hosts and in the same folder: the sweep is resumed after each.
 #[test]
-fn ranks_and_launchers_that_are_killed_or_stopped_are_named_and_leave_no_process() {
+fn killed_or_stopped_processes_are_reported_and_cleaned_up() {
     let Some(cluster) = Cluster::up(4) else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    a_rank_that_is_killed_is_named_with_its_signal(&cluster, folder.path());
-    a_rank_that_is_stopped_is_named_and_its_victims_are_not(&cluster, folder.path());
-    a_launcher_that_is_asked_to_stop_ends_every_process_on_every_host(&cluster, folder.path());
-    a_launcher_that_is_killed_leaves_no_process_on_any_host(&cluster, folder.path());
+    check_killed_rank(&cluster, folder.path());
+    check_stopped_rank(&cluster, folder.path());
+    check_interrupted_launcher(&cluster, folder.path());
+    check_killed_launcher(&cluster, folder.path());
 }
 
-fn a_rank_that_is_killed_is_named_with_its_signal(cluster: &Cluster, folder: &Path) {
-    let kill = |_: &Sweep| kill(rank_on(cluster, 3), Signal::SIGKILL).expect("it runs");
+fn check_killed_rank(cluster: &Cluster, folder: &Path) {
+    let kill = |_: &Sweep| kill(rank_on(cluster, 3), Signal::SIGKILL).expect("running process");
     let outcome = inject_fault(cluster, folder, "rank killed by SIGKILL", kill);
     // Only mpirun knows the signal; it does not report it if the rank's neighbors exit before it notices.
     let is_known = outcome.log.contains("mpirun noticed that process rank 2 ");
@@ -63,8 +63,8 @@ fn a_rank_that_is_killed_is_named_with_its_signal(cluster: &Cluster, folder: &Pa
     assert_eq!(outcome.status, Some(1));
 }
 
-fn a_rank_that_is_stopped_is_named_and_its_victims_are_not(cluster: &Cluster, folder: &Path) {
-    let stop = |_: &Sweep| kill(rank_on(cluster, 3), Signal::SIGSTOP).expect("it runs");
+fn check_stopped_rank(cluster: &Cluster, folder: &Path) {
+    let stop = |_: &Sweep| kill(rank_on(cluster, 3), Signal::SIGSTOP).expect("running process");
     let outcome = inject_fault(cluster, folder, "rank stopped by SIGSTOP", stop);
     let words = &format!("failed: no progress for 10 s: rank 2 of 4 on host {} (process ", cluster.host(3));
     assert!(outcome.last_line.contains(words), "{}", outcome.last_line);
@@ -73,7 +73,7 @@ fn a_rank_that_is_stopped_is_named_and_its_victims_are_not(cluster: &Cluster, fo
     assert_eq!(outcome.status, Some(1));
 }
 
-fn a_launcher_that_is_asked_to_stop_ends_every_process_on_every_host(cluster: &Cluster, folder: &Path) {
+fn check_interrupted_launcher(cluster: &Cluster, folder: &Path) {
     for (fault, signal) in [("launcher: Ctrl-C", Signal::SIGINT), ("launcher: SIGTERM", Signal::SIGTERM)] {
         let outcome = inject_fault(cluster, folder, fault, |sweep| sweep.signal(signal));
         assert!(outcome.last_line.contains("interrupted"), "{}", outcome.last_line);
@@ -81,7 +81,7 @@ fn a_launcher_that_is_asked_to_stop_ends_every_process_on_every_host(cluster: &C
     }
 }
 
-fn a_launcher_that_is_killed_leaves_no_process_on_any_host(cluster: &Cluster, folder: &Path) {
+fn check_killed_launcher(cluster: &Cluster, folder: &Path) {
     let kill = |sweep: &Sweep| {
         sweep.signal(Signal::SIGKILL);
         until_empty(cluster);
@@ -91,7 +91,7 @@ fn a_launcher_that_is_killed_leaves_no_process_on_any_host(cluster: &Cluster, fo
 }
 
 #[test]
-fn a_link_that_goes_down_is_named_by_its_host() {
+fn host_with_a_failed_link_is_reported() {
     let Some(cluster) = Cluster::up(4) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let cut = |_: &Sweep| succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", "down"]));
@@ -103,7 +103,7 @@ fn a_link_that_goes_down_is_named_by_its_host() {
 }
 
 #[test]
-fn a_link_that_comes_back_lets_the_run_go_on() {
+fn run_continues_when_a_link_recovers() {
     let Some(cluster) = Cluster::up(4) else { return };
     let turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -133,7 +133,7 @@ fn a_link_that_comes_back_lets_the_run_go_on() {
 }
 
 #[test]
-fn a_narrow_link_lets_the_run_end_and_shows_in_the_exposed_all_reduce() {
+fn slow_link_increases_the_exposed_all_reduce() {
     let Some(cluster) = Cluster::up(4) else { return };
     let turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -170,7 +170,7 @@ fn a_narrow_link_lets_the_run_end_and_shows_in_the_exposed_all_reduce() {
 }
 
 #[test]
-fn a_host_with_half_a_processor_is_named_and_the_others_are_not() {
+fn only_the_slowed_host_is_reported() {
     let Some(cluster) = Cluster::up(4) else { return };
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -206,7 +206,7 @@ fn a_host_with_half_a_processor_is_named_and_the_others_are_not() {
 }
 
 #[test]
-fn a_full_disk_ends_the_run_and_the_sweep_goes_on_when_there_is_room() {
+fn sweep_resumes_after_a_full_disk() {
     let Some(cluster) = Cluster::up(4) else { return };
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -249,7 +249,7 @@ fn a_full_disk_ends_the_run_and_the_sweep_goes_on_when_there_is_room() {
 }
 
 #[test]
-fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
+fn interrupted_sweep_resumes_and_locks_its_folder() {
     let Some(cluster) = Cluster::up(4) else { return };
     let first_turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -257,7 +257,7 @@ fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", options);
     wait_until("the second run is under way", || sweep.has_trained());
     // Prevents it from ending before the signal, on a machine of any speed.
-    kill(rank_on(&cluster, 3), Signal::SIGSTOP).expect("it runs");
+    kill(rank_on(&cluster, 3), Signal::SIGSTOP).expect("running process");
     drop(first_turn);
 
     let since = Instant::now();
@@ -271,7 +271,7 @@ fn a_sweep_that_was_interrupted_goes_on_and_a_second_one_keeps_out() {
     let outcome = sweep.end(Instant::now());
     print("interrupted in the middle of a run", &outcome);
     assert!(outcome.last_line.contains("resume with: ") && outcome.last_line.ends_with("--resume"), "{outcome:?}");
-    let first = fs::read(sweep.out.join("1n1g/resnet18_b2_fp32_1.jsonl")).expect("it was finished");
+    let first = fs::read(sweep.out.join("1n1g/resnet18_b2_fp32_1.jsonl")).expect("finished run");
     let _turn = turn();
     let since = Instant::now();
     let again = command(&cluster, "1n1g,4n1g", &sweep.out, &format!("{options} --resume")).output().expect("starts");

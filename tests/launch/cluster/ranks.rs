@@ -21,7 +21,7 @@ use crate::support::worker_run::{AT_ONCE, apart};
 use crate::support::{processes_of, safetensors, worker};
 
 #[test]
-fn hosts_sum_exactly_and_train_as_one_does() {
+fn sums_across_hosts_are_exact_and_training_matches() {
     let Some(cluster) = Cluster::up(3) else { return };
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -72,7 +72,7 @@ fn hosts_sum_exactly_and_train_as_one_does() {
 /// Shared memory within the hosts, MPI between them. The first host has a rank without a counterpart on the other;
 /// the root is on the host with fewer ranks.
 #[test]
-fn every_operation_is_right_over_two_hosts() {
+fn every_operation_is_correct_on_two_hosts() {
     let Some(cluster) = Cluster::up(2) else { return };
     let _turn = turn();
     let is_right = |operation: &Operation, ranks: [u32; 2], wire: &str, reduction: &str, json: &Path| {
@@ -111,7 +111,7 @@ fn every_operation_is_right_over_two_hosts() {
 }
 
 #[test]
-fn sums_between_hosts_are_added_in_fp32_and_rounded_once() {
+fn sums_between_hosts_use_fp32_and_round_once() {
     let Some(cluster) = Cluster::up(4) else { return };
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -140,7 +140,7 @@ fn sums_between_hosts_are_added_in_fp32_and_rounded_once() {
 }
 
 #[test]
-fn hosts_first_and_all_ranks_at_once_train_alike() {
+fn hierarchical_and_flat_all_reduce_train_identically() {
     let Some(cluster) = Cluster::up(2) else { return };
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -172,7 +172,7 @@ fn hosts_first_and_all_ranks_at_once_train_alike() {
 }
 
 #[test]
-fn a_copy_runs_where_nothing_is_installed() {
+fn synced_copy_runs_on_a_bare_host() {
     let Some(cluster) = Cluster::up(2) else { return };
     let _turn = turn();
     let sandbox = Sandbox::real();
@@ -231,7 +231,7 @@ fn a_copy_runs_where_nothing_is_installed() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let full = refused(sync("bandwidth").arg("--out").arg(sandbox.path("full")).output().expect("starts"));
-    assert!(full.contains(&format!("{second} has no space left in {copy}: make room there")), "{full}");
+    assert!(full.contains(&format!("{second}: no space left in {copy}: free some space")), "{full}");
     on(&second, &format!("mount -o remount,ro {copy}"));
     let locked = refused(sync("bandwidth").arg("--out").arg(sandbox.path("locked")).output().expect("starts"));
     assert!(locked.contains(&format!("{second} cannot write {copy} (")), "{locked}");
@@ -244,8 +244,8 @@ fn a_copy_runs_where_nothing_is_installed() {
     let copies = || processes_of(sandbox.folder.path()).into_iter().filter(|(_, line)| line.starts_with("rsync\0"));
     wait_until("the copy starts", || copies().count() >= 3);
     let launcher = |(_, line): &(Pid, String)| line.starts_with(env!("CARGO_BIN_EXE_ringmark"));
-    let (launcher, _) = processes_of(sandbox.folder.path()).into_iter().find(launcher).expect("it runs");
-    kill(launcher, Signal::SIGINT).expect("it runs");
+    let (launcher, _) = processes_of(sandbox.folder.path()).into_iter().find(launcher).expect("running process");
+    kill(launcher, Signal::SIGINT).expect("running process");
     let said = refused(slow.expect("starts").wait_with_output().expect("ended"));
     assert!(said.contains("interrupted while copying"), "{said}");
     wait_until("no copy is left", || copies().count() == 0);

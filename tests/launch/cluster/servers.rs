@@ -23,7 +23,7 @@ use crate::support::{processes_of, worker};
 /// Each host pushes separately, so servers add the pushes of several hosts; with owners, ranks are on different
 /// hosts.
 #[test]
-fn every_kv_store_trains_over_two_hosts_as_all_reduce_does() {
+fn every_kv_store_matches_all_reduce_on_two_hosts() {
     let Some(cluster) = Cluster::up(2) else { return };
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -52,7 +52,7 @@ fn every_kv_store_trains_over_two_hosts_as_all_reduce_does() {
 }
 
 #[test]
-fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
+fn server_host_with_a_failed_link_is_reported() {
     let Some(cluster) = Cluster::up(3) else { return };
     let turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -75,7 +75,10 @@ fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
     let line = &outcome.last_line;
     let (found, cause) = match line.contains(&failure) {
         true => (failure, format!("; {server} has not reported for ")),
-        false => (hang, "it is stopped, or its host or link is down; ranks 0-1 wait for it in iteration ".to_owned()),
+        false => (
+            hang,
+            "the process is stopped, or its host or link is down; ranks 0-1 wait for it in iteration ".to_owned(),
+        ),
     };
     assert!(line.contains(&found) && line.contains(&cause) && line.contains("link"), "{line}");
     assert_eq!(outcome.status, Some(1));
@@ -84,7 +87,7 @@ fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
 /// Started without the launcher because mpirun continues without the lost ranks. On the second host two ranks add
 /// their gradients before one of them pushes; both are killed, or only one.
 #[test]
-fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
+fn lost_aggregating_ranks_end_an_asynchronous_job() {
     let Some(cluster) = Cluster::up(2) else { return };
     let lose = |lost: &[u32], name: &str| {
         let turn = turn();
@@ -104,7 +107,7 @@ fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
         let said = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
         wait_until("the second iteration comes", || said("stdout").contains("Batch[2]"));
         for rank in lost {
-            kill(process_of_rank(folder.path(), *rank), Signal::SIGKILL).expect("it runs");
+            kill(process_of_rank(folder.path(), *rank), Signal::SIGKILL).expect("running process");
         }
         // No core is needed: a rank that waits in shared memory detects the end of another after a while.
         drop(turn);
@@ -130,7 +133,7 @@ fn ranks_that_add_up_on_their_host_end_an_asynchronous_job_with_them() {
 }
 
 #[test]
-fn a_host_of_servers_alone_is_looked_at_and_gets_the_copy() {
+fn server_only_host_is_checked_and_synced() {
     let Some(cluster) = Cluster::up(2) else { return };
     let _turn = turn();
     let sandbox = Sandbox::real();
@@ -153,7 +156,7 @@ fn a_host_of_servers_alone_is_looked_at_and_gets_the_copy() {
     let training = "--cases 1n2g --runs 1 --model mxnet-lenet --batch-size 2 --iters 2 --warmup 1 --threads 1";
     let sweep = format!("sweep {training} --kv-store dist_sync --servers 1 --out {out}");
     let missing = format!("error: {second}, worker: ");
-    for (options, end) in [("doctor --quick", "a job on these hosts would fail"), (&sweep, "nothing was started")] {
+    for (options, end) in [("doctor --quick", "a job on these hosts would fail"), (&sweep, "no job was started")] {
         let output = ringmark(options, &worker());
         let said = text(&output.stdout) + &text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");

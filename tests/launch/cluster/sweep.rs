@@ -9,7 +9,7 @@ use crate::support::turn::turn;
 use crate::support::worker;
 
 #[test]
-fn a_sweep_from_a_hostfile_ends_in_a_table_of_efficiency() {
+fn sweep_from_a_hostfile_prints_an_efficiency_table() {
     let Some(cluster) = Cluster::up(4) else { return };
     let turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -40,7 +40,7 @@ fn a_sweep_from_a_hostfile_ends_in_a_table_of_efficiency() {
     drop(turn);
     succeed(&output);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.starts_with("interface: eth0, 10.77.0.0/24 (the hosts' names lead there)\n"), "{said}");
+    assert!(said.starts_with("interface: eth0, 10.77.0.0/24 (the host names resolve to it)\n"), "{said}");
 
     let (status, table, problems) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&out));
     assert_eq!(status, Some(0), "{problems}");

@@ -15,26 +15,26 @@ pub fn check_data(findings: &mut Findings, data: &[PathBuf]) {
             host.has_ranks().then_some(*state)
         });
         let readable = || found.iter().filter(|(_, state)| state.is_readable());
-        let of_this_machine = readable().find(|(number, _)| findings.hosts[*number].is_here);
-        let known = of_this_machine.or_else(|| readable().next()).copied();
+        let local = readable().find(|(number, _)| findings.hosts[*number].is_here);
+        let reference = local.or_else(|| readable().next()).copied();
         for &(number, state) in &found {
-            match (state, known) {
+            match (state, reference) {
                 (DataState::Unknown, _) => {
-                    let fix = "see whether the disk or file server that it lies on answers";
-                    findings.warning(number, Check::Data, format!("{path} was not found out about in 3 s"), fix);
+                    let fix = "check that its disk or file server responds";
+                    findings.warning(number, Check::Data, format!("{path} did not respond within 3 s"), fix);
                 }
                 (DataState::Missing, _) => {
-                    let fix = "copy the data there, or name a path that all hosts share";
-                    findings.error(number, Check::Data, format!("there is no {path}"), fix);
+                    let fix = "copy the data to the host, or use a path that all hosts share";
+                    findings.error(number, Check::Data, format!("{path} not found"), fix);
                 }
                 (DataState::Refused, _) => {
                     let fix = "change its owner or mode";
-                    findings.error(number, Check::Data, format!("{path} may not be read"), fix);
+                    findings.error(number, Check::Data, format!("{path} is not readable"), fix);
                 }
                 (state, Some((other, usual))) if state != usual => {
                     let other = &findings.hosts[other].host;
-                    let what = format!("{path} is {state}, and on host {other} {usual}");
-                    findings.error(number, Check::Data, what, "copy it again: ranks divide the same data");
+                    let what = format!("{path} is {state}, but {usual} on host {other}");
+                    findings.error(number, Check::Data, what, "copy it again: all ranks must read the same data");
                 }
                 (DataState::File { .. } | DataState::Folder { .. }, _) => {}
             }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_lacks_or_has_otherwise_is_told_with_its_path() {
+    fn missing_unreadable_or_different_data_is_reported() {
         let mut hosts = hosts(3);
         let folder = |entries| DataState::Folder { entries };
         (0..3).for_each(|number| probe(&mut hosts, number).data = vec![RECORDS, folder(1000)]);
@@ -67,29 +67,29 @@ mod tests {
         probe(&mut hosts, 1).data[1] = DataState::Refused;
         probe(&mut hosts, 2).data[1] = folder(999);
         let error = |host: &str, what: &str| (host.to_owned(), Severity::Error, what.to_owned());
-        let counts = "/data/images is a folder of 999 names, and on host a a folder of 1000 names";
+        let counts = "/data/images is a folder with 999 entries, but a folder with 1000 entries on host a";
         assert_eq!(
             found(&hosts),
-            [error("a", "there is no /data/train.rec"), error("b", "/data/images may not be read"), error("c", counts)]
+            [error("a", "/data/train.rec not found"), error("b", "/data/images is not readable"), error("c", counts)]
         );
         // This machine's copy is the reference.
         hosts[2].is_here = true;
-        expect!["/data/images is a folder of 1000 names, and on host c a folder of 999 names"]
+        expect!["/data/images is a folder with 1000 entries, but a folder with 999 entries on host c"]
             .assert_eq(&found(&hosts)[1].2);
         // Hosts with servers only do not read data. A host that did not answer in time has its own finding.
         (hosts[0].slots, probe(&mut hosts, 1).data) = (0, vec![DataState::Unknown]);
-        let slow = ("b".to_owned(), Severity::Warning, "/data/train.rec was not found out about in 3 s".to_owned());
+        let slow = ("b".to_owned(), Severity::Warning, "/data/train.rec did not respond within 3 s".to_owned());
         assert_eq!(found(&hosts), [slow]);
     }
 
     #[test]
-    fn another_size_is_another_file() {
+    fn different_file_sizes_are_reported() {
         let mut hosts = hosts(2);
         for (number, state) in [RECORDS, DataState::File { size: Bytes(80_000) }].into_iter().enumerate() {
             probe(&mut hosts, number).data = vec![state];
         }
         let [(host, Severity::Error, what)] = &found(&hosts)[..] else { panic!("{:?}", found(&hosts)) };
         assert_eq!(host, "b");
-        expect!["/data/train.rec is a file of 80000 bytes, and on host a a file of 110024 bytes"].assert_eq(what);
+        expect!["/data/train.rec is a file of 80000 bytes, but a file of 110024 bytes on host a"].assert_eq(what);
     }
 }

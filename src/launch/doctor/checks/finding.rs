@@ -149,11 +149,11 @@ pub fn values<T>(hosts: &[HostFacts], read: impl Fn(&HostFacts) -> Option<T>) ->
 }
 
 /// A host that differs from most others.
-pub struct OddOne<T> {
+pub struct Outlier<T> {
     /// Index of the host.
     pub number: usize,
     /// Value on this host.
-    pub own: T,
+    pub value: T,
     /// Value on most hosts.
     pub usual: T,
     /// Number of hosts with the usual value: `2 of 3 hosts`.
@@ -161,7 +161,7 @@ pub struct OddOne<T> {
 }
 
 /// Returns the hosts that differ from the most common value (the first host's value if there is a tie).
-pub fn odd_ones<T: Clone + Eq + Hash>(values: &[(usize, T)]) -> Vec<OddOne<T>> {
+pub fn outliers<T: Clone + Eq + Hash>(values: &[(usize, T)]) -> Vec<Outlier<T>> {
     let mut counts: HashMap<&T, usize> = HashMap::new();
     for (_, value) in values {
         *counts.entry(value).or_default() += 1;
@@ -170,8 +170,13 @@ pub fn odd_ones<T: Clone + Eq + Hash>(values: &[(usize, T)]) -> Vec<OddOne<T>> {
     let Some((_, usual)) = values.iter().find(|(_, value)| counts[value] == most) else { return Vec::new() };
     let most = format!("{most} of {} hosts", values.len());
     let odd = values.iter().filter(|(_, value)| value != usual);
-    odd.map(|(number, own)| OddOne { number: *number, own: own.clone(), usual: usual.clone(), most: most.clone() })
-        .collect()
+    odd.map(|(number, value)| Outlier {
+        number: *number,
+        value: value.clone(),
+        usual: usual.clone(),
+        most: most.clone(),
+    })
+    .collect()
 }
 
 /// Formats a size as `65 MB` or `8 GB`.

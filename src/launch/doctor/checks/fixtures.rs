@@ -17,7 +17,7 @@ pub use crate::launch::cluster::interface::{CommonNetwork, HostAddress};
 pub use crate::launch::cluster::ssh_failure::SshFailure;
 pub use crate::launch::doctor::checks::disk::ResultsFolder;
 pub use crate::launch::doctor::checks::finding::{Check, Finding, Severity};
-pub use crate::launch::doctor::checks::{Asked, of_hosts};
+pub use crate::launch::doctor::checks::{JobRequirements, check_hosts};
 pub use crate::launch::doctor::host::HostFacts;
 pub use crate::launch::doctor::links::{Link, LinkState};
 pub use crate::launch::doctor::probe::{Gpu, Gpus, Port, Probe, Space, WorkerFile};
@@ -97,7 +97,7 @@ pub fn h100(index: u32) -> Gpu {
 pub fn gpu_hosts(count: u8) -> Vec<HostFacts> {
     let mut hosts = hosts(count);
     for number in 0..hosts.len() {
-        probe(&mut hosts, number).gpus = Gpus::There(vec![h100(0), h100(1)]);
+        probe(&mut hosts, number).gpus = Gpus::Found(vec![h100(0), h100(1)]);
         probe(&mut hosts, number).topology = vec!["GPU0 GPU1".to_owned(), "GPU0 X NV18".to_owned()];
         probe(&mut hosts, number).ports = vec![port(1, "ACTIVE", "LinkUp"), port(2, "ACTIVE", "LinkUp")];
         let found = inspection(&mut hosts, number);
@@ -130,15 +130,15 @@ pub fn inspection(hosts: &mut [HostFacts], number: usize) -> &mut Inspection {
 }
 
 /// Returns the findings for hosts that are to use `device`.
-pub fn found_for(hosts: &[HostFacts], device: DeviceChoice) -> Vec<Finding> {
+pub fn findings_for(hosts: &[HostFacts], device: DeviceChoice) -> Vec<Finding> {
     let worker = Path::new("/opt/ringmark-worker");
     let results = Some(ResultsFolder { path: Path::new("/results"), exists: true });
-    of_hosts(hosts, &Asked { worker, device, results, needed: &BTreeMap::new(), data: &[] })
+    check_hosts(hosts, &JobRequirements { worker, device, results, needed: &BTreeMap::new(), data: &[] })
 }
 
 /// Returns the only finding: host, check, severity, text.
-pub fn only(hosts: &[HostFacts]) -> (String, Check, Severity, String) {
-    let mut findings = found_for(hosts, DeviceChoice::Auto);
+pub fn only_finding(hosts: &[HostFacts]) -> (String, Check, Severity, String) {
+    let mut findings = findings_for(hosts, DeviceChoice::Auto);
     assert_eq!(findings.len(), 1, "{findings:?}");
     let Finding { host, check, severity, what, fix, .. } = findings.remove(0);
     assert!(!fix.is_empty());
@@ -146,8 +146,8 @@ pub fn only(hosts: &[HostFacts]) -> (String, Check, Severity, String) {
 }
 
 /// Asserts that this is the only finding.
-pub fn finds(hosts: &[HostFacts], host: &str, check: Check, severity: Severity, text: &str) {
-    let found = only(hosts);
+pub fn assert_finding(hosts: &[HostFacts], host: &str, check: Check, severity: Severity, text: &str) {
+    let found = only_finding(hosts);
     assert_eq!((found.0.as_str(), found.1, found.2), (host, check, severity), "{}", found.3);
     assert!(found.3.contains(text), "{}", found.3);
 }

@@ -3,7 +3,7 @@
 use ringmark_core::dimension::{Bytes, DeviceChoice};
 use ringmark_core::number_text::gigabytes;
 
-use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, odd_ones, values};
+use crate::launch::doctor::checks::finding::{Check, Findings, Outlier, Severity, outliers, values};
 use crate::launch::doctor::host::HostFacts;
 use crate::launch::doctor::probe::{Gpu, Gpus};
 
@@ -11,16 +11,16 @@ use crate::launch::doctor::probe::{Gpu, Gpus};
 const IDLE_MEMORY: Bytes = Bytes(1_500_000_000);
 
 /// Fraction of the maximum clock below which a busy GPU is slow.
-const CLOCK_PART: f64 = 0.9;
+const MIN_CLOCK_FRACTION: f64 = 0.9;
 
 /// NVML's bits for clock reductions, with description and fix.
 const SLOW_REASONS: [(u64, &str, &str); 6] = [
     (0x2, "an application clock is set", "nvidia-smi -rac"),
-    (0x4, "power cap", "raise the limit (nvidia-smi -pl), or compare only with devices of the same limit"),
-    (0x8, "hardware slowdown", "check its cooling and power supply: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"),
-    (0x20, "too hot (software slowdown)", "check its cooling: nvidia-smi -q -d TEMPERATURE"),
-    (0x40, "too hot (hardware slowdown)", "check its cooling: nvidia-smi -q -d TEMPERATURE"),
-    (0x80, "power brake", "see to the power supply of the chassis: nvidia-smi -q -d POWER"),
+    (0x4, "power cap", "raise the limit (nvidia-smi -pl), or compare only devices with the same limit"),
+    (0x8, "hardware slowdown", "check cooling and power supply: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"),
+    (0x20, "software thermal slowdown", "check cooling: nvidia-smi -q -d TEMPERATURE"),
+    (0x40, "hardware thermal slowdown", "check cooling: nvidia-smi -q -d TEMPERATURE"),
+    (0x80, "power brake", "check the power supply of the chassis: nvidia-smi -q -d POWER"),
 ];
 
 /// Returns the number of devices that a rank could use there; `None` if the host runs no ranks, or the worker did not
@@ -37,53 +37,54 @@ pub fn check_gpus(findings: &mut Findings, device: DeviceChoice) {
     let severity = if needed { Severity::Error } else { Severity::Warning };
     for (number, host) in findings.hosts.iter().enumerate().filter(|(_, host)| host.has_ranks()) {
         let Some(probe) = &host.probe else { continue };
-        const STUCK: &str = "look for Xid in dmesg, then reset the device or restart the host; or choose --device cpu";
+        const STUCK: &str = "check dmesg for Xid errors, then reset the device or reboot the host; or use --device cpu";
         match &probe.gpus {
             Gpus::Hang => {
-                findings.add(number, Check::Gpus, severity, "nvidia-smi does not answer within 8 s", STUCK);
+                findings.add(number, Check::Gpus, severity, "nvidia-smi did not respond within 8 s", STUCK);
                 continue;
             }
             Gpus::Fail(error) => {
-                findings.add(number, Check::Gpus, severity, format!("nvidia-smi fails: {error}"), STUCK);
+                findings.add(number, Check::Gpus, severity, format!("nvidia-smi failed: {error}"), STUCK);
                 continue;
             }
             Gpus::None if needed => {
-                let what = if somewhere { "it has no GPU, but other hosts have" } else { "it has no GPU" };
-                let fix = "take it out of --hosts, install the NVIDIA driver, start its container with --gpus all, \
-                        or choose --device cpu";
+                let what = if somewhere { "no GPU found, but other hosts have GPUs" } else { "no GPU found" };
+                let fix = "remove the host from --hosts, install the NVIDIA driver, start its container with --gpus \
+                    all, or use --device cpu";
                 findings.error(number, Check::Gpus, what, fix);
                 continue;
             }
             Gpus::None | Gpus::Unknown => continue,
-            Gpus::There(_) => {}
+            Gpus::Found(_) => {}
         }
         let missing = host.inspection.as_ref().and_then(|found| found.cuda_missing.as_ref());
         if let Some(missing) = missing {
-            let what = format!("it has {}, and the worker cannot use them: {missing}", listed(probe.gpus.list()));
-            let fix = "scripts/setup.sh there installs the CUDA half of libtorch; or choose --device cpu";
+            let what = format!("worker cannot use {}: {missing}", describe_gpus(probe.gpus.list()));
+            let fix = "run scripts/setup.sh there to install libtorch's CUDA libraries, or use --device cpu";
             findings.add(number, Check::Gpus, severity, what, fix);
             continue;
         }
         let devices = usable_devices(host).unwrap_or_else(|| probe.gpus.list().len() as u32);
         if devices < host.slots {
-            let what = format!("{} ranks are to run there, it shows {devices} GPUs", host.slots);
-            let fix = "lower its slots in --hosts, or look for the missing: nvidia-smi -L, CUDA_VISIBLE_DEVICES, dmesg";
+            let what = format!("{} ranks planned, but only {devices} GPUs found", host.slots);
+            let fix = "lower its slots in --hosts, or find the missing GPUs: nvidia-smi -L, CUDA_VISIBLE_DEVICES, \
+                dmesg";
             findings.error(number, Check::Gpus, what, fix);
         }
     }
     let kinds = values(findings.hosts, |host| {
         let gpus = host.probe.as_ref().filter(|_| host.has_ranks())?.gpus.list();
-        (!gpus.is_empty()).then(|| listed(gpus))
+        (!gpus.is_empty()).then(|| describe_gpus(gpus))
     });
-    for OddOne { number, own: kind, usual, most } in odd_ones(&kinds) {
-        let what = format!("it has {kind}, {most} have {usual}");
-        let fix = "compare like with like: the slowest one limits the job";
+    for Outlier { number, value: kind, usual, most } in outliers(&kinds) {
+        let what = format!("GPUs are {kind}; {most} have {usual}");
+        let fix = "use identical GPUs: the slowest one limits the job";
         findings.warning(number, Check::Gpus, what, fix);
     }
 }
 
 /// Formats GPUs as `2 x NVIDIA H100 80GB HBM3`.
-fn listed(gpus: &[Gpu]) -> String {
+fn describe_gpus(gpus: &[Gpu]) -> String {
     let mut kinds: Vec<(&str, u32)> = Vec::new();
     for gpu in gpus {
         match kinds.iter_mut().find(|(name, _)| *name == gpu.name) {
@@ -113,13 +114,12 @@ fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
     let mut faults = Vec::new();
     let used = gpu.memory_used.unwrap_or_default();
     if !gpu.processes.is_empty() {
-        let what = format!("others use it: {}", gpu.processes.join(", "));
-        faults.push((what, "wait for them or end them: what they take is missing from every figure".to_owned()));
+        let what = format!("in use by other processes: {}", gpu.processes.join(", "));
+        faults.push((what, "wait for them or stop them: they distort every measurement".to_owned()));
     } else if used.0 > IDLE_MEMORY.0 {
         let total = gpu.memory.unwrap_or_default();
-        let what =
-            format!("{} of {} are in use, by no process that nvidia-smi shows", gigabytes(used), gigabytes(total));
-        faults.push((what, "look in other containers and for dead processes: fuser -v /dev/nvidia*".to_owned()));
+        let what = format!("{} of {} in use, but nvidia-smi shows no process", gigabytes(used), gigabytes(total));
+        faults.push((what, "check other containers and defunct processes: fuser -v /dev/nvidia*".to_owned()));
     }
     let reasons = gpu.slow_reasons.unwrap_or_default();
     let clocks = match (gpu.clock, gpu.clock_maximum) {
@@ -127,25 +127,25 @@ fn gpu_faults(gpu: &Gpu) -> Vec<(String, String)> {
         _ => String::new(),
     };
     for (_, reason, fix) in SLOW_REASONS.iter().filter(|(bit, ..)| reasons & bit != 0) {
-        faults.push((format!("its clock is throttled: {reason}{clocks}"), (*fix).to_owned()));
+        faults.push((format!("clock is throttled: {reason}{clocks}"), (*fix).to_owned()));
     }
     if let (Some(set), Some(default)) = (gpu.clock_set, gpu.clock_default)
         && set < default
         && reasons & 0x2 == 0
     {
-        let what = format!("it is set to {set} MHz for applications, {default} is the default");
+        let what = format!("application clock is {set} MHz; the default is {default} MHz");
         faults.push((what, "nvidia-smi -rac".to_owned()));
     }
     // An idle device lowers its clock by itself.
     if let (Some(0), Some(clock), Some(maximum)) = (gpu.slow_reasons, gpu.clock, gpu.clock_maximum)
-        && f64::from(clock) < CLOCK_PART * f64::from(maximum)
+        && f64::from(clock) < MIN_CLOCK_FRACTION * f64::from(maximum)
     {
-        let what = format!("it runs at {clock} of {maximum} MHz, and says no reason");
-        faults.push((what, "see whether its clock is locked: nvidia-smi -rgc resets it".to_owned()));
+        let what = format!("clock is {clock} of {maximum} MHz for no reported reason");
+        faults.push((what, "reset a locked clock: nvidia-smi -rgc".to_owned()));
     }
     if let Some(count) = gpu.uncorrected_errors.filter(|count| *count > 0) {
-        let what = format!("{count} errors of its memory could not be corrected since the driver was loaded (ECC)");
-        faults.push((what, "reset it (nvidia-smi --gpu-reset); if they come again, have it replaced".to_owned()));
+        let what = format!("{count} uncorrected ECC errors since the driver was loaded");
+        faults.push((what, "reset the GPU (nvidia-smi --gpu-reset); replace it if the errors return".to_owned()));
     }
     faults
 }
@@ -156,11 +156,12 @@ pub fn check_topology(findings: &mut Findings) {
         let probe = host.probe.as_ref().filter(|_| host.has_ranks())?;
         (!probe.topology.is_empty()).then(|| probe.topology.clone())
     });
-    for OddOne { number, own, usual, most } in odd_ones(&topologies) {
-        let differs = own.iter().zip(&usual).find(|(own, usual)| own != usual);
-        let (own, usual) = differs.map_or(("more or fewer lines", "others"), |(own, usual)| (own, usual));
-        let what = format!("its devices are wired otherwise: `{own}`, {most} have `{usual}` (nvidia-smi topo -m)");
-        let fix = "look for a device in another slot, a missing NVLink bridge or network card, or another NUMA setting";
+    for Outlier { number, value, usual, most } in outliers(&topologies) {
+        let differs = value.iter().zip(&usual).find(|(value, usual)| value != usual);
+        let (value, usual) = differs.map_or(("more or fewer lines", "others"), |(value, usual)| (value, usual));
+        let what = format!("GPU topology differs: `{value}`; {most} have `{usual}` (nvidia-smi topo -m)");
+        let fix = "check for a device in another slot, a missing NVLink bridge or network card, or another NUMA \
+            setting";
         findings.warning(number, Check::Topology, what, fix);
     }
 }
@@ -175,9 +176,9 @@ pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
         let found = host.inspection.as_ref().filter(|_| host.has_ranks())?;
         Some(format!("{} cores of {}", found.cores, found.processor))
     });
-    for OddOne { number, own, usual, most } in odd_ones(&processors) {
-        let what = format!("it has {own}, {most} have {usual}");
-        let fix = "compare like with like: the slowest host sets the pace of all";
+    for Outlier { number, value, usual, most } in outliers(&processors) {
+        let what = format!("processor: {value}; {most} have {usual}");
+        let fix = "use identical hosts: the slowest one limits the job";
         findings.warning(number, Check::Gpus, what, fix);
     }
 }
@@ -190,110 +191,123 @@ mod tests {
     use crate::launch::doctor::checks::fixtures::{self, *};
 
     #[test]
-    fn a_host_of_servers_needs_no_device_and_no_processor_like_the_others() {
+    fn server_host_needs_no_gpu_or_matching_processor() {
         for device in [DeviceChoice::Auto, DeviceChoice::Cuda] {
             let mut hosts = gpu_hosts(3);
             probe(&mut hosts, 2).gpus = Gpus::None;
             inspection(&mut hosts, 2).cuda_missing = Some("no NVIDIA driver".to_owned());
-            finds(&hosts, "c", Check::Gpus, Severity::Error, "it has no GPU, but other hosts have");
+            assert_finding(&hosts, "c", Check::Gpus, Severity::Error, "no GPU found, but other hosts have GPUs");
             hosts[2].slots = 0;
-            assert_eq!(found_for(&hosts, device), []);
+            assert_eq!(findings_for(&hosts, device), []);
         }
         let mut hosts = fixtures::hosts(3);
         inspection(&mut hosts, 2).cores = 64;
         hosts[2].slots = 0;
-        assert_eq!(found_for(&hosts, DeviceChoice::Cpu), []);
+        assert_eq!(findings_for(&hosts, DeviceChoice::Cpu), []);
     }
 
     #[test]
-    fn devices_are_as_many_as_ranks_and_of_one_kind() {
+    fn missing_or_mixed_gpus_are_reported() {
         let mut hosts = gpu_hosts(3);
         hosts[1].slots = 4;
-        finds(&hosts, "b", Check::Gpus, Severity::Error, "4 ranks are to run there, it shows 2 GPUs");
+        assert_finding(&hosts, "b", Check::Gpus, Severity::Error, "4 ranks planned, but only 2 GPUs found");
         hosts[1].slots = 1;
         let old = Gpu { name: "Tesla V100-SXM2-16GB".to_owned(), ..h100(1) };
-        probe(&mut hosts, 1).gpus = Gpus::There(vec![h100(0), old]);
-        finds(
+        probe(&mut hosts, 1).gpus = Gpus::Found(vec![h100(0), old]);
+        assert_finding(
             &hosts,
             "b",
             Check::Gpus,
             Severity::Warning,
-            "it has 1 x NVIDIA H100 80GB HBM3 and 1 x Tesla V100-SXM2-16GB, 2 of 3 hosts have 2 x NVIDIA H100",
+            "GPUs are 1 x NVIDIA H100 80GB HBM3 and 1 x Tesla V100-SXM2-16GB; 2 of 3 hosts have 2 x NVIDIA H100",
         );
 
         let mut mixed = gpu_hosts(2);
         mixed.push(host(2));
         (0..2).for_each(|number| probe(&mut mixed, number).ports.clear());
-        finds(&mixed, "c", Check::Gpus, Severity::Error, "it has no GPU, but other hosts have");
-        assert_eq!(found_for(&mixed, DeviceChoice::Cpu), []);
-        assert_eq!(found_for(&fixtures::hosts(2), DeviceChoice::Cuda).len(), 2);
+        assert_finding(&mixed, "c", Check::Gpus, Severity::Error, "no GPU found, but other hosts have GPUs");
+        assert_eq!(findings_for(&mixed, DeviceChoice::Cpu), []);
+        assert_eq!(findings_for(&fixtures::hosts(2), DeviceChoice::Cuda).len(), 2);
     }
 
     #[test]
-    fn a_device_that_cannot_be_used_is_told_with_its_reason() {
+    fn unusable_gpu_is_reported_with_its_reason() {
         let mut hosts = gpu_hosts(2);
         inspection(&mut hosts, 1).cuda_missing = Some("no CUDA half of libtorch".to_owned());
         inspection(&mut hosts, 1).nccl = None;
-        finds(&hosts, "b", Check::Gpus, Severity::Error, "cannot use them: no CUDA half of libtorch");
+        assert_finding(
+            &hosts,
+            "b",
+            Check::Gpus,
+            Severity::Error,
+            "worker cannot use 2 x NVIDIA H100 80GB HBM3: no CUDA half of libtorch",
+        );
         // Without a usable GPU on any host, a job runs on the CPU.
         let mut alone = hosts.split_off(1);
-        finds(&alone, "b", Check::Gpus, Severity::Warning, "cannot use them");
+        assert_finding(&alone, "b", Check::Gpus, Severity::Warning, "worker cannot use 2 x NVIDIA H100");
         probe(&mut alone, 0).topology.clear();
         probe(&mut alone, 0).gpus = Gpus::Hang;
-        finds(&alone, "b", Check::Gpus, Severity::Warning, "nvidia-smi does not answer");
+        assert_finding(&alone, "b", Check::Gpus, Severity::Warning, "nvidia-smi did not respond");
         probe(&mut alone, 0).gpus = Gpus::Fail("couldn't communicate with the NVIDIA driver".to_owned());
-        finds(&alone, "b", Check::Gpus, Severity::Warning, "nvidia-smi fails: couldn't communicate");
+        assert_finding(&alone, "b", Check::Gpus, Severity::Warning, "nvidia-smi failed: couldn't communicate");
     }
 
     #[test]
-    fn a_gpu_is_free_at_full_clock_and_without_errors() {
+    fn busy_throttled_or_faulty_gpu_is_reported() {
         type Fault = (&'static str, fn(&mut Gpu));
         let faults: [Fault; 10] = [
-            ("GPU 1: others use it: python3 (process 7, 900 MiB)", |gpu| {
+            ("GPU 1: in use by other processes: python3 (process 7, 900 MiB)", |gpu| {
                 gpu.processes.push("python3 (process 7, 900 MiB)".to_owned());
             }),
-            ("GPU 1: 40.0 GB of 85.5 GB are in use, by no process", |gpu| {
+            ("GPU 1: 40.0 GB of 85.5 GB in use, but nvidia-smi shows no process", |gpu| {
                 gpu.memory_used = Some(Bytes(40_000_000_000))
             }),
-            ("GPU 1: its clock is throttled: hardware slowdown (345 of 1980 MHz)", |gpu| gpu.slow_reasons = Some(0x8)),
-            ("too hot (software slowdown)", |gpu| gpu.slow_reasons = Some(0x20)),
-            ("too hot (hardware slowdown)", |gpu| gpu.slow_reasons = Some(0x40)),
+            ("GPU 1: clock is throttled: hardware slowdown (345 of 1980 MHz)", |gpu| gpu.slow_reasons = Some(0x8)),
+            ("software thermal slowdown", |gpu| gpu.slow_reasons = Some(0x20)),
+            ("hardware thermal slowdown", |gpu| gpu.slow_reasons = Some(0x40)),
             ("power brake", |gpu| gpu.slow_reasons = Some(0x80)),
             ("power cap", |gpu| gpu.slow_reasons = Some(0x5)),
             ("an application clock is set", |gpu| (gpu.slow_reasons, gpu.clock_set) = (Some(0x2), Some(1200))),
-            ("it is set to 1200 MHz for applications, 1980 is the default", |gpu| gpu.clock_set = Some(1200)),
-            ("3 errors of its memory could not be corrected", |gpu| gpu.uncorrected_errors = Some(3)),
+            ("application clock is 1200 MHz; the default is 1980 MHz", |gpu| gpu.clock_set = Some(1200)),
+            ("3 uncorrected ECC errors", |gpu| gpu.uncorrected_errors = Some(3)),
         ];
         for (text, break_it) in faults {
             let mut hosts = gpu_hosts(2);
             let mut gpu = h100(1);
             break_it(&mut gpu);
-            probe(&mut hosts, 1).gpus = Gpus::There(vec![h100(0), gpu]);
-            finds(&hosts, "b", Check::GpuState, Severity::Warning, text);
-            assert_eq!(found_for(&hosts, DeviceChoice::Cpu), []);
+            probe(&mut hosts, 1).gpus = Gpus::Found(vec![h100(0), gpu]);
+            assert_finding(&hosts, "b", Check::GpuState, Severity::Warning, text);
+            assert_eq!(findings_for(&hosts, DeviceChoice::Cpu), []);
         }
         let at_work = |clock| gpu_faults(&Gpu { slow_reasons: Some(0), clock: Some(clock), ..h100(0) });
         assert_eq!(at_work(1950), []);
-        expect!["it runs at 1410 of 1980 MHz, and says no reason"].assert_eq(&at_work(1410)[0].0);
+        expect!["clock is 1410 of 1980 MHz for no reported reason"].assert_eq(&at_work(1410)[0].0);
         // Missing values of the driver are not a fault.
         assert_eq!(gpu_faults(&Gpu::default()), []);
     }
 
     #[test]
-    fn topologies_are_equal() {
+    fn different_topology_is_reported() {
         let mut hosts = gpu_hosts(3);
         probe(&mut hosts, 0).topology[1] = "GPU0 X PHB".to_owned();
-        let text = "`GPU0 X PHB`, 2 of 3 hosts have `GPU0 X NV18`";
-        finds(&hosts, "a", Check::Topology, Severity::Warning, text);
+        let text = "`GPU0 X PHB`; 2 of 3 hosts have `GPU0 X NV18`";
+        assert_finding(&hosts, "a", Check::Topology, Severity::Warning, text);
     }
 
     #[test]
-    fn processors_count_where_there_is_no_gpu() {
+    fn processors_are_compared_only_without_gpus() {
         let mut hosts = hosts(3);
         inspection(&mut hosts, 2).cores = 1;
-        finds(&hosts, "c", Check::Gpus, Severity::Warning, "it has 1 cores of AMD EPYC, 2 of 3 hosts have 2 cores");
+        assert_finding(
+            &hosts,
+            "c",
+            Check::Gpus,
+            Severity::Warning,
+            "processor: 1 cores of AMD EPYC; 2 of 3 hosts \
+             have 2 cores",
+        );
         let mut hosts = gpu_hosts(3);
         inspection(&mut hosts, 2).cores = 1;
-        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
     }
 }

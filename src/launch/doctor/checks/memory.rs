@@ -20,7 +20,7 @@ pub fn check_needed_memory(findings: &mut Findings, needed: &BTreeMap<String, Ne
         let Some(needed) = needed.get(&host.host).copied() else { continue };
         let available = host.inspection.as_ref().and_then(|inspection| inspection.available_memory);
         if let Some(available) = available.filter(|available| available.0 < needed.total().0) {
-            const FEWER_IMAGES: &str = "choose a smaller --batch-size, --cases of fewer ranks on a host";
+            const FEWER_IMAGES: &str = "choose a smaller --batch-size, --cases with fewer ranks per host";
             const MORE_SERVERS: &str = "more --servers, other --server-hosts";
             let (who, fix) = match (needed.ranks.0, needed.servers.0) {
                 (_, 0) => ("ranks", FEWER_IMAGES.to_owned()),
@@ -28,8 +28,8 @@ pub fn check_needed_memory(findings: &mut Findings, needed: &BTreeMap<String, Ne
                 _ => ("ranks and servers", format!("{FEWER_IMAGES}, {MORE_SERVERS}")),
             };
             let (needed, available) = (megabytes(needed.total()), megabytes(available));
-            let what = format!("the {who} there will need about {needed} of memory, {available} are available");
-            let fix = format!("{fix}, or end what else uses its memory");
+            let what = format!("{who} need about {needed} of memory, but {available} is available");
+            let fix = format!("{fix}, or stop other programs on the host");
             findings.error(number, Check::Memory, what, fix);
         }
     }
@@ -40,22 +40,21 @@ pub fn check_memory(findings: &mut Findings) {
     for (number, host) in findings.hosts.iter().enumerate() {
         let Some(probe) = &host.probe else { continue };
         if let Some(limit) = probe.memlock.filter(|_| probe.ports.iter().any(Port::is_up)) {
-            let what =
-                format!("a process may lock {} of memory only, and InfiniBand needs all of it", megabytes(limit));
-            let fix = "raise memlock to unlimited in /etc/security/limits.conf and for sshd's service; \
-                        in a container: --ulimit memlock=-1 or --cap-add=IPC_LOCK";
+            let what = format!("locked memory is limited to {}; InfiniBand needs it unlimited", megabytes(limit));
+            let fix = "set memlock to unlimited in /etc/security/limits.conf and for sshd's service; in a container: \
+                use --ulimit memlock=-1 or --cap-add=IPC_LOCK";
             findings.warning(number, Check::Memlock, what, fix);
         }
-        let a_rank = if probe.gpus.list().is_empty() { SHARED_MEMORY_ON_CPU } else { SHARED_MEMORY_ON_GPU };
-        let needed = Bytes(a_rank.0 * u64::from(host.slots));
+        let per_rank = if probe.gpus.list().is_empty() { SHARED_MEMORY_ON_CPU } else { SHARED_MEMORY_ON_GPU };
+        let needed = Bytes(per_rank.0 * u64::from(host.slots));
         if let Some(space) = probe.shared_memory.filter(|space| space.free.0 < needed.0) {
             let what = format!(
-                "/dev/shm has {} free, the ranks there may need {}: one that finds no room is killed by SIGBUS",
+                "/dev/shm has {} free, but ranks may need {}; SIGBUS kills a rank that gets no space",
                 megabytes(space.free),
                 megabytes(needed)
             );
-            let fix = "remove what was left there, or make it larger: mount -o remount,size=8g /dev/shm; \
-                        in a container: --shm-size=8g";
+            let fix = "remove stale files from it, or enlarge it: mount -o remount,size=8g /dev/shm; in a container: \
+                use --shm-size=8g";
             findings.warning(number, Check::SharedMemory, what, fix);
         }
     }
@@ -69,22 +68,22 @@ mod tests {
     use crate::launch::doctor::checks::fixtures::{self, *};
 
     #[test]
-    fn a_host_without_memory_for_its_processes_is_an_error() {
+    fn insufficient_host_memory_is_an_error() {
         let mut hosts = fixtures::hosts(2);
         inspection(&mut hosts, 0).available_memory = Some(Bytes(16_000_000_000));
         inspection(&mut hosts, 1).available_memory = Some(Bytes(2_000_000_000));
         let found = |hosts: &[HostFacts], needed: &[(&str, u64, u64)]| {
             let mut findings = Findings::new(hosts);
-            let of_host = |(host, ranks, servers): &(&str, u64, u64)| {
+            let entry = |(host, ranks, servers): &(&str, u64, u64)| {
                 ((*host).to_owned(), NeededMemory { ranks: Bytes(*ranks), servers: Bytes(*servers) })
             };
-            let needed = needed.iter().map(of_host).collect();
+            let needed = needed.iter().map(entry).collect();
             check_needed_memory(&mut findings, &needed);
             findings.found
         };
         let all = found(&hosts, &[("a", 3_000_000_000, 0), ("b", 3_000_000_000, 0)]);
         assert_eq!((all.len(), all[0].host.as_str(), all[0].severity), (1, "b", Severity::Error));
-        expect!["the ranks there will need about 3000 MB of memory, 2000 MB are available"].assert_eq(&all[0].what);
+        expect!["ranks need about 3000 MB of memory, but 2000 MB is available"].assert_eq(&all[0].what);
         for enough in [&[("b", 1_000_000_000, 0)][..], &[("a", 3_000_000_000, 0)], &[]] {
             assert_eq!(found(&hosts, enough), Vec::new());
         }
@@ -93,25 +92,32 @@ mod tests {
             format!("{}: {}", all[0].what, all[0].fix)
         });
         expect![[r#"
-            the servers there will need about 3000 MB of memory, 2000 MB are available: choose more --servers, other --server-hosts, or end what else uses its memory
-            the ranks and servers there will need about 3000 MB of memory, 2000 MB are available: choose a smaller --batch-size, --cases of fewer ranks on a host, more --servers, other --server-hosts, or end what else uses its memory"#]].assert_eq(&found.join("\n"));
+            servers need about 3000 MB of memory, but 2000 MB is available: choose more --servers, other --server-hosts, or stop other programs on the host
+            ranks and servers need about 3000 MB of memory, but 2000 MB is available: choose a smaller --batch-size, --cases with fewer ranks per host, more --servers, other --server-hosts, or stop other programs on the host"#]].assert_eq(&found.join("\n"));
     }
 
     #[test]
-    fn limits_of_memory_matter_where_they_are_used() {
+    fn memlock_and_shared_memory_limits_are_reported() {
         let mut hosts = gpu_hosts(2);
         probe(&mut hosts, 1).memlock = Some(Bytes(8_388_608));
-        finds(&hosts, "b", Check::Memlock, Severity::Warning, "may lock 8 MB of memory only");
+        assert_finding(&hosts, "b", Check::Memlock, Severity::Warning, "locked memory is limited to 8 MB");
         let mut hosts = fixtures::hosts(2);
         probe(&mut hosts, 1).memlock = Some(Bytes(8_388_608));
-        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
 
         // A container's 64 MB are enough for two ranks without GPUs, but not for two with GPUs.
         let small = Some(Space { size: Bytes(64 << 20), free: Bytes(64 << 20) });
         probe(&mut hosts, 0).shared_memory = small;
-        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
         let mut hosts = gpu_hosts(2);
         probe(&mut hosts, 0).shared_memory = small;
-        finds(&hosts, "a", Check::SharedMemory, Severity::Warning, "has 67 MB free, the ranks there may need 134 MB");
+        assert_finding(
+            &hosts,
+            "a",
+            Check::SharedMemory,
+            Severity::Warning,
+            "has 67 MB free, but ranks may need 134 \
+             MB",
+        );
     }
 }

@@ -31,7 +31,7 @@ use crate::launch::doctor::host::HostFacts;
 use crate::launch::job::request::NeededMemory;
 
 /// Requirements of the jobs, against which hosts are checked.
-pub struct Asked<'a> {
+pub struct JobRequirements<'a> {
     /// Path of the worker.
     pub worker: &'a Path,
     /// Devices that ranks will use.
@@ -45,22 +45,22 @@ pub struct Asked<'a> {
 }
 
 /// Runs every check except those of the links between hosts. Findings are ordered by check, then by host.
-pub fn of_hosts(hosts: &[HostFacts], asked: &Asked) -> Vec<Finding> {
+pub fn check_hosts(hosts: &[HostFacts], requirements: &JobRequirements) -> Vec<Finding> {
     let mut findings = Findings::new(hosts);
     ssh::check_ssh(&mut findings);
     ssh::check_mpirun(&mut findings);
-    versions::check_worker(&mut findings, asked.worker);
+    versions::check_worker(&mut findings, requirements.worker);
     versions::check_versions(&mut findings);
-    if asked.device != DeviceChoice::Cpu {
-        gpu::check_gpus(&mut findings, asked.device);
+    if requirements.device != DeviceChoice::Cpu {
+        gpu::check_gpus(&mut findings, requirements.device);
         gpu::check_gpu_state(&mut findings);
         gpu::check_topology(&mut findings);
     }
-    gpu::check_processors(&mut findings, asked.device);
-    memory::check_needed_memory(&mut findings, asked.needed);
+    gpu::check_processors(&mut findings, requirements.device);
+    memory::check_needed_memory(&mut findings, requirements.needed);
     memory::check_memory(&mut findings);
-    disk::check_disk(&mut findings, asked.results.as_ref());
-    data::check_data(&mut findings, asked.data);
+    disk::check_disk(&mut findings, requirements.results.as_ref());
+    data::check_data(&mut findings, requirements.data);
     ssh::check_clock(&mut findings);
     network::check_infiniband(&mut findings);
     findings.found
@@ -75,11 +75,11 @@ mod tests {
     use crate::launch::doctor::checks::fixtures::*;
 
     #[test]
-    fn nothing_is_said_of_hosts_that_are_well() {
+    fn healthy_hosts_have_no_findings() {
         for device in [DeviceChoice::Auto, DeviceChoice::Cpu] {
-            assert_eq!(found_for(&hosts(3), device), []);
-            assert_eq!(found_for(&gpu_hosts(3), device), []);
+            assert_eq!(findings_for(&hosts(3), device), []);
+            assert_eq!(findings_for(&gpu_hosts(3), device), []);
         }
-        assert_eq!(found_for(&gpu_hosts(3), DeviceChoice::Cuda), []);
+        assert_eq!(findings_for(&gpu_hosts(3), DeviceChoice::Cuda), []);
     }
 }

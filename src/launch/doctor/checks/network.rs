@@ -3,30 +3,28 @@
 use ringmark_core::dimension::GigabytesPerSecond;
 
 use crate::launch::cluster::interface::CommonNetwork;
-use crate::launch::doctor::checks::finding::{Check, Finding, Findings, OddOne, odd_ones, values};
+use crate::launch::doctor::checks::finding::{Check, Finding, Findings, Outlier, outliers, values};
 use crate::launch::doctor::host::HostFacts;
 use crate::launch::doctor::links::{self, Link, LinkState};
 use crate::launch::doctor::probe::{Port, Probe};
 
 /// Checks that InfiniBand and RoCE ports are up, usable, and the same on all hosts.
 pub fn check_infiniband(findings: &mut Findings) {
-    const FIX: &str = "see ibstat and ibv_devinfo: cable, switch port, subnet manager (opensm), openibd";
+    const FIX: &str = "check cable, switch port, subnet manager (opensm) and openibd with ibstat and ibv_devinfo";
     for (number, host) in findings.hosts.iter().enumerate() {
         let ports = host.probe.as_ref().map(|probe| probe.ports.as_slice()).unwrap_or_default();
         if !ports.is_empty() && !ports.iter().any(Port::is_up) {
-            let what = format!("none of its InfiniBand and RoCE ports is up: {}", describe_ports(ports));
+            let what = format!("no InfiniBand or RoCE port is up: {}", describe_ports(ports));
             findings.warning(number, Check::Infiniband, what, FIX);
         }
         // A container may be given only some of the machine's ports.
         let has_gpus = host.probe.as_ref().is_some_and(|probe| !probe.gpus.list().is_empty());
         let mut up = ports.iter().filter(|port| port.is_up()).peekable();
         if has_gpus && up.peek().is_some() && !up.any(|port| port.can_be_opened) {
-            let what = format!(
-                "no program can open its InfiniBand and RoCE ports ({}): NCCL will use TCP",
-                describe_ports(ports)
-            );
-            let fix = "in a container: --device=/dev/infiniband, or on Kubernetes the cluster's rdma resource; \
-                        elsewhere: modprobe ib_uverbs, and see who may open /dev/infiniband/uverbs*";
+            let what =
+                format!("InfiniBand and RoCE ports cannot be opened ({}): NCCL will use TCP", describe_ports(ports));
+            let fix = "in a container: use --device=/dev/infiniband, or on Kubernetes the cluster's rdma resource; \
+                elsewhere: run modprobe ib_uverbs, and check the permissions of /dev/infiniband/uverbs*";
             findings.warning(number, Check::Infiniband, what, fix);
         }
     }
@@ -37,11 +35,10 @@ pub fn check_infiniband(findings: &mut Findings) {
         Some(up)
     });
     let listed = |rates: &[String]| if rates.is_empty() { "none".to_owned() } else { rates.join(", ") };
-    for OddOne { number, own, usual, most } in odd_ones(&active) {
+    for Outlier { number, value, usual, most } in outliers(&active) {
         let probe: Option<&Probe> = findings.hosts[number].probe.as_ref();
         let ports = probe.map(|probe| describe_ports(&probe.ports)).unwrap_or_default();
-        let what =
-            format!("its active InfiniBand ports are {} ({ports}), {most} have {}", listed(&own), listed(&usual));
+        let what = format!("active InfiniBand ports are {} ({ports}); {most} have {}", listed(&value), listed(&usual));
         findings.warning(number, Check::Infiniband, what, FIX);
     }
 }
@@ -52,15 +49,11 @@ fn describe_ports(ports: &[Port]) -> String {
         true => format!("{} {}", port.name, port.state),
         false => format!("{} {} ({})", port.name, port.state, port.physical),
     };
-    if ports.is_empty() {
-        "there is none".to_owned()
-    } else {
-        ports.iter().map(describe).collect::<Vec<_>>().join(", ")
-    }
+    if ports.is_empty() { "none".to_owned() } else { ports.iter().map(describe).collect::<Vec<_>>().join(", ") }
 }
 
 /// Checks the links between the hosts. `network` has one place for each host number in `present`, in the same order.
-pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], links: &[Link]) -> Vec<Finding> {
+pub fn check_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize], links: &[Link]) -> Vec<Finding> {
     let mut findings = Findings { hosts, found: Vec::new() };
     let name = |number: usize| hosts[number].host.as_str();
     let place = |number: usize| present.binary_search(&number).ok().map(|index| &network.places[index]);
@@ -72,9 +65,9 @@ pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize],
         Some((number, interfaces.iter().find(|interface| interface.name == name)?.link_megabits?))
     };
     let rates: Vec<(usize, _)> = hosts.iter().enumerate().filter_map(rate).collect();
-    for OddOne { number, own, usual, most } in odd_ones(&rates) {
-        let what = format!("its link on {} runs at {own} Mbit/s, {most} have {usual}", interface(number));
-        let fix = "change cable and switch port, then see what they agree on: ethtool";
+    for Outlier { number, value, usual, most } in outliers(&rates) {
+        let what = format!("link on {} runs at {value} Mbit/s; {most} have {usual} Mbit/s", interface(number));
+        let fix = "check cable and switch port, then the negotiated speed: ethtool";
         findings.warning(number, Check::Speed, what, fix);
     }
 
@@ -86,34 +79,35 @@ pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize],
         })
         .collect();
     let pairs: Vec<(usize, usize)> = closed.iter().map(|(link, _)| (link.from, link.to)).collect();
-    for (number, its) in links::blame(&pairs) {
+    for (number, indices) in links::blame(&pairs) {
         let describe = |index: &usize| {
             let (link, reason) = closed[*index];
             format!("{} to {} ({reason})", name(link.from), name(link.to))
         };
-        let what = format!("no connection on {network}: {}", its.iter().map(describe).collect::<Vec<_>>().join(", "));
-        let fix = "open all ports between the hosts (firewall, security group), or choose the network that joins them \
-                    with --interface";
+        let what =
+            format!("no connection on {network}: {}", indices.iter().map(describe).collect::<Vec<_>>().join(", "));
+        let fix = "open all ports between the hosts (firewall, security group), or choose the network that connects \
+            them with --interface";
         findings.error(number, Check::Links, what, fix);
     }
 
     for link in links {
         if let LinkState::Open { detour: Some(address), .. } = link.state {
             let what = format!(
-                "its packets to {} leave from {address}, not from {} ({})",
+                "packets to {} leave from {address}, not from {} ({})",
                 name(link.to),
                 interface(link.from),
                 place(link.from).map_or(String::new(), |place| place.address.to_string())
             );
-            let fix = "two interfaces are in one network: give each a network of its own, or see `ip route get`";
+            let fix = "two interfaces are in the same network: put each in its own network, or check `ip route get`";
             findings.warning(link.from, Check::Links, what, fix);
         }
     }
 
-    let slow: Vec<&Link> = links::slow(links).into_iter().map(|number| &links[number]).collect();
+    let slow: Vec<&Link> = links::slow_links(links).into_iter().map(|number| &links[number]).collect();
     let pairs: Vec<(usize, usize)> = slow.iter().map(|link| (link.from, link.to)).collect();
-    let usual = links::usual_speed(links).unwrap_or_default();
-    for (number, its) in links::blame(&pairs) {
+    let usual = links::typical_speed(links).unwrap_or_default();
+    for (number, indices) in links::blame(&pairs) {
         let describe = |index: &usize| {
             let link = slow[*index];
             let speed = match link.state {
@@ -122,9 +116,9 @@ pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize],
             };
             format!("{} to {} {speed:.3}", name(link.from), name(link.to))
         };
-        let its: Vec<String> = its.iter().map(describe).collect();
-        let what = format!("its links are slow: {}; a quarter of all carry {usual:.3} or more", its.join(", "));
-        let fix = "look at its cable, port and duplex (ethtool), at other traffic, and at MTU: ping -M do -s 8972";
+        let slow_pairs: Vec<String> = indices.iter().map(describe).collect();
+        let what = format!("slow links: {}; a quarter of all links reach {usual:.3} or more", slow_pairs.join(", "));
+        let fix = "check cable, port and duplex (ethtool), other traffic, and the MTU: ping -M do -s 8972";
         findings.warning(number, Check::Speed, what, fix);
     }
     findings.found
@@ -133,16 +127,16 @@ pub fn of_links(hosts: &[HostFacts], network: &CommonNetwork, present: &[usize],
 /// Returns the finding for a host that does not have the chosen interface.
 pub fn wrong_interface(hosts: &[HostFacts], number: usize, what: String) -> Finding {
     let mut findings = Findings { hosts, found: Vec::new() };
-    let fix = "choose with --interface a name that all hosts have, or the network that joins them, as 10.77.0.0/24";
+    let fix = "set --interface to a name that all hosts have, or to their common network, such as 10.77.0.0/24";
     findings.error(number, Check::Interface, what, fix);
     findings.found.remove(0)
 }
 
 /// Returns the finding that `setting` on host `number` conflicts with `--interface`.
-pub fn two_opinions(hosts: &[HostFacts], number: usize, setting: &str) -> Finding {
+pub fn conflicting_interface(hosts: &[HostFacts], number: usize, setting: &str) -> Finding {
     let mut findings = Findings { hosts, found: Vec::new() };
-    let what = format!("Open MPI takes no interface to use beside {setting}");
-    let fix = "take that setting away, or leave --interface out";
+    let what = format!("Open MPI does not accept --interface together with {setting}");
+    let fix = "remove that setting, or omit --interface";
     findings.error(number, Check::Interface, what, fix);
     findings.found.remove(0)
 }
@@ -155,41 +149,41 @@ mod tests {
     use crate::launch::doctor::checks::fixtures::*;
 
     #[test]
-    fn infiniband_is_up_and_equal() {
+    fn inactive_or_different_infiniband_ports_are_reported() {
         let mut hosts = gpu_hosts(3);
         probe(&mut hosts, 2).ports[1] = port(2, "DOWN", "Disabled");
-        let text = "are 400 Gb/sec (4X NDR) (mlx5_1:1 ACTIVE, mlx5_2:1 DOWN (Disabled)), 2 of 3 hosts have 400 Gb/sec";
-        finds(&hosts, "c", Check::Infiniband, Severity::Warning, text);
+        let text = "are 400 Gb/sec (4X NDR) (mlx5_1:1 ACTIVE, mlx5_2:1 DOWN (Disabled)); 2 of 3 hosts have 400 Gb/sec";
+        assert_finding(&hosts, "c", Check::Infiniband, Severity::Warning, text);
         // A port that is down on every host is not meant to be used.
         (0..2).for_each(|number| probe(&mut hosts, number).ports[1] = port(2, "DOWN", "Disabled"));
-        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
         (0..3).for_each(|number| probe(&mut hosts, number).ports = vec![port(1, "INIT", "LinkUp")]);
-        let findings = found_for(&hosts, DeviceChoice::Auto);
+        let findings = findings_for(&hosts, DeviceChoice::Auto);
         assert_eq!(findings.len(), 3);
-        expect!["none of its InfiniBand and RoCE ports is up: mlx5_1:1 INIT (LinkUp)"].assert_eq(&findings[0].what);
+        expect!["no InfiniBand or RoCE port is up: mlx5_1:1 INIT (LinkUp)"].assert_eq(&findings[0].what);
     }
 
     #[test]
-    fn infiniband_that_no_program_can_open_is_named_where_nccl_would_use_it() {
+    fn unusable_infiniband_is_reported_on_gpu_hosts() {
         let mut hosts = gpu_hosts(2);
         probe(&mut hosts, 1).ports[0].can_be_opened = false;
-        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
         probe(&mut hosts, 1).ports[1].can_be_opened = false;
-        let text = "can open its InfiniBand and RoCE ports (mlx5_1:1 ACTIVE, mlx5_2:1 ACTIVE): NCCL will use TCP";
-        finds(&hosts, "b", Check::Infiniband, Severity::Warning, text);
+        let text = "InfiniBand and RoCE ports cannot be opened (mlx5_1:1 ACTIVE, mlx5_2:1 ACTIVE): NCCL will use TCP";
+        assert_finding(&hosts, "b", Check::Infiniband, Severity::Warning, text);
         probe(&mut hosts, 1).gpus = Gpus::None;
         let infiniband = |finding: &Finding| finding.check == Check::Infiniband;
-        assert!(!found_for(&hosts, DeviceChoice::Auto).iter().any(infiniband));
+        assert!(!findings_for(&hosts, DeviceChoice::Auto).iter().any(infiniband));
     }
 
     fn link_findings(hosts: &[HostFacts], links: &[Link]) -> Vec<(String, Check, Severity, String)> {
         let present: Vec<usize> = (0..hosts.len()).collect();
-        let findings = of_links(hosts, &network(hosts.len() as u8), &present, links);
+        let findings = check_links(hosts, &network(hosts.len() as u8), &present, links);
         findings.into_iter().map(|found| (found.host, found.check, found.severity, found.what)).collect()
     }
 
     #[test]
-    fn a_way_that_is_closed_is_told_with_both_ends() {
+    fn closed_link_is_reported_with_both_hosts() {
         let closed = |from, to| Link { from, to, state: LinkState::Closed("no answer within 3 s".to_owned()) };
         let links = [open(0, 1, None), closed(1, 2), closed(2, 0)];
         let what = "no connection on eth0, 10.77.0.0/24: b to c (no answer within 3 s), c to a (no answer within 3 s)";
@@ -200,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_links_are_ascribed_to_their_host() {
+    fn slow_links_are_attributed_to_their_host() {
         for count in 3..6 {
             let bad = count - 1;
             let pairs = (0..count).flat_map(|from| (0..count).map(move |to| (from, to)));
@@ -209,12 +203,12 @@ mod tests {
             let found = link_findings(&hosts(count as u8), &links.collect::<Vec<_>>());
             let [(host, Check::Speed, Severity::Warning, what)] = found.as_slice() else { panic!("{found:?}") };
             assert_eq!(host, ["c", "d", "e"][bad - 2]);
-            assert!(what.starts_with(&format!("its links are slow: a to {host} 0.012 GB/s, ")), "{what}");
+            assert!(what.starts_with(&format!("slow links: a to {host} 0.012 GB/s, ")), "{what}");
         }
     }
 
     #[test]
-    fn a_link_slower_than_the_others_and_a_detour_are_told() {
+    fn slow_link_rate_and_detour_are_reported() {
         let mut hosts = hosts(3);
         inspection(&mut hosts, 1).interfaces[0].link_megabits = Some(100);
         let detour = Some(Ipv4Addr::new(10, 1, 0, 1));
@@ -224,8 +218,8 @@ mod tests {
         assert_eq!(
             what,
             [
-                ("b", "its link on eth0 runs at 100 Mbit/s, 2 of 3 hosts have 10000"),
-                ("a", "its packets to b leave from 10.1.0.1, not from eth0 (10.77.0.1)"),
+                ("b", "link on eth0 runs at 100 Mbit/s; 2 of 3 hosts have 10000 Mbit/s"),
+                ("a", "packets to b leave from 10.1.0.1, not from eth0 (10.77.0.1)"),
             ]
         );
     }

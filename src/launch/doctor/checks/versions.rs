@@ -4,25 +4,25 @@ use std::path::Path;
 
 use ringmark_core::host::{Inspection, Library};
 
-use crate::launch::doctor::checks::finding::{Check, Findings, OddOne, Severity, odd_ones, values};
+use crate::launch::doctor::checks::finding::{Check, Findings, Outlier, Severity, outliers, values};
 use crate::launch::doctor::host::HostFacts;
 use crate::launch::doctor::probe::WorkerFile;
 
 /// Checks that the worker exists and starts.
 pub fn check_worker(findings: &mut Findings, worker: &Path) {
-    const COPY: &str = "copy the program there, to the same path: a shared folder, or --sync";
+    const COPY: &str = "copy the program to the same path on the host, or use a shared folder or --sync";
     let worker = worker.display();
     for (number, host) in findings.hosts.iter().enumerate() {
         let Some(probe) = &host.probe else { continue };
         match probe.worker {
             WorkerFile::Missing => {
-                findings.error(number, Check::Worker, format!("there is no {worker}"), COPY);
+                findings.error(number, Check::Worker, format!("{worker} not found"), COPY);
             }
             WorkerFile::Refused => {
                 findings.error(
                     number,
                     Check::Worker,
-                    format!("{worker} may not be executed"),
+                    format!("{worker} is not executable"),
                     format!("chmod +x {worker}"),
                 );
             }
@@ -31,12 +31,12 @@ pub fn check_worker(findings: &mut Findings, worker: &Path) {
         if let Some(failure) = &host.worker_failure {
             // The dynamic loader's message also begins with the name.
             let reason = failure.strip_prefix(&format!("{worker}: ")).unwrap_or(failure);
-            let is_of_loader = ["shared libraries", "symbol", "version `"].iter().any(|part| reason.contains(part));
-            let fix = if is_of_loader {
-                "run scripts/setup.sh there (of the Debian package: ringmark-setup), so that the libraries lie where they do \
-                 here, or let --sync bring them"
+            let is_loader_error = ["shared libraries", "symbol", "version `"].iter().any(|part| reason.contains(part));
+            let fix = if is_loader_error {
+                "run scripts/setup.sh there (ringmark-setup with the Debian package) to install the libraries at the \
+                 same paths, or use --sync"
             } else {
-                "run it there by hand and see: ringmark-worker agent </dev/null"
+                "run it by hand on the host: ringmark-worker agent </dev/null"
             };
             findings.error(number, Check::Worker, format!("{worker} does not start: {reason}"), fix);
         }
@@ -45,10 +45,9 @@ pub fn check_worker(findings: &mut Findings, worker: &Path) {
         WorkerFile::Hash(hash) => Some(hash.clone()),
         _ => None,
     });
-    for OddOne { number, own: hash, usual, most } in odd_ones(&hashes) {
+    for Outlier { number, value: hash, usual, most } in outliers(&hashes) {
         let short = |hash: &str| hash.chars().take(12).collect::<String>();
-        let what =
-            format!("{worker} is another program: its SHA-256 is {}, {most} have {}", short(&hash), short(&usual));
+        let what = format!("{worker} differs: SHA-256 is {}; {most} have {}", short(&hash), short(&usual));
         findings.error(number, Check::Worker, what, COPY);
     }
 }
@@ -71,8 +70,8 @@ pub fn check_versions(findings: &mut Findings) {
     fn describe_library(library: &Library) -> String {
         format!("{} ({} at {})", library.version, library.bytes, library.path)
     }
-    const SAME: &str = "install the same on all hosts: scripts/setup.sh, or --sync";
-    const LIBRARY: &str = "look at LD_LIBRARY_PATH there, then scripts/setup.sh, or --sync";
+    const SAME: &str = "install the same version on all hosts: run scripts/setup.sh, or use --sync";
+    const LIBRARY: &str = "check LD_LIBRARY_PATH there, then run scripts/setup.sh, or use --sync";
     let compared = [
         Version {
             name: "ringmark-worker",
@@ -110,25 +109,25 @@ pub fn check_versions(findings: &mut Findings) {
             name: "NVIDIA driver",
             read: |host| Some(host.probe.as_ref()?.gpus.list().first()?.driver.clone()),
             severity: Severity::Warning,
-            fix: "install one driver on all hosts: each may have its own speed",
+            fix: "install the same driver on all hosts: speed may differ between drivers",
         },
     ];
     for Version { name, read, severity, fix } in compared {
-        for OddOne { number, own, usual, most } in odd_ones(&values(findings.hosts, read)) {
+        for Outlier { number, value, usual, most } in outliers(&values(findings.hosts, read)) {
             let path = match (name, &findings.hosts[number].inspection) {
                 ("libtorch", Some(found)) => format!(", {}", describe_library(&found.libtorch)),
                 ("NCCL", Some(Inspection { nccl: Some(nccl), .. })) => format!(", {}", describe_library(nccl)),
                 _ => String::new(),
             };
-            let what = format!("{name} is {own}{path}; {most} have {usual}");
+            let what = format!("{name} is {value}{path}; {most} have {usual}");
             findings.add(number, Check::Versions, severity, what, fix);
         }
     }
     for (number, host) in findings.hosts.iter().enumerate() {
         let copies = host.inspection.as_ref().map(|found| found.nccl_copies.as_slice()).unwrap_or_default();
         if copies.len() > 1 {
-            let what = format!("one process gets {} copies of NCCL: {}", copies.len(), copies.join(", "));
-            let fix = "take the one that libtorch does not use out of LD_LIBRARY_PATH, LD_PRELOAD and NCCL's plugins";
+            let what = format!("worker loads {} copies of NCCL: {}", copies.len(), copies.join(", "));
+            let fix = "remove the one that libtorch does not use from LD_LIBRARY_PATH, LD_PRELOAD and NCCL's plugins";
             findings.error(number, Check::Versions, what, fix);
         }
     }
@@ -140,25 +139,37 @@ mod tests {
     use crate::launch::doctor::checks::fixtures::*;
 
     #[test]
-    fn the_worker_is_the_same_everywhere_and_starts() {
+    fn different_missing_or_failing_worker_is_reported() {
         let mut hosts = hosts(3);
         probe(&mut hosts, 1).worker = WorkerFile::Hash("fedcba9876543210".to_owned());
-        finds(&hosts, "b", Check::Worker, Severity::Error, "SHA-256 is fedcba987654, 2 of 3 hosts have 0123456789ab");
+        assert_finding(
+            &hosts,
+            "b",
+            Check::Worker,
+            Severity::Error,
+            "SHA-256 is fedcba987654; 2 of 3 hosts have 0123456789ab",
+        );
         probe(&mut hosts, 1).worker = WorkerFile::Unknown;
-        assert_eq!(found_for(&hosts, DeviceChoice::Auto), []);
+        assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
         hosts[1].inspection = None;
         probe(&mut hosts, 1).worker = WorkerFile::Missing;
-        finds(&hosts, "b", Check::Worker, Severity::Error, "there is no /opt/ringmark-worker");
+        assert_finding(&hosts, "b", Check::Worker, Severity::Error, "/opt/ringmark-worker not found");
         probe(&mut hosts, 1).worker = WorkerFile::Refused;
-        finds(&hosts, "b", Check::Worker, Severity::Error, "may not be executed");
+        assert_finding(&hosts, "b", Check::Worker, Severity::Error, "is not executable");
         probe(&mut hosts, 1).worker = WorkerFile::Hash("0123456789abcdef".to_owned());
         hosts[1].worker_failure = Some("error while loading shared libraries: libtorch_cpu.so".to_owned());
-        finds(&hosts, "b", Check::Worker, Severity::Error, "does not start: error while loading shared libraries");
-        assert!(found_for(&hosts, DeviceChoice::Auto)[0].fix.contains("scripts/setup.sh"));
+        assert_finding(
+            &hosts,
+            "b",
+            Check::Worker,
+            Severity::Error,
+            "does not start: error while loading shared libraries",
+        );
+        assert!(findings_for(&hosts, DeviceChoice::Auto)[0].fix.contains("scripts/setup.sh"));
     }
 
     #[test]
-    fn libraries_are_the_same_everywhere() {
+    fn different_library_versions_are_reported() {
         for (change, severity, text) in [
             (
                 (|hosts| inspection(hosts, 2).libtorch = library("2.10.0")) as fn(&mut Vec<HostFacts>),
@@ -180,7 +191,7 @@ mod tests {
             (
                 |hosts| {
                     let gpu = |index| Gpu { driver: "570.1".to_owned(), ..h100(index) };
-                    probe(hosts, 2).gpus = Gpus::There(vec![gpu(0), gpu(1)]);
+                    probe(hosts, 2).gpus = Gpus::Found(vec![gpu(0), gpu(1)]);
                 },
                 Severity::Warning,
                 "NVIDIA driver is 570.1; 2 of 3 hosts have 550.54.15",
@@ -193,14 +204,20 @@ mod tests {
         ] {
             let mut hosts = gpu_hosts(3);
             change(&mut hosts);
-            finds(&hosts, "c", Check::Versions, severity, text);
+            assert_finding(&hosts, "c", Check::Versions, severity, text);
         }
     }
 
     #[test]
-    fn where_it_is_even_the_first_host_is_right() {
+    fn first_host_is_the_reference_in_a_tie() {
         let mut hosts = hosts(2);
         inspection(&mut hosts, 0).mpi = library("Open MPI v5");
-        finds(&hosts, "b", Check::Versions, Severity::Error, "MPI is Open MPI v4.1.4; 1 of 2 hosts have Open MPI v5");
+        assert_finding(
+            &hosts,
+            "b",
+            Check::Versions,
+            Severity::Error,
+            "MPI is Open MPI v4.1.4; 1 of 2 hosts have Open MPI v5",
+        );
     }
 }

@@ -9,10 +9,10 @@ use ringmark_core::number_text::ranges;
 use crate::launch::job::watch::rank::Rank;
 
 /// Maximum number of ranks that a message names individually.
-pub const NAMED: usize = 8;
+pub const MAX_NAMED: usize = 8;
 
 /// Maximum number of ranges in a list of ranks.
-const SPANS: usize = 32;
+const MAX_RANGES: usize = 32;
 
 /// A job without progress.
 pub struct Hang<'a> {
@@ -23,9 +23,9 @@ pub struct Hang<'a> {
     /// Ranks that have reported and have not ended.
     pub live: BTreeMap<u32, &'a Rank>,
     /// Ranks that have never reported.
-    pub unheard: Vec<u32>,
+    pub unconnected: Vec<u32>,
     /// Limit of the time without progress.
-    pub patience: Duration,
+    pub stall_limit: Duration,
     /// Current time.
     pub now: Instant,
 }
@@ -34,7 +34,7 @@ impl Hang<'_> {
     /// Describes which ranks are stuck, and which wait for them.
     pub fn describe(&self) -> String {
         let stuck = self.stuck();
-        let is_waiting = |number: &u32, rank: &Rank| !stuck.contains(number) && rank.waits_audibly(self.now);
+        let is_waiting = |number: &u32, rank: &Rank| !stuck.contains(number) && rank.reports_waiting(self.now);
         let waiting: Vec<u32> =
             self.live.iter().filter(|(number, rank)| is_waiting(number, rank)).map(|(number, _)| *number).collect();
         let mut parts = self.describe_stuck(&stuck);
@@ -46,8 +46,8 @@ impl Hang<'_> {
     /// without waiting; otherwise those that are furthest behind, or all of them if all are at one position.
     fn stuck(&self) -> BTreeSet<u32> {
         let makes_no_progress =
-            |rank: &Rank| self.now - rank.moved >= self.patience && rank.at.is_none_or(|at| !at.is_waiting);
-        let mut stuck: BTreeSet<u32> = self.unheard.iter().copied().collect();
+            |rank: &Rank| self.now - rank.last_progress >= self.stall_limit && rank.at.is_none_or(|at| !at.is_waiting);
+        let mut stuck: BTreeSet<u32> = self.unconnected.iter().copied().collect();
         let is_stuck = |rank: &Rank| rank.is_silent(self.now) || makes_no_progress(rank);
         stuck.extend(self.live.iter().filter(|(_, rank)| is_stuck(rank)).map(|(number, _)| *number));
         if stuck.is_empty() {
@@ -59,7 +59,7 @@ impl Hang<'_> {
 
     fn describe_stuck(&self, stuck: &BTreeSet<u32>) -> Vec<String> {
         if self.live.len() > 1
-            && self.live.values().all(|rank| rank.waits_audibly(self.now))
+            && self.live.values().all(|rank| rank.reports_waiting(self.now))
             && stuck.iter().all(|it| self.live.contains_key(it))
         {
             return vec![self.describe_all_waiting(stuck)];
@@ -71,28 +71,32 @@ impl Hang<'_> {
             let Some(rank) = self.live.get(number) else {
                 parts.push(format!(
                     "{} has never reported: it was not started, or cannot reach this machine's addresses",
-                    self.processes(&[*number])
+                    self.describe_processes(&[*number])
                 ));
                 continue;
             };
-            let name = format!("{} (process {})", name(*number, self.ranks, self.servers, Some(rank)), rank.process);
+            let name = format!(
+                "{} (process \
+                 {})",
+                process_name(*number, self.ranks, self.servers, Some(rank)),
+                rank.process
+            );
             if !rank.is_silent(self.now) {
-                let place = rank.place();
-                parts.push(format!(
-                    "{name} makes no progress in {place}: see what it does there (py-spy, gdb -p, dmesg)"
-                ));
+                let place = rank.describe_position();
+                parts.push(format!("{name} makes no progress in {place}: inspect the process (py-spy, gdb -p, dmesg)"));
             } else if !silent_hosts.contains_key(rank.host.as_str()) {
-                let silence = (self.now - rank.heard).as_secs();
+                let silence = (self.now - rank.last_report).as_secs();
                 parts.push(format!(
-                    "{name} has not reported for {silence} s, last in {}: it is stopped, or its host or link is down",
-                    rank.place()
+                    "{name} has not reported for {silence} s, last in {}: the process is stopped, or its host or \
+                     link is down",
+                    rank.describe_position()
                 ));
             }
         }
-        if parts.len() > NAMED {
-            let more = parts.len() - NAMED;
-            parts.truncate(NAMED);
-            parts.push(format!("{more} more likewise"));
+        if parts.len() > MAX_NAMED {
+            let more = parts.len() - MAX_NAMED;
+            parts.truncate(MAX_NAMED);
+            parts.push(format!("{more} more in the same state"));
         }
         parts
     }
@@ -101,31 +105,36 @@ impl Hang<'_> {
     fn describe_all_waiting(&self, stuck: &BTreeSet<u32>) -> String {
         let hosts: BTreeSet<&str> = self.live.values().map(|rank| rank.host.as_str()).collect();
         let hosts: Vec<&str> = hosts.into_iter().collect();
-        let place =
-            stuck.first().and_then(|number| self.live.get(number)).map_or_else(String::new, |rank| rank.place());
+        let place = stuck
+            .first()
+            .and_then(|number| self.live.get(number))
+            .map_or_else(String::new, |rank| rank.describe_position());
         let stuck: Vec<u32> = stuck.iter().copied().collect();
         let (behind, first) = match stuck[..] {
             _ if stuck.len() == self.live.len() => (String::new(), String::new()),
             [one] => {
                 let rank = self.live.get(&one).copied();
                 let host = rank.map_or("its host", |rank| &rank.host);
-                let first = format!("look first at that rank's device and link (dmesg on {host}), then: ");
-                (format!(", {} furthest behind", name(one, self.ranks, self.servers, rank)), first)
+                let first = format!("check that rank's device and link first (dmesg on {host}), then ");
+                (format!(", {} furthest behind", process_name(one, self.ranks, self.servers, rank)), first)
             }
-            _ => (format!(", {} furthest behind", self.processes(&stuck)), String::new()),
+            _ => (format!(", {} furthest behind", self.describe_processes(&stuck)), String::new()),
         };
         let advice = match hosts[..] {
             [host] => {
-                format!("NCCL_DEBUG=INFO shows what they do on {host}, --backend mpi does without shared memory")
+                format!(
+                    "set NCCL_DEBUG=INFO to trace the exchange on {host}, or use --backend mpi, which needs no \
+                     shared memory"
+                )
             }
             _ => format!(
-                "look at the network between {} (ringmark doctor measures it), or choose another by --interface",
-                if hosts.len() > NAMED { compact(hosts.iter().copied()) } else { hosts.join(", ") }
+                "check the network between {} (ringmark doctor measures it), or choose another with --interface",
+                if hosts.len() > MAX_NAMED { compact(hosts.iter().copied()) } else { hosts.join(", ") }
             ),
         };
-        let of_what = if self.servers > 0 { "processes" } else { "ranks" };
+        let noun = if self.servers > 0 { "processes" } else { "ranks" };
         format!(
-            "all {} {of_what} wait for each other in {place}{behind}: what they send does not arrive: {first}{advice}",
+            "all {} {noun} wait for each other in {place}{behind}: messages do not arrive: {first}{advice}",
             self.live.len()
         )
     }
@@ -143,12 +152,12 @@ impl Hang<'_> {
     }
 
     fn describe_silent_host(&self, host: &str, ranks: &[u32]) -> String {
-        let of_host = || ranks.iter().filter_map(|number| self.live.get(number));
-        let silence = of_host().map(|rank| (self.now - rank.heard).as_secs()).min().unwrap_or(0);
-        let place = of_host().next().map_or_else(String::new, |rank| rank.place());
+        let host_ranks = || ranks.iter().filter_map(|number| self.live.get(number));
+        let silence = host_ranks().map(|rank| (self.now - rank.last_report).as_secs()).min().unwrap_or(0);
+        let place = host_ranks().next().map_or_else(String::new, |rank| rank.describe_position());
         format!(
-            "host {host} with {} has not reported for {silence} s, last in {place}: it or its link is down",
-            self.processes(ranks)
+            "host {host} with {} has not reported for {silence} s, last in {place}: the host or its link is down",
+            self.describe_processes(ranks)
         )
     }
 
@@ -156,25 +165,28 @@ impl Hang<'_> {
         let whom = if stuck == 1 { "it" } else { "them" };
         let verb = if waiting.len() == 1 { "waits" } else { "wait" };
         // Most of them are at one position; the furthest is the one that all reach.
-        let place =
-            waiting.iter().filter_map(|number| self.live.get(number)).max_by_key(|rank| rank.position())?.place();
-        Some(format!("{} {verb} for {whom} in {place}", self.processes(waiting)))
+        let place = waiting
+            .iter()
+            .filter_map(|number| self.live.get(number))
+            .max_by_key(|rank| rank.position())?
+            .describe_position();
+        Some(format!("{} {verb} for {whom} in {place}", self.describe_processes(waiting)))
     }
 
     /// Formats processes as `ranks 0, 2-5 and server 1`.
-    fn processes(&self, numbers: &[u32]) -> String {
+    fn describe_processes(&self, numbers: &[u32]) -> String {
         let first_server = self.ranks - self.servers;
         let (ranks, servers): (Vec<u32>, Vec<u32>) = numbers.iter().partition(|number| **number < first_server);
         let servers: Vec<u32> = servers.into_iter().map(|number| number - first_server).collect();
         let named = [("rank", ranks), ("server", servers)].into_iter().filter(|(_, numbers)| !numbers.is_empty());
-        named.map(|(what, numbers)| list(what, &numbers)).collect::<Vec<_>>().join(" and ")
+        named.map(|(what, numbers)| format_numbers(what, &numbers)).collect::<Vec<_>>().join(" and ")
     }
 }
 
 /// Returns `rank 3 of 8 on host b`, or for a server `server 0 of 2 on host b`.
-pub fn name(number: u32, of: u32, servers: u32, rank: Option<&Rank>) -> String {
+pub fn process_name(number: u32, count: u32, servers: u32, rank: Option<&Rank>) -> String {
     let host = rank.map_or_else(String::new, |rank| format!(" on host {}", rank.host));
-    let ranks = of - servers;
+    let ranks = count - servers;
     match number.checked_sub(ranks) {
         Some(server) if servers > 0 => format!("server {server} of {servers}{host}"),
         _ => format!("rank {number} of {ranks}{host}"),
@@ -182,9 +194,9 @@ pub fn name(number: u32, of: u32, servers: u32, rank: Option<&Rank>) -> String {
 }
 
 /// Formats numbers as `rank 3` or `ranks 0, 2-5`.
-fn list(what: &str, numbers: &[u32]) -> String {
+fn format_numbers(what: &str, numbers: &[u32]) -> String {
     let spans = ranges(numbers.iter().copied());
-    let more = spans.len().saturating_sub(SPANS);
+    let more = spans.len().saturating_sub(MAX_RANGES);
     let spans = spans[..spans.len() - more].join(", ");
     let more = if more > 0 { format!(" and {more} more ranges") } else { String::new() };
     format!("{what}{} {spans}{more}", if numbers.len() == 1 { "" } else { "s" })
@@ -197,21 +209,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_ranks_are_short() {
-        assert_eq!(list("rank", &[3]), "rank 3");
-        expect!["ranks 0, 2-4, 9"].assert_eq(&list("rank", &[0, 2, 3, 4, 9]));
+    fn rank_lists_use_ranges() {
+        assert_eq!(format_numbers("rank", &[3]), "rank 3");
+        expect!["ranks 0, 2-4, 9"].assert_eq(&format_numbers("rank", &[0, 2, 3, 4, 9]));
         let odd: Vec<u32> = (0..65_536).filter(|rank| rank % 2 == 1).collect();
-        let text = list("rank", &odd);
+        let text = format_numbers("rank", &odd);
         expect!["ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63 and 32736 more ranges"].assert_eq(&text);
     }
 
     #[test]
-    fn servers_are_listed_by_their_own_numbers() {
+    fn servers_are_numbered_from_zero() {
         let now = Instant::now();
-        let hang =
-            Hang { ranks: 6, servers: 2, live: BTreeMap::new(), unheard: vec![2, 5], patience: Duration::ZERO, now };
-        expect!["ranks 0-1, 3 and servers 0-1"].assert_eq(&hang.processes(&[0, 1, 3, 4, 5]));
-        assert_eq!(hang.processes(&[5]), "server 1");
+        let hang = Hang {
+            ranks: 6,
+            servers: 2,
+            live: BTreeMap::new(),
+            unconnected: vec![2, 5],
+            stall_limit: Duration::ZERO,
+            now,
+        };
+        expect!["ranks 0-1, 3 and servers 0-1"].assert_eq(&hang.describe_processes(&[0, 1, 3, 4, 5]));
+        assert_eq!(hang.describe_processes(&[5]), "server 1");
         let words = "has never reported: it was not started, or cannot reach this machine's addresses";
         assert_eq!(hang.describe(), format!("rank 2 {words}; server 1 {words}"));
     }

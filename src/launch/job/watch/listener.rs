@@ -17,23 +17,23 @@ use ringmark_core::host::{Heartbeat, LauncherAddress, MemoryShortage, Message, O
 use ringmark_core::listener::{self, Closed, Limits, ListenerThread};
 
 /// Maximum length of a rank's line, in bytes. The reason for a failure is the longest.
-const LONGEST_LINE: usize = 1 << 16;
+const MAX_LINE: usize = 1 << 16;
 
 /// Maximum length of the first line, in bytes: token, rank, host name and process.
-const LONGEST_HELLO: usize = 1 << 12;
+const MAX_HELLO: usize = 1 << 12;
 
 /// Timeout for the hello message of a new connection.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Maximum number of connections without a report, in addition to one for each rank; beyond it, the oldest is closed. A
 /// rank reports immediately.
-const STRANGERS: usize = 64;
+const MAX_PENDING: usize = 64;
 
 /// Descriptors that this program needs in addition to one for each rank.
 const OTHER_DESCRIPTORS: u64 = 256;
 
 /// Capacity of the event queue; when it is full, the ranks' socket buffers hold the rest.
-pub const WAITING_EVENTS: usize = 4096;
+pub const EVENT_CAPACITY: usize = 4096;
 
 /// An event on a rank's connection.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,13 +41,13 @@ pub enum Event {
     /// The rank connected.
     Joined(Joined),
     /// Position and load of the rank.
-    At(Heartbeat),
+    Heartbeat(Heartbeat),
     /// The rank failed, which ends the job.
     Failed(RankFailure),
     /// The rank has finished its work.
     Done,
     /// The rank's connection with this number ended.
-    Left(u64),
+    Disconnected(u64),
 }
 
 /// A failure that a rank reported.
@@ -91,20 +91,20 @@ impl Listener {
                 TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
             }
         };
-        let socket = bound.context("no port to listen on for the ranks' reports")?;
+        let socket = bound.context("cannot bind a port for rank reports")?;
         // Thousands of ranks connect at once; a connection beyond the backlog is retried only after seconds.
-        listen(&socket, Backlog::MAXCONN).context("the port cannot be listened on")?;
+        listen(&socket, Backlog::MAXCONN).context("cannot listen on the port for rank reports")?;
         let port = socket.local_addr()?.port();
         let local = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
         let addresses = if addresses.is_empty() { &local } else { addresses };
         let addresses = addresses.iter().map(|address| SocketAddr::new(*address, port)).collect();
         let interval = heartbeat::interval(ranks, patience);
         let address = LauncherAddress { token: token()?, patience, interval, addresses };
-        let (sender, events) = mpsc::sync_channel(WAITING_EVENTS);
-        let mut ranks = Ranks { count: ranks, token: address.token.clone(), events: sender, speakers: BTreeMap::new() };
-        let limits = Limits { pending: STRANGERS + ranks.count as usize, patience: PATIENCE, burst: usize::MAX };
+        let (sender, events) = mpsc::sync_channel(EVENT_CAPACITY);
+        let mut ranks = Ranks { count: ranks, token: address.token.clone(), events: sender, peers: BTreeMap::new() };
+        let limits = Limits { pending: MAX_PENDING + ranks.count as usize, patience: HELLO_TIMEOUT, burst: usize::MAX };
         let serve = move |listener: &mut _, connection| ranks.read(listener, connection);
-        let thread = ListenerThread::start(socket, limits, serve).context("no thread for the ranks' reports")?;
+        let thread = ListenerThread::start(socket, limits, serve).context("cannot start a thread for rank reports")?;
         Ok(Listener { address, events: Some(events), _thread: thread })
     }
 
@@ -114,7 +114,7 @@ impl Listener {
     }
 
     /// Returns the next event, if there is one.
-    pub fn heard(&self) -> Option<(u32, Event)> {
+    pub fn next_event(&self) -> Option<(u32, Event)> {
         self.events.as_ref()?.try_recv().ok()
     }
 }
@@ -142,13 +142,13 @@ pub fn raise_descriptor_limit(ranks: u32) -> Option<u64> {
 fn token() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     let read = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
-    read.context("/dev/urandom gives no random numbers")?;
+    read.context("cannot read random numbers from /dev/urandom")?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
 /// The process behind a connection.
 #[derive(Debug, Clone, PartialEq)]
-struct Speaker {
+struct Peer {
     rank: u32,
     host: String,
     process: u32,
@@ -157,8 +157,8 @@ struct Speaker {
 
 /// A connection, with its process once it has sent a hello with the token. A rank that received the welcome too late
 /// uses another connection, and never this one: it is pending.
-type Connection = listener::Connection<Option<Arc<Speaker>>>;
-type Listening = listener::Listener<Option<Arc<Speaker>>>;
+type Connection = listener::Connection<Option<Arc<Peer>>>;
+type RankListener = listener::Listener<Option<Arc<Peer>>>;
 
 /// State shared by all connections of the ranks.
 struct Ranks {
@@ -166,34 +166,34 @@ struct Ranks {
     token: String,
     events: SyncSender<(u32, Event)>,
     /// First process that connected for each rank, which keeps that rank to the end, and its current connection.
-    speakers: BTreeMap<u32, (Arc<Speaker>, u64)>,
+    peers: BTreeMap<u32, (Arc<Peer>, u64)>,
 }
 
 impl Ranks {
     /// Forwards the messages of a connection; returns the connection if it stays open.
-    fn read(&mut self, listener: &mut Listening, mut connection: Connection) -> Result<Option<Connection>, Closed> {
-        if self.read_on(listener, &mut connection)? {
+    fn read(&mut self, listener: &mut RankListener, mut connection: Connection) -> Result<Option<Connection>, Closed> {
+        if self.read_messages(listener, &mut connection)? {
             return Ok(Some(connection));
         }
-        if let (Some(speaker), false) = (&connection.state, connection.is_pending) {
-            self.send(speaker.rank, Event::Left(connection.number))?;
+        if let (Some(peer), false) = (&connection.state, connection.is_pending) {
+            self.send(peer.rank, Event::Disconnected(connection.number))?;
         }
         Ok(None)
     }
 
     /// Returns true if the connection stays open.
-    fn read_on(&mut self, listener: &mut Listening, connection: &mut Connection) -> Result<bool, Closed> {
+    fn read_messages(&mut self, listener: &mut RankListener, connection: &mut Connection) -> Result<bool, Closed> {
         if !connection.receive() {
             return Ok(false);
         }
         while let Some(end) = connection.received.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = connection.received.drain(..=end).collect();
             let message = std::str::from_utf8(&line).ok().and_then(|line| Message::parse(line).ok());
-            let goes_on = match message {
-                Some(message) => self.take(listener, connection, message)?,
+            let stays_open = match message {
+                Some(message) => self.handle(listener, connection, message)?,
                 None => false,
             };
-            if !goes_on {
+            if !stays_open {
                 return Ok(false);
             }
         }
@@ -201,43 +201,43 @@ impl Ranks {
             // Frees the buffer of a long line, which many connections would otherwise hold indefinitely.
             connection.received = Vec::new();
         }
-        let longest = if connection.state.is_some() { LONGEST_LINE } else { LONGEST_HELLO };
+        let longest = if connection.state.is_some() { MAX_LINE } else { MAX_HELLO };
         Ok(connection.received.len() < longest)
     }
 
     /// Returns true if the connection stays open after this message.
-    fn take(
+    fn handle(
         &mut self,
-        listener: &mut Listening,
+        listener: &mut RankListener,
         connection: &mut Connection,
         message: Message,
     ) -> Result<bool, Closed> {
-        let Some(speaker) = connection.state.clone() else {
+        let Some(peer) = connection.state.clone() else {
             let Message::Hello { token, rank, host, process, out_of_memory } = message else { return Ok(false) };
-            let speaker = Speaker { rank, host, process, out_of_memory };
+            let peer = Peer { rank, host, process, out_of_memory };
             // Close connections that do not belong to a rank of this job.
-            if token != self.token || !self.may_speak(&speaker) {
+            if token != self.token || !self.is_admitted(&peer) {
                 return Ok(false);
             }
-            connection.state = Some(Arc::new(speaker));
+            connection.state = Some(Arc::new(peer));
             connection.deadline = None;
             return Ok(connection.stream.write_all(format!("{WELCOME}\n").as_bytes()).is_ok());
         };
         let event = match message {
-            Message::At(heartbeat) => Event::At(heartbeat),
+            Message::At(heartbeat) => Event::Heartbeat(heartbeat),
             Message::Failed { reason, shortage } => Event::Failed(RankFailure { reason, shortage }),
             Message::Done => Event::Done,
             Message::Hello { .. } => return Ok(false),
         };
-        let rank = speaker.rank;
+        let rank = peer.rank;
         if connection.is_pending {
-            if !self.may_speak(&speaker) {
+            if !self.is_admitted(&peer) {
                 return Ok(false);
             }
             connection.is_pending = false;
-            let Speaker { host, process, out_of_memory, .. } = Speaker::clone(&speaker);
+            let Peer { host, process, out_of_memory, .. } = Peer::clone(&peer);
             self.send(rank, Event::Joined(Joined { connection: connection.number, host, process, out_of_memory }))?;
-            if let Some((_, lost)) = self.speakers.insert(rank, (speaker, connection.number)) {
+            if let Some((_, lost)) = self.peers.insert(rank, (peer, connection.number)) {
                 // The network dropped the earlier connection.
                 listener.close(lost);
             }
@@ -247,8 +247,8 @@ impl Ranks {
     }
 
     /// Returns true for a rank of this job that no other process has claimed.
-    fn may_speak(&self, speaker: &Speaker) -> bool {
-        speaker.rank < self.count && self.speakers.get(&speaker.rank).is_none_or(|(known, _)| **known == *speaker)
+    fn is_admitted(&self, peer: &Peer) -> bool {
+        peer.rank < self.count && self.peers.get(&peer.rank).is_none_or(|(known, _)| **known == *peer)
     }
 
     fn send(&self, rank: u32, event: Event) -> Result<(), Closed> {
@@ -271,7 +271,7 @@ mod tests {
     fn wait(listener: &Listener) -> (u32, Event) {
         let end = Instant::now() + Duration::from_secs(300);
         loop {
-            if let Some(event) = listener.heard() {
+            if let Some(event) = listener.next_event() {
                 return event;
             }
             assert!(Instant::now() < end, "nothing comes");
@@ -281,7 +281,7 @@ mod tests {
 
     /// Connects to the listener as `rank`, process `process` on host `b`.
     fn hello(listener: &Listener, token: &str, rank: u32, process: u32) -> BufReader<TcpStream> {
-        let mut stream = TcpStream::connect(listener.address().addresses[0]).expect("it listens");
+        let mut stream = TcpStream::connect(listener.address().addresses[0]).expect("listener accepts");
         let hello =
             Message::Hello { token: token.to_owned(), rank, host: "b".to_owned(), process, out_of_memory: NEVER };
         stream.write_all(hello.line().as_bytes()).expect("sent");
@@ -296,7 +296,7 @@ mod tests {
         answer
     }
 
-    fn say(rank: &mut BufReader<TcpStream>, message: &Message) {
+    fn send(rank: &mut BufReader<TcpStream>, message: &Message) {
         rank.get_mut().write_all(message.line().as_bytes()).expect("sent");
     }
 
@@ -304,10 +304,10 @@ mod tests {
     fn joined(listener: &Listener, rank: u32, process: u32) -> BufReader<TcpStream> {
         let mut stream = hello(listener, &listener.address().token, rank, process);
         assert_eq!(answer(&mut stream), "welcome\n");
-        say(&mut stream, &Message::At(HEARTBEAT));
+        send(&mut stream, &Message::At(HEARTBEAT));
         let (number, event) = wait(listener);
         assert!(number == rank && matches!(&event, Event::Joined(joined) if joined.process == process), "{event:?}");
-        assert_eq!(wait(listener), (rank, Event::At(HEARTBEAT)));
+        assert_eq!(wait(listener), (rank, Event::Heartbeat(HEARTBEAT)));
         stream
     }
 
@@ -325,23 +325,23 @@ mod tests {
     };
 
     #[test]
-    fn a_rank_is_heard_until_it_is_gone() {
+    fn rank_events_are_received_until_disconnect() {
         let listener = Listener::open(4, &[], Seconds(60.0)).expect("a port");
         let mut rank = hello(&listener, &listener.address().token, 3, 7);
         assert_eq!(answer(&mut rank), "welcome\n");
-        assert_eq!(listener.heard(), None);
-        say(&mut rank, &Message::At(HEARTBEAT));
-        say(&mut rank, &Message::Failed { reason: "no memory".to_owned(), shortage: None });
+        assert_eq!(listener.next_event(), None);
+        send(&mut rank, &Message::At(HEARTBEAT));
+        send(&mut rank, &Message::Failed { reason: "no memory".to_owned(), shortage: None });
         let joined = Joined { connection: 0, host: "b".to_owned(), process: 7, out_of_memory: NEVER };
         assert_eq!(wait(&listener), (3, Event::Joined(joined)));
-        assert_eq!(wait(&listener), (3, Event::At(HEARTBEAT)));
+        assert_eq!(wait(&listener), (3, Event::Heartbeat(HEARTBEAT)));
         assert_eq!(wait(&listener), (3, Event::Failed(RankFailure { reason: "no memory".to_owned(), shortage: None })));
         drop(rank);
-        assert_eq!(wait(&listener), (3, Event::Left(0)));
+        assert_eq!(wait(&listener), (3, Event::Disconnected(0)));
     }
 
     #[test]
-    fn a_stranger_is_not_heard() {
+    fn connection_without_token_is_ignored() {
         let listener = Listener::open(4, &[], Seconds(60.0)).expect("a port");
         let mut rank = joined(&listener, 3, 7);
         let token = listener.address().token.clone();
@@ -349,24 +349,24 @@ mod tests {
         for (token, rank, process) in [("guessed", 2, 8), (&token, 4, 8), (&token, 3, 8)] {
             assert_eq!(answer(&mut hello(&listener, token, rank, process)), "", "{rank} {process}");
         }
-        let mut stranger = TcpStream::connect(listener.address().addresses[0]).expect("it listens");
+        let mut stranger = TcpStream::connect(listener.address().addresses[0]).expect("listener accepts");
         // An endless line without a newline; the write fails once it is no longer read.
         let sent = (0..10_000).take_while(|_| stranger.write_all(&[b'x'; 1 << 12]).is_ok()).count();
         assert!(sent < 10_000);
-        assert_eq!(listener.heard(), None);
+        assert_eq!(listener.next_event(), None);
         // The rank itself may reconnect, and then its first connection closes.
         let mut again = joined(&listener, 3, 7);
         assert_eq!(answer(&mut rank), "");
-        say(&mut again, &Message::Done);
+        send(&mut again, &Message::Done);
         assert_eq!(wait(&listener), (3, Event::Done));
     }
 
     #[test]
-    fn strangers_keep_no_rank_out() {
+    fn idle_connections_do_not_block_ranks() {
         let listener = Listener::open(4, &[], Seconds(60.0)).expect("a port");
         let first = joined(&listener, 0, 7);
         let address = listener.address().addresses[0];
-        let connect = |_| TcpStream::connect(address).expect("it listens");
+        let connect = |_| TcpStream::connect(address).expect("listener accepts");
         let mut strangers: Vec<TcpStream> = (0..300).map(connect).collect();
         let _second = joined(&listener, 1, 8);
         // The oldest of them are closed, and the rank's older connection stays.
@@ -377,22 +377,22 @@ mod tests {
         strangers[299].set_nonblocking(false).expect("a socket");
         let since = Instant::now();
         while strangers[299].write_all(b"{").is_ok() {
-            assert!(since.elapsed() < 6 * PATIENCE, "it is still there");
-            thread::sleep(PATIENCE / 20);
+            assert!(since.elapsed() < 6 * HELLO_TIMEOUT, "connection is still open");
+            thread::sleep(HELLO_TIMEOUT / 20);
         }
         let mut first = first;
-        say(&mut first, &Message::Done);
+        send(&mut first, &Message::Done);
         assert_eq!(wait(&listener), (0, Event::Done));
     }
 
     #[test]
-    fn the_ranks_see_the_end_of_the_listener() {
+    fn dropped_listener_closes_all_connections() {
         let listener = Listener::open(4, &[IpAddr::V4(Ipv4Addr::LOCALHOST)], Seconds(60.0)).expect("a port");
         let local = LauncherAddress {
             addresses: vec![*listener.address().addresses.last().expect("loopback")],
             ..listener.address().clone()
         };
-        let mut stream = TcpStream::connect(local.addresses[0]).expect("it listens");
+        let mut stream = TcpStream::connect(local.addresses[0]).expect("listener accepts");
         let hello = Message::Hello {
             token: local.token.clone(),
             rank: 0,

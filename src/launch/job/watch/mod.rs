@@ -24,22 +24,22 @@ use ringmark_core::host::{LauncherAddress, MemoryShortage, Stage};
 use ringmark_core::progress::RankProgress;
 
 use crate::launch::job::request::ServerRanks;
-use crate::launch::job::watch::listener::{Listener, WAITING_EVENTS, raise_descriptor_limit};
+use crate::launch::job::watch::listener::{EVENT_CAPACITY, Listener, raise_descriptor_limit};
 use crate::launch::job::watch::watchdog::Watchdog;
 
 /// Time for which a rank tries to reach the launcher if there is no stall timeout.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Gap between two checks after which this program is assumed to have been stopped; normally only the writing of a line
 /// lies between them.
-const ABSENCE: Duration = Duration::from_secs(2);
+const MAX_CHECK_GAP: Duration = Duration::from_secs(2);
 
 /// Interval between two checks of every rank, as a fraction of the time by which the reporting interval exceeds that of
 /// a small job.
-const LOOKS_IN_INTERVAL: f64 = 1.0 / 16.0;
+const CHECK_FRACTION: f64 = 1.0 / 16.0;
 
 /// Runs a command on the host of a rank and returns its output; `None` if that is not possible.
-pub type Ask<'a> = &'a dyn Fn(u32, &[&str]) -> Option<String>;
+pub type HostQuery<'a> = &'a dyn Fn(u32, &[&str]) -> Option<String>;
 
 /// Positions of the ranks of a job.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,43 +61,43 @@ impl WatchedRanks {
 
 /// Monitor of one job.
 pub struct Watch<'a> {
-    ask: Ask<'a>,
+    query: HostQuery<'a>,
     listener: Listener,
     watchdog: Watchdog,
     /// Time of the latest check.
-    looked: Instant,
+    last_check: Instant,
     /// Time of the latest check of every rank.
-    judged: Option<Instant>,
+    last_full_check: Option<Instant>,
     /// Rank for which the job has to be ended, if its cause of death was still unknown.
-    lost: Option<u32>,
+    lost_rank: Option<u32>,
     /// Reason why not all ranks can be watched.
-    lack: Option<String>,
+    limitation: Option<String>,
 }
 
 impl<'a> Watch<'a> {
     /// Listens for `ranks` ranks and their servers, which reach this machine at `addresses`; empty if all of them run
-    /// on this machine. A job without any progress for `stall_timeout` hangs. `ask` queries their hosts for the cause
+    /// on this machine. A job without any progress for `stall_timeout` hangs. `query` queries their hosts for the cause
     /// of a failure.
     pub fn open(
         ranks: u32,
         servers: &ServerRanks,
         addresses: &[IpAddr],
         stall_timeout: Option<Duration>,
-        ask: Ask<'a>,
+        query: HostQuery<'a>,
     ) -> anyhow::Result<Watch<'a>> {
-        let patience = Seconds(stall_timeout.unwrap_or(PATIENCE).as_secs_f64());
+        let patience = Seconds(stall_timeout.unwrap_or(DEFAULT_CONNECT_TIMEOUT).as_secs_f64());
         let now = Instant::now();
-        let lack = raise_descriptor_limit(ranks + servers.number).map(|limit| {
+        let limitation = raise_descriptor_limit(ranks + servers.number).map(|limit| {
             format!(
-                "this machine lets a program open {limit} files, and each of {} ranks has a connection: a hang of the \
-                 others will not be named: raise the limit (ulimit -Hn, LimitNOFILE=)",
+                "limit of {limit} open files is too low for connections to {} ranks, so some ranks are not \
+                 monitored: raise the limit (ulimit -Hn, LimitNOFILE=)",
                 ranks + servers.number
             )
         });
         let listener = Listener::open(ranks + servers.number, addresses, patience)?;
         let interval = listener.address().interval;
         let watchdog = Watchdog::new(ranks, servers, stall_timeout, interval, now);
-        Ok(Watch { ask, listener, watchdog, looked: now, judged: None, lost: None, lack })
+        Ok(Watch { query, listener, watchdog, last_check: now, last_full_check: None, lost_rank: None, limitation })
     }
 
     /// Returns the address and token that the ranks need to connect.
@@ -107,52 +107,52 @@ impl<'a> Watch<'a> {
 
     /// Returns the interval between checks of every rank: 0 for a job whose ranks report every second, and 0.9 s for
     /// one whose ranks report every 16 s.
-    pub fn interval_of_looks(&self) -> Duration {
-        Duration::from_secs_f64((self.address().interval.0 - INTERVAL.0) * LOOKS_IN_INTERVAL)
+    pub fn check_interval(&self) -> Duration {
+        Duration::from_secs_f64((self.address().interval.0 - INTERVAL.0) * CHECK_FRACTION)
     }
 
     /// Returns the reason why not all ranks can be watched, if there is one.
-    pub fn lack(&self) -> Option<&str> {
-        self.lack.as_deref()
+    pub fn limitation(&self) -> Option<&str> {
+        self.limitation.as_deref()
     }
 
     /// Records the next line of the job's output.
     pub fn line(&mut self, line: &str) {
-        self.watchdog.output(line, Instant::now());
+        self.watchdog.record_output(line, Instant::now());
     }
 
     /// Returns the reason if the job has to be ended now.
     pub fn verdict(&mut self) -> Option<String> {
         let now = Instant::now();
-        if now - self.looked > ABSENCE {
+        if now - self.last_check > MAX_CHECK_GAP {
             // This program was stopped: reports that arrived in the meantime are still unread.
-            self.watchdog.restart_silences(now);
+            self.watchdog.reset_timers(now);
         }
-        self.looked = now;
-        self.hear();
+        self.last_check = now;
+        self.receive_events();
         // A large job, whose ranks report less often, is not checked for every line that it prints.
-        if self.judged.is_some_and(|judged| now - judged < self.interval_of_looks()) {
+        if self.last_full_check.is_some_and(|judged| now - judged < self.check_interval()) {
             return None;
         }
-        self.judged = Some(now);
+        self.last_full_check = Some(now);
         self.watchdog.verdict(now)?;
         self.check_out_of_memory();
-        self.lost = self.watchdog.first_lost();
+        self.lost_rank = self.watchdog.first_disconnected();
         self.watchdog.verdict(now)
     }
 
     /// Returns the final reason for ending the job, given the `verdict`: on a busy host, mpirun may report the cause of
     /// a rank's death only while it ends the others.
-    pub fn last_word(&mut self, verdict: String) -> String {
-        let Some(lost) = self.lost else { return verdict };
+    pub fn final_reason(&mut self, verdict: String) -> String {
+        let Some(lost) = self.lost_rank else { return verdict };
         self.check_out_of_memory();
-        self.watchdog.death_of(lost).unwrap_or(verdict)
+        self.watchdog.describe_death(lost).unwrap_or(verdict)
     }
 
     /// Returns which rank failed first and why, for a job that failed by itself; `None` if no rank reported a failure
     /// and none was seen.
     pub fn explanation(&mut self) -> Option<String> {
-        self.hear();
+        self.receive_events();
         self.check_out_of_memory();
         self.watchdog.explanation(Instant::now())
     }
@@ -172,26 +172,26 @@ impl<'a> Watch<'a> {
         if let Some((rank, files)) = self.watchdog.killed_rank() {
             let mut line = vec!["grep", "-sH", "^oom_kill "];
             line.extend(files.iter().map(String::as_str));
-            self.watchdog.counted(&(self.ask)(rank, &line).unwrap_or_default());
+            self.watchdog.record_kills(&(self.query)(rank, &line).unwrap_or_default());
         }
     }
 
     /// Returns the positions of the ranks.
     pub fn ranks(&self) -> WatchedRanks {
         let interval = self.address().interval;
-        WatchedRanks { place: self.watchdog.place(), interval, ranks: self.watchdog.ranks(Instant::now()) }
+        WatchedRanks { place: self.watchdog.slowest_position(), interval, ranks: self.watchdog.ranks(Instant::now()) }
     }
 
     /// Describes where the ranks are, for a job that takes too long.
-    pub fn whereabouts(&mut self) -> String {
-        self.hear();
-        self.watchdog.whereabouts()
+    pub fn describe_positions(&mut self) -> String {
+        self.receive_events();
+        self.watchdog.describe_positions()
     }
 
-    fn hear(&mut self) {
+    fn receive_events(&mut self) {
         // Bounded, so that a flood of events cannot keep the job from being checked.
-        for (rank, event) in std::iter::from_fn(|| self.listener.heard()).take(WAITING_EVENTS) {
-            self.watchdog.hear(rank, event, Instant::now());
+        for (rank, event) in std::iter::from_fn(|| self.listener.next_event()).take(EVENT_CAPACITY) {
+            self.watchdog.record_event(rank, event, Instant::now());
         }
     }
 }

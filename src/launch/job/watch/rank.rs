@@ -12,7 +12,7 @@ use crate::launch::job::watch::listener::RankFailure;
 
 /// Share of a processor that a working rank uses at least. On the CPU a phase may last longer than any timeout, and
 /// many ranks may share a core. A rank that is stopped or waits for its device uses less.
-const WORKING: f64 = 0.05;
+const MIN_WORKING_LOAD: f64 = 0.05;
 
 pub struct Rank {
     pub host: String,
@@ -26,9 +26,9 @@ pub struct Rank {
     pub connection: u64,
     pub at: Option<Heartbeat>,
     /// Time of its last report.
-    pub heard: Instant,
+    pub last_report: Instant,
     /// Time of its last progress: another position, another chunk, or work on the processor.
-    pub moved: Instant,
+    pub last_progress: Instant,
     /// When and how it ended.
     pub end: Option<(Instant, RankEnd)>,
 }
@@ -40,22 +40,22 @@ pub enum RankEnd {
     /// It completed its work.
     Done,
     /// Its connection closed.
-    Left,
+    Disconnected,
 }
 
 impl Rank {
     /// Records its next report.
-    pub fn hear(&mut self, next: Heartbeat, now: Instant) {
+    pub fn record_report(&mut self, next: Heartbeat, now: Instant) {
         let has_moved = self.at.is_none_or(|last| {
             let work = next.processor_time.0 - last.processor_time.0;
-            let time = (now - self.heard).as_secs_f64();
-            let works = !next.is_waiting && work >= WORKING * time.max(self.interval.0 / 2.0);
+            let time = (now - self.last_report).as_secs_f64();
+            let works = !next.is_waiting && work >= MIN_WORKING_LOAD * time.max(self.interval.0 / 2.0);
             works || (next.iteration, next.stage, next.chunks) != (last.iteration, last.stage, last.chunks)
         });
         if has_moved {
-            self.moved = now;
+            self.last_progress = now;
         }
-        self.heard = now;
+        self.last_report = now;
         self.at = Some(next);
     }
 
@@ -66,16 +66,16 @@ impl Rank {
 
     /// Returns true if it has missed its reports.
     pub fn is_silent(&self, now: Instant) -> bool {
-        (now - self.heard).as_secs_f64() > heartbeat::silence(self.interval).0
+        (now - self.last_report).as_secs_f64() > heartbeat::silence(self.interval).0
     }
 
     /// Returns true if it reports that it waits for other ranks.
-    pub fn waits_audibly(&self, now: Instant) -> bool {
+    pub fn reports_waiting(&self, now: Instant) -> bool {
         !self.is_silent(now) && self.at.is_some_and(|at| at.is_waiting)
     }
 
     /// Returns true if its last report was from the exchange of results at the end.
-    pub fn gathers_results(&self) -> bool {
+    pub fn is_gathering_results(&self) -> bool {
         self.at.is_some_and(|at| at.stage == Stage::Finishing)
     }
 
@@ -89,10 +89,10 @@ impl Rank {
         let stage = match &self.end {
             Some((_, RankEnd::Failed(_))) => "failed".to_owned(),
             Some((_, RankEnd::Done)) => "done".to_owned(),
-            Some((_, RankEnd::Left)) => "gone".to_owned(),
+            Some((_, RankEnd::Disconnected)) => "gone".to_owned(),
             None => self.at.map_or_else(|| "started".to_owned(), |at| at.stage.name()),
         };
-        let unheard = if self.end.is_some() { Duration::ZERO } else { now - self.heard };
+        let unheard = if self.end.is_some() { Duration::ZERO } else { now - self.last_report };
         RankProgress {
             rank: number.checked_sub(first_server).unwrap_or(number),
             is_server: number >= first_server,
@@ -108,7 +108,7 @@ impl Rank {
     }
 
     /// Describes its position for messages.
-    pub fn place(&self) -> String {
+    pub fn describe_position(&self) -> String {
         match self.at {
             None => "its first second".to_owned(),
             Some(at) if at.iteration == 0 => at.stage.to_string(),

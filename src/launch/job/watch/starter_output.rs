@@ -39,7 +39,7 @@ impl StarterOutput {
     /// `mpirun noticed that process rank 1 with PID 77 on node b exited on signal 9 (Killed).`, and two for an exit,
     /// `Process name: [[61218,1],3]` and `Exit code:    7`. Slurm's srun prints `srun: error: b: task 1: Killed` or
     /// `srun: error: b: tasks 1-2: Exited with exit code 3`.
-    pub fn death_in(&mut self, line: &str) -> Option<Death> {
+    pub fn parse_line(&mut self, line: &str) -> Option<Death> {
         if let Some((_, name)) = line.split_once("Process name: [[") {
             self.process = name.split_once("],").and_then(|(_, rank)| leading_number(rank));
             return None;
@@ -48,13 +48,13 @@ impl StarterOutput {
             let rank = self.process.take()?;
             return Some(Death { rank, cause: Cause::Exit(leading_number(code.trim_start())?) });
         }
-        self.find_session(line.trim());
-        in_one_line(line)
+        self.parse_session_failure(line.trim());
+        parse_single_line(line)
     }
 
     /// Parses Open MPI's message from any host: `A call to mkdir was unable to create the desired directory:`, then
     /// `Directory: /tmp/ompi.b.0` and `Error:     Read-only file system`.
-    fn find_session(&mut self, line: &str) {
+    fn parse_session_failure(&mut self, line: &str) {
         if line.starts_with("A call to mkdir was unable to create") {
             self.session.get_or_insert_default();
         }
@@ -71,19 +71,19 @@ impl StarterOutput {
         let (folder, error) =
             self.session.as_ref().filter(|(folder, error)| !folder.is_empty() && !error.is_empty())?;
         Some(format!(
-            "Open MPI cannot create its session folder {folder}: {error}: set TMPDIR to a writable folder, on every host"
+            "Open MPI cannot create its session folder {folder}: {error}: set TMPDIR to a writable folder on every host"
         ))
     }
 }
 
-fn in_one_line(line: &str) -> Option<Death> {
+fn parse_single_line(line: &str) -> Option<Death> {
     if let Some((_, rest)) = line.split_once(" noticed that process rank ") {
         let rank = leading_number(rest)?;
         let (_, signal) = rest.split_once(" exited on signal ")?;
         return Some(Death { rank, cause: signal_number(leading_number(signal)?) });
     }
     let (_, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
-    let (is_one, rest) = rest.strip_prefix('s').map_or((true, rest), |rest| (false, rest));
+    let (is_single, rest) = rest.strip_prefix('s').map_or((true, rest), |rest| (false, rest));
     let (ranks, cause) = rest.trim_start().split_once(": ")?;
     let rank = leading_number(ranks)?;
     if let Some((_, code)) = cause.split_once("exit code ") {
@@ -95,8 +95,8 @@ fn in_one_line(line: &str) -> Option<Death> {
     let signal = signal_by_name(cause)?;
     // If several ranks were killed alike, Slurm killed them because of another one; it does not send the signals of a
     // crash.
-    let may_be_slurm_s = matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT);
-    (is_one || !may_be_slurm_s).then(|| Death { rank, cause: signal_number(signal as i32) })
+    let may_come_from_slurm = matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT);
+    (is_single || !may_come_from_slurm).then(|| Death { rank, cause: signal_number(signal as i32) })
 }
 
 fn leading_number<T: std::str::FromStr>(text: &str) -> Option<T> {
@@ -133,54 +133,53 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_read_from_either_starter() {
+    fn signals_are_parsed_from_mpirun_and_srun() {
         let killed = Cause::Signal("9 (SIGKILL)".to_owned());
         for line in [
             "mpirun noticed that process rank 1 with PID 4711 on node b exited on signal 9 (Killed).",
             "srun: error: b: task 1: Killed",
         ] {
-            assert_eq!(in_one_line(line), death(1, killed.clone()), "{line}");
+            assert_eq!(parse_single_line(line), death(1, killed.clone()), "{line}");
         }
-        assert_eq!(in_one_line("srun: error: b: task 1: Out Of Memory"), death(1, Cause::OutOfMemory));
+        assert_eq!(parse_single_line("srun: error: b: task 1: Out Of Memory"), death(1, Cause::OutOfMemory));
         let crashed = death(12, Cause::Signal("11 (SIGSEGV)".to_owned()));
-        assert_eq!(in_one_line("srun: error: node7: task 12: Segmentation fault (core dumped)"), crashed);
+        assert_eq!(parse_single_line("srun: error: node7: task 12: Segmentation fault (core dumped)"), crashed);
         let both = death(0, Cause::Signal("11 (SIGSEGV)".to_owned()));
-        assert_eq!(in_one_line("srun: error: b: tasks 0-1: Segmentation fault"), both);
-        assert_eq!(in_one_line("srun: error: b: task 3: Exited with exit code 2"), death(3, Cause::Exit(2)));
+        assert_eq!(parse_single_line("srun: error: b: tasks 0-1: Segmentation fault"), both);
+        assert_eq!(parse_single_line("srun: error: b: task 3: Exited with exit code 2"), death(3, Cause::Exit(2)));
     }
 
     #[test]
-    fn an_exit_under_mpirun_takes_two_lines() {
+    fn mpirun_exit_status_is_parsed_from_two_lines() {
         let mut output = StarterOutput::default();
-        assert_eq!(output.death_in("  Exit code:    7"), None);
-        assert_eq!(output.death_in("  Process name: [[61218,1],3]"), None);
-        assert_eq!(output.death_in("  Exit code:    7"), death(3, Cause::Exit(7)));
+        assert_eq!(output.parse_line("  Exit code:    7"), None);
+        assert_eq!(output.parse_line("  Process name: [[61218,1],3]"), None);
+        assert_eq!(output.parse_line("  Exit code:    7"), death(3, Cause::Exit(7)));
         let killed =
-            output.death_in("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).");
+            output.parse_line("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).");
         assert_eq!(killed, death(1, Cause::Signal("9 (SIGKILL)".to_owned())));
     }
 
     #[test]
-    fn a_session_folder_that_cannot_be_created_is_named_once_it_is_whole() {
+    fn session_folder_failure_is_reported_once_complete() {
         let mut output = StarterOutput::default();
-        output.death_in("  Directory: /data");
-        output.death_in("A call to mkdir was unable to create the desired directory:\n");
-        output.death_in("\n");
-        output.death_in("  Directory: /tmp/ompi.b.0\n");
+        output.parse_line("  Directory: /data");
+        output.parse_line("A call to mkdir was unable to create the desired directory:\n");
+        output.parse_line("\n");
+        output.parse_line("  Directory: /tmp/ompi.b.0\n");
         assert_eq!(output.session_failure(), None);
-        output.death_in("  Error:     Read-only file system\n");
-        output.death_in("  Directory: /tmp/ompi.c.0\n");
+        output.parse_line("  Error:     Read-only file system\n");
+        output.parse_line("  Directory: /tmp/ompi.c.0\n");
         assert_eq!(
             output.session_failure().as_deref(),
             Some(
-                "Open MPI cannot create its session folder /tmp/ompi.b.0: Read-only file system: set TMPDIR to a writable \
-                 folder, on every host"
+                "Open MPI cannot create its session folder /tmp/ompi.b.0: Read-only file system: set TMPDIR to a writable folder on every host"
             )
         );
     }
 
     #[test]
-    fn other_lines_say_nothing() {
+    fn unrelated_lines_are_ignored() {
         for line in [
             "",
             "srun: error: Unable to allocate resources",
@@ -189,7 +188,7 @@ mod tests {
             "srun: error: b: task 1: something new",
             "Epoch[0] Batch[1]",
         ] {
-            assert_eq!(StarterOutput::default().death_in(line), None, "{line}");
+            assert_eq!(StarterOutput::default().parse_line(line), None, "{line}");
         }
     }
 }

@@ -54,14 +54,15 @@ pub struct BandwidthSweep {
 
 /// Returns `results/<UTC date>T<time>Z_bandwidth`, the default output folder.
 pub fn default_folder(now: SystemTime) -> PathBuf {
-    results_folder::named("bandwidth", now)
+    results_folder::default_path("bandwidth", now)
 }
 
 /// Returns DLPerf's cases of several ranks that fit, and all slots of several hosts. If there is no such case, returns
 /// all slots of one host.
 pub fn default_cases(hosts: &Hosts) -> Vec<Case> {
-    let mut cases: Vec<Case> = Case::DLPERF.into_iter().filter(|case| case.ranks() > 1 && hosts.fit(*case)).collect();
-    let whole = hosts.whole();
+    let mut cases: Vec<Case> =
+        Case::DLPERF.into_iter().filter(|case| case.ranks() > 1 && hosts.can_run(*case)).collect();
+    let whole = hosts.full_case();
     if (whole.nodes > 1 || cases.is_empty()) && !cases.contains(&whole) {
         cases.push(whole);
     }
@@ -96,9 +97,9 @@ impl Benchmark for BandwidthSweep {
     fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
         let out_of_record = results_folder::absolute(&self.out)?;
         let job = |case: Case, bandwidth: &BandwidthConfig| {
-            let of = |out: &Path, name: &str| out.join(case.to_string()).join(name);
+            let path = |out: &Path, name: &str| out.join(case.to_string()).join(name);
             let [log, record] = bandwidth_files(bandwidth.operation);
-            let files = JobFiles { log: of(&self.out, &log), record: of(&out_of_record, &record) };
+            let files = JobFiles { log: path(&self.out, &log), record: path(&out_of_record, &record) };
             let kv_store = bandwidth.kv_store.for_case(case);
             let trace = TraceConfig { file: self.is_traced.then(|| files.trace()), ..bandwidth.trace.clone() };
             let bandwidth = BandwidthConfig { json: Some(files.record.clone()), kv_store, trace, ..bandwidth.clone() };
@@ -192,7 +193,7 @@ struct CaseAnswer {
 }
 
 fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
-    let of_case = |EndedJob { job, outcome, .. }: &EndedJob<BandwidthRecord>| {
+    let case_answer = |EndedJob { job, outcome, .. }: &EndedJob<BandwidthRecord>| {
         let record = outcome.figures();
         let (case, results) = (job.case, record.map(|record| record.results.as_slice()).unwrap_or_default());
         CaseAnswer {
@@ -208,7 +209,7 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
             sizes: results.iter().map(|result| SizeFigures::from_result(result, bus(job))).collect(),
         }
     };
-    Answer { kind: KIND, schema: SCHEMA, cases: ended.iter().map(of_case).collect() }
+    Answer { kind: KIND, schema: SCHEMA, cases: ended.iter().map(case_answer).collect() }
 }
 
 /// Returns a table with one line for each case that ran, in GB/s and bytes.
@@ -249,7 +250,9 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
     let mut lines = vec![String::new(), table.aligned(usize::MAX)];
     if has_doubtful {
         let most = HEAVY_FOREIGN_LOAD * 100.0;
-        lines.push(format!("in parentheses: unreliable, others took more than {most} %: stop them and measure again"));
+        lines.push(format!(
+            "in parentheses: unreliable, other programs took more than {most} %: stop them and measure again"
+        ));
     }
     lines.join("\n")
 }
@@ -346,12 +349,12 @@ mod tests {
     }
 
     #[test]
-    fn the_record_says_more_than_mpirun() {
-        let reason = |end, record| failure(end, record).expect("it is sound");
+    fn record_failure_takes_precedence_over_mpirun() {
+        let reason = |end, record| failure(end, record).expect("valid record");
         assert_eq!(failure(exited(0), Ok(record(None))), None);
         expect!["3 elements are wrong"].assert_eq(&reason(exited(1), Ok(record(Some("3 elements are wrong")))));
-        expect!["mpirun ended with exit status 7"].assert_eq(&reason(exited(7), Ok(record(None))));
-        expect!["mpirun ended with exit status 7"].assert_eq(&reason(exited(7), Err("no record".to_owned())));
+        expect!["mpirun exited with status 7"].assert_eq(&reason(exited(7), Ok(record(None))));
+        expect!["mpirun exited with status 7"].assert_eq(&reason(exited(7), Err("no record".to_owned())));
         assert_eq!(reason(exited(0), Err("no record".to_owned())), "no record");
         assert_eq!(reason(Ended::Interrupted, Ok(miss())), "interrupted");
     }
@@ -368,14 +371,14 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_line_for_every_case_that_ran() {
+    fn table_has_a_row_per_completed_case() {
         let stolen = HostUse { cores: 2, elapsed: Seconds(10.0), steal: Seconds(10.0), ..HostUse::default() };
         let disturbed = BandwidthRecord { host_use: vec![stolen], ..record(None) };
         let outcomes = [
             ("1n2g", JobOutcome::Sound(record(None))),
             ("1n8g", JobOutcome::Sound(disturbed)),
             ("2n8g", JobOutcome::Missed(record(None), "too slow".to_owned())),
-            ("4n8g", JobOutcome::Failed(Failure::Explained("mpirun ended with exit status 7".to_owned()))),
+            ("4n8g", JobOutcome::Failed(Failure::Explained("mpirun exited with status 7".to_owned()))),
         ];
         let ended = outcomes.map(|(case, outcome)| {
             let job = job(case.parse().expect("a case"));
@@ -390,13 +393,13 @@ case  ranks  avg busbw  best busbw     of size  other load  failure
 1n2g      2      10.00       10.00  1000000000           -  -
 1n8g      8    (17.50)     (17.50)  1000000000        50.0  -
 2n8g     16      18.75       18.75  1000000000           -  too slow
-4n8g     32          -           -           -           -  mpirun ended with exit status 7
-in parentheses: unreliable, others took more than 25 %: stop them and measure again"
+4n8g     32          -           -           -           -  mpirun exited with status 7
+in parentheses: unreliable, other programs took more than 25 %: stop them and measure again"
         );
     }
 
     #[test]
-    fn every_operation_is_a_job_and_a_line_of_its_own() {
+    fn each_operation_has_its_own_job_and_row() {
         let environment = LaunchEnvironment::default();
         let operations = vec![Operation::AllReduce, Operation::AllGather];
         let sweep = BandwidthSweep { operations, ..sweep() };
@@ -423,7 +426,7 @@ case  operation   ranks  avg busbw  best busbw     of size  other load  failure
     }
 
     #[test]
-    fn the_default_cases_are_those_that_exchange() {
+    fn default_cases_have_several_ranks() {
         let cases = |hosts: &str| -> Vec<String> {
             let hosts = Hosts::parse_list(hosts).expect("hosts");
             default_cases(&hosts).iter().map(Case::to_string).collect()

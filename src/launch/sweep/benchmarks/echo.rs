@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_about_a_failure_are_left_to_the_launcher() {
+    fn failure_messages_of_the_worker_are_not_echoed() {
         let mut echo = Echo::new(true);
         let lines =
             ["# header", "-------", "  8  2  float", "ringmark-worker: no memory", "-------", "mpirun detected"];

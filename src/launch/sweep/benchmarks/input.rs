@@ -37,7 +37,7 @@ pub struct InputRun {
 
 /// Returns `results/<UTC date>T<time>Z_input`, the default output folder.
 pub fn default_folder(now: SystemTime) -> PathBuf {
-    results_folder::named("input", now)
+    results_folder::default_path("input", now)
 }
 
 /// Checks the configuration before anything starts, then measures. `judge` reads a training result before anything
@@ -49,7 +49,7 @@ where
     let judge = config.against.as_deref().map(judge).transpose()?;
     let InputRun { launch, out, .. } = config;
     let cases = [config.case()];
-    let judged = Judged { run: config, judge };
+    let judged = JudgedRun { run: config, judge };
     Live::during((judged.kind(), judged.rules().printer), launch, out, |live| {
         let (repeat, cooldown) = (&[], Duration::ZERO);
         session::run(SessionConfig { cases: &cases, launch, out, resume: false, repeat, cooldown, live }, &judged)
@@ -65,12 +65,12 @@ impl InputRun {
 }
 
 /// A run with the comparison applied to its record.
-struct Judged<'a, J> {
+struct JudgedRun<'a, J> {
     run: &'a InputRun,
     judge: Option<J>,
 }
 
-impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for Judged<'_, J> {
+impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for JudgedRun<'_, J> {
     type Record = InputRecord;
     type Figures = InputRecord;
     type Follower = Echo;

@@ -58,7 +58,7 @@ impl ScoreSweep {
     }
 
     fn job(&self, run: RunName, score: ScoreConfig, files: JobFiles) -> JobPlan {
-        let (threads, cost) = (score.threads, JobCost::of_scoring(&score));
+        let (threads, cost) = (score.threads, JobCost::for_scoring(&score));
         let mut arguments = vec![self.kind().to_string()];
         arguments.extend(option_table::arguments(&ScoreConfig { record: Some(files.record.clone()), ..score }));
         self.sweep.job(run, files, arguments, threads, cost)
@@ -97,7 +97,7 @@ impl Benchmark for ScoreSweep {
     }
 
     fn figures(&self, record: ScoreRecord, _: Option<RunProgress>) -> Result<RunFigures, String> {
-        let speed = record.speed().ok_or("the record has no pass")?;
+        let speed = record.speed().ok_or("record has no passes")?;
         Ok(RunFigures { speed, top_1: None, warnings: record.warnings })
     }
 

@@ -54,7 +54,7 @@ pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::R
 
 fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &Live) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
-        let train = config.of_run(run, context);
+        let train = config.config_for_run(run, context);
         // Graphs allocate additional memory.
         let has_graphs = config.sweep.device == DeviceKind::Cuda && !train.graphs.is_off();
         let warmup = if has_graphs { GRAPH_WARMUP } else { batch_search::ITERATIONS - 1 };
@@ -65,10 +65,10 @@ fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &L
     let sweep = batch_search::resolved::<RunRecord>(&config.sweep, config.kind(), &trial, live)?;
     let trial = |train: &TrainConfig, run: RunName, files: JobFiles, context: PlanContext| {
         let config = TrainSweep { train: train.clone(), ..config.clone() };
-        config.job(run, config.of_run(run, context), files)
+        config.job(run, config.config_for_run(run, context), files)
     };
-    let train = config.search.resolved(&sweep, &config.train, &trial, live)?;
-    let sweep = if config.search.over.is_empty() { sweep } else { sweep.of_kv_store(train.kv_store.kv_store) };
+    let train = config.search.resolve(&sweep, &config.train, &trial, live)?;
+    let sweep = if config.search.over.is_empty() { sweep } else { sweep.for_kv_store(train.kv_store.kv_store) };
     let config = &TrainSweep { sweep, train, ..config.clone() };
     let TrainSweep { sweep, ddp_suite, .. } = config;
     session::run(sweep.session(live), config)?;
@@ -86,7 +86,7 @@ fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &L
 
 impl TrainSweep {
     /// Returns the configuration of a rank in `run`.
-    fn of_run(&self, run: RunName, context: PlanContext) -> TrainConfig {
+    fn config_for_run(&self, run: RunName, context: PlanContext) -> TrainConfig {
         let RunName { case, model, batch_size, dtype, kv_store, .. } = run;
         let threads = self.sweep.threads(context);
         let cores_divided_by = self.sweep.cores_divided_by(context);
@@ -103,8 +103,8 @@ impl TrainSweep {
             return Ok(None);
         }
         let file = run.checkpoint(&results_folder::absolute(out)?);
-        let is_taken_up = context.begun.is_some() && !repeat.contains(&run.case) && file.exists();
-        Ok(Some(JobCheckpoint { file, is_taken_up }))
+        let is_resumed = context.begun.is_some() && !repeat.contains(&run.case) && file.exists();
+        Ok(Some(JobCheckpoint { file, is_resumed }))
     }
 
     /// Returns the iterations of a run, derived from epochs if given.
@@ -117,11 +117,11 @@ impl TrainSweep {
     /// Returns the cost of validation in `run` with the settings `train`.
     fn validation(&self, run: RunName, train: &TrainConfig) -> Option<ValidationCost> {
         let images = self.epoch_images.filter(|_| train.learning.validate.are_read())?;
-        Some(ValidationCost::of(train, run.case.ranks(), images))
+        Some(ValidationCost::new(train, run.case.ranks(), images))
     }
 
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> JobPlan {
-        let (threads, cost, kv_store) = (train.threads, JobCost::of_training(&train), train.kv_store);
+        let (threads, cost, kv_store) = (train.threads, JobCost::for_training(&train), train.kv_store);
         let validation = self.validation(run, &train);
         let cost = validation.map_or(cost, |validation| cost.with_validation(train.iterations, validation));
         let weights = train.model.facts().parameters;
@@ -138,8 +138,8 @@ impl TrainSweep {
 
 /// Adds the checkpoint's paths to the worker's settings.
 fn with_checkpoint(train: TrainConfig, checkpoint: Option<&JobCheckpoint>) -> TrainConfig {
-    let Some(JobCheckpoint { file, is_taken_up }) = checkpoint else { return train };
-    let from_checkpoint = is_taken_up.then(|| file.clone());
+    let Some(JobCheckpoint { file, is_resumed }) = checkpoint else { return train };
+    let from_checkpoint = is_resumed.then(|| file.clone());
     let learning = LearningConfig { checkpoint: Some(file.clone()), from_checkpoint, ..train.learning };
     TrainConfig { learning, ..train }
 }
@@ -160,15 +160,15 @@ impl Benchmark for TrainSweep {
     fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
         let mut jobs = Vec::new();
         for run in self.sweep.axes.runs() {
-            let train = self.of_run(run, context);
+            let train = self.config_for_run(run, context);
             let baseline = self.ddp_suite.then(|| suite::baseline(run.case, &train)).flatten();
             let checkpoint = self.checkpoint(run, context)?;
             let train = with_checkpoint(train, checkpoint.as_ref());
             let train = TrainConfig { trace: self.sweep.traced(run, &self.train.trace)?, ..train };
             let job = self.job(run, train, self.sweep.files(run)?);
-            let resumed = checkpoint.as_ref().filter(|checkpoint| checkpoint.is_taken_up);
+            let resumed = checkpoint.as_ref().filter(|checkpoint| checkpoint.is_resumed);
             let announcement =
-                resumed.map(|it| format!("{}: goes on from its checkpoint {}", job.title, it.file.display()));
+                resumed.map(|it| format!("{}: resuming from checkpoint {}", job.title, it.file.display()));
             jobs.push(JobPlan { checkpoint, announcement, ..job });
             if let Some(train) = baseline {
                 let run = RunName { baseline: true, kv_store: train.kv_store.kv_store, ..run };
@@ -193,9 +193,9 @@ impl Benchmark for TrainSweep {
     fn figures(&self, record: RunRecord, follower: Option<RunProgress>) -> Result<RunFigures, String> {
         let has_iterations = follower.is_none_or(|follower| follower.speed().is_some());
         if !has_iterations {
-            return Err("the log has no iteration after warm-up".to_owned());
+            return Err("log has no iterations after warm-up".to_owned());
         }
-        let speed = record.speed(self.train.warmup as usize).ok_or("the record has no iteration after warm-up")?;
+        let speed = record.speed(self.train.warmup as usize).ok_or("record has no iterations after warm-up")?;
         let end = record.end.unwrap_or_default();
         let top_1 = end.epochs.last().and_then(|epoch| Some(epoch.validation?.top_1));
         Ok(RunFigures { speed, top_1, warnings: end.warnings })
@@ -256,8 +256,8 @@ impl Resumable for TrainSweep {
         }
         if self.ddp_suite {
             let is_alone = sweep.axes.cases.iter().any(|case| suite::baseline(*case, train).is_none());
-            let alone = if is_alone { ", but for 1n1g, where one rank exchanges nothing anyway" } else { "" };
-            lines.push(format!("after each run the same ranks without communication{alone}"));
+            let alone = if is_alone { ", except for 1n1g, where one rank has no communication" } else { "" };
+            lines.push(format!("each run is followed by a run without communication{alone}"));
         }
         lines
     }
@@ -265,7 +265,7 @@ impl Resumable for TrainSweep {
     fn check_finished(&self, run: RunName) -> Result<RunRecord, String> {
         let (done, wanted) = (self.sweep.finished_log(run)?, self.iterations(run));
         if done != wanted {
-            return Err(format!("its log {} has {done} iterations of {wanted}", run.log(&self.sweep.out).display()));
+            return Err(format!("log {} has {done} of {wanted} iterations", run.log(&self.sweep.out).display()));
         }
         self.sweep.finished_record(run)
     }

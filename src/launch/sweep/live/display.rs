@@ -72,7 +72,7 @@ mod tests {
     use crate::launch::sweep::live::lines::tests::progress;
 
     #[test]
-    fn without_a_terminal_a_line_comes_every_half_a_minute() {
+    fn line_is_printed_every_30_seconds_without_a_terminal() {
         let start = Instant::now();
         let display = Display::new(false, start);
         display.bar.set_draw_target(ProgressDrawTarget::hidden());

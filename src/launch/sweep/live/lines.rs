@@ -289,7 +289,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_wide_terminal_shows_all() {
+    fn wide_terminal_shows_everything() {
         assert_eq!(
             lines(&progress(), 120, 24),
             [
@@ -302,7 +302,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_narrow_or_low_terminal_shows_what_matters_most() {
+    fn small_terminal_shows_the_most_important_parts() {
         assert_eq!(
             lines(&progress(), 66, 24),
             [
@@ -332,7 +332,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn of_many_hosts_those_with_the_slowest_ranks_have_a_line() {
+    fn only_hosts_with_the_slowest_ranks_are_shown() {
         let mut job = job();
         let one = job.ranks[0].clone();
         job.ranks = (0..40)
@@ -354,7 +354,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn of_a_large_job_all_ranks_have_a_line_and_the_worst_hosts_theirs() {
+    fn large_job_has_a_summary_line_and_its_worst_hosts() {
         let mut job = job();
         let one = job.ranks[0].clone();
         job.ranks =
@@ -370,7 +370,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_not_known_yet_is_not_shown() {
+    fn unknown_values_are_not_shown() {
         let begun = JobProgress {
             iteration: 0,
             stage: None,
@@ -390,7 +390,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn names_from_a_file_do_not_command_the_terminal() {
+    fn control_characters_in_names_are_removed() {
         let mut job = job();
         (job.title, job.ranks[0].host) = ("a\u{1b}[2Jb".to_owned(), "c\nd".to_owned());
         let shown = lines(&Progress { job: Some(job), ..progress() }, 120, 24);
@@ -398,7 +398,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn times_are_short() {
+    fn durations_are_rounded() {
         assert_eq!([40.0, 3723.0].map(|seconds| clock(Seconds(seconds))), ["0:40", "1:02:03"]);
         assert_eq!([0.00512, 0.381, 12.0].map(|s| milliseconds(Seconds(s))), ["5.12 ms", "381 ms", "12,000 ms"]);
     }

@@ -21,20 +21,20 @@ fn families(progress: &Progress) -> Vec<MetricFamily> {
     let mut families = vec![
         command_family(
             "ringmark_sweep_start_time_seconds",
-            "When the launcher began, since 1970.",
+            "Start time of the launcher since the Unix epoch.",
             gauge,
             Some(progress.started.0),
         ),
         command_family(
             "ringmark_sweep_seconds_left",
-            "Roughly until the last run ends; missing where nothing says how fast the runs are.",
+            "Estimated time until the last run ends; absent if unknown.",
             gauge,
             progress.left.map(|left| left.0),
         ),
-        command_family("ringmark_sweep_runs", "Runs of this launcher.", gauge, Some(jobs.of as f64)),
+        command_family("ringmark_sweep_runs", "Total runs of this launcher.", gauge, Some(jobs.of as f64)),
         command_family(
             "ringmark_runs_finished_total",
-            "Runs of this launcher that have ended and count.",
+            "Finished runs of this launcher that count.",
             counter,
             Some(jobs.finished as f64),
         ),
@@ -71,61 +71,67 @@ fn job_families(job: &JobProgress) -> Vec<MetricFamily> {
     vec![
         run_family(
             "ringmark_job_images_per_second",
-            "Images of all ranks in a second, in the last iteration.",
+            "Images per second of all ranks in the last iteration.",
             speed(job.images_per_second),
         ),
         run_family(
             "ringmark_job_mean_images_per_second",
-            "Images of all ranks over all time after warm-up of the run under way.",
+            "Mean images per second of all ranks in the current run, after warm-up.",
             speed(job.mean_images_per_second),
         ),
-        run_family("ringmark_job_elapsed_seconds", "Since the run under way was started.", Some(job.elapsed.0)),
+        run_family("ringmark_job_elapsed_seconds", "Time since the start of the current run.", Some(job.elapsed.0)),
         run_family(
             "ringmark_job_iteration",
-            "Iteration under way of the rank that is furthest behind; 0 before the first.",
+            "Current iteration of the slowest rank; 0 before the first.",
             Some(job.iteration.into()),
         ),
         run_family(
             "ringmark_job_iterations",
-            "Iterations that the run under way will have, warm-up included.",
+            "Total iterations of the current run, including warm-up.",
             job.iterations.map(f64::from),
         ),
         run_family(
             "ringmark_job_report_interval_seconds",
-            "Between two reports of a rank; longer in jobs of many ranks.",
+            "Interval between two reports of a rank; longer in jobs with many ranks.",
             Some(job.report_interval.0),
         ),
         all_ranks_family(
             "ringmark_job_ranks",
-            "Ranks that have reported; there if not each of them has metrics of its own.",
+            "Ranks that have reported; only in jobs without metrics per rank.",
             &|all| all.ranks as f64,
         ),
-        all_ranks_family("ringmark_job_ranks_waiting", "Of these, ranks that wait for others.", &|all| {
-            all.waiting as f64
-        }),
-        all_ranks_family("ringmark_job_ranks_silent", "Of these, ranks that have missed several reports.", &|all| {
-            all.silent as f64
-        }),
-        ranks_family("ringmark_rank_iteration", "Iteration under way; 0 before the first.", &|rank| {
+        all_ranks_family(
+            "ringmark_job_ranks_waiting",
+            "Ranks that wait for other ranks; only in jobs without \
+             metrics per rank.",
+            &|all| all.waiting as f64,
+        ),
+        all_ranks_family(
+            "ringmark_job_ranks_silent",
+            "Ranks that have missed several reports; only in jobs without \
+             metrics per rank.",
+            &|all| all.silent as f64,
+        ),
+        ranks_family("ringmark_rank_iteration", "Current iteration; 0 before the first.", &|rank| {
             Some(rank.iteration.into())
         }),
-        gauge("ringmark_rank_stage_info", "What the rank does, or how it ended.", stages.collect()),
-        ranks_family("ringmark_rank_waiting", "1 where the rank waits for others, otherwise 0.", &|rank| {
+        gauge("ringmark_rank_stage_info", "Current stage of the rank, or how it ended.", stages.collect()),
+        ranks_family("ringmark_rank_waiting", "1 if the rank waits for other ranks, otherwise 0.", &|rank| {
             Some(f64::from(u8::from(rank.is_waiting)))
         }),
-        ranks_family("ringmark_rank_step_seconds", "What the last iteration took.", &|rank| seconds(rank.step)),
+        ranks_family("ringmark_rank_step_seconds", "Duration of the last iteration.", &|rank| seconds(rank.step)),
         ranks_family(
             "ringmark_rank_before_allreduce_seconds",
-            "Of the last iteration what came before its first all-reduce, in which the rank waits for no other; all of it \
-             where nothing is exchanged.",
+            "Time of the last iteration before its first all-reduce, in which the rank waits for no other; the whole \
+             iteration without communication.",
             &|rank| seconds(rank.before_allreduce),
         ),
         ranks_family(
             "ringmark_rank_unheard_seconds",
-            "Since the rank's last report; the time between two is ringmark_job_report_interval_seconds.",
+            "Time since the rank's last report; the interval is ringmark_job_report_interval_seconds.",
             &|rank| Some(rank.unheard.0),
         ),
-        ranks_family("ringmark_rank_host_available_memory_bytes", "Memory that the rank's host has left.", &|rank| {
+        ranks_family("ringmark_rank_host_available_memory_bytes", "Available memory of the rank's host.", &|rank| {
             rank.available_memory.map(|Bytes(bytes)| bytes as f64)
         }),
     ]
@@ -160,7 +166,7 @@ mod tests {
     use crate::launch::sweep::live::lines::tests::{job, progress};
 
     #[test]
-    fn every_figure_has_its_labels() {
+    fn every_metric_has_its_labels() {
         let text = text(&progress());
         let run = "model=\"resnet50_v1b\",dtype=\"fp32\",batch_size=\"8\",case=\"2n2g\",kv_store=\"ring\",run=\"3\"";
         for line in [
@@ -180,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_there() {
+    fn unknown_metrics_are_omitted() {
         let begun = Progress::begin(BenchmarkKind::Input, "a".to_owned(), 7, Seconds(1.7e9));
         let text_of_begun = text(&begun);
         assert!(text_of_begun.contains("ringmark_runs_finished_total{benchmark=\"input\"} 0\n"), "{text_of_begun}");

@@ -101,7 +101,7 @@ impl Live {
     }
 
     /// Publishes the progress between two jobs or within one.
-    pub fn say(&self, jobs: JobCounts, left: Option<Duration>, job: Option<JobProgress>) -> Progress {
+    pub fn publish(&self, jobs: JobCounts, left: Option<Duration>, job: Option<JobProgress>) -> Progress {
         let left = left.map(|left| Seconds(left.as_secs_f64()));
         let progress = self.latest.get().unwrap_or_else(|| self.begun.clone());
         let progress = Progress { said: now(), jobs, left, job, ..progress };

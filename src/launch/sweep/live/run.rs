@@ -102,7 +102,7 @@ impl RunProgress {
     fn left(&self, now: Instant) -> Option<Duration> {
         let ((since, first), (last, _), seen) = (self.first?, self.last?, self.last_time?);
         let at = |iteration: u32| self.validation.map_or(f64::from(iteration), |of| of.at(iteration));
-        let all = self.validation.map_or(f64::from(self.iterations), |of| of.behind(self.iterations));
+        let all = self.validation.map_or(f64::from(self.iterations), |of| of.including_validation(self.iterations));
         let timed = Some(at(last) - at(first)).filter(|timed| *timed > 0.0)?;
         let whole = (seen - since).as_secs_f64() * (all - at(last)).max(0.0) / timed;
         Some(Duration::try_from_secs_f64(whole).ok()?.saturating_sub(now - seen))
@@ -115,7 +115,7 @@ impl Follower for RunProgress {
         Ok(())
     }
 
-    fn look(&mut self, job: &mut JobProgress, now: Instant) -> Option<Duration> {
+    fn observe(&mut self, job: &mut JobProgress, now: Instant) -> Option<Duration> {
         self.update_from_ranks(&job.ranks, now);
         job.title.clone_from(&self.title);
         job.iteration = job.iteration.max(self.last.map_or(0, |(ended, _)| ended));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_speed_leaves_out_warm_up_and_noise() {
+    fn speed_excludes_warm_up_and_other_lines() {
         let mut progress = RunProgress::new("1n1g".to_owned(), 4, 2);
         for (batch, speed) in [(1, 1.0), (2, 2.0), (3, 30.0), (4, 50.0)] {
             run(&mut progress, batch, speed, Instant::now());
@@ -155,17 +155,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_job_is_filled_in() {
+    fn known_job_progress_is_filled_in() {
         let mut progress = RunProgress::new("1n2g".to_owned(), 12, 2);
         let (start, mut job) = (Instant::now(), job());
-        assert_eq!(progress.look(&mut job, start), None);
+        assert_eq!(progress.observe(&mut job, start), None);
         let known = (job.title.as_str(), job.iteration, job.iterations, job.warmup, job.images_per_second);
         assert_eq!(known, ("1n2g", 12, Some(12), 2, None));
         job.iteration = 2;
         for (batch, speed) in [(1, 10.0), (2, 20.0), (3, 20.0), (4, 22.0)] {
             run(&mut progress, batch, speed, start + Duration::from_secs(3) * batch);
         }
-        assert_eq!(progress.look(&mut job, start + Duration::from_secs(13)), Some(Duration::from_secs(23)));
+        assert_eq!(progress.observe(&mut job, start + Duration::from_secs(13)), Some(Duration::from_secs(23)));
         assert_eq!((job.iteration, job.images_per_second), (4, Some(ImagesPerSecond(22.0))));
         // For 20 and 22 the mean is 21, the standard error 1, and Student's t with one degree of freedom 12.7.
         let mean = job.mean_images_per_second.map_or(0.0, |mean| mean.0);
@@ -174,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_lines_goes_by_what_its_ranks_say() {
+    fn run_without_output_uses_rank_reports() {
         let mut progress = RunProgress::new("2n2g".to_owned(), 20, 4).without_lines(8);
         let (start, mut job) = (Instant::now(), job());
         let mut look = |iteration: u32, second: u64| {
             job.ranks.iter_mut().for_each(|rank| rank.iteration = iteration);
-            let left = progress.look(&mut job, start + Duration::from_secs(second));
+            let left = progress.observe(&mut job, start + Duration::from_secs(second));
             (left, job.images_per_second.map(|speed| speed.0.round()), job.mean_images_per_second.is_some())
         };
         // Four ranks process 8 images in 0.4 s each; the server does not train.
@@ -192,7 +192,7 @@ mod tests {
 
     /// A slow iteration does not extend the estimate until it is overdue.
     #[test]
-    fn the_time_left_is_by_the_iterations_so_far() {
+    fn remaining_time_uses_completed_iterations() {
         let mut progress = RunProgress::new("1n1g".to_owned(), 11, 1);
         let start = Instant::now();
         for batch in 1..=6 {
@@ -204,7 +204,7 @@ mod tests {
 
     /// The lines of the iterations in its checkpoint arrive at once, and are no measure of the current speed.
     #[test]
-    fn the_time_left_of_a_run_that_was_taken_up_is_by_what_was_done_since() {
+    fn remaining_time_of_resumed_run_uses_new_iterations() {
         let mut progress = RunProgress::new("1n1g".to_owned(), 20, 1);
         let start = Instant::now();
         (1..=10).for_each(|batch| run(&mut progress, batch, 8.0, start));
@@ -217,9 +217,9 @@ mod tests {
 
     /// Ten iterations per epoch; the predictions after them take as long as four iterations.
     #[test]
-    fn the_time_left_has_the_predictions_that_are_to_come() {
+    fn remaining_time_includes_future_validations() {
         let train = TrainConfig { batch_size: 1, ..TrainConfig::default() };
-        let validation = ValidationCost::of(&train, 1, EpochImages { trained: 10, predicted: 12 });
+        let validation = ValidationCost::new(&train, 1, EpochImages { trained: 10, predicted: 12 });
         let mut progress = RunProgress::new("1n1g".to_owned(), 20, 1).validating(Some(validation));
         let start = Instant::now();
         let after = |seconds: u64| start + Duration::from_secs(seconds);

@@ -31,7 +31,7 @@ impl SessionProgress {
         let work = |jobs: &[JobPlan]| jobs.iter().map(|job| job.cost.work).sum();
         let (job, later) = jobs[index..].split_at(1.min(jobs.len() - index));
         // A resumed job did only part of its work.
-        let is_whole = |job: &JobPlan| !job.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_taken_up);
+        let is_whole = |job: &JobPlan| !job.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_resumed);
         let timed =
             ended.iter().filter(|ended| is_whole(&ended.job)).filter_map(|ended| Some((ended.took?, &ended.job)));
         let (done, took) =
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_left_is_by_the_jobs_before() {
+    fn remaining_time_uses_completed_jobs() {
         // The second of ten equal runs; the first took 40 s.
         let counts = JobCounts { number: 2, of: 10, finished: 1 };
         let session = SessionProgress { counts, work: 5.0, later_work: 40.0, pauses: Duration::ZERO, pace: Some(8.0) };
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_run_tells_the_time_of_those_after_it() {
+    fn first_run_determines_the_remaining_time() {
         let counts = JobCounts { number: 1, of: 4, finished: 0 };
         let session = SessionProgress { counts, work: 2.0, later_work: 6.0, pauses: seconds(30), pace: None };
         assert_eq!(session.left(seconds(3), None), None);

@@ -71,7 +71,7 @@ mod tests {
     use crate::launch::sweep::live::lines::tests::progress;
 
     #[test]
-    fn the_last_word_is_written_and_no_failure_matters() {
+    fn final_state_is_written_and_failures_are_ignored() {
         let folder = tempfile::tempdir().expect("a folder");
         let latest = Latest::default();
         let file = StateFile::open(folder.path().join(PROGRESS), latest.clone());

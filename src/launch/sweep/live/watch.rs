@@ -56,7 +56,13 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
         return match failure {
             None => {
                 let jobs = progress.jobs;
-                print_line(&format!("the {} has ended, {} of {} runs count", name(&progress), jobs.finished, jobs.of));
+                print_line(&format!(
+                    "the {} has ended: {} of {} runs \
+                     finished",
+                    name(&progress),
+                    jobs.finished,
+                    jobs.of
+                ));
                 Ok(())
             }
             Some(failure) => bail!("the {} has failed: {}", name(&progress), strip_control_characters(failure)),
@@ -64,13 +70,13 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     }
     match gone {
         Some(silence) => bail!(
-            "the {} is gone without its last word, {silence:.0} s after the one before: process {} on {} was killed; what is \
-             finished stays, go on by --resume",
+            "the {} is gone: no update for {silence:.0} s, process {} on {} was killed; finished runs are kept, \
+             continue with --resume",
             name(&progress),
             progress.process,
             strip_control_characters(&progress.host)
         ),
-        None => bail!("interrupted; the {} goes on", name(&progress)),
+        None => bail!("interrupted; the {} continues", name(&progress)),
     }
 }
 
@@ -90,7 +96,7 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
     loop {
         display.above(|| table_rows(&progress, rows).iter().for_each(|row| print_line(row)));
         rows = progress.finished.len();
-        if progress.end.is_some() || interrupt.asked() {
+        if progress.end.is_some() || interrupt.is_set() {
             return Watched { progress, gone: None };
         }
         let silence = last_update.read_at.elapsed() + last_update.age;
@@ -100,7 +106,7 @@ fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &
         }
         let note = is_silent.then(|| {
             let (seconds, host) = (silence.as_secs(), strip_control_characters(&progress.host));
-            format!("no word for {seconds} s: the launcher on {host} has stopped or the folder is not shared")
+            format!("no update for {seconds} s: the launcher on {host} has stopped or the folder is not shared")
         });
         let line = display.show(&progress, note.as_slice(), Instant::now());
         if !display.is_live() {
@@ -155,7 +161,7 @@ fn name(progress: &Progress) -> String {
         BenchmarkKind::Train => "sweep".to_owned(),
         other => other.to_string(),
     };
-    format!("{command} (begun on {})", strip_control_characters(&progress.host))
+    format!("{command} (started on {})", strip_control_characters(&progress.host))
 }
 
 #[cfg(test)]
@@ -164,7 +170,7 @@ mod tests {
     use crate::launch::sweep::live::lines::tests::progress;
 
     #[test]
-    fn a_process_of_another_host_is_not_known_to_be_gone() {
+    fn process_of_another_host_is_never_reported_as_gone() {
         let own = Progress { process: std::process::id(), ..progress() };
         assert!(!is_gone(&own, "a") && !is_gone(&own, "b"));
         // No process has this number.
@@ -173,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_behind_makes_no_silence() {
+    fn clock_behind_does_not_count_as_silence() {
         assert_eq!(age_by_clocks(Seconds(now().0 + 3600.0)), Duration::ZERO);
         assert_eq!(age_by_clocks(Seconds(f64::NAN)), Duration::ZERO);
         assert!(age_by_clocks(Seconds(now().0 - 60.0)) >= Duration::from_secs(60));

@@ -9,7 +9,7 @@ use ringmark_core::manifest::{RanOn, RunState};
 
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::planned::{JobEnd, JobLimits};
-use crate::launch::job::process::{Ended, Heard, lines_of};
+use crate::launch::job::process::{Ended, JobEvent, split_lines};
 use crate::launch::job::request::Job;
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::WatchedRanks;
@@ -32,7 +32,7 @@ pub struct JobRunner<'a, B> {
 
 impl<B: Benchmark> JobRunner<'_, B> {
     /// Returns the launch settings and output files of a job.
-    pub fn launch_of(&self, plan: &JobPlan) -> Job<'_> {
+    pub fn job_for(&self, plan: &JobPlan) -> Job<'_> {
         let JobPlan { case, threads, servers, arguments, files, .. } = plan;
         Job { threads: *threads, servers: servers.clone(), ..self.launcher.job(*case, arguments, files) }
     }
@@ -46,9 +46,9 @@ impl<B: Benchmark> JobRunner<'_, B> {
         mut ledger: Option<&mut Ledger>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<EndedJob<B::Figures>> {
-        let launch = self.launch_of(job);
+        let launch = self.job_for(job);
         // A checkpoint that is not resumed belongs to an abandoned attempt.
-        job.checkpoint.iter().filter(|checkpoint| !checkpoint.is_taken_up).try_for_each(JobCheckpoint::remove)?;
+        job.checkpoint.iter().filter(|checkpoint| !checkpoint.is_resumed).try_for_each(JobCheckpoint::remove)?;
         if let (Some(ledger), Some(run)) = (&mut ledger, job.run) {
             ledger.start(run)?;
         }
@@ -59,24 +59,24 @@ impl<B: Benchmark> JobRunner<'_, B> {
         let look = |follower: &mut B::Follower, ranks| {
             let now = Instant::now();
             let mut seen = seen(job, now - start, ranks);
-            let left = follower.look(&mut seen, now);
+            let left = follower.observe(&mut seen, now);
             seen.keep_slowest_hosts(self.launch.watched_ranks);
             let is_followed = seen.iterations.is_some();
             let left = progress.left(now - start, left);
-            let progress = self.live.say(progress.counts, left, Some(seen));
+            let progress = self.live.publish(progress.counts, left, Some(seen));
             if let Some(line) = display.show(&progress, &[], now).filter(|_| is_followed) {
                 print_line(&line);
             }
         };
         look(&mut follower, WatchedRanks::none());
-        let ask = |rank: u32, line: &[&str]| self.launcher.ask(&launch, rank, line, interrupt);
+        let query = |rank: u32, line: &[&str]| self.launcher.query_host(&launch, rank, line, interrupt);
         let limits = JobLimits { timeout, stall_timeout };
-        let end = launch.run(self.launch.starter, limits, interrupt, &ask, |heard| match heard {
-            Heard::Block(block) => {
-                let mut follow = || lines_of(block).try_for_each(|line| follower.line(line));
+        let end = launch.run(self.launch.starter, limits, interrupt, &query, |event| match event {
+            JobEvent::Block(block) => {
+                let mut follow = || split_lines(block).try_for_each(|line| follower.line(line));
                 if self.benchmark.rules().shows_output { display.above(follow) } else { follow() }
             }
-            Heard::Ranks(ranks) => {
+            JobEvent::Ranks(ranks) => {
                 look(&mut follower, ranks);
                 Ok(())
             }
@@ -96,7 +96,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
             },
             outcome => outcome,
         };
-        self.write_down(job, &launch, &outcome, ledger)?;
+        self.record_end(job, &launch, &outcome, ledger)?;
         if let (JobOutcome::Sound(_), Some(checkpoint)) = (&outcome, &job.checkpoint) {
             checkpoint.remove()?;
         }
@@ -138,7 +138,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
     }
 
     /// Records a job's end in the manifest, and a failure at the end of its log.
-    fn write_down(
+    fn record_end(
         &self,
         job: &JobPlan,
         launch: &Job,
@@ -164,7 +164,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         let is_unexplained = matches!(outcome, JobOutcome::Failed(Failure::Unexplained(_)));
         if is_unexplained && !self.benchmark.rules().shows_output {
             let tail = launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
-            print_error(&format!("{}: the last lines of {}:\n{tail}", job.title, launch.log_now().display()));
+            print_error(&format!("{}: last lines of {}:\n{tail}", job.title, launch.log_now().display()));
         }
         Ok(())
     }

@@ -18,14 +18,13 @@ use ringmark_core::file::whole_file;
 use ringmark_core::host::memory;
 use ringmark_core::options::usage::usage;
 
-use crate::launch::doctor::command::before_jobs;
+use crate::launch::doctor::command::check_before_jobs;
 use crate::launch::doctor::host::Visit;
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
 use crate::launch::job::request::{JobFiles, NeededMemory};
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_line};
 use crate::launch::local::results_folder;
-use crate::launch::sweep::agenda::Agenda;
 use crate::launch::sweep::benchmark::{
     Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, JobPlan, PlanContext, Resumable,
 };
@@ -35,6 +34,7 @@ use crate::launch::sweep::folder::{self, FolderLock};
 use crate::launch::sweep::ledger::{self, Ledger, RequestedSweep};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::session_progress::SessionProgress;
+use crate::launch::sweep::schedule::Schedule;
 use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
 pub use crate::launch::sweep::session::execute::{failure_of, is_miss};
 use crate::launch::sweep::session::table::SessionTable;
@@ -75,19 +75,19 @@ struct Session<'a, B: Benchmark> {
 
 impl<B: Benchmark> Session<'_, B> {
     fn print_commands(&self) -> anyhow::Result<()> {
-        let (agenda, _) = self.agenda()?;
-        self.check_memory(&agenda)?;
+        let (schedule, _) = self.schedule()?;
+        self.check_memory(&schedule)?;
         self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         let SessionConfig { launch, .. } = self.config;
         if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {
-            print_line("# and, unless --no-doctor, arguments for the network that the doctor finds");
+            print_line("# plus arguments for the network that the doctor finds, unless --no-doctor is set");
         }
         let warning = self.benchmark.resumable().and_then(Resumable::warning).map(str::to_owned);
         let lines = self.unused_hosts().into_iter().chain(warning);
         lines.for_each(|line| print_line(&format!("# {line}")));
-        agenda.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
-        for job in agenda.missing() {
-            print_line(&self.runner().launch_of(job).command_line(launch.starter));
+        schedule.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
+        for job in schedule.missing() {
+            print_line(&self.runner().job_for(job).command_line(launch.starter));
         }
         if let Some(SavedConfig { path, text }) = &launch.save_config {
             output::check_target("--save-config", path, &[])?;
@@ -99,35 +99,40 @@ impl<B: Benchmark> Session<'_, B> {
 
     fn run(&mut self) -> anyhow::Result<Vec<EndedJob<B::Figures>>> {
         let out = self.config.out;
-        let lock = FolderLock::take(out, &self.launcher.environment().host_name)?;
+        let lock = FolderLock::acquire(out, &self.launcher.environment().host_name)?;
         self.config.live.forget_earlier();
-        let (mut agenda, mut ended) = self.agenda()?;
-        self.check_memory(&agenda)?;
+        let (mut schedule, mut ended) = self.schedule()?;
+        self.check_memory(&schedule)?;
         let interrupt = Interrupt::install()?;
         self.unused_hosts().iter().for_each(|line| self.printer.line(line));
         self.launcher.copy_worker(&interrupt, |line| self.printer.line(line))?;
-        let must_fit = agenda.must_fit(self.benchmark.rules().expects_shortage);
+        let must_fit = schedule.must_fit(self.benchmark.rules().expects_shortage);
         let needed = estimate::memory_by_host(must_fit, &self.config.launch.hosts);
-        self.look_at_hosts(&needed, &agenda.data(), &interrupt)?;
-        folder::prepare(out, agenda.plan.iter().map(|job| job.files.log.as_path()))?;
+        self.check_hosts(&needed, &schedule.data(), &interrupt)?;
+        folder::prepare(out, schedule.plan.iter().map(|job| job.files.log.as_path()))?;
         // An earlier session may have been killed before it removed them.
-        let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job));
+        let finished = schedule.plan.iter().filter(|job| schedule.is_finished(job));
         finished.filter_map(|job| job.checkpoint.as_ref()).try_for_each(JobCheckpoint::remove)?;
-        if let Some(ledger) = &mut agenda.ledger {
-            ledger.write(agenda.plan.iter().filter_map(|job| job.run))?;
+        if let Some(ledger) = &mut schedule.ledger {
+            ledger.write(schedule.plan.iter().filter_map(|job| job.run))?;
         }
-        agenda.header.iter().chain(&agenda.estimate).chain(&agenda.notes).for_each(|line| self.printer.line(line));
+        schedule
+            .header
+            .iter()
+            .chain(&schedule.estimate)
+            .chain(&schedule.notes)
+            .for_each(|line| self.printer.line(line));
 
-        let mut table = SessionTable::new(&agenda.plan, self.config.live, &self.printer);
-        let outcome = self.run_missing(&mut agenda, &lock, &interrupt, (&mut ended, &mut table));
+        let mut table = SessionTable::new(&schedule.plan, self.config.live, &self.printer);
+        let outcome = self.run_missing(&mut schedule, &lock, &interrupt, (&mut ended, &mut table));
         table.end();
-        let planned: Vec<JobPlan> = agenda.plan.iter().filter(|job| !agenda.lacks_memory(job)).cloned().collect();
+        let planned: Vec<JobPlan> = schedule.plan.iter().filter(|job| !schedule.lacks_memory(job)).cloned().collect();
         self.benchmark.finish(&planned, &ended, outcome.is_ok())?;
-        outcome.map(|()| ended).map_err(|error| match &agenda.ledger {
+        outcome.map(|()| ended).map_err(|error| match &schedule.ledger {
             Some(ledger) => {
                 let command = shell_words::join(ledger.command());
-                let is_any_finished = agenda.plan.iter().any(|job| agenda.is_finished(job));
-                let advice = match (interrupt.asked(), is_any_finished) {
+                let is_any_finished = schedule.plan.iter().any(|job| schedule.is_finished(job));
+                let advice = match (interrupt.is_set(), is_any_finished) {
                     (true, _) => "resume with",
                     (false, true) => "completed runs are kept; resume with",
                     // Running the same again would fail again.
@@ -146,8 +151,8 @@ impl<B: Benchmark> Session<'_, B> {
     }
 
     /// Rejects a job that needs more memory than this machine has, if its ranks run here.
-    fn check_memory(&self, agenda: &Agenda) -> anyhow::Result<()> {
-        let must_fit = agenda.must_fit(self.benchmark.rules().expects_shortage);
+    fn check_memory(&self, schedule: &Schedule) -> anyhow::Result<()> {
+        let must_fit = schedule.must_fit(self.benchmark.rules().expects_shortage);
         estimate::check_memory(must_fit, &self.this_machine()).map_err(usage)
     }
 
@@ -157,7 +162,7 @@ impl<B: Benchmark> Session<'_, B> {
     }
 
     /// Returns the plan and the jobs that an earlier session finished; starts and writes nothing.
-    fn agenda(&self) -> anyhow::Result<(Agenda, Vec<EndedJob<B::Figures>>)> {
+    fn schedule(&self) -> anyhow::Result<(Schedule, Vec<EndedJob<B::Figures>>)> {
         let SessionConfig { launch, out, resume, repeat, cooldown, .. } = self.config;
         let begun = if resume { Some(ledger::find(out)?) } else { None };
         let environment = self.launcher.environment();
@@ -165,8 +170,8 @@ impl<B: Benchmark> Session<'_, B> {
         let plan = self.benchmark.plan(context)?;
         let Some(benchmark) = self.benchmark.resumable() else {
             refuse_used_files(out, &plan)?;
-            let agenda = Agenda { plan, ledger: None, header: Vec::new(), estimate: Vec::new(), notes: Vec::new() };
-            return Ok((agenda, Vec::new()));
+            let schedule = Schedule { plan, ledger: None, header: Vec::new(), estimate: Vec::new(), notes: Vec::new() };
+            return Ok((schedule, Vec::new()));
         };
         let mut header = benchmark.header_lines(context);
         header.extend(benchmark.warning().map(str::to_owned));
@@ -177,8 +182,8 @@ impl<B: Benchmark> Session<'_, B> {
         let (ledger, notes) = match begun {
             None => (Ledger::begin(sweep)?, Vec::new()),
             Some(manifest) => {
-                let asked_again = |run: &RunName| repeat.contains(&run.case);
-                let repeat: Vec<RunName> = plan.iter().filter_map(|job| job.run).filter(asked_again).collect();
+                let is_repeated = |run: &RunName| repeat.contains(&run.case);
+                let repeat: Vec<RunName> = plan.iter().filter_map(|job| job.run).filter(is_repeated).collect();
                 let check = |run: RunName| {
                     let record = benchmark.check_finished(run)?;
                     let ran_on = ran_on(&record);
@@ -188,20 +193,20 @@ impl<B: Benchmark> Session<'_, B> {
                 Ledger::resume(sweep, manifest, &repeat, check)?
             }
         };
-        let mut agenda = Agenda { plan, ledger: Some(ledger), header, estimate: Vec::new(), notes };
-        agenda.estimate = estimate::lines(agenda.missing(), &self.this_machine(), cooldown);
+        let mut schedule = Schedule { plan, ledger: Some(ledger), header, estimate: Vec::new(), notes };
+        schedule.estimate = estimate::lines(schedule.missing(), &self.this_machine(), cooldown);
         let mut figures = figures.into_inner();
-        let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job)).filter_map(|job| {
+        let finished = schedule.plan.iter().filter(|job| schedule.is_finished(job)).filter_map(|job| {
             let outcome = JobOutcome::Sound(figures.remove(&job.run?)?);
             Some(EndedJob { job: job.clone(), took: None, outcome })
         });
         let finished = finished.collect();
-        Ok((agenda, finished))
+        Ok((schedule, finished))
     }
 
     /// Runs the doctor's quick checks if requested, including the memory `needed` on each host and the `data`. Jobs use
     /// the network that it finds.
-    fn look_at_hosts(
+    fn check_hosts(
         &mut self,
         needed: &BTreeMap<String, NeededMemory>,
         data: &[PathBuf],
@@ -219,13 +224,13 @@ impl<B: Benchmark> Session<'_, B> {
             device: launch.device,
             needed,
             data,
-            several: hosts.len() > 1,
+            is_multi_host: hosts.len() > 1,
             ssh: &launch.ssh,
             options: self.launcher.options(),
             environment: self.launcher.environment(),
             interrupt,
         };
-        let network = before_jobs(&visit, hosts)?.network;
+        let network = check_before_jobs(&visit, hosts)?.network;
         if let Some(line) = network.line() {
             self.printer.line(&line);
         }
@@ -241,12 +246,12 @@ impl<B: Benchmark> Session<'_, B> {
     }
 
     /// Describes the job that was interrupted, and how much of the plan is finished.
-    fn interrupted(&self, place: &str, job: &JobPlan, agenda: &Agenda) -> String {
+    fn interrupted(&self, place: &str, job: &JobPlan, schedule: &Schedule) -> String {
         let JobPlan { title, .. } = job;
-        match agenda.ledger {
+        match schedule.ledger {
             Some(_) => {
-                let finished = agenda.plan.iter().filter(|job| agenda.is_finished(job)).count();
-                format!("interrupted {place} {title}; {finished} of {} runs are complete", agenda.plan.len())
+                let finished = schedule.plan.iter().filter(|job| schedule.is_finished(job)).count();
+                format!("interrupted {place} {title}; {finished} of {} runs are complete", schedule.plan.len())
             }
             None => format!("interrupted {place} {title}; complete cases are in {}", self.config.out.display()),
         }
@@ -256,58 +261,58 @@ impl<B: Benchmark> Session<'_, B> {
     /// added.
     fn run_missing(
         &self,
-        agenda: &mut Agenda,
+        schedule: &mut Schedule,
         lock: &FolderLock,
         interrupt: &Interrupt,
         (ended, table): (&mut Vec<EndedJob<B::Figures>>, &mut SessionTable),
     ) -> anyhow::Result<()> {
         let SessionConfig { resume, cooldown, live, .. } = self.config;
-        let missing: Vec<JobPlan> = agenda.missing().cloned().collect();
+        let missing: Vec<JobPlan> = schedule.missing().cloned().collect();
         if resume {
-            self.printer.line(&format!("{} of {} runs are finished", ended.len(), agenda.plan.len()));
+            self.printer.line(&format!("{} of {} runs are finished", ended.len(), schedule.plan.len()));
         }
         for number in 1..=ended.len() {
             table.add_earlier(self.benchmark.report(&ended[..number]));
         }
         for (index, job) in missing.iter().enumerate() {
-            if agenda.lacks_memory(job) {
+            if schedule.lacks_memory(job) {
                 continue;
             }
             if index > 0 {
                 interrupt.sleep(cooldown);
             }
-            if interrupt.asked() {
+            if interrupt.is_set() {
                 let (place, job) = match index.checked_sub(1) {
                     Some(previous) => ("after", &missing[previous]),
                     None => ("before", job),
                 };
-                bail!("{}", self.interrupted(place, job, agenda));
+                bail!("{}", self.interrupted(place, job, schedule));
             }
-            lock.check_place()?;
+            lock.check_folder()?;
             job.announcement.iter().for_each(|line| self.printer.line(line));
             let progress = SessionProgress::at(&missing, index, cooldown, ended);
-            ended.push(self.runner().execute(job, &progress, agenda.ledger.as_mut(), interrupt)?);
+            ended.push(self.runner().execute(job, &progress, schedule.ledger.as_mut(), interrupt)?);
             let next = SessionProgress::at(&missing, index + 1, cooldown, ended);
-            live.say(next.counts, next.left(Duration::ZERO, None), None);
+            live.publish(next.counts, next.left(Duration::ZERO, None), None);
             let Some(EndedJob { outcome, .. }) = ended.last() else { continue };
             match outcome {
                 JobOutcome::Sound(_) => table.add(self.benchmark.report(ended)),
                 JobOutcome::Missed(..) => {}
                 JobOutcome::OutOfMemory(memory) => {
-                    let left_out = if missing[index + 1..].iter().any(|job| agenda.lacks_memory(job)) {
-                        "; its other runs and larger batches are left out"
+                    let skipped = if missing[index + 1..].iter().any(|job| schedule.lacks_memory(job)) {
+                        "; its other runs and larger batches are skipped"
                     } else {
                         ""
                     };
-                    self.printer.line(&format!("{}: {}{left_out}", job.title, at_batch(job, *memory)));
+                    self.printer.line(&format!("{}: {}{skipped}", job.title, at_batch(job, *memory)));
                 }
                 JobOutcome::Failed(Failure::Interrupted(_)) => {
-                    lock.check_place()?;
-                    bail!("{}", self.interrupted("in", job, agenda));
+                    lock.check_folder()?;
+                    bail!("{}", self.interrupted("in", job, schedule));
                 }
                 JobOutcome::Failed(failure) => {
-                    lock.check_place()?;
-                    let log = self.runner().launch_of(job).log_now();
+                    lock.check_folder()?;
+                    let log = self.runner().job_for(job).log_now();
                     bail!("{} failed: {}\nlog: {}", job.title, failure.reason(), log.display());
                 }
             }
@@ -318,8 +323,8 @@ impl<B: Benchmark> Session<'_, B> {
         });
         let misses: Vec<String> = misses.collect();
         ensure!(misses.is_empty(), "{}", misses.join("\n"));
-        let has_figures = agenda.ledger.is_none() || agenda.plan.iter().any(|job| agenda.is_finished(job));
-        ensure!(has_figures, "no batch size fits the memory of the device: choose a smaller --batch-size");
+        let has_figures = schedule.ledger.is_none() || schedule.plan.iter().any(|job| schedule.is_finished(job));
+        ensure!(has_figures, "no batch size fits in the memory of the device: choose a smaller --batch-size");
         Ok(())
     }
 }
@@ -333,7 +338,7 @@ fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
     match files.find(|file| file.exists()) {
         None => Ok(()),
         Some(file) => Err(usage(anyhow!(
-            "--out {} already holds {}: choose another folder, or move it away",
+            "--out {} already contains {}: choose another folder, or move this one away",
             out.display(),
             file.display()
         ))),

@@ -18,17 +18,17 @@ use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::{BATCH_SIZES_THAT_FIT, BatchSizes};
-use crate::launch::sweep::trials::{JobOfTrial, TrialJob};
+use crate::launch::sweep::trials::{TrialJob, TrialJobPlan};
 
 /// Largest batch size that is tried.
-const LARGEST: u32 = 65_536;
+const MAX_BATCH_SIZE: u32 = 65_536;
 
 /// The search ends when the largest batch size that fits is known to one part in this many.
-const PARTS: u32 = 32;
+const SEARCH_PRECISION: u32 = 32;
 
 /// Memory of a host that the chosen batch size leaves free compared with its trial. The allocator requests memory in
 /// pieces of 32 MiB, and no two runs request exactly the same number.
-const SPARE: Bytes = Bytes(64 << 20);
+const MEMORY_RESERVE: Bytes = Bytes(64 << 20);
 
 /// Iterations of a trial, including one of warm-up: the second uses all memory of a step, including the momentum.
 pub const ITERATIONS: u32 = 2;
@@ -38,13 +38,13 @@ pub const ITERATIONS: u32 = 2;
 pub fn resolved<R: Record>(
     sweep: &AxesSweep,
     kind: BenchmarkKind,
-    job: JobOfTrial,
+    job: TrialJobPlan,
     live: &Live,
 ) -> anyhow::Result<AxesSweep> {
     let BatchSizes::Largest { first, .. } = sweep.axes.batch_sizes else { return Ok(sweep.clone()) };
     let printer = Printer { mark: "", to_error: false };
     if sweep.launch.dry_run {
-        printer.line(&format!("# --batch-size auto: these are of batch size {first}, where the trials begin"));
+        printer.line(&format!("# --batch-size auto: commands with batch size {first}, the first to be tried"));
         return Ok(sweep.clone());
     }
     let mut found = match sweep.resume {
@@ -86,7 +86,7 @@ fn densest_case(cases: &[Case]) -> Case {
 struct BatchSearch<'a, R> {
     sweep: &'a AxesSweep,
     kind: BenchmarkKind,
-    job: JobOfTrial<'a>,
+    job: TrialJobPlan<'a>,
     live: &'a Live,
     model: Model,
     dtype: Dtype,
@@ -98,7 +98,7 @@ struct BatchSearch<'a, R> {
 impl<R: Record> BatchSearch<'_, R> {
     fn run(&self, first: u32, is_first: &mut bool, printer: Printer) -> anyhow::Result<u32> {
         let title = format!("{} {} {}", self.case, self.model, self.dtype);
-        printer.line(&format!("{title}: looking for the largest batch size that fits"));
+        printer.line(&format!("{title}: searching for the largest batch size that fits"));
         let mut bisection = Bisection::default();
         while let Some(batch_size) = bisection.next(first) {
             // The network that joins the hosts is determined by the doctor, again for each session.
@@ -108,11 +108,12 @@ impl<R: Record> BatchSearch<'_, R> {
         }
         let (Some(fits), Some(batch_size)) = (bisection.fits, bisection.answer(self.image_memory(first)?)) else {
             bail!(
-                "{title}: batch size 1 has no memory: choose a smaller network or --image-size, or fewer ranks on a host"
+                "{title}: batch size 1 does not fit in memory: choose a smaller network or --image-size, or fewer \
+                 ranks per host"
             )
         };
         let above = bisection.too_large.map(|too_large| format!(" and {too_large} does not")).unwrap_or_default();
-        let why = if batch_size < fits { ", and a run may take a little more memory than its trial" } else { "" };
+        let why = if batch_size < fits { "; reduced, because runs may need slightly more memory" } else { "" };
         printer.line(&format!("{title}: batch size {batch_size}: {fits} fits{above}{why}"));
         Ok(batch_size)
     }
@@ -164,10 +165,10 @@ impl Bisection {
     fn next(&self, first: u32) -> Option<u32> {
         match (self.fits, self.too_large) {
             (None, None) => Some(first),
-            (Some(fits), None) => (fits < LARGEST).then(|| fits.saturating_mul(2).min(LARGEST)),
+            (Some(fits), None) => (fits < MAX_BATCH_SIZE).then(|| fits.saturating_mul(2).min(MAX_BATCH_SIZE)),
             (None, Some(too_large)) => (too_large > 1).then_some(too_large / 2),
             (Some(fits), Some(too_large)) => {
-                (too_large - fits > (fits / PARTS).max(1)).then(|| fits + (too_large - fits) / 2)
+                (too_large - fits > (fits / SEARCH_PRECISION).max(1)).then(|| fits + (too_large - fits) / 2)
             }
         }
     }
@@ -179,13 +180,13 @@ impl Bisection {
     /// Returns the batch size of the runs. `image_memory` is the memory of a host that one image needs.
     ///
     /// A batch size that just fit may not fit again. The result is therefore lower than the largest that fit by a
-    /// multiple of the search's last step: enough of them to leave [`SPARE`] free, at least one if a step is no more
-    /// than a part, and never below half of it.
+    /// multiple of the search's last step: enough of them to leave [`MEMORY_RESERVE`] free, at least one if a step is no
+    /// more than a part, and never below half of it.
     fn answer(&self, image_memory: Option<Bytes>) -> Option<u32> {
         let fits = self.fits?;
         let Some(step) = self.too_large.map(|too_large| too_large - fits) else { return Some(fits) };
-        let one_step = if step <= fits / PARTS { step } else { 0 };
-        let spare = image_memory.map_or(0, |image_memory| SPARE.0.div_ceil(image_memory.0.max(1)));
+        let one_step = if step <= fits / SEARCH_PRECISION { step } else { 0 };
+        let spare = image_memory.map_or(0, |image_memory| MEMORY_RESERVE.0.div_ceil(image_memory.0.max(1)));
         let spare = u32::try_from(spare).unwrap_or(u32::MAX).max(one_step);
         Some(fits - step * spare.div_ceil(step).min(fits / 2 / step))
     }
@@ -206,23 +207,27 @@ mod tests {
     }
 
     #[test]
-    fn the_search_doubles_and_then_halves() {
+    fn search_doubles_then_bisects() {
         assert_eq!(tried(8, 50), (vec![8, 16, 32, 64, 48, 56, 52, 50, 51], Some(49)));
         assert_eq!(tried(8, 3), (vec![8, 4, 2, 3], Some(3)));
         assert_eq!(tried(8, 0), (vec![8, 4, 2, 1], None));
-        assert_eq!(tried(60_000, LARGEST), (vec![60_000, 65_536], Some(65_536)));
+        assert_eq!(tried(60_000, MAX_BATCH_SIZE), (vec![60_000, 65_536], Some(65_536)));
         for capacity in 1..3000 {
             let (tried, found) = tried(128, capacity);
             let found = found.expect("one fits");
             // One step below the largest that fits, which is known to within a step.
-            assert!(found <= capacity && capacity - found <= (2 * capacity / PARTS).max(1), "{capacity}: {found}");
+            assert!(
+                found <= capacity && capacity - found <= (2 * capacity / SEARCH_PRECISION).max(1),
+                "{capacity}: \
+                 {found}"
+            );
             assert!(tried.len() <= 15, "{capacity}: {tried:?}");
-            assert!(capacity < PARTS || found < capacity, "{capacity}: {found}");
+            assert!(capacity < SEARCH_PRECISION || found < capacity, "{capacity}: {found}");
         }
     }
 
     #[test]
-    fn the_runs_leave_what_another_run_may_take() {
+    fn search_leaves_a_memory_reserve() {
         let answer =
             |fits, too_large, image_memory: u64| Bisection { fits, too_large }.answer(Some(Bytes(image_memory)));
         // 20 images need slightly more than 64 MiB.
@@ -231,12 +236,12 @@ mod tests {
         assert_eq!(answer(Some(3), Some(4), 100_000_000), Some(2));
         assert_eq!(answer(Some(1), Some(2), 100_000_000), Some(1));
         assert_eq!(answer(Some(728), Some(744), 10_000), Some(376));
-        assert_eq!(answer(Some(LARGEST), None, 10_000), Some(LARGEST));
+        assert_eq!(answer(Some(MAX_BATCH_SIZE), None, 10_000), Some(MAX_BATCH_SIZE));
         assert_eq!(answer(None, Some(1), 10_000), None);
     }
 
     #[test]
-    fn trials_run_where_most_ranks_share_a_host() {
+    fn trials_use_the_densest_case() {
         let case = |list: &str| {
             let cases: Vec<Case> = list.split(',').map(|case| case.parse().expect("a case")).collect();
             densest_case(&cases).to_string()

@@ -29,10 +29,10 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 
 /// Creates the job of a trial with this name and these files.
-pub type JobOfTrial<'a> = &'a dyn Fn(RunName, JobFiles, PlanContext) -> JobPlan;
+pub type TrialJobPlan<'a> = &'a dyn Fn(RunName, JobFiles, PlanContext) -> JobPlan;
 
 /// Reads the result from the record of a trial, or explains why there is none.
-pub type FiguresOfTrial<'a, R, F> = &'a dyn Fn(R) -> Result<F, String>;
+pub type TrialFigures<'a, R, F> = &'a dyn Fn(R) -> Result<F, String>;
 
 /// A trial job.
 pub struct TrialJob<'a, R, F> {
@@ -45,9 +45,9 @@ pub struct TrialJob<'a, R, F> {
     /// Folder of the trial.
     pub out: &'a Path,
     /// Creates the job.
-    pub job: JobOfTrial<'a>,
+    pub job: TrialJobPlan<'a>,
     /// Reads the result of the job.
-    pub figures: FiguresOfTrial<'a, R, F>,
+    pub figures: TrialFigures<'a, R, F>,
     /// Describes the result.
     pub sentence: fn(&F) -> String,
     /// Publishes its progress.
@@ -58,7 +58,7 @@ impl<R: Record, F> TrialJob<'_, R, F> {
     /// Runs the trial after moving files of an earlier one aside; `None` if its device has too little memory.
     pub fn run(&self, launch: &LaunchConfig) -> anyhow::Result<Option<F>> {
         let JobFiles { log, record } = files_in(self.out, self.run)?;
-        folder::put_aside(&[run_name::under_way(&log), log, record])?;
+        folder::rename_earlier(&[run_name::under_way(&log), log, record])?;
         let session = SessionConfig {
             cases: &[self.run.case],
             launch,
@@ -76,9 +76,9 @@ impl<R: Record, F> TrialJob<'_, R, F> {
 }
 
 /// Follower that ignores all output: a trial is too short to display.
-pub struct Unfollowed;
+pub struct NoFollower;
 
-impl Follower for Unfollowed {
+impl Follower for NoFollower {
     fn line(&mut self, _: &[u8]) -> anyhow::Result<()> {
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Follower for Unfollowed {
 impl<R: Record, F> Benchmark for TrialJob<'_, R, F> {
     type Record = R;
     type Figures = F;
-    type Follower = Unfollowed;
+    type Follower = NoFollower;
 
     fn kind(&self) -> BenchmarkKind {
         self.kind
@@ -103,11 +103,11 @@ impl<R: Record, F> Benchmark for TrialJob<'_, R, F> {
         SessionRules { is_trial: true, expects_shortage: true, ..SessionRules::default() }
     }
 
-    fn follow(&self, _: &JobPlan) -> Unfollowed {
-        Unfollowed
+    fn follow(&self, _: &JobPlan) -> NoFollower {
+        NoFollower
     }
 
-    fn figures(&self, record: R, _: Option<Unfollowed>) -> Result<F, String> {
+    fn figures(&self, record: R, _: Option<NoFollower>) -> Result<F, String> {
         (self.figures)(record)
     }
 

@@ -47,66 +47,68 @@ pub struct StrategySearch {
 }
 
 /// Builds the job of a trial with this training configuration.
-pub type JobOfStrategy<'a> = &'a dyn Fn(&TrainConfig, RunName, JobFiles, PlanContext) -> JobPlan;
+pub type StrategyJob<'a> = &'a dyn Fn(&TrainConfig, RunName, JobFiles, PlanContext) -> JobPlan;
 
 impl StrategySearch {
-    /// Returns `asked` with the fastest settings, from an earlier session or from trials run now. A dry run tries
+    /// Returns `requested` with the fastest settings, from an earlier session or from trials run now. A dry run tries
     /// nothing.
-    pub fn resolved(
+    pub fn resolve(
         &self,
         sweep: &AxesSweep,
-        asked: &TrainConfig,
-        job: JobOfStrategy,
+        requested: &TrainConfig,
+        job: StrategyJob,
         live: &Live,
     ) -> anyhow::Result<TrainConfig> {
         if self.over.is_empty() {
-            return Ok(asked.clone());
+            return Ok(requested.clone());
         }
         let printer = Printer { mark: "", to_error: false };
         if sweep.launch.dry_run {
             let trials = 1 + self.over.iter().map(|option| option.values().len()).sum::<usize>();
             printer.line(&format!(
-                "# --autotune-over: these are as asked; up to {trials} trials in case {} come before them",
+                "# --autotune-over: commands with the requested settings; up to {trials} trials in case {} run first",
                 largest(&sweep.axes.cases)
             ));
-            return Ok(asked.clone());
+            return Ok(requested.clone());
         }
         if sweep.resume {
             // If the sweep was started without a search, the session reports that.
             let chosen = ledger::find(&sweep.out)?.conditions.options.get(CHOSEN).cloned();
-            return chosen.map_or_else(|| Ok(asked.clone()), |text| settled(tuned_option::with_chosen(asked, &text)?));
+            return chosen
+                .map_or_else(|| Ok(requested.clone()), |text| normalize(tuned_option::with_chosen(requested, &text)?));
         }
         ledger::refuse_used_folder(&sweep.out)?;
-        let mut search = Search { tuning: self, sweep, job, live, tried: Vec::new(), log: AutotuneLog::default() };
-        let best = search.in_turn(asked, printer)?;
+        let mut search =
+            StrategyTrials { tuning: self, sweep, job, live, tried: Vec::new(), log: AutotuneLog::default() };
+        let best = search.run_trials(requested, printer)?;
         search.log.best = Some(best);
         search.write_log()?;
         let (first, row) = (&search.log.rows[0], &search.log.rows[best]);
         let config = &search.tried[best];
         printer.line(&format!(
-            "autotune chose {}: {:.2} ms a step, as asked {:.2} ms",
-            tuned_option::described(&self.over, &config.on(sweep.device)),
+            "autotune chose {}: {:.2} ms per step (requested settings: {:.2} ms)",
+            tuned_option::describe(&self.over, &config.on(sweep.device)),
             row.step.0 * 1e3,
             first.step.0 * 1e3
         ));
-        settled(config.clone())
+        normalize(config.clone())
     }
 
     /// Rejects values that cannot be tried: each in combination with the requested settings, in the case of the trials.
-    pub fn check(&self, asked: &TrainConfig, cases: &[Case]) -> anyhow::Result<()> {
+    pub fn check(&self, requested: &TrainConfig, cases: &[Case]) -> anyhow::Result<()> {
         let case = largest(cases);
         ensure!(
             self.over.is_empty() || case.ranks() > 1,
-            "--autotune-over compares ways to exchange, and one rank exchanges nothing: add a case of several ranks to --cases"
+            "--autotune-over tunes the exchange of gradients, which one rank does not need: add a case with several ranks to --cases"
         );
         for (index, option) in self.over.iter().enumerate() {
             let name = option.name();
             ensure!(
                 self.over[..index].iter().all(|other| other.name() != name),
-                "--autotune-over has {name} twice: give all its values at once, as {option}"
+                "--autotune-over lists {name} twice: list all its values once, as in {option}"
             );
             for value in option.values() {
-                let check = || settled(option.applied(asked, value)?)?.validate();
+                let check = || normalize(option.apply(requested, value)?)?.validate();
                 check().with_context(|| format!("--autotune-over {name}={value}"))?;
             }
         }
@@ -116,7 +118,7 @@ impl StrategySearch {
 
 /// Removes settings that the kv-store does not use: servers, and the search inside a run, which only applies to
 /// uncompressed buckets of the `ring` kv-store.
-fn settled(config: TrainConfig) -> anyhow::Result<TrainConfig> {
+fn normalize(config: TrainConfig) -> anyhow::Result<TrainConfig> {
     let kv_store = config.kv_store.kv_store;
     let has_search = kv_store.is_ring() && config.gradient_compression.is_none();
     Ok(TrainConfig { kv_store: config.kv_store.for_axis(kv_store), autotune: config.autotune && has_search, ..config })
@@ -127,35 +129,35 @@ fn largest(cases: &[Case]) -> Case {
     cases.iter().copied().max_by_key(|case| (case.ranks(), case.nodes)).unwrap_or(Case::SINGLE)
 }
 
-struct Search<'a> {
+struct StrategyTrials<'a> {
     tuning: &'a StrategySearch,
     sweep: &'a AxesSweep,
-    job: JobOfStrategy<'a>,
+    job: StrategyJob<'a>,
     live: &'a Live,
     /// Configurations tried so far, as requested, each with its row in the log.
     tried: Vec<TrainConfig>,
     log: AutotuneLog,
 }
 
-impl Search<'_> {
+impl StrategyTrials<'_> {
     /// Runs all trials; returns the index of the fastest configuration.
-    fn in_turn(&mut self, asked: &TrainConfig, printer: Printer) -> anyhow::Result<usize> {
-        let first = self.attempt(asked, "as asked".to_owned())?;
-        ensure!(first, "the trial as asked has no memory: choose a smaller --batch-size or network");
+    fn run_trials(&mut self, requested: &TrainConfig, printer: Printer) -> anyhow::Result<usize> {
+        let first = self.attempt(requested, "requested settings".to_owned())?;
+        ensure!(first, "trial of the requested settings ran out of memory: choose a smaller --batch-size or network");
         let mut best = 0;
         for option in &self.tuning.over {
             let base = self.tried[best].clone();
             for value in option.values() {
-                let config = option.applied(&base, value)?;
+                let config = option.apply(&base, value)?;
                 if self.is_known(&config) {
                     continue;
                 }
-                let title = tuned_option::described(&self.tuning.over, &config.on(self.sweep.device));
-                if let Err(error) = settled(config.clone())?.validate() {
-                    printer.line(&format!("trial of {title}: left out: {error:#}"));
+                let title = tuned_option::describe(&self.tuning.over, &config.on(self.sweep.device));
+                if let Err(error) = normalize(config.clone())?.validate() {
+                    printer.line(&format!("trial of {title}: skipped: {error:#}"));
                     continue;
                 }
-                if self.attempt(&config, title)? && self.wins(best) {
+                if self.attempt(&config, title)? && self.is_faster_than(best) {
                     best = self.tried.len() - 1;
                 }
             }
@@ -166,12 +168,12 @@ impl Search<'_> {
     /// Returns true if an equivalent configuration was tried: defaults of the backend count as the values that they
     /// resolve to.
     fn is_known(&self, config: &TrainConfig) -> bool {
-        let came_to = |config: &TrainConfig| config.on(self.sweep.device);
-        self.tried.iter().any(|tried| came_to(tried) == came_to(config))
+        let on_device = |config: &TrainConfig| config.on(self.sweep.device);
+        self.tried.iter().any(|tried| on_device(tried) == on_device(config))
     }
 
     /// Returns true if the last trial beats the best one by more than noise.
-    fn wins(&self, best: usize) -> bool {
+    fn is_faster_than(&self, best: usize) -> bool {
         let rows = &self.log.rows;
         rows.last().is_some_and(|last| last.step.0 < rows[best].step.0 * (1.0 - NOISE))
     }
@@ -179,7 +181,7 @@ impl Search<'_> {
     /// Runs a trial; returns false if it ran out of memory.
     fn attempt(&mut self, config: &TrainConfig, title: String) -> anyhow::Result<bool> {
         let AxesSweep { axes, launch, out, .. } = self.sweep;
-        let point = axes.points().into_iter().next().context("a sweep without a point")?;
+        let point = axes.points().into_iter().next().context("sweep has no points")?;
         let kv_store = config.kv_store.kv_store;
         let run = RunName {
             baseline: false,
@@ -195,7 +197,7 @@ impl Search<'_> {
             save: None,
             // Faults that occur once in a run do not belong in a trial.
             inject: config.inject.filter(|fault| matches!(fault, Fault::Slow { .. })),
-            ..settled(config.with_iterations(ITERATIONS))?
+            ..normalize(config.with_iterations(ITERATIONS))?
         };
         let number = self.tried.len() + 1;
         let trial = TrialJob::<RunRecord, Row> {
@@ -205,7 +207,7 @@ impl Search<'_> {
             out: &out.join(STRATEGY_TRIALS).join(format!("{number:02}")),
             job: &|run, files, context| (self.job)(&train, run, files, context),
             figures: &|record| row(&record),
-            sentence: |row| format!("{:.2} ms a step", row.step.0 * 1e3),
+            sentence: |row| format!("{:.2} ms per step", row.step.0 * 1e3),
             live: self.live,
         };
         // The doctor determines the network for each session again.
@@ -230,7 +232,7 @@ fn row(record: &RunRecord) -> Result<Row, String> {
     let slowest = |steps: &[Seconds]| steps.iter().map(|step| step.0).fold(0.0, f64::max);
     let counted = record.iterations.get(WARMUP as usize..).unwrap_or_default();
     let steps: Vec<f64> = counted.iter().map(|iteration| slowest(&iteration.step)).collect();
-    let step = summary::median(&steps).filter(|step| *step > 0.0).ok_or("the record has no iteration after warm-up")?;
+    let step = summary::median(&steps).filter(|step| *step > 0.0).ok_or("record has no iterations after warm-up")?;
     let sizes = header.tuning.as_ref().and_then(|tuning| tuning.trials.get(tuning.chosen));
     Ok(Row {
         config: sizes.map_or_else(|| record.config().clone(), |sizes| record.config().with_sizes(sizes)),
@@ -244,7 +246,7 @@ pub fn refuse_several(several: &[(&str, bool)]) -> anyhow::Result<()> {
     match several.iter().find(|(_, is_there)| *is_there) {
         None => Ok(()),
         Some((what, _)) => Err(usage(anyhow!(
-            "--autotune-over looks for one way to exchange, of one network, precision, batch size and kv-store: leave {what} out"
+            "--autotune-over tunes a single network, precision, batch size and kv-store: omit {what}"
         ))),
     }
 }

@@ -33,7 +33,7 @@ impl FromStr for TunedOption {
     fn from_str(text: &str) -> anyhow::Result<TunedOption> {
         let names = || TUNED.join(", ");
         let Some((name, values)) = text.split_once('=') else {
-            bail!("{text:?} is no NAME=VALUE,..: write one as kv-store=ring,device; NAME is one of {}", names())
+            bail!("{text:?} is not NAME=VALUE,..: write it as kv-store=ring,device; NAME is one of {}", names())
         };
         let name = name.trim_start_matches('-');
         let Some(name) = TUNED.into_iter().find(|known| *known == name) else {
@@ -42,9 +42,9 @@ impl FromStr for TunedOption {
         let values: Vec<String> = values.split(',').map(str::to_owned).collect();
         let tuned = TunedOption { name, values };
         for (index, value) in tuned.values.iter().enumerate() {
-            ensure!(!value.is_empty(), "{text:?} has an empty value: write one as {name}=VALUE,VALUE");
-            ensure!(!tuned.values[..index].contains(value), "{text:?} has {value} twice: name it once");
-            tuned.applied(&TrainConfig::default(), value)?;
+            ensure!(!value.is_empty(), "{text:?} has an empty value: write it as {name}=VALUE,VALUE");
+            ensure!(!tuned.values[..index].contains(value), "{text:?} lists {value} twice: list it once");
+            tuned.apply(&TrainConfig::default(), value)?;
         }
         Ok(tuned)
     }
@@ -69,7 +69,7 @@ impl TunedOption {
     }
 
     /// Returns `base` with this value. Compression and wire type exclude each other: setting one resets the other.
-    pub fn applied(&self, base: &TrainConfig, value: &str) -> anyhow::Result<TrainConfig> {
+    pub fn apply(&self, base: &TrainConfig, value: &str) -> anyhow::Result<TrainConfig> {
         let mut config = base.clone();
         match self.name {
             GRADIENT_COMPRESSION if value == "none" => config.gradient_compression = GradientCompression::None,
@@ -107,7 +107,7 @@ pub fn kv_stores(tuned: &[TunedOption]) -> Vec<KvStore> {
 }
 
 /// Describes the options' values in `config`: `kv-store device, wire fp32`.
-pub fn described(tuned: &[TunedOption], config: &TrainConfig) -> String {
+pub fn describe(tuned: &[TunedOption], config: &TrainConfig) -> String {
     let each = tuned.iter().map(|option| (option.name, option.value_in(config)));
     let each = each.map(|(name, value)| match value.as_str() {
         "" => format!("{name} not given"),
@@ -122,11 +122,11 @@ pub fn chosen_text(tuned: &[TunedOption], config: &TrainConfig) -> String {
     each.map(|(name, value)| format!("{name}={value}")).collect::<Vec<String>>().join(" ")
 }
 
-/// Returns `asked` with the settings that an earlier session chose, given in the manifest's form.
-pub fn with_chosen(asked: &TrainConfig, text: &str) -> anyhow::Result<TrainConfig> {
-    text.split_whitespace().try_fold(asked.clone(), |config, one| {
-        let option: TunedOption = one.parse().context("the manifest is damaged: its strategy cannot be read")?;
-        option.applied(&config, &option.values.concat())
+/// Returns `requested` with the settings that an earlier session chose, given in the manifest's form.
+pub fn with_chosen(requested: &TrainConfig, text: &str) -> anyhow::Result<TrainConfig> {
+    text.split_whitespace().try_fold(requested.clone(), |config, one| {
+        let option: TunedOption = one.parse().context("manifest is damaged: cannot parse its strategy")?;
+        option.apply(&config, &option.values.concat())
     })
 }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_read_as_it_is_written_and_refused_in_words() {
+    fn tuned_option_round_trips_and_rejects_bad_values() {
         for text in ["kv-store=ring,dist_sync", "bucket-mb=1,25", "gradient-compression=none,2bit:0.5,topk:0.01"] {
             assert_eq!(option(text).to_string(), text);
         }
@@ -157,56 +157,62 @@ mod tests {
         ]
         .map(|text| format!("{:#}", text.parse::<TunedOption>().expect_err(text)));
         expect![[r#"
-            "kv-store" is no NAME=VALUE,..: write one as kv-store=ring,device; NAME is one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
+            "kv-store" is not NAME=VALUE,..: write it as kv-store=ring,device; NAME is one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
             "batch-size" cannot be tuned: choose one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
             "backend" cannot be tuned: choose one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
-            "wire=fp16,fp16" has fp16 twice: name it once
-            "wire=fp16," has an empty value: write one as wire=VALUE,VALUE
+            "wire=fp16,fp16" lists fp16 twice: list it once
+            "wire=fp16," has an empty value: write it as wire=VALUE,VALUE
             --wire fp8: "fp8" is none of fp32, fp16, bf16
             --gradient-compression 2bit:0: 2bit threshold "0" is not a number above 0: use a threshold such as 0.5"#]].assert_eq(&errors.join("\n"));
     }
 
     #[test]
-    fn a_code_and_the_wire_s_type_take_each_other_s_place() {
+    fn compression_and_wire_type_replace_each_other() {
         let [wire, code] = [option("wire=bf16"), option("gradient-compression=none,2bit")];
-        let halved = wire.applied(&TrainConfig::default(), "bf16").expect("a type");
-        let coded = code.applied(&halved, "2bit").expect("a code");
+        let halved = wire.apply(&TrainConfig::default(), "bf16").expect("a type");
+        let coded = code.apply(&halved, "2bit").expect("a code");
         assert_eq!((coded.exchange.wire, coded.gradient_compression.is_none()), (Wire::Fp32, false));
-        assert_eq!(wire.applied(&coded, "bf16").expect("a type"), halved);
-        assert_eq!(code.applied(&halved, "none").expect("no code"), halved);
+        assert_eq!(wire.apply(&coded, "bf16").expect("a type"), halved);
+        assert_eq!(code.apply(&halved, "none").expect("no code"), halved);
     }
 
     #[test]
-    fn what_was_chosen_survives_the_manifest() {
+    fn chosen_settings_round_trip_through_the_manifest() {
         let tuned = ["kv-store=ring,dist_sync", "hierarchical=on,off", "gradient-compression=none,2bit"].map(option);
-        let asked = TrainConfig::default();
+        let requested = TrainConfig::default();
         let chosen = |values: [(usize, &str); 2]| {
-            let apply = |config, (index, value): (usize, &str)| tuned[index].applied(&config, value).expect("a value");
-            values.into_iter().fold(asked.clone(), apply)
+            let apply = |config, (index, value): (usize, &str)| tuned[index].apply(&config, value).expect("a value");
+            values.into_iter().fold(requested.clone(), apply)
         };
-        for config in [asked.clone(), chosen([(0, "dist_sync"), (2, "2bit")]), chosen([(1, "off"), (2, "none")])] {
+        for config in [requested.clone(), chosen([(0, "dist_sync"), (2, "2bit")]), chosen([(1, "off"), (2, "none")])] {
             let text = chosen_text(&tuned, &config);
-            assert_eq!(with_chosen(&asked, &text).expect(&text), config, "{text}");
+            assert_eq!(with_chosen(&requested, &text).expect(&text), config, "{text}");
         }
         // Compression and wire type, in either order of tuning, and with either requested.
         let both = ["gradient-compression=none,fp16,2bit", "wire=fp32,bf16"].map(option);
         let turned = both.clone().into_iter().rev().collect::<Vec<_>>();
         for order in [&both[..], &turned, &both[..1], &both[1..]] {
-            for asked in [asked.clone(), both[0].applied(&asked, "2bit").expect("a code")] {
+            for requested in [requested.clone(), both[0].apply(&requested, "2bit").expect("a code")] {
                 for (tried, value) in
                     order.iter().flat_map(|tuned| tuned.values.iter().map(move |value| (tuned, value)))
                 {
-                    let config = tried.applied(&asked, value).expect(value);
+                    let config = tried.apply(&requested, value).expect(value);
                     let text = chosen_text(order, &config);
-                    assert_eq!(with_chosen(&asked, &text).expect(&text), config, "{text}");
+                    assert_eq!(with_chosen(&requested, &text).expect(&text), config, "{text}");
                 }
-                assert_eq!(with_chosen(&asked, &chosen_text(order, &asked)).expect("nothing changes"), asked);
+                assert_eq!(
+                    with_chosen(&requested, &chosen_text(order, &requested)).expect(
+                        "nothing \
+                         changes"
+                    ),
+                    requested
+                );
             }
         }
-        assert_eq!(chosen_text(&tuned, &asked), "kv-store=ring gradient-compression=none");
+        assert_eq!(chosen_text(&tuned, &requested), "kv-store=ring gradient-compression=none");
         expect!["kv-store ring, hierarchical not given, gradient-compression none"]
-            .assert_eq(&described(&tuned, &asked));
-        assert!(with_chosen(&asked, "kv-store").is_err());
+            .assert_eq(&describe(&tuned, &requested));
+        assert!(with_chosen(&requested, "kv-store").is_err());
         assert_eq!(kv_stores(&tuned), [KvStore::Ring, KvStore::DistSync]);
     }
 }

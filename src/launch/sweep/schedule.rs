@@ -8,7 +8,7 @@ use crate::launch::sweep::benchmark::JobPlan;
 use crate::launch::sweep::ledger::Ledger;
 
 /// Schedule of a session.
-pub struct Agenda {
+pub struct Schedule {
     /// All jobs of the plan, finished or not.
     pub plan: Vec<JobPlan>,
     /// Only for a benchmark with a manifest.
@@ -21,7 +21,7 @@ pub struct Agenda {
     pub notes: Vec<String>,
 }
 
-impl Agenda {
+impl Schedule {
     /// Returns true if a finished result of the job exists.
     pub fn is_finished(&self, job: &JobPlan) -> bool {
         self.ledger.as_ref().zip(job.run).is_some_and(|(ledger, run)| ledger.is_finished(run))
