@@ -71,7 +71,7 @@ fn a_link_of_a_server_s_host_that_goes_down_is_named_by_its_host() {
     let server = format!("server 0 of 1 on host {third}");
     // Detected by the launcher if it happens between two frames, and by the reading rank within a frame.
     let (hang, failure) =
-        (format!("failed: no progress for 10 s: {server} (process "), format!("the connection to {server} broke "));
+        (format!("failed: no progress for 10 s: {server} (process "), format!("lost the connection to {server} ("));
     let line = &outcome.last_line;
     let (found, cause) = match line.contains(&failure) {
         true => (failure, format!("; {server} has not reported for ")),
