@@ -37,7 +37,7 @@ fn close(one: &[f64], other: &[f64], tolerance: f64) {
     }
 }
 
-fn of_ranks(record: &RunRecord) -> &[RankImageInput] {
+fn rank_inputs(record: &RunRecord) -> &[RankImageInput] {
     &record.end.as_ref().expect("an end").input.as_ref().expect("images were read").ranks
 }
 
@@ -434,7 +434,7 @@ fn invalid_image_fails_the_run_or_is_counted() {
         ringmark-worker: DIR/photographs/dog/broken.jpg: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 8 bytes begin with 6e 6f 20 69 6d 61 67 65
     "#]].assert_eq(&error);
     let record = resnet(2, &data, "--iters 3 --batch-size 3 --decode-threads 1 --on-bad-image skip").finish().sound();
-    let skipped: u64 = of_ranks(&record).iter().map(|rank| rank.skipped).sum();
+    let skipped: u64 = rank_inputs(&record).iter().map(|rank| rank.skipped).sum();
     assert_eq!(skipped, 3);
     let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
     assert!(input.skipped[0].contains("dog/broken.jpg"), "{input:?}");
@@ -449,7 +449,7 @@ fn invalid_image_fails_the_run_or_is_counted() {
     run("--inject fail:7:0").refused(1);
     let record = run("").file("--from-checkpoint", &checkpoint).finish().sound();
     assert_eq!((record.header.iterations_before(), record.iterations.len()), (6, 8));
-    let used = of_ranks(&record);
+    let used = rank_inputs(&record);
     assert_eq!(used.iter().map(|rank| rank.skipped).sum::<u64>(), 8);
     // The last part alone makes two batches, and prefetches at most two.
     assert!(used.iter().all(|rank| rank.images >= 8 * 3), "{used:?}");

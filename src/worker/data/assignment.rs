@@ -84,7 +84,7 @@ impl Assignment {
     pub fn check_joined(&self, option: &str) -> Result<()> {
         ensure!(
             matches!(self.access, Access::ByNumber { .. }),
-            "{option} is not possible with {}, of which each rank reads an equal part: create the .idx file with \
+            "{option} is not possible with {}, because each rank reads a separate part: create the .idx file with \
              `ringmark pack`",
             self.dataset.what()
         );

@@ -160,7 +160,7 @@ mod tests {
             the file is shorter than the 8-byte length at its start
             the header is longer than the file
             the header is not a JSON list of tensors
-            the tensors do not fill the file, which may be truncated"#]]
+            the tensors do not fill the file: it is truncated"#]]
         .assert_eq(&errors.join("\n"));
         let missing = folder.path().join("none/weights.safetensors");
         let tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);

@@ -31,8 +31,8 @@ const STALL_TIMEOUT_SHARE: f64 = 0.8;
 
 /// Returns the read timeout of a connection; [`MAX_TIMEOUTS`] in a row end a frame.
 pub fn read_timeout() -> Result<Duration> {
-    let patience = heartbeat::launcher()?.map(|launcher| launcher.patience.0 * STALL_TIMEOUT_SHARE);
-    Ok(patience.map_or(FRAME_TIMEOUT, Duration::from_secs_f64) / MAX_TIMEOUTS)
+    let timeout = heartbeat::launcher()?.map(|launcher| launcher.patience.0 * STALL_TIMEOUT_SHARE);
+    Ok(timeout.map_or(FRAME_TIMEOUT, Duration::from_secs_f64) / MAX_TIMEOUTS)
 }
 
 /// Announcement of a process before there are connections.
@@ -210,6 +210,7 @@ mod tests {
         assert_eq!(accepted[0].peer_addr().expect("connected"), workers[1].local_addr().expect("connected"));
         let nowhere = ServerFacts { addresses: Vec::new(), ..facts };
         let error = connect(&nowhere, 3, 0).expect_err("nowhere").to_string();
-        assert!(error.starts_with("server 3 on host ") && error.contains("(it has no address)"), "{error}");
+        let expected = "cannot connect to server 3 on host ";
+        assert!(error.starts_with(expected) && error.contains("(no address)"), "{error}");
     }
 }

@@ -516,7 +516,7 @@ mod tests {
             }
             meet(&windows[0]);
         });
-        // Without wake-ups each round would take the full SLEEP.
+        // Without wake-ups each round would take all of `MAX_SLEEP`.
         assert!(start.elapsed() < Duration::from_secs(100));
         assert!(windows[0].has_reached(3, 1500) && !windows[0].has_reached(3, 1501));
         assert!(is_reached(2, u32::MAX - 1) && !is_reached(u32::MAX - 1, 2));

@@ -136,7 +136,7 @@ mod tests {
             scope.spawn(move || {
                 std::io::copy(&mut fast.take(TOTAL_BYTES as u64), &mut std::io::sink()).expect("it is sent")
             });
-            // Reads in steps, each shorter than the patience: the lead of the fast connection is bounded by the
+            // Reads in steps, each shorter than the timeout: the lead of the fast connection is bounded by the
             // kernel's buffers.
             let (mut slow, mut read, mut most_ahead) = (&slow.1, 0, 0);
             let mut piece = vec![0; 1 << 18];
@@ -160,7 +160,7 @@ mod tests {
             let mut other = other.1;
             std::io::copy(&mut (&mut other).take(2 << 20), &mut std::io::sink()).expect("it is sent")
         });
-        writer.write_all(&vec![0; 2 << 20]).expect("after its patience");
+        writer.write_all(&vec![0; 2 << 20]).expect("sent after the timeout");
         assert_eq!(reader.join().expect("no panic"), 2 << 20);
         drop(queue.begin(0, &stuck.0));
         assert_eq!(queue.tags()[0].bytes, 2 << 20, "as far as the other");
