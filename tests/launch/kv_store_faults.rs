@@ -194,7 +194,7 @@ fn a_server_looks_at_its_memory_when_the_ranks_of_its_host_have_taken_theirs() {
 fn a_server_without_memory_is_named_before_it_takes_any() {
     // AlexNet's 61.1 million weights: four arrays, and one push for both ranks of the host.
     let needed = "this server's parts of the weights need 1.22 GB of memory for weights, momenta, sums and 1 worker's \
-                  pushes, but only 0.";
+                  pushes, 0.";
     let group = MemoryGroup::new("ringmark-server-test", 600 << 20).filter(|_| Uid::effective().is_root());
     let in_group = group.as_ref().map(|group| format!("echo $$ >{}", group.processes().display()));
     if in_group.is_none() {

@@ -111,7 +111,7 @@ fn weights_of_another_network_are_rejected_by_tensor_name() {
     let refused = || Run::alone("--iters 1").file("--init", &path).refusal(1);
 
     expect![[r#"
-cannot read         ringmark-worker: DIR/bad.safetensors as safetensors: No such file or directory (os error 2)
+        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: No such file or directory (os error 2)
     "#]]
     .assert_eq(&refused());
     // The pipe has no writer, and the device has no end.
@@ -119,15 +119,15 @@ cannot read         ringmark-worker: DIR/bad.safetensors as safetensors: No such
     let errors =
         ["--init", "--from-checkpoint", "--data"].map(|option| Run::alone("--iters 1").file(option, &path).refusal(1));
     expect![[r#"
-cannot read         ringmark-worker: DIR/bad.safetensors as safetensors: it is a pipe, socket or device, and no file
-cannot read         ringmark-worker: DIR/bad.safetensors as safetensors: it is a pipe, socket or device, and no file
-cannot read         ringmark-worker: DIR/bad.safetensors as safetensors: it is a pipe, socket or device, and no file
+        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: it is a pipe, socket or device, and no file
+        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: it is a pipe, socket or device, and no file
+        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: it is a pipe, socket or device, and no file
     "#]]
     .assert_eq(&errors.concat());
     fs::remove_file(&path).expect("there");
     symlink("/dev/zero", &path).expect("linked");
     expect![[r#"
-cannot read         ringmark-worker: DIR/bad.safetensors as safetensors: it is a pipe, socket or device, and no file
+        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: it is a pipe, socket or device, and no file
     "#]]
     .assert_eq(&refused());
     fs::remove_file(&path).expect("there");
@@ -137,8 +137,8 @@ cannot read         ringmark-worker: DIR/bad.safetensors as safetensors: it is a
         refused()
     });
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python with safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"), of a checkpoint the state_dict in it alone (often torch.load(..)["model"] or ["state_dict"])
-        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python with safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"), of a checkpoint the state_dict in it alone (often torch.load(..)["model"] or ["state_dict"])
+        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python with safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"); from a checkpoint, save only its state_dict (often torch.load(..)["model"] or ["state_dict"])
+        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python with safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"); from a checkpoint, save only its state_dict (often torch.load(..)["model"] or ["state_dict"])
     "#]].assert_eq(&errors.concat());
 
     let conv1 = |shape: [usize; 4]| Stored::floats(&shape, (0..shape.iter().product::<usize>()).map(|_| 0.5));
@@ -152,7 +152,7 @@ cannot read         ringmark-worker: DIR/bad.safetensors as safetensors: it is a
     tensors.insert("conv1.weight".to_owned(), conv1([64, 3, 3, 3]));
     safetensors::write(&path, &tensors);
     expect![[r#"
-        ringmark-worker: conv1.weight has shape [64, 3, 3, 3] in DIR/bad.safetensors, but [ in the model64, 3, 7, 7]
+        ringmark-worker: conv1.weight has shape [64, 3, 3, 3] in DIR/bad.safetensors, but [64, 3, 7, 7] in the model
     "#]]
     .assert_eq(&refused());
 
@@ -291,7 +291,7 @@ fn fp16_overflow_skips_one_step() {
     let finished = Run::alone(&options).finish();
     assert_eq!(finished.status, Some(1), "{}", finished.stderr);
     let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
-    expect!["all 1 updates were skipped because of non-finite gradients: lower --loss-scale, or train longer"]
+    expect!["all updates (1) were skipped because of non-finite gradients: lower --loss-scale, or train longer"]
         .assert_eq(&failure);
 }
 
@@ -616,7 +616,7 @@ fn other_network_is_named_in_log_and_record() {
     // Weights of another network are rejected at the first tensor that differs.
     let error = Run::alone("--iters 1 --model resnet18").file("--init", init()).refusal(1);
     expect![[r#"
-        ringmark-worker: layer1.0.conv1.weight has shape [64, 64, 1, 1] in INIT, but [ in the model64, 64, 3, 3]
+        ringmark-worker: layer1.0.conv1.weight has shape [64, 64, 1, 1] in INIT, but [64, 64, 3, 3] in the model
     "#]]
     .assert_eq(&error.replace(&init().display().to_string(), "INIT"));
 }

@@ -212,7 +212,7 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
     }
     if done > 0 && end.skipped_steps == done {
         return Some(format!(
-            "all {done} updates were skipped because of non-finite gradients: lower --loss-scale, or train longer"
+            "all updates ({done}) were skipped because of non-finite gradients: lower --loss-scale, or train longer"
         ));
     }
     let checksums = &end.parameter_checksums;

@@ -100,7 +100,7 @@ impl ServerMemory {
         let gigabytes = |bytes: Bytes| format!("{:.2} GB", bytes.gigabytes());
         let workers = if self.pushers == 1 { "1 worker's".to_owned() } else { format!("{} workers'", self.pushers) };
         format!(
-            "{} {} of memory for {} and {workers} pushes, but only {} is available: use more --servers, or hosts with \
+            "{} {} of memory for {} and {workers} pushes, {} is available: use more --servers, or hosts with \
              more memory (--server-hosts)",
             self.subject,
             gigabytes(self.needed),
@@ -150,14 +150,14 @@ mod tests {
     fn server_needs_four_arrays_and_one_push_per_worker() {
         let memory = memory(&["s", "t"], 20_000_000, None);
         assert_eq!((memory.needed, memory.available), (Bytes(24_000_000), Bytes(20_000_000)));
-        expect!["this server's parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, but only 0.02 GB is available: use more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&memory.check().expect_err("it does not fit").to_string());
+        expect!["this server's parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, 0.02 GB is available: use more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&memory.check().expect_err("it does not fit").to_string());
     }
 
     #[test]
     fn servers_share_host_memory_and_have_own_limits() {
         let shared = memory(&["s", "s", "t"], 40_000_000, None);
         assert_eq!((shared.needed, shared.available), (Bytes(48_000_000), Bytes(40_000_000)));
-        expect!["the 2 servers on host s need 0.05 GB of memory for weights, momenta, sums and 2 workers' pushes, but only 0.04 GB is available: use more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&shared.message());
+        expect!["the 2 servers on host s need 0.05 GB of memory for weights, momenta, sums and 2 workers' pushes, 0.04 GB is available: use more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&shared.message());
         let limited = memory(&["s", "s"], 1 << 40, Some(10_000_000));
         assert_eq!((limited.needed, limited.available), (Bytes(24_000_000), Bytes(10_000_000)));
     }
@@ -167,7 +167,7 @@ mod tests {
         let memory = memory(&["s"], 1 << 40, None);
         let error = tch::Tensor::f_zeros([1_i64 << 60], (Kind::Uint8, tch::Device::Cpu)).expect_err("no host has it");
         let explain = memory.explain(error.into()).to_string();
-        expect!["out of memory: this server's parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, but only 1099.51 GB is available: use more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&explain);
+        expect!["out of memory: this server's parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, 1099.51 GB is available: use more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&explain);
         expect!["no such file"].assert_eq(&memory.explain(anyhow!("no such file")).to_string());
     }
 }
