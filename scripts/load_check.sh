@@ -19,11 +19,11 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Expected reaction of the worker to each driver: name | variables of the stub | --device | exit status | message, as an
 # extended regular expression over one line of standard error.
 readonly CASES='
-eight GPUs that the runtime does not take|STUB_CAPABILITIES=90,90,90,90,90,90,90,90|auto|1|^ringmark-worker: .*8 GPUs .*libtorch counts 0
-one GPU that the runtime does not take|STUB_CAPABILITIES=90|cuda|1|^ringmark-worker: .*1 GPU .*libtorch counts 0
+eight GPUs that the runtime does not take|STUB_CAPABILITIES=90,90,90,90,90,90,90,90|auto|1|^ringmark-worker: .*8 GPUs .*libtorch finds 0
+one GPU that the runtime does not take|STUB_CAPABILITIES=90|cuda|1|^ringmark-worker: .*1 GPU .*libtorch finds 0
 old driver|STUB_VERSION=12040|auto|1|driver for CUDA 12\.4.*built for CUDA 13\.0.*580.*cu126
 old driver, CUDA asked for|STUB_VERSION=12040|cuda|1|driver for CUDA 12\.4.*built for CUDA 13\.0.*580.*cu126
-driver that fails|STUB_INIT=999|auto|1|cuInit fails with CUDA_ERROR_UNKNOWN \(999\)
+driver that fails|STUB_INIT=999|auto|1|cuInit failed with CUDA_ERROR_UNKNOWN \(999\)
 driver that fails, CUDA asked for|STUB_INIT=999|cuda|1|999
 V100|STUB_CAPABILITIES=70|auto|1|capability 7\.0.*no kernels.*cu126
 V100 beside an H100|STUB_CAPABILITIES=90,70|auto|1|capability 7\.0.*no kernels.*cu126

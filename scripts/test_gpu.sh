@@ -243,7 +243,7 @@ if [[ $quick == no ]]; then
     # 65,536 images take 39 GB, and the output of the first convolution another 210 GB.
     status=0
     run too_large --device cuda --batch-size 65536 --image-size 224 --iters 2 --warmup 0 || status=$?
-    if [[ $status == 1 ]] && said=$(grep -m 1 'out of memory: .* GB are taken' too_large.log); then
+    if [[ $status == 1 ]] && said=$(grep -m 1 'out of memory: .* GB in use' too_large.log); then
         pass "a batch without memory: $said"
     else
         miss "a batch without memory: exit status $status, see below"

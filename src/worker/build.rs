@@ -36,7 +36,7 @@ fn build() -> Result<(), String> {
     let link = PathBuf::from(env::var_os("LIBTORCH").ok_or("LIBTORCH is not set: build inside the repository")?);
     // Resolved: libtorch finds NVIDIA's libraries relative to its own folder.
     let libtorch =
-        link.canonicalize().map_err(|_| format!("no libtorch at {}: run scripts/setup.sh", link.display()))?;
+        link.canonicalize().map_err(|_| format!("libtorch not found at {}: run scripts/setup.sh", link.display()))?;
     check_version(&libtorch)?;
 
     // One translation unit: parsing libtorch's headers takes longer than all of our code, and happens once instead of
@@ -100,7 +100,7 @@ fn check_version(libtorch: &Path) -> Result<(), String> {
     if found == TORCH_VERSION {
         return Ok(());
     }
-    let found = if found.is_empty() { "no version at all" } else { found };
+    let found = if found.is_empty() { "no version" } else { found };
     Err(format!(
         "ringmark needs libtorch {TORCH_VERSION}, {} has {found}: remove .libtorch and run scripts/setup.sh",
         libtorch.display()

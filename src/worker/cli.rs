@@ -16,7 +16,7 @@ use ringmark_core::options::usage::usage;
 
 use crate::benchmark::{bandwidth, input, score, train};
 use crate::host::facts;
-use crate::job::session::AskedLabel;
+use crate::job::session::RequestedLabel;
 
 /// One rank of a ringmark run; started once a GPU by mpirun, or alone.
 #[derive(Debug, Parser)]
@@ -52,8 +52,8 @@ pub enum Command {
     /// Benchmark to run.
     #[command(flatten)]
     Benchmark(Benchmark),
-    /// Started by `ringmark doctor` on every host: prints what it finds there, then measures the links to other hosts as
-    /// directed by its standard input
+    /// Started by `ringmark doctor` on every host: prints what it finds there, then measures the links to other hosts
+    /// as directed by its standard input
     Agent(AgentArguments),
 }
 
@@ -154,9 +154,9 @@ struct LabelArguments {
     quick: bool,
 }
 
-impl From<LabelArguments> for AskedLabel {
-    fn from(LabelArguments { case, run, quick }: LabelArguments) -> AskedLabel {
-        AskedLabel { case, run, profile: if quick { RunProfile::Quick } else { RunProfile::Full } }
+impl From<LabelArguments> for RequestedLabel {
+    fn from(LabelArguments { case, run, quick }: LabelArguments) -> RequestedLabel {
+        RequestedLabel { case, run, profile: if quick { RunProfile::Quick } else { RunProfile::Full } }
     }
 }
 
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_option_of_a_long_help_is_in_a_group() {
+    fn every_option_in_help_has_a_group() {
         Cli::program().debug_assert();
         assert_eq!(help::without_group(&Cli::command()), Vec::<String>::new());
     }

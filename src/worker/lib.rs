@@ -1,5 +1,6 @@
-//! One rank of a run, one process per GPU. A library so that `benches/worker.rs` can call it: the program is [`main`], which turns
-//! errors into the exit status (2 for usage, 1 for failure). `main` -> [`cli`] -> [`benchmark`] -> `train` -> `Step` -> autograd hook ->
+//! One rank of a run, one process per GPU. A library so that `benches/worker.rs` can call it: the program is [`main`],
+//! which turns errors into the exit status (2 for usage, 1 for failure). `main` -> [`cli`] -> [`benchmark`] -> `train`
+//! -> `Step` -> autograd hook ->
 //! `GradientReducer` -> `GradientSink` -> `Backend` -> [`ffi`].
 //!
 //! | module | what it is for |
@@ -56,11 +57,11 @@ pub fn main() -> ExitCode {
     let ended = interface.and_then(|_| run(Cli::read()));
     match ended {
         // Where there are GPUs, profilers write what they have measured when the process ends as others do.
-        Ok(()) if !ffi::process::libraries::has_driver() => ffi::process::exit::in_good_order(),
+        Ok(()) if !ffi::process::libraries::has_driver() => ffi::process::exit::exit_cleanly(),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             world::report_failure(&error);
-            standard_error::emit(&format!("ringmark-worker: {}", ffi::cuda::in_words(&error)));
+            standard_error::emit(&format!("ringmark-worker: {}", ffi::cuda::user_message(&error)));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

@@ -243,7 +243,7 @@ fn unsupported_measurements_are_rejected() {
     for (data, options, message) in [
         (&absent, "", "absent.rec cannot be opened"),
         (&data, "", "28 x 28 pixels of 1 channel, but the network takes 32 x 32 of 3"),
-        (&data, "--augmentation crop", "which are taken as they are: leave out --augmentation and --resize"),
+        (&data, "--augmentation crop", "which are used unchanged: omit --augmentation and --resize"),
     ] {
         let (status, _, stderr) = run(&mut input(folder.path(), data, &format!("--batches 1 --warmup 0 {options}")));
         assert!(status == Some(1) && stderr.contains(message), "{stderr}");

@@ -98,7 +98,7 @@ fn rank_reports_out_of_memory_or_succeeds() {
     let (mut limit, mut short, mut sound) = (peak + peak / 3, 0, 0);
     while short < 6 {
         let (status, stdout, stderr) = train(&format!("--data={limit}"));
-        let says = stderr.lines().any(|line| line.contains(": out of memory: 0.") && line.contains(" GB are taken"));
+        let says = stderr.lines().any(|line| line.contains(": out of memory: 0.") && line.contains(" GB in use"));
         assert!((status == Some(0)) != says, "{limit} bytes, {status:?}: {stdout}{stderr}");
         short += u32::from(says);
         sound += u32::from(!says);
@@ -118,8 +118,8 @@ fn out_of_memory_of_the_only_batch_is_an_error() {
     assert_eq!(status, Some(1), "{stdout} {stderr}");
     let failure = sandbox.failure("1n2g/mxnet-lenet_b16384_fp32_1.log");
     assert!(failure.starts_with("rank ") && failure.contains(" of 2 on host "), "{failure}");
-    assert!(failure.contains(": out of memory: ") && failure.contains(" of 0.4 GB are taken, "), "{failure}");
-    assert!(failure.contains(" more were asked for: choose a smaller --batch-size; "), "{failure}");
+    assert!(failure.contains(": out of memory: ") && failure.contains(" of 0.4 GB in use, "), "{failure}");
+    assert!(failure.contains(" more requested: use a smaller --batch-size, "), "{failure}");
     assert!(stderr.contains(&failure), "{stderr}");
     assert!(sandbox.left().is_empty(), "{:?}", sandbox.left());
 

@@ -255,7 +255,7 @@ fn agent_executes_orders_and_exits_at_end_of_input() {
     assert_eq!(lines[0]["libtorch"]["version"], "2.11.0");
     assert!(lines[1]["Listening"].as_u64().expect("a port") > 0);
     assert!(lines[2]["Clock"].as_f64().expect("seconds") > 1.7e9);
-    assert!(lines[3]["Failed"].as_str().expect("a reason").contains("address 198.51.100.1 cannot be listened on"));
+    assert!(lines[3]["Failed"].as_str().expect("a reason").contains("cannot listen on address 198.51.100.1"));
 }
 
 // --- several hosts ---------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ fn check_survival_of_a_lost_rank(slurm: &Scheduler) {
     kill(process_of_rank(sandbox.folder.path(), 1), Signal::SIGKILL).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     let reason = sandbox.failure(log);
-    assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others went on without it"), "{reason}");
+    assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others continued without it"), "{reason}");
     assert!(sandbox.log(log).contains("Batch[1000]"), "rank 0 did all that it was asked for");
     wait_until("nobody is left", || sandbox.left().is_empty());
 }

@@ -228,7 +228,7 @@ fn quick_dry_run_selects_the_cases_that_fit() {
     assert_eq!(status, Some(0), "{stderr}");
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines.len(), 1 + 2 + 4, "{stdout}");
-    expect!["# quick profile: a first look, not a result to quote"].assert_eq(lines[0]);
+    expect!["# quick profile: for a first impression, not a reliable result"].assert_eq(lines[0]);
     // A single rank gets as many cores as each of two: otherwise the first result would look like half the efficiency.
     let (threads, _) = threads_of_two();
     let training = format!(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --threads {threads} --record /");

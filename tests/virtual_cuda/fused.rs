@@ -32,7 +32,7 @@ fn traced(run: Virtual) -> (RunRecord, String, String) {
 }
 
 #[test]
-fn fused_kernels_train_as_cpus_do() {
+fn fused_kernels_match_cpus() {
     // The deeper network is chaotic after its first update: see below.
     let small = format!("{SMALL} --batch-size 4 --iters 3");
     let bottlenecks = format!("{BOTTLENECKS} --iters 1");
@@ -58,7 +58,7 @@ fn fused_kernels_train_as_cpus_do() {
 /// every seed, and gradients differ by 1e-2 on CPUs as well; there the limit is the difference between ringmark's
 /// normalization and libtorch's, which NCHW uses.
 #[test]
-fn gradients_of_networks_are_those_of_cpus() {
+fn network_gradients_match_cpus() {
     for (model, size, batch) in [
         ("resnet18", 64, 16),
         ("resnet50", 64, 16),
@@ -85,7 +85,7 @@ fn gradients_of_networks_are_those_of_cpus() {
 }
 
 #[test]
-fn each_choice_of_kernels_runs_its_own() {
+fn each_kernels_choice_runs_its_own_kernels() {
     let run = |choice: &str, options: &str| {
         let options = format!("{BOTTLENECKS} --layout nhwc --iters 1 {AT_ONCE} --kernels {choice} {options}");
         traced(Virtual::alone(&options))
@@ -127,7 +127,7 @@ fn each_choice_of_kernels_runs_its_own() {
     let options = format!("{SMALL} --iters 1 --layout nchw");
     let (record, log, calls) = traced(Virtual::alone(&options));
     assert_eq!((kernels(&record), calls.contains("batch_norm_statistics")), (KernelsChoice::Libtorch, false));
-    assert!(!log.contains("libtorch's kernels"), "{log}");
+    assert!(!log.contains("libtorch kernels"), "{log}");
     for choice in ["fused", "norm"] {
         let error = Virtual::alone(&format!("{options} --kernels {choice}")).refused(1);
         assert!(error.contains(&format!("--kernels {choice} needs --layout nhwc")), "{error}");
@@ -135,7 +135,7 @@ fn each_choice_of_kernels_runs_its_own() {
 }
 
 #[test]
-fn without_a_compiler_libtorch_s_kernels_run_and_are_named() {
+fn missing_compiler_falls_back_to_libtorch_kernels() {
     // Two files with the compiler's names that cannot be loaded, ahead of other installations.
     let folder = tempfile::tempdir().expect("a folder");
     for entry in fs::read_dir(libraries()).expect("a folder") {
@@ -151,19 +151,19 @@ fn without_a_compiler_libtorch_s_kernels_run_and_are_named() {
         Virtual::ranks(2, &format!("{SMALL} --layout nhwc --iters 1 {AT_ONCE} {options}"))
             .variable("LD_LIBRARY_PATH", folder.path())
     };
-    let reason = "there is no NVRTC (libnvrtc.so of CUDA)";
+    let reason = "NVRTC not found (libnvrtc.so of CUDA)";
     let (record, log, calls) = traced(run(""));
-    let remark = format!("libtorch's kernels instead of fused ones, which costs speed: rank 0: {reason}");
+    let remark = format!("no fused kernels, using slower libtorch kernels: rank 0: {reason}");
     assert_eq!((kernels(&record), calls.contains("batch_norm_statistics")), (KernelsChoice::Libtorch, false));
     assert!(record.header.environment.cuda_remarks.contains(&remark), "{:?}", record.header.environment);
     assert!(log.contains(&remark), "{log}");
     let error = run("--kernels fused").refused(1);
-    let message = format!("--kernels fused cannot be met on rank 0: {reason}; choose --kernels libtorch");
+    let message = format!("cannot use --kernels fused on rank 0: {reason}; use --kernels libtorch");
     assert!(error.contains(&message), "{error}");
 }
 
 #[test]
-fn compiled_kernels_are_kept_for_the_next_start() {
+fn compiled_kernels_are_cached() {
     let cache = tempfile::tempdir().expect("a folder");
     let run = |options: &str, compiler: &str| {
         let options = format!("{SMALL} --layout nhwc --iters 1 {AT_ONCE} {options}");
@@ -176,8 +176,7 @@ fn compiled_kernels_are_kept_for_the_next_start() {
         assert!(names.iter().all(|name| Path::new(name).extension().is_some_and(|end| end == "cubin")), "{names:?}");
         names.len()
     };
-    let remark =
-        "libtorch's kernels instead of fused ones, which costs speed: rank 0: NVRTC cannot compile the kernels";
+    let remark = "no fused kernels, using slower libtorch kernels: rank 0: NVRTC cannot compile the kernels";
     let (record, log, _) = traced(run("", "false"));
     assert!(log.contains(remark), "{log}");
     assert_eq!((kernels(&record), cubins()), (KernelsChoice::Libtorch, 0));
@@ -191,7 +190,7 @@ fn compiled_kernels_are_kept_for_the_next_start() {
 }
 
 #[test]
-fn a_profile_of_layers_has_the_rows_that_libtorch_s_kernels_give() {
+fn layer_profile_matches_libtorch_kernels() {
     let rows = |choice: &str| {
         let options = format!("{BOTTLENECKS} --dtype bf16 --layout nhwc --iters 2 {AT_ONCE}");
         let record = Virtual::alone(&format!("{options} --profile-layers --kernels {choice}")).sound();

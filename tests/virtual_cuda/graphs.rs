@@ -1,4 +1,5 @@
-//! Tests `ringmark-worker train --graphs` on virtual GPUs: results with and without CUDA graphs, exclusions and fallbacks.
+//! Tests `ringmark-worker train --graphs` on virtual GPUs: results with and without CUDA graphs, exclusions and
+//! fallbacks.
 
 use std::fs;
 use std::path::Path;
@@ -59,7 +60,7 @@ fn assert_uses_graphs(trained: &Trained, what: &str) {
 }
 
 #[test]
-fn graphs_train_what_separate_launches_train() {
+fn graphs_match_separate_launches() {
     for (ranks, options) in [
         (1, "--dtype bf16 --layout nhwc"),
         (1, "--dtype fp16 --layout nhwc --loss-scale 128"),
@@ -84,7 +85,7 @@ fn graphs_train_what_separate_launches_train() {
 }
 
 #[test]
-fn phases_of_replays_are_those_that_events_can_tell_apart() {
+fn replay_phases_are_those_measurable_by_events() {
     let trained = train(2, "on", "--layout nchw");
     let (eager, replayed) = trained.record.iterations.split_at(EAGER);
     let forward_and_more = |iteration: &Iteration, rank: usize| {
@@ -107,14 +108,14 @@ fn phases_of_replays_are_those_that_events_can_tell_apart() {
 }
 
 #[test]
-fn memory_of_a_capture_is_counted() {
+fn capture_memory_is_counted() {
     let peak = |graphs: &str| train(1, graphs, "--layout nchw").record.end.expect("an end").peak_memory[0].0 as f64;
     let (graphs, launches) = (peak("on"), peak("off"));
     assert!(graphs > 0.9 * launches, "{graphs} bytes, and {launches} without graphs");
 }
 
 #[test]
-fn images_that_are_read_reach_the_graphs() {
+fn read_images_reach_the_graphs() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = photographs(folder.path());
     let run = |graphs: &str| sound(virtual_gpus(1, graphs, "--layout nchw").file("--data", &data));
@@ -126,7 +127,7 @@ fn images_that_are_read_reach_the_graphs() {
 }
 
 #[test]
-fn epochs_checkpoints_and_resumed_runs_keep_their_results() {
+fn graphs_keep_results_of_epochs_and_resumed_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = photographs(folder.path());
     let run = |graphs: &str, more: &str, name: &str| {
@@ -154,7 +155,7 @@ fn epochs_checkpoints_and_resumed_runs_keep_their_results() {
 }
 
 #[test]
-fn a_tuned_exchange_is_captured() {
+fn tuned_exchange_is_captured() {
     let options = "--layout nchw --autotune";
     let trained = train(2, "on", options);
     assert_uses_graphs(&trained, options);
@@ -163,7 +164,7 @@ fn a_tuned_exchange_is_captured() {
 }
 
 #[test]
-fn what_cannot_be_captured_is_launched_kernel_by_kernel() {
+fn uncapturable_step_runs_kernel_by_kernel() {
     let off = |trained: &Trained, reason: &str| {
         let header = &trained.record.header;
         assert_eq!((header.config.graphs, trained.replays.len()), (GraphChoice::Off, 0), "{reason}");
@@ -172,8 +173,8 @@ fn what_cannot_be_captured_is_launched_kernel_by_kernel() {
         assert!(trained.log.contains(&format!("graphs off: {recorded}")), "{}", trained.log);
     };
     for (ranks, options, reason) in [
-        (1, "--warmup 3", "--warmup 3, and a capture needs 4 warm-up iterations"),
-        (1, "--profile-layers", "layers are traced, and a replay has none"),
+        (1, "--warmup 3", "--warmup is 3, but a capture needs 4 warm-up iterations"),
+        (1, "--profile-layers", "layers are traced, which a replay cannot do"),
         (1, "--inject slow:0:10", "--inject slow:0:10 changes a step"),
         (1, "--inject overflow:5 --dtype fp16 --loss-scale 128", "--inject overflow:5 changes a step"),
         (2, "--kv-store device", "--kv-store device exchanges through the host"),
@@ -182,7 +183,7 @@ fn what_cannot_be_captured_is_launched_kernel_by_kernel() {
         off(&train(ranks, "auto", &format!("--layout nchw {options}")), reason);
     }
     let error = virtual_gpus(1, "on", "--layout nchw --warmup 3").refused(1);
-    assert!(error.contains("--graphs on: --warmup 3, and a capture needs 4 warm-up iterations"), "{error}");
+    assert!(error.contains("--graphs on: --warmup is 3, but a capture needs 4 warm-up iterations"), "{error}");
     let error = Run::alone("--device cpu --graphs on --iters 6 --warmup 4").refused(1);
     assert!(error.contains("--graphs on: CUDA graphs need a GPU"), "{error}");
 

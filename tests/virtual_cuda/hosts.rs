@@ -83,7 +83,8 @@ impl Hosts {
     }
 }
 
-// --- doctor -------------------------------------------------------------------------------------------------------------
+// --- doctor
+// -------------------------------------------------------------------------------------------------------------
 
 /// Runs the doctor by `command`; returns exit status and output.
 fn doctor(command: &mut Command) -> (Option<i32>, String) {
@@ -99,7 +100,7 @@ fn findings(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_doctor_finds_this_host_s_virtual_gpus_well() {
+fn doctor_accepts_virtual_gpus() {
     let _turn = turn_of(1);
     let (status, text) = doctor(ringmark("doctor --quick --hosts localhost:8").env("PATH", program_path()));
     assert_eq!((status, findings(&text)), (Some(0), Vec::new()), "{text}");
@@ -110,7 +111,7 @@ fn the_doctor_finds_this_host_s_virtual_gpus_well() {
 }
 
 #[test]
-fn the_doctor_names_the_gpu_that_is_wrong_and_its_host() {
+fn doctor_names_the_faulty_gpu_and_host() {
     let Some(hosts) = Hosts::up() else { return };
     let _turn = turn_of(1);
     let examine = |options: &str| {
@@ -161,7 +162,7 @@ fn the_doctor_names_the_gpu_that_is_wrong_and_its_host() {
 /// Simulates a port as the kernel presents it, also to containers, and its device, which only programs on the first
 /// host can open.
 #[test]
-fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_memory() {
+fn doctor_reports_inaccessible_infiniband_and_memlock_limit() {
     let Some(hosts) = Hosts::up() else { return };
     let _turn = turn_of(1);
     let class = hosts.folder.path().join("class");
@@ -209,7 +210,8 @@ fn the_doctor_names_infiniband_that_no_program_can_open_and_a_limit_of_locked_me
     }
 }
 
-// --- a sweep ------------------------------------------------------------------------------------------------------------
+// --- a sweep
+// ------------------------------------------------------------------------------------------------------------
 
 const KERNEL_NS: u64 = 10_000;
 const WIRE_NS: u64 = 1000;
@@ -226,7 +228,7 @@ fn seconds(kernels: u64) -> f64 {
 }
 
 #[test]
-fn a_sweep_over_two_hosts_of_virtual_gpus_has_the_figures_worked_out_by_hand() {
+fn sweep_over_two_gpu_hosts_matches_hand_computed_figures() {
     let Some(hosts) = Hosts::up() else { return };
     let _turn = turn();
     set_times(&hosts, "");
@@ -271,7 +273,7 @@ fn a_sweep_over_two_hosts_of_virtual_gpus_has_the_figures_worked_out_by_hand() {
 }
 
 #[test]
-fn a_slow_gpu_of_the_second_host_is_named_by_log_extract_and_report() {
+fn slow_gpu_of_second_host_is_named_in_all_outputs() {
     let Some(hosts) = Hosts::up() else { return };
     let _turn = turn();
     set_times(&hosts, "FAULTY_DEVICE=1 SLOW_FACTOR=2");
@@ -292,7 +294,8 @@ fn a_slow_gpu_of_the_second_host_is_named_by_log_extract_and_report() {
     }
 }
 
-// --- hangs and kills -----------------------------------------------------------------------------------------------------
+// --- hangs and kills
+// -----------------------------------------------------------------------------------------------------
 
 /// Returns the outcome of a sweep of 2n2g whose last rank gets `signal`, or whose GPU fails by itself. Checks that no
 /// process is left.
@@ -319,7 +322,7 @@ fn failed_sweep(hosts: &Hosts, fault: &str, signal: Option<Signal>) -> FaultOutc
 }
 
 #[test]
-fn a_rank_or_gpu_that_fails_is_named_with_its_host_and_nothing_is_left() {
+fn failed_rank_or_gpu_is_named_with_its_host() {
     let Some(hosts) = Hosts::up() else { return };
     let rank = format!("rank 3 of 4 on host {}", hosts.host(2));
 
@@ -345,6 +348,7 @@ fn a_rank_or_gpu_that_fails_is_named_with_its_host_and_nothing_is_left() {
 
     hosts.set(2, "FAULTY_DEVICE=1 FAILING_KERNEL=3000");
     let lost = failed_sweep(&hosts, "GPU lost", None).last_line;
-    let words = format!("failed: {rank}: libtorch: CUDA error: unspecified launch failure: look for Xid in dmesg, ");
+    let words =
+        format!("failed: {rank}: libtorch: CUDA error: unspecified launch failure: check dmesg for Xid errors, ");
     assert!(lost.contains(&words), "{lost}");
 }

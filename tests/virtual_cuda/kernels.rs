@@ -57,7 +57,7 @@ fn check() -> &'static Path {
 }
 
 #[test]
-fn kernels_compute_the_same_in_every_order_of_threads() {
+fn kernels_do_not_depend_on_thread_order() {
     for (case, expected) in [
         ("copy", "copied\n"),
         ("halves", "converted\n"),
@@ -74,7 +74,7 @@ fn kernels_compute_the_same_in_every_order_of_threads() {
 }
 
 #[test]
-fn mistakes_of_kernels_fail_their_launch() {
+fn kernel_errors_fail_the_launch() {
     for (case, reason) in [
         ("reverse_without_barrier", "of the shared memory, one of them writing, in no order"),
         ("rotate_without_barrier", "of the same tensor, one of them writing, in no order"),
@@ -99,13 +99,13 @@ fn mistakes_of_kernels_fail_their_launch() {
 }
 
 #[test]
-fn threads_that_write_the_same_place_show_in_another_order() {
+fn thread_order_reveals_write_conflicts() {
     let [first, second, third] = ORDERS.map(|order| output(check(), "write_in_turns", order).0);
     assert!(first != second && second != third && first != third, "{first}, {second}, {third}");
 }
 
 #[test]
-fn a_kernel_that_does_not_wait_for_another_stream_is_a_race_over_the_bytes_that_both_touch() {
+fn unsynchronized_streams_are_reported_as_race() {
     let (_, stderr) = output(check(), "streams_without_wait", "forwards");
     let races: Vec<&str> = stderr.lines().filter(|line| line.contains("race on device 0")).collect();
     // Half of the buffer; the other half was written by the same stream, which is not a race.
@@ -114,7 +114,7 @@ fn a_kernel_that_does_not_wait_for_another_stream_is_a_race_over_the_bytes_that_
 }
 
 #[test]
-fn the_driver_and_the_compiler_refuse_what_cuda_refuses() {
+fn driver_and_compiler_reject_what_cuda_rejects() {
     let (stdout, _) = output(check(), "refusals", "forwards");
     let expected = "CUDA_ERROR_INVALID_VALUE CUDA_ERROR_INVALID_VALUE CUDA_ERROR_INVALID_HANDLE\nCUDA_ERROR_NOT_FOUND\n\
                     CUDA_ERROR_INVALID_IMAGE\nCUDA_ERROR_INVALID_CONTEXT\n";
@@ -131,7 +131,7 @@ fn the_driver_and_the_compiler_refuse_what_cuda_refuses() {
 /// Batch normalization, pooling and 1x1 convolutions are compared with their formulas in fp64, including NaN and
 /// infinity. Results are identical in every order of threads and blocks, and when repeated.
 #[test]
-fn the_worker_s_kernels_compute_their_formulas() {
+fn worker_kernels_match_their_formulas() {
     for (name, elements) in [("norm", &["HALF", "BFLOAT16", "FLOAT"][..]), ("pointwise", &["HALF", "BFLOAT16"])] {
         let program = compile(name);
         let folder = tempfile::tempdir().expect("a folder");

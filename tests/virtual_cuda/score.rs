@@ -82,7 +82,7 @@ fn assert_same(actual: &Scored, expected: &Scored, tolerance: f64, what: &str) {
 }
 
 #[test]
-fn a_graph_computes_what_its_kernels_and_cpus_compute() {
+fn graph_matches_kernels_and_cpus() {
     for (options, tolerance) in [("--layout nhwc", 1e-5), ("--fold off", 1e-5), ("--dtype bf16", 0.05)] {
         let gpu = |more: &str| sound(&format!("--device cuda {options} {more}"), &[]);
         let (graph, kernels) = (gpu(""), gpu("--graphs off"));
@@ -105,7 +105,7 @@ fn a_graph_computes_what_its_kernels_and_cpus_compute() {
 }
 
 #[test]
-fn a_graph_holds_every_kernel_of_a_pass() {
+fn graph_contains_every_kernel_of_a_pass() {
     let scored = sound("--device cuda --graphs on --layout nhwc", &[]);
     let replays: Vec<&String> = scored.calls.iter().filter(|call| call.starts_with("replay ")).collect();
     let kernels: usize = words(replays[0]).nth(2).and_then(|count| count.parse().ok()).expect("a count");
@@ -117,7 +117,7 @@ fn a_graph_holds_every_kernel_of_a_pass() {
 }
 
 #[test]
-fn what_cannot_be_captured_runs_kernel_by_kernel() {
+fn uncapturable_pass_runs_kernel_by_kernel() {
     let expected = sound("--device cuda --graphs off", &[]);
     let no_graph = |options: &str, settings: &[(&str, &str)], reason: &str| {
         let scored = sound(&format!("--device cuda {options}"), settings);
@@ -130,7 +130,7 @@ fn what_cannot_be_captured_runs_kernel_by_kernel() {
     let broken = "graph: libtorch: CUDA error: operation failed due to a previous error during capture";
     no_graph("", &[("BROKEN_CAPTURE", "1")], broken);
     no_graph("--warmup 0", &[], "--warmup is 0");
-    no_graph("--profile-layers", &[], "layers are traced, and a replay has none");
+    no_graph("--profile-layers", &[], "layers are traced, which a replay cannot do");
 
     let (status, stderr, _) = score("--device cuda --graphs on", &[("BROKEN_CAPTURE", "1")]);
     assert!(status == Some(1) && stderr.contains("--graphs on: rank 0 cannot capture a CUDA graph: "), "{stderr}");
@@ -139,7 +139,7 @@ fn what_cannot_be_captured_runs_kernel_by_kernel() {
 }
 
 #[test]
-fn cudnn_takes_relu_and_sum_into_a_convolution_where_it_can() {
+fn cudnn_fuses_relu_and_sum_if_supported() {
     let run = |kind: &str| sound("--device cuda --graphs off", &[("FUSED_CONVOLUTION", kind)]);
     let counted = |fused: u32| Some(RectifiedConvolutions { all: RECTIFIED, fused });
     let fused = run("kernel");

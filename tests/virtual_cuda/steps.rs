@@ -15,10 +15,11 @@ use crate::support::images::photographs;
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference};
 use crate::support::worker_run::{AT_ONCE, Run, apart, checksum, losses};
 
-// --- what it computes ---------------------------------------------------------------------------------------------------
+// --- what it computes
+// ---------------------------------------------------------------------------------------------------
 
 #[test]
-fn virtual_gpus_compute_what_cpus_compute() {
+fn virtual_gpus_match_cpus() {
     let cpu = |ranks, options: &str| Run::ranks(ranks, &format!("--device cpu {options}")).save().finish();
     // With nhwc the CPU's batch normalization is not libtorch's.
     for (ranks, more) in [(1, "--layout nchw"), (2, "--layout nchw"), (2, "--overlap off"), (4, "--bucket-mb 4")] {
@@ -71,7 +72,7 @@ fn with_kv_store(kv_store: &str) -> String {
 
 /// Gradients are copied on a separate stream, by threads bound to their rank's GPU.
 #[test]
-fn virtual_gpus_push_to_a_server_what_cpus_push() {
+fn virtual_gpus_match_cpus_with_a_server() {
     assert_near_with("dist_sync --servers 1", 2, 1, 1e-5);
     // A single rank is in step with itself.
     assert_near_with("dist_async --servers 1", 1, 1, 1e-5);
@@ -81,7 +82,7 @@ fn virtual_gpus_push_to_a_server_what_cpus_push() {
 /// Servers return weights, or sums with which a rank updates on its GPU. Two ranks of a host send two codes on GPUs,
 /// and one code of their sum on CPUs.
 #[test]
-fn virtual_gpus_push_the_codes_that_cpus_push() {
+fn virtual_gpus_push_the_same_codes_as_cpus() {
     assert_near_with("dist_sync --servers 1 --gradient-compression topk:1", 1, 1, 1e-5);
     // Rounding determines if a gradient at the threshold is sent.
     assert_near_with("dist_sync --servers 1 --gradient-compression 2bit:0.001", 1, 1, 0.02);
@@ -93,13 +94,13 @@ fn virtual_gpus_push_the_codes_that_cpus_push() {
 
 /// One owner for each bucket, rank 0 for all buckets, and one shard in host memory for each rank.
 #[test]
-fn owners_on_virtual_gpus_update_as_those_on_cpus() {
+fn sharded_updates_match_cpus() {
     ["device", "nccl", "local"].into_iter().for_each(|kv_store| assert_near_with(kv_store, 2, 0, 1e-5));
 }
 
 /// The installed worker, which is optimized and built separately from that of the tests.
 #[test]
-fn the_release_worker_computes_what_the_tests_worker_computes() {
+fn release_worker_matches_test_worker() {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/release/ringmark-worker");
     if let Err(error) = built_worker::check(&program) {
         eprintln!("not tested: {error}: cargo build --release");
@@ -112,7 +113,7 @@ fn the_release_worker_computes_what_the_tests_worker_computes() {
 }
 
 #[test]
-fn an_overflow_on_virtual_gpus_skips_exactly_one_step_on_all_ranks() {
+fn overflow_skips_one_step_on_all_ranks() {
     let options = format!("{SMALL} {RATE} --dtype fp16 --loss-scale 128 --iters 4 --batch-size 4 {AT_ONCE}");
     let record = Virtual::ranks(2, &format!("{options} --inject overflow:2")).sound();
     let skipped: Vec<bool> = record.iterations.iter().map(|iteration| iteration.skipped).collect();
@@ -130,7 +131,7 @@ fn an_overflow_on_virtual_gpus_skips_exactly_one_step_on_all_ranks() {
 
 /// The loss scale and its history are on the device; rank 1 receives them from rank 0, which alone reads the file.
 #[test]
-fn virtual_gpus_go_on_from_a_checkpoint_to_the_bit() {
+fn resumed_run_on_virtual_gpus_is_bit_identical() {
     let folder = tempfile::tempdir().expect("a folder");
     let checkpoint = folder.path().join("checkpoint.safetensors");
     let options = format!("{SMALL} {RATE} --dtype fp16 --loss-scale 128 --iters 5 --warmup 2 --batch-size 4 {AT_ONCE}");
@@ -146,10 +147,11 @@ fn virtual_gpus_go_on_from_a_checkpoint_to_the_bit() {
     assert!(warnings.iter().all(|warning| warning.kind != WarningKind::TakenUp), "{warnings:?}");
 }
 
-// --- order --------------------------------------------------------------------------------------------------------------
+// --- order
+// --------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn every_wait_between_streams_is_needed_and_its_absence_is_found() {
+fn missing_stream_wait_is_detected_as_race() {
     let options = format!("{SMALL} {RATE} --iters 2 --freeze-batch-norm {AT_ONCE}");
     for more in ["--overlap on", "--overlap off", "--dtype fp16 --loss-scale 128 --wire fp16"] {
         let run = || Virtual::alone(&format!("{options} {more}"));
@@ -181,7 +183,7 @@ fn every_wait_between_streams_is_needed_and_its_absence_is_found() {
 /// A step's pixels are copied on a separate stream: after the readers of the pixels of two steps ago, and before
 /// their own readers. No copy makes the host wait for the device.
 #[test]
-fn images_that_are_read_come_to_virtual_gpus_in_order() {
+fn images_reach_virtual_gpus_in_order() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = photographs(folder.path());
     let options = format!("{SMALL} {RATE} --iters 4 --batch-size 2 --layout nchw {AT_ONCE}");
@@ -217,7 +219,7 @@ fn images_that_are_read_come_to_virtual_gpus_in_order() {
 }
 
 #[test]
-fn a_host_that_reads_before_the_device_is_done_reads_no_loss() {
+fn loss_is_not_read_before_the_device_is_done() {
     let run = || Virtual::alone(&format!("{SMALL} {RATE} --iters 1 {AT_ONCE}"));
     // Regardless of the device's delay.
     let patient = run().set("LATE_ANSWERS", 5).sound();
@@ -227,7 +229,8 @@ fn a_host_that_reads_before_the_device_is_done_reads_no_loss() {
     assert!(hasty.stderr.contains("the loss of rank 0 is NaN in iteration 1"), "{}", hasty.stderr);
 }
 
-// --- calls --------------------------------------------------------------------------------------------------------------
+// --- calls
+// --------------------------------------------------------------------------------------------------------------
 
 /// Returns the calls of a step, without the kernels of forward and backward. Checks that each wait is for the last
 /// event recorded on the other stream.
@@ -270,7 +273,7 @@ fn sum(bytes: u64, element: u32) -> Vec<String> {
 }
 
 #[test]
-fn a_step_makes_these_calls_and_no_others() {
+fn step_makes_exactly_the_expected_calls() {
     const FLOAT: u32 = 7;
     const HALF: u32 = 6;
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
@@ -308,7 +311,7 @@ fn a_step_makes_these_calls_and_no_others() {
 }
 
 #[test]
-fn what_nccl_finds_by_itself_ends_the_run_in_its_words() {
+fn nccl_errors_end_the_run_with_nccl_message() {
     let run = Virtual::alone(&format!("{SMALL} --iters 50 {AT_ONCE}")).set("FAILING_SUM", 3);
     let (finished, _) = run.finish();
     let message = "a sum in flight: remote process exited or there was a network error: a rank closed its connection";
@@ -317,7 +320,7 @@ fn what_nccl_finds_by_itself_ends_the_run_in_its_words() {
 }
 
 #[test]
-fn a_gpu_that_is_held_down_by_heat_is_named() {
+fn thermally_throttled_gpu_is_named() {
     let record = Virtual::ranks(2, &format!("{SMALL} --iters 2 {AT_ONCE}"))
         .set("FAULTY_DEVICE", 1)
         .set("CLOCK_MHZ", 1200)
@@ -334,24 +337,25 @@ fn a_gpu_that_is_held_down_by_heat_is_named() {
     assert!(heat.len() == 1 && heat[0].contains("rank 1 on host "), "{:?}", end.warnings);
 }
 
-// --- what is refused ----------------------------------------------------------------------------------------------------
+// --- what is refused
+// ----------------------------------------------------------------------------------------------------
 
 #[test]
-fn gpus_that_are_too_few_are_refused() {
+fn too_few_gpus_are_rejected() {
     let refused = |ranks, name: &str, value: &str| {
         Virtual::ranks(ranks, "--model resnet18 --iters 1").run.variable(name, value).refused(1)
     };
     let error = refused(2, "VIRTUAL_CUDA_DEVICES", "1");
-    assert!(error.contains("shows 1 GPUs, 2 ranks were started on it: start at most one rank a GPU"), "{error}");
+    assert!(error.contains("has 1 GPUs, but 2 ranks were started on it: start at most one rank per GPU"), "{error}");
     let error = refused(1, "VIRTUAL_CUDA_DEVICES", "0");
-    assert!(error.contains("--device cuda cannot be met"), "{error}");
+    assert!(error.contains("cannot use --device cuda"), "{error}");
     // A launcher that shows the same GPU to all ranks: NCCL's own error.
     let error = refused(2, "CUDA_VISIBLE_DEVICES", "3");
     assert!(error.contains("Duplicate GPU detected"), "{error}");
 }
 
 #[test]
-fn a_hierarchy_that_nccl_has_not_is_refused_where_the_device_turns_out_to_be_a_gpu() {
+fn hierarchical_is_rejected_if_auto_selects_a_gpu() {
     let run = |options: &str| Virtual::new(Run::ranks(2, &format!("{SMALL} --iters 1 --device auto {options}")));
     let error = run("--hierarchical on").run.refused(1);
     assert!(error.contains("--hierarchical on does not apply to NCCL"), "{error}");
@@ -361,10 +365,10 @@ fn a_hierarchy_that_nccl_has_not_is_refused_where_the_device_turns_out_to_be_a_g
 }
 
 #[test]
-fn a_batch_without_memory_is_named() {
+fn out_of_memory_batch_is_reported() {
     let run = Virtual::ranks(2, &format!("{SMALL} --batch-size 8 --iters 2")).set("MEMORY_MIB", 150);
     let stderr = run.finish().0.stderr;
     assert!(stderr.contains(" on host ") && stderr.contains(": out of memory: 0."), "{stderr}");
-    assert!(stderr.contains(" of 0.2 GB are taken, "), "{stderr}");
-    assert!(stderr.contains(" more were asked for: choose a smaller --batch-size"), "{stderr}");
+    assert!(stderr.contains(" of 0.2 GB in use, "), "{stderr}");
+    assert!(stderr.contains(" more requested: use a smaller --batch-size"), "{stderr}");
 }

@@ -25,10 +25,11 @@ fn kernels(count: u64) -> f64 {
     (count * KERNEL_NS) as f64 / 1e9
 }
 
-// --- training -----------------------------------------------------------------------------------------------------------
+// --- training
+// -----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn phases_are_those_worked_out_by_hand() {
+fn phases_match_hand_computed_times() {
     // The first bucket is sent before the last gradient is ready, and its transfer ends long before or long after it.
     let (slow, fast) = ((100, 0.1), (500, 0.0));
     for (overlap, (wire_ns, wire_ns_per_byte)) in [("off", slow), ("off", fast), ("on", slow), ("on", fast)] {
@@ -66,7 +67,7 @@ fn phases_are_those_worked_out_by_hand() {
 }
 
 #[test]
-fn a_slow_gpu_is_a_straggler_and_the_others_wait_for_it() {
+fn slow_gpu_is_a_straggler() {
     const SLOW: usize = 2;
     let options = format!("{SMALL} {RATE} --layout nchw --iters 16 --warmup 2 --overlap off {AT_ONCE}");
     let (finished, _) = Virtual::ranks(4, &options)
@@ -104,7 +105,7 @@ fn a_slow_gpu_is_a_straggler_and_the_others_wait_for_it() {
 }
 
 #[test]
-fn a_thousand_steps_wait_for_nothing_warn_of_nothing_and_keep_no_memory() {
+fn thousand_steps_have_no_stalls_warnings_or_leaks() {
     let run = |network: &str, iterations: u32| {
         let options = format!("{network} --batch-size 1 --iters {iterations} --lr 1e-9");
         let (finished, mut reports) = Virtual::alone(&options).finish();
@@ -136,7 +137,8 @@ fn a_thousand_steps_wait_for_nothing_warn_of_nothing_and_keep_no_memory() {
     }
 }
 
-// --- bandwidth ----------------------------------------------------------------------------------------------------------
+// --- bandwidth
+// ----------------------------------------------------------------------------------------------------------
 
 /// Runs `ringmark-worker bandwidth` on virtual GPUs; returns its output, and the record that it wrote to `json`.
 fn bandwidth(ranks: u32, options: &str, settings: &[(&str, &str)], json: &Path) -> (String, BandwidthRecord) {
@@ -159,7 +161,7 @@ fn bandwidth(ranks: u32, options: &str, settings: &[(&str, &str)], json: &Path) 
 }
 
 #[test]
-fn bandwidth_is_that_of_the_wire_in_table_and_record() {
+fn bandwidth_matches_the_link_in_table_and_record() {
     /// One of this many all-reduces takes ten times as long.
     const LONG: u64 = 7;
     const CALLS: u64 = 20;
@@ -213,7 +215,7 @@ fn bandwidth_is_that_of_the_wire_in_table_and_record() {
 /// count if each of three ranks has a part. Two ranks are used for operations where a third adds nothing. sendrecv
 /// needs three: a ring of two has only one direction.
 #[test]
-fn every_operation_of_nccl_is_right_and_as_fast_as_the_wire() {
+fn nccl_operations_are_correct_at_link_speed() {
     let folder = tempfile::tempdir().expect("a folder");
     let (json, settings) = (folder.path().join("record.json"), [("WIRE_NS", "5000"), ("WIRE_NS_PER_BYTE", "0.5")]);
     for (options, ranks, share) in [
@@ -252,7 +254,7 @@ fn every_operation_of_nccl_is_right_and_as_fast_as_the_wire() {
 
 /// One bit of one element is wrong on one of two ranks, in one of six calls.
 #[test]
-fn one_wrong_element_of_any_operation_is_found() {
+fn one_wrong_element_is_detected_in_any_operation() {
     for operation in
         ["all_reduce", "all_gather", "reduce_scatter", "reduce --root 1", "broadcast", "alltoall", "sendrecv"]
     {
@@ -298,7 +300,7 @@ fn assert_percentiles(table: &str, result: &MessageResult, side: &str, calls: &[
 }
 
 #[test]
-fn what_nccl_chose_is_told_where_another_algorithm_ran() {
+fn nccl_algorithm_choice_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let run_with = |algorithm: &str| {
         let json = folder.path().join(format!("{algorithm}.json"));

@@ -40,7 +40,7 @@ fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {
 }
 
 #[test]
-fn the_log_of_a_search_inside_a_run_is_horovod_s() {
+fn autotune_log_matches_horovod() {
     let options = format!("{SMALL} --iters 2 --lr 0.0001 --lr-warmup-iters 0");
     let plain = Run::ranks(2, &options).finish().sound();
     let log = |options: &str| {
@@ -97,7 +97,7 @@ fn typed(record: &RunRecord) -> String {
 }
 
 #[test]
-fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
+fn sweep_uses_the_fastest_trial() {
     let sandbox = Sandbox::real();
     let log = sandbox.path("autotune.csv");
     let over = "--autotune-over kv-store=ring,device,dist_sync --autotune-over hierarchical=on,off \
@@ -159,7 +159,7 @@ fn a_sweep_runs_with_the_fastest_of_what_its_trials_tried() {
 }
 
 #[test]
-fn a_search_that_cannot_be_is_refused_before_anything_starts() {
+fn invalid_autotune_is_rejected_at_start() {
     let sandbox = Sandbox::new("exit 1");
     let errors = [
         "--autotune-over kv-store",
@@ -215,7 +215,7 @@ fn a_search_that_cannot_be_is_refused_before_anything_starts() {
 }
 
 #[test]
-fn a_dry_run_tries_nothing() {
+fn dry_run_starts_no_trials() {
     let sandbox = Sandbox::new("exit 1");
     let (status, stdout, stderr) =
         run(sweep(&sandbox, "out", "1n1g,1n2g", "--autotune-over wire=bf16,fp16").arg("--dry-run"));

@@ -41,7 +41,7 @@ fn used(record: &RunRecord) -> &CompressionUse {
 }
 
 #[test]
-fn training_by_codes_comes_as_far_as_without() {
+fn compressed_training_converges() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = separable(folder.path(), 64, 64);
     for model in ["mxnet-mlp", "mxnet-lenet"] {
@@ -64,7 +64,7 @@ fn training_by_codes_comes_as_far_as_without() {
 }
 
 #[test]
-fn codes_are_the_same_on_every_rank_whatever_moves_them() {
+fn codes_do_not_depend_on_rank_or_backend() {
     let run = |ranks: u32, options: &str| {
         let options = format!("--iters 6 --lr 0.01 --batch-size 4 {options}");
         mlp(ranks, &options).finish().sound()
@@ -105,7 +105,7 @@ const HEADERS: u64 = 6 * 24;
 const SUM_WORDS: u64 = (784 * 128u64).div_ceil(20) + 7 + (128 * 64u64).div_ceil(20) + 4 + 32 + 1;
 
 #[test]
-fn servers_decode_what_workers_push() {
+fn servers_decode_pushed_codes() {
     let folder = tempfile::tempdir().expect("a folder");
     // Both ranks have the same batch, so that the sum on their host is twice the gradient of each, and its code with
     // twice the threshold is bit-identical to twice each rank's code with the threshold.
@@ -149,7 +149,7 @@ fn servers_decode_what_workers_push() {
 }
 
 #[test]
-fn a_record_says_what_was_sent_and_what_was_left_out() {
+fn record_contains_code_sizes_and_residual() {
     let finished =
         mlp(2, "--iters 3 --batch-size 4 --gradient-compression 2bit:0.001 --bucket-mb 100 --tail-mb 0").finish();
     let log = finished.stdout.clone();
@@ -174,7 +174,7 @@ fn a_record_says_what_was_sent_and_what_was_left_out() {
 }
 
 #[test]
-fn a_gradient_that_is_not_finite_ends_the_run_by_its_place() {
+fn non_finite_gradient_fails_the_run_with_its_index() {
     for code in ["2bit", "topk:0.1"] {
         for overlap in ["on", "off"] {
             let options = format!(
@@ -183,20 +183,20 @@ fn a_gradient_that_is_not_finite_ends_the_run_by_its_place() {
             let error = mlp(2, &options).refused(1);
             let expected = "the gradient of rank 0 is not finite in bucket 0 of iteration 3 (value ";
             assert!(error.contains("rank 0 of 2 on host ") && error.contains(expected), "{error}");
-            assert!(error.contains("look for the cause without --gradient-compression"), "{error}");
+            assert!(error.contains("rerun without --gradient-compression"), "{error}");
         }
         let options = format!(
             "--iters 4 --batch-size 4 --inject overflow:3 --gradient-compression {code} --kv-store dist_sync --servers 1"
         );
         let error = mlp(3, &options).refused(1);
-        let expected = "the gradient that rank 0 pushes is not finite in key ";
+        let expected = "the gradient of rank 0 is not finite in key ";
         assert!(error.contains("rank 0 of 2 on host ") && error.contains(expected), "{error}");
         assert!(error.contains(" of iteration 3 (value "), "{error}");
     }
 }
 
 #[test]
-fn what_cannot_be_coded_is_refused_before_anything_starts() {
+fn unsupported_compression_is_rejected_at_start() {
     for (options, expected) in [
         ("--gradient-compression 2bit:0", "2bit threshold \"0\" is not a number above 0"),
         ("--gradient-compression 2bit:NaN", "2bit threshold \"NaN\" is not a number above 0"),

@@ -13,7 +13,7 @@ use crate::support::worker_run::{Run, checksum};
 const TRAIN: &str = "--model mlp --image-size 28 --iters 2 --lr 0.001 --lr-warmup-iters 0";
 
 #[test]
-fn training_goes_the_way_that_was_asked_and_its_record_says_which() {
+fn training_uses_and_records_the_requested_hierarchy() {
     let (on, off) = (Some(Switch::On), Some(Switch::Off));
     let train = |ranks: u32, options: &str, backend: &str, hierarchical: Option<Switch>| {
         let record = Run::ranks(ranks, &format!("{TRAIN} {options}")).finish().sound();
@@ -47,7 +47,7 @@ fn training_goes_the_way_that_was_asked_and_its_record_says_which() {
 }
 
 #[test]
-fn bandwidth_measures_either_way() {
+fn bandwidth_measures_both_hierarchies() {
     let _turn = turn();
     let sandbox = Sandbox::real();
     for (options, backend, expected) in [
@@ -71,7 +71,7 @@ fn bandwidth_measures_either_way() {
 }
 
 #[test]
-fn what_contradicts_it_is_refused_by_both_commands() {
+fn options_contradicting_hierarchical_are_rejected() {
     let sandbox = Sandbox::new("exit 1");
     for command in ["sweep", "bandwidth --model lenet"] {
         for (options, message) in [
@@ -96,7 +96,7 @@ fn what_contradicts_it_is_refused_by_both_commands() {
 }
 
 #[test]
-fn older_records_have_the_way_of_their_backend_and_diff_compares_it() {
+fn old_records_get_hierarchy_from_backend() {
     let folder = |hierarchical: Option<Switch>| {
         let folder = Folder::new();
         for number in 1..=3 {

@@ -37,13 +37,13 @@ fn close(one: &[f64], other: &[f64], tolerance: f64) {
     }
 }
 
-fn of_ranks(record: &RunRecord) -> &[RankImageInput] {
+fn rank_inputs(record: &RunRecord) -> &[RankImageInput] {
     &record.end.as_ref().expect("an end").input.as_ref().expect("images were read").ranks
 }
 
 /// Compares bytes, labels, normalization and order with a batch that was made separately.
 #[test]
-fn images_that_are_read_train_as_the_same_batch_of_a_file() {
+fn image_files_train_like_the_same_batch_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pixels, labels) = digits(folder.path(), 6);
     let batch = folder.path().join("batch.safetensors");
@@ -63,7 +63,7 @@ fn images_that_are_read_train_as_the_same_batch_of_a_file() {
 
 /// Trains seven epochs of ten images in steps of six, divided among the ranks evenly or not.
 #[test]
-fn ranks_have_together_what_one_has() {
+fn ranks_split_the_batch_of_one_rank() {
     let folder = tempfile::tempdir().expect("a folder");
     digits(folder.path(), 10);
     let train = |ranks: u32, images: u32, options: &str| {
@@ -88,7 +88,7 @@ fn ranks_have_together_what_one_has() {
 /// Tests epochs, validation and learning-rate schedule with images that are easy to classify: each class has a bright
 /// bar.
 #[test]
-fn training_learns_and_says_so_after_every_epoch() {
+fn accuracy_is_reported_after_every_epoch() {
     let folder = tempfile::tempdir().expect("a folder");
     let [train, test] = ["train", "test"].map(|name| folder.path().join(name));
     for (path, count, seed) in [(&train, 600, 0), (&test, 101, 1 << 40)] {
@@ -145,7 +145,7 @@ fn training_learns_and_says_so_after_every_epoch() {
 
 /// The loss is the weighted mean of the loss of the labels and the loss of all classes.
 #[test]
-fn label_smoothing_gives_all_classes_a_share_of_the_loss() {
+fn label_smoothing_spreads_loss_over_all_classes() {
     let folder = tempfile::tempdir().expect("a folder");
     digits(folder.path(), 20);
     let first_loss = |share: f64| {
@@ -160,7 +160,7 @@ fn label_smoothing_gives_all_classes_a_share_of_the_loss() {
 
 /// Cases of a sweep have different numbers of iterations for the same epochs, but form one result.
 #[test]
-fn a_sweep_by_epochs_is_one_result_with_its_course() {
+fn sweep_by_epochs_is_one_result() {
     // The launcher uses the worker in its own folder.
     crate::support::worker();
     let folder = tempfile::tempdir().expect("a folder");
@@ -230,7 +230,7 @@ fn a_sweep_by_epochs_is_one_result_with_its_course() {
 /// A run that was killed and resumed from its last checkpoint is identical to an uninterrupted one, including dropout,
 /// loss scale and position in the data.
 #[test]
-fn training_goes_on_from_a_checkpoint_to_the_bit() {
+fn resumed_training_is_bit_identical() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("digits");
     fs::create_dir(&data).expect("made");
@@ -277,7 +277,7 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     let whole = run(2, two).file("--checkpoint", &checkpoint).finish().sound();
     fs::remove_file(&checkpoint).expect("written");
     let killed = run(2, &format!("{two} --inject fail:11:0")).file("--checkpoint", &checkpoint).refused(1);
-    assert!(killed.contains("to fail in iteration 11"), "{killed}");
+    assert!(killed.contains("failure injected in iteration 11"), "{killed}");
     goes_on(run(2, two), &whole, 8);
     // Dropout.
     let dropping =
@@ -301,11 +301,11 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
         run(ranks, &format!("--batch-size 1 {options}")).file("--from-checkpoint", &checkpoint).refusal(1)
     };
     expect![[r#"
-        ringmark-worker: --from-checkpoint DIR/checkpoint.safetensors: 2 ranks wrote it, and these are 1: start as many
+        ringmark-worker: --from-checkpoint DIR/checkpoint.safetensors: saved by 2 ranks, but this run has 1: use the same number of ranks
     "#]]
     .assert_eq(&refused(1, ""));
     let error = refused(2, "--momentum 0.5 --checkpoint-every 4 --checkpoint no.safetensors");
-    expect!["--from-checkpoint DIR/checkpoint.safetensors: --momentum was 0.875 and is 0.5: go on with the options of the run that wrote it"].assert_eq(&error);
+    expect!["--from-checkpoint DIR/checkpoint.safetensors: saved with --momentum 0.875, but this run has 0.5: use the options of the run that saved it"].assert_eq(&error);
     let error =
         run(2, "--batch-size 1 --checkpoint-every 4 --kv-store local").file("--checkpoint", &checkpoint).refused(2);
     assert!(
@@ -316,18 +316,18 @@ fn training_goes_on_from_a_checkpoint_to_the_bit() {
     safetensors::write(&weights, &mlp(1, &data, "--iters 1").save().finish().weights());
     let error = run(1, "").file("--from-checkpoint", &weights).refusal(1);
     expect![[r#"
-        ringmark-worker: DIR/weights.safetensors contains only weights, no training state: give it to --init
+        ringmark-worker: DIR/weights.safetensors contains only weights, no training state: use --init
     "#]]
     .assert_eq(&error);
     // As many steps per epoch, but other images.
     digits(&data, 9);
     let other = run(2, two).file("--checkpoint", &weights).file("--from-checkpoint", &checkpoint).refusal(1);
-    expect!["--from-checkpoint DIR/checkpoint.safetensors: it read 10 images, and --data has 9 images: go on with the same images"].assert_eq(&other);
+    expect!["--from-checkpoint DIR/checkpoint.safetensors: saved with 10 images, but --data has 9 images: use the same images"].assert_eq(&other);
 }
 
 /// Every record is read once per epoch for any number of ranks: validation is the same.
 #[test]
-fn records_without_an_index_are_read_in_turn() {
+fn records_without_index_are_read_in_order() {
     let folder = tempfile::tempdir().expect("a folder");
     let images = photographs(folder.path());
     let (status, _, stderr) = run(ringmark("pack").arg(&images).arg(folder.path().join("all.rec")));
@@ -360,15 +360,12 @@ fn records_without_an_index_are_read_in_turn() {
     let large = large.epochs[1].validation.and_then(|validation| validation.loss).expect("finite");
     assert!((large - expected).abs() > 1e-4 * expected, "{large} and {expected}");
     let Finished { stderr, .. } = learn(2, &in_turn, "--work-load 1,3");
-    assert!(
-        stderr.contains("--work-load with 1 RecordIO file without index: each rank reads a part of its own"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("--work-load is not possible with 1 RecordIO file without index"), "{stderr}");
 }
 
 /// Batches do not depend on the decoder, nor on the search before the first iteration.
 #[test]
-fn batches_follow_from_the_seed_alone() {
+fn batches_depend_only_on_the_seed() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = photographs(folder.path());
     fs::write(data.join("cat/notes.txt"), "no image").expect("written");
@@ -408,7 +405,7 @@ fn batches_follow_from_the_seed_alone() {
 
 /// Tests an image of one row, and names with terminal control sequences or bidirectional characters.
 #[test]
-fn an_image_beyond_the_limits_is_named_by_printable_text() {
+fn oversized_image_is_named_in_printable_text() {
     let folder = tempfile::tempdir().expect("a folder");
     let class = folder.path().join("\u{1b}[31mcat");
     fs::create_dir(&class).expect("made");
@@ -433,7 +430,7 @@ fn an_image_beyond_the_limits_is_named_by_printable_text() {
 }
 
 #[test]
-fn an_image_that_is_none_ends_the_run_or_is_counted() {
+fn invalid_image_fails_the_run_or_is_counted() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = photographs(folder.path());
     fs::write(data.join("dog/broken.jpg"), "no image").expect("written");
@@ -443,7 +440,7 @@ fn an_image_that_is_none_ends_the_run_or_is_counted() {
         ringmark-worker: DIR/photographs/dog/broken.jpg: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 8 bytes begin with 6e 6f 20 69 6d 61 67 65
     "#]].assert_eq(&error);
     let record = resnet(2, &data, "--iters 3 --batch-size 3 --decode-threads 1 --on-bad-image skip").finish().sound();
-    let skipped: u64 = of_ranks(&record).iter().map(|rank| rank.skipped).sum();
+    let skipped: u64 = rank_inputs(&record).iter().map(|rank| rank.skipped).sum();
     assert_eq!(skipped, 3);
     let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
     assert!(input.skipped[0].contains("dog/broken.jpg"), "{input:?}");
@@ -458,14 +455,14 @@ fn an_image_that_is_none_ends_the_run_or_is_counted() {
     run("--inject fail:7:0").refused(1);
     let record = run("").file("--from-checkpoint", &checkpoint).finish().sound();
     assert_eq!((record.header.iterations_before(), record.iterations.len()), (6, 8));
-    let used = of_ranks(&record);
+    let used = rank_inputs(&record);
     assert_eq!(used.iter().map(|rank| rank.skipped).sum::<u64>(), 8);
     // The last part alone makes two batches, and prefetches at most two.
     assert!(used.iter().all(|rank| rank.images >= 8 * 3), "{used:?}");
 }
 
 #[test]
-fn data_that_do_not_suit_are_refused_in_words() {
+fn unsuitable_data_is_rejected_with_a_reason() {
     let folder = tempfile::tempdir().expect("a folder");
     digits(folder.path(), 4);
     let data = photographs(folder.path());
@@ -480,9 +477,9 @@ fn data_that_do_not_suit_are_refused_in_words() {
     .map(|run| run.refusal(1));
     expect![[r#"
         ringmark-worker: DIR/train-images-idx3-ubyte, byte 800: 28 x 28 pixels of 1 channel, but the network takes 32 x 32 of 3: use another --image-size or network
-        ringmark-worker: --data has an idx array with labels in DIR/train-labels-idx1-ubyte, which are taken as they are: leave out --augmentation and --resize, or give image files
+        ringmark-worker: --data has an idx array with labels in DIR/train-labels-idx1-ubyte, which are used unchanged: omit --augmentation and --resize, or use image files
         ringmark-worker: DIR/photographs/cat/rgb.jpg: image files are decoded to RGB, but the network takes 1 channel: use another network, or MNIST
-        ringmark-worker: --resize 64 comes before a crop of so many pixels, and --augmentation imagenet cuts a part of the image as it is stored: leave --resize out, or choose another --augmentation
+        ringmark-worker: --resize 64 has no effect with --augmentation imagenet, which crops the stored image: omit --resize, or use another --augmentation
         ringmark-worker: --data: DIR/nothing cannot be opened: No such file or directory (os error 2)
     "#]].assert_eq(&errors.concat());
     let error = Run::alone("--augmentation crop").refusal(2);
@@ -494,7 +491,7 @@ fn data_that_do_not_suit_are_refused_in_words() {
 
 /// One of two ranks has a disk that takes 30 ms per image and is reported; the other waits and is not.
 #[test]
-fn a_rank_with_a_slow_disk_is_named_so() {
+fn slow_disk_of_a_rank_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("digits");
     fs::create_dir(&data).expect("made");
@@ -522,7 +519,7 @@ fn a_rank_with_a_slow_disk_is_named_so() {
 
 /// One thread decodes large images for a small network: all ranks wait for it, which is reported.
 #[test]
-fn waiting_for_input_is_a_phase_of_its_own() {
+fn input_wait_is_a_separate_phase() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("large");
     fs::create_dir_all(data.join("one")).expect("made");

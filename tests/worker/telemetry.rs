@@ -44,7 +44,7 @@ fn assert_near(actual: f64, expected: f64, what: &str) {
 }
 
 #[test]
-fn a_host_is_read_from_before_the_first_iteration_to_behind_the_last() {
+fn telemetry_covers_all_iterations() {
     let record = Run::ranks(2, "--model resnet18 --iters 6").finish().sound();
     let read = telemetry(&record);
     assert!(read.at.len() >= 2 && read.at.is_sorted(), "{:?}", read.at);
@@ -56,7 +56,7 @@ fn a_host_is_read_from_before_the_first_iteration_to_behind_the_last() {
     assert!(segments.values[1].is_some_and(|rate| rate >= 0.0), "{segments:?}");
     // Either the kernel exposes the power of the processors, or the record contains the reason.
     let has_power = read.series_of(Quantity::Power).count() > 0;
-    assert!(has_power != read.missing.iter().any(|what| what.starts_with("power of processors: ")), "{read:?}");
+    assert!(has_power != read.missing.iter().any(|what| what.starts_with("processor power: ")), "{read:?}");
 }
 
 /// A simulated energy counter in a folder like /sys/class/powercap, which runs until it is dropped.
@@ -71,7 +71,7 @@ impl Drop for Meter<'_> {
 }
 
 #[test]
-fn the_energy_of_processors_is_in_record_tables_report_and_comparison() {
+fn processor_energy_is_in_all_outputs() {
     let sandbox = Sandbox::real();
     let classes = sandbox.path("class");
     fs::create_dir(&classes).expect("a folder");
@@ -123,7 +123,7 @@ fn the_energy_of_processors_is_in_record_tables_report_and_comparison() {
     assert!(read.energy[0].of == "package-0" && read.energy[0].joules > 0.0, "{:?}", read.energy);
     let power = series(read, Quantity::Power, "package-0");
     assert_near(integral(read, power), read.energy[0].joules, "power over time");
-    assert!(!read.missing.iter().any(|what| what.starts_with("power of processors")), "{:?}", read.missing);
+    assert!(!read.missing.iter().any(|what| what.starts_with("processor power")), "{:?}", read.missing);
 
     let (status, table, error) = run(ringmark("extract --price 36/host-hour").arg(&first));
     assert_eq!(status, Some(0), "{error}");
@@ -168,7 +168,7 @@ fn page(folder: &Path, options: &str) -> String {
 }
 
 #[test]
-fn gpus_are_read_by_nvml_with_all_their_links() {
+fn gpus_and_links_are_read_by_nvml() {
     let run = Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 3")).set("FAULTY_DEVICE", 1);
     let record = run.set("CLOCK_MHZ", 1410).set("CLOCK_REASONS", "0x24").sound();
     let read = telemetry(&record);
@@ -197,7 +197,7 @@ fn gpus_are_read_by_nvml_with_all_their_links() {
 }
 
 #[test]
-fn what_is_no_price_is_refused() {
+fn invalid_price_is_rejected() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite-2-cores");
     let errors = ["extract", "report", "diff"].map(|command| {
         let mut refused = ringmark(&format!("{command} --price 2.49"));

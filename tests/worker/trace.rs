@@ -74,7 +74,7 @@ fn operators_have_lanes_and_times() {
 }
 
 #[test]
-fn two_ranks_that_train_leave_every_lane_on_one_clock() {
+fn trace_of_two_ranks_has_every_lane_on_one_clock() {
     let traced = Run::ranks(2, &format!("{TRAIN} --trace-iterations 3-4 --profile-layers"));
     let path = traced.path("trace.json");
     let traced = traced.file("--trace", &path).finish();
@@ -138,7 +138,7 @@ fn two_ranks_that_train_leave_every_lane_on_one_clock() {
 
 /// Checks the rules of the format with a strict parser.
 #[test]
-fn horovod_s_timeline_has_a_process_for_each_gradient_and_every_begin_its_end() {
+fn horovod_timeline_has_a_process_per_gradient() {
     let traced = Run::ranks(2, &format!("{TRAIN} --trace-format horovod --trace-iterations 2"));
     let path = traced.path("timeline.json");
     let finished = traced.file("--trace", &path).finish();
@@ -206,7 +206,7 @@ fn servers_links_and_decode_threads_have_lanes() {
 }
 
 #[test]
-fn messages_and_files_are_traced_without_training() {
+fn bandwidth_and_input_are_traced() {
     let _turn = turn_of(2);
     let sandbox = Sandbox::real();
     let path = sandbox.path("trace.json");
@@ -254,7 +254,7 @@ fn messages_and_files_are_traced_without_training() {
 }
 
 #[test]
-fn a_sweep_traces_its_first_runs_and_the_report_draws_them() {
+fn sweep_traces_first_runs_and_report_draws_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let options = "sweep --no-doctor --device cpu --hosts localhost:2 --cases 1n1g,1n2g --runs 2 --trace-runs 1 --model \
@@ -308,7 +308,7 @@ fn a_sweep_traces_its_first_runs_and_the_report_draws_them() {
 
 /// Each stream of a GPU has a lane, and a wait for another stream is drawn.
 #[test]
-fn streams_of_virtual_gpus_have_lanes_of_their_own() {
+fn gpu_streams_have_separate_lanes() {
     let options = format!("{SMALL} {RATE} --iters 5 --warmup 1 --trace-iterations 3-4 --batch-size 4 {AT_ONCE}");
     for kv_store in ["ring", "nccl"] {
         let traced = Virtual::ranks(2, &format!("{options} --bucket-mb 4 --kv-store {kv_store}"));
@@ -339,7 +339,7 @@ fn streams_of_virtual_gpus_have_lanes_of_their_own() {
 }
 
 #[test]
-fn weights_on_their_way_are_of_no_bucket() {
+fn weight_transfers_have_no_bucket() {
     for kv_store in ["local", "device"] {
         let traced = Run::ranks(2, &format!("{TRAIN} --kv-store {kv_store} --trace-iterations 3"));
         let path = traced.path("trace.json");
@@ -360,7 +360,7 @@ fn weights_on_their_way_are_of_no_bucket() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
+fn unwritable_trace_is_reported_and_keeps_the_record() {
     let folder = tempfile::tempdir().expect("a folder");
     let unfit = Run::ranks(2, TRAIN).file("--trace", &folder.path().join("none/trace.json")).finish();
     assert_eq!((unfit.status, &unfit.record), (Some(1), &None));
@@ -396,7 +396,7 @@ fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
         let path = folder.path().join(format!("{range}.json"));
         let resumed = run(&format!("--trace-iterations {range}")).file("--from-checkpoint", &checkpoint);
         let resumed = resumed.file("--trace", &path).finish();
-        let words = "# warning: no trace: iterations 2 to 3 were done before the checkpoint, which is of iteration 3\n";
+        let words = "# warning: no trace: iterations 2 to 3 were completed before the checkpoint (iteration 3)\n";
         assert_eq!(resumed.stdout.contains(words), left.is_none(), "{}", resumed.stdout);
         resumed.sound();
         let traced: BTreeSet<u32> = match left {
@@ -416,7 +416,7 @@ fn a_trace_that_cannot_be_is_said_before_the_iterations_and_costs_no_record() {
 }
 
 #[test]
-fn clocks_of_two_hosts_are_compared_by_messages() {
+fn clocks_of_two_hosts_are_compared() {
     let Some(cluster) = Cluster::up(2) else { return };
     let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
@@ -440,7 +440,7 @@ fn clocks_of_two_hosts_are_compared_by_messages() {
 }
 
 #[test]
-fn scoring_is_traced_by_layer() {
+fn score_traces_layers() {
     let _turn = turn_of(1);
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");

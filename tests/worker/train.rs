@@ -51,10 +51,11 @@ fn init() -> &'static Path {
     FILE.get_or_init(|| kept("hashed.safetensors", |path| safetensors::write(path, &safetensors::hashed(&names()))))
 }
 
-// --- against PyTorch, and weights in files ------------------------------------------------------------------------------
+// --- against PyTorch, and weights in files
+// ------------------------------------------------------------------------------
 
 #[test]
-fn ten_losses_are_pytorch_s_in_both_layouts() {
+fn losses_match_pytorch_in_both_layouts() {
     let golden = &golden()["ten_steps"];
     for layout in Layout::KEYWORDS {
         let options = format!("{} --layout {layout}", golden["options"].as_str().expect("options"));
@@ -69,7 +70,7 @@ fn ten_losses_are_pytorch_s_in_both_layouts() {
 }
 
 #[test]
-fn weights_survive_the_way_through_a_file_under_torchvision_s_names() {
+fn weights_round_trip_with_torchvision_names() {
     let run = Run::alone(&format!("--iters 2 {AT_ONCE}")).file("--init", init()).save();
     let trained = run.finish();
     let weights = trained.weights();
@@ -104,13 +105,13 @@ fn weights_survive_the_way_through_a_file_under_torchvision_s_names() {
 }
 
 #[test]
-fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
+fn weights_of_another_network_are_rejected_by_tensor_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("bad.safetensors");
     let refused = || Run::alone("--iters 1").file("--init", &path).refusal(1);
 
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: No such file or directory (os error 2)
+        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: No such file or directory (os error 2)
     "#]]
     .assert_eq(&refused());
     // The pipe has no writer, and the device has no end.
@@ -118,15 +119,15 @@ fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
     let errors =
         ["--init", "--from-checkpoint", "--data"].map(|option| Run::alone("--iters 1").file(option, &path).refusal(1));
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: not a regular file (a pipe, socket or device)
-        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: not a regular file (a pipe, socket or device)
-        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: not a regular file (a pipe, socket or device)
+        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
+        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
+        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
     "#]]
     .assert_eq(&errors.concat());
     fs::remove_file(&path).expect("there");
     symlink("/dev/zero", &path).expect("linked");
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors cannot be read as safetensors: not a regular file (a pipe, socket or device)
+        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
     "#]]
     .assert_eq(&refused());
     fs::remove_file(&path).expect("there");
@@ -136,22 +137,22 @@ fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
         refused()
     });
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python by safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"), of a checkpoint the state_dict in it alone (often torch.load(..)["model"] or ["state_dict"])
-        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python by safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"), of a checkpoint the state_dict in it alone (often torch.load(..)["model"] or ["state_dict"])
+        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python with safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"); from a checkpoint, save only its state_dict (often torch.load(..)["model"] or ["state_dict"])
+        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python with safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"); from a checkpoint, save only its state_dict (often torch.load(..)["model"] or ["state_dict"])
     "#]].assert_eq(&errors.concat());
 
     let conv1 = |shape: [usize; 4]| Stored::floats(&shape, (0..shape.iter().product::<usize>()).map(|_| 0.5));
     let mut tensors = Tensors::from([("conv1.weight".to_owned(), conv1([64, 3, 7, 7]))]);
     safetensors::write(&path, &tensors);
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors has no tensor bn1.weight: it must hold torchvision's resnet50
+        ringmark-worker: DIR/bad.safetensors has no tensor bn1.weight: expected torchvision's resnet50
     "#]]
     .assert_eq(&refused());
 
     tensors.insert("conv1.weight".to_owned(), conv1([64, 3, 3, 3]));
     safetensors::write(&path, &tensors);
     expect![[r#"
-        ringmark-worker: conv1.weight has shape [64, 3, 3, 3] in DIR/bad.safetensors, the model's is [64, 3, 7, 7]
+        ringmark-worker: conv1.weight has shape [64, 3, 3, 3] in DIR/bad.safetensors, but [64, 3, 7, 7] in the model
     "#]]
     .assert_eq(&refused());
 
@@ -159,15 +160,16 @@ fn a_file_that_is_not_this_network_is_refused_by_the_tensor_s_name() {
     tensors.insert("layer5.conv1.weight".to_owned(), conv1([1, 1, 1, 1]));
     safetensors::write(&path, &tensors);
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors holds layer5.conv1.weight, which resnet50 does not have
+        ringmark-worker: DIR/bad.safetensors contains layer5.conv1.weight, which resnet50 does not have
     "#]]
     .assert_eq(&refused());
 }
 
-// --- several ranks ------------------------------------------------------------------------------------------------------
+// --- several ranks
+// ------------------------------------------------------------------------------------------------------
 
 #[test]
-fn ranks_end_with_equal_weights_however_they_exchange() {
+fn ranks_have_equal_weights_with_every_backend() {
     let run = |ranks: u32, options: &str| {
         let options = format!("--model resnet18 --iters 2 --lr 0.0001 --lr-warmup-iters 0 {options}");
         Run::ranks(ranks, &options).file("--init", small_init()).sound()
@@ -206,7 +208,7 @@ fn ranks_end_with_equal_weights_however_they_exchange() {
 }
 
 #[test]
-fn a_search_for_sizes_is_recorded_and_changes_no_result() {
+fn autotune_is_recorded_and_keeps_the_result() {
     let options = "--iters 2 --lr 0.0001 --lr-warmup-iters 0 --model";
     for (model, more, trials) in
         [("resnet18", "--autotune", 6), ("mxnet-lenet --image-size 28", "--autotune --backend mpi", 9)]
@@ -226,7 +228,7 @@ fn a_search_for_sizes_is_recorded_and_changes_no_result() {
 }
 
 #[test]
-fn ranks_that_exchange_nothing_part_and_the_run_counts() {
+fn ranks_diverge_without_exchange_and_the_run_is_valid() {
     let options = format!("--model resnet18 --iters 2 {AT_ONCE}");
     let record = Run::ranks(2, &format!("{options} --backend none")).sound();
     assert_eq!(record.header.backend, BackendName::None);
@@ -237,7 +239,7 @@ fn ranks_that_exchange_nothing_part_and_the_run_counts() {
 }
 
 #[test]
-fn the_gradient_of_n_ranks_is_that_of_the_joined_batch() {
+fn gradient_of_n_ranks_matches_joined_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("batch.safetensors");
     safetensors::write(&data, &batch(4));
@@ -263,10 +265,11 @@ fn the_gradient_of_n_ranks_is_that_of_the_joined_batch() {
     assert!((1e-6..2e-3).contains(&difference), "{difference}");
 }
 
-// --- precision ----------------------------------------------------------------------------------------------------------
+// --- precision
+// ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn an_overflow_of_fp16_skips_exactly_one_step() {
+fn fp16_overflow_skips_one_step() {
     let run = |options: &str| {
         let model = "--model mxnet-lenet --image-size 28 --dtype fp16 --loss-scale 128";
         Run::ranks(2, &format!("{model} --lr 0.001 {AT_ONCE} {options}")).sound()
@@ -288,13 +291,13 @@ fn an_overflow_of_fp16_skips_exactly_one_step() {
     let finished = Run::alone(&options).finish();
     assert_eq!(finished.status, Some(1), "{}", finished.stderr);
     let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
-    expect!["every update of 1 was skipped for a gradient that was not finite: lower --loss-scale, or train longer"]
+    expect!["all updates (1) were skipped because of non-finite gradients: lower --loss-scale, or train longer"]
         .assert_eq(&failure);
 }
 
 /// Threads share every sum of a step in the same way in each run.
 #[test]
-fn the_same_seed_and_threads_train_to_the_same_bits() {
+fn training_is_bit_reproducible() {
     for dtype in ["fp32", "bf16"] {
         let [one, other] = [(); 2].map(|()| {
             let record =
@@ -323,7 +326,7 @@ fn half_precision_follows_fp32() {
 }
 
 #[test]
-fn an_overflow_without_a_loss_scaler_fails_the_run() {
+fn overflow_without_loss_scaler_fails_the_run() {
     let failures = [1, 2].map(|ranks| {
         let finished = Run::ranks(ranks, "--model resnet18 --iters 3 --inject overflow:2").finish();
         assert_eq!(finished.status, Some(1), "{}", finished.stderr);
@@ -338,16 +341,17 @@ fn an_overflow_without_a_loss_scaler_fails_the_run() {
     .assert_eq(&failures.join("\n"));
 }
 
-// --- a rank that fails --------------------------------------------------------------------------------------------------
+// --- a rank that fails
+// --------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_rank_that_fails_ends_the_job_with_its_name() {
+fn failed_rank_ends_the_job_and_is_named() {
     let run = Run::ranks(2, "--model resnet18 --iters 100000 --inject fail:2:1");
     let finished = run.finish();
     let error = &finished.stderr;
     assert_eq!(finished.status, Some(1), "{error}");
     let host = nix::unistd::gethostname().expect("a name").into_string().expect("UTF-8");
-    let message = format!("rank 1 of 2 on host {host}: --inject asked this rank to fail in iteration 2\n");
+    let message = format!("rank 1 of 2 on host {host}: failure injected in iteration 2 (--inject)\n");
     assert!(error.contains(&message), "{error}");
     assert!(!error.contains("rank 0 of 2"), "{error}");
     // Rank 0 waits for rank 1 in its second all-reduce by then; 100000 iterations would take hours.
@@ -357,7 +361,7 @@ fn a_rank_that_fails_ends_the_job_with_its_name() {
 }
 
 #[test]
-fn a_rank_that_is_killed_ends_the_job_with_its_name() {
+fn killed_rank_ends_the_job_and_is_named() {
     let run = Run::ranks(2, "--model resnet18 --iters 100000");
     let finished = run.finish_after(|stdout, folder| {
         wait_until("the second iteration comes", || {
@@ -371,10 +375,11 @@ fn a_rank_that_is_killed_ends_the_job_with_its_name() {
     assert_nobody_left(finished.folder.path());
 }
 
-// --- what is written ----------------------------------------------------------------------------------------------------
+// --- what is written
+// ----------------------------------------------------------------------------------------------------
 
 #[test]
-fn ranks_that_share_a_core_sleep_while_mpi_waits() {
+fn ranks_sharing_a_core_sleep_in_mpi_waits() {
     // The dynamic loader logs which function each library is bound to, in one file per process.
     let run = Run::ranks(2, "--iters 1").variable("LD_DEBUG", "bindings");
     let (log, folder) = (run.path("bindings"), run.path(""));
@@ -390,7 +395,7 @@ fn ranks_that_share_a_core_sleep_while_mpi_waits() {
 }
 
 #[test]
-fn a_record_tells_everything_and_no_secret() {
+fn record_is_complete_and_contains_no_secrets() {
     let mut run = Run::ranks(2, "--iters 6 --warmup 2 --case 1n2g --run 3 --quick --dtype bf16 --seed -4");
     let secret = "gc3v8tq1";
     run.command.env("AWS_SECRET", secret).env("OMPI_MCA_plm_rsh_args", format!("-i {secret}"));
@@ -462,7 +467,7 @@ fn a_record_tells_everything_and_no_secret() {
 fn assert_log_fits(log: &str, record: &RunRecord) {
     let lines: Vec<&str> = log.lines().collect();
     assert_eq!(lines[0], "# ringmark 0.1.0 ResNet50-v1b 1n2g run 3");
-    assert_eq!(lines[1], "# quick profile: a first look, not a result to quote");
+    assert_eq!(lines[1], "# quick profile: for a first impression, not a reliable result");
     let first = lines.iter().position(|line| line.contains("Epoch[0]")).expect("an iteration");
     assert!(lines[..first].iter().all(|line| line.starts_with("# ")), "{log}");
     for part in [
@@ -484,7 +489,7 @@ fn assert_log_fits(log: &str, record: &RunRecord) {
     let counted: Vec<f64> = counted.skip(warmup).map(|iteration| 4.0 / iteration.step[0].0).collect();
     let mean = counted.iter().sum::<f64>() / counted.len() as f64;
     let speed = record.speed(warmup).expect("iterations");
-    let speed = format!("# speed: {speed:.2}; rates of its iterations: mean {mean:.2}, CV ");
+    let speed = format!("# speed: {speed:.2}; rates by iteration: mean {mean:.2}, CV ");
     let length = format!("# {} measured + {warmup} warm-up iterations in ", counted.len());
     for closing in [&speed, &length] {
         assert!(lines.iter().any(|line| line.starts_with(closing)), "{closing}: {log}");
@@ -492,7 +497,7 @@ fn assert_log_fits(log: &str, record: &RunRecord) {
 }
 
 #[test]
-fn a_sweep_of_the_real_worker_comes_out_in_figures() {
+fn sweep_of_the_real_worker_produces_figures() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let ringmark = |options: &str| {
@@ -532,7 +537,7 @@ fn a_sweep_of_the_real_worker_comes_out_in_figures() {
 
 /// Own compute time ends before the first sum, independent of the backend, or with backward.
 #[test]
-fn own_compute_time_is_measured_with_every_backend() {
+fn compute_time_is_measured_with_every_backend() {
     for options in ["--backend mpi", "--backend none", "--bucket-mb 1000"] {
         let record = Run::ranks(2, &format!("--model resnet18 --iters 3 {options}")).sound();
         for iteration in &record.iterations {
@@ -552,7 +557,7 @@ fn own_compute_time_is_measured_with_every_backend() {
 }
 
 #[test]
-fn a_straggler_is_named_in_log_record_and_table_and_its_victim_is_not() {
+fn straggler_is_named_in_log_record_and_table() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let mut sweep = Command::new(env!("CARGO_BIN_EXE_ringmark"));
@@ -597,10 +602,11 @@ fn a_straggler_is_named_in_log_record_and_table_and_its_victim_is_not() {
     }
 }
 
-// --- other networks, and other benchmarks -----------------------------------------------------------------------------
+// --- other networks, and other benchmarks
+// -----------------------------------------------------------------------------
 
 #[test]
-fn another_network_trains_and_is_named_in_log_and_record() {
+fn other_network_is_named_in_log_and_record() {
     let finished = Run::ranks(2, "--iters 2 --model resnet18 --case 1n2g").finish();
     assert!(finished.stdout.starts_with("# ringmark 0.1.0 ResNet-18 1n2g run 1\n"), "{}", finished.stdout);
     let record = finished.sound();
@@ -610,7 +616,7 @@ fn another_network_trains_and_is_named_in_log_and_record() {
     // Weights of another network are rejected at the first tensor that differs.
     let error = Run::alone("--iters 1 --model resnet18").file("--init", init()).refusal(1);
     expect![[r#"
-        ringmark-worker: layer1.0.conv1.weight has shape [64, 64, 1, 1] in INIT, the model's is [64, 64, 3, 3]
+        ringmark-worker: layer1.0.conv1.weight has shape [64, 64, 1, 1] in INIT, but [64, 64, 3, 3] in the model
     "#]]
     .assert_eq(&error.replace(&init().display().to_string(), "INIT"));
 }
@@ -628,7 +634,7 @@ fn score(mut program: Command, folder: &TempDir, ranks: u32, options: &str) -> (
 }
 
 #[test]
-fn a_rank_takes_the_memory_that_the_launcher_expects() {
+fn rank_memory_matches_the_estimate() {
     // bf16 uses smaller images: processors without bf16 instructions take minutes.
     for (model, options) in [
         (Model::Resnet18, "--batch-size 16 --image-size 224 --dtype fp32"),
@@ -652,7 +658,7 @@ fn a_rank_takes_the_memory_that_the_launcher_expects() {
 }
 
 #[test]
-fn scoring_prints_mxnet_s_line_and_records_every_pass() {
+fn score_prints_mxnet_line_and_records_passes() {
     let folder = tempfile::tempdir().expect("a folder");
     let (log, record) =
         score(Command::new(in_folder(&folder)), &folder, 1, "--model resnet18 --dtype bf16 --run 2 --quick");
@@ -670,7 +676,7 @@ fn scoring_prints_mxnet_s_line_and_records_every_pass() {
 }
 
 #[test]
-fn ranks_score_beside_each_other() {
+fn ranks_score_concurrently() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut mpirun = Command::new("mpirun");
     mpirun.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(in_folder(&folder));
@@ -683,10 +689,11 @@ fn ranks_score_beside_each_other() {
     assert_eq!(log.matches("INFO:root:batch size").count(), 1, "{log}");
 }
 
-// --- what is refused, and what is linked --------------------------------------------------------------------------------
+// --- what is refused, and what is linked
+// --------------------------------------------------------------------------------
 
 #[test]
-fn what_cannot_be_is_refused_with_its_reason() {
+fn invalid_options_are_rejected_with_a_reason() {
     let errors = [
         ("--batch-size 0", 2),
         ("--iters 3 --warmup 3", 2),
@@ -707,25 +714,22 @@ fn what_cannot_be_is_refused_with_its_reason() {
         error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is not one of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT
 
         For more information, try '--help'.
-        ringmark-worker: --dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU: choose fp32 or bf16
-        ringmark-worker: case 1n2g has 2 ranks and MPI shows 1: start it by the mpirun of the MPI library that ringmark-worker has (ldd shows it), or by an srun with its PMIx
+        ringmark-worker: --dtype tf32 needs a GPU of compute capability 8.0 or higher, but this rank uses the CPU: use fp32 or bf16
+        ringmark-worker: case 1n2g has 2 ranks, but MPI started 1: use the mpirun of the MPI library that ringmark-worker links (see ldd), or srun with its PMIx
     "#]].assert_eq(&errors.concat());
 }
 
 #[test]
-fn cuda_where_it_is_not_is_refused_with_what_is_missing() {
+fn missing_cuda_is_rejected_with_a_reason() {
     if Path::new("/dev/nvidiactl").exists() {
         eprintln!("not tested: this machine has an NVIDIA driver");
         return;
     }
     let error = Run::alone("--device cuda").refused(1);
-    assert!(
-        error.starts_with("ringmark-worker: --device cuda cannot be met: no NVIDIA driver (libcuda.so.1"),
-        "{error}"
-    );
+    assert!(error.starts_with("ringmark-worker: cannot use --device cuda: no NVIDIA driver (libcuda.so.1"), "{error}");
     let error = Run::alone("--device auto --backend nccl").refusal(1);
     expect![[r#"
-        ringmark-worker: --backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto
+        ringmark-worker: --backend nccl needs a GPU, but this rank uses the CPU: use shared-memory, mpi or auto
     "#]]
     .assert_eq(&error);
     let record = Run::alone("--device auto --model resnet18 --iters 1").sound();
@@ -734,7 +738,7 @@ fn cuda_where_it_is_not_is_refused_with_what_is_missing() {
 }
 
 #[test]
-fn a_batch_that_does_not_fit_is_refused() {
+fn mismatched_batch_file_is_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("batch.safetensors");
     let refused = |tensors: &Tensors, options: &str| {
@@ -743,18 +747,18 @@ fn a_batch_that_does_not_fit_is_refused() {
     };
     let error = refused(&batch(1), "--batch-size 2");
     expect![[r#"
-        ringmark-worker: DIR/batch.safetensors has 1 images, rank 0 needs 0 to 1: choose a smaller --batch-size
+        ringmark-worker: DIR/batch.safetensors has 1 images, but rank 0 needs 0 to 1: use a smaller --batch-size
     "#]]
     .assert_eq(&error);
     let error = refused(&batch(2), "--image-size 64");
     expect![[r#"
-        ringmark-worker: DIR/batch.safetensors: images [2, 3, 32, 32] and labels [2] are not (n, 3, 64, 64) and (n): choose --image-size to fit
+        ringmark-worker: DIR/batch.safetensors: images have shape [2, 3, 32, 32] and labels [2], expected (n, 3, 64, 64) and (n): set --image-size to match
     "#]].assert_eq(&error);
     let mut tensors = batch(2);
     tensors.insert("labels".to_owned(), Stored::integers(&[2], &[5, 1000]));
     let error = refused(&tensors, "");
     expect![[r#"
-        ringmark-worker: labels 5 to 1000 are not all in 0 to 999
+        ringmark-worker: labels range from 5 to 1000, expected 0 to 999
     "#]]
     .assert_eq(&error);
     tensors.remove("labels");
@@ -766,7 +770,7 @@ fn a_batch_that_does_not_fit_is_refused() {
 }
 
 #[test]
-fn each_program_needs_only_its_own_libraries() {
+fn programs_link_only_their_own_libraries() {
     let needed = |program: &Path| -> Vec<String> {
         let output = Command::new("readelf").arg("-d").arg(program).output().expect("binutils");
         assert!(output.status.success());

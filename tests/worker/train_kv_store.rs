@@ -39,7 +39,7 @@ fn used(record: &RunRecord) -> &KvStoreUse {
 const WEIGHTS: u64 = 4 * 11_689_512;
 
 #[test]
-fn every_synchronous_kv_store_trains_as_all_reduce_does() {
+fn synchronous_kv_stores_match_all_reduce() {
     let ring = Run::ranks(2, TRAIN).finish().sound();
     assert!(ring.end.as_ref().expect("an end").kv_store.is_none());
     for (servers, kv_store) in [
@@ -85,7 +85,7 @@ fn every_synchronous_kv_store_trains_as_all_reduce_does() {
 }
 
 #[test]
-fn servers_give_the_gradient_of_the_joined_batch() {
+fn servers_match_gradient_of_joined_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("batch.safetensors");
     safetensors::write(&data, &batch(3));
@@ -101,7 +101,7 @@ fn servers_give_the_gradient_of_the_joined_batch() {
 }
 
 #[test]
-fn asynchronous_workers_do_not_wait_and_learn() {
+fn asynchronous_workers_train_without_waiting() {
     let options =
         "--model resnet18 --iters 8 --warmup 2 --lr 0.0005 --lr-warmup-iters 0 --kv-store dist_async --servers 2";
     // Rank 1 is slower: rank 0's weights advance without it.
@@ -124,13 +124,13 @@ fn asynchronous_workers_do_not_wait_and_learn() {
 fn disturbed(run: Run, rank: u32, (process, signal): (u32, Signal)) -> Finished {
     let (launcher, reports) = launcher();
     run.variable(LAUNCHER_VARIABLE, launcher).finish_after(|_, folder| {
-        reach(&reports, |speaker, at| speaker == rank && at.iteration > 1);
+        reach(&reports, |sender_rank, at| sender_rank == rank && at.iteration > 1);
         kill(process_of_rank(folder, process), signal).expect("it runs");
     })
 }
 
 #[test]
-fn asynchronous_workers_go_on_without_one_that_is_killed() {
+fn asynchronous_workers_continue_after_one_is_killed() {
     // Rank 1 does not finish before it is killed.
     let options = "--model mxnet-lenet --image-size 28 --iters 300 --kv-store dist_async --servers 1 --inject slow:1:500 \
                    --trace-iterations 290-300";
@@ -141,7 +141,7 @@ fn asynchronous_workers_go_on_without_one_that_is_killed() {
     assert_nobody_left(finished.folder.path());
     let record = finished.record.expect("a record of those that are left");
     let failure = record.failure().expect("the figures are not those of all ranks");
-    assert!(failure.starts_with("rank 1 on host ") && failure.contains("the others went on without it"), "{failure}");
+    assert!(failure.starts_with("rank 1 on host ") && failure.contains("the others continued without it"), "{failure}");
     let ranks: Vec<u32> = record.header.ranks.iter().map(|place| place.rank).collect();
     assert_eq!((ranks, record.iterations.len()), (vec![0, 2], 300));
     let lost = &used(&record).lost;
@@ -155,7 +155,7 @@ fn asynchronous_workers_go_on_without_one_that_is_killed() {
 }
 
 #[test]
-fn a_worker_that_fails_before_it_has_pushed_ends_an_asynchronous_job() {
+fn worker_failure_before_first_push_ends_asynchronous_job() {
     let scripts = tempfile::tempdir().expect("a folder");
     let script = scripts.path().join("worker.sh");
     // The rank without a batch fails after connecting and before the first iteration.
@@ -170,7 +170,11 @@ fn a_worker_that_fails_before_it_has_pushed_ends_an_asynchronous_job() {
     assert_eq!(finished.record, None, "{}", finished.stdout);
     let says = |words: &str| finished.stderr.lines().any(|line| line.contains(words));
     assert!(says("/nowhere"), "{}", finished.stderr);
-    assert!(says(" after its pushes of iteration 0 ") && says("until each has pushed"), "{}", finished.stderr);
+    assert!(
+        says(" after its pushes of iteration 0 ") && says("until every worker has pushed once"),
+        "{}",
+        finished.stderr
+    );
 }
 
 /// Listens like the launcher for the heartbeats of each process of a job; returns the address and the heartbeats.
@@ -192,33 +196,33 @@ fn launcher() -> (String, Receiver<(u32, Heartbeat)>) {
 }
 
 /// Timeout for the next heartbeat of a job.
-const PATIENCE: Duration = Duration::from_secs(300);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Waits until a heartbeat satisfies `is_there`.
-fn reach(reports: &Receiver<(u32, Heartbeat)>, is_there: impl Fn(u32, Heartbeat) -> bool) {
+/// Waits until a heartbeat satisfies `is_reached`.
+fn reach(reports: &Receiver<(u32, Heartbeat)>, is_reached: impl Fn(u32, Heartbeat) -> bool) {
     // Heartbeats are sent every second.
-    let mut heard = iter::from_fn(|| reports.recv_timeout(PATIENCE).ok());
-    assert!(heard.any(|(process, at)| is_there(process, at)), "the job has ended");
+    let mut heartbeats = iter::from_fn(|| reports.recv_timeout(HEARTBEAT_TIMEOUT).ok());
+    assert!(heartbeats.any(|(process, at)| is_reached(process, at)), "the job has ended");
 }
 
 fn report(mut connection: TcpStream, sender: &Sender<(u32, Heartbeat)>) {
     let lines = BufReader::new(connection.try_clone().expect("a socket")).lines().map_while(Result::ok);
-    let mut speaker = None;
+    let mut sender_rank = None;
     for line in lines {
         match Message::parse(&line).expect("a report") {
             Message::Hello { rank, .. } => {
-                speaker = Some(rank);
+                sender_rank = Some(rank);
                 connection.write_all(format!("{WELCOME}\n").as_bytes()).expect("sent");
             }
             // The receiver may be gone.
-            Message::At(at) => drop(speaker.map(|rank| sender.send((rank, at)))),
+            Message::At(at) => drop(sender_rank.map(|rank| sender.send((rank, at)))),
             Message::Failed { .. } | Message::Done => {}
         }
     }
 }
 
 #[test]
-fn a_worker_that_is_killed_while_results_are_gathered_ends_the_others_who_name_it() {
+fn worker_killed_while_gathering_is_named_by_others() {
     let (launcher, reports) = launcher();
     let run = Run::processes(5, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 2");
     // Rank 0 saves to this pipe before it gathers, and blocks until it is read.
@@ -235,14 +239,13 @@ fn a_worker_that_is_killed_while_results_are_gathered_ends_the_others_who_name_i
     assert_nobody_left(finished.folder.path());
     assert_eq!(finished.record, None, "{}", finished.stdout);
     let named = finished.stderr.lines().filter(|line| {
-        line.contains(": rank 2 on host ")
-            && line.contains(" ended while results were gathered, which all that are left do")
+        line.contains(": lost rank 2 on host ") && line.contains(" while results were gathered: the process exited")
     });
     assert_eq!(named.count(), 2, "by both that are left: {}", finished.stderr);
 }
 
 #[test]
-fn a_synchronous_job_ends_when_a_worker_or_a_server_is_killed() {
+fn synchronous_job_ends_if_worker_or_server_is_killed() {
     // A rank, then the server.
     for process in [1, 2] {
         let run = Run::ranks(3, "--model mxnet-lenet --image-size 28 --iters 100000 --kv-store dist_sync --servers 1");
@@ -250,14 +253,15 @@ fn a_synchronous_job_ends_when_a_worker_or_a_server_is_killed() {
         assert_ne!(finished.status, Some(0), "{}", finished.stderr);
         assert_eq!(finished.record, None);
         let by_mpirun = finished.stderr.contains(&format!("process rank {process} with PID"));
-        let in_words = finished.stderr.contains("broke") && finished.stderr.contains("that process has ended");
-        assert!(by_mpirun || in_words, "{}", finished.stderr);
+        let by_peer =
+            finished.stderr.contains("lost the connection to ") && finished.stderr.contains("the process exited");
+        assert!(by_mpirun || by_peer, "{}", finished.stderr);
         assert_nobody_left(finished.folder.path());
     }
 }
 
 #[test]
-fn what_does_not_go_together_is_refused() {
+fn contradicting_kv_store_options_are_rejected() {
     // Detected before MPI shows the number of processes.
     let errors = [
         "--servers 1",
@@ -279,7 +283,7 @@ fn what_does_not_go_together_is_refused() {
     "#]].assert_eq(&errors.concat());
     let error = Run::processes(1, "", "--kv-store dist_sync --servers 1").refusal(1);
     expect![[r#"
-        ringmark-worker: --servers 1 leaves no rank to train: mpirun started 1 processes, start 1 more than there are to be ranks
+        ringmark-worker: --servers 1 leaves no rank to train: mpirun started 1 processes: start 1 more than the number of ranks
     "#]].assert_eq(&error);
     // The perceptron has 6 arrays.
     let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refusal(1);

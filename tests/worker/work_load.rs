@@ -35,7 +35,7 @@ fn joined_losses(record: &RunRecord) -> Vec<f64> {
 }
 
 #[test]
-fn uneven_parts_train_as_one_rank_with_the_joined_batch() {
+fn uneven_shares_match_the_joined_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("batch.safetensors");
     safetensors::write(&data, &small_batch(12));
@@ -91,7 +91,7 @@ fn uneven_parts_train_as_one_rank_with_the_joined_batch() {
 }
 
 #[test]
-fn a_record_says_who_had_what_and_the_speed_is_of_all_images() {
+fn record_contains_shares_and_total_speed() {
     let finished =
         Run::ranks(2, "--model mxnet-mlp --image-size 28 --batch-size 16 --iters 4 --work-load 3,1").finish();
     let log = finished.stdout.clone();
@@ -130,7 +130,7 @@ fn auto_gives_the_slower_rank_less() {
 }
 
 #[test]
-fn a_work_load_that_cannot_be_is_refused_in_words() {
+fn invalid_work_load_is_rejected_with_a_reason() {
     let refused = |options: &str| Run::ranks(2, &format!("--model mxnet-mlp --image-size 28 {options}")).refusal(1);
     let errors = ["--batch-size 4 --work-load 100,1", "--work-load 3", "--work-load elsewhere=3"].map(refused);
     expect![[r#"
@@ -178,7 +178,7 @@ fn uneven() -> RunRecord {
 }
 
 #[test]
-fn extract_says_what_the_division_cost() {
+fn extract_prints_cost_of_the_division() {
     let folder = Folder::new();
     folder.run(&uneven());
     let mut alone = record("1n1g", 1, 0.5);

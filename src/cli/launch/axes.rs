@@ -42,7 +42,7 @@ pub struct AxesOptions {
     /// Preset for options that are not given [default: cpu where ranks use the CPU, otherwise dlperf]
     ///
     /// dlperf: 5 runs of 120 iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5
-    /// warm-up, batch size 8. quick: a first look, not a result to quote: 2 runs of 12 iterations, the first 2 warm-up, batch
+    /// warm-up, batch size 8. quick: for a first impression, not a reliable result: 2 runs of 12 iterations, the first 2 warm-up, batch
     /// size 4 (on GPUs 40, 10 and 32). Scoring takes MXNet's batch sizes 1, 2, 4, 8, 16 and 32 and its 10 passes after 5 dry
     /// ones, as often as the profile says; quick: 5 passes after 2, batch size 4
     #[arg(long, value_name = "NAME", value_parser = keyword::<SweepProfile>())]

@@ -30,7 +30,7 @@ use crate::launch::sweep::plan::{Axes, CoreShare, joined};
 use crate::launch::sweep::session::SessionConfig;
 
 /// Warning for the quick profile.
-const QUICK: &str = "quick profile: a first look, not a result to quote";
+const QUICK: &str = "quick profile: for a first impression, not a reliable result";
 
 /// Condition that keeps the number of threads of a rank across a resume.
 const THREADS_PER_RANK: &str = "threads of a rank";

@@ -28,8 +28,8 @@ use crate::data::batch::BatchRequest;
 use crate::ffi::torch::graph::{Graph, GraphPool};
 use crate::ffi::torch::shim::{InferenceMode, Stream};
 use crate::host::facts;
-use crate::job::cores::AskedThreads;
-use crate::job::session::{AskedLabel, Session, SessionRequest};
+use crate::job::cores::RequestedThreads;
+use crate::job::session::{RequestedLabel, Session, SessionRequest};
 use crate::job::{environment, heartbeat};
 use crate::measure::mark::Mark;
 use crate::measure::matrix_product;
@@ -39,15 +39,15 @@ use crate::model::network::Mode;
 use crate::model::prepared::{ModelRequest, PreparedModel};
 
 /// Runs one rank from start to end.
-pub fn run(config: &ScoreConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
-    let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
+pub fn run(config: &ScoreConfig, label: RequestedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
+    let threads = RequestedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
     let request =
         SessionRequest { device: config.device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
     Session::run(request, |session| score(config, label, session))
 }
 
 /// Measures, prints and writes the record. Returns the reason if the run is invalid.
-fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
+fn score(config: &ScoreConfig, label: RequestedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
     let _no_gradients = tch::no_grad_guard();
     let config = &config.on(session.own.kind);
@@ -64,7 +64,7 @@ fn score(config: &ScoreConfig, label: AskedLabel, session: &Session) -> Result<O
     };
     match session.device() {
         // CUDA cannot capture the default stream.
-        Device::Cuda(index) if config.graphs != GraphChoice::Off => Stream::run_beside(index, run)?,
+        Device::Cuda(index) if config.graphs != GraphChoice::Off => Stream::run_on_side_stream(index, run)?,
         _ => run()?,
     }
     record.matrix_product = matrix_product::rates(session.world, session.device(), config.dtype, record.elapsed());
@@ -135,13 +135,13 @@ impl Inference {
 
     /// Captures a pass, which later passes replay. Fails if the replay computes other probabilities than the layers.
     fn capture(&mut self) -> Result<()> {
-        const MOST_APART: f64 = 1e-3;
+        const MAX_DIFFERENCE: f64 = 1e-3;
         let before = self.pass()?;
         let (graph, probabilities) = Graph::capture(GraphPool::new()?, || self.compute())?;
         self.captured = Some(CapturedPass { probabilities, graph });
         let replayed = self.pass()?;
-        let is_same = replayed.f_allclose(&before, 0.0, MOST_APART, /* NaN equals NaN */ true)?;
-        ensure!(is_same, "its replay computes other probabilities than the layers");
+        let is_same = replayed.f_allclose(&before, 0.0, MAX_DIFFERENCE, /* NaN equals NaN */ true)?;
+        ensure!(is_same, "the replayed graph and the layers compute different probabilities");
         Ok(())
     }
 }
@@ -182,7 +182,7 @@ fn measure(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
     let counters = session.end_counters(watch)?;
     if let Some(tracer) = tracer {
         let title = format!(
-            "{} inference, batch size {} a rank, {}",
+            "{} inference, batch size {} per rank, {}",
             config.model.facts().title,
             config.batch_size,
             config.dtype
@@ -204,8 +204,8 @@ fn capture(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
     }
     let own = match (session.device(), trace.traced(0, record.config.iterations)) {
         (Device::Cuda(_), None) if warmup > 0 => inference.capture().map_err(|error| format!("{error:#}")),
-        (Device::Cuda(_), None) => Err("--warmup is 0, and a capture needs a warm-up pass".to_owned()),
-        (Device::Cuda(_), Some(_)) => Err("layers are traced, and a replay has none".to_owned()),
+        (Device::Cuda(_), None) => Err("--warmup is 0, but a capture needs a warm-up pass".to_owned()),
+        (Device::Cuda(_), Some(_)) => Err("layers are traced, which a replay cannot do".to_owned()),
         _ => Err("CUDA graphs need a GPU".to_owned()),
     };
     let reasons = session.world.gather_text(own.as_ref().err().map_or("", |reason| reason));
@@ -230,7 +230,10 @@ fn judge(inference: &Inference, record: &mut ScoreRecord, session: &Session) -> 
     let close = (sums - 1.0).f_abs()?.f_le(TOLERANCE)?.f_all()?.f_int64_value(&[])? == 1;
     let all = session.world.gather(&[f64::from(u8::from(close))]).concat();
     record.failure = all.iter().position(|close| *close != 1.0).map(|rank| {
-        format!("the scores of rank {rank} are not finite: choose a --dtype of a larger range, or weights by --init")
+        format!(
+            "the scores of rank {rank} are not finite: use a --dtype with a larger range, or trained weights \
+                 (--init)"
+        )
     });
     if record.failure.is_none() {
         let confidence = probabilities.f_amax([-1].as_slice(), false)?.f_mean(Kind::Double)?.f_double_value(&[])?;
@@ -245,7 +248,7 @@ fn header(record: &ScoreRecord) -> Vec<String> {
     let title = format!("{} inference", config.model.facts().title);
     let mut lines = environment::title_lines(environment, &title, record.label());
     lines.push(format!(
-        "batch {} a rank, {} px, {}, {}, {} passes",
+        "batch {} per rank, {} px, {}, {}, {} passes",
         config.batch_size,
         config.image_size(),
         config.dtype,
@@ -253,7 +256,7 @@ fn header(record: &ScoreRecord) -> Vec<String> {
         measured_and_warmup(config.iterations, config.warmup)
     ));
     lines.push(format!(
-        "images/sec counts the images of {}; outputs are waited for after every pass",
+        "images/sec counts the images of {}; every pass waits for its outputs",
         match ranks.len() {
             1 => "this one rank".to_owned(),
             count => format!("all {count} ranks, over the time of the slowest"),

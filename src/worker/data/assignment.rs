@@ -84,7 +84,8 @@ impl Assignment {
     pub fn check_joined(&self, option: &str) -> Result<()> {
         ensure!(
             matches!(self.access, Access::ByNumber { .. }),
-            "{option} with {}: each rank reads a part of its own there, of the same size: make the .idx by `ringmark pack`",
+            "{option} is not possible with {}, because each rank reads a separate part: create the .idx file with \
+             `ringmark pack`",
             self.dataset.description()
         );
         Ok(())

@@ -14,7 +14,7 @@ use crate::ffi::torch::host_array::HostArray;
 use crate::ffi::torch::shim::{self, Event, Stream};
 
 /// Interval between polls of a copy, which is nearly always complete.
-const PAUSE: Duration = Duration::from_micros(100);
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
 
 pub enum DeviceCopy {
     /// No copy: the device is the CPU.
@@ -98,7 +98,7 @@ impl CudaCopy {
         };
         let Buffer { pixels: host_pixels, labels: host_labels, on_device, copied, used } = &mut *buffer;
         while !copied.is_done()? {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
         host_pixels.receive(0..pixels.len(), &mut &*pixels)?;
         let labels: Vec<u8> = labels.iter().flat_map(|label| label.to_ne_bytes()).collect();

@@ -26,13 +26,14 @@ pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> 
     let shape = images.size();
     ensure!(
         shape.len() == 4 && shape[1..] == [channels, size, size] && labels.size() == [shape[0]],
-        "{}: images {shape:?} and labels {:?} are not (n, {channels}, {size}, {size}) and (n): choose --image-size to fit",
+        "{}: images have shape {shape:?} and labels {:?}, expected (n, {channels}, {size}, {size}) and (n): set \
+         --image-size to match",
         path.display(),
         labels.size()
     );
     ensure!(
         first + count <= shape[0],
-        "{} has {} images, rank {rank} needs {first} to {}: choose a smaller --batch-size",
+        "{} has {} images, but rank {rank} needs {first} to {}: use a smaller --batch-size",
         path.display(),
         shape[0],
         first + count - 1
@@ -41,7 +42,7 @@ pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> 
     let (low, high) = (labels.f_min()?.int64_value(&[]), labels.f_max()?.int64_value(&[]));
     ensure!(
         (0..classes).contains(&low) && high < classes,
-        "labels {low} to {high} are not all in 0 to {}",
+        "labels range from {low} to {high}, expected 0 to {}",
         classes - 1
     );
     Ok(Batch {

@@ -57,8 +57,8 @@ impl Images {
     /// Fails if the data do not match the network.
     pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
         let &ImageRequest { ref assignment, threads, is_validation, .. } = images;
-        let of = if is_validation { validation_recipe } else { training_recipe };
-        let recipe = of(&images.config, &assignment.dataset, request.image_size)?;
+        let recipe_of = if is_validation { validation_recipe } else { training_recipe };
+        let recipe = recipe_of(&images.config, &assignment.dataset, request.image_size)?;
         let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
         let shuffle = images.config.shuffle_seed(seed).filter(|_| !is_validation);
@@ -67,7 +67,7 @@ impl Images {
         let loader = assignment.start(share, shuffle, config, images.steps_before)?;
         let [size, images, channels] = [request.image_size, request.images, config.channels].map(i64::from);
         let Normalization { mean, standard_deviation } = recipe.normalization;
-        let of_channels = |values: [f32; 3]| -> Result<Tensor> {
+        let per_channel = |values: [f32; 3]| -> Result<Tensor> {
             Ok(Tensor::from_slice(&values[..channels as usize]).f_to_device(device)?)
         };
         Ok(Images {
@@ -78,8 +78,8 @@ impl Images {
             layout: request.layout,
             shape: [images, size, size, channels],
             copy: DeviceCopy::new(device)?,
-            mean: of_channels(mean)?,
-            standard_deviation: of_channels(standard_deviation)?,
+            mean: per_channel(mean)?,
+            standard_deviation: per_channel(standard_deviation)?,
             current: None,
             counted: 0,
             is_ahead: false,
@@ -106,7 +106,7 @@ impl Images {
             self.current = Some(self.next()?);
             self.is_ahead = true;
         }
-        self.current.as_ref().context("a batch was made")
+        self.current.as_ref().context("no current batch")
     }
 
     fn next(&mut self) -> Result<Batch> {
@@ -190,7 +190,7 @@ pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size:
         let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);
         ensure!(
             asked.is_none() && config.resize.is_none(),
-            "--data has {}, which are taken as they are: leave out --augmentation and --resize, or give image files",
+            "--data has {}, which are used unchanged: omit --augmentation and --resize, or use image files",
             dataset.description()
         );
         return Ok(Recipe::training(Augmentation::None, size));
@@ -198,11 +198,11 @@ pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size:
     let recipe = Recipe::training(augmentation(config), size);
     ensure!(
         config.resize.is_none() || recipe.augmentation != Augmentation::Imagenet,
-        "--resize {} comes before a crop of so many pixels, and --augmentation imagenet cuts a part of the image as it is \
-         stored: leave --resize out, or choose another --augmentation",
+        "--resize {} has no effect with --augmentation imagenet, which crops the stored image: omit --resize, or use \
+         another --augmentation",
         config.resize.unwrap_or_default()
     );
-    Ok(as_asked(recipe, config))
+    Ok(with_overrides(recipe, config))
 }
 
 /// Returns the requested augmentation, or torchvision's for ImageNet by default.
@@ -211,7 +211,7 @@ fn augmentation(config: &ImageInputConfig) -> Augmentation {
 }
 
 /// Applies the requested size before the crop and the requested interpolation.
-fn as_asked(recipe: Recipe, config: &ImageInputConfig) -> Recipe {
+fn with_overrides(recipe: Recipe, config: &ImageInputConfig) -> Recipe {
     Recipe {
         resize: config.resize.map_or(recipe.resize, |edge| Resize::ShorterEdge(edge as usize)),
         interpolation: config.interpolation.unwrap_or(recipe.interpolation),
@@ -224,6 +224,6 @@ fn validation_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u
     let size = image_size as usize;
     Ok(match dataset.item_format() {
         ItemFormat::Pixels { .. } => Recipe::training(Augmentation::None, size),
-        ItemFormat::Encoded => as_asked(Recipe::validation(augmentation(config), size), config),
+        ItemFormat::Encoded => with_overrides(Recipe::validation(augmentation(config), size), config),
     })
 }

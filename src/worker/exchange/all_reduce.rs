@@ -54,7 +54,7 @@ impl AllReduce {
         let source = GradientSource { parameters: tensors, ready_from };
         let reducer = GradientReducer::new(request.overlap, &request.exchange, source, sink)?;
         let (wire, rank) = (request.exchange.wire, session.world.rank());
-        let facts = ExchangeFacts { backend, sum_dtype, summed_ranks: summed, is_in_step: true };
+        let facts = ExchangeFacts { backend, sum_dtype, summed_ranks: summed, is_synchronous: true };
         Ok(AllReduce { reducer, optimizer, result, in_place, wire, facts, rank })
     }
 }
@@ -109,7 +109,7 @@ impl GradientExchange for AllReduce {
     }
 
     /// Counts values, or codes, which each rank sends to all others.
-    fn asked_bytes(&self) -> Option<[u64; 2]> {
+    fn requested_bytes(&self) -> Option<[u64; 2]> {
         if let Some(compression) = self.reducer.compression() {
             return Some([u64::from(self.facts.summed_ranks - 1) * compression.code.0; 2]);
         }
@@ -146,7 +146,7 @@ struct Sums(Box<dyn Backend>);
 
 impl GradientSink for Sums {
     fn facts(&self) -> SinkFacts {
-        SinkFacts::of_backend(&*self.0, Operation::AllReduce)
+        SinkFacts::for_backend(&*self.0, Operation::AllReduce)
     }
 
     fn wire(&mut self) -> Tensor {

@@ -77,14 +77,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_closes_when_it_is_full() {
+    fn bucket_closes_when_full() {
         let plan = BucketPlan::new(&[4, 1, 3], Bytes(18), Bytes(0));
         assert_eq!(plan.sizes(), [Bytes(20), Bytes(12)]);
         assert_eq!(plan.buckets[1], Bucket { parameters: 2..3, elements: 5..8 });
     }
 
     #[test]
-    fn the_tail_is_a_bucket_of_its_own() {
+    fn tail_is_a_separate_bucket() {
         let sizes = |target, tail| BucketPlan::new(&[4, 1, 3, 1, 1], Bytes(target), Bytes(tail)).sizes();
         assert_eq!(sizes(1000, 8), [Bytes(32), Bytes(8)]);
         assert_eq!(sizes(1000, 19), [Bytes(32), Bytes(8)], "a parameter is not cut");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn every_size_is_served() {
+    fn all_bucket_sizes_are_supported() {
         assert_eq!(parameters(&[4, 1, 3], 0), [0..1, 1..2, 2..3]);
         assert_eq!(parameters(&[4, 1, 3], 1 << 40), [0..3; 1]);
         assert_eq!(parameters(&[4, 1, 3], 32), [0..3; 1]);

@@ -53,7 +53,7 @@ pub enum Route {
     Chain,
     /// Every host sends directly to the root's host. Suits several concurrent reductions with roots on different hosts:
     /// in a chain one would queue behind another on the same link.
-    Straight,
+    Direct,
 }
 
 /// Source and destination of elements that are moved, not summed.
@@ -79,10 +79,10 @@ impl Collective<'_> {
         }
     }
 
-    /// Returns the bytes that a rank sends and receives if an element has `of_element` bytes: an all-reduce in a ring,
-    /// any other collective directly from source to destination. This is a formula, not a measurement: within a host
-    /// ranks read each other's memory, and in a library's chain a root moves every element once.
-    pub fn bytes(&self, GroupRank { rank, ranks }: GroupRank, of_element: u64) -> [u64; 2] {
+    /// Returns the bytes that a rank sends and receives if an element has `element_bytes` bytes: an all-reduce in a
+    /// ring, any other collective directly from source to destination. This is a formula, not a measurement: within a
+    /// host ranks read each other's memory, and in a library's chain a root moves every element once.
+    pub fn bytes(&self, GroupRank { rank, ranks }: GroupRank, element_bytes: u64) -> [u64; 2] {
         let others = u64::from(ranks) - 1;
         let length = |elements: &Range<usize>| elements.len() as u64;
         let all = |parts: &[Range<usize>]| parts.iter().map(length).sum::<u64>();
@@ -110,7 +110,7 @@ impl Collective<'_> {
             }
             Collective::SendReceive { elements } => (length(elements), length(elements)),
         };
-        [out * of_element, into * of_element]
+        [out * element_bytes, into * element_bytes]
     }
 
     pub fn span(&self) -> Range<usize> {
@@ -129,12 +129,12 @@ impl Collective<'_> {
     }
 }
 
-/// Divides `elements` among the ranks as evenly as multiples of `grain` elements allow; the last parts may be shorter
-/// or empty.
+/// Divides `elements` among the ranks as evenly as multiples of `alignment` elements allow; the last parts may be
+/// shorter or empty.
 ///
-/// `divided(10..30, 3, 4)` is 10..18, 18..26 and 26..30.
-pub fn divided(elements: Range<usize>, ranks: u32, grain: usize) -> Vec<Range<usize>> {
-    let length = elements.len().div_ceil(ranks as usize).next_multiple_of(grain);
+/// `split_evenly(10..30, 3, 4)` is 10..18, 18..26 and 26..30.
+pub fn split_evenly(elements: Range<usize>, ranks: u32, alignment: usize) -> Vec<Range<usize>> {
+    let length = elements.len().div_ceil(ranks as usize).next_multiple_of(alignment);
     let border = |rank: usize| (elements.start + rank * length).min(elements.end);
     (0..ranks as usize).map(|rank| border(rank)..border(rank + 1)).collect()
 }
@@ -149,20 +149,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_cover_everything_once_in_whole_grains() {
-        assert_eq!(divided(10..30, 3, 4), [10..18, 18..26, 26..30]);
-        assert_eq!(divided(0..4, 3, 4), [0..4, 4..4, 4..4]);
-        assert_eq!(divided(0..12, 3, 1), [0..4, 4..8, 8..12]);
-        assert!(are_even(&divided(0..12, 3, 1)) && !are_even(&divided(0..13, 3, 1)));
+    fn split_parts_are_aligned_and_cover_the_range() {
+        assert_eq!(split_evenly(10..30, 3, 4), [10..18, 18..26, 26..30]);
+        assert_eq!(split_evenly(0..4, 3, 4), [0..4, 4..4, 4..4]);
+        assert_eq!(split_evenly(0..12, 3, 1), [0..4, 4..8, 8..12]);
+        assert!(are_even(&split_evenly(0..12, 3, 1)) && !are_even(&split_evenly(0..13, 3, 1)));
         assert!(are_even(&[5..9; 1]) && !are_even(&[0..2, 3..5]));
     }
 
     /// The ranks send as many bytes as they receive, and each operation moves the expected number.
     #[test]
-    fn bytes_of_all_ranks_add_up() {
+    fn sent_and_received_bytes_are_balanced() {
         let parts = || vec![0..5, 5..10, 10..12];
         let (all, target) = (0..12, Target::Memory);
-        for (collective, of_ranks) in [
+        for (collective, expected) in [
             (Collective::AllReduce { elements: all.clone() }, [[64, 64]; 3]),
             (Collective::Reduce { elements: all.clone(), root: 1, route: Route::Chain }, [[48, 0], [0, 96], [48, 0]]),
             (Collective::Broadcast { elements: all.clone(), root: 1, target }, [[0, 48], [96, 0], [0, 48]]),
@@ -171,7 +171,7 @@ mod tests {
             (Collective::SendReceive { elements: all }, [[48, 48]; 3]),
         ] {
             let bytes = [0, 1, 2].map(|rank| collective.bytes(GroupRank { rank, ranks: 3 }, 4));
-            assert_eq!(bytes, of_ranks, "{collective:?}");
+            assert_eq!(bytes, expected, "{collective:?}");
             let sum = |index: usize| bytes.iter().map(|rank| rank[index]).sum::<u64>();
             assert_eq!(sum(0), sum(1), "{collective:?}");
         }
@@ -183,8 +183,8 @@ mod tests {
     }
 
     #[test]
-    fn the_span_holds_every_part() {
+    fn span_contains_every_part() {
         assert_eq!(Collective::AllToAll { parts: vec![4..6, 2..4, 9..9] }.span(), 2..9);
-        assert_eq!(Collective::Reduce { elements: 3..5, root: 1, route: Route::Straight }.span(), 3..5);
+        assert_eq!(Collective::Reduce { elements: 3..5, root: 1, route: Route::Direct }.span(), 3..5);
     }
 }

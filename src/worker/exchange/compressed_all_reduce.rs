@@ -93,7 +93,7 @@ impl CompressedAllReduce {
 
 impl GradientSink for CompressedAllReduce {
     fn facts(&self) -> SinkFacts {
-        SinkFacts::of_backend(&*self.backend, Operation::AllReduce)
+        SinkFacts::for_backend(&*self.backend, Operation::AllReduce)
     }
 
     fn wire(&mut self) -> Tensor {
@@ -106,8 +106,8 @@ impl GradientSink for CompressedAllReduce {
         let code = bytes_mut(&mut self.backend.memory().sums, &parts[self.rank as usize])?;
         if let Err(value) = self.codec.encode(&mut self.residual[elements.clone()], gradient, code) {
             bail!(
-                "the gradient of rank {} is not finite in bucket {} of iteration {} (value {} of the bucket's {}): lower --lr, \
-                 or look for the cause without --gradient-compression",
+                "the gradient of rank {} is not finite in bucket {} of iteration {} (value {} of the bucket's {}): \
+                 lower --lr, or rerun without --gradient-compression to find the cause",
                 self.rank,
                 self.sent.len(),
                 self.steps + 1,
@@ -126,8 +126,8 @@ impl GradientSink for CompressedAllReduce {
         let mut words = 0;
         for Sent { elements, parts } in std::mem::take(&mut self.sent) {
             let sum = floats_mut(&mut self.sums, &elements)?;
-            let of_ranks = parts.iter().map(|part| bytes(&codes, part)).collect::<Result<Vec<_>>>()?;
-            self.codec.sum(&of_ranks, sum);
+            let codes_by_rank = parts.iter().map(|part| bytes(&codes, part)).collect::<Result<Vec<_>>>()?;
+            self.codec.sum(&codes_by_rank, sum);
             words += parts[self.rank as usize].len();
         }
         self.code = Bytes((words * WORD) as u64);

@@ -44,8 +44,8 @@ impl MemoryShape {
         let (needed, available) = (bytes * f64::from(world.local_ranks()), memory::available().0 as f64);
         ensure!(
             needed <= available,
-            "{} ranks of host {} need {:.1} GB of memory for their messages, {:.1} GB are available: choose fewer \
-             ranks a host, or smaller messages (--end of a bandwidth run)",
+            "{} ranks on host {} need {:.1} GB of memory for their messages, but only {:.1} GB is available: use fewer \
+             ranks per host, or smaller messages (bandwidth --end)",
             world.local_ranks(),
             world.host(),
             needed / 1e9,
@@ -83,15 +83,15 @@ impl Memory {
     }
 
     /// Returns input and output for a library that sums one type: half precision is summed in the wire itself.
-    pub fn of_one_type(&self) -> Buffers<'_> {
+    pub fn single_type_buffers(&self) -> Buffers<'_> {
         match self.wire.kind() == self.sums.kind() {
             true => Buffers { input: self.input(), output: &self.sums },
             false => Buffers::in_place(&self.wire),
         }
     }
 
-    /// Copies the sums to `sums` after a library has summed [`of_one_type`](Memory::of_one_type).
-    pub fn settle(&self) -> Result<()> {
+    /// Copies the sums to `sums` after a library has summed [`single_type_buffers`](Memory::single_type_buffers).
+    pub fn copy_sums(&self) -> Result<()> {
         if self.wire.kind() != self.sums.kind() {
             self.sums.shallow_clone().f_copy_(&self.wire)?;
         }

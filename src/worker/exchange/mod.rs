@@ -62,7 +62,7 @@ pub struct ExchangeFacts {
     /// Ranks whose gradients are summed; 1 if nothing is exchanged.
     pub summed_ranks: u32,
     /// True if an update leaves every rank with weights that contain all of this step, and nothing else.
-    pub is_in_step: bool,
+    pub is_synchronous: bool,
 }
 
 /// Strategy that sums the ranks' gradients and updates the parameters in each step: [`GradientReducer::begin`], then
@@ -109,7 +109,7 @@ pub trait GradientExchange {
 
     /// Returns the bytes that this rank sends and receives in a step, from the operations that the backend runs,
     /// counted as in [`Collective::bytes`](collective::Collective::bytes); `None` if connections count them.
-    fn asked_bytes(&self) -> Option<[u64; 2]>;
+    fn requested_bytes(&self) -> Option<[u64; 2]>;
 
     /// Uses bucket, tail and chunk size of `sizes` from the next step on, if they can change; no step is under way.
     fn set_sizes(&mut self, _sizes: &ExchangeConfig) -> Result<()> {

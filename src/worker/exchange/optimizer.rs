@@ -72,7 +72,7 @@ impl Optimizer {
                 if let Some(scaler) = &mut self.loss_scaler {
                     scaler.unscale(&self.gradients)?;
                 }
-                self.step_of(0..self.weights.numel(), update)?;
+                self.step_range(0..self.weights.numel(), update)?;
             }
         }
         if let Some(scaler) = &mut self.loss_scaler {
@@ -83,7 +83,7 @@ impl Optimizer {
 
     /// Applies an update to these elements alone, whose sums may be complete before the others'. A loss scaler needs
     /// all gradients first.
-    pub fn step_of(&self, elements: Range<usize>, update: u32) -> Result<()> {
+    pub fn step_range(&self, elements: Range<usize>, update: u32) -> Result<()> {
         let arrays = [&self.weights, &self.gradients, &self.momenta];
         let found_inf = self.loss_scaler.as_ref().map(|scaler| &scaler.found_inf);
         update_elements(arrays, &elements, self.rule.step(update, self.ranks), found_inf)
@@ -91,8 +91,8 @@ impl Optimizer {
 
     /// Returns the named tensors that, besides weights and gradients, determine the next update.
     pub fn state(&self) -> Vec<(&'static str, Tensor)> {
-        let of_scaler = self.loss_scaler.iter().flat_map(LossScaler::state);
-        [("momenta", self.momenta.shallow_clone())].into_iter().chain(of_scaler).collect()
+        let scaler_state = self.loss_scaler.iter().flat_map(LossScaler::state);
+        [("momenta", self.momenta.shallow_clone())].into_iter().chain(scaler_state).collect()
     }
 
     pub fn device(&self) -> Device {
@@ -114,6 +114,6 @@ pub fn update_elements(
 ) -> Result<()> {
     let (mut weights, gradients) = (memory::narrow(weights, elements)?, memory::narrow(gradients, elements)?);
     let Some(step) = step else { return Ok(weights.f_copy_(&gradients).map(drop)?) };
-    let of_momenta = if momenta.numel() == 0 { 0..0 } else { elements.clone() };
-    shim::sgd(&weights, &gradients, &memory::narrow(momenta, &of_momenta)?, step, found_inf)
+    let momenta_range = if momenta.numel() == 0 { 0..0 } else { elements.clone() };
+    shim::sgd(&weights, &gradients, &memory::narrow(momenta, &momenta_range)?, step, found_inf)
 }

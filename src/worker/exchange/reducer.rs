@@ -65,7 +65,7 @@ pub struct SinkFacts {
 }
 
 impl SinkFacts {
-    pub fn of_backend(backend: &dyn Backend, operation: Operation) -> SinkFacts {
+    pub fn for_backend(backend: &dyn Backend, operation: Operation) -> SinkFacts {
         SinkFacts {
             operation: Some(operation),
             is_asynchronous: backend.is_asynchronous(),
@@ -307,7 +307,7 @@ impl State {
     fn gradient_ready(&mut self, parameter: usize) -> Result<()> {
         let holds = |bucket: &Bucket| bucket.parameters.contains(&parameter);
         let Some(bucket) = self.plan.buckets.iter().position(holds) else {
-            bail!("parameter {parameter} is in no bucket");
+            bail!("no bucket contains parameter {parameter}");
         };
         heartbeat::count_progress();
         recorder::gradient_ready(parameter as u32);
@@ -359,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gradient_s_place_has_its_parameter_s_shape_and_strides() {
+    fn views_have_parameter_shape_and_strides() {
         let floats = (Kind::Float, Device::Cpu);
         let nhwc = Tensor::zeros([4, 3, 3, 2], floats).permute([0, 3, 1, 2]);
         let parameters = [Tensor::zeros([5], floats), nhwc, Tensor::zeros([2, 7], floats)];

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn training_takes_the_mean_and_measure_py_the_sum() {
+    fn training_uses_the_mean_and_measure_py_the_sum() {
         let training = TrainConfig { learning_rate_warmup: Some(0), ..TrainConfig::default() };
         let (rate, decay) = (training.learning_rate, training.weight_decay);
         let rule = UpdateRule::Training(Box::new(training));

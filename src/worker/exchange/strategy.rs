@@ -10,7 +10,8 @@ use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{GradientExchange, Parameters};
 use crate::job::session::Session;
 
-/// The strategy that is asked for, hooked into backward of `parameters` unless they say otherwise; all ranks call it together.
+/// The strategy that is asked for, hooked into backward of `parameters` unless they say otherwise; all ranks call it
+/// together.
 pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Box<dyn GradientExchange>> {
     let kv_store = request.kv_store.kv_store;
     Ok(match kv_store {

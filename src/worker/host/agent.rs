@@ -20,13 +20,13 @@ use crate::host::facts;
 use crate::host::network;
 
 /// Time without requests after which the agent exits.
-const PATIENCE: Duration = Duration::from_secs(120);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Timeout for the answer of another host.
-const ANSWER: Duration = Duration::from_secs(3);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Timeout for a slow link to transmit the data already passed to the kernel.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Size of a write in bytes.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -53,14 +53,14 @@ pub fn run(choice: DeviceChoice) -> Result<()> {
         }
     });
     loop {
-        match orders.recv_timeout(PATIENCE) {
+        match orders.recv_timeout(REQUEST_TIMEOUT) {
             Ok(line) => {
-                let line = line.context("the orders cannot be read")?;
-                let order = serde_json::from_str(&line).with_context(|| format!("{line:?} is no order"))?;
-                print(&obey(order).unwrap_or_else(|error| Reply::Failed(format!("{error:#}"))))?;
+                let line = line.context("cannot read requests from standard input")?;
+                let order = serde_json::from_str(&line).with_context(|| format!("unknown request {line:?}"))?;
+                print(&execute(order).unwrap_or_else(|error| Reply::Failed(format!("{error:#}"))))?;
             }
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
-            Err(RecvTimeoutError::Timeout) => bail!("no order came for {} s", PATIENCE.as_secs()),
+            Err(RecvTimeoutError::Timeout) => bail!("no request for {} s", REQUEST_TIMEOUT.as_secs()),
         }
     }
 }
@@ -69,7 +69,7 @@ fn print(message: &impl serde::Serialize) -> Result<()> {
     let mut line = serde_json::to_string(message)?;
     line.push('\n');
     let mut output = io::stdout().lock();
-    output.write_all(line.as_bytes()).and_then(|()| output.flush()).context("the launcher does not listen")
+    output.write_all(line.as_bytes()).and_then(|()| output.flush()).context("cannot write to the launcher")
 }
 
 fn inspect(choice: DeviceChoice) -> Result<Inspection> {
@@ -102,7 +102,7 @@ fn nccl_version(cuda: &Cuda) -> Result<String> {
     Nccl::new(cuda.nccl)?.version()
 }
 
-fn obey(order: Order) -> Result<Reply> {
+fn execute(order: Order) -> Result<Reply> {
     Ok(match order {
         Order::Clock => Reply::Clock(facts::now()),
         Order::Listen(address) => Reply::Listening(listen(address)?),
@@ -112,8 +112,7 @@ fn obey(order: Order) -> Result<Reply> {
 
 /// Accepts connections on `address` for the rest of this process; returns the port.
 fn listen(address: Ipv4Addr) -> Result<u16> {
-    let listener =
-        TcpListener::bind((address, 0)).with_context(|| format!("address {address} cannot be listened on"))?;
+    let listener = TcpListener::bind((address, 0)).with_context(|| format!("cannot listen on address {address}"))?;
     let port = listener.local_addr()?.port();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -127,7 +126,7 @@ fn listen(address: Ipv4Addr) -> Result<u16> {
 /// Serves the other end of [`measure`]: answers pings, then counts received bytes and replies with the number.
 fn serve(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let mut byte = [0];
     loop {
         stream.read_exact(&mut byte)?;
@@ -149,17 +148,17 @@ fn serve(mut stream: TcpStream) -> io::Result<()> {
 }
 
 fn measure(to: SocketAddrV4, send: Option<Seconds>) -> Result<Reply> {
-    let mut stream = TcpStream::connect_timeout(&to.into(), ANSWER).map_err(|error| match error.kind() {
+    let mut stream = TcpStream::connect_timeout(&to.into(), REPLY_TIMEOUT).map_err(|error| match error.kind() {
         // The error's own message describes a poll, not the network.
-        ErrorKind::TimedOut => anyhow::anyhow!("no answer within {} s", ANSWER.as_secs()),
+        ErrorKind::TimedOut => anyhow::anyhow!("no answer within {} s", REPLY_TIMEOUT.as_secs()),
         _ => error.into(),
     })?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(ANSWER))?;
-    stream.set_write_timeout(Some(ANSWER))?;
-    let IpAddr::V4(from) = stream.local_addr()?.ip() else { bail!("{to} is reached by IPv6") };
-    let latency = latency(&mut stream).context("it took the connection and does not answer")?;
-    let speed = send.map(|time| speed(&mut stream, time)).transpose().context("data does not arrive")?;
+    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+    stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
+    let IpAddr::V4(from) = stream.local_addr()?.ip() else { bail!("{to} is reached over IPv6") };
+    let latency = latency(&mut stream).context("no answer on the open connection")?;
+    let speed = send.map(|time| speed(&mut stream, time)).transpose().context("data was not received")?;
     Ok(Reply::Measured { from, latency, speed })
 }
 
@@ -187,7 +186,7 @@ fn speed(stream: &mut TcpStream, time: Seconds) -> io::Result<GigabytesPerSecond
         stream.write_all(&block)?;
     }
     stream.shutdown(Shutdown::Write)?;
-    stream.set_read_timeout(Some(DRAIN))?;
+    stream.set_read_timeout(Some(DRAIN_TIMEOUT))?;
     let mut count = [0; 8];
     stream.read_exact(&mut count)?;
     Ok(GigabytesPerSecond(u64::from_le_bytes(count) as f64 / start.elapsed().as_secs_f64() / 1e9))
@@ -200,30 +199,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_measured_by_latency_and_by_speed() {
-        let Reply::Listening(port) = obey(Order::Listen(Ipv4Addr::LOCALHOST)).expect("a port") else { panic!("none") };
+    fn link_latency_and_speed_are_measured() {
+        let Reply::Listening(port) = execute(Order::Listen(Ipv4Addr::LOCALHOST)).expect("a port") else {
+            panic!("none")
+        };
         let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
         for send in [None, Some(Seconds(0.05))] {
-            let reply = obey(Order::Measure { to, send }).expect("it answers");
+            let reply = execute(Order::Measure { to, send }).expect("it answers");
             let Reply::Measured { from, latency, speed } = reply else { panic!("{reply:?}") };
             assert_eq!((from, speed.is_some()), (Ipv4Addr::LOCALHOST, send.is_some()));
             assert!(latency.0 > 0.0 && speed.is_none_or(|speed| speed.0 > 0.001), "{latency} {speed:?}");
         }
-        assert!(matches!(obey(Order::Clock), Ok(Reply::Clock(now)) if now.0 > 1.7e9));
+        assert!(matches!(execute(Order::Clock), Ok(Reply::Clock(now)) if now.0 > 1.7e9));
     }
 
     #[test]
-    fn what_does_not_answer_is_an_error() {
+    fn unanswered_connection_is_an_error() {
         // A port that is bound but not listening: the kernel refuses connections.
         let taken = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound");
         let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, taken.port());
-        let error = format!("{:#}", obey(Order::Measure { to, send: None }).expect_err("nobody listens"));
+        let error = format!("{:#}", execute(Order::Measure { to, send: None }).expect_err("nobody listens"));
         expect!["Connection refused (os error 111)"].assert_eq(&error);
-        assert!(obey(Order::Listen(Ipv4Addr::new(198, 51, 100, 1))).is_err(), "no address of this machine");
+        assert!(execute(Order::Listen(Ipv4Addr::new(198, 51, 100, 1))).is_err(), "no address of this machine");
     }
 
     #[test]
-    fn an_inspection_names_the_libraries_that_were_loaded() {
+    fn inspection_lists_loaded_libraries() {
         let found = inspect(DeviceChoice::Cpu).expect("an inspection");
         assert_eq!(found.cuda_missing.as_deref(), Some("--device cpu was asked for"));
         assert!(found.libtorch.path.contains("/libtorch_cpu.so") && found.libtorch.bytes.0 > 1_000_000, "{found:?}");

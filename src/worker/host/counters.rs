@@ -79,9 +79,9 @@ fn heat_events() -> Option<u64> {
 
 /// Returns the mean clock of the cores in MHz. Samples at most 16 of them, because some kernels query each core.
 pub fn clock_mhz() -> Option<f64> {
-    const MOST: usize = 16;
+    const MAX_SAMPLED_CORES: usize = 16;
     let folders: Vec<_> = fs::read_dir("/sys/devices/system/cpu").ok()?.flatten().collect();
-    let some = folders.iter().step_by(folders.len().div_ceil(MOST).max(1));
+    let some = folders.iter().step_by(folders.len().div_ceil(MAX_SAMPLED_CORES).max(1));
     let scaled = some.filter_map(|folder| number_in(&folder.path().join("cpufreq/scaling_cur_freq")));
     let mut clocks: Vec<f64> = scaled.map(|kilohertz| kilohertz as f64 / 1e3).collect();
     if clocks.is_empty() {
@@ -156,28 +156,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn core_times_are_those_of_all_cores() {
+    fn core_times_include_all_cores() {
         let times = core_times("cpu  200 100 50 1000 7 1 2 30 0 0\ncpu0 100 50 25 500 3 1 1 15 0 0\n");
         assert_eq!(times, [2.0, 1.0, 0.5, 10.0, 0.07, 0.01, 0.02, 0.3]);
         assert_eq!(core_times(""), [0.0; 8]);
     }
 
     #[test]
-    fn a_process_is_read_whatever_it_is_called() {
+    fn process_counters_accept_any_name() {
         let stat = "4711 (a) b) (c) S 1 4711 4711 0 -1 4194560 5000 0 12 0 250 50 9 9 20 0 3 0 100 0 0";
         assert_eq!(process_counters(stat), Some((3.0, 12)));
         assert_eq!(process_counters("4711"), None);
     }
 
     #[test]
-    fn the_time_that_a_group_was_held_back_is_read_from_both_versions() {
+    fn throttled_time_is_read_from_cgroup_v1_and_v2() {
         assert_eq!(throttled("nr_periods 10\nnr_throttled 5\nthrottled_time 2500000000\n"), Some(2.5));
         assert_eq!(throttled("usage_usec 7\nnr_throttled 5\nthrottled_usec 2500000\n"), Some(2.5));
         assert_eq!(throttled("usage_usec 7\n"), None);
     }
 
     #[test]
-    fn a_group_counts_from_the_first_look_on() {
+    fn throttled_time_counts_from_the_first_reading() {
         let counters = |groups: &[(&str, f64)]| RankCounters {
             core_time: 0.0,
             major_faults: 0,
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn work_of_this_process_is_counted_to_it_and_to_the_host() {
+    fn own_work_counts_for_process_and_host() {
         let (host, rank, start) = (HostCounters::read(), RankCounters::read(), Instant::now());
         let mut sum = 0u64;
         while RankCounters::read().core_time - rank.core_time < 0.3 && start.elapsed().as_secs() < 60 {

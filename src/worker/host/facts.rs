@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_s_tables_are_read() {
+    fn kernel_tables_are_parsed() {
         assert!(!allowed_processors().is_empty());
     }
 }

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nvidia_smi_says_is_read_and_what_it_does_not_know_is_not() {
+    fn nvidia_smi_output_is_parsed() {
         let state = GpuState::parse("1755, 1980, 71, 0x0000000000000024").expect("a line");
         assert_eq!(
             (state.clock_mhz, state.highest_clock_mhz, state.temperature, state.reasons),

@@ -15,7 +15,7 @@ use ringmark_core::options::usage::usage;
 /// Returns all interfaces, sorted by name.
 pub fn interfaces() -> Result<Vec<Interface>> {
     let mut interfaces: BTreeMap<String, Interface> = BTreeMap::new();
-    for entry in getifaddrs().context("the kernel does not list its network interfaces")? {
+    for entry in getifaddrs().context("cannot list the network interfaces")? {
         let name = entry.interface_name;
         let interface = interfaces.entry(name.clone()).or_insert_with(|| Interface {
             is_up: entry.flags.contains(InterfaceFlags::IFF_UP),
@@ -41,13 +41,16 @@ fn link_megabits(name: &str) -> Option<u32> {
 /// Returns the name of this host's interface in `network`, the value of [`INTERFACE_VARIABLE`].
 pub fn interface_in(network: &str) -> Result<String> {
     let parsed: Ipv4Net = network.parse().map_err(|_| {
-        usage(anyhow!("{INTERFACE_VARIABLE}={network} is no network: write it as 10.77.0.0/24, or unset it"))
+        usage(anyhow!("{INTERFACE_VARIABLE}={network} is not a network: use the form 10.77.0.0/24, or unset it"))
     })?;
     let interfaces = interfaces()?;
     let is_in = |interface: &&Interface| interface.addresses.iter().any(|address| parsed.contains(&address.addr()));
     interfaces.iter().find(is_in).map(|interface| interface.name.clone()).ok_or_else(|| {
         let all: Vec<String> = interfaces.iter().flat_map(described).collect();
-        usage(anyhow!("{INTERFACE_VARIABLE}={network}: this host has no address in it, only {}", all.join(", ")))
+        usage(anyhow!(
+            "{INTERFACE_VARIABLE}={network}: this host has no address in that network, only {}",
+            all.join(", ")
+        ))
     })
 }
 
@@ -62,12 +65,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loopback_is_found_by_its_network() {
+    fn loopback_is_found_by_its_network() {
         assert_eq!(interface_in("127.0.0.0/8").expect("every host has one"), "lo");
         let error = format!("{:#}", interface_in("198.51.100.0/24").expect_err("a network for documents"));
-        assert!(error.contains("198.51.100.0/24: this host has no address in it, only ") && error.contains("lo 127."));
+        assert!(
+            error.contains("198.51.100.0/24: this host has no address in that network, only ")
+                && error.contains("lo 127.")
+        );
         let error = format!("{:#}", interface_in("lo").expect_err("a name"));
-        expect!["RINGMARK_INTERFACE=lo is no network: write it as 10.77.0.0/24, or unset it"].assert_eq(&error);
+        expect!["RINGMARK_INTERFACE=lo is not a network: use the form 10.77.0.0/24, or unset it"].assert_eq(&error);
         let loopback = interfaces().expect("there are some").into_iter().find(|interface| interface.name == "lo");
         let loopback = loopback.expect("every host has one");
         assert!(loopback.is_up && loopback.is_loopback && !loopback.is_bridge, "{loopback:?}");

@@ -9,16 +9,16 @@ use crate::job::world::World;
 
 /// Requested number of CPU threads of a rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct AskedThreads {
+pub struct RequestedThreads {
     /// Number of threads; `None` is an even share of the cores that this process may use.
     pub number: Option<u32>,
     /// Number of ranks that share the cores; `None` is that of the host.
     pub cores_divided_by: Option<u32>,
 }
 
-impl AskedThreads {
+impl RequestedThreads {
     /// Returns the number of threads of this rank, at least one.
-    pub fn of_rank(self, world: &World) -> u32 {
+    pub fn for_rank(self, world: &World) -> u32 {
         let ranks = self.cores_divided_by.unwrap_or_default().max(world.local_ranks());
         self.number.unwrap_or(facts::cores() / ranks).max(1)
     }
@@ -26,23 +26,23 @@ impl AskedThreads {
 
 /// Returns true if this host has enough cores for its ranks with `threads` threads each. All ranks call this together.
 pub fn has_cores_for(threads: u32, world: &World) -> bool {
-    world.local_ranks() * threads <= cores_of_ranks(world)
+    world.local_ranks() * threads <= local_rank_cores(world)
 }
 
 /// Returns the number of cores that this host's ranks may use together. All ranks call this together.
-pub fn cores_of_ranks(world: &World) -> u32 {
+pub fn local_rank_cores(world: &World) -> u32 {
     let hosts = world.gather_text(world.host());
     let lists = world.gather_text(&facts::allowed_processors());
     let groups = world.gather_text(&control_group::list());
     let times = world.gather(&[f64::from(facts::cores())]).concat();
     let ranks = lists.iter().zip(groups).zip(times).zip(&hosts).filter(|(_, host)| *host == world.host());
-    cores_together(ranks.map(|(((list, group), cores), _)| (processors(list), group, cores as u32)))
+    available_cores(ranks.map(|(((list, group), cores), _)| (processors(list), group, cores as u32)))
 }
 
 /// Returns the number of cores of ranks with these processors, control groups and [`facts::cores`]. Ranks may be bound
 /// to one core each, so their union counts; and the quota of a group may allow its ranks less time than it has
 /// processors.
-fn cores_together(ranks: impl Iterator<Item = (Vec<u32>, String, u32)>) -> u32 {
+fn available_cores(ranks: impl Iterator<Item = (Vec<u32>, String, u32)>) -> u32 {
     let mut all = BTreeSet::new();
     let mut groups = BTreeMap::new();
     for (processors, group, cores) in ranks {
@@ -67,9 +67,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_have_together_what_affinity_and_quotas_leave() {
+    fn cores_are_limited_by_affinity_and_quotas() {
         let rank = |list: &str, group: &str, cores| (processors(list), group.to_owned(), cores);
-        let together = |ranks: &[(Vec<u32>, String, u32)]| cores_together(ranks.iter().cloned());
+        let together = |ranks: &[(Vec<u32>, String, u32)]| available_cores(ranks.iter().cloned());
         assert_eq!(together(&[rank("0-3", "/", 4), rank("0-3", "/", 4)]), 4);
         assert_eq!(together(&[rank("0", "/", 1), rank("1", "/", 1)]), 2);
         assert_eq!(together(&[rank("0", "/", 1), rank("0", "/", 1)]), 1);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_processors_are_counted_out() {
+    fn processor_lists_are_parsed() {
         assert_eq!(processors("0-3,8"), [0, 1, 2, 3, 8]);
         assert_eq!(processors("7"), [7]);
         assert_eq!(processors(""), Vec::<u32>::new());

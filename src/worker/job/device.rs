@@ -10,7 +10,7 @@ use crate::ffi::cuda::{ComputeCapability, Cuda, NoCuda};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::torch::shim;
 use crate::host::facts;
-use crate::job::cores::{self, AskedThreads};
+use crate::job::cores::{self, RequestedThreads};
 use crate::job::world::World;
 
 #[derive(Debug, Clone)]
@@ -31,15 +31,15 @@ impl DeviceOfRank {
     /// GPU that cannot be used, `auto` fails too: otherwise CPU results could be mistaken for the GPU's.
     pub fn choose(
         choice: DeviceChoice,
-        threads: AskedThreads,
+        threads: RequestedThreads,
         world: &World,
         cuda: Result<&Cuda, &NoCuda>,
     ) -> Result<DeviceOfRank> {
         let own = match (choice, cuda) {
             (_, Ok(cuda)) => on_cuda(world, cuda)?,
-            (DeviceChoice::Cuda, Err(missing)) => bail!("--device cuda cannot be met: {}", missing.reason()),
+            (DeviceChoice::Cuda, Err(missing)) => bail!("cannot use --device cuda: {}", missing.reason()),
             (_, Err(NoCuda::Unusable(reason))) => {
-                bail!("host {}: {reason}; or choose --device cpu, to train on the processor", world.host())
+                bail!("host {}: {reason}; or use --device cpu", world.host())
             }
             (_, Err(NoCuda::Absent(reason))) => DeviceOfRank {
                 device: Device::Cpu,
@@ -53,7 +53,7 @@ impl DeviceOfRank {
             },
         };
         check_same_device(world, &own)?;
-        let threads = threads.of_rank(world);
+        let threads = threads.for_rank(world);
         tch::set_num_threads(threads as i32);
         world.agree_on_cores(cores::has_cores_for(threads, world));
         Ok(DeviceOfRank { threads, ..own })
@@ -79,7 +79,7 @@ impl DeviceOfRank {
         match (dtype, self.compute_capability) {
             // Older GPUs emulate bf16 in fp32, which is slower than fp32 itself.
             (Dtype::Tf32 | Dtype::Bf16, Some(capability)) if capability < ComputeCapability::new(8, 0) => bail!(
-                "--dtype {dtype} needs compute capability 8.0, {} has {capability}: choose fp32 or fp16",
+                "--dtype {dtype} needs compute capability 8.0, but {} has {capability}: use fp32 or fp16",
                 self.name
             ),
             _ => Ok(()),
@@ -94,7 +94,7 @@ fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
     let index = if count == 1 && facts::variable("CUDA_VISIBLE_DEVICES").is_some() { 0 } else { local };
     ensure!(
         index < count,
-        "host {} shows {count} GPUs, {} ranks were started on it: start at most one rank a GPU",
+        "host {} has {count} GPUs, but {} ranks were started on it: start at most one rank per GPU",
         world.host(),
         world.local_ranks()
     );
@@ -102,8 +102,8 @@ fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
     shim::set_device(index)?;
     run_first_kernel(index).with_context(|| {
         format!(
-            "GPU {index} of host {}, {} of compute capability {}, does not compute: look at nvidia-smi and \
-             dmesg, or choose --device cpu",
+            "GPU {index} of host {} ({}, compute capability {}) failed a test computation: check nvidia-smi and dmesg, \
+             or use --device cpu",
             world.host(),
             facts.name,
             facts.compute_capability
@@ -143,8 +143,8 @@ fn check_same_device(world: &World, own: &DeviceOfRank) -> Result<()> {
     let hosts = world.gather_text(world.host());
     if let Some(other) = choices.iter().position(|text| choice(text) != choice(&choices[0])) {
         bail!(
-            "the ranks do not agree on version and device: rank 0 on host {} has {}, rank {other} on host {} has {}: \
-             give all hosts the same ringmark-worker and choose --device",
+            "ranks differ in version or device: rank 0 on host {} has {}, rank {other} on host {} has {}: install the \
+             same ringmark-worker on all hosts, or set --device",
             hosts[0],
             choices[0],
             hosts[other],

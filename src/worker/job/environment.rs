@@ -65,7 +65,7 @@ pub fn title_lines(environment: &Environment, title: &str, label: RunLabel) -> V
     let RunLabel { case, run, profile } = label;
     let mut lines = vec![format!("ringmark {} {title} {case} run {run}", environment.ringmark_version)];
     if profile == RunProfile::Quick {
-        lines.push("quick profile: a first look, not a result to quote".to_owned());
+        lines.push("quick profile: for a first impression, not a reliable result".to_owned());
     }
     lines
 }

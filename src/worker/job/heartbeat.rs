@@ -27,16 +27,16 @@ use crate::job::standard_error;
 
 /// Time after which unacknowledged data counts as lost: the link to the launcher is down, or the launcher has been
 /// suspended for minutes and its kernel's buffers are full.
-const LINK_PATIENCE: Duration = Duration::from_secs(8);
+const LINK_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Interval between attempts to reconnect to the launcher after a network failure.
-const PAUSE: Duration = Duration::from_secs(1);
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shortest interval between reports, even if the launcher requests a shorter one.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Timeout for connecting to one of the launcher's addresses.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Time that the parent daemon gets to end its ranks before it is killed.
 const GRACE: Duration = Duration::from_secs(2);
@@ -64,7 +64,7 @@ pub fn enter(stage: Stage) {
 
 /// Sets the stage and reports it immediately: the launcher must receive it even if this rank exits within the next
 /// second.
-pub fn enter_and_tell(stage: Stage) {
+pub fn enter_and_notify(stage: Stage) {
     enter(stage);
     let launcher = LAUNCHER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(mut stream) = launcher.as_ref() {
@@ -143,7 +143,7 @@ fn now() -> Heartbeat {
 
 /// Returns the address of the launcher that started this rank; `None` without one.
 pub fn launcher() -> Result<Option<LauncherAddress>> {
-    let parse = |text: String| text.parse().with_context(|| format!("{LAUNCHER_VARIABLE}, which ringmark sets"));
+    let parse = |text: String| text.parse().with_context(|| format!("cannot parse {LAUNCHER_VARIABLE}"));
     facts::variable(LAUNCHER_VARIABLE).map(parse).transpose()
 }
 
@@ -164,7 +164,7 @@ pub fn begin(launcher: Option<LauncherAddress>) {
         if stream.is_none() {
             // Training continues, and the launcher still receives mpirun's messages.
             standard_error::emit(&format!(
-                "{name}: none of the launcher's addresses answers, a hang here will not be named"
+                "{name}: cannot reach the launcher: a hang of this process will not be reported"
             ));
         }
         while let Some(connection) = stream {
@@ -174,7 +174,7 @@ pub fn begin(launcher: Option<LauncherAddress>) {
                 ConnectionEnd::Silent => find_again(&launcher, &hello),
             };
             if stream.is_none() && !IS_OVER.load(Ordering::Relaxed) {
-                standard_error::emit(&format!("{name} has lost the launcher and ends"));
+                standard_error::emit(&format!("{name}: lost the connection to the launcher: exiting"));
                 end_without_driver();
             }
         }
@@ -211,7 +211,7 @@ pub fn end_with_failure(reason: String, shortage: Option<MemoryShortage>) {
 
 /// Returns true if the launcher closes the connection after this side has, which it does once it has read everything.
 fn is_answered(mut stream: TcpStream) -> bool {
-    if stream.shutdown(Shutdown::Write).and_then(|()| stream.set_read_timeout(Some(LINK_PATIENCE))).is_err() {
+    if stream.shutdown(Shutdown::Write).and_then(|()| stream.set_read_timeout(Some(LINK_TIMEOUT))).is_err() {
         return false;
     }
     let mut nothing = [0; 64];
@@ -233,7 +233,7 @@ fn find(launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
 fn find_again(launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
     let lost = Instant::now();
     while lost.elapsed().as_secs_f64() < launcher.patience.0 {
-        thread::sleep(PAUSE);
+        thread::sleep(RECONNECT_INTERVAL);
         if let Some(stream) = find(launcher, hello) {
             return Some(stream);
         }
@@ -242,14 +242,14 @@ fn find_again(launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> 
 }
 
 fn connect(address: SocketAddr, launcher: &LauncherAddress, hello: &Message) -> Option<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).ok()?;
-    stream.set_read_timeout(Some(CONNECT_PATIENCE)).ok()?;
+    let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(CONNECT_TIMEOUT)).ok()?;
     stream.write_all(hello.line().as_bytes()).ok()?;
     let mut answer = [0; WELCOME.len() + 1];
     stream.read_exact(&mut answer).ok()?;
-    setsockopt(&stream, sockopt::TcpUserTimeout, &(LINK_PATIENCE.as_millis() as u32)).ok()?;
+    setsockopt(&stream, sockopt::TcpUserTimeout, &(LINK_TIMEOUT.as_millis() as u32)).ok()?;
     // A timeout of 0 would mean none.
-    let interval = Duration::from_secs_f64(launcher.interval.0).max(SHORTEST_INTERVAL);
+    let interval = Duration::from_secs_f64(launcher.interval.0).max(MIN_INTERVAL);
     stream.set_read_timeout(Some(interval)).ok()?;
     (answer.strip_suffix(b"\n") == Some(WELCOME.as_bytes())).then_some(stream)
 }
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_position_is_read_as_it_was_set() {
+    fn heartbeat_position_round_trips() {
         for (iteration, stage) in [(0, Stage::Starting), (7, Stage::all_reduce(160)), (u32::MAX, Stage::Finishing)] {
             enter_in(iteration, stage);
             let heartbeat = now();

@@ -38,26 +38,28 @@ impl HostWatch {
     /// Takes the first reading. All ranks call this together, right before the timed loop.
     pub fn start(world: &World, own: &DeviceOfRank) -> Result<HostWatch> {
         let gpu = gpu_state(own);
-        let gpus = world.gather_values(&(world.host().to_owned(), own.bus_id.clone())).context("the GPU of a rank")?;
+        let gpus = world
+            .gather_values(&(world.host().to_owned(), own.bus_id.clone()))
+            .context("cannot parse the GPU of a rank")?;
         let here = gpus.into_iter().filter(|(host, _): &(String, Option<String>)| host == world.host());
         let readings = (world.local_rank() == 0)
             .then(|| Readings::start(here.filter_map(|(_, gpu)| gpu).collect(), heartbeat::iteration))
             .transpose()?;
         // nvidia-smi on other ranks must not count as load.
-        world.patient_barrier();
+        world.sleeping_barrier();
         Ok(HostWatch { readings, gpu, started: Instant::now(), host: HostCounters::read(), rank: RankCounters::read() })
     }
 
     /// Takes the second reading. All ranks call this together, right after the timed loop.
     pub fn end(self, world: &World, own: &DeviceOfRank) -> Result<CountersOfRun> {
         // A host's counters include all its ranks, so they are read at the same time on all of them.
-        world.patient_barrier();
+        world.sleeping_barrier();
         let (elapsed, host, rank) = (self.started.elapsed(), HostCounters::read(), RankCounters::read());
         // Before nvidia-smi runs: a waiting device draws less power.
         let telemetry = self.readings.map(Readings::end);
-        world.patient_barrier();
+        world.sleeping_barrier();
         let gpu = self.gpu.zip(gpu_state(own)).map(|(before, after)| before.until(&after));
-        let cores_of_ranks = cores::cores_of_ranks(world);
+        let cores_of_ranks = cores::local_rank_cores(world);
         let own = CountersOfRank {
             host: (world.local_rank() == 0).then(|| HostUse {
                 host: world.host().to_owned(),
@@ -68,7 +70,7 @@ impl HostWatch {
             }),
             rank: RankUse { gpu, ..self.rank.until(&rank) },
         };
-        let all = world.gather_values(&own).context("counters of a rank")?;
+        let all = world.gather_values(&own).context("cannot parse the counters of a rank")?;
         let (hosts, ranks): (Vec<Option<HostUse>>, Vec<RankUse>) =
             all.into_iter().map(|counters| (counters.host, counters.rank)).unzip();
         Ok(CountersOfRun { hosts: hosts.into_iter().flatten().collect(), ranks })

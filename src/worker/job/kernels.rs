@@ -64,8 +64,7 @@ pub fn finish(pending: Option<PendingKernels>, choice: KernelsChoice, session: &
     let libtorch = |remark| ChosenKernels { choice: KernelsChoice::Libtorch, remark };
     let Some(PendingKernels { element, images }) = pending else { return Ok(libtorch(None)) };
     let load = |(set, image): (KernelSet, JoinHandle<Result<CachedImage>>)| {
-        let CachedImage { bytes, path } =
-            image.join().map_err(|_| anyhow!("the thread of the compiler panicked"))??;
+        let CachedImage { bytes, path } = image.join().map_err(|_| anyhow!("the compiler thread panicked"))??;
         LoadedKernels::new(&bytes, set, element, device).inspect_err(|_| {
             // The next start compiles again if the cached file is damaged.
             let _ = path.map(fs::remove_file);
@@ -78,9 +77,9 @@ pub fn finish(pending: Option<PendingKernels>, choice: KernelsChoice, session: &
     if let Some((rank, reason)) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
         ensure!(
             choice == KernelsChoice::Auto,
-            "--kernels {choice} cannot be met on rank {rank}: {reason}; choose --kernels libtorch"
+            "cannot use --kernels {choice} on rank {rank}: {reason}; use --kernels libtorch"
         );
-        let reason = format!("libtorch's kernels instead of fused ones, which costs speed: rank {rank}: {reason}");
+        let reason = format!("no fused kernels, using slower libtorch kernels: rank {rank}: {reason}");
         return Ok(libtorch(Some(reason)));
     }
     loaded?.into_iter().try_for_each(LoadedKernels::activate)?;
@@ -95,7 +94,7 @@ fn image(
     element: Element,
     capability: ComputeCapability,
 ) -> Result<CachedImage> {
-    let compiler = compiler.context("there is no NVRTC (libnvrtc.so of CUDA)")?;
+    let compiler = compiler.context("NVRTC not found (libnvrtc.so of CUDA)")?;
     let compilation = Compilation::new(compiler, set, element, capability)?;
     let name = format!("{}.cubin", sha256::hash_text(&compilation.identity()?));
     let path = cache_folder().map(|folder| folder.join(name));

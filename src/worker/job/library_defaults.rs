@@ -55,9 +55,8 @@ pub fn choose_algorithm(device: DeviceChoice, algorithm: NcclAlgorithm) -> anyho
         return Ok(());
     }
     if let (Ok(value), true) = (std::env::var(VARIABLE), algorithm != NcclAlgorithm::default()) {
-        let question = anyhow!(
-            "{VARIABLE}={value} is set, and --nccl-algo is {algorithm}: unset {VARIABLE}, or leave the option out"
-        );
+        let question =
+            anyhow!("{VARIABLE}={value} conflicts with --nccl-algo {algorithm}: unset {VARIABLE} or omit the option");
         return Err(usage(question));
     }
     if let Some(value) = algorithm.variable() {
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn switches_are_read_as_open_mpi_reads_them() {
+    fn switches_are_parsed_like_open_mpi() {
         assert!(["1", "true", " Yes", "2", "t"].into_iter().all(is_enabled));
         assert!(!["0", "false", "no", "", "f", "off"].into_iter().any(is_enabled));
     }

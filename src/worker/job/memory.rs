@@ -38,16 +38,16 @@ const REPORT_RESERVE: Bytes = Bytes(32 << 20);
 pub struct NoMemoryLeft {
     pub shortage: MemoryShortage,
     /// Requested size if known, such as `1.5 GB`.
-    asked: Option<String>,
+    requested: Option<String>,
 }
 
 impl fmt::Display for NoMemoryLeft {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "out of memory: {} are taken", self.shortage)?;
-        if let Some(asked) = &self.asked {
-            write!(formatter, ", {asked} more were asked for")?;
+        write!(formatter, "out of memory: {} in use", self.shortage)?;
+        if let Some(requested) = &self.requested {
+            write!(formatter, ", {requested} more requested")?;
         }
-        formatter.write_str(": choose a smaller --batch-size; `ringmark sweep --batch-size auto` finds the largest")
+        formatter.write_str(": use a smaller --batch-size, or find the largest with `ringmark sweep --batch-size auto`")
     }
 }
 
@@ -96,8 +96,8 @@ pub fn named(error: anyhow::Error, device: Device) -> anyhow::Error {
         }),
         _ => host_shortage(),
     };
-    let asked = text.split(message).nth(1).and_then(asked_in);
-    shortage.map_or(error, |shortage| NoMemoryLeft { shortage, asked }.into())
+    let requested = text.split(message).nth(1).and_then(requested_in);
+    shortage.map_or(error, |shortage| NoMemoryLeft { shortage, requested }.into())
 }
 
 fn host_shortage() -> Option<MemoryShortage> {
@@ -114,11 +114,11 @@ pub fn shortage_behind_crash() -> Option<NoMemoryLeft> {
     let taken = memory::private();
     let is_at_limit = limit.saturating_sub(taken.0) < NEAR_LIMIT.0;
     let shortage = MemoryShortage { taken, total: Bytes(limit) };
-    is_at_limit.then_some(NoMemoryLeft { shortage, asked: None })
+    is_at_limit.then_some(NoMemoryLeft { shortage, requested: None })
 }
 
 /// Parses the size at the start of `text`: `20.00 MiB. GPU 0 ..` or `123 bytes. Error ..`.
-fn asked_in(text: &str) -> Option<String> {
+fn requested_in(text: &str) -> Option<String> {
     let mut words = text.split_whitespace();
     let number: f64 = words.next()?.parse().ok()?;
     let unit = match words.next()?.trim_end_matches('.') {
@@ -138,29 +138,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_libtorch_asked_for_is_read() {
+    fn requested_size_is_parsed_from_libtorch_error() {
         assert_eq!(
-            asked_in("20.00 MiB. GPU 0 has a total capacity of 15.77 GiB of which ..").as_deref(),
+            requested_in("20.00 MiB. GPU 0 has a total capacity of 15.77 GiB of which ..").as_deref(),
             Some("0.02 GB")
         );
-        assert_eq!(asked_in("1500000000 bytes. Error code 12 (Cannot ..").as_deref(), Some("1.50 GB"));
-        assert_eq!(asked_in("more than 1EB memory."), None);
+        assert_eq!(requested_in("1500000000 bytes. Error code 12 (Cannot ..").as_deref(), Some("1.50 GB"));
+        assert_eq!(requested_in("more than 1EB memory."), None);
     }
 
     #[test]
-    fn libtorch_s_own_error_is_named() {
-        let asked = 1_i64 << 60;
-        let error = tch::Tensor::f_zeros([asked], (tch::Kind::Uint8, Device::Cpu)).expect_err("no host has it");
+    fn libtorch_allocation_error_is_recognized() {
+        let requested = 1_i64 << 60;
+        let error = tch::Tensor::f_zeros([requested], (tch::Kind::Uint8, Device::Cpu)).expect_err("no host has it");
         let named = named(error.into(), Device::Cpu);
         let shortage = named.downcast_ref::<NoMemoryLeft>().expect("it is for memory");
         assert!(shortage.shortage.taken.0 > 0, "{shortage}");
-        assert_eq!(shortage.asked.as_deref(), Some("1152921504.61 GB"), "{shortage}");
+        assert_eq!(shortage.requested.as_deref(), Some("1152921504.61 GB"), "{shortage}");
         let other = super::named(anyhow::anyhow!("no such file"), Device::Cpu);
         expect!["no such file"].assert_eq(&other.to_string());
     }
 
     #[test]
-    fn what_onednn_does_not_name_is_a_shortage_at_a_limit_alone() {
+    fn ambiguous_errors_are_shortages_only_near_a_limit() {
         let text = "libtorch: could not create a primitive";
         let is_shortage = |left: Option<u64>| message_in(text, left.map(|left| Bytes(left << 20))).is_some();
         assert_eq!([Some(1), Some(100), None].map(is_shortage), [true, false, false]);

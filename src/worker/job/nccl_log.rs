@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_choices_up_to_2_19() {
+    fn parses_logs_without_choices_up_to_2_19() {
         // NCCL 2.14.3, published without prefixes. Host names are shortened here and below.
         let log = "NCCL INFO Bootstrap : Using eth0:10.10.1.1<0>\nNCCL version 2.14.3+cuda11.2
 NCCL INFO NET/Socket : Using [0]eth0:10.10.1.1<0>\nNCCL INFO Using network Socket\nNCCL INFO Channel 00/04 :    0   1
@@ -144,7 +144,7 @@ NCCL INFO 4 coll channels, 4 p2p channels, 4 p2p channels per peer\n";
     }
 
     #[test]
-    fn choices_by_number_and_plugins() {
+    fn parses_choices_by_number_and_plugins() {
         // NCCL 2.22.3 (NVIDIA/nccl issues 1453, 1538: tags of mpirun, and the table of nccl-tests in the same line);
         // 2.23, the only version with this format; HPC-X's network over merged devices (nccl-tests issue 373); another
         // plugin, over a proxy rank.
@@ -167,7 +167,7 @@ vm-host38:33958:34017 [1] NCCL INFO Channel 01/1 : 3[0] -> 0[1] [send] via NET/N
     }
 
     #[test]
-    fn choices_by_name_since_2_24() {
+    fn parses_choices_by_name_since_2_24() {
         // NCCL 2.27.5: a host without InfiniBand, whose log contains "Using" nevertheless, and one that was set to use
         // rings.
         let log = "MS-7D31:1463326:1463512 [0] NCCL INFO NET/IB : Using [RO]; OOB enp6s0:192.168.68.52<0>

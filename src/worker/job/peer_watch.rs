@@ -31,20 +31,20 @@ impl PeerWatch {
         let others = world.local_processes().into_iter().filter(|(rank, _)| *rank != own);
         let peers: Vec<Peer> = others.map(|(rank, process)| Peer::new(rank, process)).collect::<Result<_>>()?;
         let is_over = Arc::new(AtomicBool::new(false));
-        let (name, host, is_over_there) = (world.name(), world.host().to_owned(), is_over.clone());
+        let (name, host, is_over_in_thread) = (world.name(), world.host().to_owned(), is_over.clone());
         thread::Builder::new().spawn(move || {
             let ended = loop {
                 thread::sleep(INTERVAL);
-                if is_over_there.load(Ordering::Relaxed) {
+                if is_over_in_thread.load(Ordering::Relaxed) {
                     return;
                 }
                 if let Some(peer) = peers.iter().find(|peer| peer.has_ended()) {
                     break peer.rank;
                 }
             };
-            thread::sleep(world::END_PATIENCE);
-            if !is_over_there.load(Ordering::Relaxed) {
-                world::end_at_once(&name, &format!("rank {ended} on host {host} has ended, and {reason}"), None);
+            thread::sleep(world::EXIT_DELAY);
+            if !is_over_in_thread.load(Ordering::Relaxed) {
+                world::exit_immediately(&name, &format!("rank {ended} on host {host} exited, and {reason}"), None);
             }
         })?;
         Ok(PeerWatch(is_over))
@@ -59,7 +59,7 @@ impl PeerWatch {
 impl Peer {
     fn new(rank: u32, process: u32) -> Result<Peer> {
         let path = format!("/proc/{process}/stat");
-        let table = File::open(&path).with_context(|| format!("{path} of rank {rank} on this host"))?;
+        let table = File::open(&path).with_context(|| format!("cannot open {path} of rank {rank} on this host"))?;
         Ok(Peer { rank, table })
     }
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_process_is_seen_before_and_after_its_status_is_taken() {
+    fn process_exit_is_detected_before_and_after_reaping() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().expect("starts");
         let peer = Peer::new(1, child.id()).expect("it runs");
         assert!(!peer.has_ended());

@@ -22,7 +22,7 @@ use crate::ffi::nccl::Nccl;
 use crate::ffi::process::exit;
 use crate::ffi::torch::shim;
 use crate::host::facts;
-use crate::job::cores::AskedThreads;
+use crate::job::cores::RequestedThreads;
 use crate::job::device::DeviceOfRank;
 use crate::job::host_watch::{CountersOfRun, HostWatch};
 use crate::job::library_defaults::{self, NcclLog};
@@ -42,7 +42,7 @@ fn limit_memory(world: &World) {
 pub struct SessionRequest {
     /// Device to compute on.
     pub device: DeviceChoice,
-    pub threads: AskedThreads,
+    pub threads: RequestedThreads,
     /// All-reduce algorithm of NCCL; `None` if nothing is summed.
     pub nccl: Option<NcclAlgorithm>,
     /// True if NCCL logs its choices on rank 0, one line per collective.
@@ -65,7 +65,7 @@ pub type ServerBody = Box<dyn FnOnce(&World) -> Result<()>>;
 
 /// Label of the run as requested by the user.
 #[derive(Debug, Clone, Copy)]
-pub struct AskedLabel {
+pub struct RequestedLabel {
     /// Case as launched; `None` without an option for it.
     pub case: Option<Case>,
     /// Number of the run in its case, from 1.
@@ -107,9 +107,9 @@ impl Session<'_> {
             if own.kind == DeviceKind::Cpu {
                 limit_memory(world);
                 let name = world.name();
-                exit::before_a_crash(move || {
+                exit::set_crash_handler(move || {
                     if let Some(shortage) = memory::shortage_behind_crash() {
-                        world::end_at_once(&name, &shortage.to_string(), Some(shortage.shortage));
+                        world::exit_immediately(&name, &shortage.to_string(), Some(shortage.shortage));
                     }
                 });
             }
@@ -150,15 +150,15 @@ impl Session<'_> {
 
     /// Returns the label of the run for its record. The case is the requested one, or follows from the hosts of the
     /// ranks.
-    pub fn label(&self, asked: AskedLabel, places: &[RankPlace]) -> Result<RunLabel> {
-        let AskedLabel { case, run, profile } = asked;
+    pub fn label(&self, asked: RequestedLabel, places: &[RankPlace]) -> Result<RunLabel> {
+        let RequestedLabel { case, run, profile } = asked;
         let ranks = self.world.ranks();
         if let Some(case) = case {
             // If launcher and MPI library do not work together, each rank is a separate job with a run of its own.
             ensure!(
                 case.ranks() == ranks,
-                "case {case} has {} ranks and MPI shows {ranks}: start it by the mpirun of the MPI library that \
-                 ringmark-worker has (ldd shows it), or by an srun with its PMIx",
+                "case {case} has {} ranks, but MPI started {ranks}: use the mpirun of the MPI library that \
+                 ringmark-worker links (see ldd), or srun with its PMIx",
                 case.ranks()
             );
         }

@@ -18,13 +18,13 @@ use serde::de::DeserializeOwned;
 
 use crate::ffi::cuda;
 use crate::ffi::process::exit;
-use crate::ffi::process::waiting::PATIENCE;
+use crate::ffi::process::waiting::POLL_INTERVAL;
 use crate::job::memory::NoMemoryLeft;
 use crate::job::{heartbeat, standard_error};
 
 /// Time for mpirun to end a job with a failed process, unless it was configured to continue, and for that process to
 /// report its error. Secondary failures are delayed by this time, or they would be reported as the cause.
-pub const END_PATIENCE: Duration = Duration::from_secs(10);
+pub const EXIT_DELAY: Duration = Duration::from_secs(10);
 
 /// Role of a process: training or serving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub enum Role {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seat {
+pub struct RankLocation {
     /// Index of its host, in the order of the hosts' first ranks.
     pub host: usize,
     pub local_rank: usize,
@@ -68,21 +68,21 @@ impl World {
         exit::restore_crash_signals();
         // One thread at a time calls MPI, but not always the same one.
         let (universe, threading) =
-            mpi::initialize_with_threading(Threading::Serialized).context("MPI is initialized already")?;
-        ensure!(threading >= Threading::Serialized, "this MPI library allows calls from one thread only");
+            mpi::initialize_with_threading(Threading::Serialized).context("MPI is already initialized")?;
+        ensure!(threading >= Threading::Serialized, "this MPI library supports calls from one thread only");
         let all = universe.world();
         let (rank, size) = (all.rank() as u32, all.size() as u32);
         ensure!(
             servers < size,
-            "--servers {servers} leaves no rank to train: mpirun started {size} processes, start {servers} more than there are \
-             to be ranks"
+            "--servers {servers} leaves no rank to train: mpirun started {size} processes: start {servers} more than \
+             the number of ranks"
         );
         let role = if rank < size - servers { Role::Worker } else { Role::Server };
         let communicator = all
             .split_by_color_with_key(Color::with_value(role as i32), all.rank())
-            .context("MPI does not distinguish ranks from servers")?;
+            .context("MPI cannot create a communicator of ranks or servers")?;
         let node = communicator.split_shared(communicator.rank());
-        let host = mpi::environment::processor_name().context("MPI does not know the host name")?;
+        let host = mpi::environment::processor_name().context("MPI returned no host name")?;
         let world = World {
             role,
             rank: communicator.rank() as u32,
@@ -103,11 +103,11 @@ impl World {
     /// servers. A rank that fails ends the whole job if others would wait for it. If `body` returns the reason why the
     /// run is invalid, every rank fails, and rank 0 prints the reason.
     pub fn run(servers: u32, body: impl FnOnce(&World) -> Result<Option<String>>) -> Result<()> {
-        heartbeat::enter_and_tell(Stage::Joining);
+        heartbeat::enter_and_notify(Stage::Joining);
         let waiting = heartbeat::wait();
         let world = World::join(servers)?;
         drop(waiting);
-        heartbeat::enter_and_tell(Stage::Preparing);
+        heartbeat::enter_and_notify(Stage::Preparing);
         let ended = body(&world);
         match &ended {
             // The record contains the reason why a run is invalid.
@@ -130,7 +130,7 @@ impl World {
             }
             Err(error) if world.all.size() == 1 => Err(error),
             Err(error) => {
-                standard_error::emit(&format!("{}: {}", world.name(), cuda::in_words(&error)));
+                standard_error::emit(&format!("{}: {}", world.name(), cuda::user_message(&error)));
                 world.all.abort(1)
             }
         }
@@ -165,18 +165,18 @@ impl World {
     }
 
     /// Records that some ranks have failed, so that the end does not wait for them.
-    pub fn note_loss(&self) {
+    pub fn record_lost_rank(&self) {
         self.has_lost_ranks.set(true);
     }
 
     /// Continues without the failed ranks `lost`: later calls do not wait for them, and gathered values exclude them.
     /// All remaining ranks call this together.
-    pub fn go_on_without(&self, lost: &[u32]) -> Result<()> {
+    pub fn continue_without(&self, lost: &[u32]) -> Result<()> {
         if lost.is_empty() {
             return Ok(());
         }
         let lost: Vec<i32> = lost.iter().map(|rank| *rank as i32).collect();
-        self.note_loss();
+        self.record_lost_rank();
         let left = self.communicator.borrow().group().exclude(&lost);
         let communicator = self.communicator.borrow().split_by_subgroup(&left);
         *self.communicator.borrow_mut() = communicator.context("MPI cannot continue without the failed ranks")?;
@@ -229,12 +229,12 @@ impl World {
     }
 
     /// Waits for all ranks like [`barrier`](World::barrier), but sleeps, for ranks that share their cores.
-    pub fn patient_barrier(&self) {
+    pub fn sleeping_barrier(&self) {
         let _waiting = heartbeat::wait();
         let mut request = self.communicator.borrow().immediate_barrier();
         while let Err(waiting) = request.test() {
             request = waiting;
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -254,15 +254,17 @@ impl World {
     }
 
     /// Returns the location of every rank, in rank order.
-    pub fn seats(&self) -> Vec<Seat> {
+    pub fn locations(&self) -> Vec<RankLocation> {
         let mut first = [self.rank()];
         self.broadcast_on_host(&mut first);
         let all = self.gather(&[f64::from(first[0]), f64::from(self.local_rank())]);
-        let mut hosts: Vec<u64> = all.iter().map(|seat| seat[0] as u64).collect();
+        let mut hosts: Vec<u64> = all.iter().map(|location| location[0] as u64).collect();
         hosts.sort_unstable();
         hosts.dedup();
         let host = |first: u64| hosts.iter().position(|other| *other == first).unwrap_or(0);
-        all.iter().map(|seat| Seat { host: host(seat[0] as u64), local_rank: seat[1] as usize }).collect()
+        all.iter()
+            .map(|location| RankLocation { host: host(location[0] as u64), local_rank: location[1] as usize })
+            .collect()
     }
 
     /// Returns a new communicator of the ranks with this local rank on their hosts; `None` unless this rank
@@ -309,7 +311,7 @@ impl World {
         all
     }
 
-    pub fn text_of_rank_0(&self, text: String) -> String {
+    pub fn broadcast_text(&self, text: String) -> String {
         let mut bytes = text.into_bytes();
         let mut length = [bytes.len() as u64];
         self.broadcast(&mut length);
@@ -344,7 +346,7 @@ impl World {
     }
 
     /// Returns the text of every process of the job: the ranks, then the servers.
-    pub fn gather_text_of_all(&self, text: &str) -> Vec<String> {
+    pub fn gather_text_from_all(&self, text: &str) -> Vec<String> {
         texts(&self.all, text)
     }
 
@@ -368,16 +370,16 @@ impl World {
 /// Reports to the launcher why this process ends. The launcher keeps the first report of a process.
 pub fn report_failure(error: &Error) {
     let shortage = error.downcast_ref().map(|NoMemoryLeft { shortage, .. }| *shortage);
-    heartbeat::end_with_failure(cuda::in_words(error), shortage);
+    heartbeat::end_with_failure(cuda::user_message(error), shortage);
 }
 
 /// Ends the process `name` because of `failure`, from a thread other than the one that may be in MPI. MPI allows one
 /// call at a time (MPI_THREAD_SERIALIZED), so MPI_Abort is not available. mpirun and srun react as they do to
 /// MPI_Abort: they end the job or, if configured to, continue; then processes that depend on this one end as well.
-pub fn end_at_once(name: &str, failure: &str, shortage: Option<MemoryShortage>) -> ! {
+pub fn exit_immediately(name: &str, failure: &str, shortage: Option<MemoryShortage>) -> ! {
     standard_error::emit(&format!("{name}: {failure}"));
     heartbeat::end_with_failure(failure.to_owned(), shortage);
-    exit::at_once(1)
+    exit::immediately(1)
 }
 
 /// Returns the text of every process of the communicator, in their order.

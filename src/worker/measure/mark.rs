@@ -50,7 +50,7 @@ impl Mark {
         match (self, earlier) {
             (Mark::Host(end), Mark::Host(start)) => Ok((*end - *start).as_secs_f64()),
             (Mark::Device(end), Mark::Device(start)) => end.seconds_since(start),
-            _ => unreachable!("one run marks one kind of time"),
+            _ => unreachable!("a run records one kind of time mark"),
         }
     }
 }

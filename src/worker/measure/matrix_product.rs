@@ -11,24 +11,24 @@ use crate::ffi::memory::element::Element;
 use crate::job::world::World;
 use crate::measure::mark::Mark;
 
-/// Rows and columns of the first matrices; they double while a product takes less than [`LONG_ENOUGH`].
+/// Rows and columns of the first matrices; they double while a product takes less than [`MIN_TIME`].
 const FIRST: i64 = 256;
 
 /// Rows and columns of the last matrices: three of them in fp32 need 800 MB.
 const LAST: i64 = 8192;
 
 /// Duration in seconds from which a product is measured accurately.
-const LONG_ENOUGH: f64 = 5e-3;
+const MIN_TIME: f64 = 5e-3;
 
 /// Minimum number of timed products, even if choosing and loading their kernels takes long.
-const FEWEST: u32 = 3;
+const MIN_ROUNDS: u32 = 3;
 
 /// Maximum wall time, not counting the last product.
 const BUDGET: Duration = Duration::from_millis(200);
 
 /// Returns the highest rate of square products `A B` on every rank, `2 n^3` floating-point operations each, with all
 /// ranks computing at once; empty if a rank has too little memory. All ranks call this together, with no other work
-/// pending. Apart from [`FEWEST`] products this takes at most `run`, the duration of the measurement that it is
+/// pending. Apart from [`MIN_ROUNDS`] products this takes at most `run`, the duration of the measurement that it is
 /// compared with.
 pub fn rates(world: &World, device: Device, dtype: Dtype, run: Seconds) -> Vec<TeraflopsPerSecond> {
     world.barrier();
@@ -65,12 +65,12 @@ fn rate(device: Device, dtype: Dtype, budget: Duration) -> Result<f64> {
         let seconds = seconds_of(&matrix)?;
         best = best.max(2.0 * (size as f64).powi(3) / seconds / 1e12);
         timed += 1;
-        if begun.elapsed() >= budget && timed >= FEWEST {
+        if begun.elapsed() >= budget && timed >= MIN_ROUNDS {
             return Ok(best);
         }
         // The next size has eight times the operations, and runs twice.
         let has_time = begun.elapsed() + 16 * wall.elapsed() < budget;
-        if seconds < LONG_ENOUGH && size < LAST && has_time {
+        if seconds < MIN_TIME && size < LAST && has_time {
             size *= 2;
             matrix = warm(size)?;
         }
@@ -83,7 +83,7 @@ mod tests {
     use crate::testing::seeded;
 
     #[test]
-    fn a_processor_has_a_rate() {
+    fn cpu_matrix_product_has_a_rate() {
         let _generator = seeded(1);
         for dtype in [Dtype::Fp32, Dtype::Bf16] {
             for budget in [Duration::ZERO, BUDGET] {

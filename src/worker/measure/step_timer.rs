@@ -17,7 +17,7 @@ use crate::measure::mark::Mark;
 use crate::measure::trace::recorder;
 
 /// Interval between polls of the device; long enough that a waiting host does not look busy.
-const PAUSE: Duration = Duration::from_micros(500);
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
 /// Number of [`DeviceValues`].
 const VALUES: usize = 3;
@@ -96,7 +96,7 @@ impl StepMarks {
         let last = if self.in_backward.has_replayed_sums { Phase::Forward } else { Phase::Backward };
         match self.in_backward.first_sum().or(self.ends[last].as_ref()) {
             Some(mark) => mark.seconds_since(&self.start),
-            None => unreachable!("an iteration ends forward and backward"),
+            None => unreachable!("forward and backward have ended"),
         }
     }
 
@@ -180,7 +180,7 @@ impl StepTimer {
     /// Adds an iteration's marks and enqueues the copy of its values to the host.
     pub fn end(&mut self, setter: MarkSetter, in_backward: InBackward, values: DeviceValues) -> Result<()> {
         let MarkSetter { start, ends, .. } = setter;
-        debug_assert!(ends.iter().all(|(phase, end)| end.is_some() || !phase.is_always()), "it ends all its phases");
+        debug_assert!(ends.iter().all(|(phase, end)| end.is_some() || !phase.is_always()), "all phases have ended");
         let DeviceValues { loss, loss_scale, found_inf } = values;
         let values = Tensor::f_stack(&[loss, loss_scale, found_inf].map(Tensor::detach), 0)?.f_to_kind(Kind::Float)?;
         let values = if self.device.is_cuda() {
@@ -207,7 +207,7 @@ impl StepTimer {
             };
             if !next.is_done()? {
                 heartbeat::enter_in(self.over + 1, iteration.stage(check()?)?);
-                std::thread::sleep(PAUSE);
+                std::thread::sleep(POLL_INTERVAL);
                 continue;
             }
             let value = |index: i64| iteration.values.double_value(&[index]);

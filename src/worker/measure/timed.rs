@@ -28,7 +28,7 @@ impl<'a> Timed<'a> {
         end.wait(check)?;
         if !self.world.has_own_cores() {
             // Later work on this rank would take time from ranks that are not done.
-            self.world.patient_barrier();
+            self.world.sleeping_barrier();
         }
         Ok(Seconds(end.seconds_since(&self.start)?))
     }

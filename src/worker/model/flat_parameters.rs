@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_model_lives_in_flat_memory_in_both_layouts() {
+    fn parameters_are_views_of_flat_memory_in_both_layouts() {
         for layout in [Layout::Nhwc, Layout::Nchw] {
             let (tensors, _model, flat, before) = flat_model(layout, None);
             for ((named, before), used) in tensors.parameters.iter().zip(&before).zip(flat.parameters.iter().rev()) {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rounded_model_computes_with_rounded_matrices_and_exact_vectors() {
+    fn rounding_applies_to_matrices_only() {
         let (tensors, _model, flat, before) = flat_model(Layout::Nhwc, Some(Kind::BFloat16));
         flat.round().expect("a copy");
         for ((named, before), used) in tensors.parameters.iter().zip(&before).zip(flat.parameters.iter().rev()) {

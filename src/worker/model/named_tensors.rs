@@ -40,7 +40,7 @@ const FLOAT_ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
 /// Distribution of initial values. A weight is `[output, input, ..]`: its fan in is the number of values that one
 /// output sums, its fan out the number of outputs that one input contributes to.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Draw {
+pub enum Initializer {
     /// Normal with variance `2 / fan out`: torchvision's choice for ReLU.
     FanOutNormal,
     /// Normal with variance `gain / fan in`.
@@ -54,7 +54,7 @@ pub enum Draw {
     Constant(f64),
 }
 
-impl Draw {
+impl Initializer {
     /// Draws values of `shape` for a layer with a weight of shape `weight`, with the CPU's generator.
     fn values(self, shape: &[i64], weight: &[i64]) -> Tensor {
         let area: i64 = weight.iter().skip(2).product();
@@ -62,35 +62,37 @@ impl Draw {
         let normal = |deviation: f64| Tensor::randn(shape, FLOAT_ON_CPU) * deviation;
         let uniform = |bound: f64| Tensor::empty(shape, FLOAT_ON_CPU).uniform_(-bound, bound);
         match self {
-            Draw::FanOutNormal => normal((2.0 / fan(0)).sqrt()),
-            Draw::FanInNormal(gain) => normal((gain / fan(1)).sqrt()),
-            Draw::FanInUniform => uniform(1.0 / fan(1).sqrt()),
-            Draw::XavierUniform => uniform((6.0 / (fan(0) + fan(1))).sqrt()),
-            Draw::Normal(deviation) => normal(deviation),
-            Draw::Constant(value) => Tensor::full(shape, value, FLOAT_ON_CPU),
+            Initializer::FanOutNormal => normal((2.0 / fan(0)).sqrt()),
+            Initializer::FanInNormal(gain) => normal((gain / fan(1)).sqrt()),
+            Initializer::FanInUniform => uniform(1.0 / fan(1).sqrt()),
+            Initializer::XavierUniform => uniform((6.0 / (fan(0) + fan(1))).sqrt()),
+            Initializer::Normal(deviation) => normal(deviation),
+            Initializer::Constant(value) => Tensor::full(shape, value, FLOAT_ON_CPU),
         }
     }
 }
 
 /// Distributions of a layer's weight and, if it has one, its bias.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Draws {
-    pub weight: Draw,
-    pub bias: Option<Draw>,
+pub struct Initializers {
+    pub weight: Initializer,
+    pub bias: Option<Initializer>,
 }
 
-impl Draws {
+impl Initializers {
     /// PyTorch's defaults for convolutions and linear layers.
-    pub const PYTORCH: Draws = Draws { weight: Draw::FanInUniform, bias: Some(Draw::FanInUniform) };
+    pub const PYTORCH: Initializers =
+        Initializers { weight: Initializer::FanInUniform, bias: Some(Initializer::FanInUniform) };
     /// MXNet's `Xavier(rnd_type="gaussian", factor_type="in", magnitude=2)`.
-    pub const MXNET: Draws = Draws { weight: Draw::FanInNormal(2.0), bias: Some(Draw::Constant(0.0)) };
+    pub const MXNET: Initializers =
+        Initializers { weight: Initializer::FanInNormal(2.0), bias: Some(Initializer::Constant(0.0)) };
 
-    pub const fn unbiased(self) -> Draws {
-        Draws { bias: None, ..self }
+    pub const fn unbiased(self) -> Initializers {
+        Initializers { bias: None, ..self }
     }
 }
 
-pub struct Named {
+pub struct NamedTensor {
     /// Name in the source.
     pub name: String,
     pub role: Role,
@@ -101,24 +103,24 @@ pub struct Named {
 /// Tensors of a model, each list in the order of the model's definition.
 pub struct NamedTensors {
     /// Trained tensors.
-    pub parameters: Vec<Named>,
+    pub parameters: Vec<NamedTensor>,
     /// Running statistics of batch normalization.
-    pub buffers: Vec<Named>,
+    pub buffers: Vec<NamedTensor>,
     source: Source,
     device: Device,
-    is_drawn: bool,
+    is_initialized: bool,
 }
 
 impl NamedTensors {
     /// Creates an empty list whose tensors are created on `device`. The CPU draws the values, so that a seed gives the
     /// same weights on every device.
     pub fn new(source: Source, device: Device) -> NamedTensors {
-        NamedTensors { parameters: Vec::new(), buffers: Vec::new(), source, device, is_drawn: true }
+        NamedTensors { parameters: Vec::new(), buffers: Vec::new(), source, device, is_initialized: true }
     }
 
     /// Creates an empty list for names and shapes only; its tensors are not initialized.
     pub fn without_values(source: Source) -> NamedTensors {
-        NamedTensors { is_drawn: false, ..NamedTensors::new(source, Device::Cpu) }
+        NamedTensors { is_initialized: false, ..NamedTensors::new(source, Device::Cpu) }
     }
 
     pub fn device(&self) -> Device {
@@ -129,15 +131,26 @@ impl NamedTensors {
         self.parameters.iter().map(|named| named.tensor.numel()).sum()
     }
 
-    /// Adds the weight of `layer`, and a bias with one value per output if `draws` has one.
-    pub fn weight_and_bias(&mut self, layer: &str, shape: &[i64], draws: Draws) -> (Tensor, Option<Tensor>) {
+    /// Adds the weight of `layer`, and a bias with one value per output if `initializers` has one.
+    pub fn weight_and_bias(
+        &mut self,
+        layer: &str,
+        shape: &[i64],
+        initializers: Initializers,
+    ) -> (Tensor, Option<Tensor>) {
         let names = [Role::Weight, Role::Bias].map(|role| name(self.source, layer, role));
-        self.weight_and_bias_as([&names[0], &names[1]], shape, draws)
+        self.weight_and_bias_as([&names[0], &names[1]], shape, initializers)
     }
 
-    pub fn weight_and_bias_as(&mut self, names: [&str; 2], shape: &[i64], draws: Draws) -> (Tensor, Option<Tensor>) {
-        let weight = self.parameter(names[0], Role::Weight, shape, shape, draws.weight);
-        let bias = draws.bias.map(|draw| self.parameter(names[1], Role::Bias, &shape[..1], shape, draw));
+    pub fn weight_and_bias_as(
+        &mut self,
+        names: [&str; 2],
+        shape: &[i64],
+        initializers: Initializers,
+    ) -> (Tensor, Option<Tensor>) {
+        let weight = self.parameter(names[0], Role::Weight, shape, shape, initializers.weight);
+        let bias =
+            initializers.bias.map(|initializer| self.parameter(names[1], Role::Bias, &shape[..1], shape, initializer));
         (weight, bias)
     }
 
@@ -145,7 +158,7 @@ impl NamedTensors {
     pub fn scale_and_offset(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
         let mut constant = |role, value| {
             let name = name(self.source, layer, role);
-            self.parameter(&name, role, &[channels], &[], Draw::Constant(value))
+            self.parameter(&name, role, &[channels], &[], Initializer::Constant(value))
         };
         (constant(Role::Scale, 1.0), constant(Role::Offset, 0.0))
     }
@@ -154,24 +167,28 @@ impl NamedTensors {
     pub fn running_statistics(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
         let mut buffer = |role, value| {
             let tensor = Tensor::full([channels], value, (Kind::Float, self.device));
-            self.buffers.push(Named { name: name(self.source, layer, role), role, tensor: tensor.shallow_clone() });
+            self.buffers.push(NamedTensor {
+                name: name(self.source, layer, role),
+                role,
+                tensor: tensor.shallow_clone(),
+            });
             tensor
         };
         (buffer(Role::Mean, 0.0), buffer(Role::Variance, 1.0))
     }
 
     /// Adds a parameter that belongs to no layer, under its full name.
-    pub fn embedding(&mut self, name: &str, shape: &[i64], draw: Draw) -> Tensor {
-        self.parameter(name, Role::Embedding, shape, shape, draw)
+    pub fn embedding(&mut self, name: &str, shape: &[i64], initializer: Initializer) -> Tensor {
+        self.parameter(name, Role::Embedding, shape, shape, initializer)
     }
 
-    fn parameter(&mut self, name: &str, role: Role, shape: &[i64], weight: &[i64], draw: Draw) -> Tensor {
-        let tensor = match self.is_drawn {
-            true => draw.values(shape, weight).to_device(self.device),
+    fn parameter(&mut self, name: &str, role: Role, shape: &[i64], weight: &[i64], initializer: Initializer) -> Tensor {
+        let tensor = match self.is_initialized {
+            true => initializer.values(shape, weight).to_device(self.device),
             false => Tensor::empty(shape, (Kind::Float, self.device)),
         };
         let tensor = tensor.set_requires_grad(true);
-        self.parameters.push(Named { name: name.to_owned(), role, tensor: tensor.shallow_clone() });
+        self.parameters.push(NamedTensor { name: name.to_owned(), role, tensor: tensor.shallow_clone() });
         tensor
     }
 }

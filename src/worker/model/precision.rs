@@ -19,7 +19,7 @@ impl Precision {
         let is_cuda = device.is_cuda();
         ensure!(
             dtype != Dtype::Tf32 || is_cuda,
-            "--dtype tf32 needs a GPU of compute capability 8.0 or higher, this rank computes on the CPU: choose fp32 or bf16"
+            "--dtype tf32 needs a GPU of compute capability 8.0 or higher, but this rank uses the CPU: use fp32 or bf16"
         );
         shim::allow_tf32(dtype == Dtype::Tf32)?;
         let autocast = Some(Element::from(dtype)).filter(|element| *element != Element::Float);

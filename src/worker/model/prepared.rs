@@ -14,7 +14,7 @@ use crate::model::named_tensors::NamedTensors;
 use crate::model::network::{Mode, Network};
 use crate::model::networks;
 use crate::model::precision::Precision;
-use crate::model::weights_file::{self, Beside};
+use crate::model::weights_file::{self, TrainingState};
 
 pub struct ModelRequest<'a> {
     pub model: Model,
@@ -32,7 +32,7 @@ pub struct PreparedModel {
     pub tensors: NamedTensors,
     pub flat: FlatParameters,
     /// Further contents of the file with the initial weights.
-    pub beside: Beside,
+    pub training_state: TrainingState,
     precision: Precision,
 }
 
@@ -42,10 +42,10 @@ impl PreparedModel {
         let mut tensors = NamedTensors::new(request.model.facts().source, device);
         let network = networks::build(request.model, request.dropout, &mut tensors);
         let load = |path| weights_file::load(path, &tensors, request.model.facts());
-        let beside = request.init.map(load).transpose()?.unwrap_or_default();
+        let training_state = request.init.map(load).transpose()?.unwrap_or_default();
         let precision = Precision::new(request.dtype, device)?;
         let flat = FlatParameters::new(&mut tensors, request.layout, precision.compute())?;
-        Ok(PreparedModel { network, tensors, flat, beside, precision })
+        Ok(PreparedModel { network, tensors, flat, training_state, precision })
     }
 
     pub fn device(&self) -> Device {

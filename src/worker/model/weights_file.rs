@@ -14,42 +14,42 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use ::safetensors::SafeTensorError;
 
-use crate::model::named_tensors::{Named, NamedTensors};
+use crate::model::named_tensors::{NamedTensor, NamedTensors};
 
 /// Batch counter that torchvision stores with every pair of running statistics; it is not used here.
 const BATCH_COUNT: &str = "num_batches_tracked";
 
 /// Prefix of tensors that are not part of the network: the state of its training.
-const OF_TRAINING: &str = "ringmark.";
+const STATE_PREFIX: &str = "ringmark.";
 
 /// Contents of a file in addition to the network's parameters and buffers.
 #[derive(Default)]
-pub struct Beside {
+pub struct TrainingState {
     /// Batches in the running statistics; 0 if the file does not contain the number.
     pub batches: i64,
     /// Training state by name.
-    pub of_training: HashMap<String, Tensor>,
+    pub entries: HashMap<String, Tensor>,
 }
 
 /// Loads every parameter and buffer of `network` from `path` and returns the other contents of the file. Fails on
 /// missing, unknown and differently shaped tensors.
-pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result<Beside> {
-    let (of_training, file): (Vec<_>, Vec<_>) =
-        read(path)?.into_iter().partition(|(name, _)| name.starts_with(OF_TRAINING));
-    let of_training = of_training.into_iter().map(|(name, tensor)| (name[OF_TRAINING.len()..].to_owned(), tensor));
+pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result<TrainingState> {
+    let (entries, file): (Vec<_>, Vec<_>) =
+        read(path)?.into_iter().partition(|(name, _)| name.starts_with(STATE_PREFIX));
+    let entries = entries.into_iter().map(|(name, tensor)| (name[STATE_PREFIX.len()..].to_owned(), tensor));
     let (counts, file): (Vec<_>, Vec<_>) = file.into_iter().partition(|(name, _)| name.ends_with(BATCH_COUNT));
     let counts = counts.iter().map(|(_, count)| i64::try_from(count)).collect::<Result<Vec<i64>, _>>();
     let batches = counts.with_context(|| format!("{BATCH_COUNT} in {}", path.display()))?.into_iter().max();
     let mut file: HashMap<String, Tensor> = file.into_iter().collect();
     let (source, network) = (network.source.name(), network.source_name);
     let _no_gradient = tch::no_grad_guard();
-    for Named { name, tensor, .. } in tensors.parameters.iter().chain(&tensors.buffers) {
+    for NamedTensor { name, tensor, .. } in tensors.parameters.iter().chain(&tensors.buffers) {
         let Some(value) = file.remove(name) else {
-            bail!("{} has no tensor {name}: it must hold {source}'s {network}", path.display());
+            bail!("{} has no tensor {name}: expected {source}'s {network}", path.display());
         };
         ensure!(
             value.size() == tensor.size(),
-            "{name} has shape {:?} in {}, the model's is {:?}",
+            "{name} has shape {:?} in {}, but {:?} in the model",
             value.size(),
             path.display(),
             tensor.size()
@@ -57,18 +57,18 @@ pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result
         tensor.shallow_clone().f_copy_(&value)?;
     }
     if let Some(name) = file.keys().min() {
-        bail!("{} holds {name}, which {network} does not have", path.display());
+        bail!("{} contains {name}, which {network} does not have", path.display());
     }
-    Ok(Beside { batches: batches.unwrap_or_default(), of_training: of_training.collect() })
+    Ok(TrainingState { batches: batches.unwrap_or_default(), entries: entries.collect() })
 }
 
-/// Saves every parameter and buffer as contiguous fp32, and `beside`; the file is written atomically.
-pub fn save(path: &Path, tensors: &NamedTensors, beside: &Beside) -> Result<()> {
-    let Beside { batches, of_training } = beside;
+/// Saves every parameter and buffer as contiguous fp32, and `training_state`; the file is written atomically.
+pub fn save(path: &Path, tensors: &NamedTensors, training_state: &TrainingState) -> Result<()> {
+    let TrainingState { batches, entries } = training_state;
     let on_host = |tensor: &Tensor| anyhow::Ok(tensor.f_detach()?.f_to_device(Device::Cpu)?.f_contiguous()?);
-    let of_training = of_training.iter().map(|(name, tensor)| Ok((format!("{OF_TRAINING}{name}"), on_host(tensor)?)));
-    let mut file: Vec<(String, Tensor)> = of_training.collect::<Result<_>>()?;
-    for Named { name, tensor, .. } in tensors.parameters.iter().chain(&tensors.buffers) {
+    let entries = entries.iter().map(|(name, tensor)| Ok((format!("{STATE_PREFIX}{name}"), on_host(tensor)?)));
+    let mut file: Vec<(String, Tensor)> = entries.collect::<Result<_>>()?;
+    for NamedTensor { name, tensor, .. } in tensors.parameters.iter().chain(&tensors.buffers) {
         file.push((name.clone(), on_host(tensor)?));
         if let Some(layer) = name.strip_suffix("running_var") {
             file.push((format!("{layer}{BATCH_COUNT}"), Tensor::from(*batches)));
@@ -79,14 +79,14 @@ pub fn save(path: &Path, tensors: &NamedTensors, beside: &Beside) -> Result<()> 
 
 /// Reads every tensor of a safetensors file by name, into host memory.
 pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
-    let unreadable = || format!("{} cannot be read as safetensors", path.display());
+    let unreadable = || format!("cannot read {} as safetensors", path.display());
     // Fails here for a pipe, before a read blocks on it.
     whole_file::open(path).with_context(unreadable)?;
     ensure!(
         !is_pickle(path),
-        "{file} is a PyTorch pickle, not safetensors: convert it in Python by \
-         safetensors.torch.save_file(torch.load({file:?}), \"weights.safetensors\"), of a checkpoint the state_dict in it alone \
-         (often torch.load(..)[\"model\"] or [\"state_dict\"])",
+        "{file} is a PyTorch pickle, not safetensors: convert it in Python with \
+         safetensors.torch.save_file(torch.load({file:?}), \"weights.safetensors\"); from a checkpoint, save only its \
+         state_dict (often torch.load(..)[\"model\"] or [\"state_dict\"])",
         file = path.display().to_string()
     );
     safetensors::check(path, memory::available()).with_context(unreadable)?;
@@ -103,20 +103,17 @@ fn plain(error: TchError) -> anyhow::Error {
     match err {
         SafeTensorError::IoError(error) => error.into(),
         SafeTensorError::JsonError(error) => anyhow!("the header is not JSON: {error}"),
-        SafeTensorError::InvalidHeader => anyhow!("its header is not UTF-8"),
-        SafeTensorError::InvalidHeaderStart => anyhow!("its header does not begin with a brace"),
-        SafeTensorError::InvalidHeaderDeserialization => anyhow!("its header is not a JSON list of tensors"),
-        SafeTensorError::HeaderTooLarge => anyhow!("its header is larger than 100 MB"),
-        SafeTensorError::HeaderTooSmall => anyhow!(
-            "the file is shorter than the 8 bytes that begin a safetensors \
-                                                    file"
-        ),
-        SafeTensorError::InvalidHeaderLength => anyhow!("its header is longer than the file"),
-        SafeTensorError::TensorNotFound(name) => anyhow!("it has no tensor {name}"),
+        SafeTensorError::InvalidHeader => anyhow!("the header is not UTF-8"),
+        SafeTensorError::InvalidHeaderStart => anyhow!("the header does not start with a brace"),
+        SafeTensorError::InvalidHeaderDeserialization => anyhow!("the header is not a JSON list of tensors"),
+        SafeTensorError::HeaderTooLarge => anyhow!("the header is larger than 100 MB"),
+        SafeTensorError::HeaderTooSmall => anyhow!("the file is shorter than the 8-byte length at its start"),
+        SafeTensorError::InvalidHeaderLength => anyhow!("the header is longer than the file"),
+        SafeTensorError::TensorNotFound(name) => anyhow!("tensor {name} not found"),
         SafeTensorError::TensorInvalidInfo => anyhow!("shape, type and size of a tensor disagree"),
-        SafeTensorError::InvalidOffset(name) => anyhow!("tensor {name} lies outside the file or over another"),
-        SafeTensorError::InvalidTensorView(_, shape, bytes) => anyhow!("a tensor of shape {shape:?} has {bytes} bytes"),
-        SafeTensorError::MetadataIncompleteBuffer => anyhow!("its tensors do not fill the file, which may be cut off"),
+        SafeTensorError::InvalidOffset(name) => anyhow!("tensor {name} is outside the file or overlaps another"),
+        SafeTensorError::InvalidTensorView(_, shape, bytes) => anyhow!("shape {shape:?} does not match {bytes} bytes"),
+        SafeTensorError::MetadataIncompleteBuffer => anyhow!("the tensors do not fill the file: it is truncated"),
         SafeTensorError::ValidationOverflow => anyhow!("the size of a tensor exceeds 64 bits"),
     }
 }
@@ -140,11 +137,11 @@ mod tests {
     use crate::temporary_folder::without_folder;
 
     #[test]
-    fn no_message_shows_the_library_s_debug_text() {
+    fn safetensors_errors_contain_no_debug_text() {
         let folder = tempfile::tempdir().expect("a folder");
         let message = |error: anyhow::Error| format!("{error:#}");
         let error = message(read(folder.path()).expect_err("a folder"));
-        expect!["DIR cannot be read as safetensors: path is a folder"].assert_eq(&without_folder(&error));
+        expect!["cannot read DIR as safetensors: path is a folder"].assert_eq(&without_folder(&error));
         let from_library = |path: &Path| message(Tensor::read_safetensors(path).map_err(plain).expect_err("refused"));
         expect!["Is a directory (os error 21)"].assert_eq(&from_library(folder.path()));
         let file = folder.path().join("weights.safetensors");
@@ -160,20 +157,20 @@ mod tests {
             from_library(&file)
         });
         expect![[r#"
-            the file is shorter than the 8 bytes that begin a safetensors file
-            its header is longer than the file
-            its header is not a JSON list of tensors
-            its tensors do not fill the file, which may be cut off"#]]
+            the file is shorter than the 8-byte length at its start
+            the header is longer than the file
+            the header is not a JSON list of tensors
+            the tensors do not fill the file: it is truncated"#]]
         .assert_eq(&errors.join("\n"));
         let missing = folder.path().join("none/weights.safetensors");
         let tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);
-        let error = message(save(&missing, &tensors, &Beside::default()).expect_err("no folder"));
+        let error = message(save(&missing, &tensors, &TrainingState::default()).expect_err("no folder"));
         expect!["weights: DIR/none/weights.safetensors cannot be written: No such file or directory (os error 2)"]
             .assert_eq(&without_folder(&error));
     }
 
     #[test]
-    fn pickles_are_told_from_safetensors_of_the_same_first_bytes() {
+    fn pickles_and_safetensors_are_distinguished() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         for (bytes, expected) in [
             (&b"PK\x03\x04\x00\x00"[..], true),

@@ -71,7 +71,7 @@ fn server_host_with_a_failed_link_is_reported() {
     let server = format!("server 0 of 1 on host {third}");
     // Detected by the launcher if it happens between two frames, and by the reading rank within a frame.
     let (hang, failure) =
-        (format!("failed: no progress for 10 s: {server} (process "), format!("the connection to {server} broke "));
+        (format!("failed: no progress for 10 s: {server} (process "), format!("lost the connection to {server} ("));
     let line = &outcome.last_line;
     let (found, cause) = match line.contains(&failure) {
         true => (failure, format!("; {server} has not reported for ")),

@@ -1,4 +1,4 @@
-//! The `input` benchmark: reading and decoding alone, one job with one process on each host. Standard output is that of
+//! The `input` benchmark: reading and decoding only, one job with one process on each host. Standard output is that of
 //! the job, and added lines begin with `#`.
 
 use std::path::{Path, PathBuf};

@@ -51,7 +51,7 @@ mod tests {
     use crate::ffi::group::GroupRank;
 
     #[test]
-    fn weights_that_miss_a_step_or_a_rank_are_found() {
+    fn missing_step_or_rank_is_detected() {
         let elements = 1_500_000;
         let values =
             |rank| Values::random(elements, GroupRank { rank, ranks: 2 }, Kind::Float, Device::Cpu).expect("made");

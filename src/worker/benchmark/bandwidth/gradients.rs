@@ -12,7 +12,7 @@ use ringmark_core::trace::Lane;
 use tch::{Kind, Tensor};
 
 use crate::benchmark::bandwidth::copied_weights::CopiedWeights;
-use crate::benchmark::bandwidth::timing::{self, element, rank_among, worse};
+use crate::benchmark::bandwidth::timing::{self, element, max_or_nan, rank_among};
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
 use crate::exchange::memory;
 use crate::exchange::reducer::ReadyFrom;
@@ -24,7 +24,7 @@ use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::measure::timed::Timed;
 use crate::measure::trace::recorder::{self, OpenSpan};
-use crate::model::named_tensors::{Named, Role};
+use crate::model::named_tensors::{NamedTensor, Role};
 use crate::model::networks;
 
 /// measure.py's learning rate: the default of MXNet's `sgd`.
@@ -101,7 +101,7 @@ impl<'a> GradientBench<'a> {
         let (world, config) = (self.session.world, self.config);
         let ExchangeArrays { wire, result, in_place } = self.exchange.arrays();
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
-        let is_checked_each = config.check && self.exchange.facts().is_in_step;
+        let is_checked_each = config.check && self.exchange.facts().is_synchronous;
         let mut tracer = timing::tracer(config, self.session)?;
         for iteration in 0..config.warmup + config.iterations {
             heartbeat::enter_in(iteration + 1, Stage::Data);
@@ -145,13 +145,13 @@ impl<'a> GradientBench<'a> {
             deviations.push(self.deviation(&result, last as usize)?);
         }
         if config.check {
-            let worst = deviations.iter().map(|deviation| deviation.error).fold(0.0, worse);
+            let worst = deviations.iter().map(|deviation| deviation.error).fold(0.0, max_or_nan);
             used.error_by_rank = world.gather(&[worst]).concat();
         }
-        if let Some(asked) = self.exchange.asked_bytes() {
+        if let Some(asked) = self.exchange.requested_bytes() {
             let asked = world.gather(&asked.map(|bytes| bytes as f64));
-            let of_ranks = |index: usize| asked.iter().map(|rank| Bytes(rank[index] as u64)).collect();
-            (used.asked_out_by_rank, used.asked_in_by_rank) = (of_ranks(0), of_ranks(1));
+            let by_rank = |index: usize| asked.iter().map(|rank| Bytes(rank[index] as u64)).collect();
+            (used.asked_out_by_rank, used.asked_in_by_rank) = (by_rank(0), by_rank(1));
         }
         let mut timing = timing::timing(&seconds, &deviations, config.check, world);
         if !is_checked_each {
@@ -190,7 +190,7 @@ impl<'a> GradientBench<'a> {
 /// Returns the lengths of the selected arrays of the model, in the order in which backward finishes them.
 fn gradients(model: Model, arrays: Arrays) -> Vec<usize> {
     let tensors = networks::tensors(model);
-    let is_exchanged = |named: &&Named| match arrays {
+    let is_exchanged = |named: &&NamedTensor| match arrays {
         Arrays::Weights => matches!(named.role, Role::Weight | Role::Bias),
         Arrays::All => true,
     };
@@ -203,7 +203,7 @@ mod tests {
 
     /// Totals of measure.py's samples in MXNet's documentation, and of other networks by the same rule.
     #[test]
-    fn arrays_are_those_that_measure_py_counts() {
+    fn arrays_match_measure_py() {
         for (model, arrays, bytes) in [
             (Model::MxnetResnet200, 205, 257_991_328),
             (Model::MxnetInceptionV3, 96, 95_200_544),

@@ -10,7 +10,7 @@ use ringmark_core::trace::Lane;
 use tch::Device;
 
 use crate::benchmark::bandwidth::moved::Moved;
-use crate::benchmark::bandwidth::task::{Comes, Task};
+use crate::benchmark::bandwidth::task::{ExpectedResult, Task};
 use crate::benchmark::bandwidth::timing::{self, element, rank_among};
 use crate::benchmark::bandwidth::values::{self, Comparison, Values};
 use crate::exchange::backend::{Backend, select};
@@ -97,7 +97,7 @@ impl<'a> Bench<'a> {
                     self.backend.finish()?;
                 }
             } else {
-                self.backend.start_in_a_row(&task.collective, calls)?;
+                self.backend.start_repeated(&task.collective, calls)?;
                 self.backend.finish()?;
             }
             let own = timed.end(|| self.backend.check().map(drop))?.0 / f64::from(calls);
@@ -173,10 +173,12 @@ impl<'a> Bench<'a> {
 
     fn check(&mut self, task: &Task, iteration: usize) -> Result<Comparison> {
         let sums = &self.backend.memory().sums;
-        match (&self.expected, &task.comes) {
-            (Expected::Reduced(values), Comes::Reduced(elements)) => values.check(sums, elements.clone(), iteration),
-            (Expected::Moved(moved), Comes::Moved(origins)) => moved.check(sums, origins, iteration),
-            _ => bail!("values that are summed and values that are moved are not checked alike"),
+        match (&self.expected, &task.expected) {
+            (Expected::Reduced(values), ExpectedResult::Reduced(elements)) => {
+                values.check(sums, elements.clone(), iteration)
+            }
+            (Expected::Moved(moved), ExpectedResult::Moved(origins)) => moved.check(sums, origins, iteration),
+            _ => bail!("expected values do not match the kind of operation"),
         }
     }
 }

@@ -23,17 +23,17 @@ use ringmark_core::validity::observed::Observed;
 use crate::benchmark::bandwidth::gradients::GradientBench;
 use crate::exchange::kv_store::server;
 use crate::host::facts;
-use crate::job::cores::AskedThreads;
+use crate::job::cores::RequestedThreads;
 use crate::job::environment;
 use crate::job::host_watch::CountersOfRun;
 use crate::job::session::{ServerBody, Servers, Session, SessionRequest};
 
 /// Runs one rank from start to end.
 pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Result<()> {
-    let threads = AskedThreads { number: config.threads, cores_divided_by: None };
+    let threads = RequestedThreads { number: config.threads, cores_divided_by: None };
     let nccl = Some(config.exchange.nccl_algo);
-    let of_servers = gradients::request(config);
-    let body: ServerBody = Box::new(move |world| server::run(&of_servers, world));
+    let server_request = gradients::request(config);
+    let body: ServerBody = Box::new(move |world| server::run(&server_request, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
     let request = SessionRequest { device: config.device, threads, nccl, with_nccl_log: true, launcher, servers };
     Session::run(request, |session| measure(config, session))

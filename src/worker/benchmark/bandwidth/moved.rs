@@ -14,7 +14,7 @@ use crate::exchange::memory::narrow;
 const PERIOD: usize = 1_048_573;
 
 /// Offset in the period between consecutive ranks; larger than the shift between two iterations.
-const STEP: usize = 7919;
+const ITERATION_SHIFT: usize = 7919;
 
 /// Upper bound of the values: integers that every wire type represents exactly.
 const VALUES: u64 = 256;
@@ -61,7 +61,8 @@ impl Moved {
 
 /// Yields each received range with the range of the period that it must contain.
 fn periods(origin: &Origin, iteration: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + use<> {
-    let (place, from) = (origin.place.clone(), origin.first + origin.rank as usize * STEP + iteration % SHIFTS);
+    let (place, from) =
+        (origin.place.clone(), origin.first + origin.rank as usize * ITERATION_SHIFT + iteration % SHIFTS);
     let mut done = place.start;
     std::iter::from_fn(move || {
         let start = (from + done - place.start) % PERIOD;
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_from_the_right_place_is_right_and_one_wrong_element_is_found() {
+    fn one_wrong_moved_element_is_detected() {
         let elements = PERIOD + 1000;
         for kind in [Kind::Float, Kind::Half, Kind::BFloat16] {
             let moved = Moved::new(kind, Device::Cpu).expect("made");

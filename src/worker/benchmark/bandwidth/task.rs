@@ -7,7 +7,7 @@ use ringmark_core::benchmark::bandwidth::ArraySize;
 use ringmark_core::dimension::{Operands, Operation};
 
 use crate::benchmark::bandwidth::moved::Origin;
-use crate::exchange::collective::{Collective, Route, Target, divided};
+use crate::exchange::collective::{Collective, Route, Target, split_evenly};
 use crate::ffi::group::GroupRank;
 
 /// Operation of a rank.
@@ -17,12 +17,12 @@ pub struct Task {
     pub elements: usize,
     /// Input elements of this rank.
     pub own: Range<usize>,
-    pub comes: Comes,
+    pub expected: ExpectedResult,
 }
 
 /// Expected result on this rank.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Comes {
+pub enum ExpectedResult {
     /// Reduced values of all ranks in this range.
     Reduced(Range<usize>),
     /// Values of other ranks.
@@ -35,23 +35,23 @@ impl Task {
         let GroupRank { rank, ranks } = own_rank;
         let elements = size.elements as usize;
         let (all, root, target) = (0..elements, operands.root, Target::Memory);
-        let parts = divided(0..elements, ranks, 1);
+        let parts = split_evenly(0..elements, ranks, 1);
         let part = parts[rank as usize].clone();
-        let every_part = |first: fn(&Range<usize>, usize) -> usize| -> Comes {
+        let every_part = |first: fn(&Range<usize>, usize) -> usize| -> ExpectedResult {
             let origin = |(place, rank): (&Range<usize>, u32)| Origin {
                 place: place.clone(),
                 rank,
                 first: first(place, part.start),
             };
-            Comes::Moved(parts.iter().zip(0..).map(origin).collect())
+            ExpectedResult::Moved(parts.iter().zip(0..).map(origin).collect())
         };
-        let whole = |rank: u32| Comes::Moved(vec![Origin { place: 0..elements, rank, first: 0 }]);
+        let whole = |rank: u32| ExpectedResult::Moved(vec![Origin { place: 0..elements, rank, first: 0 }]);
         let nothing = 0..0;
-        let (own, comes) = match operands.operation {
-            Operation::AllReduce => (all.clone(), Comes::Reduced(all.clone())),
-            Operation::Reduce if rank == root => (all.clone(), Comes::Reduced(all.clone())),
-            Operation::Reduce => (all.clone(), Comes::Reduced(nothing)),
-            Operation::ReduceScatter => (all.clone(), Comes::Reduced(part.clone())),
+        let (own, expected) = match operands.operation {
+            Operation::AllReduce => (all.clone(), ExpectedResult::Reduced(all.clone())),
+            Operation::Reduce if rank == root => (all.clone(), ExpectedResult::Reduced(all.clone())),
+            Operation::Reduce => (all.clone(), ExpectedResult::Reduced(nothing)),
+            Operation::ReduceScatter => (all.clone(), ExpectedResult::Reduced(part.clone())),
             Operation::Broadcast => (if rank == root { all.clone() } else { nothing }, whole(root)),
             Operation::AllGather => (part.clone(), every_part(|place, _| place.start)),
             Operation::AllToAll => (all.clone(), every_part(|_, own| own)),
@@ -66,7 +66,7 @@ impl Task {
             Operation::AllToAll => Collective::AllToAll { parts },
             Operation::SendReceive => Collective::SendReceive { elements: all },
         };
-        Task { collective, elements, own, comes }
+        Task { collective, elements, own, expected }
     }
 }
 
@@ -84,30 +84,33 @@ mod tests {
 
     /// Checks rank 1 of three ranks, with root 2.
     #[test]
-    fn every_rank_brings_and_gets_what_the_operation_says() {
+    fn inputs_and_results_match_each_operation() {
         let origin = |place, rank, first| Origin { place, rank, first };
-        for (operation, own, comes) in [
-            (Operation::AllReduce, 0..12, Comes::Reduced(0..12)),
-            (Operation::Reduce, 0..12, Comes::Reduced(0..0)),
-            (Operation::ReduceScatter, 0..12, Comes::Reduced(4..8)),
-            (Operation::Broadcast, 0..0, Comes::Moved(vec![origin(0..12, 2, 0)])),
-            (Operation::SendReceive, 0..12, Comes::Moved(vec![origin(0..12, 0, 0)])),
+        for (operation, own, expected) in [
+            (Operation::AllReduce, 0..12, ExpectedResult::Reduced(0..12)),
+            (Operation::Reduce, 0..12, ExpectedResult::Reduced(0..0)),
+            (Operation::ReduceScatter, 0..12, ExpectedResult::Reduced(4..8)),
+            (Operation::Broadcast, 0..0, ExpectedResult::Moved(vec![origin(0..12, 2, 0)])),
+            (Operation::SendReceive, 0..12, ExpectedResult::Moved(vec![origin(0..12, 0, 0)])),
             (
                 Operation::AllGather,
                 4..8,
-                Comes::Moved(vec![origin(0..4, 0, 0), origin(4..8, 1, 4), origin(8..12, 2, 8)]),
+                ExpectedResult::Moved(vec![origin(0..4, 0, 0), origin(4..8, 1, 4), origin(8..12, 2, 8)]),
             ),
             (
                 Operation::AllToAll,
                 0..12,
-                Comes::Moved(vec![origin(0..4, 0, 4), origin(4..8, 1, 4), origin(8..12, 2, 4)]),
+                ExpectedResult::Moved(vec![origin(0..4, 0, 4), origin(4..8, 1, 4), origin(8..12, 2, 4)]),
             ),
         ] {
             let task = task(operation, 1);
-            assert_eq!((task.own, task.comes, task.collective.span()), (own, comes, 0..12), "{operation}");
+            assert_eq!((task.own, task.expected, task.collective.span()), (own, expected, 0..12), "{operation}");
         }
-        assert_eq!(task(Operation::Reduce, 2).comes, Comes::Reduced(0..12));
+        assert_eq!(task(Operation::Reduce, 2).expected, ExpectedResult::Reduced(0..12));
         assert_eq!(task(Operation::Broadcast, 2).own, 0..12);
-        assert!(matches!(&task(Operation::SendReceive, 0).comes, Comes::Moved(from) if from[0].rank == 2), "a ring");
+        assert!(
+            matches!(&task(Operation::SendReceive, 0).expected, ExpectedResult::Moved(from) if from[0].rank == 2),
+            "a ring"
+        );
     }
 }

@@ -57,8 +57,8 @@ pub fn timing(times: &[Seconds], deviations: &[Deviation], is_checked: bool, wor
     let wrong: u64 = deviations.iter().map(|deviation| deviation.wrong).sum();
     let all_wrong: f64 = world.gather(&[wrong as f64]).concat().iter().sum();
     let errors: Vec<f64> = deviations.iter().map(|deviation| deviation.error).collect();
-    let of_ranks = world.gather(&errors);
-    let worst = |iteration: usize| of_ranks.iter().map(|rank| rank[iteration]).fold(0.0, worse);
+    let by_rank = world.gather(&errors);
+    let worst = |iteration: usize| by_rank.iter().map(|rank| rank[iteration]).fold(0.0, max_or_nan);
     Timing {
         seconds,
         in_a_row: Vec::new(),
@@ -68,7 +68,7 @@ pub fn timing(times: &[Seconds], deviations: &[Deviation], is_checked: bool, wor
 }
 
 /// Returns the larger of two errors; NaN is larger than any number.
-pub fn worse(one: f64, other: f64) -> f64 {
+pub fn max_or_nan(one: f64, other: f64) -> f64 {
     if one.is_nan() || other <= one { one } else { other }
 }
 
@@ -77,10 +77,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_destroyed_sum_is_not_outweighed() {
+    fn nan_error_is_not_masked() {
         for errors in [[f64::NAN, 1e-8, 0.0], [1e-8, f64::NAN, 0.0], [0.0, 1e-8, f64::NAN]] {
-            assert!(errors.into_iter().fold(0.0, worse).is_nan());
+            assert!(errors.into_iter().fold(0.0, max_or_nan).is_nan());
         }
-        assert_eq!([1e-8, 1e-3, 0.0].into_iter().fold(0.0, worse), 1e-3);
+        assert_eq!([1e-8, 1e-3, 0.0].into_iter().fold(0.0, max_or_nan), 1e-3);
     }
 }

@@ -56,7 +56,7 @@ impl Values {
         };
         ensure!(
             ranks <= exact || !check,
-            "sums over {ranks} ranks are not exact on this wire: choose --check 0, or --wire fp32"
+            "sums over {ranks} ranks are not exact with this --wire: use --check 0 or --wire fp32"
         );
         let step = u64::from((exact / ranks + 1).min(8));
         let value = |index, rank| (random_bits(index, rank) % step) as u32;
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_summed_right_is_found_right_and_one_wrong_element_is_found() {
+    fn one_wrong_sum_is_detected() {
         let elements = PERIOD + 1000;
         for kind in [Kind::Float, Kind::Half, Kind::BFloat16] {
             let values = |rank| {
@@ -235,19 +235,19 @@ mod tests {
     }
 
     #[test]
-    fn a_part_and_the_largest_and_the_mean_are_checked() {
+    fn parts_maxima_and_means_are_checked() {
         let elements = PERIOD + 1000;
         for (kind, reduction) in
             [(Kind::Float, Reduction::Max), (Kind::BFloat16, Reduction::Avg), (Kind::Float, Reduction::Avg)]
         {
-            let of = |rank| {
+            let new = |rank| {
                 let values = Values::whole(elements, GroupRank { rank, ranks: 3 }, kind, reduction, Device::Cpu, true)
                     .expect("exact");
                 let own = Tensor::zeros([elements as i64], (kind, Device::Cpu));
                 values.fill(&own, elements, 5).expect("filled");
                 own
             };
-            let [first, second, third] = [0, 1, 2].map(of);
+            let [first, second, third] = [0, 1, 2].map(new);
             let result = match reduction {
                 Reduction::Max => first.maximum(&second).maximum(&third),
                 _ => (first + second + third) / 3.0,
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn random_values_are_spread_and_differ_by_rank() {
+    fn random_values_are_uniform_and_differ_by_rank() {
         let values =
             |rank| Values::random(10_000, GroupRank { rank, ranks: 2 }, Kind::Float, Device::Cpu).expect("made");
         let (first, second) = (values(0), values(1));

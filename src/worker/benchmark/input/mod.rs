@@ -19,7 +19,7 @@ use ringmark_core::validity;
 use crate::benchmark::input::pass::Limits;
 use crate::benchmark::input::source::Source;
 use crate::host::facts;
-use crate::job::cores::AskedThreads;
+use crate::job::cores::RequestedThreads;
 use crate::job::session::{Session, SessionRequest};
 use crate::job::{environment, heartbeat};
 use crate::measure::trace::{TracedRun, Tracer};
@@ -27,7 +27,7 @@ use crate::measure::trace::{TracedRun, Tracer};
 /// Runs the benchmark on one host from start to end.
 pub fn run(config: &InputConfig, launcher: Option<LauncherAddress>) -> Result<()> {
     // libtorch computes nothing here.
-    let threads = AskedThreads { number: Some(1), cores_divided_by: None };
+    let threads = RequestedThreads { number: Some(1), cores_divided_by: None };
     let device = DeviceChoice::Cpu;
     let request = SessionRequest { device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
     Session::run(request, |session| measure(config, session))
@@ -38,7 +38,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     let world = session.world;
     ensure!(
         world.local_ranks() == 1,
-        "{} processes on host {}: one has all its cores: start one a host (mpirun --map-by node)",
+        "{} processes on host {}, but each uses all cores: start one per host (mpirun --map-by node)",
         world.local_ranks(),
         world.host()
     );
@@ -52,8 +52,8 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     let watch = session.start_counters()?;
     for cache in config.cache.caches() {
         for &threads in &record.config.decode_threads.0 {
-            let own = pass_of(*cache, threads, &record.config, &source, session, tracer.as_mut())?;
-            session.print(&[format!("# {}, {}", announced(*cache), count(threads, "thread"))]);
+            let own = run_pass(*cache, threads, &record.config, &source, session, tracer.as_mut())?;
+            session.print(&[format!("# {}, {}", pass_name(*cache), count(threads, "thread"))]);
             session.print(&lines::test_io(&own, config.batch_size, config.display));
             record.passes.push(InputPass { cache: *cache, threads, hosts: world.gather_values(&own)? });
         }
@@ -73,7 +73,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
 }
 
 /// Runs one pass on this host. All hosts start it together.
-fn pass_of(
+fn run_pass(
     cache: PageCache,
     threads: u32,
     config: &InputConfig,
@@ -81,16 +81,16 @@ fn pass_of(
     session: &Session,
     tracer: Option<&mut Tracer>,
 ) -> Result<HostPass> {
-    let limits = Limits::of(cache, config, source);
+    let limits = Limits::new(cache, config, source);
     match cache {
         PageCache::Cold => page_cache::drop_pages(source.dataset().paths())?,
         PageCache::Warm => source.read_once(config.decode_threads.0.iter().copied().max().unwrap_or(1))?,
     }
     heartbeat::enter(Stage::Ready);
     // Hosts that are still evicting or filling the page cache are not ready. Waiting hosts leave their cores idle.
-    session.world.patient_barrier();
+    session.world.sleeping_barrier();
     let measured = pass::measure(|| source.loader(threads, cache), limits, tracer);
-    session.world.patient_barrier();
+    session.world.sleeping_barrier();
     measured
 }
 
@@ -127,7 +127,7 @@ fn header(record: &InputRecord) -> Vec<String> {
         None => format!("{} s measured", config.seconds),
     };
     let mut lines = vec![
-        format!("ringmark {} reading and decoding alone: {items} images of {what}", environment.ringmark_version),
+        format!("ringmark {} reading and decoding only: {items} images of {what}", environment.ringmark_version),
         format!(
             "batches of {}, {} px, augmentation {augmentation}{}, shuffle {}",
             config.batch_size,
@@ -137,7 +137,10 @@ fn header(record: &InputRecord) -> Vec<String> {
             }),
             config.images.shuffle
         ),
-        format!("each pass {length} + {} batches warm-up, {} batches ahead", config.warmup, config.images.prefetch),
+        format!(
+            "each pass: {length} + {} warm-up batches, {} batches read ahead",
+            config.warmup, config.images.prefetch
+        ),
     ];
     lines.extend(stored.map(|stored| {
         format!(
@@ -155,10 +158,10 @@ fn header(record: &InputRecord) -> Vec<String> {
 }
 
 /// Returns the name of a pass before it starts.
-fn announced(cache: PageCache) -> &'static str {
+fn pass_name(cache: PageCache) -> &'static str {
     match cache {
-        PageCache::Cold => "after the files' pages were dropped",
-        PageCache::Warm => "after the images were read once",
+        PageCache::Cold => "after dropping the files from the page cache",
+        PageCache::Warm => "after reading the images once",
     }
 }
 

@@ -22,7 +22,7 @@ pub fn drop_pages(files: impl Iterator<Item = PathBuf>) -> Result<()> {
             }
             Ok(posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
         };
-        drop().with_context(|| format!("pages of {} cannot be dropped", path.display()))?;
+        drop().with_context(|| format!("cannot drop the cached pages of {}", path.display()))?;
         is_synced = true;
         heartbeat::count_progress();
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_from_the_disk_is_read_bytes_and_not_rchar() {
+    fn disk_reads_are_read_bytes_not_rchar() {
         let counters = "rchar: 4321\nwchar: 0\nsyscr: 7\nsyscw: 0\nread_bytes: 4096\nwrite_bytes: 0\n";
         assert_eq!(read_bytes(counters), Some(Bytes(4096)));
         assert_eq!(read_bytes(""), None);

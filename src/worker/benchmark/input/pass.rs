@@ -29,7 +29,7 @@ pub struct Limits {
 impl Limits {
     /// Returns the limits of a pass over `source`. A cold pass reads every image at most once, because the second read
     /// would come from memory.
-    pub fn of(cache: PageCache, config: &InputConfig, source: &Source) -> Limits {
+    pub fn new(cache: PageCache, config: &InputConfig, source: &Source) -> Limits {
         let once = match cache {
             PageCache::Cold => source.whole_batches(),
             PageCache::Warm => u64::MAX,
@@ -91,17 +91,17 @@ pub fn measure(
     let (after, fetched_after) = (loader.times(), page_cache::fetched());
     let bytes = after.bytes - before.bytes;
     let share = fetched.zip(fetched_after).map(|(before, now)| (now.0 - before.0) as f64 / after.bytes.max(1) as f64);
-    let of = |before: Duration, after: Duration| Seconds((after - before).as_secs_f64());
+    let elapsed = |before: Duration, after: Duration| Seconds((after - before).as_secs_f64());
     Ok(HostPass {
         batches,
         images: after.images - before.images,
         skipped,
         bytes: Bytes(bytes),
         from_disk: share.map(|share| Bytes((bytes as f64 * share.min(1.0)) as u64)),
-        read: of(before.read, after.read),
-        decode: of(before.decode, after.decode),
-        augment: of(before.augment, after.augment),
-        collate: of(before.collate, after.collate),
+        read: elapsed(before.read, after.read),
+        decode: elapsed(before.decode, after.decode),
+        augment: elapsed(before.augment, after.augment),
+        collate: elapsed(before.collate, after.collate),
     })
 }
 
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pass_ends_with_its_batches_or_its_time_and_has_one() {
+    fn pass_ends_by_batches_or_time_after_at_least_one() {
         let limits = Limits { warmup: 0, batches: 3, time: Duration::from_secs(10) };
         assert!(limits.is_unfinished(0, Duration::from_secs(99)));
         assert!(limits.is_unfinished(2, Duration::from_secs(9)));

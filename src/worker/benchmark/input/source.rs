@@ -20,7 +20,7 @@ use crate::data::images::{BatchSpec, loader_config, training_recipe};
 use crate::job::heartbeat;
 
 /// Number of images sampled to describe how they are stored.
-const LOOKED_AT: u64 = 128;
+const SAMPLED_IMAGES: u64 = 128;
 
 /// Stored bytes that warm passes read repeatedly: more than any processor cache, but quick to read.
 const WARM_BYTES: u64 = 1_000_000_000;
@@ -45,7 +45,7 @@ impl Source {
     ///
     /// Fails if the data cannot be read or do not match the network.
     pub fn open(config: &InputConfig) -> Result<Source> {
-        let DataSource::Images(files) = config.data.source() else { return Err(anyhow!("--data names no images")) };
+        let DataSource::Images(files) = config.data.source() else { return Err(anyhow!("--data contains no images")) };
         let dataset = Dataset::open_within(files, config.images.limits())?;
         let seed = config.seed as u64;
         let recipe = training_recipe(&config.images, &dataset, config.image_size())?;
@@ -136,16 +136,14 @@ impl Source {
         };
         thread::scope(|scope| {
             let readers: Vec<_> = (0..threads).map(|_| scope.spawn(read)).collect();
-            readers
-                .into_iter()
-                .try_for_each(|reader| reader.join().map_err(|_| anyhow!("a thread that reads has panicked"))?)
+            readers.into_iter().try_for_each(|reader| reader.join().map_err(|_| anyhow!("a reader thread panicked"))?)
         })
     }
 
-    /// Calls `look` with evenly spaced images, by number or by byte. Skips unreadable ones, which the pass reports.
-    fn look_at_some(&self, mut look: impl FnMut(&Item)) -> Result<()> {
+    /// Calls `observe` with evenly spaced images, by number or by byte. Skips unreadable ones, which the pass reports.
+    fn sample_images(&self, mut observe: impl FnMut(&Item)) -> Result<()> {
         let (items, mut item) = (self.assignment.items(), Item::default());
-        let count = items.min(LOOKED_AT);
+        let count = items.min(SAMPLED_IMAGES);
         for number in 0..count {
             let is_read = match self.assignment.access {
                 Access::ByNumber { .. } => self.dataset().read(number * items / count, &mut item).is_ok(),
@@ -155,7 +153,7 @@ impl Source {
                 }
             };
             if is_read {
-                look(&item);
+                observe(&item);
             }
             heartbeat::count_progress();
         }
@@ -164,7 +162,7 @@ impl Source {
 
     fn mean_bytes(&self) -> Result<f64> {
         let (mut bytes, mut count) = (0.0, 0.0);
-        self.look_at_some(|item| {
+        self.sample_images(|item| {
             bytes += item.bytes().len() as f64;
             count += 1.0;
         })?;
@@ -177,7 +175,7 @@ impl Source {
             return Ok(None);
         }
         let mut sum = StoredImages { looked_at: 0, bytes: 0.0, pixels: 0.0, shorter_edge: 0.0, aspect: 0.0 };
-        self.look_at_some(|item| {
+        self.sample_images(|item| {
             let Ok(header) = decode::header(item.bytes(), &self.loader.limits) else { return };
             let (pixels, shorter) = (header.size().pixels() as f64, header.size().shorter() as f64);
             sum.looked_at += 1;

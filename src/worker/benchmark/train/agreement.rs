@@ -7,7 +7,7 @@ use crate::job::world::World;
 
 /// Copies rank 0's values of these tensors to all ranks. Values must be representable in fp32. All ranks call this
 /// together.
-pub fn take_those_of_rank_0<'a>(tensors: impl IntoIterator<Item = &'a Tensor>, world: &World) -> Result<()> {
+pub fn copy_from_rank_0<'a>(tensors: impl IntoIterator<Item = &'a Tensor>, world: &World) -> Result<()> {
     if world.ranks() == 1 {
         return Ok(());
     }

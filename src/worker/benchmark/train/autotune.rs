@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_must_win_by_more_than_noise() {
+    fn faster_setting_must_exceed_noise() {
         let trial = |step| Trial { bucket_mb: 1.0, chunk_kb: 0, tail_mb: 0.0, step: Seconds(step) };
         assert_eq!(better(&[trial(1.0), trial(0.98)], 0), 1);
         assert_eq!(better(&[trial(1.0), trial(0.995)], 0), 0);

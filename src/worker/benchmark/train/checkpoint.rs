@@ -18,10 +18,10 @@ use crate::benchmark::train::agreement;
 use crate::benchmark::train::step::Step;
 use crate::job::session::Session;
 use crate::job::world::World;
-use crate::model::weights_file::{self, Beside};
+use crate::model::weights_file::{self, TrainingState};
 
 /// Options that do not affect what a step computes.
-const FREE: [&str; 22] = [
+const CHANGEABLE_OPTIONS: [&str; 22] = [
     "inject",
     "graphs",
     "iters",
@@ -73,11 +73,11 @@ pub struct SavedProgress {
 }
 
 /// Name of the tensor with the progress, as JSON in bytes.
-const PLACE: &str = "place";
+const PROGRESS_TENSOR: &str = "place";
 
 impl SavedProgress {
     /// Creates the progress after `iterations` of a run that took `wall` and read `input`.
-    pub fn of(
+    pub fn new(
         header: &RunHeader,
         iterations: &[Iteration],
         epochs: &[EpochEnd],
@@ -109,7 +109,7 @@ impl SavedProgress {
     /// # Errors
     ///
     /// Fails if the file at `path` is not a checkpoint, or is one of training with other options or images.
-    pub fn of_rank_0(
+    pub fn from_rank_0(
         path: &Path,
         tensors: &HashMap<String, Tensor>,
         config: &TrainConfig,
@@ -118,14 +118,14 @@ impl SavedProgress {
     ) -> Result<SavedProgress> {
         let read = || SavedProgress::read(path, tensors, config, items, world.ranks());
         let mut own = (world.rank() == 0).then(read).transpose()?;
-        let sent = own.as_mut().map_or_else(|| Ok(String::new()), SavedProgress::text_for_other_ranks)?;
-        let received = world.text_of_rank_0(sent);
+        let sent = own.as_mut().map_or_else(|| Ok(String::new()), SavedProgress::to_text_for_other_ranks)?;
+        let received = world.broadcast_text(sent);
         own.map_or_else(|| Ok(serde_json::from_str(&received)?), Ok)
     }
 
     /// Returns this progress as JSON without the per-rank numbers of its iterations: only rank 0 writes them, and with
     /// 65,536 ranks they take 6 MB per iteration.
-    fn text_for_other_ranks(&mut self) -> Result<String> {
+    fn to_text_for_other_ranks(&mut self) -> Result<String> {
         let head = |iteration: &Iteration| {
             let Iteration { iteration, loss_scale, skipped, .. } = *iteration;
             Iteration { iteration, loss_scale, skipped, ..Iteration::default() }
@@ -144,27 +144,28 @@ impl SavedProgress {
         items: Option<u64>,
         ranks: u32,
     ) -> Result<SavedProgress> {
-        let text = tensors.get(PLACE).with_context(|| {
-            format!("{} contains only weights, no training state: give it to --init", path.display())
+        let text = tensors
+            .get(PROGRESS_TENSOR)
+            .with_context(|| format!("{} contains only weights, no training state: use --init", path.display()))?;
+        let progress: SavedProgress = serde_json::from_slice(&Vec::<u8>::try_from(text)?).with_context(|| {
+            format!("{} is not a checkpoint of this version: start without --from-checkpoint", path.display())
         })?;
-        let progress: SavedProgress = serde_json::from_slice(&Vec::<u8>::try_from(text)?)
-            .with_context(|| format!("{} is no checkpoint of this version: begin without it", path.display()))?;
         ensure!(
             progress.ranks == ranks,
-            "--from-checkpoint {}: {} ranks wrote it, and these are {ranks}: start as many",
+            "--from-checkpoint {}: saved by {} ranks, but this run has {ranks}: use the same number of ranks",
             path.display(),
             progress.ranks
         );
         ensure!(
             progress.iteration() <= config.iterations,
-            "--from-checkpoint {}: it is of iteration {}, and the run has {}: raise --iters or --epochs",
+            "--from-checkpoint {}: saved after iteration {}, but this run has only {}: raise --iters or --epochs",
             path.display(),
             progress.iteration(),
             config.iterations
         );
         ensure!(
             progress.epoch_iterations == config.learning.epoch_iterations,
-            "--from-checkpoint {}: an epoch had {} iterations and has {}: go on with the same images",
+            "--from-checkpoint {}: saved with {} iterations per epoch, but this run has {}: use the same images",
             path.display(),
             progress.epoch_iterations.unwrap_or_default(),
             config.learning.epoch_iterations.unwrap_or_default()
@@ -175,22 +176,23 @@ impl SavedProgress {
             });
             ensure!(
                 before == now,
-                "--from-checkpoint {}: it read {before}, and --data has {now}: go on with the same images",
+                "--from-checkpoint {}: saved with {before}, but --data has {now}: use the same images",
                 path.display()
             );
         }
         let (before, now) = (&progress.settings, settings(config));
         let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
         for name in names {
-            let value = |of: &BTreeMap<String, String>| {
-                of.get(name).filter(|text| !text.is_empty()).cloned().unwrap_or_else(|| "none".to_owned())
+            let value = |settings: &BTreeMap<String, String>| {
+                settings.get(name).filter(|text| !text.is_empty()).cloned().unwrap_or_else(|| "none".to_owned())
             };
             let (before, now) = (value(before), value(&now));
             // The checkpoint contains the resolved choice, which is not known yet.
             let is_open = name == "kernels" && now == "auto";
             ensure!(
                 before == now || is_open,
-                "--from-checkpoint {}: --{name} was {before} and is {now}: go on with the options of the run that wrote it",
+                "--from-checkpoint {}: saved with --{name} {before}, but this run has {now}: use the options of the \
+                 run that saved it",
                 path.display()
             );
         }
@@ -203,7 +205,7 @@ fn settings(config: &TrainConfig) -> BTreeMap<String, String> {
     let is_fixed = |name: &str| match name {
         // The learning-rate schedule ends with the run.
         "iters" | "epochs" => config.learning.course == LearningRateCourse::Cosine,
-        name => !FREE.contains(&name),
+        name => !CHANGEABLE_OPTIONS.contains(&name),
     };
     let all = option_table::settings(config).into_iter();
     all.filter(|(name, _)| is_fixed(name)).map(|(name, value)| (name.to_owned(), value)).collect()
@@ -216,16 +218,16 @@ pub fn restore(step: &Step, saved: &HashMap<String, Tensor>, world: &World) -> R
             continue;
         }
         let saved = saved.get(name);
-        let saved = saved.with_context(|| format!("--from-checkpoint: the file has no {name}"))?;
+        let saved = saved.with_context(|| format!("--from-checkpoint: the file does not contain {name}"))?;
         ensure!(
             saved.size() == tensor.size(),
-            "--from-checkpoint: {name} of {:?} for {:?}",
+            "--from-checkpoint: {name} has shape {:?}, expected {:?}",
             saved.size(),
             tensor.size()
         );
         tensor.shallow_clone().f_copy_(saved)?;
     }
-    agreement::take_those_of_rank_0(state(step)?.iter().map(|(_, tensor)| tensor), world)
+    agreement::copy_from_rank_0(state(step)?.iter().map(|(_, tensor)| tensor), world)
 }
 
 /// Writes a checkpoint, including the batch count of running statistics. All ranks call this together, between two
@@ -239,12 +241,12 @@ pub fn save(
 ) -> Result<()> {
     let Some(path) = &config.learning.checkpoint else { return Ok(()) };
     // Each rank has running statistics of different images; a resumed run starts with rank 0's.
-    agreement::take_those_of_rank_0(step.model.statistics(), session.world)?;
+    agreement::copy_from_rank_0(step.model.statistics(), session.world)?;
     if session.world.rank() == 0 {
         let json = Tensor::from_slice(&serde_json::to_vec(progress)?);
         let state = state(step)?.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
-        let of_training = state.chain([(PLACE.to_owned(), json.f_to_kind(Kind::Uint8)?)]).collect();
-        weights_file::save(path, &step.model.tensors, &Beside { batches, of_training })?;
+        let entries = state.chain([(PROGRESS_TENSOR.to_owned(), json.f_to_kind(Kind::Uint8)?)]).collect();
+        weights_file::save(path, &step.model.tensors, &TrainingState { batches, entries })?;
     }
     session.world.barrier();
     reseed(session, config, progress.iteration());
@@ -253,7 +255,7 @@ pub fn save(
 
 /// State of the update.
 fn state(step: &Step) -> Result<Vec<(&'static str, Tensor)>> {
-    step.exchange.state().context("a checkpoint of an exchange that keeps more than rank 0 has")
+    step.exchange.state().context("cannot save a checkpoint: this exchange has state on other ranks than rank 0")
 }
 
 /// Seeds the random numbers of dropout for the steps after `iteration`: the same for a resumed and an uninterrupted
@@ -287,10 +289,10 @@ mod tests {
     }
 
     #[test]
-    fn other_ranks_get_a_place_that_does_not_grow_with_the_ranks() {
+    fn broadcast_progress_size_is_independent_of_rank_count() {
         let [mut few, mut many] = [progress(2), progress(4096)];
-        let text = many.text_for_other_ranks().expect("JSON");
-        assert_eq!(text, few.text_for_other_ranks().expect("JSON"));
+        let text = many.to_text_for_other_ranks().expect("JSON");
+        assert_eq!(text, few.to_text_for_other_ranks().expect("JSON"));
         assert_eq!(many.iterations, progress(4096).iterations, "rank 0 keeps its own");
         let received: SavedProgress = serde_json::from_str(&text).expect("progress");
         assert_eq!(received.iteration(), 2);

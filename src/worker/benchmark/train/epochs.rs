@@ -16,7 +16,7 @@ use crate::benchmark::train::{agreement, work_load};
 use crate::data::assignment::{Assignment, Receiver};
 use crate::data::batch::ImageRequest;
 use crate::data::images::Images;
-use crate::job::cores::AskedThreads;
+use crate::job::cores::RequestedThreads;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::model::network::Mode;
@@ -40,7 +40,7 @@ impl Epochs {
         let validation = match config.learning.validate.source() {
             DataSource::Images(files) => Some(assignment(files, config, session).context("--validate")?),
             DataSource::Synthetic => None,
-            DataSource::Batch(file) => bail!("--validate {}: name image files, not one batch", file.display()),
+            DataSource::Batch(file) => bail!("--validate {}: use image files, not a single batch", file.display()),
         };
         // Data that do not suit are better refused now than at the end of an epoch.
         let try_out = |assignment: &Assignment| start(assignment.clone(), config, session).map(drop);
@@ -63,7 +63,7 @@ impl Epochs {
         model: &PreparedModel,
         iterations: &[Iteration],
     ) -> Result<&EpochEnd> {
-        let epoch = self.iterations.context("epochs of data that are read")?;
+        let epoch = self.iterations.context("epochs need image files")?;
         let own = &iterations[iterations.len() - epoch as usize..];
         let joined = |iteration: &Iteration| header.joined_loss(&iteration.loss).unwrap_or(f64::NAN);
         let loss = mean(&own.iter().map(joined).collect::<Vec<f64>>()).filter(|loss| loss.is_finite());
@@ -88,7 +88,7 @@ pub fn assignment(files: &[PathBuf], config: &TrainConfig, session: &Session) ->
     let own = &all[world.rank() as usize];
     ensure!(
         own == &all[0],
-        "rank {} on host {} finds {own}, and rank 0 {}: give every host the same files",
+        "rank {} on host {} found {own}, but rank 0 found {}: use the same files on every host",
         world.rank(),
         world.host(),
         all[0]
@@ -100,11 +100,11 @@ pub fn assignment(files: &[PathBuf], config: &TrainConfig, session: &Session) ->
 
 /// Returns the request of this rank for the images of `assignment`, from the first one on.
 pub fn images(assignment: Assignment, config: &TrainConfig, session: &Session) -> ImageRequest {
-    let part_of_cores = AskedThreads { number: None, cores_divided_by: config.cores_divided_by };
+    let part_of_cores = RequestedThreads { number: None, cores_divided_by: config.cores_divided_by };
     let own_threads = match session.own.kind {
         DeviceKind::Cpu => session.own.threads,
         // Those of `--threads` have little to do where a GPU computes.
-        DeviceKind::Cuda => part_of_cores.of_rank(session.world),
+        DeviceKind::Cuda => part_of_cores.for_rank(session.world),
     };
     ImageRequest {
         assignment,
@@ -136,7 +136,7 @@ fn validate(
     heartbeat::enter(Stage::Data);
     let started = Instant::now();
     let (world, device) = (session.world, session.device());
-    agreement::take_those_of_rank_0(model.statistics(), world)?;
+    agreement::copy_from_rank_0(model.statistics(), world)?;
     let steps = assignment.steps();
     let mut images = start(assignment, config, session)?;
     let mut predicted = 0;
@@ -150,7 +150,7 @@ fn validate(
         predicted += counted;
         let batch = images.current()?;
         let labels = batch.labels.f_narrow(0, 0, counted)?;
-        let of_batch = model.forward(&batch.images, Mode::Inference, |scores| {
+        let batch_sums = model.forward(&batch.images, Mode::Inference, |scores| {
             let scores = scores.f_narrow(0, 0, counted)?.f_to_kind(Kind::Float)?;
             let loss = scores.f_cross_entropy_loss(&labels, None::<&Tensor>, Reduction::Sum, -100, 0.0)?;
             let (_, likely) = scores.f_topk(TOP, 1, true, true)?;
@@ -158,19 +158,19 @@ fn validate(
             let first = hits.f_narrow(1, 0, 1)?.f_sum(Kind::Double)?;
             Ok(Tensor::f_stack(&[loss.f_to_kind(Kind::Double)?, first, hits.f_sum(Kind::Double)?], 0)?)
         })?;
-        let _ = sums.shallow_clone().f_add_(&of_batch)?;
+        let _ = sums.shallow_clone().f_add_(&batch_sums)?;
     }
     let mut own = Vec::<f64>::try_from(&sums)?;
     own.extend([predicted as f64, images.used().own.skipped as f64]);
     let all = world.gather(&own);
-    let of_all = |number: usize| all.iter().map(|rank| rank[number]).sum::<f64>();
-    let of_image = |number: usize| of_all(number) / of_all(3);
+    let total = |number: usize| all.iter().map(|rank| rank[number]).sum::<f64>();
+    let mean = |number: usize| total(number) / total(3);
     Ok(Validation {
-        images: of_all(3) as u64,
-        skipped: of_all(4) as u64,
-        loss: Some(of_image(0)).filter(|loss| loss.is_finite()),
-        top_1: of_image(1),
-        top_5: of_image(2),
+        images: total(3) as u64,
+        skipped: total(4) as u64,
+        loss: Some(mean(0)).filter(|loss| loss.is_finite()),
+        top_1: mean(1),
+        top_5: mean(2),
         time: Seconds(started.elapsed().as_secs_f64()),
     })
 }

@@ -70,7 +70,7 @@ fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
         return Some("CUDA graphs need a GPU".to_owned());
     }
     if trace.file.is_some() || trace.is_profiled() {
-        return Some("layers are traced, and a replay has none".to_owned());
+        return Some("layers are traced, which a replay cannot do".to_owned());
     }
     if let Some(fault @ (Fault::Overflow { .. } | Fault::Slow { .. })) = inject {
         return Some(format!("--inject {fault} changes a step"));
@@ -82,7 +82,7 @@ fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
         return Some(format!("--backend {} exchanges through the host", exchange.backend));
     }
     if *warmup < GRAPH_WARMUP {
-        return Some(format!("--warmup {warmup}, and a capture needs {GRAPH_WARMUP} warm-up iterations"));
+        return Some(format!("--warmup is {warmup}, but a capture needs {GRAPH_WARMUP} warm-up iterations"));
     }
     None
 }

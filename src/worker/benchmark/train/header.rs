@@ -9,7 +9,7 @@ use crate::benchmark::train::graphs::GraphUse;
 use crate::exchange::{ExchangeFacts, GradientExchange};
 use crate::host::facts;
 use crate::job::kernels::ChosenKernels;
-use crate::job::session::{AskedLabel, Session};
+use crate::job::session::{RequestedLabel, Session};
 
 /// Decisions made before the first iteration.
 pub struct Prepared {
@@ -22,7 +22,7 @@ pub struct Prepared {
 /// Returns the record's first line. All ranks call this together, because it gathers their locations.
 pub fn header(
     config: &TrainConfig,
-    label: AskedLabel,
+    label: RequestedLabel,
     session: &Session,
     exchange: &dyn GradientExchange,
     prepared: Prepared,

@@ -35,35 +35,35 @@ use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{Parameters, strategy};
 use crate::ffi::torch::shim::Stream;
-use crate::job::cores::AskedThreads;
+use crate::job::cores::RequestedThreads;
 use crate::job::heartbeat;
 use crate::job::kernels::{self, ChosenKernels};
 use crate::job::library_defaults;
-use crate::job::session::{AskedLabel, ServerBody, Servers, Session, SessionRequest};
+use crate::job::session::{RequestedLabel, ServerBody, Servers, Session, SessionRequest};
 use crate::model;
 use crate::model::prepared::{ModelRequest, PreparedModel};
-use crate::model::weights_file::Beside;
+use crate::model::weights_file::TrainingState;
 
 /// Maximum length of a run with NCCL's log, which has one line per bucket and iteration and would fill the disk.
-const MOST_LOGGED_ITERATIONS: u32 = 10_000;
+const MAX_LOGGED_ITERATIONS: u32 = 10_000;
 
 /// Runs one rank from start to end.
-pub fn run(config: &TrainConfig, label: AskedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
-    let threads = AskedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
+pub fn run(config: &TrainConfig, label: RequestedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
+    let threads = RequestedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
     let nccl = Some(config.exchange.nccl_algo);
-    let with_nccl_log = config.iterations <= MOST_LOGGED_ITERATIONS && config.learning.epochs.is_none();
+    let with_nccl_log = config.iterations <= MAX_LOGGED_ITERATIONS && config.learning.epochs.is_none();
     if !config.graphs.is_off() {
         library_defaults::capture_without_others(config.device);
     }
-    let of_servers = ExchangeRequest::from(config);
-    let body: ServerBody = Box::new(move |world| server::run(&of_servers, world));
+    let server_request = ExchangeRequest::from(config);
+    let body: ServerBody = Box::new(move |world| server::run(&server_request, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
     let request = SessionRequest { device: config.device, threads, nccl, with_nccl_log, launcher, servers };
     Session::run(request, |session| train(config, label, session))
 }
 
 /// Trains, prints and writes; returns the reason why the run is invalid, if any.
-fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<Option<String>> {
+fn train(config: &TrainConfig, label: RequestedLabel, session: &Session) -> Result<Option<String>> {
     session.own.check_dtype(config.dtype)?;
     let graphs = GraphUse::new(config, session)?;
     let config = &TrainConfig { graphs: graphs.choice, ..config.clone() };
@@ -71,7 +71,7 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
         // CUDA cannot capture the default stream. Everything that autograd orders by stream is made on this one from
         // the start.
         Device::Cuda(index) if !graphs.choice.is_off() => {
-            Stream::run_beside(index, || train_in_stream(config, graphs, label, session))
+            Stream::run_on_side_stream(index, || train_in_stream(config, graphs, label, session))
         }
         _ => train_in_stream(config, graphs, label, session),
     }
@@ -81,7 +81,7 @@ fn train(config: &TrainConfig, label: AskedLabel, session: &Session) -> Result<O
 fn train_in_stream(
     config: &TrainConfig,
     graphs: GraphUse,
-    label: AskedLabel,
+    label: RequestedLabel,
     session: &Session,
 ) -> Result<Option<String>> {
     let assignment = match config.data.source() {
@@ -117,8 +117,9 @@ fn train_in_stream(
     }
     let measured = timed.end()?;
     if let (Some(path), 0) = (&config.save, session.world.rank()) {
-        let beside = Beside { batches: step.batches_seen(&header, config.iterations), ..Beside::default() };
-        model::weights_file::save(path, &step.model.tensors, &beside)?;
+        let training_state =
+            TrainingState { batches: step.batches_seen(&header, config.iterations), ..TrainingState::default() };
+        model::weights_file::save(path, &step.model.tensors, &training_state)?;
     }
     let failure = record::gather(session, header, &step.model.flat.weights, measured)?;
     step.exchange.leave()?;
@@ -151,12 +152,12 @@ fn prepare(
     };
     let mut model = PreparedModel::new(&request, device)?;
     let items = assignment.as_ref().and_then(|assignment| assignment.dataset.length());
-    let read = |path: &Path| SavedProgress::of_rank_0(path, &model.beside.of_training, config, items, world);
+    let read = |path: &Path| SavedProgress::from_rank_0(path, &model.training_state.entries, config, items, world);
     let progress = from_checkpoint.map(read).transpose()?;
 
     heartbeat::enter(Stage::Connecting);
     // Every rank starts from rank 0's weights and running statistics.
-    agreement::take_those_of_rank_0(once(&model.flat.weights).chain(model.statistics()), world)?;
+    agreement::copy_from_rank_0(once(&model.flat.weights).chain(model.statistics()), world)?;
     // Before the first step, which `--work-load auto` times.
     let kernels = use_kernels()?;
     let division = work_load::divide(config, session, &model)?;
@@ -176,7 +177,7 @@ fn prepare(
         ..epochs::images(assignment, config, session)
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
-    let saved = std::mem::take(&mut model.beside.of_training);
+    let saved = std::mem::take(&mut model.training_state.entries);
     let step = Step::new(config, world.rank(), model, batches, share.images, exchange)?;
     if progress.is_some() {
         checkpoint::restore(&step, &saved, world)?;

@@ -127,7 +127,7 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
 fn training(header: &RunHeader) -> String {
     let config = &header.config;
     format!(
-        "batch {} a rank, {} px, {}, {}, {} iterations",
+        "batch {} per rank, {} px, {}, {}, {} iterations",
         config.batch_size,
         config.image_size(),
         config.dtype,

@@ -52,20 +52,20 @@ pub struct Recorded {
     /// All iterations of the run.
     pub iterations: Vec<Iteration>,
     /// Samples that are contained in `iterations`.
-    taken: usize,
+    gathered_samples: usize,
 }
 
 impl Recorded {
     /// Continues after `iterations`.
     pub fn new(iterations: Vec<Iteration>) -> Recorded {
-        Recorded { iterations, taken: 0 }
+        Recorded { iterations, gathered_samples: 0 }
     }
 
     /// Gathers the rest of `samples`. All ranks call this together.
     pub fn take(&mut self, world: &World, samples: &[Sample]) {
-        let rest = iterations(world, &samples[self.taken..], self.iterations.len() as u32);
+        let rest = iterations(world, &samples[self.gathered_samples..], self.iterations.len() as u32);
         self.iterations.extend(rest);
-        self.taken = samples.len();
+        self.gathered_samples = samples.len();
     }
 }
 
@@ -77,7 +77,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
     let world = session.world;
     let GraphUse { choice, no_graph } = graphs;
     let config = TrainConfig { graphs: choice, ..header.config.clone() };
-    let header = RunHeader { ranks: ranks_left(&header, kv_store.as_ref()), config, no_graph, ..header };
+    let header = RunHeader { ranks: remaining_ranks(&header, kv_store.as_ref()), config, no_graph, ..header };
     recorded.take(world, &samples);
     let iterations = recorded.iterations;
     let checksums = world.gather_text(&checksum(weights)?);
@@ -104,7 +104,7 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
     };
     // Only rank 0 has the times and losses of all ranks.
     let own = if world.rank() == 0 { failure(&header, &iterations, &end) } else { None };
-    let failure = Some(world.text_of_rank_0(own.unwrap_or_default())).filter(|failure| !failure.is_empty());
+    let failure = Some(world.broadcast_text(own.unwrap_or_default())).filter(|failure| !failure.is_empty());
     end.failure.clone_from(&failure);
     if world.rank() == 0 {
         let mut record = RunRecord { header, iterations, end: Some(end) };
@@ -120,8 +120,8 @@ pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: 
 }
 
 /// Returns the ranks that were not lost, whose samples are available.
-fn ranks_left(header: &RunHeader, kv_store: Option<&KvStoreUse>) -> Vec<RankPlace> {
-    let lost = |place: &&RankPlace| kv_store.is_some_and(|of| of.lost.iter().any(|lost| lost.rank == place.rank));
+fn remaining_ranks(header: &RunHeader, kv_store: Option<&KvStoreUse>) -> Vec<RankPlace> {
+    let lost = |place: &&RankPlace| kv_store.is_some_and(|used| used.lost.iter().any(|lost| lost.rank == place.rank));
     header.ranks.iter().filter(|place| !lost(place)).cloned().collect()
 }
 
@@ -135,12 +135,12 @@ const GATHERED_BYTES: usize = 1 << 24;
 /// Returns the number of iterations to gather at a time from this number of ranks.
 ///
 /// 65,536 ranks of 8 numbers of 8 bytes are 4 MB: four iterations.
-fn iterations_at_a_time(ranks: usize) -> usize {
+fn iterations_per_gather(ranks: usize) -> usize {
     (GATHERED_BYTES / (NUMBERS * size_of::<f64>() * ranks.max(1))).max(1)
 }
 
 fn iterations(world: &World, samples: &[Sample], before: u32) -> Vec<Iteration> {
-    let parts = samples.chunks(iterations_at_a_time(world.ranks() as usize)).scan(before, |before, part| {
+    let parts = samples.chunks(iterations_per_gather(world.ranks() as usize)).scan(before, |before, part| {
         let gathered = gathered(world, part, *before);
         *before += part.len() as u32;
         Some(gathered)
@@ -149,20 +149,20 @@ fn iterations(world: &World, samples: &[Sample], before: u32) -> Vec<Iteration> 
 }
 
 fn gathered(world: &World, samples: &[Sample], before: u32) -> Vec<Iteration> {
-    let of_sample = |sample: &Sample| -> Vec<f64> {
+    let sample_values = |sample: &Sample| -> Vec<f64> {
         let phases = sample.phases.iter().map(|(_, time)| *time);
         [sample.step, sample.before_allreduce, sample.loss].into_iter().chain(phases).collect()
     };
-    let own: Vec<f64> = samples.iter().flat_map(of_sample).collect();
+    let own: Vec<f64> = samples.iter().flat_map(sample_values).collect();
     let all = world.gather_on_rank_0(&own);
     let iteration = |(index, sample): (usize, &Sample)| {
-        let of_every_rank = |number: usize| all.chunks_exact(own.len()).map(move |rank| rank[NUMBERS * index + number]);
-        let seconds = |number: usize| of_every_rank(number).map(Seconds).collect();
+        let by_rank = |number: usize| all.chunks_exact(own.len()).map(move |rank| rank[NUMBERS * index + number]);
+        let seconds = |number: usize| by_rank(number).map(Seconds).collect();
         Iteration {
             iteration: before + index as u32 + 1,
             step: seconds(0),
             before_allreduce: seconds(1),
-            loss: of_every_rank(2).collect(),
+            loss: by_rank(2).collect(),
             phases: Phases::from_fn(|phase| seconds(OTHERS + phase as usize)),
             loss_scale: sample.loss_scale,
             skipped: sample.skipped,
@@ -194,13 +194,13 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
     if let Some(LostRank { rank, host, iteration }) = end.kv_store.as_ref().and_then(|used| used.lost.first()) {
         let store = header.config.kv_store.kv_store;
         return Some(format!(
-            "rank {rank} on host {host} ended after its iteration {iteration}, and the others went on without it, as they do \
-             with --kv-store {store}: the figures are not those of all ranks"
+            "rank {rank} on host {host} exited after iteration {iteration}, and the others continued without it \
+             (--kv-store {store}): the figures do not cover all ranks"
         ));
     }
     let (wanted, done) = (header.config.iterations, end.iterations);
     if done != wanted {
-        return Some(format!("{done} of {wanted} iterations were done"));
+        return Some(format!("only {done} of {wanted} iterations were completed"));
     }
     for iteration in iterations {
         if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
@@ -212,14 +212,15 @@ fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option
     }
     if done > 0 && end.skipped_steps == done {
         return Some(format!(
-            "every update of {done} was skipped for a gradient that was not finite: lower --loss-scale, or train longer"
+            "all updates ({done}) were skipped because of non-finite gradients: lower --loss-scale, or train longer"
         ));
     }
     let checksums = &end.parameter_checksums;
     let differs = checksums.iter().position(|checksum| checksum != &checksums[0]);
     if let (Some(rank), true) = (differs, header.exchanges()) {
         return Some(format!(
-            "rank {rank} on host {} ended with other weights than rank 0 ({} and {}): gradients were not exchanged correctly",
+            "rank {rank} on host {} ended with different weights than rank 0 ({} and {}): gradients were not exchanged \
+             correctly",
             header.ranks[rank].host, checksums[rank], checksums[0]
         ));
     }
@@ -273,7 +274,7 @@ fn rates(record: &RunRecord) -> String {
     let images = f64::from(header.config.batch_size) * header.ranks.len() as f64;
     let counted = iterations.iter().skip(header.config.warmup as usize);
     let rates: Vec<f64> = counted.map(|iteration| images / iteration.step[0].0).collect();
-    let text = |(mean, cv)| format!("; rates of its iterations: mean {mean:.2}, CV {:.2} %", 100.0 * cv);
+    let text = |(mean, cv)| format!("; rates by iteration: mean {mean:.2}, CV {:.2} %", 100.0 * cv);
     summary::mean(&rates).zip(summary::coefficient_of_variation(&rates)).map(text).unwrap_or_default()
 }
 
@@ -285,7 +286,7 @@ fn kv_store_lines(store: KvStore, used: &KvStoreUse) -> Vec<String> {
     for (number, server) in used.servers.iter().enumerate() {
         let ServerUse { host, parts, weights, received, sent } = server;
         lines.push(format!(
-            "server {number}: host {host}, {} of weights in {parts} parts; a step receives {} and sends {}",
+            "server {number}: host {host}, {} of weights in {parts} parts; receives {} and sends {} per step",
             megabytes(weights),
             megabytes(received),
             megabytes(sent)
@@ -299,7 +300,7 @@ fn kv_store_lines(store: KvStore, used: &KvStoreUse) -> Vec<String> {
     }
     if !used.sent_by_rank.is_empty() {
         let (sent, received) = (each(&used.sent_by_rank), each(&used.received_by_rank));
-        lines.push(format!("{store}: in a step ranks send {sent} and receive {received}"));
+        lines.push(format!("{store}: ranks send {sent} and receive {received} per step"));
     }
     if let Some(Staleness { pushes, median, p95, maximum }) = used.staleness {
         lines.push(format!(

@@ -147,7 +147,7 @@ impl Step {
     /// Returns the number of batches in the running statistics after `iteration`.
     pub fn batches_seen(&self, header: &RunHeader, iteration: u32) -> i64 {
         let own = if header.config.freeze_batch_norm { 0 } else { iteration - header.iterations_before() };
-        self.model.beside.batches + i64::from(own)
+        self.model.training_state.batches + i64::from(own)
     }
 
     pub fn is_captured(&self) -> bool {

@@ -23,7 +23,7 @@ use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::step_timer::{Sample, StepTimer};
 use crate::measure::trace::{Profiles, TracedRun, Tracer, recorder};
-use crate::model::named_tensors::Named;
+use crate::model::named_tensors::NamedTensor;
 
 /// State of the loop on one rank. All ranks call each of its methods together.
 pub struct TimedLoop<'a> {
@@ -65,7 +65,7 @@ impl<'a> TimedLoop<'a> {
             None => 1.0,
         };
         if is_continued {
-            warm_up_again(config.warmup.min(before), session.world, step)?;
+            rewarm(config.warmup.min(before), session.world, step)?;
             checkpoint::reseed(session, config, before);
         }
         let timer = StepTimer::new(session.device(), before, first_scale);
@@ -102,7 +102,7 @@ impl<'a> TimedLoop<'a> {
         if let Some(Fault::Fail { rank, iteration: failing }) = config.inject
             && (rank, failing) == (self.session.world.rank(), iteration)
         {
-            bail!("--inject asked this rank to fail in iteration {iteration}");
+            bail!("failure injected in iteration {iteration} (--inject)");
         }
         if Some(iteration) == self.graphs.capture_before(config, before) {
             self.pause(Self::capture)?;
@@ -190,11 +190,11 @@ impl<'a> TimedLoop<'a> {
             reason.for_each(|reason| self.progress.print(&format!("warning: graphs off: {reason}")));
             return Ok(());
         }
-        let of_sums = match self.step.exchange.reducer().sink_facts().is_asynchronous {
+        let suffix = match self.step.exchange.reducer().sink_facts().is_asynchronous {
             true => ": backward's time includes the exchange, and exposed_allreduce is 0",
             false => "",
         };
-        self.progress.print(&format!("graphs: forward and backward are replayed from the next iteration on{of_sums}"));
+        self.progress.print(&format!("graphs: forward and backward are replayed from the next iteration on{suffix}"));
         self.graphs = GraphUse { choice: GraphChoice::On, no_graph: None };
         Ok(())
     }
@@ -218,7 +218,7 @@ impl<'a> TimedLoop<'a> {
     fn save(&self, iteration: u32, wall: Seconds) -> Result<()> {
         let TimedLoop { session, header, step, recorded, epochs, .. } = self;
         let input = record::input(session.world, &step.batches, self.input_before.as_ref())?;
-        let saved = SavedProgress::of(header, &recorded.iterations, &epochs.ends, input, wall);
+        let saved = SavedProgress::new(header, &recorded.iterations, &epochs.ends, input, wall);
         checkpoint::save(step, session, &header.config, &saved, step.batches_seen(header, iteration))
     }
 }
@@ -230,8 +230,7 @@ fn traced_iterations(config: &TrainConfig, before: u32, session: &Session) -> Op
     let left = *asked.start().max(&(before + 1))..=*asked.end();
     if left.is_empty() {
         let (first, last) = (asked.start(), asked.end());
-        let why =
-            format!("iterations {first} to {last} were done before the checkpoint, which is of iteration {before}");
+        let why = format!("iterations {first} to {last} were completed before the checkpoint (iteration {before})");
         session.print(&[format!("# warning: no trace: {why}")]);
         return None;
     }
@@ -243,7 +242,7 @@ fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
     let (mut elements, mut bucket) = (0, 0);
     let buckets = step.exchange.reducer().buckets();
     // Backward visits the arrays in reverse.
-    let array = |named: &Named| {
+    let array = |named: &NamedTensor| {
         while buckets.get(bucket).is_some_and(|range| range.end <= elements) {
             bucket += 1;
         }
@@ -252,7 +251,7 @@ fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
         GradientArray { name: named.name.clone(), shape: named.tensor.size(), wire, bucket: bucket as u32 }
     };
     TracedRun {
-        title: format!("{} training, batch size {batch_size} a rank, {dtype}", model.facts().title),
+        title: format!("{} training, batch size {batch_size} per rank, {dtype}", model.facts().title),
         kv_store: Some(header.config.kv_store.kv_store),
         backend: header.backend,
         arrays: step.model.tensors.parameters.iter().rev().map(array).collect(),
@@ -260,7 +259,7 @@ fn traced_run(header: &RunHeader, step: &Step) -> TracedRun {
 }
 
 /// Runs steps without their update to warm up a run that continues, then restores the running statistics.
-fn warm_up_again(steps: u32, world: &World, step: &mut Step) -> Result<()> {
+fn rewarm(steps: u32, world: &World, step: &mut Step) -> Result<()> {
     let statistics = step.model.copy_of_statistics();
     (0..steps).try_for_each(|_| step.timed_rehearsal(world).map(drop))?;
     step.model.restore(&statistics)

@@ -41,7 +41,7 @@ pub trait Backend: Send {
     }
 
     /// Starts the same collective `times` times in a row, as only a benchmark does.
-    fn start_in_a_row(&mut self, collective: &Collective, times: u32) -> Result<()> {
+    fn start_repeated(&mut self, collective: &Collective, times: u32) -> Result<()> {
         (0..times).try_for_each(|_| self.start_collective(collective))
     }
 

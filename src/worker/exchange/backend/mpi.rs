@@ -135,12 +135,12 @@ impl Backend for Mpi {
     }
 
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {
-        let is_only_apart = matches!(collective, Collective::AllToAll { .. } | Collective::SendReceive { .. });
-        ensure!(!is_only_apart || !self.memory.in_place, "send and receive buffers must not overlap");
+        let needs_separate_buffers = matches!(collective, Collective::AllToAll { .. } | Collective::SendReceive { .. });
+        ensure!(!needs_separate_buffers || !self.memory.in_place, "send and receive buffers must not overlap");
         let buffers = match collective {
             Collective::Broadcast { target: Target::Tensor(tensor), .. }
             | Collective::AllGather { target: Target::Tensor(tensor), .. } => Buffers::in_place(tensor),
-            _ => self.memory.of_one_type(),
+            _ => self.memory.single_type_buffers(),
         };
         self.has_sums |= collective.operation().reduces();
         let Buffers { input, output } = buffers;
@@ -158,7 +158,7 @@ impl Backend for Mpi {
 
     fn finish(&mut self) -> Result<()> {
         // Moved elements need no conversion.
-        if std::mem::take(&mut self.has_sums) { self.memory.settle() } else { Ok(()) }
+        if std::mem::take(&mut self.has_sums) { self.memory.copy_sums() } else { Ok(()) }
     }
 
     fn has_chunks(&self) -> bool {
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_cover_everything_once() {
+    fn chunks_cover_the_range_once() {
         let list = |elements, kilobytes| chunks(elements, kilobytes, 4).collect::<Vec<_>>();
         assert_eq!(list(100..1200, 1), [100..350, 350..600, 600..850, 850..1100, 1100..1200]);
         assert_eq!(list(100..1200, 0), [100..1200; 1]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_have_a_piece_of_every_part() {
+    fn slices_contain_a_piece_of_every_part() {
         let list = |kilobytes| slices(&[0..200, 200..400, 400..450], kilobytes, 4).collect::<Vec<_>>();
         assert_eq!(list(0), [[0..200, 200..400, 400..450]]);
         assert_eq!(

@@ -32,7 +32,7 @@ pub struct NcclBackend {
     ready: Event,
     done: Event,
     /// End events of pending collectives, oldest first.
-    under_way: VecDeque<Event>,
+    in_flight: VecDeque<Event>,
     /// Number of completed collectives.
     sums: usize,
     memory: Memory,
@@ -57,7 +57,7 @@ impl NcclBackend {
             device,
             ready: Event::new(device),
             done: Event::new(device),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             sums: 0,
             memory,
             has_sums: false,
@@ -77,18 +77,22 @@ impl NcclBackend {
 
     fn enqueue(&mut self, collective: &Collective) -> Result<()> {
         let NcclBackend { communicator, memory, .. } = self;
-        let of_one_type = memory.of_one_type();
+        let single_type_buffers = memory.single_type_buffers();
         let buffers = |target| match target {
-            Target::Memory => of_one_type,
+            Target::Memory => single_type_buffers,
             Target::Tensor(tensor) => Buffers::in_place(tensor),
         };
         match collective {
-            Collective::AllReduce { elements } => communicator.all_reduce(of_one_type, elements.clone()),
-            Collective::Reduce { elements, root, .. } => communicator.reduce(of_one_type, elements.clone(), *root),
-            Collective::ReduceScatter { parts } if are_even(parts) => communicator.reduce_scatter(of_one_type, parts),
+            Collective::AllReduce { elements } => communicator.all_reduce(single_type_buffers, elements.clone()),
+            Collective::Reduce { elements, root, .. } => {
+                communicator.reduce(single_type_buffers, elements.clone(), *root)
+            }
+            Collective::ReduceScatter { parts } if are_even(parts) => {
+                communicator.reduce_scatter(single_type_buffers, parts)
+            }
             Collective::ReduceScatter { parts } => communicator.in_group(|communicator| {
                 let mut owned = parts.iter().zip(0..).filter(|(part, _)| !part.is_empty());
-                owned.try_for_each(|(part, owner)| communicator.reduce(of_one_type, part.clone(), owner))
+                owned.try_for_each(|(part, owner)| communicator.reduce(single_type_buffers, part.clone(), owner))
             }),
             Collective::Broadcast { elements, root, target } => {
                 communicator.broadcast(buffers(*target), elements.clone(), *root)
@@ -104,12 +108,12 @@ impl NcclBackend {
                 })
             }
             Collective::AllToAll { parts } => {
-                ensure!(!memory.in_place, "an all-to-all has another place for what comes");
-                communicator.all_to_all(of_one_type, parts)
+                ensure!(!memory.in_place, "an all-to-all needs separate send and receive buffers");
+                communicator.all_to_all(single_type_buffers, parts)
             }
             Collective::SendReceive { elements } => {
-                ensure!(!memory.in_place, "a rank has another place for what it receives");
-                communicator.send_receive(of_one_type, elements.clone())
+                ensure!(!memory.in_place, "send and receive buffers must not overlap");
+                communicator.send_receive(single_type_buffers, elements.clone())
             }
         }
     }
@@ -133,10 +137,10 @@ impl Backend for NcclBackend {
     }
 
     fn start_collective(&mut self, collective: &Collective) -> Result<()> {
-        self.start_in_a_row(collective, 1)
+        self.start_repeated(collective, 1)
     }
 
-    fn start_in_a_row(&mut self, collective: &Collective, times: u32) -> Result<()> {
+    fn start_repeated(&mut self, collective: &Collective, times: u32) -> Result<()> {
         self.ready.record(Stream::current(self.device)?)?;
         self.communicator.stream().wait_for(&self.ready)?;
         let begin = self.traced_mark()?;
@@ -148,7 +152,7 @@ impl Backend for NcclBackend {
             recorder::record_exchange(collective.operation().text(), begin, end);
         }
         if !self.is_capturing {
-            self.under_way.push_back(self.communicator.stream().record_event()?);
+            self.in_flight.push_back(self.communicator.stream().record_event()?);
         }
         Ok(())
     }
@@ -162,11 +166,11 @@ impl Backend for NcclBackend {
     fn check(&mut self) -> Result<usize> {
         if let Err(error) = self.communicator.check() {
             // If a rank failed, its broken connection gives the better error message: let it be reported first.
-            thread::sleep(world::END_PATIENCE);
+            thread::sleep(world::EXIT_DELAY);
             return Err(error);
         }
-        while self.under_way.front().map_or(Ok(false), Event::is_done)? {
-            self.under_way.pop_front();
+        while self.in_flight.front().map_or(Ok(false), Event::is_done)? {
+            self.in_flight.pop_front();
             self.sums += 1;
         }
         Ok(self.sums)
@@ -179,6 +183,6 @@ impl Backend for NcclBackend {
         self.done.record(self.communicator.stream())?;
         Stream::current(self.device)?.wait_for(&self.done)?;
         // Moved elements need no conversion.
-        if std::mem::take(&mut self.has_sums) { self.memory.settle() } else { Ok(()) }
+        if std::mem::take(&mut self.has_sums) { self.memory.copy_sums() } else { Ok(()) }
     }
 }

@@ -33,11 +33,11 @@ pub fn new(config: &ExchangeConfig, shape: MemoryShape, session: &Session) -> Re
             Ok(Box::new(NcclBackend::new(nccl, world, index, private()?)?))
         }
         (BackendChoice::Nccl, _) => {
-            bail!("--backend nccl needs a GPU, this rank is on the CPU: choose shared-memory, mpi or auto")
+            bail!("--backend nccl needs a GPU, but this rank uses the CPU: use shared-memory, mpi or auto")
         }
         (BackendChoice::SharedMemory, Device::Cpu) => Ok(Box::new(SharedMemory::new(config, shape, world)?)),
         (BackendChoice::SharedMemory, _) => {
-            bail!("--backend shared-memory sums host memory, this rank is on a GPU: choose nccl or auto")
+            bail!("--backend shared-memory sums in host memory, but this rank uses a GPU: use nccl or auto")
         }
         (BackendChoice::Mpi | BackendChoice::Auto, _) => Ok(Box::new(Mpi::new(config.chunk_kb, private()?, world)?)),
     }

@@ -49,8 +49,8 @@ impl Codec {
     /// Adds `gradient` to `residual`, writes the code of the sum to `code` and leaves the quantization error in
     /// `residual`. The residual is unusable after an error.
     pub fn encode(&self, residual: &mut [f32], gradient: &[f32], code: &mut [u8]) -> Result<(), NotFinite> {
-        assert_eq!(residual.len(), gradient.len(), "a residual for every value");
-        assert_eq!(code.len(), self.code_bytes(gradient.len()), "a code has one length");
+        assert_eq!(residual.len(), gradient.len(), "residual and gradient lengths differ");
+        assert_eq!(code.len(), self.code_bytes(gradient.len()), "unexpected code length");
         match self {
             Codec::TwoBit(two_bit) => two_bit.encode(residual, gradient, code),
             Codec::TopK(_) => TopK::encode(residual, gradient, code),
@@ -73,7 +73,7 @@ impl Codec {
 
     /// Decodes `code` and adds its values to `sum`, in fp32.
     pub fn decode_and_add(&self, code: &[u8], sum: &mut [f32]) {
-        assert_eq!(code.len(), self.code_bytes(sum.len()), "a code has one length");
+        assert_eq!(code.len(), self.code_bytes(sum.len()), "unexpected code length");
         match self {
             Codec::TwoBit(two_bit) => two_bit.decode_and_add(code, sum),
             Codec::TopK(_) => TopK::decode_and_add(code, sum),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_between_code_and_residual() {
+    fn code_plus_residual_equals_gradient() {
         let mut random = Random(11);
         for codec in CODECS {
             for count in [1, 2, 15, 16, 17, 63, 64, 65, 1000, 4097] {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_add_to_what_is_there() {
+    fn decoding_adds_to_existing_values() {
         let mut random = Random(5);
         for codec in CODECS {
             let count = 333;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_refused_with_its_place() {
+    fn non_finite_value_is_rejected_with_its_index() {
         for codec in CODECS {
             for (value, place) in [(f32::NAN, 70), (f32::INFINITY, 0), (f32::NEG_INFINITY, 99)] {
                 let (mut residual, mut gradient) = (vec![0.25; 100], vec![0.125; 100]);

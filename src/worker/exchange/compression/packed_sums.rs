@@ -39,7 +39,7 @@ impl PackedSums {
 
     /// Packs sums, given as `counts` of thresholds.
     pub fn pack(&self, counts: &[f32], packed: &mut [u8]) {
-        assert_eq!(packed.len(), self.bytes(counts.len()), "packed sums have one length");
+        assert_eq!(packed.len(), self.bytes(counts.len()), "unexpected length of packed sums");
         let (words, zero) = (self.words(counts.len()), self.workers as f32);
         let values = u64::from(self.base).pow(self.digits as u32);
         for (block, packed) in packed.chunks_mut(4 * BLOCK).enumerate() {
@@ -47,8 +47,8 @@ impl PackedSums {
             let length = packed.len() / 4;
             for digit in 0..self.digits {
                 numbers.iter_mut().for_each(|number| *number = number.wrapping_mul(self.base));
-                let plane = plane(digit * words + block * BLOCK, length, counts.len());
-                for (number, count) in numbers.iter_mut().zip(&counts[plane]) {
+                let digit_range = digit_range(digit * words + block * BLOCK, length, counts.len());
+                for (number, count) in numbers.iter_mut().zip(&counts[digit_range]) {
                     *number = number.wrapping_add((count + zero) as u32);
                 }
             }
@@ -60,7 +60,7 @@ impl PackedSums {
 
     /// Unpacks to multiples of the threshold.
     pub fn unpack(&self, packed: &[u8], sums: &mut [f32]) {
-        assert_eq!(packed.len(), self.bytes(sums.len()), "packed sums have one length");
+        assert_eq!(packed.len(), self.bytes(sums.len()), "unexpected length of packed sums");
         let (words, zero) = (self.words(sums.len()), self.workers as i32);
         for (block, packed) in packed.chunks(4 * BLOCK).enumerate() {
             let mut fractions = [0u32; BLOCK];
@@ -69,8 +69,8 @@ impl PackedSums {
                 *fraction = u32::from_le_bytes(*word);
             }
             for digit in 0..self.digits {
-                let plane = plane(digit * words + block * BLOCK, length, sums.len());
-                for (fraction, sum) in fractions.iter_mut().zip(&mut sums[plane]) {
+                let digit_range = digit_range(digit * words + block * BLOCK, length, sums.len());
+                for (fraction, sum) in fractions.iter_mut().zip(&mut sums[digit_range]) {
                     let product = u64::from(*fraction) * u64::from(self.base);
                     *sum = ((product >> 32) as i32 - zero) as f32 * self.threshold;
                     *fraction = product as u32;
@@ -81,7 +81,7 @@ impl PackedSums {
 }
 
 /// Returns the range of values in one digit of `length` words, starting at `start`; shorter at the end.
-fn plane(start: usize, length: usize, values: usize) -> std::ops::Range<usize> {
+fn digit_range(start: usize, length: usize, values: usize) -> std::ops::Range<usize> {
     start.min(values)..(start + length).min(values)
 }
 
@@ -91,13 +91,13 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn a_word_holds_ten_sums_of_four_workers() {
+    fn one_word_holds_ten_sums_of_four_workers() {
         assert_eq!([9, 10, 11, 25].map(|values| PackedSums::new(0.5, 4).bytes(values)), [4, 4, 8, 12]);
         assert_eq!(PackedSums::new(0.5, 4).bytes(0), 0);
     }
 
     #[test]
-    fn what_is_packed_is_unpacked_as_it_was() {
+    fn packed_sums_round_trip() {
         let mut random = Random(3);
         for workers in [1, 2, 3, 4, 7, 8, 31, 1000, 32_767, 40_000] {
             let sums = PackedSums::new(0.375, workers);

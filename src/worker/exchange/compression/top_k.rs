@@ -34,7 +34,7 @@ impl TopK {
         let count = code.len() / PAIR;
         let (limit, mut at_limit) = limit(residual, count);
         let mut pairs = code.as_chunks_mut::<PAIR>().0.iter_mut();
-        for (place, value) in residual.iter_mut().enumerate() {
+        for (index, value) in residual.iter_mut().enumerate() {
             let magnitude = magnitude(*value);
             if magnitude < limit {
                 continue;
@@ -46,7 +46,7 @@ impl TopK {
                 at_limit -= 1;
             }
             let Some(pair) = pairs.next() else { break };
-            pair[..4].copy_from_slice(&(place as u32).to_le_bytes());
+            pair[..4].copy_from_slice(&(index as u32).to_le_bytes());
             pair[4..].copy_from_slice(&value.to_le_bytes());
             *value = 0.0;
         }
@@ -55,8 +55,8 @@ impl TopK {
 
     pub fn decode_and_add(code: &[u8], sum: &mut [f32]) {
         for [a, b, c, d, value @ ..] in code.as_chunks::<PAIR>().0 {
-            let place = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
-            sum[place] += f32::from_le_bytes(*value);
+            let index = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+            sum[index] += f32::from_le_bytes(*value);
         }
     }
 }
@@ -74,9 +74,9 @@ fn limit(values: &[f32], count: usize) -> (u32, usize) {
         larger += counts[class] as usize;
         class -= 1;
     }
-    let of_class = values.iter().map(|value| magnitude(*value)).filter(|value| (value >> SHIFT) as usize == class);
-    let mut of_class: Vec<u32> = of_class.collect();
-    let (before, limit, _) = of_class.select_nth_unstable_by(count - larger - 1, |one, other| other.cmp(one));
+    let in_class = values.iter().map(|value| magnitude(*value)).filter(|value| (value >> SHIFT) as usize == class);
+    let mut in_class: Vec<u32> = in_class.collect();
+    let (before, limit, _) = in_class.select_nth_unstable_by(count - larger - 1, |one, other| other.cmp(one));
     let limit = *limit;
     let at_limit = 1 + before.iter().filter(|value| **value == limit).count();
     (limit, at_limit)
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_go_and_the_rest_stays() {
+    fn largest_values_are_sent_and_the_rest_is_kept() {
         let mut residual = [0.0, 1.0, 0.0, 0.0, -1.0];
         let sent = coded(0.4, &mut residual, &[0.5, 1.0, -3.0, 0.25, 0.5]);
         assert_eq!(sent, [(1, 2.0), (2, -3.0)]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_are_chosen_as_by_sorting() {
+    fn selection_matches_sorting() {
         let mut random = Random(4);
         for count in [1usize, 2, 7, 100, 1000, 20_000] {
             for ratio in [0.001, 0.1, 0.5, 0.999, 1.0] {
@@ -121,12 +121,12 @@ mod tests {
                 let gradient: Vec<f32> =
                     (0..count).map(|_| ((1000.0 * random.normal()).round() / 1000.0) as f32).collect();
                 let mut order: Vec<usize> = (0..count).collect();
-                order.sort_by_key(|place| (std::cmp::Reverse(magnitude(gradient[*place])), *place));
+                order.sort_by_key(|index| (std::cmp::Reverse(magnitude(gradient[*index])), *index));
                 let mut residual = vec![0.0; count];
                 let sent = coded(ratio, &mut residual, &gradient);
                 let mut expected: Vec<usize> = order[..sent.len()].to_vec();
                 expected.sort_unstable();
-                let places: Vec<usize> = sent.iter().map(|(place, _)| *place as usize).collect();
+                let places: Vec<usize> = sent.iter().map(|(index, _)| *index as usize).collect();
                 assert_eq!(places, expected, "{count}, {ratio}");
             }
         }

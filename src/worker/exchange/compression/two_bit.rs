@@ -99,7 +99,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn mxnet_s_example_comes_out_byte_by_byte() {
+    fn two_bit_code_matches_mxnet_example() {
         let gradient = [-6.0, -2.0, 3.0, 1.0, 10.0, 5.0, -3.0, 2.0, -8.0, 0.0];
         let mut residual = [-3.0, 1.0, -1.0, 5.0, -2.0, 2.0, 3.0, -7.0, -2.0, -100.0];
         let code_of = TwoBit { threshold: 4.0 };
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_has_a_word_for_every_16_values() {
+    fn code_has_one_word_per_16_values() {
         assert_eq!([0, 1, 16, 17, 1600].map(TwoBit::code_bytes), [0, 4, 4, 8, 400]);
         for symbols in 0..=u8::MAX {
             let four = [6, 4, 2, 0].map(|shift| symbols >> shift & 0b11);
@@ -123,7 +123,7 @@ mod tests {
 
     /// Compares with the rule applied value by value, at every length around a word and a block.
     #[test]
-    fn blocks_say_what_single_values_say() {
+    fn block_encoding_matches_scalar_encoding() {
         let mut random = Random(2);
         let code_of = TwoBit { threshold: 0.5 };
         for count in (0..70).chain([127, 128, 129, 1000]) {
@@ -150,7 +150,7 @@ mod tests {
 
     /// Multiples of 2^-10, whose sums are exact.
     #[test]
-    fn the_residual_stays_below_the_threshold_where_gradients_do() {
+    fn residual_is_bounded_by_the_threshold() {
         let mut random = Random(9);
         for threshold in [0.5f32, 1.0, 0.375] {
             let code_of = TwoBit { threshold };

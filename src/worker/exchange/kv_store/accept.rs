@@ -6,17 +6,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use ringmark_core::listener::{Connection, Limits, Listener};
 
-use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, Hello, LONGEST_GREETING};
+use crate::exchange::kv_store::protocol::{self, FrameKind, HEADER_BYTES, Header, Hello, MAX_HELLO_BYTES};
 
-/// Connections without a hello, at most, besides one for each worker; of more, the oldest is closed. A worker sends its hello at
-/// once.
-const MOST_PENDING: usize = 64;
+/// Maximum number of connections without a hello, in addition to one per worker; beyond it the oldest is closed. A
+/// worker sends its hello at once.
+const MAX_PENDING: usize = 64;
 
-/// Accepts one connection of each of `pushers` workers at `listener` and returns them in worker order. A connection must send
-/// its hello within `patience`. Strangers, and workers that gave this address up, are closed.
-pub fn accept_workers(listener: TcpListener, token: u64, pushers: usize, patience: Duration) -> Result<Vec<TcpStream>> {
-    let limits = Limits { pending: MOST_PENDING + pushers, patience, burst: usize::MAX };
-    let mut listener: Listener<()> = Listener::new(listener, limits).context("workers cannot connect")?;
+/// Accepts one connection of each of `pushers` workers and returns them in worker order. A connection must send its
+/// hello within `timeout`. Other connections, and those of workers that have given up this address, are closed.
+pub fn accept_workers(listener: TcpListener, token: u64, pushers: usize, timeout: Duration) -> Result<Vec<TcpStream>> {
+    let limits = Limits { pending: MAX_PENDING + pushers, patience: timeout, burst: usize::MAX };
+    let mut listener: Listener<()> =
+        Listener::new(listener, limits).context("cannot accept the workers' connections")?;
     let mut workers: Vec<Option<TcpStream>> = (0..pushers).map(|_| None).collect();
     while workers.iter().any(Option::is_none) {
         let failure = listener.turn(|listener, mut connection| {
@@ -33,7 +34,7 @@ pub fn accept_workers(listener: TcpListener, token: u64, pushers: usize, patienc
             })
         });
         // No thread is there to be ended.
-        failure.ok().flatten().map_or(Ok(()), Err).context("workers cannot connect")?;
+        failure.ok().flatten().map_or(Ok(()), Err).context("cannot accept the workers' connections")?;
     }
     Ok(workers.into_iter().flatten().collect())
 }
@@ -42,22 +43,22 @@ pub fn accept_workers(listener: TcpListener, token: u64, pushers: usize, patienc
 ///
 /// # Errors
 ///
-/// Fails if the connection is a stranger's.
+/// Fails if the peer is not a worker of this job.
 fn read_hello(connection: &mut Connection<()>, token: u64, pushers: usize) -> Result<Option<usize>> {
-    ensure!(connection.receive(), "it disconnected");
-    ensure!(connection.received.len() <= HEADER_BYTES + LONGEST_GREETING as usize, "a hello has an end");
+    ensure!(connection.receive(), "the peer disconnected");
+    ensure!(connection.received.len() <= HEADER_BYTES + MAX_HELLO_BYTES as usize, "hello too long");
     if connection.received.len() < HEADER_BYTES {
         return Ok(None);
     }
     let (mut header, mut text) = connection.received.split_at(HEADER_BYTES);
     let header = Header::read(&mut header)?;
-    ensure!(header.kind == FrameKind::Hello && header.bytes <= LONGEST_GREETING, "no hello");
+    ensure!(header.kind == FrameKind::Hello && header.bytes <= MAX_HELLO_BYTES, "no hello");
     if (text.len() as u64) < header.bytes {
         return Ok(None);
     }
-    let hello: Hello = protocol::read_message(&header, &mut text, LONGEST_GREETING)?;
+    let hello: Hello = protocol::read_message(&header, &mut text, MAX_HELLO_BYTES)?;
     // A worker sends nothing more before the welcome.
-    ensure!(text.is_empty() && hello.token == token && hello.pusher < pushers, "a stranger");
+    ensure!(text.is_empty() && hello.token == token && hello.pusher < pushers, "not a worker of this job");
     Ok(Some(hello.pusher))
 }
 
@@ -76,12 +77,12 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(300);
+    const TIMEOUT: Duration = Duration::from_secs(300);
 
-    fn server(pushers: usize, patience: Duration) -> (SocketAddr, JoinHandle<Result<Vec<TcpStream>>>) {
+    fn server(pushers: usize, timeout: Duration) -> (SocketAddr, JoinHandle<Result<Vec<TcpStream>>>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
-        (address, thread::spawn(move || accept_workers(listener, 5, pushers, patience)))
+        (address, thread::spawn(move || accept_workers(listener, 5, pushers, timeout)))
     }
 
     fn connection(address: SocketAddr) -> TcpStream {
@@ -90,24 +91,24 @@ mod tests {
 
     fn is_welcome(stream: &mut TcpStream) -> bool {
         Header::read(stream).is_ok_and(|header| {
-            protocol::read_message::<()>(&header, stream, LONGEST_GREETING).is_ok() && header.kind == FrameKind::Welcome
+            protocol::read_message::<()>(&header, stream, MAX_HELLO_BYTES).is_ok() && header.kind == FrameKind::Welcome
         })
     }
 
     fn hello(pusher: usize) -> Vec<u8> {
-        let mut said = Vec::new();
-        protocol::send_message(&mut said, FrameKind::Hello, &Hello { token: 5, pusher }).expect("memory takes it");
-        said
+        let mut bytes = Vec::new();
+        protocol::send_message(&mut bytes, FrameKind::Hello, &Hello { token: 5, pusher }).expect("memory takes it");
+        bytes
     }
 
     #[test]
-    fn silent_strangers_keep_no_worker_out() {
-        let (address, server) = server(2, PATIENCE);
-        let mut strangers: Vec<TcpStream> = (0..200).map(|_| connection(address)).collect();
+    fn idle_connections_do_not_block_workers() {
+        let (address, server) = server(2, TIMEOUT);
+        let mut others: Vec<TcpStream> = (0..200).map(|_| connection(address)).collect();
         let mut workers = [1, 0].map(|pusher| {
             let mut stream = connection(address);
             stream.write_all(&hello(pusher)).expect("sent");
-            assert!(is_welcome(&mut stream), "while {} strangers are silent", strangers.len());
+            assert!(is_welcome(&mut stream), "while {} others are silent", others.len());
             stream
         });
         let accepted = server.join().expect("no panic").expect("both");
@@ -120,25 +121,25 @@ mod tests {
         (&accepted[1]).read_exact(&mut bytes).expect("it comes");
         assert_eq!(&bytes, b"push");
         // The oldest were closed on the way, the others with the last worker.
-        assert!(strangers.iter_mut().all(|stranger| matches!(stranger.read(&mut [0]), Ok(0) | Err(_))));
+        assert!(others.iter_mut().all(|other| matches!(other.read(&mut [0]), Ok(0) | Err(_))));
     }
 
     #[test]
-    fn who_says_something_else_or_too_slowly_is_closed() {
+    fn invalid_or_slow_hellos_are_closed() {
         let (address, server) = server(1, Duration::from_secs(1));
-        let long = Header { bytes: LONGEST_GREETING + 1, ..Header::bare(FrameKind::Hello) }.encode().to_vec();
-        let pushes = Header { bytes: 4, ..Header::bare(FrameKind::Push) }.encode().to_vec();
+        let long = Header { bytes: MAX_HELLO_BYTES + 1, ..Header::without_payload(FrameKind::Hello) }.encode().to_vec();
+        let pushes = Header { bytes: 4, ..Header::without_payload(FrameKind::Push) }.encode().to_vec();
         let endless = [&hello(0)[..], &[b' '; 1 << 12]].concat();
-        for said in [vec![b'x'; 1 << 12], long, pushes, hello(1), endless] {
-            let mut stranger = connection(address);
+        for bytes in [vec![b'x'; 1 << 12], long, pushes, hello(1), endless] {
+            let mut other = connection(address);
             // It may be closed before all is sent.
-            let _ = stranger.write_all(&said);
-            assert!(!is_welcome(&mut stranger));
+            let _ = other.write_all(&bytes);
+            assert!(!is_welcome(&mut other));
         }
         let mut slow = connection(address);
         let since = Instant::now();
         while slow.write_all(&hello(0)[..1]).is_ok() {
-            assert!(since.elapsed() < PATIENCE, "it is still there");
+            assert!(since.elapsed() < TIMEOUT, "it is still there");
             thread::sleep(Duration::from_millis(50));
         }
         // Where this machine is too busy to read it in time, it comes again.
@@ -153,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_s_hello_may_come_in_pieces() {
-        let (address, server) = server(1, PATIENCE);
+    fn hello_is_accepted_in_pieces() {
+        let (address, server) = server(1, TIMEOUT);
         let mut worker = connection(address);
         for piece in hello(0).chunks(40) {
             worker.write_all(piece).expect("sent");

@@ -95,7 +95,7 @@ impl Formats {
         match (self.answer, self.has_momenta) {
             (AnswerFormat::Weights, true) => "weights, momenta, sums",
             (AnswerFormat::Weights, false) => "weights, sums",
-            (AnswerFormat::Sums(_), _) => "sums, their packed copy",
+            (AnswerFormat::Sums(_), _) => "sums, packed sums",
         }
     }
 }

@@ -26,22 +26,27 @@ pub struct PlannedPart {
 /// all workers have pushed all of it, so that long parts leave links idle at the start and at the end of an exchange. A
 /// power of two: the remainder after the vector loop is rounded differently, and the results must be bit-identical to
 /// those of whole arrays.
-const PIECE: usize = 1 << 17;
+const MAX_PART_ELEMENTS: usize = 1 << 17;
 
 /// Plans the parts of parameters of these `lengths` on the servers, in backward order. Arrays or slices are not cut if
 /// updates are asynchronous, because an update covers one of them at once, and with `topk`, which selects among the
 /// values of one.
-pub fn of_request(request: &ExchangeRequest, lengths: &[usize], servers: usize) -> Result<Vec<PlannedPart>> {
+pub fn for_request(request: &ExchangeRequest, lengths: &[usize], servers: usize) -> Result<Vec<PlannedPart>> {
     let is_whole =
         request.kv_store.kv_store.is_asynchronous() || matches!(request.compression, GradientCompression::TopK { .. });
-    plan(lengths, servers, request.kv_store.key_placement, if is_whole { usize::MAX } else { PIECE })
+    plan(lengths, servers, request.kv_store.key_placement, if is_whole { usize::MAX } else { MAX_PART_ELEMENTS })
 }
 
-/// Plans parts of at most `longest` values. MXNet numbers arrays in the order in which the network is defined, which is
-/// the reverse.
-pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement, longest: usize) -> Result<Vec<PlannedPart>> {
+/// Plans parts of at most `max_elements` values. MXNet numbers arrays in the order in which the network is defined,
+/// which is the reverse.
+pub fn plan(
+    lengths: &[usize],
+    servers: usize,
+    placement: KeyPlacement,
+    max_elements: usize,
+) -> Result<Vec<PlannedPart>> {
     placement::check_servers(servers, lengths.len())?;
-    let written: Vec<usize> = lengths.iter().rev().copied().collect();
+    let definition_order: Vec<usize> = lengths.iter().rev().copied().collect();
     let mut starts: Vec<usize> = Vec::new();
     let mut next = 0;
     for length in lengths {
@@ -50,13 +55,13 @@ pub fn plan(lengths: &[usize], servers: usize, placement: KeyPlacement, longest:
     }
     let planned = |ArrayPart { key, server, values }: ArrayPart| {
         let start = starts[lengths.len() - 1 - key];
-        values.clone().step_by(longest).map(move |first| {
-            let end = values.end.min(first.saturating_add(longest));
+        values.clone().step_by(max_elements).map(move |first| {
+            let end = values.end.min(first.saturating_add(max_elements));
             PlannedPart { server, key, first, elements: start + first..start + end }
         })
     };
     let mut parts: Vec<PlannedPart> =
-        placement::place(&written, servers, placement).into_iter().flat_map(planned).collect();
+        placement::place(&definition_order, servers, placement).into_iter().flat_map(planned).collect();
     parts.sort_by_key(|part| part.elements.start);
     Ok(parts)
 }
@@ -68,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_in_the_order_of_backward_and_leave_no_gap() {
+    fn parts_are_contiguous_in_backward_order() {
         let lengths = [10, 1_000_001, 30];
         let parts = plan(&lengths, 2, KeyPlacement::Hash, usize::MAX).expect("two servers for three arrays");
         let mut next = 0;
@@ -86,8 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn long_parts_are_cut_on_the_server_that_has_them() {
-        let parts = plan(&[10, 1_000_000], 2, KeyPlacement::Balanced, PIECE).expect("two servers for two arrays");
+    fn long_parts_are_split_on_their_server() {
+        let parts =
+            plan(&[10, 1_000_000], 2, KeyPlacement::Balanced, MAX_PART_ELEMENTS).expect("two servers for two arrays");
         assert_eq!(parts[0].elements, 0..10);
         parts.windows(2).for_each(|pair| assert_eq!(pair[0].elements.end, pair[1].elements.start));
         // Half a million values each.
@@ -97,8 +103,8 @@ mod tests {
     }
 
     #[test]
-    fn more_servers_than_arrays_are_refused() {
-        let error = plan(&[4, 4], 3, KeyPlacement::Balanced, PIECE).expect_err("refused").to_string();
+    fn more_servers_than_arrays_are_rejected() {
+        let error = plan(&[4, 4], 3, KeyPlacement::Balanced, MAX_PART_ELEMENTS).expect_err("refused").to_string();
         expect!["--servers 3: the network has only 2 arrays: use at most one server per array"].assert_eq(&error);
     }
 }

@@ -60,7 +60,7 @@ pub struct Header {
 
 impl Header {
     /// Creates the header of a frame without a payload.
-    pub fn bare(kind: FrameKind) -> Header {
+    pub fn without_payload(kind: FrameKind) -> Header {
         Header { kind, part: 0, iteration: 0, bytes: 0 }
     }
 
@@ -81,13 +81,13 @@ impl Header {
     pub fn read(input: &mut impl Read) -> io::Result<Header> {
         let mut encoded = [0; HEADER_BYTES];
         input.read_exact(&mut encoded).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "it was closed"),
+            io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "connection closed"),
             _ => error,
         })?;
         let number =
             |from: usize| u32::from_le_bytes([encoded[from], encoded[from + 1], encoded[from + 2], encoded[from + 3]]);
         let Some(kind) = KINDS.into_iter().find(|kind| *kind as u32 == number(0)) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} is no kind of frame", number(0))));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unknown frame kind {}", number(0))));
         };
         let bytes = u64::from(number(16)) | u64::from(number(20)) << 32;
         Ok(Header { kind, part: number(4), iteration: number(8), bytes })
@@ -109,7 +109,7 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 /// Consecutive read timeouts that end a frame. Several, because one of them has expired when a suspended job resumes.
-pub const TIMEOUTS: u32 = 8;
+pub const MAX_TIMEOUTS: u32 = 8;
 
 /// Reads one frame and counts its bytes.
 pub struct FrameReader<Input> {
@@ -121,7 +121,7 @@ pub struct FrameReader<Input> {
 
 /// The reason why a frame was not read.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum FrameError {
     /// The connection ended.
     Closed(String),
     /// The peer sent an invalid frame or stopped in the middle of one.
@@ -139,20 +139,20 @@ impl<Input: Read> FrameReader<Input> {
     }
 
     /// Returns the problem that `error` means at this point of the frame.
-    pub fn problem(&self, error: &Error) -> Problem {
+    pub fn frame_error(&self, error: &Error) -> FrameError {
         let bytes = self.bytes;
-        let so_far = match &self.header {
-            None => format!("after {bytes} of the {HEADER_BYTES} bytes of a header"),
+        let position = match &self.header {
+            None => format!("after {bytes} of {HEADER_BYTES} header bytes"),
             Some(Header { kind, part, bytes: all, .. }) => {
-                format!("after {bytes} of {all} bytes of the frame {kind:?} of part {part}")
+                format!("after {bytes} of {all} bytes of the {kind:?} frame of part {part}")
             }
         };
         match error.downcast_ref::<io::Error>() {
-            Some(error) if is_timeout(error) => Problem::Faulty(format!("it stopped {so_far}")),
-            Some(error) if error.kind() == ErrorKind::InvalidData => Problem::Faulty(error.to_string()),
-            Some(_) if self.header.is_none() && bytes == 0 => Problem::Closed(error.to_string()),
-            Some(error) => Problem::Closed(format!("{error}, {so_far}")),
-            None => Problem::Faulty(format!("{error:#}")),
+            Some(error) if is_timeout(error) => FrameError::Faulty(format!("read timed out {position}")),
+            Some(error) if error.kind() == ErrorKind::InvalidData => FrameError::Faulty(error.to_string()),
+            Some(_) if self.header.is_none() && bytes == 0 => FrameError::Closed(error.to_string()),
+            Some(error) => FrameError::Closed(format!("{error} {position}")),
+            None => FrameError::Faulty(format!("{error:#}")),
         }
     }
 }
@@ -162,7 +162,7 @@ impl<Input: Read> Read for FrameReader<Input> {
         let mut timeouts = 0;
         loop {
             match self.input.read(buffer) {
-                Err(error) if is_timeout(&error) && timeouts + 1 < TIMEOUTS => timeouts += 1,
+                Err(error) if is_timeout(&error) && timeouts + 1 < MAX_TIMEOUTS => timeouts += 1,
                 outcome => {
                     self.bytes += *outcome.as_ref().unwrap_or(&0) as u64;
                     return outcome;
@@ -202,25 +202,25 @@ pub struct LostWorker {
 }
 
 /// Longest hello or welcome in bytes; limits the memory that an unknown peer can make this process allocate.
-pub const LONGEST_GREETING: u64 = 1 << 10;
+pub const MAX_HELLO_BYTES: u64 = 1 << 10;
 
 /// Longest report or lost-worker message in bytes; a report lists all lost workers.
-pub const LONGEST_REPORT: u64 = 1 << 24;
+pub const MAX_REPORT_BYTES: u64 = 1 << 24;
 
 /// Sends `message` as JSON.
 pub fn send_message(output: &mut impl Write, kind: FrameKind, message: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec(message)?;
-    let header = Header { bytes: text.len() as u64, ..Header::bare(kind) };
+    let header = Header { bytes: text.len() as u64, ..Header::without_payload(kind) };
     output.write_all(&[&header.encode(), &text[..]].concat())?;
     Ok(())
 }
 
-/// Reads the payload of `header` as a JSON message of at most `longest` bytes.
-pub fn read_message<T: DeserializeOwned>(header: &Header, input: &mut impl Read, longest: u64) -> Result<T> {
-    ensure!(header.bytes <= longest, "a message of {} bytes, at most {longest} are one of ours", header.bytes);
+/// Reads the payload of `header` as a JSON message of at most `max_bytes` bytes.
+pub fn read_message<T: DeserializeOwned>(header: &Header, input: &mut impl Read, max_bytes: u64) -> Result<T> {
+    ensure!(header.bytes <= max_bytes, "message of {} bytes exceeds the limit of {max_bytes} bytes", header.bytes);
     let mut text = vec![0; header.bytes as usize];
     input.read_exact(&mut text)?;
-    serde_json::from_slice(&text).context("a message that is none of ours")
+    serde_json::from_slice(&text).context("cannot parse the message")
 }
 
 #[cfg(test)]
@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_read_as_they_were_written() {
+    fn frames_round_trip() {
         for kind in KINDS {
             let header = Header { kind, part: 7, iteration: u32::MAX, bytes: (1 << 40) + 5 };
             assert_eq!(Header::read(&mut &header.encode()[..]).expect("ours"), header);
@@ -250,10 +250,10 @@ mod tests {
     }
 
     #[test]
-    fn an_incomplete_frame_is_told_with_what_came_of_it() {
+    fn incomplete_frame_is_reported_with_its_position() {
         let header = Header { kind: FrameKind::Push, part: 3, iteration: 7, bytes: 100 };
         let sent = [&header.encode()[..], &[0; 12]].concat();
-        let problem = |length: usize, kind| {
+        let frame_error = |length: usize, kind| {
             let mut frame = FrameReader::new(Broken(&sent[..length], kind));
             let mut read = || {
                 let header = Header::read(&mut frame)?;
@@ -261,32 +261,32 @@ mod tests {
                 frame.read_exact(&mut [0; 100])
             };
             let error = read().expect_err("it is incomplete");
-            frame.problem(&error.into())
+            frame.frame_error(&error.into())
         };
-        let faulty = |text: &str| Problem::Faulty(text.to_owned());
+        let faulty = |text: &str| FrameError::Faulty(text.to_owned());
         assert_eq!(
-            problem(36, ErrorKind::WouldBlock),
-            faulty("it stopped after 12 of 100 bytes of the frame Push of part 3")
+            frame_error(36, ErrorKind::WouldBlock),
+            faulty("read timed out after 12 of 100 bytes of the Push frame of part 3")
         );
-        assert_eq!(problem(5, ErrorKind::TimedOut), faulty("it stopped after 5 of the 24 bytes of a header"));
-        let Problem::Closed(how) = problem(36, ErrorKind::ConnectionReset) else { panic!("it was closed") };
-        expect!["connection reset, after 12 of 100 bytes of the frame Push of part 3"].assert_eq(&how);
+        assert_eq!(frame_error(5, ErrorKind::TimedOut), faulty("read timed out after 5 of 24 header bytes"));
+        let FrameError::Closed(how) = frame_error(36, ErrorKind::ConnectionReset) else { panic!("connection closed") };
+        expect!["connection reset after 12 of 100 bytes of the Push frame of part 3"].assert_eq(&how);
         let unknown = Header::read(&mut &[9; HEADER_BYTES][..]).expect_err("none of ours");
-        assert_eq!(FrameReader::new(&[][..]).problem(&unknown.into()), faulty("151587081 is no kind of frame"));
+        assert_eq!(FrameReader::new(&[][..]).frame_error(&unknown.into()), faulty("unknown frame kind 151587081"));
     }
 
     #[test]
-    fn messages_are_read_as_they_were_written() {
+    fn messages_round_trip() {
         let hello = Hello { token: u64::MAX, pusher: 3 };
         let mut sent = Vec::new();
         send_message(&mut sent, FrameKind::Hello, &hello).expect("memory takes it");
         let input = &mut &sent[..];
         let header = Header::read(input).expect("ours");
-        let read: Hello = read_message(&header, input, LONGEST_GREETING).expect("ours");
+        let read: Hello = read_message(&header, input, MAX_HELLO_BYTES).expect("ours");
         assert_eq!((header.kind, read), (FrameKind::Hello, hello));
         // Rejected by the header alone, before memory is allocated.
-        let long = Header { bytes: LONGEST_GREETING + 1, ..Header::bare(FrameKind::Hello) };
-        let error = read_message::<Hello>(&long, &mut &[b' '; 2048][..], LONGEST_GREETING).expect_err("too long");
-        expect!["a message of 1025 bytes, at most 1024 are one of ours"].assert_eq(&error.to_string());
+        let long = Header { bytes: MAX_HELLO_BYTES + 1, ..Header::without_payload(FrameKind::Hello) };
+        let error = read_message::<Hello>(&long, &mut &[b' '; 2048][..], MAX_HELLO_BYTES).expect_err("too long");
+        expect!["message of 1025 bytes exceeds the limit of 1024 bytes"].assert_eq(&error.to_string());
     }
 }

@@ -11,28 +11,28 @@ use ringmark_core::host::Interface;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::kv_store::accept;
-use crate::exchange::kv_store::protocol::{self, FrameKind, Header, Hello, LONGEST_GREETING, TIMEOUTS};
+use crate::exchange::kv_store::protocol::{self, FrameKind, Header, Hello, MAX_HELLO_BYTES, MAX_TIMEOUTS};
 use crate::host::{facts, network};
 use crate::job::heartbeat;
 use crate::job::world::{self, World};
 
 /// Timeout of a connection to one address of a server.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Timeout of the hello on a new connection.
-const HELLO_PATIENCE: Duration = Duration::from_secs(10);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout between two bytes of a frame, if no launcher sets one.
-const FRAME_PATIENCE: Duration = Duration::from_secs(48);
+const FRAME_TIMEOUT: Duration = Duration::from_secs(48);
 
 /// Share of the launcher's timeout, so that an incomplete frame is reported before the launcher ends the job without a
 /// cause.
-const SHARE_OF_PATIENCE: f64 = 0.8;
+const STALL_TIMEOUT_SHARE: f64 = 0.8;
 
-/// Returns the read timeout of a connection; [`TIMEOUTS`] in a row end a frame.
+/// Returns the read timeout of a connection; [`MAX_TIMEOUTS`] in a row end a frame.
 pub fn read_timeout() -> Result<Duration> {
-    let patience = heartbeat::launcher()?.map(|launcher| launcher.patience.0 * SHARE_OF_PATIENCE);
-    Ok(patience.map_or(FRAME_PATIENCE, Duration::from_secs_f64) / TIMEOUTS)
+    let timeout = heartbeat::launcher()?.map(|launcher| launcher.patience.0 * STALL_TIMEOUT_SHARE);
+    Ok(timeout.map_or(FRAME_TIMEOUT, Duration::from_secs_f64) / MAX_TIMEOUTS)
 }
 
 /// Announcement of a process before there are connections.
@@ -62,24 +62,24 @@ pub struct ServerFacts {
 
 /// All processes of the job.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Roster {
+pub struct Membership {
     /// Workers in rank order.
     pub workers: Vec<WorkerFacts>,
     /// Servers in rank order.
     pub servers: Vec<ServerFacts>,
 }
 
-impl Roster {
+impl Membership {
     /// Exchanges the announcements. All workers and servers call this together.
-    pub fn meet(own: &Announcement, world: &World) -> Result<Roster> {
-        let mut roster = Roster { workers: Vec::new(), servers: Vec::new() };
-        for text in world.gather_text_of_all(&serde_json::to_string(own)?) {
-            match serde_json::from_str(&text).context("an announcement that is none of ours")? {
-                Announcement::Worker(worker) => roster.workers.push(worker),
-                Announcement::Server(server) => roster.servers.push(server),
+    pub fn exchange(own: &Announcement, world: &World) -> Result<Membership> {
+        let mut membership = Membership { workers: Vec::new(), servers: Vec::new() };
+        for text in world.gather_text_from_all(&serde_json::to_string(own)?) {
+            match serde_json::from_str(&text).context("cannot parse the announcement of a process")? {
+                Announcement::Worker(worker) => membership.workers.push(worker),
+                Announcement::Server(server) => membership.servers.push(server),
             }
         }
-        Ok(roster)
+        Ok(membership)
     }
 
     /// Returns the ranks that push, in order.
@@ -92,10 +92,10 @@ impl Roster {
 /// others wait to be ended with the job, so that only its message is reported.
 pub fn ready<T>(own: Result<T>, world: &World) -> Result<T> {
     let problem = own.as_ref().err().map_or_else(String::new, |error| format!("{error:#}"));
-    let problems = world.gather_text_of_all(&problem);
+    let problems = world.gather_text_from_all(&problem);
     let ready = own?;
     if let Some(problem) = problems.into_iter().find(|problem| !problem.is_empty()) {
-        thread::sleep(world::END_PATIENCE);
+        thread::sleep(world::EXIT_DELAY);
         bail!("another process is not ready: {problem}");
     }
     Ok(ready)
@@ -103,7 +103,7 @@ pub fn ready<T>(own: Result<T>, world: &World) -> Result<T> {
 
 /// Opens a port on every address of this host; returns it with the addresses for workers.
 pub fn listen() -> Result<(TcpListener, Vec<SocketAddr>)> {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).context("this server has no port to listen on")?;
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).context("cannot open a port for this server")?;
     let port = listener.local_addr()?.port();
     let addresses = addresses(&network::interfaces()?, facts::variable("NCCL_SOCKET_IFNAME").as_deref());
     Ok((listener, addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect()))
@@ -125,7 +125,7 @@ fn addresses(interfaces: &[Interface], chosen: Option<&str>) -> Vec<IpAddr> {
 /// Accepts the workers that push and returns their connections in order.
 pub fn accept(listener: TcpListener, token: u64, pushers: usize) -> Result<Vec<TcpStream>> {
     let _waiting = heartbeat::wait();
-    accept::accept_workers(listener, token, pushers, HELLO_PATIENCE)
+    accept::accept_workers(listener, token, pushers, HELLO_TIMEOUT)
 }
 
 /// Connects worker `pusher` to `server`.
@@ -139,30 +139,30 @@ pub fn connect(server: &ServerFacts, number: usize, pusher: usize) -> Result<Tcp
     }
     let mut problems = Vec::new();
     for address in &addresses {
-        match greet(address, &Hello { token: server.token, pusher }) {
+        match handshake(address, &Hello { token: server.token, pusher }) {
             Ok(stream) => return Ok(stream),
             Err(error) => problems.push(format!("{address}: {error:#}")),
         }
     }
     bail!(
-        "server {number} on host {} cannot be reached from host {own_host} by TCP ({}): choose a network that joins the hosts by \
-         --interface, or let its firewall pass",
+        "cannot connect to server {number} on host {} from host {own_host} by TCP ({}): choose a network between the \
+         hosts with --interface, or allow the traffic in the firewall",
         server.host,
-        if problems.is_empty() { "it has no address".to_owned() } else { problems.join("; ") }
+        if problems.is_empty() { "no address".to_owned() } else { problems.join("; ") }
     )
 }
 
-fn greet(address: &SocketAddr, hello: &Hello) -> Result<TcpStream> {
-    let mut stream = TcpStream::connect_timeout(address, CONNECT_PATIENCE)?;
+fn handshake(address: &SocketAddr, hello: &Hello) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(address, CONNECT_TIMEOUT)?;
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(HELLO_PATIENCE))?;
+    stream.set_read_timeout(Some(HELLO_TIMEOUT))?;
     protocol::send_message(&mut stream, FrameKind::Hello, hello)?;
     let header = Header::read(&mut stream).map_err(|error| match error.kind() {
-        ErrorKind::UnexpectedEof => anyhow::anyhow!("the listener there is not a server of this job"),
+        ErrorKind::UnexpectedEof => anyhow::anyhow!("the listener is not a server of this job"),
         _ => error.into(),
     })?;
-    ensure!(header.kind == FrameKind::Welcome, "the listener there answered {:?}", header.kind);
-    protocol::read_message::<()>(&header, &mut stream, LONGEST_GREETING)?;
+    ensure!(header.kind == FrameKind::Welcome, "unexpected reply {:?}", header.kind);
+    protocol::read_message::<()>(&header, &mut stream, MAX_HELLO_BYTES)?;
     stream.set_read_timeout(None)?;
     Ok(stream)
 }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_interface_leads_to_a_server() {
+    fn chosen_interface_comes_first() {
         let all = [
             interface("lo", "127.0.0.1/8", true),
             interface("a", "10.0.0.1/24", false),
@@ -198,18 +198,19 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_told_from_strangers() {
+    fn only_workers_of_the_job_are_welcomed() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("bound");
         let server = thread::spawn(move || accept(listener, 5, 2));
         drop(TcpStream::connect(address).expect("listens"));
-        assert!(greet(&address, &Hello { token: 4, pusher: 0 }).is_err(), "another job's token");
+        assert!(handshake(&address, &Hello { token: 4, pusher: 0 }).is_err(), "another job's token");
         let facts = ServerFacts { host: facts::host_name(), token: 5, addresses: vec![address] };
         let workers = [1, 0].map(|pusher| connect(&facts, 0, pusher).expect("expected"));
         let accepted = server.join().expect("no panic").expect("both");
         assert_eq!(accepted[0].peer_addr().expect("connected"), workers[1].local_addr().expect("connected"));
         let nowhere = ServerFacts { addresses: Vec::new(), ..facts };
         let error = connect(&nowhere, 3, 0).expect_err("nowhere").to_string();
-        assert!(error.starts_with("server 3 on host ") && error.contains("(it has no address)"), "{error}");
+        let expected = "cannot connect to server 3 on host ";
+        assert!(error.starts_with(expected) && error.contains("(no address)"), "{error}");
     }
 }

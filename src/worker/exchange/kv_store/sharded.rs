@@ -21,7 +21,7 @@ use tch::{Device, Kind, Tensor};
 use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::Bucket;
-use crate::exchange::collective::{Collective, Route, Target, divided};
+use crate::exchange::collective::{Collective, Route, Target, split_evenly};
 use crate::exchange::memory::{MemoryShape, narrow};
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
@@ -34,7 +34,7 @@ use crate::job::session::Session;
 use crate::job::world::World;
 
 /// Alignment of shards in elements: at least a cache line of fp32.
-const GRAIN: usize = 64;
+const ALIGNMENT: usize = 64;
 
 pub struct Sharded {
     reducer: &'static GradientReducer,
@@ -95,12 +95,12 @@ impl Sharded {
         let shape = MemoryShape::gradients(weights.numel(), request.exchange.wire);
         let is_on_host = kv_store == KvStore::Local && session.device() != Device::Cpu;
         let mut backend = match (kv_store, is_on_host) {
-            (KvStore::Local, true) => in_host_memory(&request.exchange, shape, world)?,
+            (KvStore::Local, true) => host_memory_backend(&request.exchange, shape, world)?,
             _ => select::new(&request.exchange, shape, session)?,
         };
         ensure!(
             kv_store != KvStore::Local || world.local_ranks() == world.ranks(),
-            "--kv-store local sums in the memory of one host, and the {} ranks are on several: choose --kv-store dist_sync, \
+            "--kv-store local needs all ranks on one host, but the {} ranks are on several: use --kv-store dist_sync, \
              device or ring",
             world.ranks()
         );
@@ -111,7 +111,7 @@ impl Sharded {
 
         let sums = backend.memory().sums.shallow_clone();
         let updated = if is_on_host { weights.f_to_device(Device::Cpu)? } else { weights.shallow_clone() };
-        let route = if kv_store == KvStore::Nccl { Route::Chain } else { Route::Straight };
+        let route = if kv_store == KvStore::Nccl { Route::Chain } else { Route::Direct };
         let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
         let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
         let optimizer =
@@ -130,7 +130,7 @@ impl Sharded {
             optimizers,
             owned: Bytes((owned * Kind::Float.elt_size_in_bytes()) as u64),
             weights,
-            facts: ExchangeFacts { backend: name, sum_dtype, summed_ranks: ranks, is_in_step: true },
+            facts: ExchangeFacts { backend: name, sum_dtype, summed_ranks: ranks, is_synchronous: true },
             rank: world.rank(),
             wire: request.exchange.wire,
         })
@@ -138,7 +138,7 @@ impl Sharded {
 }
 
 /// Creates the backend that sums gradients of GPUs in host memory.
-fn in_host_memory(config: &ExchangeConfig, shape: MemoryShape, world: &World) -> Result<Box<dyn Backend>> {
+fn host_memory_backend(config: &ExchangeConfig, shape: MemoryShape, world: &World) -> Result<Box<dyn Backend>> {
     shape.check_fits(world)?;
     world.barrier();
     Ok(Box::new(SharedMemory::new(config, shape, world)?))
@@ -151,7 +151,7 @@ fn owned_buckets(buckets: &[Bucket], kv_store: KvStore, ranks: u32) -> Vec<(Rang
     let ownership = |(bucket, owner): (&Bucket, &usize)| {
         let elements = bucket.elements.clone();
         let ownership = match kv_store {
-            KvStore::Local => Ownership::Shards(divided(elements.clone(), ranks, GRAIN)),
+            KvStore::Local => Ownership::Shards(split_evenly(elements.clone(), ranks, ALIGNMENT)),
             KvStore::Nccl => Ownership::Whole(0),
             _ => Ownership::Whole(*owner as u32),
         };
@@ -176,7 +176,7 @@ impl Exchange {
             narrow(&self.backend.memory().wire, elements)?.f_copy_(&narrow(device_wire, elements)?)?;
         }
         let Some((_, ownership)) = self.buckets.iter().find(|(bucket, _)| bucket == elements) else {
-            anyhow::bail!("{elements:?} is no bucket");
+            anyhow::bail!("no bucket has the elements {elements:?}");
         };
         self.backend.start_collective(&ownership.sum(elements, self.route))
     }
@@ -205,7 +205,7 @@ impl GradientExchange for Sharded {
         ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place }
     }
 
-    fn asked_bytes(&self) -> Option<[u64; 2]> {
+    fn requested_bytes(&self) -> Option<[u64; 2]> {
         let own = GroupRank { rank: self.rank, ranks: self.facts.summed_ranks };
         let mut bytes = [0; 2];
         let exchange = lock(&self.exchange);
@@ -246,7 +246,7 @@ impl GradientSink for Sink {
         let exchange = lock(&self.0);
         let is_whole = exchange.buckets.iter().any(|(_, ownership)| matches!(ownership, Ownership::Whole(_)));
         let operation = if is_whole { Operation::Reduce } else { Operation::ReduceScatter };
-        SinkFacts::of_backend(&*exchange.backend, operation)
+        SinkFacts::for_backend(&*exchange.backend, operation)
     }
 
     fn wire(&mut self) -> Tensor {
@@ -280,17 +280,17 @@ mod tests {
         let buckets = [bucket(0..300), bucket(300..1000), bucket(1000..1010)];
         for kv_store in [KvStore::Local, KvStore::Device, KvStore::Nccl] {
             let owned = owned_buckets(&buckets, kv_store, 3);
-            let of_rank = |rank| owned.iter().filter_map(move |bucket| part_of(bucket, rank));
-            let mut parts: Vec<Range<usize>> = (0..3).flat_map(of_rank).collect();
+            let parts_of = |rank| owned.iter().filter_map(move |bucket| part_of(bucket, rank));
+            let mut parts: Vec<Range<usize>> = (0..3).flat_map(parts_of).collect();
             parts.sort_by_key(|part| part.start);
             assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start), "{kv_store}: {parts:?}");
             assert_eq!((parts[0].start, parts[parts.len() - 1].end), (0, 1010), "{kv_store}");
-            let elements = |rank| of_rank(rank).map(|part| part.len()).sum::<usize>();
-            let of_ranks = [0, 1, 2].map(elements);
+            let elements = |rank| parts_of(rank).map(|part| part.len()).sum::<usize>();
+            let elements_by_rank = [0, 1, 2].map(elements);
             match kv_store {
-                KvStore::Nccl => assert_eq!(of_ranks, [1010, 0, 0]),
-                KvStore::Device => assert_eq!(of_ranks, [700, 300, 10]),
-                _ => assert!(of_ranks.iter().all(|elements| *elements >= 100), "{of_ranks:?}"),
+                KvStore::Nccl => assert_eq!(elements_by_rank, [1010, 0, 0]),
+                KvStore::Device => assert_eq!(elements_by_rank, [700, 300, 10]),
+                _ => assert!(elements_by_rank.iter().all(|elements| *elements >= 100), "{elements_by_rank:?}"),
             }
         }
     }

@@ -50,7 +50,7 @@ pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
     if choice == DeviceChoice::Cpu {
         return Err(NoCuda::Absent("--device cpu was asked for".to_owned()));
     }
-    let driver = ask_driver()?;
+    let driver = query_driver()?;
     let found = described(&driver);
     let unusable = |why: String| NoCuda::Unusable(format!("{found} cannot be used: {why}"));
     load_libtorch().map_err(unusable)?;
@@ -58,7 +58,7 @@ pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
         check_versions(&driver, runtime).map_err(unusable)?;
     }
     let nccl = open("libnccl.so.2").map_err(|error| {
-        unusable(format!("there is no NCCL ({error}): remove .libtorch, then RINGMARK_TORCH=cuda scripts/setup.sh"))
+        unusable(format!("NCCL not found ({error}): remove .libtorch, then run RINGMARK_TORCH=cuda scripts/setup.sh"))
     })?;
     let compiler = load_runtime_compiler();
     let remarks =
@@ -66,24 +66,24 @@ pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
     let compiler = compiler.ok().or_else(|| COMPILERS.iter().find_map(|name| open(name).ok()));
     let counted = tch::Cuda::device_count().max(0) as usize;
     if counted != driver.devices.len() {
-        return Err(unusable(format!("libtorch counts {counted}: look at its warning above, and at nvidia-smi")));
+        return Err(unusable(format!("libtorch finds {counted}: see the warning above and nvidia-smi")));
     }
     Ok(Cuda { nccl, compiler, devices: driver.devices, remarks })
 }
 
 /// Loads the driver; fails unless it has at least one GPU.
-fn ask_driver() -> Result<DriverFacts, NoCuda> {
+fn query_driver() -> Result<DriverFacts, NoCuda> {
     let library = open("libcuda.so.1").map_err(|error| match device_file() {
         None => NoCuda::Absent(format!("no NVIDIA driver ({error})")),
         Some(file) => NoCuda::Unusable(format!(
-            "there is {}, and no library of the driver ({error}): give the container its GPUs (docker run --gpus all), \
-             or install the driver's libraries",
+            "{} found, but no driver library ({error}): give the container access to GPUs (docker run --gpus all), or \
+             install the driver's libraries",
             file.display()
         )),
     })?;
     let driver =
-        driver::ask(library).map_err(|error| NoCuda::Unusable(format!("the driver does not work: {error}")))?;
-    if driver.devices.is_empty() { Err(NoCuda::Absent("the driver shows no GPU".to_owned())) } else { Ok(driver) }
+        driver::query(library).map_err(|error| NoCuda::Unusable(format!("the driver does not work: {error}")))?;
+    if driver.devices.is_empty() { Err(NoCuda::Absent("the driver found no GPU".to_owned())) } else { Ok(driver) }
 }
 
 /// Returns the path of the first GPU, such as `/dev/nvidia0`; under Windows all share one.
@@ -94,7 +94,10 @@ fn device_file() -> Option<PathBuf> {
 
 fn load_libtorch() -> Result<(), String> {
     open("libtorch_cuda.so").map(drop).map_err(|error| {
-        format!("this ringmark-worker has libtorch for CPUs ({error}): RINGMARK_TORCH=cuda scripts/setup.sh, then build it again")
+        format!(
+            "this ringmark-worker is built with libtorch for CPUs ({error}): run RINGMARK_TORCH=cuda \
+                 scripts/setup.sh, then rebuild it"
+        )
     })
 }
 
@@ -103,17 +106,19 @@ fn load_libtorch() -> Result<(), String> {
 /// A driver serves every runtime of its own major version and older ones (CUDA compatibility guide). libtorch 2.11.0
 /// supports GPUs from Turing (7.5) in its builds for CUDA 13.0, and up to Hopper (9.0) in those for 12.6.
 fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), String> {
-    const OTHER_BUILD: &str = "install libtorch's build for CUDA 12.6 (RINGMARK_TORCH=cu126 scripts/setup.sh, then build again; image ringmark:cu126)";
+    const OTHER_BUILD: &str = "install libtorch for CUDA 12.6 (run RINGMARK_TORCH=cu126 scripts/setup.sh, then \
+                               rebuild; image ringmark:cu126)";
     if driver.cuda.major < runtime.major {
         let newer = match runtime.major {
             13 => "580",
             12 => "525",
-            _ => "of that CUDA version",
+            _ => "for that CUDA version",
         };
         let other =
             if runtime.major > 12 && driver.cuda.major == 12 { format!(", or {OTHER_BUILD}") } else { String::new() };
         return Err(format!(
-            "libtorch is built for CUDA {runtime}, which this driver does not serve: install driver {newer} or newer{other}"
+            "libtorch is built for CUDA {runtime}, which this driver does not support: install driver {newer} or \
+             newer{other}"
         ));
     }
     for device in &driver.devices {
@@ -123,12 +128,13 @@ fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), Stri
         let fix = match (too_old, too_new) {
             (true, _) => OTHER_BUILD,
             (_, true) => {
-                "install libtorch's build for CUDA 13.0 (RINGMARK_TORCH=cu130 scripts/setup.sh, then build again; image ringmark:cu130)"
+                "install libtorch for CUDA 13.0 (run RINGMARK_TORCH=cu130 scripts/setup.sh, then rebuild; image \
+                 ringmark:cu130)"
             }
             _ => continue,
         };
         return Err(format!(
-            "{} has compute capability {capability}, for which libtorch's build for CUDA {runtime} has no kernels: {fix}",
+            "{} has compute capability {capability}, but libtorch for CUDA {runtime} has no kernels for it: {fix}",
             device.name
         ));
     }
@@ -160,8 +166,8 @@ fn load_runtime_compiler() -> Result<CompilerLibrary, String> {
         files.iter().find_map(|file| open(&file.to_string_lossy()).ok()).ok_or_else(|| {
             let places: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
             format!(
-                "cuDNN cannot compile kernels of its own, which costs speed: no {name} in {}",
-                if places.is_empty() { "the runtime's folder".to_owned() } else { places.join(" and ") }
+                "cuDNN cannot compile its own kernels and is slower: {name} not found in {}",
+                if places.is_empty() { "the CUDA runtime's folder".to_owned() } else { places.join(" and ") }
             )
         })
     };
@@ -173,9 +179,9 @@ fn load_runtime_compiler() -> Result<CompilerLibrary, String> {
 /// package (CUDA 12).
 fn runtime_folders(loaded: &[String]) -> Vec<PathBuf> {
     let Some(runtime) = loaded.iter().find(|path| is_named(path, "libcudart.so")) else { return Vec::new() };
-    let beside = Path::new(runtime).parent().map(Path::to_owned);
+    let training_state = Path::new(runtime).parent().map(Path::to_owned);
     let own = Path::new(runtime).ancestors().nth(3).map(|packages| packages.join("cuda_nvrtc/lib"));
-    [beside, own].into_iter().flatten().filter(|folder| folder.is_dir()).collect()
+    [training_state, own].into_iter().flatten().filter(|folder| folder.is_dir()).collect()
 }
 
 /// Returns the path of a loaded cuDNN that is not libtorch's, if libtorch has one.
@@ -186,7 +192,7 @@ fn foreign_cudnn(loaded: &[String]) -> Option<String> {
     let own = packages.join("nvidia/cudnn/lib");
     (own.is_dir() && !cudnn.starts_with(packages)).then(|| {
         format!(
-            "cuDNN is {}, not the one that libtorch was built with: take it out of LD_LIBRARY_PATH",
+            "cuDNN is {}, not the one that libtorch was built with: remove it from LD_LIBRARY_PATH",
             cudnn.display()
         )
     })
@@ -194,12 +200,12 @@ fn foreign_cudnn(loaded: &[String]) -> Option<String> {
 
 /// Formats an error with its causes. For a CUDA error from libtorch, keeps the first line and adds a fix: the other
 /// lines are only useful for debugging kernels.
-pub fn in_words(error: &anyhow::Error) -> String {
+pub fn user_message(error: &anyhow::Error) -> String {
     const NAME: &str = "CUDA error: ";
     let text = format!("{error:#}");
     let Some((before, after)) = text.split_once(NAME) else { return text };
     let what = after.lines().next().unwrap_or_default();
-    let fix = if what.contains("out of memory") { "choose a smaller --batch-size" } else { driver::RESET };
+    let fix = if what.contains("out of memory") { "use a smaller --batch-size" } else { driver::RESET_HINT };
     // Prefix added by tch, which errors of the shim do not have.
     let before = before.replace("Internal torch error", "libtorch");
     format!("{before}{NAME}{what}: {fix}")
@@ -236,46 +242,46 @@ mod tests {
     const CU126: CudaVersion = CudaVersion { major: 12, minor: 6 };
 
     #[test]
-    fn a_driver_serves_its_own_major_version_and_older_ones() {
+    fn driver_supports_its_major_version_and_older() {
         for (version, runtime) in [((13, 0), CU130), ((13, 1), CU130), ((13, 0), CU126), ((12, 0), CU126)] {
             assert_eq!(check_versions(&driver(version, &[(9, 0)]), runtime), Ok(()), "{version:?} {runtime}");
         }
         let error = check_versions(&driver((12, 4), &[(9, 0)]), CU130).expect_err("an old driver");
-        expect!["libtorch is built for CUDA 13.0, which this driver does not serve: install driver 580 or newer, or install libtorch's build for CUDA 12.6 (RINGMARK_TORCH=cu126 scripts/setup.sh, then build again; image ringmark:cu126)"].assert_eq(&error);
+        expect!["libtorch is built for CUDA 13.0, which this driver does not support: install driver 580 or newer, or install libtorch for CUDA 12.6 (run RINGMARK_TORCH=cu126 scripts/setup.sh, then rebuild; image ringmark:cu126)"].assert_eq(&error);
         let found = described(&driver((12, 4), &[(9, 0), (9, 0)]));
         expect!["2 GPUs (NVIDIA V100, compute capability 9.0) with a driver for CUDA 12.4"].assert_eq(&found);
-        expect!["libtorch is built for CUDA 13.0, which this driver does not serve: install driver 580 or newer, or install libtorch's build for CUDA 12.6 (RINGMARK_TORCH=cu126 scripts/setup.sh, then build again; image ringmark:cu126)"].assert_eq(&error);
+        expect!["libtorch is built for CUDA 13.0, which this driver does not support: install driver 580 or newer, or install libtorch for CUDA 12.6 (run RINGMARK_TORCH=cu126 scripts/setup.sh, then rebuild; image ringmark:cu126)"].assert_eq(&error);
         let error = check_versions(&driver((11, 8), &[(8, 0)]), CU126).expect_err("an older driver");
-        expect!["libtorch is built for CUDA 12.6, which this driver does not serve: install driver 525 or newer"]
+        expect!["libtorch is built for CUDA 12.6, which this driver does not support: install driver 525 or newer"]
             .assert_eq(&error);
     }
 
     #[test]
-    fn a_gpu_without_kernels_is_refused_by_name() {
+    fn gpu_without_kernels_is_rejected_by_name() {
         for capability in [(7, 5), (8, 0), (9, 0), (10, 0), (12, 0)] {
             assert_eq!(check_versions(&driver((13, 0), &[capability]), CU130), Ok(()), "{capability:?}");
         }
         let error = check_versions(&driver((13, 0), &[(9, 0), (7, 0)]), CU130).expect_err("a V100");
-        expect!["NVIDIA V100 has compute capability 7.0, for which libtorch's build for CUDA 13.0 has no kernels: install libtorch's build for CUDA 12.6 (RINGMARK_TORCH=cu126 scripts/setup.sh, then build again; image ringmark:cu126)"].assert_eq(&error);
+        expect!["NVIDIA V100 has compute capability 7.0, but libtorch for CUDA 13.0 has no kernels for it: install libtorch for CUDA 12.6 (run RINGMARK_TORCH=cu126 scripts/setup.sh, then rebuild; image ringmark:cu126)"].assert_eq(&error);
         assert_eq!(check_versions(&driver((12, 6), &[(7, 0)]), CU126), Ok(()));
         let error = check_versions(&driver((13, 0), &[(10, 0)]), CU126).expect_err("a B200");
-        expect!["NVIDIA V100 has compute capability 10.0, for which libtorch's build for CUDA 12.6 has no kernels: install libtorch's build for CUDA 13.0 (RINGMARK_TORCH=cu130 scripts/setup.sh, then build again; image ringmark:cu130)"].assert_eq(&error);
+        expect!["NVIDIA V100 has compute capability 10.0, but libtorch for CUDA 12.6 has no kernels for it: install libtorch for CUDA 13.0 (run RINGMARK_TORCH=cu130 scripts/setup.sh, then rebuild; image ringmark:cu130)"].assert_eq(&error);
     }
 
     #[test]
-    fn an_error_of_cuda_is_one_line() {
-        let said = "libtorch: CUDA error: unspecified launch failure\nSearch for `cudaErrorLaunchFailure' in ..\nCompile with ..";
-        let error = anyhow::anyhow!("{said}").context("iteration 3");
-        expect!["iteration 3: libtorch: CUDA error: unspecified launch failure: look for Xid in dmesg, then reset the GPU or restart the host"].assert_eq(&in_words(&error));
+    fn cuda_error_is_one_line() {
+        let text = "libtorch: CUDA error: unspecified launch failure\nSearch for `cudaErrorLaunchFailure' in ..\nCompile with ..";
+        let error = anyhow::anyhow!("{text}").context("iteration 3");
+        expect!["iteration 3: libtorch: CUDA error: unspecified launch failure: check dmesg for Xid errors, then reset the GPU or restart the host"].assert_eq(&user_message(&error));
         let other = anyhow::anyhow!("no such file\nor so");
         expect![[r"
             no such file
             or so"]]
-        .assert_eq(&in_words(&other));
+        .assert_eq(&user_message(&other));
     }
 
     #[test]
-    fn the_compiler_lies_beside_the_runtime_or_in_its_own_package() {
+    fn compiler_is_found_with_runtime_or_in_its_package() {
         let packages = std::env::temp_dir().join(format!("ringmark-packages-{}", std::process::id()));
         let folders = ["cuda_runtime/lib", "cuda_nvrtc/lib"].map(|folder| packages.join("nvidia").join(folder));
         folders.iter().for_each(|folder| fs::create_dir_all(folder).expect("made"));
@@ -286,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cudnn_from_elsewhere_is_named() {
+    fn foreign_cudnn_is_reported() {
         let packages = std::env::temp_dir().join(format!("ringmark-cudnn-{}", std::process::id()));
         let own = packages.join("nvidia/cudnn/lib");
         fs::create_dir_all(&own).expect("made");
@@ -294,7 +300,7 @@ mod tests {
         assert_eq!(foreign_cudnn(&[torch.clone(), own.join("libcudnn.so.9").display().to_string()]), None);
         let remark = foreign_cudnn(&[torch, "/usr/lib/libcudnn.so.9".to_owned()]).expect("foreign");
         expect![
-            "cuDNN is /usr/lib/libcudnn.so.9, not the one that libtorch was built with: take it out of LD_LIBRARY_PATH"
+            "cuDNN is /usr/lib/libcudnn.so.9, not the one that libtorch was built with: remove it from LD_LIBRARY_PATH"
         ]
         .assert_eq(&remark);
         fs::remove_dir_all(&packages).expect("removed");

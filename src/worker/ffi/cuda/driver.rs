@@ -20,15 +20,15 @@ const NO_DEVICE: Status = 100;
 
 /// Fixes for errors of `cuInit`, by number (CUDA driver API, `CUresult`).
 const FIXES: [(Status, &str); 5] = [
-    (34, "a CUDA toolkit's stub library stands before the driver: take `stubs` out of LD_LIBRARY_PATH"),
-    (46, "other processes have the GPU for themselves: wait for them, or nvidia-smi -c DEFAULT"),
-    (802, "start nvidia-fabricmanager, of the driver's own version"),
-    (803, "the driver's library and its kernel module are of two versions: restart the host"),
-    (804, "take cuda-compat out of LD_LIBRARY_PATH: this GPU does not allow it"),
+    (34, "a stub library of a CUDA toolkit hides the driver: remove `stubs` from LD_LIBRARY_PATH"),
+    (46, "another process has exclusive access to the GPU: wait for it to exit, or run nvidia-smi -c DEFAULT"),
+    (802, "start nvidia-fabricmanager of the driver's version"),
+    (803, "the driver's library and kernel module have different versions: restart the host"),
+    (804, "remove cuda-compat from LD_LIBRARY_PATH: this GPU does not support it"),
 ];
 
 /// Fix for a GPU that fails for an unknown reason.
-pub const RESET: &str = "look for Xid in dmesg, then reset the GPU or restart the host";
+pub const RESET_HINT: &str = "check dmesg for Xid errors, then reset the GPU or restart the host";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CudaVersion {
@@ -87,10 +87,10 @@ pub struct DriverFacts {
 }
 
 /// Queries the driver `library`. The error is a sentence with the failed call and its fix.
-pub fn ask(library: &Library) -> Result<DriverFacts, String> {
+pub fn query(library: &Library) -> Result<DriverFacts, String> {
     let driver = Driver::new(library)?;
     let cuda =
-        version_by(library, "cuDriverGetVersion").ok_or("cuDriverGetVersion fails: install the NVIDIA driver again")?;
+        version_by(library, "cuDriverGetVersion").ok_or("cuDriverGetVersion failed: reinstall the NVIDIA driver")?;
     // SAFETY: the type is the one in cuda.h; flags must be 0.
     let devices = match unsafe { (driver.init)(0) } {
         NO_DEVICE => Vec::new(),
@@ -139,7 +139,7 @@ impl Driver {
             let symbol = unsafe { library.get::<F>(name) };
             symbol
                 .map(|symbol| *symbol)
-                .map_err(|_| format!("libcuda.so.1 lacks {name}: install the NVIDIA driver again"))
+                .map_err(|_| format!("libcuda.so.1 does not export {name}: reinstall the NVIDIA driver"))
         }
         Ok(Driver {
             init: find(library, "cuInit")?,
@@ -194,14 +194,10 @@ impl Driver {
         // SAFETY: the pointer is to a live pointer, which is set to a static string or stays null.
         let name = unsafe {
             (self.get_error_name)(status, &mut name);
-            if name.is_null() {
-                "an error that it has no name for".into()
-            } else {
-                CStr::from_ptr(name).to_string_lossy()
-            }
+            if name.is_null() { "an unknown error".into() } else { CStr::from_ptr(name).to_string_lossy() }
         };
-        let fix = FIXES.iter().find(|(number, _)| *number == status).map_or(RESET, |(_, fix)| fix);
-        Err(format!("{call} fails with {name} ({status}): {fix}"))
+        let fix = FIXES.iter().find(|(number, _)| *number == status).map_or(RESET_HINT, |(_, fix)| fix);
+        Err(format!("{call} failed with {name} ({status}): {fix}"))
     }
 }
 
@@ -210,14 +206,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_ordered_and_written_as_people_do() {
+    fn versions_are_ordered_and_displayed() {
         let version = CudaVersion::from_number(13_010);
         assert_eq!((version.to_string(), version), ("13.1".to_owned(), CudaVersion { major: 13, minor: 1 }));
         assert!(CudaVersion::from_number(12_090) < CudaVersion::from_number(13_000));
     }
 
     #[test]
-    fn the_kernel_module_s_release_is_found() {
+    fn kernel_module_release_is_parsed() {
         let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs-builder)\n";
         let closed =
             "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC 12.2.0";

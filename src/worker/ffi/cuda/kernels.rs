@@ -103,7 +103,7 @@ impl Compilation {
                 let text = unsafe { self.compiler.fill(program, log_size, log, "nvrtcGetProgramLog") }?;
                 let text = String::from_utf8_lossy(&text);
                 let message = text.trim_end_matches('\0').lines().find(|line| line.contains("error"));
-                bail!("NVRTC cannot compile the kernels: {}", message.unwrap_or("it gives no reason"));
+                bail!("NVRTC cannot compile the kernels: {}", message.unwrap_or("no compiler log"));
             }
             // SAFETY: both functions are of the program's cubin.
             unsafe { self.compiler.fill(program, image_size, image, "nvrtcGetCUBIN") }
@@ -161,7 +161,7 @@ impl Compiler {
         }
         // SAFETY: NVRTC returns a string constant for every status.
         let text = unsafe { CStr::from_ptr((self.error)(status)) };
-        Err(anyhow!("{call} fails: {}", text.to_string_lossy()))
+        Err(anyhow!("{call} failed: {}", text.to_string_lossy()))
     }
 
     /// # Safety
@@ -209,8 +209,8 @@ impl LoadedKernels {
             Element::BFloat16 => 1,
             Element::Float => 2,
         };
-        // SAFETY: `kernel_by_name` takes this module as its context and runs before the call returns; the launch function
-        // and `make_current` have the types that kernels.cpp declares.
+        // SAFETY: `kernel_by_name` takes this module as its context and runs before the call returns; the launch
+        // function and `make_current` have the types that kernels.cpp declares.
         check(unsafe {
             ringmark_set_kernels(
                 element,
@@ -307,25 +307,25 @@ impl Driver {
             (self.error_name)(status, &raw mut name);
             if name.is_null() { "an unknown error".into() } else { CStr::from_ptr(name).to_string_lossy() }
         };
-        Err(anyhow!("{call} fails with {name} ({status})"))
+        Err(anyhow!("{call} failed with {name} ({status})"))
     }
 }
 
 fn find<F: Copy>(library: &Library, name: &str) -> Result<F> {
     // SAFETY: the caller's field has the type that the header declares for this name.
     let symbol = unsafe { library.get::<F>(name) };
-    symbol.map(|symbol| *symbol).map_err(|_| anyhow!("the library lacks {name}"))
+    symbol.map(|symbol| *symbol).map_err(|_| anyhow!("the library does not export {name}"))
 }
 
 extern "C" fn kernel_by_name(module: *mut c_void, name: *const c_char, shared_bytes: c_uint) -> *mut c_void {
     /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of cuda.h; the default limit is 48 KiB.
-    const MOST_SHARED_BYTES: c_int = 8;
+    const MAX_SHARED_BYTES: c_int = 8;
     let Some(driver) = DRIVER.get() else { return null_mut() };
     let mut function = null_mut();
     // SAFETY: a loaded module and a NUL-terminated name; the function is used only if the driver found it.
     unsafe {
         let is_ready = (driver.get_function)(&raw mut function, module, name) == 0
-            && (shared_bytes == 0 || (driver.set_attribute)(function, MOST_SHARED_BYTES, shared_bytes as c_int) == 0);
+            && (shared_bytes == 0 || (driver.set_attribute)(function, MAX_SHARED_BYTES, shared_bytes as c_int) == 0);
         if is_ready { function } else { null_mut() }
     }
 }

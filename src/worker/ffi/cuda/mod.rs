@@ -5,5 +5,5 @@ mod driver;
 pub mod kernels;
 pub mod nvml;
 
-pub use availability::{Cuda, NoCuda, driver_version, in_words, load, runtime_version};
+pub use availability::{Cuda, NoCuda, driver_version, load, runtime_version, user_message};
 pub use driver::ComputeCapability;

@@ -33,7 +33,7 @@ impl Element {
     }
 
     /// Returns the element type for libtorch's `kind`; `None` if sums and kernels do not support it.
-    pub fn of_kind(kind: Kind) -> Option<Element> {
+    pub fn from_kind(kind: Kind) -> Option<Element> {
         [Element::Float, Element::Half, Element::BFloat16].into_iter().find(|element| element.kind() == kind)
     }
 }

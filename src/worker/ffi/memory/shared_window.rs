@@ -31,10 +31,10 @@ pub const SMALL_BYTES: usize = 256 << 10;
 const PAGE: usize = 4096;
 
 /// Time for which a waiting rank polls a counter before it sleeps, if it has a core to itself.
-const WATCH: Duration = Duration::from_micros(200);
+const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// Longest sleep before the counter is polled again: a safeguard, not part of the protocol.
-const SLEEP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// A counter that only increases (and wraps), alone in its cache line.
 #[repr(C, align(64))]
@@ -156,9 +156,9 @@ impl Window {
         let file = OpenOptions::new().read(true).write(true).open(&path).with_context(|| path.clone())?;
         let length = file.metadata()?.len();
         // In another PID namespace the number may belong to any process.
-        ensure!(length == layout.bytes() as u64, "{path} is not the window of this host's rank 0");
+        ensure!(length == layout.bytes() as u64, "{path} is not the window of local rank 0");
         let window = Window::map(file, layout, own, may_watch)?;
-        ensure!(window.control().mark.load(Ordering::SeqCst) == mark, "{path} is not the window of this host's rank 0");
+        ensure!(window.control().mark.load(Ordering::SeqCst) == mark, "{path} is not the window of local rank 0");
         Ok(window)
     }
 
@@ -197,7 +197,7 @@ impl Window {
             match status {
                 0 => return Ok(()),
                 _ if error.kind() == io::ErrorKind::Interrupted => {}
-                _ => return Err(error).with_context(|| format!("{length} bytes of shared memory")),
+                _ => return Err(error).with_context(|| format!("cannot allocate {length} bytes of shared memory")),
             }
         }
     }
@@ -242,7 +242,7 @@ impl Window {
         }
         if self.may_watch {
             let start = Instant::now();
-            while start.elapsed() < WATCH {
+            while start.elapsed() < SPIN_TIME {
                 for _ in 0..64 {
                     if self.has_reached(counter, target) {
                         return;
@@ -258,7 +258,7 @@ impl Window {
             if is_reached(count, target) {
                 break;
             }
-            let limit = libc::timespec { tv_sec: SLEEP.as_secs() as i64, tv_nsec: 0 };
+            let limit = libc::timespec { tv_sec: MAX_SLEEP.as_secs() as i64, tv_nsec: 0 };
             // Returns at once if the count has changed since; the loop checks again in any case.
             // SAFETY: an aligned word of a live mapping and a live timespec.
             unsafe { libc::syscall(libc::SYS_futex, counter.count.as_ptr(), libc::FUTEX_WAIT, count, &limit) };
@@ -311,13 +311,13 @@ impl Window {
     /// [`combine`](Window::combine).
     pub fn fetch(&self, source: RankArray, elements: Range<usize>, to: Array, start: usize) {
         let RankArray { rank, array } = source;
-        assert_eq!(self.element(array), self.element(to), "a copy has one type");
+        assert_eq!(self.element(array), self.element(to), "source and destination types differ");
         let length = elements.len();
         let place = |array| if self.layout.is_shared { Array::Sums } else { array };
         let is_apart = rank != self.own || place(array) != place(to);
         assert!(
             is_apart || start == elements.start || elements.end <= start || start + length <= elements.start,
-            "{elements:?} to {start} of one array"
+            "cannot copy {elements:?} to {start} in the same array"
         );
         let source = self.address(array, rank, elements);
         let target = self.address(to, self.own, start..start + length).cast_mut();
@@ -353,7 +353,7 @@ impl Window {
         let is_like = tensor.kind() == self.kind(array) && tensor.numel() == self.layout.elements;
         ensure!(
             is_like && tensor.is_contiguous() && tensor.device() == Device::Cpu,
-            "{tensor:?} is not like the {} elements of {:?} in the window",
+            "{tensor:?} does not match the {} elements of {:?} in the window",
             self.layout.elements,
             self.kind(array)
         );
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_sum_from_each_other_s_part() {
+    fn ranks_sum_from_shared_memory() {
         let windows = windows(LAYOUT);
         for (rank, window) in windows.iter().enumerate() {
             let _ = window.tensor(Array::Wire).fill_((rank + 1) as i64);
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_copy_from_each_other_s_part() {
+    fn ranks_copy_from_shared_memory() {
         let windows = windows(WindowLayout { wire: Element::Float, ..LAYOUT });
         for (rank, window) in windows.iter().enumerate() {
             let _ = window.tensor(Array::Wire).fill_((rank + 1) as i64);
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn small_messages_meet() {
+    fn posted_messages_are_summed() {
         let windows = windows(WindowLayout { is_shared: true, wire: Element::Float, ..LAYOUT });
         for (rank, window) in windows.iter().enumerate() {
             let _ = window.tensor(Array::Sums).fill_((rank + 1) as i64);
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_rank_is_woken_by_the_last_to_arrive() {
+    fn last_arrival_wakes_sleeping_ranks() {
         let start = Instant::now();
         let mut windows = windows(LAYOUT);
         let meet = |window: &Window| {
@@ -516,14 +516,14 @@ mod tests {
             }
             meet(&windows[0]);
         });
-        // Without wake-ups each round would take the full SLEEP.
+        // Without wake-ups each round would take all of `MAX_SLEEP`.
         assert!(start.elapsed() < Duration::from_secs(100));
         assert!(windows[0].has_reached(3, 1500) && !windows[0].has_reached(3, 1501));
         assert!(is_reached(2, u32::MAX - 1) && !is_reached(u32::MAX - 1, 2));
     }
 
     #[test]
-    fn a_stranger_s_window_is_refused() {
+    fn window_of_another_job_is_rejected() {
         let first = Window::create(LAYOUT, 7, false).expect("a window");
         let file = first.shared_file();
         let error = Window::open(LAYOUT, file, 8, 1, false).err().expect("another mark").to_string();

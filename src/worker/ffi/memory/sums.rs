@@ -384,7 +384,7 @@ vectorized! {
 
 /// Runs a loop over two arrays of the same length; returns the number of bytes read and written.
 pub fn run(memory_loop: MemoryLoop, first: &mut [f32], second: &mut [f32]) -> usize {
-    assert_eq!(first.len(), second.len(), "one length");
+    assert_eq!(first.len(), second.len(), "lengths differ");
     let bytes = size_of_val(first);
     match memory_loop {
         MemoryLoop::InPlace => {
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_summed_exactly_in_every_type() {
+    fn integers_are_summed_exactly_in_every_type() {
         for element in [Element::Float, Element::Half, Element::BFloat16] {
             for receiver in [element, Element::Float] {
                 for (sources, streaming) in [(1, false), (2, false), (2, true), (3, true)] {
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_and_the_mean_are_exact_in_every_type() {
+    fn maximum_and_mean_are_exact_in_every_type() {
         let largest = Combination { is_largest: true, factor: 1.0 };
         let half = Combination { is_largest: false, factor: 0.5 };
         for element in [Element::Float, Element::Half, Element::BFloat16] {
@@ -481,7 +481,7 @@ mod tests {
 
     /// Two ranks in single precision: in place, and to two other arrays at any alignment.
     #[test]
-    fn two_arrays_are_summed_to_both_places() {
+    fn two_arrays_are_summed_to_both_destinations() {
         let values = |extra: f32| (0..COUNT + 8).map(|index| value(index) + extra).collect::<Vec<f32>>();
         for (apart, streaming, offsets) in [
             (false, false, [0, 0]),
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn bfloats_are_rounded_as_the_library_rounds_them() {
+    fn bf16_rounding_matches_libtorch() {
         // Two ties between adjacent bfloat16 numbers, 1 + 1/256 and 1 + 3/256, and a value just above the first tie.
         let tie = 1.0 + 1.0 / 256.0;
         let above = f32::from_bits(f32::to_bits(tie) + 1);

@@ -20,7 +20,7 @@ pub(super) struct Message {
 /// Converts a number of elements to MPI's type.
 pub fn count(elements: usize) -> Result<c_int> {
     let Ok(count) = c_int::try_from(elements) else {
-        bail!("one MPI call reaches fewer than 2^31 elements, not {elements}: set --chunk-kb");
+        bail!("{elements} elements exceed the MPI limit of 2^31 per call: set --chunk-kb");
     };
     Ok(count)
 }

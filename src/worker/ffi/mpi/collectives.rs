@@ -80,11 +80,11 @@ impl Sums {
 
     /// Copies every rank's part of its input to every rank's output.
     pub fn all_gather(&self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
-        let of_mpi = Parts::new(parts)?;
+        let mpi_parts = Parts::new(parts)?;
         let (from, to) = self.between(buffers, &parts[self.rank as usize])?;
         let source = if from.position == to.position { in_place() } else { from.position.cast_const() };
-        let Message { position, kind, .. } = self.message(buffers.output, &of_mpi.span(parts))?;
-        let Parts { counts, starts, .. } = &of_mpi;
+        let Message { position, kind, .. } = self.message(buffers.output, &mpi_parts.span(parts))?;
+        let Parts { counts, starts, .. } = &mpi_parts;
         // SAFETY: `output` contains every part at its start, relative to the span's first element.
         let status = unsafe {
             ffi::MPI_Allgatherv(
@@ -104,9 +104,9 @@ impl Sums {
     /// Sends every rank its part of the input, and receives the data from each rank in that rank's part of the output,
     /// which is another tensor.
     pub fn all_to_all(&self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
-        let of_mpi = Parts::new(parts)?;
-        let (from, to) = self.between(buffers, &of_mpi.span(parts))?;
-        let Parts { counts, starts, .. } = &of_mpi;
+        let mpi_parts = Parts::new(parts)?;
+        let (from, to) = self.between(buffers, &mpi_parts.span(parts))?;
+        let Parts { counts, starts, .. } = &mpi_parts;
         // SAFETY: as in `all_gather`, for both tensors; the caller guarantees that they do not overlap.
         let status = unsafe {
             ffi::MPI_Alltoallv(
@@ -150,7 +150,7 @@ impl Sums {
     }
 
     fn between(&self, Buffers { input, output }: Buffers, elements: &Range<usize>) -> Result<(Message, Message)> {
-        ensure!(input.kind() == output.kind(), "MPI has one type, not {:?} to {:?}", input.kind(), output.kind());
+        ensure!(input.kind() == output.kind(), "MPI cannot convert {:?} to {:?}", input.kind(), output.kind());
         Ok((self.message(input, elements)?, self.message(output, elements)?))
     }
 }

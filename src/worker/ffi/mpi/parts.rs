@@ -19,7 +19,7 @@ use crate::ffi::mpi::calls::{Group, count, in_place, start};
 pub struct Root {
     pub rank: c_int,
     /// True if the root adds all values itself; otherwise every rank adds a part and sends it to the root.
-    pub straight: bool,
+    pub direct: bool,
 }
 
 /// Pending sum of one message, with one part of its values for each rank of a group.
@@ -55,22 +55,22 @@ impl PartSums {
         let length = message.count as usize;
         let (own, parts) = (ranks.first.rank() as usize, ranks.first.size() as usize);
         let border = |part: usize| match root {
-            Some(Root { rank, straight: true }) => length * usize::from(part > rank as usize),
+            Some(Root { rank, direct: true }) => length * usize::from(part > rank as usize),
             _ => length * part / parts,
         };
         let borders: Vec<usize> = (0..=parts).map(border).collect();
         let lengths: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let received_starts: Vec<usize> = (0..parts).map(|rank| rank * lengths[own]).collect();
-        let of_mpi = |numbers: &[usize]| numbers.iter().map(|number| count(*number)).collect::<Result<_>>();
+        let to_counts = |numbers: &[usize]| numbers.iter().map(|number| count(*number)).collect::<Result<_>>();
         Ok(PartSums {
             position,
             kind,
             element,
-            counts: of_mpi(&lengths)?,
-            starts: of_mpi(&borders[..parts])?,
+            counts: to_counts(&lengths)?,
+            starts: to_counts(&borders[..parts])?,
             own,
-            received_counts: of_mpi(&vec![lengths[own]; parts])?,
-            received_starts: of_mpi(&received_starts)?,
+            received_counts: to_counts(&vec![lengths[own]; parts])?,
+            received_starts: to_counts(&received_starts)?,
             received: vec![0; (lengths[own] * parts * element.bytes()).div_ceil(size_of::<u32>())],
             combination,
             is_added: false,
@@ -122,8 +122,8 @@ impl PartSums {
     /// Starts to send every rank's sums to all ranks or to the root; `None` if the sums are already in place.
     pub fn gather(&self) -> Result<Option<ffi::MPI_Request>> {
         let (counts, starts) = (self.counts.as_ptr(), self.starts.as_ptr());
-        if let Some(Root { rank: root, straight }) = self.root {
-            if straight {
+        if let Some(Root { rank: root, direct }) = self.root {
+            if direct {
                 return Ok(None);
             }
             let own = self.position.wrapping_byte_add(self.starts[self.own] as usize * self.element.bytes());

@@ -54,7 +54,7 @@ impl Sums {
     /// Sums `elements` of the input over all ranks into the output, which may be the input. Both are contiguous in host
     /// memory and of the same type, fp32, fp16 or bf16. Every rank calls this with the same elements.
     pub fn all_reduce(&self, Buffers { input, output }: Buffers, elements: Range<usize>) -> Result<()> {
-        ensure!(input.kind() == output.kind(), "MPI sums one type, not {:?} to {:?}", input.kind(), output.kind());
+        ensure!(input.kind() == output.kind(), "MPI cannot convert {:?} to {:?} in a sum", input.kind(), output.kind());
         let from = self.message(input, &elements)?.position.cast_const();
         let message = self.message(output, &elements)?;
         let from = if from == message.position.cast_const() { in_place() } else { from };
@@ -85,7 +85,7 @@ impl Sums {
     pub fn start_reduce(&self, tensor: &Tensor, elements: Range<usize>, ranks: &Group, root: Root) -> Result<Request> {
         let message = self.message(tensor, &elements)?;
         let Message { position, count, kind, operation, element } = message;
-        if element == Element::Float && !root.straight {
+        if element == Element::Float && !root.direct {
             let is_root = ranks.first.rank() == root.rank;
             let ranks = ranks.first.as_raw();
             let from = if is_root { in_place() } else { position.cast_const() };
@@ -138,8 +138,8 @@ impl Sums {
     }
 
     pub(super) fn message(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<Message> {
-        ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
-        ensure!(tensor.device() == Device::Cpu, "MPI sums host memory, not {:?}", tensor.device());
+        ensure!(tensor.is_contiguous(), "the tensor is not contiguous");
+        ensure!(tensor.device() == Device::Cpu, "MPI needs host memory, not {:?}", tensor.device());
         ensure!(elements.start <= elements.end && elements.end <= tensor.numel(), "{elements:?} of {}", tensor.numel());
         // SAFETY: MPI is initialized; these are its constants.
         let (kind, [sum, largest], element) = unsafe {
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_are_added_over_block_borders() {
+    fn half_sums_cross_block_boundaries() {
         let mut input: Vec<f16> = (0..2500).map(|index| f16::from_f32((index % 2000) as f32)).collect();
         let mut inout = vec![f16::from_f32(1.0); 2500];
         let mut length = 2500;

@@ -123,7 +123,7 @@ impl Communicator {
     ) -> Result<(ncclDataType_t, *const c_void, *mut c_void)> {
         let (kind, from) = self.position(input, read)?;
         let (other, to) = self.position(output, written)?;
-        ensure!(kind == other, "NCCL has one type, not {:?} to {:?}", input.kind(), output.kind());
+        ensure!(kind == other, "NCCL cannot convert {:?} to {:?}", input.kind(), output.kind());
         Ok((kind, from.cast_const(), to))
     }
 }

@@ -124,11 +124,11 @@ impl Communicator {
     }
 
     pub(super) fn position(&self, tensor: &Tensor, elements: &Range<usize>) -> Result<(ncclDataType_t, *mut c_void)> {
-        ensure!(tensor.is_contiguous(), "only contiguous memory is exchanged");
+        ensure!(tensor.is_contiguous(), "the tensor is not contiguous");
         ensure!(elements.start <= elements.end && elements.end <= tensor.numel(), "{elements:?} of {}", tensor.numel());
         ensure!(
             tensor.device() == tch::Device::Cuda(self.device),
-            "a tensor on {:?} given to NCCL on device {}",
+            "the tensor is on {:?}, but NCCL uses device {}",
             tensor.device(),
             self.device
         );

@@ -71,5 +71,5 @@ impl Collectives {
 pub fn find<F: Copy>(library: &'static Library, name: &CStr) -> Result<F> {
     // SAFETY: guaranteed by the caller.
     let symbol = unsafe { library.get::<F>(name) };
-    symbol.map(|symbol| *symbol).with_context(|| format!("NCCL lacks {name:?}: install NCCL 2.14 or later"))
+    symbol.map(|symbol| *symbol).with_context(|| format!("NCCL does not export {name:?}: install NCCL 2.14 or later"))
 }

@@ -102,7 +102,7 @@ mod tests {
 
     /// Compares names: another version may number its options differently.
     #[test]
-    fn the_options_are_set() {
+    fn mimalloc_options_are_set() {
         let mut text = String::new();
         // SAFETY: the text outlives the call.
         unsafe { mi_options_print_out(append, (&raw mut text).cast()) };
@@ -113,7 +113,7 @@ mod tests {
 
     /// Another libtorch may use less. Without huge pages four fifths of the memory are resident.
     #[test]
-    fn operators_take_what_is_there_for_them() {
+    fn operators_use_the_reserved_memory() {
         let start = START.load(Ordering::Relaxed);
         assert!(start > 0);
         // SAFETY: takes a plain number.

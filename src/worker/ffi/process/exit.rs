@@ -9,19 +9,19 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, raise, si
 use nix::unistd::{gettid, pause};
 
 /// Exits without running the exit handlers of libraries, which may wait for another thread.
-pub fn at_once(status: i32) -> ! {
+pub fn immediately(status: i32) -> ! {
     // SAFETY: may be called at any time from any thread; nothing runs after it.
     unsafe { libc::_exit(status) }
 }
 
 /// Exits successfully without libtorch's destructors, which take a third of the time of its start. Output is flushed
 /// first.
-pub fn in_good_order() -> ! {
+pub fn exit_cleanly() -> ! {
     // An error cannot be reported any more.
     let _ = std::io::stdout().flush();
     // SAFETY: null means all streams of the C library; it may be called at any time.
     unsafe { libc::fflush(std::ptr::null_mut()) };
-    at_once(0)
+    immediately(0)
 }
 
 /// Restores the default action of crash signals so that MPI prints the stack of a crash. MPI takes over only signals
@@ -49,7 +49,7 @@ const SECONDS_TO_EXPLAIN: u32 = 10;
 
 /// Sets `explain` to run after a crash, before the current handlers print its stack. It may print more about the crash
 /// or end the process. Only the first call has an effect.
-pub fn before_a_crash(explain: impl Fn() + Send + Sync + 'static) {
+pub fn set_crash_handler(explain: impl Fn() + Send + Sync + 'static) {
     // SA_NODEFER: a crash inside the handler reaches it again, and it passes that on to the previous handlers.
     let action = SigAction::new(SigHandler::SigAction(crashed), SaFlags::SA_NODEFER, SigSet::empty());
     CRASH_HANDLERS.get_or_init(|| {

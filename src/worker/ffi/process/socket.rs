@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_reader_does_not_take_does_not_pile_up_here() {
+    fn unsent_bytes_are_limited() {
         let pile = |limit: Option<u32>| {
             let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
             let mut stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Sleep between two polls.
-pub const PATIENCE: Duration = Duration::from_micros(50);
+pub const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 static SLEEPS: AtomicBool = AtomicBool::new(false);
 
@@ -23,7 +23,7 @@ pub fn sleep_instead_of_yielding(sleeps: bool) {
 #[unsafe(no_mangle)]
 extern "C" fn sched_yield() -> c_int {
     if SLEEPS.load(Ordering::Relaxed) {
-        thread::sleep(PATIENCE);
+        thread::sleep(POLL_INTERVAL);
         return 0;
     }
     // SAFETY: takes nothing and cannot fail on Linux.

@@ -29,7 +29,7 @@ inline at::Tensor in_kernel_order(const at::Tensor& gradient, at::ScalarType typ
 inline std::pair<at::Tensor, at::Tensor> incoming(const variable_list& gradients, at::ScalarType type) {
   at::Tensor first = gradients[0], second = gradients.size() > 1 ? gradients[1] : at::Tensor();
   if (!first.defined()) std::swap(first, second);
-  TORCH_CHECK(first.defined(), "backward of a layer whose output has no gradient");
+  TORCH_CHECK(first.defined(), "backward of a layer without an output gradient");
   first = in_kernel_order(first, type);
   if (second.defined()) second = in_kernel_order(second, type);
   return {first, second};

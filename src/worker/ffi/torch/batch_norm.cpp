@@ -322,12 +322,12 @@ using Tensors = torch::autograd::variable_list;
 constexpr auto kLast = at::MemoryFormat::ChannelsLast;
 
 void check_vectors(const at::Tensor& x, const BatchNormVectors& vectors) {
-  TORCH_CHECK(x.dim() == 4 && x.is_contiguous(kLast), "batch norm wants channels_last images");
-  TORCH_CHECK(x.numel() > x.size(1), "batch norm needs more than one value a channel");
+  TORCH_CHECK(x.dim() == 4 && x.is_contiguous(kLast), "batch norm needs channels_last images");
+  TORCH_CHECK(x.numel() > x.size(1), "batch norm needs more than one value per channel");
   for (const auto* vector : {&vectors.weight, &vectors.bias, &vectors.running_mean, &vectors.running_variance}) {
     TORCH_CHECK(
         vector->scalar_type() == at::kFloat && vector->is_contiguous() && vector->numel() == x.size(1),
-        "batch norm wants fp32 vectors of ", x.size(1), " channels");
+        "batch norm needs fp32 vectors of ", x.size(1), " channels");
   }
 }
 
@@ -368,14 +368,14 @@ char* ringmark_batch_norm(
     check_vectors(*x, vectors);
     std::optional<at::Tensor> added;
     if (shortcut != nullptr) {
-      TORCH_CHECK(shortcut->sizes() == x->sizes(), "the shortcut has another shape than the images");
+      TORCH_CHECK(shortcut->sizes() == x->sizes(), "shortcut and images have different shapes");
       added = shortcut->to(kind).contiguous(kLast);
     }
     if (x->is_cuda()) {
       TORCH_CHECK(relu || !added, "the kernels add a shortcut only before a ReLU");
       return give(batch_norm_cuda(*x, added, vectors, relu != 0, second != nullptr), first, second);
     }
-    TORCH_CHECK(kind == at::kFloat || kind == at::kBFloat16, "batch norm takes fp32 and bf16, not ", kind);
+    TORCH_CHECK(kind == at::kFloat || kind == at::kBFloat16, "batch norm supports fp32 and bf16, not ", kind);
     give(
         {BatchNorm::apply(
             *x, added, *weight, *bias, *running_mean, *running_variance, Settings{relu != 0, momentum, epsilon})},

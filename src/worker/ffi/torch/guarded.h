@@ -18,6 +18,6 @@ char* guarded(Body body) {
   } catch (const std::exception& error) {
     return strdup(error.what());
   } catch (...) {
-    return strdup("an exception that is not a std::exception");
+    return strdup("unknown exception (not a std::exception)");
   }
 }

@@ -27,16 +27,16 @@ unsafe impl Sync for HostArray {}
 
 impl HostArray {
     /// Wraps the memory of `tensor`, which must be flat and in host memory.
-    pub fn of(tensor: Tensor) -> Result<HostArray> {
-        ensure!(tensor.device() == Device::Cpu, "host memory, not {:?}", tensor.device());
-        ensure!(tensor.is_contiguous() && tensor.dim() == 1, "one contiguous row, not {:?}", tensor.size());
+    pub fn new(tensor: Tensor) -> Result<HostArray> {
+        ensure!(tensor.device() == Device::Cpu, "expected host memory, got {:?}", tensor.device());
+        ensure!(tensor.is_contiguous() && tensor.dim() == 1, "expected one contiguous row, got {:?}", tensor.size());
         let (elements, size) = (tensor.numel(), tensor.kind().elt_size_in_bytes());
         let base = NonNull::new(tensor.data_ptr().cast()).unwrap_or(NonNull::dangling());
         Ok(HostArray { tensor, base, elements, size })
     }
 
     pub fn zeros(elements: usize, kind: Kind) -> Result<HostArray> {
-        HostArray::of(Tensor::f_zeros([elements as i64], (kind, Device::Cpu))?)
+        HostArray::new(Tensor::f_zeros([elements as i64], (kind, Device::Cpu))?)
     }
 
     /// Allocates pinned memory, zeroed.
@@ -44,7 +44,7 @@ impl HostArray {
         let floats = (elements * kind.elt_size_in_bytes()).div_ceil(size_of::<f32>());
         let tensor = shim::pinned_floats(floats)?;
         let _ = tensor.shallow_clone().f_zero_()?;
-        HostArray::of(tensor.f_view_dtype(kind)?.f_narrow(0, 0, elements as i64)?)
+        HostArray::new(tensor.f_view_dtype(kind)?.f_narrow(0, 0, elements as i64)?)
     }
 
     pub fn tensor(&self) -> &Tensor {
@@ -57,19 +57,19 @@ impl HostArray {
 
     /// Writes the bytes of `elements` to `output`. They must not change during the call.
     pub fn send(&self, elements: Range<usize>, output: &mut impl Write) -> io::Result<()> {
-        let (start, length) = self.place(&elements);
+        let (start, length) = self.address(&elements);
         // SAFETY: `place` checked the bounds; the caller excludes concurrent writers.
         output.write_all(unsafe { std::slice::from_raw_parts(start, length) })
     }
 
     /// Reads the bytes of `elements` from `input`. They must not be accessed during the call.
     pub fn receive(&self, elements: Range<usize>, input: &mut impl Read) -> io::Result<()> {
-        let (start, length) = self.place(&elements);
+        let (start, length) = self.address(&elements);
         // SAFETY: `place` checked the bounds; the caller guarantees exclusive access.
         input.read_exact(unsafe { std::slice::from_raw_parts_mut(start, length) })
     }
 
-    fn place(&self, elements: &Range<usize>) -> (*mut u8, usize) {
+    fn address(&self, elements: &Range<usize>) -> (*mut u8, usize) {
         assert!(elements.start <= elements.end && elements.end <= self.elements, "{elements:?} of {}", self.elements);
         (self.base.as_ptr().wrapping_add(elements.start * self.size), elements.len() * self.size)
     }
@@ -80,8 +80,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sent_is_received_and_seen_as_a_tensor() {
-        let from = HostArray::of(Tensor::arange(6, (Kind::Float, Device::Cpu))).expect("flat");
+    fn sent_array_round_trips_as_tensor() {
+        let from = HostArray::new(Tensor::arange(6, (Kind::Float, Device::Cpu))).expect("flat");
         let to = HostArray::zeros(4, Kind::Float).expect("memory");
         let mut wire = Vec::new();
         from.send(2..5, &mut wire).expect("memory takes it");
@@ -89,7 +89,7 @@ mod tests {
         to.receive(1..4, &mut &wire[..]).expect("as many");
         assert_eq!(Vec::<f32>::try_from(to.tensor()).expect("fp32"), [0.0, 2.0, 3.0, 4.0]);
         assert!(to.receive(0..4, &mut &wire[..]).is_err(), "too few bytes");
-        assert!(HostArray::of(Tensor::zeros([2, 2], (Kind::Float, Device::Cpu))).is_err());
+        assert!(HostArray::new(Tensor::zeros([2, 2], (Kind::Float, Device::Cpu))).is_err());
         let halves = HostArray::zeros(3, Kind::Half).expect("memory");
         assert_eq!(halves.bytes_of(3), 6);
     }

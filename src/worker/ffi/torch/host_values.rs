@@ -8,14 +8,14 @@ use anyhow::{Result, ensure};
 use tch::{Device, Kind, Tensor};
 
 pub fn floats<'a>(tensor: &'a Tensor, elements: &Range<usize>) -> Result<&'a [f32]> {
-    let start = place(tensor, elements)?;
+    let start = address(tensor, elements)?;
     // SAFETY: `place` checked type and bounds; the tensor outlives the slice, and the caller excludes concurrent
     // writers.
     Ok(unsafe { std::slice::from_raw_parts(start, elements.len()) })
 }
 
 pub fn floats_mut<'a>(tensor: &'a mut Tensor, elements: &Range<usize>) -> Result<&'a mut [f32]> {
-    let start = place(tensor, elements)?;
+    let start = address(tensor, elements)?;
     // SAFETY: as in `floats`, and the caller excludes concurrent readers.
     Ok(unsafe { std::slice::from_raw_parts_mut(start, elements.len()) })
 }
@@ -32,14 +32,14 @@ pub fn bytes_mut<'a>(tensor: &'a mut Tensor, elements: &Range<usize>) -> Result<
     Ok(unsafe { std::slice::from_raw_parts_mut(floats.as_mut_ptr().cast(), size_of_val(floats)) })
 }
 
-fn place(tensor: &Tensor, elements: &Range<usize>) -> Result<*mut f32> {
+fn address(tensor: &Tensor, elements: &Range<usize>) -> Result<*mut f32> {
     let is_flat = tensor.dim() == 1 && tensor.is_contiguous();
     ensure!(
         tensor.device() == Device::Cpu && tensor.kind() == Kind::Float && is_flat,
-        "one contiguous row of fp32 in host memory, not {tensor:?}"
+        "expected one contiguous row of fp32 in host memory, got {tensor:?}"
     );
     let count = tensor.numel();
-    ensure!(elements.start <= elements.end && elements.end <= count, "elements {elements:?} of {count}");
+    ensure!(elements.start <= elements.end && elements.end <= count, "elements {elements:?} exceed length {count}");
     Ok(tensor.data_ptr().cast::<f32>().wrapping_add(elements.start))
 }
 
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slice_is_the_tensor_s_own_memory() {
+    fn slice_shares_tensor_memory() {
         let mut tensor = Tensor::arange(6, (Kind::Float, Device::Cpu));
         assert_eq!(floats(&tensor, &(2..5)).expect("in it"), [2.0, 3.0, 4.0]);
         floats_mut(&mut tensor, &(2..4)).expect("in it").fill(7.5);

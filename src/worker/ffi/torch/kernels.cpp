@@ -69,13 +69,13 @@ void launch(void* function, const Grid& grid, at::Device device, void** argument
   // libtorch's backward thread gets its context with its first call of the CUDA runtime, which may come later than
   // this.
   thread_local const int status = driver.make_current();
-  TORCH_CHECK(status == 0, "the GPU's context cannot be made current: CUresult ", status);
+  TORCH_CHECK(status == 0, "cannot make the GPU context current: CUresult ", status);
   const auto* cuda = c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
   void* stream = cuda->getStreamNativeHandle(cuda->getStream(device));
   const int result = driver.launch(
       function, grid.slices, grid.parts, 1, grid.packets, grid.height, 1, grid.shared, stream,
       arguments, nullptr);
-  TORCH_CHECK(result == 0, "a fused kernel cannot be launched: CUresult ", result);
+  TORCH_CHECK(result == 0, "cannot launch a fused kernel: CUresult ", result);
 }
 
 uint32_t* tickets(at::Device device) {
@@ -98,7 +98,7 @@ char* ringmark_set_kernels(
     const at::ScalarType type = std::array{at::kHalf, at::kBFloat16, at::kFloat}.at(element);
     const auto get = [&](const std::string& name, unsigned shared_bytes = 0) {
       void* function = find(context, name.c_str(), shared_bytes);
-      TORCH_CHECK(function != nullptr, "the compiled kernels lack ", name);
+      TORCH_CHECK(function != nullptr, "missing compiled kernel ", name);
       return function;
     };
     driver = Driver{launch, make_current, processors};

@@ -7,7 +7,7 @@ use std::ptr::null_mut;
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::ffi::torch::shim::{self, RawTensor, made, raw};
+use crate::ffi::torch::shim::{self, RawTensor, new_tensor, raw};
 
 unsafe extern "C" {
     fn ringmark_computes_bf16(result: *mut c_int) -> *mut c_char;
@@ -61,7 +61,7 @@ pub fn has_bf16_kernels() -> Result<bool> {
 
 /// Geometry of a convolution.
 #[derive(Debug, Clone, Copy)]
-pub struct Moves {
+pub struct ConvolutionArguments {
     /// Vertical and horizontal padding.
     pub padding: [i64; 2],
     pub stride: i64,
@@ -69,10 +69,10 @@ pub struct Moves {
 }
 
 /// Reorders `weight` for oneDNN's kernel for images of this shape. The result is only for [`packed_convolution`].
-pub fn pack_convolution(weight: &Tensor, images: &Tensor, moves: Moves) -> Result<Tensor> {
-    let Moves { padding, stride, groups } = moves;
+pub fn pack_convolution(weight: &Tensor, images: &Tensor, arguments: ConvolutionArguments) -> Result<Tensor> {
+    let ConvolutionArguments { padding, stride, groups } = arguments;
     // SAFETY: both tensors are alive, and the padding is two numbers.
-    made(|result| unsafe {
+    new_tensor(|result| unsafe {
         ringmark_pack_convolution(raw(weight), raw(images), padding.as_ptr(), stride, groups, result)
     })
 }
@@ -82,13 +82,13 @@ pub fn packed_convolution(
     images: &Tensor,
     weight: &Tensor,
     bias: Option<&Tensor>,
-    moves: Moves,
+    arguments: ConvolutionArguments,
     sum: Option<&Tensor>,
     relu: bool,
 ) -> Result<Tensor> {
-    let Moves { padding, stride, groups } = moves;
+    let ConvolutionArguments { padding, stride, groups } = arguments;
     // SAFETY: all tensors are alive, and the padding is two numbers.
-    made(|result| unsafe {
+    new_tensor(|result| unsafe {
         ringmark_packed_convolution(
             raw(images),
             raw(weight),
@@ -110,12 +110,12 @@ pub fn rectified_convolution(
     images: &Tensor,
     weight: &Tensor,
     bias: Option<&Tensor>,
-    moves: Moves,
+    arguments: ConvolutionArguments,
     sum: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let Moves { padding, stride, groups } = moves;
+    let ConvolutionArguments { padding, stride, groups } = arguments;
     // SAFETY: all tensors are alive, and the padding is two numbers.
-    made(|result| unsafe {
+    new_tensor(|result| unsafe {
         ringmark_rectified_convolution(
             raw(images),
             raw(weight),
@@ -131,7 +131,7 @@ pub fn rectified_convolution(
 
 /// Operation that a linear layer applies to its result in the same pass.
 #[derive(Debug, Clone, Copy)]
-pub enum After<'sum> {
+pub enum Epilogue<'sum> {
     Nothing,
     /// Gaussian error linear unit.
     Gelu,
@@ -139,13 +139,13 @@ pub enum After<'sum> {
     Add(&'sum Tensor),
 }
 
-impl After<'_> {
+impl Epilogue<'_> {
     /// Applies the operation to `result` in a separate pass.
-    pub fn of(self, result: Tensor) -> Result<Tensor> {
+    pub fn apply(self, result: Tensor) -> Result<Tensor> {
         Ok(match self {
-            After::Nothing => result,
-            After::Gelu => result.f_gelu("none")?,
-            After::Add(sum) => result.f_add(sum)?,
+            Epilogue::Nothing => result,
+            Epilogue::Gelu => result.f_gelu("none")?,
+            Epilogue::Add(sum) => result.f_add(sum)?,
         })
     }
 }
@@ -154,15 +154,15 @@ impl After<'_> {
 /// for [`packed_linear`].
 pub fn pack_linear(weight: &Tensor, rows: i64) -> Result<Tensor> {
     // SAFETY: the tensor is alive.
-    made(|result| unsafe { ringmark_pack_linear(raw(weight), rows, result) })
+    new_tensor(|result| unsafe { ringmark_pack_linear(raw(weight), rows, result) })
 }
 
-/// Computes a linear layer of `features`, `[.., input]`, bias and the operation `after` in one pass.
-pub fn packed_linear(features: &Tensor, weight: &Tensor, bias: Option<&Tensor>, after: After) -> Result<Tensor> {
-    let sum = if let After::Add(sum) = after { raw(sum) } else { null_mut() };
-    let gelu = c_int::from(matches!(after, After::Gelu));
+/// Computes a linear layer of `features`, `[.., input]`, bias and the operation `epilogue` in one pass.
+pub fn packed_linear(features: &Tensor, weight: &Tensor, bias: Option<&Tensor>, epilogue: Epilogue) -> Result<Tensor> {
+    let sum = if let Epilogue::Add(sum) = epilogue { raw(sum) } else { null_mut() };
+    let gelu = c_int::from(matches!(epilogue, Epilogue::Gelu));
     // SAFETY: all tensors are alive.
-    made(|result| unsafe {
+    new_tensor(|result| unsafe {
         ringmark_packed_linear(raw(features), raw(weight), bias.map_or(null_mut(), raw), sum, gelu, result)
     })
 }

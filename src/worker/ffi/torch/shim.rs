@@ -148,7 +148,7 @@ pub fn libtorch_version() -> String {
 }
 
 /// Returns the tensor that `call` creates unless it returns a message.
-pub(super) fn made(call: impl FnOnce(*mut RawTensor) -> *mut c_char) -> Result<Tensor> {
+pub(super) fn new_tensor(call: impl FnOnce(*mut RawTensor) -> *mut c_char) -> Result<Tensor> {
     let mut result = null_mut();
     check(call(&mut result))?;
     // SAFETY: a tensor on the heap with no other owner.
@@ -193,7 +193,7 @@ pub fn backward(loss: &Tensor, gradient: Option<&Tensor>) -> Result<()> {
 
 /// Copies the gradients of `parameters` into `destinations` (same shapes, any float type) and drops them.
 pub fn take_gradients(parameters: &[Tensor], destinations: &[Tensor]) -> Result<()> {
-    assert_eq!(parameters.len(), destinations.len(), "a destination for every parameter");
+    assert_eq!(parameters.len(), destinations.len(), "one destination per parameter");
     let (from, to) = (raw_list(parameters), raw_list(destinations));
     // SAFETY: the lists contain that many live tensors.
     check(unsafe { ringmark_take_gradients(from.as_ptr(), to.as_ptr(), from.len()) })
@@ -299,7 +299,7 @@ pub struct Fork {
 }
 
 /// Returns the tensors that `call` creates unless it returns a message: two if `is_fork`, otherwise one.
-fn made_fork(is_fork: bool, call: impl FnOnce(*mut RawTensor, *mut RawTensor) -> *mut c_char) -> Result<Fork> {
+fn new_fork(is_fork: bool, call: impl FnOnce(*mut RawTensor, *mut RawTensor) -> *mut c_char) -> Result<Fork> {
     let (mut first, mut second) = (null_mut(), null_mut());
     check(call(&raw mut first, if is_fork { &raw mut second } else { null_mut() }))?;
     // SAFETY: tensors on the heap, owned by the caller alone; the second is created only for a fork.
@@ -333,7 +333,7 @@ pub fn batch_norm(
     is_fork: bool,
 ) -> Result<Fork> {
     // SAFETY: all tensors are alive, null means no shortcut, and the results are written unless there is a message.
-    made_fork(is_fork, |first, second| unsafe {
+    new_fork(is_fork, |first, second| unsafe {
         ringmark_batch_norm(
             raw(images),
             shortcut.map_or(null_mut(), raw),
@@ -366,7 +366,7 @@ pub fn batch_norm_max_pool(
     is_fork: bool,
 ) -> Result<Fork> {
     // SAFETY: all tensors are alive, and the results are written unless there is a message.
-    made_fork(is_fork, |first, second| unsafe {
+    new_fork(is_fork, |first, second| unsafe {
         ringmark_batch_norm_max_pool(
             raw(images),
             raw(vectors.weight),
@@ -401,7 +401,7 @@ pub fn pointwise_norm(
     is_fork: bool,
 ) -> Result<Fork> {
     // SAFETY: all tensors are alive, null means no shortcut, and the results are written unless there is a message.
-    made_fork(is_fork, |first, second| unsafe {
+    new_fork(is_fork, |first, second| unsafe {
         ringmark_pointwise_norm(
             raw(images),
             raw(convolution),
@@ -421,13 +421,13 @@ pub fn pointwise_norm(
 /// Computes max pooling. [`has_kernels`] must be true for the images.
 pub fn max_pool(images: &Tensor, window: PoolWindow) -> Result<Tensor> {
     // SAFETY: the tensor is alive, and the result is written unless there is a message.
-    made(|result| unsafe { ringmark_max_pool(raw(images), window.kernel, window.stride, window.padding, result) })
+    new_tensor(|result| unsafe { ringmark_max_pool(raw(images), window.kernel, window.stride, window.padding, result) })
 }
 
 /// Allocates `count` uninitialized fp32 values in pinned host memory.
 pub fn pinned_floats(count: usize) -> Result<Tensor> {
     // SAFETY: the result is written unless there is a message.
-    made(|result| unsafe { ringmark_pinned_floats(count, result) })
+    new_tensor(|result| unsafe { ringmark_pinned_floats(count, result) })
 }
 
 /// Enqueues a copy without waiting for the device. The data is in pinned host memory once a later event is complete.
@@ -560,7 +560,7 @@ impl Stream {
 
     /// Runs `body` on a new stream of `device`, after the earlier and before the later work of the current stream. The
     /// stream has the default stream's priority: NCCL's streams have a higher one.
-    pub fn run_beside<R>(device: usize, body: impl FnOnce() -> Result<R>) -> Result<R> {
+    pub fn run_on_side_stream<R>(device: usize, body: impl FnOnce() -> Result<R>) -> Result<R> {
         let current = Stream::current(device)?;
         let (own, _) = Stream::with_priority(device, 0)?;
         own.wait_for(&current.record_event()?)?;

@@ -89,11 +89,11 @@ impl Gpu<'_> {
             (NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0),
         ];
         let counts = self.fields.as_ref().map_or([None; 4], |known| known.counters(&self.device, fields));
-        let total = |index: usize, unit: f64| counts[index].map(|count| Value::Total(count as f64 * unit));
+        let total = |index: usize, unit: f64| counts[index].map(|count| Value::Counter(count as f64 * unit));
         // The driver samples the slot for 20 ms and returns KB/s.
         let now = |counter: PcieUtilCounter| {
             let kilobytes = self.device.pcie_throughput(counter).ok()?;
-            Some(Value::Now(f64::from(kilobytes) * 1e3))
+            Some(Value::Gauge(f64::from(kilobytes) * 1e3))
         };
         [
             total(0, KIBIBYTE),
@@ -106,9 +106,9 @@ impl Gpu<'_> {
     fn read(&mut self, readings: &mut Vec<Reading>) {
         let energy = self.energy();
         let device = &self.device;
-        let now = |value: Option<f64>| value.map(Value::Now);
+        let now = |value: Option<f64>| value.map(Value::Gauge);
         let errors = |kind: MemoryError| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
-        let of_itself = [
+        let own = [
             (Quantity::Clock, now(device.clock_info(Clock::SM).ok().map(f64::from))),
             (Quantity::MemoryClock, now(device.clock_info(Clock::Memory).ok().map(f64::from))),
             (Quantity::Temperature, now(device.temperature(TemperatureSensor::Gpu).ok().map(f64::from))),
@@ -119,16 +119,17 @@ impl Gpu<'_> {
             ),
             (Quantity::Utilization, now(device.utilization_rates().ok().map(|rates| f64::from(rates.gpu) / 100.0))),
             (Quantity::Memory, now(device.memory_info().ok().map(|memory| memory.used as f64))),
-            (Quantity::CorrectedErrors, errors(MemoryError::Corrected).map(|count| Value::Total(count as f64))),
-            (Quantity::UncorrectedErrors, errors(MemoryError::Uncorrected).map(|count| Value::Total(count as f64))),
+            (Quantity::CorrectedErrors, errors(MemoryError::Corrected).map(|count| Value::Counter(count as f64))),
+            (Quantity::UncorrectedErrors, errors(MemoryError::Uncorrected).map(|count| Value::Counter(count as f64))),
         ];
         let links =
             [Quantity::Sent, Quantity::Received, Quantity::Sent, Quantity::Received].into_iter().zip(self.links());
         let names = ["NVLink", "NVLink", "PCIe", "PCIe"].map(|link| format!("{} {link}", self.name));
-        let of_itself = of_itself.into_iter().map(|(quantity, value)| (quantity, self.name.clone(), value));
-        let of_links = names.into_iter().zip(links).map(|(name, (quantity, value))| (quantity, name, value));
+        let own = own.into_iter().map(|(quantity, value)| (quantity, self.name.clone(), value));
+        let link_values = names.into_iter().zip(links).map(|(name, (quantity, value))| (quantity, name, value));
         readings.extend(
-            of_itself.chain(of_links).filter_map(|(quantity, of, value)| Some(Reading { quantity, of, value: value? })),
+            own.chain(link_values)
+                .filter_map(|(quantity, instance, value)| Some(Reading { quantity, instance, value: value? })),
         );
     }
 }

@@ -88,17 +88,17 @@ fn segments(table: &str) -> Option<[f64; 2]> {
 
 impl Source for Kernel {
     fn read(&mut self, readings: &mut Vec<Reading>) {
-        let mut add = |quantity: Quantity, of: &str, value: Value| {
-            readings.push(Reading { quantity, of: of.to_owned(), value });
+        let mut add = |quantity: Quantity, instance: &str, value: Value| {
+            readings.push(Reading { quantity, instance: instance.to_owned(), value });
         };
         if let Some(clock) = clock_mhz() {
-            add(Quantity::Clock, "cores", Value::Now(clock));
+            add(Quantity::Clock, "cores", Value::Gauge(clock));
         }
         let times = core_times(&first_line("/proc/stat"));
         let (part, whole) = (times[..3].iter().sum(), times.iter().sum());
         add(Quantity::Utilization, "cores", Value::Share { part, whole });
         let [all, available] = ["MemTotal:", "MemAvailable:"].map(|key| proc_kilobytes("/proc/meminfo", key));
-        add(Quantity::Memory, "host", Value::Now(all.saturating_sub(available) as f64 * 1024.0));
+        add(Quantity::Memory, "host", Value::Gauge(all.saturating_sub(available) as f64 * 1024.0));
         let pressures = [
             (Quantity::CpuPressure, "/proc/pressure/cpu"),
             (Quantity::MemoryPressure, "/proc/pressure/memory"),
@@ -106,19 +106,19 @@ impl Source for Kernel {
         ];
         for (quantity, path) in pressures {
             if let Some(waited) = pressure(path) {
-                add(quantity, "host", Value::Total(waited));
+                add(quantity, "host", Value::Counter(waited));
             }
         }
         for Card { name, sent, received, unit } in &self.cards {
             for (quantity, file) in [(Quantity::Sent, sent), (Quantity::Received, received)] {
                 if let Some(count) = number_in(file) {
-                    add(quantity, name, Value::Total(count as f64 * unit));
+                    add(quantity, name, Value::Counter(count as f64 * unit));
                 }
             }
         }
         if let Some([sent, again]) = segments(&fs::read_to_string("/proc/net/snmp").unwrap_or_default()) {
-            add(Quantity::Segments, "TCP", Value::Total(sent));
-            add(Quantity::Retransmissions, "TCP", Value::Total(again));
+            add(Quantity::Segments, "TCP", Value::Counter(sent));
+            add(Quantity::Retransmissions, "TCP", Value::Counter(again));
         }
     }
 }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn segments_are_found_by_their_names() {
+    fn tcp_segments_are_found_by_name() {
         let table =
             "Ip: Forwarding\nIp: 1\nTcp: RtoAlgorithm InSegs OutSegs RetransSegs\nTcp: 1 20 30 4\nUdp: X\nUdp: 9\n";
         assert_eq!(segments(table), Some([30.0, 4.0]));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn cards_are_those_of_both_kinds_of_network() {
+    fn ethernet_and_infiniband_cards_are_found() {
         let folder = tempfile::tempdir().expect("a folder");
         let counters = folder.path().join("infiniband/mlx5_0/ports/1/counters");
         fs::create_dir_all(&counters).expect("a folder");
@@ -153,10 +153,10 @@ mod tests {
         assert_eq!(names, ["eth0", "mlx5_0 port 1"]);
         let mut readings = Vec::new();
         kernel.read(&mut readings);
-        let of = |wanted: Quantity| readings.iter().find(|reading| reading.quantity == wanted).map(|read| read.value);
+        let find = |wanted: Quantity| readings.iter().find(|reading| reading.quantity == wanted).map(|read| read.value);
         assert_eq!(
-            [of(Quantity::Sent), of(Quantity::Received)],
-            [Some(Value::Total(400.0)), Some(Value::Total(100.0))]
+            [find(Quantity::Sent), find(Quantity::Received)],
+            [Some(Value::Counter(400.0)), Some(Value::Counter(100.0))]
         );
     }
 }

@@ -36,7 +36,7 @@ use crate::host::telemetry::sensors::Sensors;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest delay of the start and the end of a run by a driver that does not reply.
-const PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Readings {
     /// Dropped to stop the thread.
@@ -59,15 +59,15 @@ impl Readings {
             // Loaded once, because the devices borrow from the library.
             let nvml = (!gpus.is_empty()).then(gpus::load);
             let (mut gpus, without_gpus) = Gpus::find(nvml.as_ref(), &gpus);
-            locked(&shared).missing = without_sensors.into_iter().chain(without_gpus).collect();
+            lock(&shared).missing = without_sensors.into_iter().chain(without_gpus).collect();
             let mut sources: [&mut dyn Source; 3] = [&mut kernel, &mut sensors, &mut gpus];
             let started = Instant::now();
             let mut is_last = false;
             loop {
                 let mut readings = Vec::new();
                 sources.iter_mut().for_each(|source| source.read(&mut readings));
-                let interval = locked(&shared).add(Seconds(started.elapsed().as_secs_f64()), iteration(), readings);
-                locked(&shared).processor_time = processor_time();
+                let interval = lock(&shared).add(Seconds(started.elapsed().as_secs_f64()), iteration(), readings);
+                lock(&shared).processor_time = processor_time();
                 let _ = notify.send(());
                 if is_last {
                     break;
@@ -76,23 +76,23 @@ impl Readings {
                 is_last = stopped.recv_timeout(INTERVAL * interval) != Err(RecvTimeoutError::Timeout);
             }
         };
-        thread::Builder::new().spawn(read).context("the thread that reads this host's sensors cannot start")?;
-        let _ = taken.recv_timeout(PATIENCE);
+        thread::Builder::new().spawn(read).context("cannot start the sensor thread")?;
+        let _ = taken.recv_timeout(STOP_TIMEOUT);
         Ok(Readings { stop, taken, recording })
     }
 
     pub fn end(self) -> Telemetry {
         let Readings { stop, taken, recording } = self;
         drop(stop);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + STOP_TIMEOUT;
         // The channel is closed when the thread has ended.
         while taken.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
-        locked(&recording).telemetry()
+        lock(&recording).telemetry()
     }
 }
 
 /// Ignores poisoning: no code panics while it holds the lock.
-fn locked(recording: &Mutex<Recording>) -> MutexGuard<'_, Recording> {
+fn lock(recording: &Mutex<Recording>) -> MutexGuard<'_, Recording> {
     recording.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -109,10 +109,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_host_is_read_until_the_end() {
+    fn host_is_sampled_until_the_end() {
         let started = Instant::now();
         let readings = Readings::start(Vec::new(), || 7).expect("a thread");
-        while locked(&readings.recording).telemetry().at.len() < 2 {
+        while lock(&readings.recording).telemetry().at.len() < 2 {
             thread::sleep(Duration::from_millis(20));
         }
         let read = readings.end();

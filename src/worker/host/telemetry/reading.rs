@@ -5,16 +5,16 @@ use ringmark_core::host::Quantity;
 pub struct Reading {
     pub quantity: Quantity,
     /// Name of the component.
-    pub of: String,
+    pub instance: String,
     pub value: Value,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value {
     /// Current value of the quantity.
-    Now(f64),
+    Gauge(f64),
     /// Cumulative total of the quantity; recorded as its rate.
-    Total(f64),
+    Counter(f64),
     /// Cumulative total in joules; recorded as power.
     Joules(f64),
     /// Two cumulative totals from one snapshot, the first a part of the second; recorded as the share since the last

@@ -33,11 +33,11 @@ impl Recording {
         let before = self.at.len();
         self.at.push(at);
         self.iteration.push(iteration);
-        for Reading { quantity, of, value } in readings {
-            let key = (quantity, of);
+        for Reading { quantity, instance, value } in readings {
+            let key = (quantity, instance);
             let value = match value {
-                Value::Now(value) => Some(value),
-                Value::Total(total) => self.rate(&key, total, at).map(|(_, rate)| rate),
+                Value::Gauge(value) => Some(value),
+                Value::Counter(total) => self.rate(&key, total, at).map(|(_, rate)| rate),
                 // The kernel's I/O wait times may decrease, and the total with them.
                 Value::Share { part, whole } => self.rate(&key, part, Seconds(whole)).map(|(_, share)| share.min(1.0)),
                 Value::Joules(total) => self.rate(&key, total, at).map(|(joules, rate)| {
@@ -100,18 +100,18 @@ impl Recording {
 mod tests {
     use super::*;
 
-    fn reading(quantity: Quantity, of: &str, value: Value) -> Reading {
-        Reading { quantity, of: of.to_owned(), value }
+    fn reading(quantity: Quantity, instance: &str, value: Value) -> Reading {
+        Reading { quantity, instance: instance.to_owned(), value }
     }
 
     #[test]
-    fn sums_become_rates_and_what_appears_later_is_unknown_before() {
+    fn totals_become_rates_and_late_series_start_empty() {
         let mut recording = Recording::default();
         let joules = |total| reading(Quantity::Power, "package-0", Value::Joules(total));
-        let sent = |of: &str, total| reading(Quantity::Sent, of, Value::Total(total));
+        let sent = |instance: &str, total| reading(Quantity::Sent, instance, Value::Counter(total));
         recording.add(Seconds(0.0), 0, vec![joules(1000.0), sent("eth0", 5.0), sent("eth1", 7.0)]);
         recording.add(Seconds(2.0), 3, vec![joules(1100.0), sent("eth0", 25.0), sent("eth1", 7.0)]);
-        let clock = reading(Quantity::Clock, "cores", Value::Now(2000.0));
+        let clock = reading(Quantity::Clock, "cores", Value::Gauge(2000.0));
         // The energy counter starts again, as after a reload of the driver.
         recording.add(Seconds(4.0), 6, vec![joules(10.0), sent("eth0", 25.0), sent("eth1", 7.0), clock]);
         recording.add(Seconds(5.0), 9, vec![joules(60.0)]);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_needs_no_clock_and_is_never_above_the_whole() {
+    fn shares_are_at_most_one() {
         let mut recording = Recording::default();
         // Readings with increasing delays.
         for (at, part, whole) in [(0.0, 10.0, 20.0), (0.6, 11.0, 22.0), (2.9, 13.0, 26.0), (3.0, 15.0, 27.0)] {
@@ -138,12 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_has_as_many_readings_as_a_short_one() {
+    fn long_runs_are_downsampled() {
         let mut recording = Recording::default();
         let mut intervals = Vec::new();
         let mut second = 0;
         while second < 5000 {
-            let watts = reading(Quantity::Power, "GPU 0", Value::Now(300.0));
+            let watts = reading(Quantity::Power, "GPU 0", Value::Gauge(300.0));
             let wait = recording.add(Seconds(f64::from(second)), second, vec![watts]);
             intervals.push(wait);
             second += wait;

@@ -34,7 +34,7 @@ impl Sensors {
     pub fn find(classes: &Path) -> (Sensors, Option<String>) {
         let (domains, why) = match domains(&classes.join("powercap")) {
             Ok(domains) => (domains, None),
-            Err(why) => (Vec::new(), Some(format!("power of processors: {why}"))),
+            Err(why) => (Vec::new(), Some(format!("processor power: {why}"))),
         };
         (Sensors { chips: chips(&classes.join("hwmon")), domains }, why)
     }
@@ -83,7 +83,7 @@ fn domains(folder: &Path) -> Result<Vec<Domain>, String> {
         found.extend(zones.iter().find(|(name, _)| name == "psys").cloned());
     }
     if found.is_empty() {
-        return Err(format!("{} has no RAPL zone, as in most virtual machines", folder.display()));
+        return Err(format!("no RAPL zone in {}, as in most virtual machines", folder.display()));
     }
     let domain = |(name, zone): (String, String)| {
         let zone = folder.join(zone);
@@ -113,17 +113,17 @@ impl Domain {
 
 impl Source for Sensors {
     fn read(&mut self, readings: &mut Vec<Reading>) {
-        for (of, sensors) in &self.chips {
+        for (instance, sensors) in &self.chips {
             let hottest = sensors.iter().filter_map(|sensor| number_in(sensor)).max();
             if let Some(thousandths) = hottest {
-                let value = Value::Now(thousandths as f64 / 1e3);
-                readings.push(Reading { quantity: Quantity::Temperature, of: of.clone(), value });
+                let value = Value::Gauge(thousandths as f64 / 1e3);
+                readings.push(Reading { quantity: Quantity::Temperature, instance: instance.clone(), value });
             }
         }
         for domain in &mut self.domains {
             if let Some(joules) = domain.read() {
                 let value = Value::Joules(joules);
-                readings.push(Reading { quantity: Quantity::Power, of: domain.name.clone(), value });
+                readings.push(Reading { quantity: Quantity::Power, instance: domain.name.clone(), value });
             }
         }
     }
@@ -152,12 +152,12 @@ mod tests {
     fn read(sensors: &mut Sensors) -> Vec<(Quantity, String, Value)> {
         let mut readings = Vec::new();
         sensors.read(&mut readings);
-        readings.into_iter().map(|Reading { quantity, of, value }| (quantity, of, value)).collect()
+        readings.into_iter().map(|Reading { quantity, instance, value }| (quantity, instance, value)).collect()
     }
 
     /// Uses the layout of a server with two sockets.
     #[test]
-    fn packages_and_their_memory_are_read_and_nothing_twice() {
+    fn packages_and_dram_are_counted_once() {
         let folder = classes(&[
             ("powercap/intel-rapl/enabled", "1"),
             ("powercap/intel-rapl:0/name", "package-0"),
@@ -183,9 +183,9 @@ mod tests {
         let (mut sensors, why) = Sensors::find(folder.path());
         assert_eq!(why, None);
         let all = read(&mut sensors);
-        let names: Vec<&str> = all.iter().map(|(_, of, _)| of.as_str()).collect();
+        let names: Vec<&str> = all.iter().map(|(_, instance, _)| instance.as_str()).collect();
         assert_eq!(names, ["coretemp 0", "package-0", "package-0 dram", "package-1"]);
-        assert_eq!(all[0], (Quantity::Temperature, "coretemp 0".to_owned(), Value::Now(64.5)));
+        assert_eq!(all[0], (Quantity::Temperature, "coretemp 0".to_owned(), Value::Gauge(64.5)));
         assert_eq!(all[1].2, Value::Joules(0.0));
         // The counter wraps after 1000 J: 1 J before and 3 J after it.
         fs::write(folder.path().join("powercap/intel-rapl:0/energy_uj"), "3000000\n").expect("a file");
@@ -193,22 +193,23 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_machine_counts_where_nothing_else_does() {
+    fn psys_is_used_without_packages() {
         let folder = classes(&[("powercap/intel-rapl:0/name", "psys"), ("powercap/intel-rapl:0/energy_uj", "0")]);
-        let names: Vec<String> = read(&mut Sensors::find(folder.path()).0).into_iter().map(|(_, of, _)| of).collect();
+        let names: Vec<String> =
+            read(&mut Sensors::find(folder.path()).0).into_iter().map(|(_, instance, _)| instance).collect();
         assert_eq!(names, ["psys"]);
     }
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn unreadable_sensors_are_reported() {
         let folder = classes(&[("powercap/dtpm/enabled", "1")]);
         let (mut sensors, why) = Sensors::find(folder.path());
-        expect!["power of processors: DIR/powercap has no RAPL zone, as in most virtual machines"]
+        expect!["processor power: no RAPL zone in DIR/powercap, as in most virtual machines"]
             .assert_eq(&without_folder(&why.expect("a reason")));
         assert_eq!(read(&mut sensors), []);
         let folder = classes(&[("powercap/intel-rapl:0/name", "package-0")]);
         fs::create_dir(folder.path().join("powercap/intel-rapl:0/energy_uj")).expect("a folder in the file's place");
         let (_, why) = Sensors::find(folder.path());
-        expect!["power of processors: DIR/powercap/intel-rapl:0/energy_uj: Is a directory (os error 21); as root: chmod a+r DIR/powercap/*/energy_uj"].assert_eq(&without_folder(&why.expect("a reason")));
+        expect!["processor power: DIR/powercap/intel-rapl:0/energy_uj: Is a directory (os error 21); as root: chmod a+r DIR/powercap/*/energy_uj"].assert_eq(&without_folder(&why.expect("a reason")));
     }
 }

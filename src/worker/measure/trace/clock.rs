@@ -84,7 +84,7 @@ impl SpanClock {
             if mark.seconds_since(&self.anchors[middle].mark)? < 0.0 { above = middle } else { below = middle }
         }
         let Some(Anchor { mark: earlier, at_ns, .. }) = self.anchors.get(below) else {
-            bail!("no anchor of the device")
+            bail!("no clock anchor of the device")
         };
         let since = mark.seconds_since(earlier)?;
         let rate = match self.anchors.get(above) {
@@ -105,12 +105,12 @@ impl SpanClock {
 
 /// Reads the offset of this rank's clock from rank 0's. All ranks call this together.
 pub fn read(world: &World) -> Result<(ClockMethod, ClockReading)> {
-    let seats = world.seats();
-    let own = seats[world.rank() as usize];
+    let locations = world.locations();
+    let own = locations[world.rank() as usize];
     let mut reading = ClockReading { at_ns: now_ns()?, ahead_ns: 0, residual_ns: 0 };
     // One rank of each other host, one after the other, so that they do not disturb each other.
-    for (other, seat) in (0u32..).zip(&seats) {
-        if seat.host == seats[0].host || seat.local_rank != 0 {
+    for (other, location) in (0u32..).zip(&locations) {
+        if location.host == locations[0].host || location.local_rank != 0 {
             continue;
         }
         if world.rank() == 0 {
@@ -121,7 +121,7 @@ pub fn read(world: &World) -> Result<(ClockMethod, ClockReading)> {
     }
     let mut values = [reading.at_ns, reading.ahead_ns, reading.residual_ns];
     world.broadcast_on_host(&mut values);
-    let method = if own.host == seats[0].host { ClockMethod::SameHost } else { ClockMethod::Ping };
+    let method = if own.host == locations[0].host { ClockMethod::SameHost } else { ClockMethod::Ping };
     let [at_ns, ahead_ns, residual_ns] = values;
     Ok((method, ClockReading { at_ns, ahead_ns, residual_ns }))
 }
@@ -160,17 +160,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_of_the_host_are_told_by_its_clock() {
+    fn host_marks_use_the_host_clock() {
         let clock = SpanClock::new(Device::Cpu).expect("a clock");
         let before = now_ns().expect("a time");
         let mark = Mark::set(Device::Cpu).expect("a mark");
         let after = now_ns().expect("a time");
-        let told = clock.time_of(&mark).expect("a time");
+        let converted = clock.time_of(&mark).expect("a time");
         // The two clocks are the same; a busy machine may pause between the two reads in `new`.
         let margin = Duration::from_millis(100).as_nanos() as i64;
-        assert!((before - margin..=after + margin).contains(&told), "{before} {told} {after}");
+        assert!((before - margin..=after + margin).contains(&converted), "{before} {converted} {after}");
         let Mark::Host(instant) = mark else { panic!("the CPU's marks are the host's") };
         let earlier = clock.time_of(&Mark::Host(instant - Duration::from_secs(1))).expect("a time");
-        assert_eq!((told - earlier, clock.residual_ns()), (1_000_000_000, 0));
+        assert_eq!((converted - earlier, clock.residual_ns()), (1_000_000_000, 0));
     }
 }

@@ -52,8 +52,8 @@ impl<'a> LayerWork<'a> {
     fn bytes(&self, output: &Tensor) -> (Bytes, Bytes) {
         let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
         let (input, weight, output) = (bytes(self.input), self.weight.map_or(0, bytes), bytes(output));
-        let of_input = if self.input.requires_grad() { input + weight } else { 0 };
-        (Bytes(input + weight + self.added.map_or(0, bytes) + output), Bytes(output + input + weight + of_input))
+        let input_gradient = if self.input.requires_grad() { input + weight } else { 0 };
+        (Bytes(input + weight + self.added.map_or(0, bytes) + output), Bytes(output + input + weight + input_gradient))
     }
 }
 
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_those_of_the_gradients_that_there_are() {
+    fn layer_bytes_cover_existing_gradients() {
         let zeros = |length: i64| Tensor::zeros([length], (Kind::Float, Device::Cpu));
         let (input, weight, added, output) = (zeros(10), zeros(3), zeros(20), zeros(20));
         let product = LayerWork::product(&input, &weight, 1);

@@ -337,7 +337,7 @@ mod tests {
 
     /// A single test, because a process has only one recorder.
     #[test]
-    fn spans_are_of_the_iteration_that_they_began_in() {
+    fn spans_belong_to_the_iteration_of_their_start() {
         start(Device::Cpu, 1..=2);
         let message = |bucket| record_message(bucket, Instant::now());
         // Two message sizes of a benchmark, each counting iterations from 1.
@@ -354,9 +354,9 @@ mod tests {
         }
         assert!(begin_iteration(2) && !begin_iteration(3));
         let marks = stop().expect("every mark was set");
-        let told = |span: &MarkedSpan| (span.lane, span.iteration, span.bucket);
-        let of_size = [(Lane::Bucket(0), 1, Some(0)), (Lane::BetweenHosts, 1, None), (Lane::Push(0), 1, Some(3))];
-        assert_eq!(marks.spans.iter().map(told).collect::<Vec<_>>(), [of_size, of_size].concat());
+        let summary = |span: &MarkedSpan| (span.lane, span.iteration, span.bucket);
+        let expected = [(Lane::Bucket(0), 1, Some(0)), (Lane::BetweenHosts, 1, None), (Lane::Push(0), 1, Some(3))];
+        assert_eq!(marks.spans.iter().map(summary).collect::<Vec<_>>(), [expected, expected].concat());
         assert!(begin_on_host(Lane::Push(0), "push", None).is_none());
     }
 }

@@ -59,26 +59,26 @@ impl BatchNorm {
         Ok((weight, Some(bias.f_mul(&scale)?.f_add(&self.bias)?)))
     }
 
-    /// Normalizes `images` and applies `after`. With `is_fork` the result has two consumers.
-    pub fn forward(&self, images: &Tensor, after: After, is_fork: bool, mode: Mode) -> Result<Fork> {
-        let shortcut = after.shortcut();
+    /// Normalizes `images` and applies `epilogue`. With `is_fork` the result has two consumers.
+    pub fn forward(&self, images: &Tensor, epilogue: Epilogue, is_fork: bool, mode: Mode) -> Result<Fork> {
+        let shortcut = epilogue.shortcut();
         let work = LayerWork::without_product(images).adding(shortcut);
         let Fork { first, second } =
-            layers::pass_fork(&self.label, work, || self.normalized(images, after, is_fork, mode))?;
-        match after {
-            After::ReluAndMaxPool(pool) if !(has_kernels(images, mode) && pool.is_stem_window()) => {
-                let pooled = pool.largest(&first)?;
+            layers::pass_fork(&self.label, work, || self.normalized(images, epilogue, is_fork, mode))?;
+        match epilogue {
+            Epilogue::ReluAndMaxPool(pool) if !(has_kernels(images, mode) && pool.is_stem_window()) => {
+                let pooled = pool.max_pool(&first)?;
                 Ok(Fork { second: pooled.shallow_clone(), first: pooled })
             }
-            After::ReluAndMaxPool(pool) => Ok(Fork { first: pool.done(&first)?, second }),
+            Epilogue::ReluAndMaxPool(pool) => Ok(Fork { first: pool.done(&first)?, second }),
             _ => Ok(Fork { first, second }),
         }
     }
 
-    /// Computes the 1x1 convolution of `images` by `convolution`, its normalization and `after` in fused kernels.
-    pub fn pointwise(&self, images: &Tensor, convolution: &Tensor, after: After, is_fork: bool) -> Result<Fork> {
+    /// Computes the 1x1 convolution of `images` by `convolution`, its normalization and `epilogue` in fused kernels.
+    pub fn pointwise(&self, images: &Tensor, convolution: &Tensor, epilogue: Epilogue, is_fork: bool) -> Result<Fork> {
         let weight = self.scale();
-        shim::pointwise_norm(images, convolution, &self.vectors(&weight), after.shortcut(), is_fork)
+        shim::pointwise_norm(images, convolution, &self.vectors(&weight), epilogue.shortcut(), is_fork)
     }
 
     /// Records a normalization that the kernels of the preceding convolution have computed, for its row in a layer
@@ -105,13 +105,13 @@ impl BatchNorm {
         }
     }
 
-    fn normalized(&self, images: &Tensor, after: After, is_fork: bool, mode: Mode) -> Result<Fork> {
+    fn normalized(&self, images: &Tensor, epilogue: Epilogue, is_fork: bool, mode: Mode) -> Result<Fork> {
         let weight = self.scale();
-        let (shortcut, relu) = (after.shortcut(), !matches!(after, After::Nothing));
+        let (shortcut, relu) = (epilogue.shortcut(), !matches!(epilogue, Epilogue::Nothing));
         if has_kernels(images, mode) || is_for_one_pass(images, mode) {
             let vectors = self.vectors(&weight);
-            return match after {
-                After::ReluAndMaxPool(pool) if images.device() != Device::Cpu && pool.is_stem_window() => {
+            return match epilogue {
+                Epilogue::ReluAndMaxPool(pool) if images.device() != Device::Cpu && pool.is_stem_window() => {
                     shim::batch_norm_max_pool(images, &vectors, pool.window(), is_fork)
                 }
                 _ => shim::batch_norm(images, &vectors, shortcut, relu, is_fork),
@@ -139,17 +139,17 @@ impl BatchNorm {
 
 /// Operation fused into a normalization.
 #[derive(Debug, Clone, Copy)]
-pub enum After<'a> {
+pub enum Epilogue<'a> {
     Nothing,
     Relu,
     SumAndRelu(&'a Tensor),
     ReluAndMaxPool(Pool),
 }
 
-impl<'a> After<'a> {
+impl<'a> Epilogue<'a> {
     pub fn shortcut(self) -> Option<&'a Tensor> {
         match self {
-            After::SumAndRelu(shortcut) => Some(shortcut),
+            Epilogue::SumAndRelu(shortcut) => Some(shortcut),
             _ => None,
         }
     }
@@ -192,12 +192,12 @@ mod tests {
             label: norm.label.clone(),
         };
         let (images, shortcut) = (leaf(images), shortcut.map(leaf));
-        let after = match (&shortcut, relu) {
-            (Some(shortcut), _) => After::SumAndRelu(shortcut),
-            (None, true) => After::Relu,
-            (None, false) => After::Nothing,
+        let epilogue = match (&shortcut, relu) {
+            (Some(shortcut), _) => Epilogue::SumAndRelu(shortcut),
+            (None, true) => Epilogue::Relu,
+            (None, false) => Epilogue::Nothing,
         };
-        let output = leaves.forward(&images, after, false, Mode::Training).expect("sound shapes").first;
+        let output = leaves.forward(&images, epilogue, false, Mode::Training).expect("sound shapes").first;
         (output.to_kind(Kind::Float) * gradient).sum(Kind::Float).backward();
         let mut all = vec![output, images.grad(), leaves.weight.grad(), leaves.bias.grad()];
         all.extend(shortcut.map(|shortcut| shortcut.grad()));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pass_gives_what_libtorch_gives_step_by_step() {
+    fn fused_batch_norm_matches_libtorch() {
         let _generator = seeded(5);
         // Two threads, so that their partial sums are combined.
         tch::set_num_threads(2);

@@ -6,13 +6,13 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::torch::packed::Moves;
+use crate::ffi::torch::packed::ConvolutionArguments;
 use crate::ffi::torch::shim::{self, Fork};
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
-use crate::model::layers::batch_norm::{After, BatchNorm, BatchNormKind};
+use crate::model::layers::batch_norm::{BatchNorm, BatchNormKind, Epilogue};
 use crate::model::layers::packed::PackedConvolution;
 use crate::model::layers::pool::Pool;
-use crate::model::named_tensors::{Draws, NamedTensors};
+use crate::model::named_tensors::{Initializers, NamedTensors};
 use crate::model::network::Mode;
 
 /// Color channels of the input images.
@@ -56,8 +56,8 @@ impl ConvolutionShape {
         ConvolutionShape { groups, ..self }
     }
 
-    fn moves(&self) -> Moves {
-        Moves { padding: self.padding, stride: self.stride, groups: self.groups }
+    fn arguments(&self) -> ConvolutionArguments {
+        ConvolutionArguments { padding: self.padding, stride: self.stride, groups: self.groups }
     }
 
     fn is_pointwise(&self) -> bool {
@@ -78,9 +78,14 @@ pub struct Convolution {
 
 impl Convolution {
     /// Creates the tensors under `name`.
-    pub fn new(tensors: &mut NamedTensors, name: &str, shape: ConvolutionShape, draws: Draws) -> Convolution {
+    pub fn new(
+        tensors: &mut NamedTensors,
+        name: &str,
+        shape: ConvolutionShape,
+        initializers: Initializers,
+    ) -> Convolution {
         let ConvolutionShape { input, output, kernel: [height, width], groups, .. } = shape;
-        let (weight, bias) = tensors.weight_and_bias(name, &[output, input / groups, height, width], draws);
+        let (weight, bias) = tensors.weight_and_bias(name, &[output, input / groups, height, width], initializers);
         let label = LayerLabel::new(LayerKind::Convolution, name);
         Convolution { weight, bias, shape, packed: OnceCell::new(), arranged: RefCell::default(), label }
     }
@@ -122,7 +127,7 @@ impl Convolution {
             Some(norm) => norm.folded_into(&weight, bias.as_ref())?,
             None => (weight, bias),
         };
-        let packed = PackedConvolution::new(&weight, bias.as_ref(), self.shape.moves(), kind, images)?;
+        let packed = PackedConvolution::new(&weight, bias.as_ref(), self.shape.arguments(), kind, images)?;
         Ok(self.packed.get_or_init(|| packed))
     }
 
@@ -137,7 +142,7 @@ impl Convolution {
             }
         }
         if self.shape.input == COLORS && shim::are_kernels_loaded(&self.weight) {
-            return self.of_colors(images);
+            return self.convolve_colors(images);
         }
         // Dilation has no effect on a kernel of one pixel. On the CPU libtorch computes undilated ones of a small batch
         // on one thread by a plain matrix product that first copies channels_last images; dilated ones always use
@@ -158,7 +163,7 @@ impl Convolution {
     /// | 4 | **0.42** | 1.46 | 1.55 |
     /// | 12 | 0.67 | 0.73 | **1.21** |
     /// | 16 | 0.57 | **0.57** | 1.24 |
-    fn of_colors(&self, images: &Tensor) -> Result<Tensor> {
+    fn convolve_colors(&self, images: &Tensor) -> Result<Tensor> {
         let ConvolutionShape { kernel, stride, padding, groups, .. } = self.shape;
         let size = images.size();
         let is_stem = (kernel, stride, padding) == ([7, 7], 2, [3, 3]) && size[2..].iter().all(|side| side % 2 == 0);
@@ -226,65 +231,65 @@ impl ConvolutionNorm {
         tensors: &mut NamedTensors,
         names: [&str; 2],
         shape: ConvolutionShape,
-        draws: Draws,
+        initializers: Initializers,
         kind: BatchNormKind,
     ) -> ConvolutionNorm {
         ConvolutionNorm {
-            convolution: Convolution::new(tensors, names[0], shape, draws),
+            convolution: Convolution::new(tensors, names[0], shape, initializers),
             norm: BatchNorm::new(tensors, names[1], shape.output, kind),
         }
     }
 
     /// Convolves, normalizes and applies ReLU.
     pub fn rectified(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        Ok(self.forward(images, After::Relu, false, mode)?.first)
+        Ok(self.forward(images, Epilogue::Relu, false, mode)?.first)
     }
 
     pub fn linear(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        Ok(self.forward(images, After::Nothing, false, mode)?.first)
+        Ok(self.forward(images, Epilogue::Nothing, false, mode)?.first)
     }
 
     /// Convolves, normalizes, adds `shortcut` and applies ReLU, for two consumers. The result may reuse the shortcut's
     /// memory.
     pub fn added(&self, images: &Tensor, shortcut: &Tensor, mode: Mode) -> Result<Fork> {
-        self.forward(images, After::SumAndRelu(shortcut), true, mode)
+        self.forward(images, Epilogue::SumAndRelu(shortcut), true, mode)
     }
 
     /// Convolves, normalizes, applies ReLU and pools, for two consumers.
     pub fn pooled(&self, images: &Tensor, pool: Pool, mode: Mode) -> Result<Fork> {
-        self.forward(images, After::ReluAndMaxPool(pool), true, mode)
+        self.forward(images, Epilogue::ReluAndMaxPool(pool), true, mode)
     }
 
-    fn forward(&self, images: &Tensor, after: After, is_fork: bool, mode: Mode) -> Result<Fork> {
+    fn forward(&self, images: &Tensor, epilogue: Epilogue, is_fork: bool, mode: Mode) -> Result<Fork> {
         if mode == Mode::Folded {
-            let (shortcut, relu) = (after.shortcut(), !matches!(after, After::Nothing));
+            let (shortcut, relu) = (epilogue.shortcut(), !matches!(epilogue, Epilogue::Nothing));
             let folded = || self.convolution.packed(images, Some(&self.norm))?.forward(images, shortcut, relu);
             let mut result = self.convolution.pass(images, shortcut, folded)?;
-            if let After::ReluAndMaxPool(pool) = after {
-                result = pool.largest(&result)?;
+            if let Epilogue::ReluAndMaxPool(pool) = epilogue {
+                result = pool.max_pool(&result)?;
             }
             return Ok(Fork { second: result.shallow_clone(), first: result });
         }
-        if self.is_for_pointwise(images, after, mode) {
+        if self.is_for_pointwise(images, epilogue, mode) {
             let convolution = &self.convolution;
-            let work = convolution.work(images, after.shortcut());
-            let body = || self.norm.pointwise(images, &convolution.weight, after, is_fork);
+            let work = convolution.work(images, epilogue.shortcut());
+            let body = || self.norm.pointwise(images, &convolution.weight, epilogue, is_fork);
             return self.norm.done(layers::pass_fork(&convolution.label, work, body)?);
         }
-        self.norm.forward(&self.convolution.forward(images, mode)?, after, is_fork, mode)
+        self.norm.forward(&self.convolution.forward(images, mode)?, epilogue, is_fork, mode)
     }
 }
 
 impl ConvolutionNorm {
     /// Returns true if one kernel computes convolution and normalization together.
-    fn is_for_pointwise(&self, images: &Tensor, after: After, mode: Mode) -> bool {
+    fn is_for_pointwise(&self, images: &Tensor, epilogue: Epilogue, mode: Mode) -> bool {
         let Convolution { weight, bias, shape, .. } = &self.convolution;
         mode.has_batch_statistics()
             && shape.is_pointwise()
             && shape.stride == 1
             && bias.is_none()
-            && matches!(after, After::Nothing | After::SumAndRelu(_))
-            && shim::has_pointwise_kernels(images, weight, after.shortcut().is_some())
+            && matches!(epilogue, Epilogue::Nothing | Epilogue::SumAndRelu(_))
+            && shim::has_pointwise_kernels(images, weight, epilogue.shortcut().is_some())
     }
 }
 
@@ -296,7 +301,7 @@ mod tests {
     use crate::testing::seeded;
 
     #[test]
-    fn a_product_of_every_second_pixel_is_the_convolution_that_moves_by_two() {
+    fn strided_product_matches_stride_two_convolution() {
         let _generator = seeded(5);
         let random = |shape: &[i64]| Tensor::randn(shape, (Kind::BFloat16, Device::Cpu));
         for size in [8, 9] {
@@ -312,13 +317,13 @@ mod tests {
                 arranged: RefCell::default(),
                 label,
             };
-            let of = |result: Tensor| {
+            let run = |result: Tensor| {
                 let gradients =
                     Tensor::run_backward(&[result.square().sum(Kind::Float)], &[&images, &weight], false, false);
                 std::iter::once(result).chain(gradients).collect::<Vec<Tensor>>()
             };
-            let ours = of(unit.forward(&images, Mode::Training).expect("a result"));
-            let theirs = of(images.conv2d(&weight, None::<Tensor>, [2, 2], [0, 0], [1, 1], 1));
+            let ours = run(unit.forward(&images, Mode::Training).expect("a result"));
+            let theirs = run(images.conv2d(&weight, None::<Tensor>, [2, 2], [0, 0], [1, 1], 1));
             for (ours, theirs) in ours.iter().zip(&theirs) {
                 let difference = (ours - theirs).to_kind(Kind::Float).norm() / theirs.to_kind(Kind::Float).norm();
                 let difference = difference.double_value(&[]);
@@ -329,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folded_unit_computes_what_it_computes_layer_by_layer() {
+    fn folded_unit_matches_separate_layers() {
         let _generator = seeded(3);
         let random = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
         let last = |tensor: Tensor| tensor.permute([0, 2, 3, 1]).contiguous().permute([0, 3, 1, 2]);
@@ -343,7 +348,7 @@ mod tests {
             for arranged in [|tensor: Tensor| tensor, last] {
                 let mut tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);
                 let kind = BatchNormKind { epsilon: 1e-3, fixed_scale: is_fixed };
-                let unit = ConvolutionNorm::new(&mut tensors, ["conv", "bn"], shape, Draws::PYTORCH, kind);
+                let unit = ConvolutionNorm::new(&mut tensors, ["conv", "bn"], shape, Initializers::PYTORCH, kind);
                 let _no_gradient = tch::no_grad_guard();
                 for named in &tensors.buffers {
                     named.tensor.shallow_clone().copy_(&random(&[16]).abs());

@@ -6,10 +6,10 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
-use crate::ffi::torch::packed::After;
+use crate::ffi::torch::packed::Epilogue;
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::packed::PackedLinear;
-use crate::model::named_tensors::{Draws, NamedTensors};
+use crate::model::named_tensors::{Initializers, NamedTensors};
 use crate::model::network::Mode;
 
 pub struct Linear {
@@ -21,8 +21,13 @@ pub struct Linear {
 
 impl Linear {
     /// Creates the tensors under `name`.
-    pub fn new(tensors: &mut NamedTensors, name: &str, [input, output]: [i64; 2], draws: Draws) -> Linear {
-        let (weight, bias) = tensors.weight_and_bias(name, &[output, input], draws);
+    pub fn new(
+        tensors: &mut NamedTensors,
+        name: &str,
+        [input, output]: [i64; 2],
+        initializers: Initializers,
+    ) -> Linear {
+        let (weight, bias) = tensors.weight_and_bias(name, &[output, input], initializers);
         Linear { weight, bias, packed: OnceCell::new(), label: LayerLabel::new(LayerKind::Linear, name) }
     }
 
@@ -31,27 +36,27 @@ impl Linear {
         tensors: &mut NamedTensors,
         names: [&str; 2],
         [input, output]: [i64; 2],
-        draws: Draws,
+        initializers: Initializers,
     ) -> Linear {
-        let (weight, bias) = tensors.weight_and_bias_as(names, &[output, input], draws);
+        let (weight, bias) = tensors.weight_and_bias_as(names, &[output, input], initializers);
         Linear { weight, bias, packed: OnceCell::new(), label: LayerLabel::new(LayerKind::Linear, names[0]) }
     }
 
     /// Applies the layer to features `[.., input]`.
     pub fn forward(&self, features: &Tensor, mode: Mode) -> Result<Tensor> {
-        self.followed(features, After::Nothing, mode)
+        self.followed(features, Epilogue::Nothing, mode)
     }
 
-    /// Applies the layer and the operation `after`.
-    pub fn followed(&self, features: &Tensor, after: After, mode: Mode) -> Result<Tensor> {
-        let added = match after {
-            After::Add(sum) => Some(sum),
+    /// Applies the layer and the operation `epilogue`.
+    pub fn followed(&self, features: &Tensor, epilogue: Epilogue, mode: Mode) -> Result<Tensor> {
+        let added = match epilogue {
+            Epilogue::Add(sum) => Some(sum),
             _ => None,
         };
         let work = LayerWork::product(features, &self.weight, self.weight.size()[1]).adding(added);
         layers::pass(&self.label, work, || match mode {
-            Mode::Folded => self.packed(features)?.forward(features, after),
-            _ => after.of(features.f_linear(&self.weight, self.bias.as_ref())?),
+            Mode::Folded => self.packed(features)?.forward(features, epilogue),
+            _ => epilogue.apply(features.f_linear(&self.weight, self.bias.as_ref())?),
         })
     }
 
@@ -75,23 +80,23 @@ mod tests {
     use crate::testing::seeded;
 
     #[test]
-    fn a_packed_layer_computes_what_the_plain_one_does() {
+    fn packed_linear_matches_plain() {
         let _generator = seeded(4);
         let mut tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);
         let _no_gradient = tch::no_grad_guard();
         for (kind, most) in [(Kind::Float, 1e-5), (Kind::BFloat16, 0.05)] {
             let random = |shape: &[i64]| Tensor::randn(shape, (kind, Device::Cpu));
-            let mut linear = Linear::new(&mut tensors, "linear", [48, 32], Draws::PYTORCH);
+            let mut linear = Linear::new(&mut tensors, "linear", [48, 32], Initializers::PYTORCH);
             (linear.weight, linear.bias) = (random(&[32, 48]) / 7.0, Some(random(&[32])));
             let features = random(&[3, 5, 48]);
             // Adds a tensor of the kernel's type and one of another type.
             let (sum, wider) = (random(&[3, 5, 32]), Tensor::randn([3, 5, 32], (Kind::Float, Device::Cpu)));
-            for after in [After::Nothing, After::Gelu, After::Add(&sum), After::Add(&wider)] {
-                let plain = linear.followed(&features, after, Mode::Inference).expect("a result");
-                let packed = linear.followed(&features, after, Mode::Folded).expect("a result");
-                assert_eq!((packed.kind(), packed.size()), (plain.kind(), plain.size()), "{after:?} in {kind:?}");
+            for epilogue in [Epilogue::Nothing, Epilogue::Gelu, Epilogue::Add(&sum), Epilogue::Add(&wider)] {
+                let plain = linear.followed(&features, epilogue, Mode::Inference).expect("a result");
+                let packed = linear.followed(&features, epilogue, Mode::Folded).expect("a result");
+                assert_eq!((packed.kind(), packed.size()), (plain.kind(), plain.size()), "{epilogue:?} in {kind:?}");
                 let difference = (plain - packed).abs().max().double_value(&[]);
-                assert!(difference < most, "{after:?} in {kind:?}: {difference}");
+                assert!(difference < most, "{epilogue:?} in {kind:?}: {difference}");
             }
         }
     }

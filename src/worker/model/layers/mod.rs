@@ -9,7 +9,7 @@ mod packed;
 mod pool;
 mod sequence;
 
-pub use batch_norm::{After, BatchNorm, BatchNormKind};
+pub use batch_norm::{BatchNorm, BatchNormKind, Epilogue};
 pub use convolution::{Convolution, ConvolutionNorm, ConvolutionShape};
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;

@@ -7,7 +7,7 @@ use ringmark_core::benchmark::score::RectifiedConvolutions;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::torch::graph;
-use crate::ffi::torch::packed::{self, After, Moves};
+use crate::ffi::torch::packed::{self, ConvolutionArguments, Epilogue};
 use crate::measure::mark::Mark;
 
 /// A convolution with a constant weight.
@@ -15,7 +15,7 @@ pub struct PackedConvolution {
     /// Reordered for oneDNN if `is_packed`.
     weight: Tensor,
     bias: Option<Tensor>,
-    moves: Moves,
+    arguments: ConvolutionArguments,
     is_packed: bool,
     /// True if cuDNN computes it with ReLU and sum in one kernel; `None` before the first pass with ReLU.
     is_fused: Cell<Option<bool>>,
@@ -26,7 +26,7 @@ impl PackedConvolution {
     pub fn new(
         weight: &Tensor,
         bias: Option<&Tensor>,
-        moves: Moves,
+        arguments: ConvolutionArguments,
         kind: Kind,
         images: &Tensor,
     ) -> Result<PackedConvolution> {
@@ -34,18 +34,18 @@ impl PackedConvolution {
         let weight = weight.f_to_kind(kind)?;
         let is_packed = can_pack(images.device(), kind)?;
         let weight = match is_packed {
-            true => packed::pack_convolution(&weight, images, moves)?,
+            true => packed::pack_convolution(&weight, images, arguments)?,
             false => weight,
         };
-        Ok(PackedConvolution { weight, bias, moves, is_packed, is_fused: Cell::new(None) })
+        Ok(PackedConvolution { weight, bias, arguments, is_packed, is_fused: Cell::new(None) })
     }
 
     /// Computes the convolution, adds `sum`, whose memory the result may reuse, and applies ReLU if `relu`.
     pub fn forward(&self, images: &Tensor, sum: Option<&Tensor>, relu: bool) -> Result<Tensor> {
-        let PackedConvolution { weight, bias, moves, is_packed, .. } = self;
+        let PackedConvolution { weight, bias, arguments, is_packed, .. } = self;
         let images = images.f_to_kind(weight.kind())?;
         if *is_packed {
-            return packed::packed_convolution(&images, weight, bias.as_ref(), *moves, sum, relu);
+            return packed::packed_convolution(&images, weight, bias.as_ref(), *arguments, sum, relu);
         }
         if relu && images.device().is_cuda() && self.is_fused(&images, sum) {
             return self.fused(&images, sum);
@@ -94,12 +94,12 @@ impl PackedConvolution {
     }
 
     fn fused(&self, images: &Tensor, sum: Option<&Tensor>) -> Result<Tensor> {
-        packed::rectified_convolution(images, &self.weight, self.bias.as_ref(), self.moves, sum)
+        packed::rectified_convolution(images, &self.weight, self.bias.as_ref(), self.arguments, sum)
     }
 
     /// Computes convolution, bias, sum and ReLU with separate kernels.
     fn plain(&self, images: &Tensor, sum: Option<&Tensor>, relu: bool) -> Result<Tensor> {
-        let PackedConvolution { weight, bias, moves: Moves { padding, stride, groups }, .. } = self;
+        let PackedConvolution { weight, bias, arguments: ConvolutionArguments { padding, stride, groups }, .. } = self;
         let mut result = images.f_conv2d(weight, bias.as_ref(), [*stride; 2], padding, [1, 1], *groups)?;
         if let Some(sum) = sum {
             result = result.f_add_(sum)?;
@@ -156,18 +156,18 @@ impl PackedLinear {
     }
 
     /// Computes the layer of features `[.., input]`.
-    pub fn forward(&self, features: &Tensor, after: After) -> Result<Tensor> {
+    pub fn forward(&self, features: &Tensor, epilogue: Epilogue) -> Result<Tensor> {
         let PackedLinear { weight, bias, is_packed } = self;
         let features = features.f_to_kind(weight.kind())?;
         if !is_packed {
-            return after.of(features.f_linear(weight, bias.as_ref())?);
+            return epilogue.apply(features.f_linear(weight, bias.as_ref())?);
         }
-        match after {
+        match epilogue {
             // The kernel can only add a tensor of its own type.
-            After::Add(sum) if sum.kind() != weight.kind() => {
-                after.of(packed::packed_linear(&features, weight, bias.as_ref(), After::Nothing)?)
+            Epilogue::Add(sum) if sum.kind() != weight.kind() => {
+                epilogue.apply(packed::packed_linear(&features, weight, bias.as_ref(), Epilogue::Nothing)?)
             }
-            _ => packed::packed_linear(&features, weight, bias.as_ref(), after),
+            _ => packed::packed_linear(&features, weight, bias.as_ref(), epilogue),
         }
     }
 }

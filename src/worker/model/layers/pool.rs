@@ -33,7 +33,7 @@ impl Pool {
     }
 
     /// Returns the maximum of each window.
-    pub fn largest(self, images: &Tensor) -> Result<Tensor> {
+    pub fn max_pool(self, images: &Tensor) -> Result<Tensor> {
         let Pool { kernel, stride, padding } = self;
         layers::pass_plain(LayerKind::Pool, MAX_POOL, images, || {
             if images.requires_grad() && shim::has_kernels(images) {

@@ -42,7 +42,7 @@ impl Layer {
             // In place: the preceding layer does not need its output.
             Layer::Relu => pass_plain(LayerKind::Activation, "relu", input, || Ok(input.shallow_clone().f_relu_()?))?,
             Layer::Tanh => pass_plain(LayerKind::Activation, "tanh", input, || Ok(input.f_tanh()?))?,
-            Layer::MaxPool(pool) => pool.largest(input)?,
+            Layer::MaxPool(pool) => pool.max_pool(input)?,
             Layer::AveragePool(pool) => pool.mean(input)?,
             Layer::AdaptiveAveragePool(size) => adaptive_mean(input, *size)?,
             Layer::LocalResponseNorm => local_response_norm(input)?,

@@ -2,7 +2,7 @@
 //! names.
 
 use crate::model::layers::{Convolution, ConvolutionShape, Layer, Linear, Pool, Sequence};
-use crate::model::named_tensors::{Draws, NamedTensors};
+use crate::model::named_tensors::{Initializers, NamedTensors};
 
 pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequence {
     let mut layers = Vec::new();
@@ -15,7 +15,7 @@ pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequen
     ];
     for (number, shape, is_pooled) in convolutions {
         let name = format!("features.{number}");
-        layers.push(Layer::Rectified(Convolution::new(tensors, &name, shape, Draws::PYTORCH)));
+        layers.push(Layer::Rectified(Convolution::new(tensors, &name, shape, Initializers::PYTORCH)));
         if is_pooled {
             layers.push(Layer::MaxPool(Pool::new(3, 2)));
         }
@@ -23,9 +23,9 @@ pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequen
     layers.extend([Layer::AdaptiveAveragePool(6), Layer::Flatten]);
     for (number, shape) in [(1, [256 * 6 * 6, 4096]), (4, [4096, 4096])] {
         layers.push(Layer::Dropout(dropout));
-        layers.push(Layer::Linear(Linear::new(tensors, &format!("classifier.{number}"), shape, Draws::PYTORCH)));
+        layers.push(Layer::Linear(Linear::new(tensors, &format!("classifier.{number}"), shape, Initializers::PYTORCH)));
         layers.push(Layer::Relu);
     }
-    layers.push(Layer::Linear(Linear::new(tensors, "classifier.6", [4096, classes], Draws::PYTORCH)));
+    layers.push(Layer::Linear(Linear::new(tensors, "classifier.6", [4096, classes], Initializers::PYTORCH)));
     Sequence(layers)
 }

@@ -2,7 +2,7 @@
 //! auxiliary head: torchvision's, and MXNet's of the same shapes.
 
 use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Layer, Linear, Pool, Sequence};
-use crate::model::named_tensors::{Draw, Draws, NamedTensors};
+use crate::model::named_tensors::{Initializer, Initializers, NamedTensors};
 
 /// Differences between the two variants, mostly names.
 struct Variant {
@@ -19,8 +19,8 @@ struct Variant {
     separator: char,
     suffixes: [&'static str; 2],
     classifier: &'static str,
-    convolution: Draws,
-    linear: Draws,
+    convolution: Initializers,
+    linear: Initializers,
     norm: BatchNormKind,
     last_pool: fn(Pool) -> Layer,
     /// Probability of the dropout before the classifier, if there is one.
@@ -72,8 +72,8 @@ pub fn inception_v3(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> S
         separator: '.',
         suffixes: [".conv", ".bn"],
         classifier: "fc",
-        convolution: Draws { weight: Draw::Normal(0.1), bias: None },
-        linear: Draws { weight: Draw::Normal(0.1), bias: Some(Draw::FanInUniform) },
+        convolution: Initializers { weight: Initializer::Normal(0.1), bias: None },
+        linear: Initializers { weight: Initializer::Normal(0.1), bias: Some(Initializer::FanInUniform) },
         norm: BatchNormKind { epsilon: 1e-3, fixed_scale: false },
         last_pool: Layer::AveragePool,
         dropout: Some(dropout),
@@ -117,8 +117,8 @@ pub fn mxnet_inception_v3(tensors: &mut NamedTensors, classes: i64) -> Sequence 
         separator: '_',
         suffixes: ["_conv2d", "_batchnorm"],
         classifier: "fc1",
-        convolution: Draws::MXNET.unbiased(),
-        linear: Draws::MXNET,
+        convolution: Initializers::MXNET.unbiased(),
+        linear: Initializers::MXNET,
         norm: BatchNormKind { epsilon: 1e-3, fixed_scale: true },
         last_pool: Layer::MaxPool,
         dropout: None,

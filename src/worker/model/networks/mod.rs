@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_network_has_the_parameters_that_the_table_says() {
+    fn networks_have_the_documented_parameters() {
         for model in Model::ALL {
             let tensors = tensors(*model);
             let facts = model.facts();

@@ -7,10 +7,10 @@ use anyhow::Result;
 use tch::Tensor;
 
 use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Fork, Linear, Pool, channel_means};
-use crate::model::named_tensors::{Draw, Draws, NamedTensors};
+use crate::model::named_tensors::{Initializer, Initializers, NamedTensors};
 use crate::model::network::{Mode, Network};
 
-const CONVOLUTION: Draws = Draws { weight: Draw::FanOutNormal, bias: None };
+const CONVOLUTION: Initializers = Initializers { weight: Initializer::FanOutNormal, bias: None };
 
 /// Adds a convolution and the normalization after it, under the two names.
 fn unit(tensors: &mut NamedTensors, names: [&str; 2], shape: ConvolutionShape) -> ConvolutionNorm {
@@ -165,7 +165,7 @@ impl ResNet {
                 input = blocks.output(channels);
             }
         }
-        ResNet { stem, blocks: all, fc: Linear::new(tensors, "fc", [input, classes], Draws::PYTORCH) }
+        ResNet { stem, blocks: all, fc: Linear::new(tensors, "fc", [input, classes], Initializers::PYTORCH) }
     }
 }
 

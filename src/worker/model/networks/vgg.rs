@@ -4,10 +4,11 @@
 use crate::model::layers::{
     BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Layer, Linear, Pool, Sequence,
 };
-use crate::model::named_tensors::{Draw, Draws, NamedTensors};
+use crate::model::named_tensors::{Initializer, Initializers, NamedTensors};
 
-const CONVOLUTION: Draws = Draws { weight: Draw::FanOutNormal, bias: Some(Draw::Constant(0.0)) };
-const LINEAR: Draws = Draws { weight: Draw::Normal(0.01), bias: Some(Draw::Constant(0.0)) };
+const CONVOLUTION: Initializers =
+    Initializers { weight: Initializer::FanOutNormal, bias: Some(Initializer::Constant(0.0)) };
+const LINEAR: Initializers = Initializers { weight: Initializer::Normal(0.01), bias: Some(Initializer::Constant(0.0)) };
 
 /// Numbers of convolutions in the groups of each network; max pooling ends each group.
 pub const VGG11: [usize; 5] = [1, 1, 2, 2, 2];

@@ -5,15 +5,15 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::torch::packed::After;
+use crate::ffi::torch::packed::Epilogue;
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::{Convolution, ConvolutionShape, LayerNorm, Linear};
-use crate::model::named_tensors::{Draw, Draws, NamedTensors};
+use crate::model::named_tensors::{Initializer, Initializers, NamedTensors};
 use crate::model::network::{Mode, Network};
 
 const EPSILON: f64 = 1e-6;
-const MLP: Draws = Draws { weight: Draw::XavierUniform, bias: Some(Draw::Normal(1e-6)) };
-const ZERO: Draws = Draws { weight: Draw::Constant(0.0), bias: Some(Draw::Constant(0.0)) };
+const MLP: Initializers = Initializers { weight: Initializer::XavierUniform, bias: Some(Initializer::Normal(1e-6)) };
+const ZERO: Initializers = Initializers { weight: Initializer::Constant(0.0), bias: Some(Initializer::Constant(0.0)) };
 
 #[derive(Debug, Clone, Copy)]
 pub struct TransformerShape {
@@ -39,8 +39,10 @@ struct Attention {
 
 impl Attention {
     fn new(tensors: &mut NamedTensors, name: &str, shape: TransformerShape) -> Attention {
-        const INTO: Draws = Draws { weight: Draw::XavierUniform, bias: Some(Draw::Constant(0.0)) };
-        const OUT: Draws = Draws { weight: Draw::FanInUniform, bias: Some(Draw::Constant(0.0)) };
+        const INTO: Initializers =
+            Initializers { weight: Initializer::XavierUniform, bias: Some(Initializer::Constant(0.0)) };
+        const OUT: Initializers =
+            Initializers { weight: Initializer::FanInUniform, bias: Some(Initializer::Constant(0.0)) };
         let TransformerShape { width, heads, .. } = shape;
         Attention {
             into: Linear::under_names(
@@ -55,8 +57,8 @@ impl Attention {
         }
     }
 
-    /// Applies attention and the fused operation `after`.
-    fn forward(&self, features: &Tensor, after: After, mode: Mode) -> Result<Tensor> {
+    /// Applies attention and the fused operation `epilogue`.
+    fn forward(&self, features: &Tensor, epilogue: Epilogue, mode: Mode) -> Result<Tensor> {
         let (batch, tokens, width) = features.size3()?;
         let into = self.into.forward(features, mode)?;
         // Queries, keys and values, each `[batch, heads, tokens, width of a head]`.
@@ -65,7 +67,7 @@ impl Attention {
         // head.
         let work = LayerWork { multiply_adds_per_value: 2 * tokens as u64, ..LayerWork::without_product(&parts) };
         let attended = layers::pass(&self.label, work, || Attention::attend(&parts))?;
-        self.out.followed(&attended.f_transpose(1, 2)?.f_reshape([batch, tokens, width])?, after, mode)
+        self.out.followed(&attended.f_transpose(1, 2)?.f_reshape([batch, tokens, width])?, epilogue, mode)
     }
 
     /// Returns the attention-weighted values for the queries, keys and values in `parts`.
@@ -122,18 +124,18 @@ impl Block {
 
     fn forward(&self, features: &Tensor, mode: Mode) -> Result<Tensor> {
         let normalized = self.first_norm.forward(features)?;
-        let features = &self.add(features, mode, |after| self.attention.forward(&normalized, after, mode))?;
-        let wide = self.wide.followed(&self.second_norm.forward(features)?, After::Gelu, mode)?;
+        let features = &self.add(features, mode, |epilogue| self.attention.forward(&normalized, epilogue, mode))?;
+        let wide = self.wide.followed(&self.second_norm.forward(features)?, Epilogue::Gelu, mode)?;
         let wide = wide.f_dropout(self.dropout, mode.has_dropout())?;
-        self.add(features, mode, |after| self.narrow.followed(&wide, after, mode))
+        self.add(features, mode, |epilogue| self.narrow.followed(&wide, epilogue, mode))
     }
 
     /// Adds the output of `layer`, with dropout, to `features`.
-    fn add(&self, features: &Tensor, mode: Mode, layer: impl FnOnce(After) -> Result<Tensor>) -> Result<Tensor> {
+    fn add(&self, features: &Tensor, mode: Mode, layer: impl FnOnce(Epilogue) -> Result<Tensor>) -> Result<Tensor> {
         if self.dropout == 0.0 || !mode.has_dropout() {
-            return layer(After::Add(features));
+            return layer(Epilogue::Add(features));
         }
-        Ok(features.f_add(&layer(After::Nothing)?.f_dropout(self.dropout, true)?)?)
+        Ok(features.f_add(&layer(Epilogue::Nothing)?.f_dropout(self.dropout, true)?)?)
     }
 }
 
@@ -149,14 +151,15 @@ pub struct VisionTransformer {
 
 impl VisionTransformer {
     pub fn new(tensors: &mut NamedTensors, shape: TransformerShape, classes: i64, dropout: f64) -> VisionTransformer {
-        const PATCHES: Draws = Draws { weight: Draw::FanInNormal(1.0), bias: Some(Draw::Constant(0.0)) };
+        const PATCHES: Initializers =
+            Initializers { weight: Initializer::FanInNormal(1.0), bias: Some(Initializer::Constant(0.0)) };
         let TransformerShape { image, patch, layers, width, .. } = shape;
         let tokens = (image / patch).pow(2) + 1;
         let patches = ConvolutionShape::square(3, width, patch).stride(patch).padding(0);
         VisionTransformer {
-            class_token: tensors.embedding("class_token", &[1, 1, width], Draw::Constant(0.0)),
+            class_token: tensors.embedding("class_token", &[1, 1, width], Initializer::Constant(0.0)),
             patches: Convolution::new(tensors, "conv_proj", patches, PATCHES),
-            positions: tensors.embedding("encoder.pos_embedding", &[1, tokens, width], Draw::Normal(0.02)),
+            positions: tensors.embedding("encoder.pos_embedding", &[1, tokens, width], Initializer::Normal(0.02)),
             blocks: (0..layers)
                 .map(|number| Block::new(tensors, &format!("encoder.layers.encoder_layer_{number}"), shape, dropout))
                 .collect(),
@@ -188,7 +191,7 @@ mod tests {
     use crate::testing::seeded;
 
     #[test]
-    fn attention_by_products_is_attention() {
+    fn unfused_attention_matches_fused() {
         let _generator = seeded(5);
         let parts = Tensor::randn([3, 2, 4, 17, 8], (Kind::Double, Device::Cpu)).set_requires_grad(true);
         let gradients_of = |attended: Tensor| {

@@ -22,26 +22,26 @@ pub struct Chunk {
     /// Counter of the chunk's range, assigned when it started.
     pub counter: usize,
     pub request: Request,
-    pub then: Then,
-    begun: Instant,
+    pub next: NextStep,
+    started_at: Instant,
 }
 
 impl Chunk {
-    pub fn new(counter: usize, request: Request, then: Then) -> Chunk {
-        Chunk { counter, request, then, begun: Instant::now() }
+    pub fn new(counter: usize, request: Request, next: NextStep) -> Chunk {
+        Chunk { counter, request, next, started_at: Instant::now() }
     }
 
     /// Records the chunk in the trace after it arrived; `bucket` is `None` if it belongs to no bucket.
-    pub fn tell(&self, bucket: Option<u32>) {
-        recorder::record_message(bucket, self.begun);
+    pub fn record(&self, bucket: Option<u32>) {
+        recorder::record_message(bucket, self.started_at);
     }
 }
 
 /// Action after a chunk has arrived.
-pub enum Then {
+pub enum NextStep {
     Nothing,
     /// Copies the elements to these ranks of the host.
-    Spread {
+    CopyToRanks {
         elements: Range<usize>,
         receivers: Vec<usize>,
     },
@@ -63,7 +63,7 @@ impl BetweenHosts {
         self.chunk_kb.saturating_mul(parts)
     }
 
-    pub fn push(&mut self, counter: usize, request: Request, then: Then) {
-        self.in_flight.push_back(Chunk::new(counter, request, then));
+    pub fn push(&mut self, counter: usize, request: Request, next: NextStep) {
+        self.in_flight.push_back(Chunk::new(counter, request, next));
     }
 }

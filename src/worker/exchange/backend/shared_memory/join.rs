@@ -40,7 +40,7 @@ fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> 
     world.broadcast_on_host(&mut identity);
     let [process, descriptor, mark] = identity;
     let joined = match created {
-        Ok(None) if process == 0 => Err(anyhow!("rank 0 of this host has no window")),
+        Ok(None) if process == 0 => Err(anyhow!("local rank 0 has no shared-memory window")),
         Ok(None) => {
             let file = SharedFile { process: process as u32, descriptor: descriptor as i32 };
             Window::open(layout, file, mark, world.local_rank() as usize, may_watch)
@@ -48,7 +48,9 @@ fn join(layout: WindowLayout, world: &World, may_watch: bool) -> Result<Window> 
         Ok(Some(window)) => Ok(window),
         Err(error) => Err(error),
     };
-    joined.with_context(|| format!("shared memory of host {} (choose --backend mpi to do without)", world.host()))
+    joined.with_context(|| {
+        format!("cannot set up shared memory on host {} (--backend mpi does not need it)", world.host())
+    })
 }
 
 /// Returns the group of the ranks with this rank's shard on the other hosts; `None` without a shard. All ranks call

@@ -27,23 +27,23 @@ use ringmark_core::trace::Lane;
 
 use crate::exchange::backend::Backend;
 use crate::exchange::backend::mpi::chunks;
-use crate::exchange::backend::shared_memory::between_hosts::{BetweenHosts, Chunk, Then};
+use crate::exchange::backend::shared_memory::between_hosts::{BetweenHosts, Chunk, NextStep};
 use crate::exchange::backend::shared_memory::work::{PendingRange, Work};
 use crate::exchange::collective::Collective;
 use crate::exchange::memory::{Memory, MemoryShape};
 use crate::ffi::memory::shared_window::{Array, COUNTERS, SMALL_BYTES, Transfer, Window};
 use crate::ffi::memory::sums::Combination;
-use crate::ffi::process::waiting::PATIENCE;
+use crate::ffi::process::waiting::POLL_INTERVAL;
 use crate::job::heartbeat;
-use crate::job::world::{Seat, World};
+use crate::job::world::{RankLocation, World};
 use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// Longest message in bytes that every rank sums by itself: beyond it two synchronizations cost less than reading all
 /// data.
-const SMALL_MESSAGE: usize = 1 << 10;
+const MAX_SMALL_BYTES: usize = 1 << 10;
 
 /// Size in bytes from which sums that are not in place bypass the caches.
-const STREAMED_MESSAGE: usize = 8 << 20;
+const MIN_STREAMED_BYTES: usize = 8 << 20;
 
 /// Name of a wait in traces.
 const WAIT: &str = "wait for other ranks";
@@ -59,7 +59,7 @@ pub struct SharedMemory {
     ranks: usize,
     /// Rank in the job, and the locations of all ranks.
     global_rank: u32,
-    seats: Vec<Seat>,
+    locations: Vec<RankLocation>,
     combination: Combination,
     /// Number of ranks of this host that have a shard: those with a counterpart on every host.
     shards: usize,
@@ -105,7 +105,7 @@ impl SharedMemory {
             rank,
             ranks,
             global_rank: world.rank(),
-            seats: world.seats(),
+            locations: world.locations(),
             combination: Combination::SUM,
             shards,
             between_hosts,
@@ -134,15 +134,15 @@ impl SharedMemory {
     /// Returns those of `ranks` that need a copy of a chunk received from the other hosts. This rank needs none if the
     /// chunk was summed in place and needs no scaling.
     fn receivers(&self, ranks: Range<usize>) -> Vec<usize> {
-        let is_there = self.stage() == Array::Sums && self.combination.factor == 1.0;
-        ranks.filter(|other| *other != self.rank || !is_there).collect()
+        let is_up_to_date = self.stage() == Array::Sums && self.combination.factor == 1.0;
+        ranks.filter(|other| *other != self.rank || !is_up_to_date).collect()
     }
 
     /// Reserves space in the buffer for small messages; returns `None` if a message of `bytes` is not small or does not
     /// fit.
-    fn place_for_small(&mut self, bytes: usize) -> Option<usize> {
+    fn reserve_small(&mut self, bytes: usize) -> Option<usize> {
         let half = SMALL_BYTES / 2;
-        let fits = bytes <= SMALL_MESSAGE && self.small + bytes <= half;
+        let fits = bytes <= MAX_SMALL_BYTES && self.small + bytes <= half;
         if self.between_hosts.is_some() || self.ranks == 1 || !fits {
             return None;
         }
@@ -154,8 +154,8 @@ impl SharedMemory {
     /// Runs the pending work of every range that all ranks of the host have filled; with `wait`, of every range.
     fn advance(&mut self, wait: bool) -> Result<()> {
         loop {
-            self.do_what_is_ready()?;
-            self.take_what_is_back(false)?;
+            self.run_ready_work()?;
+            self.collect_completed(false)?;
             let Some(PendingRange { counter, .. }) = self.pending.front() else { return Ok(()) };
             if !wait {
                 return Ok(());
@@ -175,7 +175,7 @@ impl SharedMemory {
 
     /// Runs the pending work that is ready. Work between hosts runs in start order, which is the same on every rank;
     /// work within this host waits only for its own range.
-    fn do_what_is_ready(&mut self) -> Result<()> {
+    fn run_ready_work(&mut self) -> Result<()> {
         let mut index = 0;
         while let Some(PendingRange { counter, work }) = self.pending.get(index) {
             if self.window.has_reached(*counter, self.targets[*counter]) {
@@ -184,7 +184,7 @@ impl SharedMemory {
                     self.work(counter, work)?;
                     span.into_iter().for_each(OpenSpan::end);
                 }
-            } else if work.stays_here() {
+            } else if work.is_local() {
                 index += 1;
             } else {
                 break;
@@ -220,10 +220,10 @@ impl SharedMemory {
                 &mut self.between_hosts
             {
                 let request = sums.start_all_reduce(staged(&self.memory), elements.clone(), same_local_rank)?;
-                let then = Then::Spread { elements, receivers: receivers.clone() };
-                in_flight.push_back(Chunk::new(counter, request, then));
+                let next = NextStep::CopyToRanks { elements, receivers: receivers.clone() };
+                in_flight.push_back(Chunk::new(counter, request, next));
             }
-            self.take_what_is_back(false)?;
+            self.collect_completed(false)?;
         }
         Ok(())
     }
@@ -247,7 +247,7 @@ impl SharedMemory {
     }
 
     /// Processes the chunks that have arrived from the other hosts; with `wait`, all of them.
-    fn take_what_is_back(&mut self, wait: bool) -> Result<()> {
+    fn collect_completed(&mut self, wait: bool) -> Result<()> {
         let (arrays, factor) = (Transfer { from: self.stage(), to: Array::Sums }, self.combination.factor);
         let Some(BetweenHosts { in_flight, .. }) = &mut self.between_hosts else {
             return Ok(());
@@ -261,15 +261,15 @@ impl SharedMemory {
         while let Some(chunk) = in_flight.front_mut() {
             let bucket = self.bucket_of[chunk.counter];
             if chunk.request.is_done()? {
-                match &chunk.then {
-                    Then::Nothing => {}
-                    Then::Spread { elements, receivers } => {
+                match &chunk.next {
+                    NextStep::Nothing => {}
+                    NextStep::CopyToRanks { elements, receivers } => {
                         self.window.spread(factor, arrays, elements.clone(), receivers);
                     }
-                    Then::Arrive { counter } => self.window.arrive(*counter, self.targets[*counter]),
+                    NextStep::Arrive { counter } => self.window.arrive(*counter, self.targets[*counter]),
                 }
                 heartbeat::count_progress();
-                chunk.tell(self.traced_bucket_of[chunk.counter]);
+                chunk.record(self.traced_bucket_of[chunk.counter]);
                 in_flight.pop_front();
             } else if wait {
                 heartbeat::enter_bucket(bucket);
@@ -283,13 +283,13 @@ impl SharedMemory {
 
     fn streams(&self, elements: usize) -> bool {
         let bytes = elements * self.memory.sums.kind().elt_size_in_bytes();
-        !self.memory.in_place && bytes >= STREAMED_MESSAGE
+        !self.memory.in_place && bytes >= MIN_STREAMED_BYTES
     }
 
     /// Returns the next counter of this round, at which every rank of the host arrives once.
     fn next_counter(&mut self) -> Result<usize> {
         let counter = self.started;
-        ensure!(counter < DONE, "at most {DONE} ranges are summed at once");
+        ensure!(counter < DONE, "at most {DONE} ranges can be summed at once");
         self.started += 1;
         self.bucket_of[counter] = self.buckets as u32 - 1;
         self.traced_bucket_of[counter] = recorder::bucket();
@@ -327,7 +327,7 @@ impl Backend for SharedMemory {
     }
 
     fn set_reduction(&mut self, reduction: Reduction) {
-        let mean = 1.0 / self.seats.len() as f32;
+        let mean = 1.0 / self.locations.len() as f32;
         self.combination = Combination {
             is_largest: reduction == Reduction::Max,
             factor: if reduction == Reduction::Avg { mean } else { 1.0 },
@@ -343,7 +343,7 @@ impl Backend for SharedMemory {
             return self.start_other(collective);
         };
         let input = self.input();
-        let small = self.place_for_small(elements.len() * self.memory.input().kind().elt_size_in_bytes());
+        let small = self.reserve_small(elements.len() * self.memory.input().kind().elt_size_in_bytes());
         let counter = self.next_counter()?;
         match small {
             Some(place) => self.window.post(input, elements.clone(), place),
@@ -356,7 +356,7 @@ impl Backend for SharedMemory {
 
     fn finish(&mut self) -> Result<()> {
         self.advance(true)?;
-        self.take_what_is_back(true)?;
+        self.collect_completed(true)?;
         if self.is_shared {
             // Others may still read this rank's wire and write its sums.
             self.expect(DONE);
@@ -384,5 +384,5 @@ impl Backend for SharedMemory {
 
 /// Pauses between two polls; a rank that shares its core yields it.
 fn pause(may_watch: bool) {
-    if may_watch { std::hint::spin_loop() } else { thread::sleep(PATIENCE) }
+    if may_watch { std::hint::spin_loop() } else { thread::sleep(POLL_INTERVAL) }
 }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use anyhow::{Result, ensure};
 use tch::Tensor;
 
-use crate::exchange::backend::shared_memory::between_hosts::Then;
+use crate::exchange::backend::shared_memory::between_hosts::NextStep;
 use crate::exchange::backend::shared_memory::piece::{self, Piece, rank_in_group};
 use crate::exchange::backend::shared_memory::work::{Fetch, PendingRange, Work};
 use crate::exchange::backend::shared_memory::{SharedMemory, staged};
@@ -19,16 +19,16 @@ use crate::exchange::collective::{Collective, Route, Target};
 use crate::ffi::group::{GroupRank, Neighbors};
 use crate::ffi::memory::shared_window::{Array, RankArray, Transfer};
 use crate::ffi::mpi::Root;
-use crate::job::world::Seat;
+use crate::job::world::RankLocation;
 
 impl SharedMemory {
-    fn own_seat(&self) -> Seat {
-        self.seats[self.global_rank as usize]
+    fn own_location(&self) -> RankLocation {
+        self.locations[self.global_rank as usize]
     }
 
-    fn seat(&self, rank: u32) -> Result<Seat> {
-        ensure!((rank as usize) < self.seats.len(), "there is no rank {rank} among {}", self.seats.len());
-        Ok(self.seats[rank as usize])
+    fn location(&self, rank: u32) -> Result<RankLocation> {
+        ensure!((rank as usize) < self.locations.len(), "rank {rank} is out of range: {} ranks", self.locations.len());
+        Ok(self.locations[rank as usize])
     }
 
     /// Starts a collective other than the bucketed all-reduce.
@@ -40,22 +40,22 @@ impl SharedMemory {
                 self.arrive_and_queue(counter, Work::Sum { elements: elements.clone(), small: None });
             }
             Collective::Reduce { elements, root, route } => {
-                let pieces = piece::for_one_owner(elements, self.seat(*root)?, self.shards);
+                let pieces = piece::for_one_owner(elements, self.location(*root)?, self.shards);
                 let counter = self.next_counter()?;
                 self.arrive_and_queue(counter, Work::Reduce { pieces, route: *route });
             }
             Collective::ReduceScatter { parts } => {
-                let pieces = piece::for_every_owner(parts, &self.seats, self.shards);
+                let pieces = piece::for_each_owner(parts, &self.locations, self.shards);
                 let counter = self.next_counter()?;
-                self.arrive_and_queue(counter, Work::Reduce { pieces, route: Route::Straight });
+                self.arrive_and_queue(counter, Work::Reduce { pieces, route: Route::Direct });
             }
             Collective::Broadcast { elements, root, target } => {
-                let pieces = piece::for_one_owner(elements, self.seat(*root)?, self.shards);
-                self.start_moving(pieces, target)?;
+                let pieces = piece::for_one_owner(elements, self.location(*root)?, self.shards);
+                self.start_move(pieces, target)?;
             }
             Collective::AllGather { parts, target } => {
-                let pieces = piece::for_every_owner(parts, &self.seats, self.shards);
-                self.start_moving(pieces, target)?;
+                let pieces = piece::for_each_owner(parts, &self.locations, self.shards);
+                self.start_move(pieces, target)?;
             }
             Collective::AllToAll { parts } => self.start_all_to_all(parts)?,
             Collective::SendReceive { elements } => self.start_send_receive(elements)?,
@@ -69,19 +69,19 @@ impl SharedMemory {
         self.pending.push_back(PendingRange { counter, work });
     }
 
-    fn start_moving(&mut self, pieces: Vec<Piece>, target: &Target) -> Result<()> {
+    fn start_move(&mut self, pieces: Vec<Piece>, target: &Target) -> Result<()> {
         let (from, output) = match target {
             Target::Memory => (self.input(), None),
             Target::Tensor(tensor) => {
                 // Other ranks can only access the window.
-                let own = pieces.iter().filter(|piece| piece.owner == self.own_seat());
+                let own = pieces.iter().filter(|piece| piece.owner == self.own_location());
                 own.into_iter().try_for_each(|piece| self.window.write(tensor, piece.elements.clone(), Array::Sums))?;
                 (Array::Sums, Some(tensor.shallow_clone()))
             }
         };
         ensure!(
             from == Array::Sums || self.memory.wire.kind() == self.memory.sums.kind(),
-            "what is moved has one type, not {:?} and {:?}",
+            "source and destination types differ: {:?} and {:?}",
             self.memory.wire.kind(),
             self.memory.sums.kind()
         );
@@ -97,16 +97,16 @@ impl SharedMemory {
     }
 
     fn start_all_to_all(&mut self, parts: &[Range<usize>]) -> Result<()> {
-        ensure!(!self.memory.in_place, "an all-to-all has another place for what comes");
-        ensure!(parts.len() == self.seats.len(), "{} parts for {} ranks", parts.len(), self.seats.len());
+        ensure!(!self.memory.in_place, "an all-to-all needs separate send and receive buffers");
+        ensure!(parts.len() == self.locations.len(), "{} parts for {} ranks", parts.len(), self.locations.len());
         let own = parts[self.global_rank as usize].clone();
-        ensure!(parts.iter().all(|part| part.len() == own.len()), "the parts of an all-to-all have one length");
+        ensure!(parts.iter().all(|part| part.len() == own.len()), "the parts of an all-to-all must have equal lengths");
         let counter = self.next_counter()?;
         let mut here = Vec::new();
         for (rank, part) in (0..).zip(parts) {
-            let seat = self.seat(rank)?;
-            if seat.host == self.own_seat().host {
-                here.push(Fetch { rank: seat.local_rank, elements: own.clone(), start: part.start });
+            let location = self.location(rank)?;
+            if location.host == self.own_location().host {
+                here.push(Fetch { rank: location.local_rank, elements: own.clone(), start: part.start });
             } else {
                 self.send(counter, rank, part.clone())?;
                 self.receive(counter, rank, part.clone())?;
@@ -117,17 +117,17 @@ impl SharedMemory {
     }
 
     fn start_send_receive(&mut self, elements: &Range<usize>) -> Result<()> {
-        ensure!(!self.memory.in_place, "a rank has another place for what it receives");
-        let own = GroupRank { rank: self.global_rank, ranks: self.seats.len() as u32 };
+        ensure!(!self.memory.in_place, "send and receive buffers must not overlap");
+        let own = GroupRank { rank: self.global_rank, ranks: self.locations.len() as u32 };
         let Neighbors { next, previous } = own.in_ring();
         let counter = self.next_counter()?;
         let mut here = Vec::new();
-        if self.seat(next)?.host != self.own_seat().host {
+        if self.location(next)?.host != self.own_location().host {
             self.send(counter, next, elements.clone())?;
         }
-        let seat = self.seat(previous)?;
-        if seat.host == self.own_seat().host {
-            here.push(Fetch { rank: seat.local_rank, elements: elements.clone(), start: elements.start });
+        let location = self.location(previous)?;
+        if location.host == self.own_location().host {
+            here.push(Fetch { rank: location.local_rank, elements: elements.clone(), start: elements.start });
         } else {
             self.receive(counter, previous, elements.clone())?;
         }
@@ -140,7 +140,7 @@ impl SharedMemory {
         let Some(between) = &mut self.between_hosts else { return Ok(()) };
         for chunk in chunks {
             let request = between.sums.start_send(self.memory.input(), chunk, rank as i32, counter as i32)?;
-            between.push(counter, request, Then::Nothing);
+            between.push(counter, request, NextStep::Nothing);
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl SharedMemory {
         let Some(between) = &mut self.between_hosts else { return Ok(()) };
         for chunk in chunks {
             let request = between.sums.start_receive(&self.memory.sums, chunk, rank as i32, counter as i32)?;
-            between.push(counter, request, Then::Nothing);
+            between.push(counter, request, NextStep::Nothing);
         }
         Ok(())
     }
@@ -191,19 +191,19 @@ impl SharedMemory {
             }
             return Ok(());
         }
-        let is_here = owner.host == self.own_seat().host;
-        let receivers = if is_here { self.receivers(receiver) } else { Vec::new() };
+        let is_local = owner.host == self.own_location().host;
+        let receivers = if is_local { self.receivers(receiver) } else { Vec::new() };
         let root =
-            Root { rank: rank_in_group(owner.host, worker, &self.seats) as i32, straight: route == Route::Straight };
+            Root { rank: rank_in_group(owner.host, worker, &self.locations) as i32, direct: route == Route::Direct };
         for elements in self.chunks(elements) {
             self.stage_sum(elements.clone());
             if let Some(between) = &mut self.between_hosts
                 && let Some(group) = &between.same_local_rank
             {
                 let request = between.sums.start_reduce(staged(&self.memory), elements.clone(), group, root)?;
-                between.push(counter, request, Then::Spread { elements, receivers: receivers.clone() });
+                between.push(counter, request, NextStep::CopyToRanks { elements, receivers: receivers.clone() });
             }
-            self.take_what_is_back(false)?;
+            self.collect_completed(false)?;
         }
         Ok(())
     }
@@ -211,24 +211,24 @@ impl SharedMemory {
     fn send_pieces(&mut self, counter: usize, pieces: Vec<Piece>, from: Array, received: usize) -> Result<()> {
         let mut last = None;
         for Piece { elements, owner, worker } in self.own_pieces(pieces) {
-            let is_here = owner.host == self.own_seat().host;
-            let tensor = match is_here {
+            let is_local = owner.host == self.own_location().host;
+            let tensor = match is_local {
                 true => self.window.tensor_of(from, owner.local_rank),
                 false => self.window.tensor(Array::Sums),
             };
-            let root = rank_in_group(owner.host, worker, &self.seats) as i32;
+            let root = rank_in_group(owner.host, worker, &self.locations) as i32;
             for elements in self.chunks(elements) {
                 let Some(between) = &mut self.between_hosts else { continue };
                 let Some(group) = &between.same_local_rank else { continue };
                 let request = between.sums.start_broadcast(&tensor, elements, group, root)?;
                 if let Some(request) = last.replace(request) {
-                    between.push(counter, request, Then::Nothing);
+                    between.push(counter, request, NextStep::Nothing);
                 }
-                self.take_what_is_back(false)?;
+                self.collect_completed(false)?;
             }
         }
         match (last, &mut self.between_hosts) {
-            (Some(request), Some(between)) => between.push(counter, request, Then::Arrive { counter: received }),
+            (Some(request), Some(between)) => between.push(counter, request, NextStep::Arrive { counter: received }),
             _ => self.arrive(received),
         }
         Ok(())
@@ -236,13 +236,13 @@ impl SharedMemory {
 
     fn read(&mut self, piece: Piece, from: Array, output: Option<&Tensor>) -> Result<()> {
         let Piece { elements, owner, worker } = piece;
-        let is_here = owner.host == self.own_seat().host;
-        let source = match is_here {
+        let is_local = owner.host == self.own_location().host;
+        let source = match is_local {
             true => RankArray { rank: owner.local_rank, array: from },
             false => RankArray { rank: worker, array: Array::Sums },
         };
         match output {
-            Some(_) if owner == self.own_seat() => Ok(()),
+            Some(_) if owner == self.own_location() => Ok(()),
             Some(tensor) => self.window.read(source, elements, tensor),
             None if source == (RankArray { rank: self.rank, array: Array::Sums }) => Ok(()),
             None => {

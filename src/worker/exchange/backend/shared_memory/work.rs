@@ -57,7 +57,7 @@ impl Work {
         }
     }
 
-    pub fn stays_here(&self) -> bool {
+    pub fn is_local(&self) -> bool {
         matches!(self, Work::Read { .. } | Work::Fetch { .. })
     }
 }

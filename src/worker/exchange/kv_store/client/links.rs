@@ -16,11 +16,11 @@ use ringmark_core::trace::Lane;
 
 use crate::exchange::compression::facts::CompressionFacts;
 use crate::exchange::kv_store::client::push_compression::PushCompression;
-use crate::exchange::kv_store::client::send_queue::{SendQueue, UNSENT};
+use crate::exchange::kv_store::client::send_queue::{MAX_UNSENT_BYTES, SendQueue};
 use crate::exchange::kv_store::formats::AnswerFormat;
 use crate::exchange::kv_store::plan::PlannedPart;
 use crate::exchange::kv_store::protocol::{
-    self, FrameKind, FrameReader, HEADER_BYTES, Header, LONGEST_REPORT, LostWorker, Problem, ServerReport,
+    self, FrameError, FrameKind, FrameReader, HEADER_BYTES, Header, LostWorker, MAX_REPORT_BYTES, ServerReport,
 };
 use crate::exchange::kv_store::rendezvous::{self, ServerFacts};
 use crate::ffi::process::socket;
@@ -30,18 +30,18 @@ use crate::job::{heartbeat, world};
 use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// Interval between polls of a part's gradients.
-const PAUSE: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// Span names of MXNet's profiler.
 const PUSH: &str = "KVStoreDistDefaultPush";
 const PULL: &str = "KVStoreDistDefaultStoragePull";
 
-enum Order {
+enum Command {
     /// Push a part once its gradients are ready.
     Push {
         part: u32,
         iteration: u32,
-        is_there: IsThere,
+        is_ready: ReadyCheck,
     },
     End,
     Farewell,
@@ -49,7 +49,7 @@ enum Order {
 
 /// Returns true if the gradients of these elements are on the wire; sums them to the wire first if the sender is
 /// responsible for that.
-pub type IsThere = Box<dyn FnMut(Range<usize>) -> Result<bool> + Send>;
+pub type ReadyCheck = Box<dyn FnMut(Range<usize>) -> Result<bool> + Send>;
 
 /// State shared by the threads of all connections.
 struct Shared {
@@ -75,7 +75,7 @@ struct State {
     /// Number of answers since the start.
     arrived: usize,
     /// Parts whose answers [`Links::next_arrival`] has not returned yet.
-    fresh: VecDeque<u32>,
+    new_answers: VecDeque<u32>,
     /// Reports in the order of the servers.
     reports: Vec<Option<ServerReport>>,
     /// Workers that failed after a report.
@@ -105,7 +105,7 @@ pub struct Payload {
 
 pub struct Links {
     shared: Arc<Shared>,
-    orders: Vec<Sender<Order>>,
+    commands: Vec<Sender<Command>>,
     senders: Vec<JoinHandle<()>>,
     /// Number of pushes since the start.
     pushed: usize,
@@ -143,51 +143,51 @@ impl Links {
         if pusher == 0 && answer.holds_weights() {
             for (number, connection) in connections.iter().enumerate() {
                 send_initial(connection, number, &shared.parts, initial)
-                    .with_context(|| format!("the first weights did not reach server {number}"))?;
+                    .with_context(|| format!("cannot send the initial weights to server {number}"))?;
             }
         }
-        let (mut orders, mut senders) = (Vec::new(), Vec::new());
+        let (mut commands, mut senders) = (Vec::new(), Vec::new());
         let timeout = rendezvous::read_timeout()?;
         for (number, (connection, server)) in connections.into_iter().zip(servers).enumerate() {
             let name = format!("server {number} of {} on host {}", servers.len(), server.host);
             let (sender, incoming) = mpsc::channel();
-            orders.push(sender);
+            commands.push(sender);
             let (sending, receiving) = (shared.clone(), shared.clone());
-            socket::limit_unsent(&connection, UNSENT)?;
+            socket::limit_unsent(&connection, MAX_UNSENT_BYTES)?;
             connection.set_read_timeout(Some(timeout))?;
-            let (output, name_of_output) = (connection.try_clone()?, name.clone());
-            let send = move || sending.report(&name_of_output, sending.send(number, &output, &incoming));
+            let (output, sender_name) = (connection.try_clone()?, name.clone());
+            let send = move || sending.report(&sender_name, sending.send(number, &output, &incoming));
             senders.push(thread::Builder::new().spawn(send)?);
             thread::Builder::new().spawn(move || receiving.report(&name, receiving.receive(&connection, number)))?;
         }
-        Ok(Links { shared, orders, senders, pushed: 0, bytes_of_steps: [0; 2] })
+        Ok(Links { shared, commands, senders, pushed: 0, bytes_of_steps: [0; 2] })
     }
 
-    /// Queues pushes of the parts of `elements`; each is sent when `is_there` returns true for it.
-    pub fn push(&mut self, elements: &Range<usize>, iteration: u32, is_there: impl Fn() -> IsThere) -> Result<()> {
+    /// Queues pushes of the parts of `elements`; each is sent when `is_ready` returns true for it.
+    pub fn push(&mut self, elements: &Range<usize>, iteration: u32, is_ready: impl Fn() -> ReadyCheck) -> Result<()> {
         let first = self.shared.parts.partition_point(|part| part.elements.start < elements.start);
-        let of_elements = self.shared.parts[first..].iter().take_while(|part| part.elements.end <= elements.end);
-        for (number, part) in (first as u32..).zip(of_elements) {
-            let order = Order::Push { part: number, iteration, is_there: is_there() };
-            self.order(part.server, order)?;
+        let parts = self.shared.parts[first..].iter().take_while(|part| part.elements.end <= elements.end);
+        for (number, part) in (first as u32..).zip(parts) {
+            let command = Command::Push { part: number, iteration, is_ready: is_ready() };
+            self.send_command(part.server, command)?;
             self.pushed += 1;
         }
         Ok(())
     }
 
-    fn order(&self, server: usize, order: Order) -> Result<()> {
-        ensure!(self.orders[server].send(order).is_ok(), "the thread that sends to server {server} has ended");
+    fn send_command(&self, server: usize, command: Command) -> Result<()> {
+        ensure!(self.commands[server].send(command).is_ok(), "the sender thread of server {server} has exited");
         Ok(())
     }
 
     pub fn wait(&self) {
-        self.shared.wait_until(|state| state.arrived >= self.pushed).fresh.clear();
+        self.shared.wait_until(|state| state.arrived >= self.pushed).new_answers.clear();
     }
 
     /// Waits for the next answer since [`wait`](Links::wait) and returns its elements; `None` after the last one.
     pub fn next_arrival(&self) -> Option<Range<usize>> {
-        let mut state = self.shared.wait_until(|state| !state.fresh.is_empty() || state.arrived >= self.pushed);
-        let part = state.fresh.pop_front()?;
+        let mut state = self.shared.wait_until(|state| !state.new_answers.is_empty() || state.arrived >= self.pushed);
+        let part = state.new_answers.pop_front()?;
         Some(self.shared.parts[part as usize].elements.clone())
     }
 
@@ -195,10 +195,10 @@ impl Links {
     pub fn end(&mut self) -> Result<Vec<ServerReport>> {
         self.wait();
         self.bytes_of_steps = self.bytes();
-        (0..self.orders.len()).try_for_each(|server| self.order(server, Order::End))?;
+        (0..self.commands.len()).try_for_each(|server| self.send_command(server, Command::End))?;
         let mut state = self.shared.wait_until(|state| state.reports.iter().all(Option::is_some));
         state.link = LinkState::Gathering;
-        if let Some(loss) = state.unforeseen_lost_worker() {
+        if let Some(loss) = state.unreported_lost_worker() {
             bail!("{loss}");
         }
         Ok(state.reports.iter().flatten().cloned().collect())
@@ -207,7 +207,7 @@ impl Links {
     /// Announces that the results are gathered; returns once the announcements are sent.
     pub fn leave(&mut self) -> Result<()> {
         self.shared.state().link = LinkState::Leaving;
-        (0..self.orders.len()).try_for_each(|server| self.order(server, Order::Farewell))?;
+        (0..self.commands.len()).try_for_each(|server| self.send_command(server, Command::Farewell))?;
         // A sender that panicked has ended the job.
         self.senders.drain(..).for_each(|sender| drop(sender.join()));
         Ok(())
@@ -231,26 +231,26 @@ impl Links {
 fn send_initial(mut connection: &TcpStream, number: usize, parts: &[PlannedPart], weights: &HostArray) -> Result<()> {
     for (part, PlannedPart { elements, .. }) in (0..).zip(parts).filter(|(_, part)| part.server == number) {
         let bytes = weights.bytes_of(elements.len()) as u64;
-        connection.write_all(&Header { part, bytes, ..Header::bare(FrameKind::Initial) }.encode())?;
+        connection.write_all(&Header { part, bytes, ..Header::without_payload(FrameKind::Initial) }.encode())?;
         weights.send(elements.clone(), &mut connection)?;
         heartbeat::count_progress();
     }
     let answer = Header::read(&mut connection)?;
-    ensure!(answer.kind == FrameKind::Started, "it answered {:?}", answer.kind);
+    ensure!(answer.kind == FrameKind::Started, "unexpected reply {:?}", answer.kind);
     Ok(())
 }
 
 impl State {
     /// Returns the error message for a worker that failed after the reports: they do not list it, so other ranks still
     /// wait for it.
-    fn unforeseen_lost_worker(&self) -> Option<String> {
+    fn unreported_lost_worker(&self) -> Option<String> {
         let is_known = |loss: &&LostWorker| {
             self.reports.iter().flatten().flat_map(|report| &report.lost).any(|(pusher, _)| *pusher == loss.pusher)
         };
         let LostWorker { rank, host, .. } = self.lost_workers.iter().find(|loss| !is_known(loss))?;
         Some(format!(
-            "rank {rank} on host {host} ended while results were gathered, which all that are left do together: that process has \
-             ended, or its host or link is down"
+            "lost rank {rank} on host {host} while results were gathered: the process exited, or its host or link is \
+             down"
         ))
     }
 }
@@ -271,7 +271,7 @@ impl Shared {
             && self.state().link != LinkState::Leaving
         {
             self.fail(&format!(
-                "the connection to {server} broke ({error:#}): that process has ended, or its host or link is down"
+                "lost the connection to {server} ({error:#}): the process exited, or its host or link is down"
             ));
         }
     }
@@ -280,7 +280,7 @@ impl Shared {
     fn fail(&self, failure: &str) -> ! {
         // Never released, so that only one thread reports.
         let _state = self.state();
-        world::end_at_once(&self.name, failure, None)
+        world::exit_immediately(&self.name, failure, None)
     }
 
     /// Begins a span if the iteration is traced. A bucket is one parameter; backward starts with the last key.
@@ -289,15 +289,15 @@ impl Shared {
         recorder::begin_on_host(lane, name, Some((last - part.key) as u32))
     }
 
-    fn send(&self, number: usize, mut output: &TcpStream, orders: &Receiver<Order>) -> Result<()> {
+    fn send(&self, number: usize, mut output: &TcpStream, commands: &Receiver<Command>) -> Result<()> {
         let mut code = Vec::new();
-        for order in orders {
-            match order {
-                Order::Push { part, iteration, mut is_there } => {
+        for command in commands {
+            match command {
+                Command::Push { part, iteration, mut is_ready } => {
                     let planned = &self.parts[part as usize];
                     let elements = planned.elements.clone();
-                    while !is_there(elements.clone())? {
-                        thread::sleep(PAUSE);
+                    while !is_ready(elements.clone())? {
+                        thread::sleep(POLL_INTERVAL);
                     }
                     if let Some(codes) = &self.codes {
                         let gradient = floats(self.wire.tensor(), &elements)?;
@@ -319,9 +319,9 @@ impl Shared {
                     span.into_iter().for_each(OpenSpan::end);
                     heartbeat::count_progress();
                 }
-                Order::End => output.write_all(&Header::bare(FrameKind::End).encode())?,
-                Order::Farewell => {
-                    output.write_all(&Header::bare(FrameKind::Farewell).encode())?;
+                Command::End => output.write_all(&Header::without_payload(FrameKind::End).encode())?,
+                Command::Farewell => {
+                    output.write_all(&Header::without_payload(FrameKind::Farewell).encode())?;
                     return Ok(());
                 }
             }
@@ -336,26 +336,31 @@ impl Shared {
         loop {
             protocol::wait_for_frame(&mut input)?;
             let mut frame = FrameReader::new(&mut input);
-            let taken = Header::read(&mut frame).map_err(Error::from).and_then(|header| {
+            let handled = Header::read(&mut frame).map_err(Error::from).and_then(|header| {
                 frame.begin(&header);
-                self.take(&header, number, &mut frame, &mut packed)
+                self.handle_frame(&header, number, &mut frame, &mut packed)
             });
-            taken.map_err(|error| match frame.problem(&error) {
-                Problem::Closed(how) | Problem::Faulty(how) => anyhow!(how),
+            handled.map_err(|error| match frame.frame_error(&error) {
+                FrameError::Closed(how) | FrameError::Faulty(how) => anyhow!(how),
             })?;
             self.changed.notify_all();
         }
     }
 
-    fn take(&self, header: &Header, number: usize, frame: &mut impl Read, packed: &mut Vec<u8>) -> Result<()> {
+    fn handle_frame(&self, header: &Header, number: usize, frame: &mut impl Read, packed: &mut Vec<u8>) -> Result<()> {
         match header.kind {
             FrameKind::Answer => {
                 let part = self.parts.get(header.part as usize).filter(|part| part.server == number);
-                let part = part.with_context(|| format!("it sent part {}", header.part))?;
+                let part = part.with_context(|| format!("unexpected answer of part {}", header.part))?;
                 let span = self.span(Lane::Pull(number as u32), PULL, part);
                 let elements = part.elements.clone();
                 let bytes = self.answer.bytes(elements.len());
-                ensure!(header.bytes == bytes as u64, "part {} came in {} bytes", header.part, header.bytes);
+                ensure!(
+                    header.bytes == bytes as u64,
+                    "part {} has {} bytes, expected {bytes}",
+                    header.part,
+                    header.bytes
+                );
                 match self.answer {
                     AnswerFormat::Weights => self.pulled.receive(elements, frame)?,
                     AnswerFormat::Sums(sums) => {
@@ -369,23 +374,23 @@ impl Shared {
                 span.into_iter().for_each(OpenSpan::end);
                 let mut state = self.state();
                 state.arrived += 1;
-                state.fresh.push_back(header.part);
+                state.new_answers.push_back(header.part);
             }
             FrameKind::Report => {
-                let report = protocol::read_message(header, frame, LONGEST_REPORT)?;
+                let report = protocol::read_message(header, frame, MAX_REPORT_BYTES)?;
                 self.state().reports[number] = Some(report);
             }
             FrameKind::WorkerLost => {
-                let loss = protocol::read_message(header, frame, LONGEST_REPORT)?;
+                let loss = protocol::read_message(header, frame, MAX_REPORT_BYTES)?;
                 let mut state = self.state();
                 state.lost_workers.push(loss);
                 let is_gathering = state.link != LinkState::Pushing;
-                if let Some(loss) = state.unforeseen_lost_worker().filter(|_| is_gathering) {
+                if let Some(loss) = state.unreported_lost_worker().filter(|_| is_gathering) {
                     drop(state);
                     self.fail(&loss);
                 }
             }
-            other => bail!("it sent {other:?}"),
+            other => bail!("unexpected {other:?} frame"),
         }
         Ok(())
     }

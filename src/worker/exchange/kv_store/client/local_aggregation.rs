@@ -1,5 +1,5 @@
-//! Aggregation on a host: its ranks add up their gradients in shared memory; local rank 0 pushes the sums and pulls the weights
-//! into that memory.
+//! Aggregation on a host: its ranks add up their gradients in shared memory; local rank 0 pushes the sums and pulls
+//! the weights into that memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,12 +42,13 @@ pub struct SharedRange {
 }
 
 impl LocalAggregation {
-    /// Maps shared memory for `elements` gradients of type `wire` and as many weights. All ranks of the host call it together.
+    /// Maps shared memory for `elements` gradients of type `wire` and as many weights. All ranks of the host call it
+    /// together.
     pub fn join(elements: usize, wire: Wire, world: &World) -> Result<LocalAggregation> {
         let (rank, ranks) = (world.local_rank() as usize, world.local_ranks() as usize);
         let shape = MemoryShape { elements, wire: wire.into(), sums: Element::Float, in_place: false };
         let window = Arc::new(join::window(shape, world, world.has_own_cores())?);
-        let watch = PeerWatch::begin(world, "the ranks of this host add up their gradients together")?;
+        let watch = PeerWatch::begin(world, "the ranks on this host sum their gradients together")?;
         Ok(LocalAggregation { window, watch, rank, ranks, targets: vec![0; COUNTERS], started: 0 })
     }
 
@@ -63,26 +64,26 @@ impl LocalAggregation {
 
     /// Returns this rank's gradients and the weights that the leader pulls.
     pub fn arrays(&self) -> Result<[HostArray; 2]> {
-        Ok([HostArray::of(self.window.tensor(Array::Wire))?, HostArray::of(self.window.tensor_of(Array::Sums, 0))?])
+        Ok([HostArray::new(self.window.tensor(Array::Wire))?, HostArray::new(self.window.tensor_of(Array::Sums, 0))?])
     }
 
     /// Announces that this rank has filled the next range.
     pub fn arrive(&mut self) -> Result<SharedRange> {
         let counter = self.started;
-        ensure!(counter < ROUND, "at most {ROUND} arrays are summed on a host");
+        ensure!(counter < ROUND, "at most {ROUND} arrays can be summed on a host");
         self.started += 1;
         let target = self.count(counter);
         Ok(SharedRange { window: self.window.clone(), counter, target, rank: self.rank })
     }
 
     /// Waits until the leader has pulled the weights, and begins the next round.
-    pub fn all_have_pulled(&mut self) {
+    pub fn finish_round(&mut self) {
         self.started = 0;
-        self.meet();
+        self.barrier();
     }
 
     /// Waits for all ranks of the host.
-    pub fn meet(&mut self) {
+    pub fn barrier(&mut self) {
         let target = self.count(ROUND);
         self.window.wait(ROUND, target);
     }
@@ -101,7 +102,8 @@ impl LocalAggregation {
 }
 
 impl SharedRange {
-    /// Sums `elements` into the leader's wire, rounded once, if all ranks have filled the range; returns whether they have.
+    /// Sums `elements` into the leader's wire, rounded once, if all ranks have filled the range. Returns true if they
+    /// have.
     pub fn sum(&self, elements: Range<usize>) -> bool {
         let is_filled = self.window.has_reached(self.counter, self.target);
         if is_filled {

@@ -11,11 +11,11 @@ use crate::exchange::optimizer::Optimizer;
 /// Optimizer and progress of the update.
 pub struct LocalUpdate {
     optimizer: Optimizer,
-    /// Empty if all is updated at once: on a GPU, which receives the sums by one copy, and with a loss scaler. All ranks of a host
-    /// use the same parts, because the end of a range is rounded differently.
+    /// Empty if all is updated at once: on a GPU, which receives the sums by one copy, and with a loss scaler. All
+    /// ranks of a host use the same parts, because the end of a range is rounded differently.
     parts: Vec<Range<usize>>,
     /// The last update that was done by parts.
-    done: Option<u32>,
+    partial_update: Option<u32>,
 }
 
 impl LocalUpdate {
@@ -23,7 +23,7 @@ impl LocalUpdate {
     pub fn new(optimizer: Optimizer, parts: &[PlannedPart]) -> LocalUpdate {
         let is_by_parts = optimizer.loss_scaler().is_none() && optimizer.device() == Device::Cpu;
         let parts = parts.iter().filter(|_| is_by_parts).map(|part| part.elements.clone()).collect();
-        LocalUpdate { optimizer, parts, done: None }
+        LocalUpdate { optimizer, parts, partial_update: None }
     }
 
     /// Updates each part of update number `update` as it arrives, unless all is updated at once.
@@ -31,18 +31,18 @@ impl LocalUpdate {
         if self.parts.is_empty() {
             return Ok(());
         }
-        self.done = Some(update);
-        arrivals.try_for_each(|elements| self.optimizer.step_of(elements, update))
+        self.partial_update = Some(update);
+        arrivals.try_for_each(|elements| self.optimizer.step_range(elements, update))
     }
 
     /// Completes update number `update`; all sums have arrived.
     pub fn complete(&mut self, update: u32) -> Result<()> {
-        if self.done.take() == Some(update) {
+        if self.partial_update.take() == Some(update) {
             return Ok(());
         }
         match self.parts.is_empty() {
             true => self.optimizer.step(update),
-            false => self.parts.iter().try_for_each(|elements| self.optimizer.step_of(elements.clone(), update)),
+            false => self.parts.iter().try_for_each(|elements| self.optimizer.step_range(elements.clone(), update)),
         }
     }
 }
@@ -69,7 +69,7 @@ mod tests {
         let rule = UpdateRule::Training(Box::new(TrainConfig { dtype: Dtype::Fp32, ..TrainConfig::default() }));
         let counts = RankCounts { all: 2, summed: 2, averaged: 2 };
         let optimizer = Optimizer::new(&rule, counts, weights.shallow_clone(), sums).expect("as long");
-        let mut own = LocalUpdate { optimizer, parts: PARTS.to_vec(), done: None };
+        let mut own = LocalUpdate { optimizer, parts: PARTS.to_vec(), partial_update: None };
         if let Some(arrivals) = arrivals {
             own.begin(1, arrivals.into_iter().map(|part| PARTS[part].clone())).expect("the first update");
         }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_come_to_the_same_bits_in_any_order_and_once() {
+    fn update_does_not_depend_on_arrival_order() {
         let at_once = updated(None);
         for arrivals in [[0, 1, 2], [2, 0, 1]] {
             assert!(updated(Some(arrivals)).equal(&at_once), "{arrivals:?}");

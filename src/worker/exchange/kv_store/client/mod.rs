@@ -23,14 +23,14 @@ use tch::{Device, Kind, Tensor};
 
 use crate::exchange::compression::Codec;
 use crate::exchange::compression::facts::CompressionFacts;
-use crate::exchange::kv_store::client::links::{IsThere, Links, Payload};
+use crate::exchange::kv_store::client::links::{Links, Payload, ReadyCheck};
 use crate::exchange::kv_store::client::local_aggregation::LocalAggregation;
 use crate::exchange::kv_store::client::local_update::LocalUpdate;
 use crate::exchange::kv_store::client::push_compression::PushCompression;
 use crate::exchange::kv_store::formats::AnswerFormat;
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::ServerReport;
-use crate::exchange::kv_store::rendezvous::{self, Announcement, Roster, WorkerFacts};
+use crate::exchange::kv_store::rendezvous::{self, Announcement, Membership, WorkerFacts};
 use crate::exchange::memory;
 use crate::exchange::optimizer::Optimizer;
 use crate::exchange::reducer::{GradientReducer, GradientSink, GradientSource, SinkFacts};
@@ -45,11 +45,11 @@ use crate::job::world::World;
 
 pub struct ServerClient {
     reducer: &'static GradientReducer,
-    pushes: Arc<Mutex<Pushes>>,
+    pushes: Arc<Mutex<PushState>>,
     weights: Tensor,
     /// Destination of the answers: the weights, or the optimizer's sums.
-    taken: Tensor,
-    roster: Roster,
+    answers: Tensor,
+    membership: Membership,
     parts: Vec<PlannedPart>,
     is_asynchronous: bool,
 }
@@ -61,7 +61,7 @@ impl ServerClient {
         let (world, device) = (session.world, session.device());
         let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
         let codec = Codec::new(request.compression);
-        let aggregation = match sums_on_host(request.kv_store.kv_store, world, device) {
+        let aggregation = match aggregates_locally(request.kv_store.kv_store, world, device) {
             true => Some(LocalAggregation::join(weights.numel(), request.exchange.wire, world)?),
             false => None,
         };
@@ -73,27 +73,27 @@ impl ServerClient {
         };
         // Allocated before the rendezvous, after which servers on this host read the remaining memory.
         let [wire, pulled] = match &aggregation {
-            Some(sum) => sum.arrays()?,
+            Some(aggregation) => aggregation.arrays()?,
             None => arrays(weights.numel(), Element::from(request.exchange.wire).kind(), device)?,
         }
         .map(Arc::new);
-        let roster = Roster::meet(&Announcement::Worker(own), world)?;
-        let parts = plan::of_request(request, &lengths, roster.servers.len());
+        let membership = Membership::exchange(&Announcement::Worker(own), world)?;
+        let parts = plan::for_request(request, &lengths, membership.servers.len());
         let parts = rendezvous::ready(parts, world)?;
         // Servers have allocated their memory.
         rendezvous::ready(Ok(()), world)?;
-        let answer = AnswerFormat::new(request, roster.pushers().len());
-        let links = match roster.pushers().iter().position(|rank| *rank == world.rank()) {
+        let answer = AnswerFormat::new(request, membership.pushers().len());
+        let links = match membership.pushers().iter().position(|rank| *rank == world.rank()) {
             Some(pusher) => {
-                let initial = HostArray::of(weights.f_to_device(Device::Cpu)?)?;
+                let initial = HostArray::new(weights.f_to_device(Device::Cpu)?)?;
                 let codes = codec.map(|codec| PushCompression::new(codec, answer, world.rank(), &parts));
                 let (wire, pulled) = (wire.clone(), pulled.clone());
                 let payload = Payload { parts: parts.clone(), wire, pulled, codes, answer };
-                Some(Links::open(&roster.servers, pusher, world.name(), payload, &initial)?)
+                Some(Links::open(&membership.servers, pusher, world.name(), payload, &initial)?)
             }
             None => None,
         };
-        let taken = match (answer, device) {
+        let answers = match (answer, device) {
             (AnswerFormat::Weights, _) => weights.shallow_clone(),
             (AnswerFormat::Sums(_), Device::Cuda(_)) => weights.f_zeros_like()?,
             (AnswerFormat::Sums(_), _) => pulled.tensor().shallow_clone(),
@@ -103,21 +103,22 @@ impl ServerClient {
         let device_wire = match device {
             Device::Cuda(index) => {
                 let values = Tensor::f_zeros([weights.numel() as i64], (wire.tensor().kind(), device))?;
-                Some(DeviceWire { values, device: index, copies: Stream::new(index)?.0 })
+                Some(DeviceWire { values, device: index, copy_stream: Stream::new(index)?.0 })
             }
             _ => None,
         };
         let has_codes = codec.is_some();
-        let ranks = roster.workers.len() as u32;
+        let ranks = membership.workers.len() as u32;
         let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
         let local_update = match answer {
             AnswerFormat::Weights => None,
             AnswerFormat::Sums(_) => {
-                let optimizer = Optimizer::new(&request.rule, counts, weights.shallow_clone(), taken.shallow_clone())?;
+                let optimizer =
+                    Optimizer::new(&request.rule, counts, weights.shallow_clone(), answers.shallow_clone())?;
                 Some(LocalUpdate::new(optimizer, &parts))
             }
         };
-        let pushes = Pushes {
+        let pushes = PushState {
             links,
             aggregation,
             wire,
@@ -127,7 +128,7 @@ impl ServerClient {
             next: None,
             has_codes,
             iteration: 1,
-            done: 0,
+            pushed_ranges: 0,
         };
         let pushes = Arc::new(Mutex::new(pushes));
         // One bucket per parameter: each is a key and is pushed when backward has computed it.
@@ -136,16 +137,16 @@ impl ServerClient {
         let source = GradientSource { parameters: tensors, ready_from };
         let reducer = GradientReducer::new(request.overlap, &keys, source, sink)?;
         let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
-        Ok(ServerClient { reducer, pushes, weights, taken, roster, parts, is_asynchronous })
+        Ok(ServerClient { reducer, pushes, weights, answers, membership, parts, is_asynchronous })
     }
 
-    fn pushes(&self) -> MutexGuard<'_, Pushes> {
+    fn pushes(&self) -> MutexGuard<'_, PushState> {
         self.pushes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns true if the ranks of this host add up their gradients before one pushes.
-fn sums_on_host(kv_store: KvStore, world: &World, device: Device) -> bool {
+fn aggregates_locally(kv_store: KvStore, world: &World, device: Device) -> bool {
     world.local_ranks() > 1 && kv_store != KvStore::DistAsync && device == Device::Cpu
 }
 
@@ -164,9 +165,9 @@ impl GradientExchange for ServerClient {
         ExchangeFacts {
             backend: BackendName::Tcp,
             sum_dtype: Some(Wire::Fp32),
-            summed_ranks: self.roster.workers.len() as u32,
+            summed_ranks: self.membership.workers.len() as u32,
             // If several ranks push without waiting, each receives only the pushes before its own.
-            is_in_step: !self.is_asynchronous || self.roster.pushers().len() == 1,
+            is_synchronous: !self.is_asynchronous || self.membership.pushers().len() == 1,
         }
     }
 
@@ -174,7 +175,7 @@ impl GradientExchange for ServerClient {
         ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place: false }
     }
 
-    fn asked_bytes(&self) -> Option<[u64; 2]> {
+    fn requested_bytes(&self) -> Option<[u64; 2]> {
         None
     }
 
@@ -186,7 +187,7 @@ impl GradientExchange for ServerClient {
     /// Takes the weights of the servers, or updates by their sums.
     fn update(&mut self, update: u32) -> Result<()> {
         let mut pushes = self.pushes();
-        pushes.take(&self.taken)?;
+        pushes.copy_answers(&self.answers)?;
         pushes.local_update.as_mut().map_or(Ok(()), |own| own.complete(update))
     }
 
@@ -195,28 +196,28 @@ impl GradientExchange for ServerClient {
             let mut pushes = self.pushes();
             let reports = pushes.end()?;
             if pushes.local_update.is_none() {
-                pushes.take(&self.taken)?;
+                pushes.copy_answers(&self.answers)?;
             }
             let bytes = pushes.links.as_ref().map_or([0; 2], Links::bytes_of_steps);
             (reports, f64::from(pushes.iteration - 1), bytes)
         };
         // From here on each rank waits for the results of all remaining ranks.
-        heartbeat::enter_and_tell(Stage::Finishing);
+        heartbeat::enter_and_notify(Stage::Finishing);
         let lost = self.lost(&reports);
         let ranks: Vec<u32> = lost.iter().map(|lost| lost.rank).collect();
-        session.world.go_on_without(&ranks)?;
-        let of_step = |bytes: f64| Bytes((bytes / iterations).round() as u64);
+        session.world.continue_without(&ranks)?;
+        let per_step = |bytes: f64| Bytes((bytes / iterations).round() as u64);
         let all = session.world.gather(&bytes.map(|bytes| bytes as f64));
-        let of_ranks = |index: usize| all.iter().map(|rank| of_step(rank[index])).collect();
+        let by_rank = |index: usize| all.iter().map(|rank| per_step(rank[index])).collect();
         let counts = |mut sum: Vec<u64>, report: &ServerReport| {
             sum.resize(sum.len().max(report.staleness.len()), 0);
             sum.iter_mut().zip(&report.staleness).for_each(|(sum, count)| *sum += count);
             sum
         };
         Ok(Some(KvStoreUse {
-            servers: self.servers(&reports, of_step),
-            sent_by_rank: of_ranks(0),
-            received_by_rank: of_ranks(1),
+            servers: self.servers(&reports, per_step),
+            sent_by_rank: by_rank(0),
+            received_by_rank: by_rank(1),
             staleness: Staleness::from_counts(&reports.iter().fold(Vec::new(), counts)),
             lost,
             ..KvStoreUse::default()
@@ -225,8 +226,8 @@ impl GradientExchange for ServerClient {
 
     fn leave(&mut self) -> Result<()> {
         let mut pushes = self.pushes();
-        if let Some(sum) = &pushes.aggregation {
-            sum.leave();
+        if let Some(aggregation) = &pushes.aggregation {
+            aggregation.leave();
         }
         pushes.links.as_mut().map_or(Ok(()), Links::leave)
     }
@@ -234,16 +235,16 @@ impl GradientExchange for ServerClient {
 
 impl ServerClient {
     /// Returns the use of the servers by their reports; empty on a rank that does not push.
-    fn servers(&self, reports: &[ServerReport], of_step: impl Fn(f64) -> Bytes) -> Vec<ServerUse> {
+    fn servers(&self, reports: &[ServerReport], per_step: impl Fn(f64) -> Bytes) -> Vec<ServerUse> {
         let server = |(number, report): (usize, &ServerReport)| {
             let held: Vec<usize> =
                 self.parts.iter().filter(|part| part.server == number).map(|part| part.elements.len()).collect();
             ServerUse {
-                host: self.roster.servers[number].host.clone(),
+                host: self.membership.servers[number].host.clone(),
                 parts: held.len() as u32,
                 weights: Bytes((held.iter().sum::<usize>() * size_of::<f32>()) as u64),
-                received: of_step(report.received as f64),
-                sent: of_step(report.sent as f64),
+                received: per_step(report.received as f64),
+                sent: per_step(report.sent as f64),
             }
         };
         reports.iter().enumerate().map(server).collect()
@@ -256,17 +257,17 @@ impl ServerClient {
             let last = last.entry(*pusher).or_default();
             *last = (*last).max(*iteration);
         }
-        let pushers = self.roster.pushers();
+        let pushers = self.membership.pushers();
         let lost = |(pusher, iteration): (usize, u32)| {
             let rank = pushers[pusher];
-            LostRank { rank, host: self.roster.workers[rank as usize].host.clone(), iteration }
+            LostRank { rank, host: self.membership.workers[rank as usize].host.clone(), iteration }
         };
         last.into_iter().map(lost).collect()
     }
 }
 
 /// Pushes and answers of this rank.
-struct Pushes {
+struct PushState {
     /// `None` on a rank that does not push.
     links: Option<Links>,
     aggregation: Option<LocalAggregation>,
@@ -283,52 +284,52 @@ struct Pushes {
     /// Current iteration, from 1.
     iteration: u32,
     /// Ranges handed over since the start.
-    done: usize,
+    pushed_ranges: usize,
 }
 
 /// The wire on a GPU, and the stream in which it is copied to the host.
 struct DeviceWire {
     values: Tensor,
     device: usize,
-    copies: Stream,
+    copy_stream: Stream,
 }
 
-impl Pushes {
+impl PushState {
     fn start(&mut self, elements: Range<usize>) -> Result<()> {
-        let is_on_device = match &self.device_wire {
+        let copy_event = match &self.device_wire {
             Some(device_wire) => Some(self.copy_to_host(device_wire, &elements)?),
             None => None,
         };
-        let is_summed = self.aggregation.as_mut().map(LocalAggregation::arrive).transpose()?;
-        let is_there = || -> IsThere {
-            match (&is_on_device, &is_summed) {
+        let shared_range = self.aggregation.as_mut().map(LocalAggregation::arrive).transpose()?;
+        let is_ready = || -> ReadyCheck {
+            match (&copy_event, &shared_range) {
                 (Some(event), _) => {
                     let event = event.clone();
                     Box::new(move |_| event.lock().unwrap_or_else(PoisonError::into_inner).is_done())
                 }
-                (None, Some(meeting)) => {
-                    let meeting = meeting.clone();
-                    Box::new(move |elements| Ok(meeting.sum(elements)))
+                (None, Some(range)) => {
+                    let range = range.clone();
+                    Box::new(move |elements| Ok(range.sum(elements)))
                 }
                 (None, None) => Box::new(|_| Ok(true)),
             }
         };
-        self.done += 1;
+        self.pushed_ranges += 1;
         match &mut self.links {
-            Some(links) => links.push(&elements, self.iteration, is_there),
+            Some(links) => links.push(&elements, self.iteration, is_ready),
             None => Ok(()),
         }
     }
 
     /// Copies gradients to the host; neither the host nor backward waits for it.
     fn copy_to_host(&self, device_wire: &DeviceWire, elements: &Range<usize>) -> Result<Arc<Mutex<Event>>> {
-        let DeviceWire { values, device, copies } = device_wire;
-        copies.wait_for(&Stream::current(*device)?.record_event()?)?;
-        copies.run(|| {
+        let DeviceWire { values, device, copy_stream } = device_wire;
+        copy_stream.wait_for(&Stream::current(*device)?.record_event()?)?;
+        copy_stream.run(|| {
             let [to, from] = [self.wire.tensor(), values].map(|tensor| memory::narrow(tensor, elements));
             shim::copy_without_waiting(&to?, &from?)
         })?;
-        Ok(Arc::new(Mutex::new(copies.record_event()?)))
+        Ok(Arc::new(Mutex::new(copy_stream.record_event()?)))
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -340,44 +341,44 @@ impl Pushes {
             }
             links.wait();
         }
-        if let Some(sum) = &mut self.aggregation {
-            sum.all_have_pulled();
+        if let Some(aggregation) = &mut self.aggregation {
+            aggregation.finish_round();
         }
-        if let Some(DeviceWire { device, copies, .. }) = &self.device_wire {
+        if let Some(DeviceWire { device, copy_stream, .. }) = &self.device_wire {
             // The next gradients overwrite what the copies read.
-            Stream::current(*device)?.wait_for(&copies.record_event()?)?;
+            Stream::current(*device)?.wait_for(&copy_stream.record_event()?)?;
         }
         self.iteration += 1;
         Ok(())
     }
 
-    /// Copies the answers to `taken`; libtorch copies nothing if that is the same memory.
-    fn take(&self, taken: &Tensor) -> Result<()> {
-        match taken.device() {
-            Device::Cpu => taken.shallow_clone().f_copy_(self.pulled.tensor())?,
-            _ => return shim::copy_without_waiting(taken, self.pulled.tensor()),
+    /// Copies the answers to `answers`; libtorch copies nothing if that is the same memory.
+    fn copy_answers(&self, answers: &Tensor) -> Result<()> {
+        match answers.device() {
+            Device::Cpu => answers.shallow_clone().f_copy_(self.pulled.tensor())?,
+            _ => return shim::copy_without_waiting(answers, self.pulled.tensor()),
         };
         Ok(())
     }
 
     fn end(&mut self) -> Result<Vec<ServerReport>> {
         heartbeat::enter(Stage::Pulling);
-        if let Some(sum) = &mut self.aggregation {
+        if let Some(aggregation) = &mut self.aggregation {
             // The other ranks may still read what this one overwrites.
-            sum.meet();
+            aggregation.barrier();
         }
         let reports = self.links.as_mut().map_or(Ok(Vec::new()), Links::end)?;
-        if let Some(sum) = &mut self.aggregation {
-            sum.all_have_pulled();
+        if let Some(aggregation) = &mut self.aggregation {
+            aggregation.finish_round();
         }
         Ok(reports)
     }
 }
 
-struct Sink(Arc<Mutex<Pushes>>);
+struct Sink(Arc<Mutex<PushState>>);
 
 impl Sink {
-    fn pushes(&self) -> MutexGuard<'_, Pushes> {
+    fn pushes(&self) -> MutexGuard<'_, PushState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -401,7 +402,7 @@ impl GradientSink for Sink {
     }
 
     fn check(&mut self) -> Result<usize> {
-        Ok(self.pushes().done)
+        Ok(self.pushes().pushed_ranges)
     }
 
     fn compression(&self) -> Option<CompressionFacts> {

@@ -42,11 +42,11 @@ impl PushCompression {
         code: &mut Vec<u8>,
     ) -> Result<()> {
         code.resize(self.codec.code_bytes(gradient.len()), 0);
-        let mut residual = taken(&self.residuals[number as usize]);
+        let mut residual = lock(&self.residuals[number as usize]);
         if let Err(value) = self.codec.encode(&mut residual, gradient, code) {
             bail!(
-                "the gradient that rank {} pushes is not finite in key {} of iteration {iteration} (value {} of the array): \
-                 lower --lr, or look for the cause without --gradient-compression",
+                "the gradient of rank {} is not finite in key {} of iteration {iteration} (value {} of the array): \
+                 lower --lr, or rerun without --gradient-compression to find the cause",
                 self.rank,
                 part.key,
                 part.first + value.index
@@ -60,7 +60,7 @@ impl PushCompression {
         let mut coded = CompressionFacts::default();
         let mut received = 0;
         for residual in &self.residuals {
-            let residual = taken(residual);
+            let residual = lock(residual);
             coded.residual_norm = coded.residual_norm.hypot(norm(&residual));
             coded.code.0 += self.codec.code_bytes(residual.len()) as u64;
             received += self.answer.bytes(residual.len()) as u64;
@@ -70,7 +70,7 @@ impl PushCompression {
     }
 }
 
-fn taken(residual: &Mutex<Vec<f32>>) -> MutexGuard<'_, Vec<f32>> {
+fn lock(residual: &Mutex<Vec<f32>>) -> MutexGuard<'_, Vec<f32>> {
     residual.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -84,7 +84,7 @@ mod tests {
     use crate::exchange::kv_store::plan;
 
     #[test]
-    fn each_part_has_its_own_code_and_residual() {
+    fn each_part_has_its_own_residual() {
         let parts = plan::plan(&[17, 1], 1, KeyPlacement::Balanced, usize::MAX).expect("one server");
         let codes = PushCompression::new(Codec::TwoBit(TwoBit { threshold: 0.5 }), AnswerFormat::Weights, 3, &parts);
         let mut code = Vec::new();
@@ -101,6 +101,6 @@ mod tests {
         let mut gradient = [0.0; 17];
         gradient[16] = f32::NAN;
         let error = codes.encode(0, &parts[0], 3, &gradient, &mut code).expect_err("not finite").to_string();
-        expect!["the gradient that rank 3 pushes is not finite in key 1 of iteration 3 (value 16 of the array): lower --lr, or look for the cause without --gradient-compression"].assert_eq(&error);
+        expect!["the gradient of rank 3 is not finite in key 1 of iteration 3 (value 16 of the array): lower --lr, or rerun without --gradient-compression to find the cause"].assert_eq(&error);
     }
 }

@@ -11,17 +11,17 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Largest write in bytes.
-const LONGEST_WRITE: usize = 1 << 16;
+const MAX_WRITE_BYTES: usize = 1 << 16;
 
 /// Bytes that one connection may be ahead of another. A smaller value leaves the link idle while a connection waits for
 /// acknowledgments.
-const AHEAD: u64 = 1 << 20;
+const MAX_LEAD_BYTES: u64 = 1 << 20;
 
 /// Limit for the unsent bytes of a connection in the kernel: tags must count what was really sent.
-pub const UNSENT: u32 = 1 << 17;
+pub const MAX_UNSENT_BYTES: u32 = 1 << 17;
 
 /// Time after which a connection that sends nothing no longer holds up the others: its server may be busy or down.
-const PATIENCE: Duration = Duration::from_millis(50);
+const WAIT_TIMEOUT: Duration = Duration::from_millis(50);
 
 pub struct SendQueue {
     tags: Mutex<Vec<Tag>>,
@@ -52,13 +52,14 @@ impl SendQueue {
     }
 
     fn wait(&self, number: usize) {
-        let is_ahead =
-            |tags: &mut Vec<Tag>| lowest(tags, number).is_some_and(|lowest| tags[number].bytes > lowest + AHEAD);
-        let waited = self.changed.wait_timeout_while(self.tags(), PATIENCE, is_ahead);
+        let is_ahead = |tags: &mut Vec<Tag>| {
+            lowest(tags, number).is_some_and(|lowest| tags[number].bytes > lowest + MAX_LEAD_BYTES)
+        };
+        let waited = self.changed.wait_timeout_while(self.tags(), WAIT_TIMEOUT, is_ahead);
         drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
-    fn change(&self, number: usize, change: impl FnOnce(&mut Tag)) {
+    fn update_tag(&self, number: usize, change: impl FnOnce(&mut Tag)) {
         change(&mut self.tags()[number]);
         self.changed.notify_all();
     }
@@ -80,8 +81,8 @@ pub struct QueuedWriter<'a> {
 impl Write for QueuedWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.queue.wait(self.number);
-        let sent = self.stream.write(&bytes[..bytes.len().min(LONGEST_WRITE)])?;
-        self.queue.change(self.number, |tag| tag.bytes += sent as u64);
+        let sent = self.stream.write(&bytes[..bytes.len().min(MAX_WRITE_BYTES)])?;
+        self.queue.update_tag(self.number, |tag| tag.bytes += sent as u64);
         Ok(sent)
     }
 
@@ -92,7 +93,7 @@ impl Write for QueuedWriter<'_> {
 
 impl Drop for QueuedWriter<'_> {
     fn drop(&mut self) {
-        self.queue.change(self.number, |tag| tag.is_sending = false);
+        self.queue.update_tag(self.number, |tag| tag.is_sending = false);
     }
 }
 
@@ -109,13 +110,13 @@ mod tests {
     fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
-        socket::limit_unsent(&stream, UNSENT).expect("an open socket");
+        socket::limit_unsent(&stream, MAX_UNSENT_BYTES).expect("an open socket");
         (stream, listener.accept().expect("connected").0)
     }
 
     #[test]
-    fn a_fast_reader_s_connection_waits_for_the_slow_one_s() {
-        const ALL: usize = 24 << 20;
+    fn fast_connection_waits_for_slow_one() {
+        const TOTAL_BYTES: usize = 24 << 20;
         let queue = SendQueue::new(2);
         let [slow, fast] = [pair(), pair()];
         let sent_by_fast = AtomicUsize::new(0);
@@ -125,30 +126,32 @@ mod tests {
                 scope.spawn(move || {
                     let mut writer = queue.begin(number, stream);
                     let piece = vec![0; 1 << 16];
-                    for _ in 0..ALL / piece.len() {
+                    for _ in 0..TOTAL_BYTES / piece.len() {
                         writer.write_all(&piece).expect("it is read");
                         sent_by_fast.fetch_add(number * piece.len(), Ordering::Relaxed);
                     }
                 });
             }
             let fast = &fast.1;
-            scope.spawn(move || std::io::copy(&mut fast.take(ALL as u64), &mut std::io::sink()).expect("it is sent"));
-            // Reads in steps, each shorter than the patience: the lead of the fast connection is bounded by the
+            scope.spawn(move || {
+                std::io::copy(&mut fast.take(TOTAL_BYTES as u64), &mut std::io::sink()).expect("it is sent")
+            });
+            // Reads in steps, each shorter than the timeout: the lead of the fast connection is bounded by the
             // kernel's buffers.
             let (mut slow, mut read, mut most_ahead) = (&slow.1, 0, 0);
             let mut piece = vec![0; 1 << 18];
-            while read < ALL {
+            while read < TOTAL_BYTES {
                 most_ahead = most_ahead.max(sent_by_fast.load(Ordering::Relaxed).saturating_sub(read));
                 slow.read_exact(&mut piece).expect("it is sent");
                 read += piece.len();
                 thread::sleep(Duration::from_millis(1));
             }
-            assert!(most_ahead < ALL / 2, "{most_ahead} bytes ahead of the slow one's reader");
+            assert!(most_ahead < TOTAL_BYTES / 2, "{most_ahead} bytes ahead of the slow one's reader");
         });
     }
 
     #[test]
-    fn one_that_sends_nothing_is_not_waited_for_long_and_has_no_credit_later() {
+    fn idle_connection_blocks_briefly_and_gains_no_credit() {
         let queue = SendQueue::new(2);
         let [stuck, other] = [pair(), pair()];
         let _stuck = queue.begin(0, &stuck.0);
@@ -157,7 +160,7 @@ mod tests {
             let mut other = other.1;
             std::io::copy(&mut (&mut other).take(2 << 20), &mut std::io::sink()).expect("it is sent")
         });
-        writer.write_all(&vec![0; 2 << 20]).expect("after its patience");
+        writer.write_all(&vec![0; 2 << 20]).expect("sent after the timeout");
         assert_eq!(reader.join().expect("no panic"), 2 << 20);
         drop(queue.begin(0, &stuck.0));
         assert_eq!(queue.tags()[0].bytes, 2 << 20, "as far as the other");

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use anyhow::{Context, Error, Result, bail, ensure};
 
-use crate::exchange::kv_store::protocol::{self, FrameKind, FrameReader, Header, LostWorker, Problem, ServerReport};
+use crate::exchange::kv_store::protocol::{self, FrameError, FrameKind, FrameReader, Header, LostWorker, ServerReport};
 use crate::exchange::kv_store::server::parameter_shard::ParameterShard;
 use crate::ffi::torch::host_array::HostArray;
 
@@ -17,7 +17,7 @@ pub struct Parts(pub BTreeMap<u32, ParameterShard>);
 impl Parts {
     /// Returns the shard of part `number`, or an error if another server holds it.
     pub fn get(&self, number: u32) -> Result<&ParameterShard> {
-        self.0.get(&number).with_context(|| format!("part {number} lies on another server"))
+        self.0.get(&number).with_context(|| format!("part {number} is on another server"))
     }
 }
 
@@ -90,9 +90,9 @@ impl FrameOrder<'_> {
             self.check_expected(&header)?;
             self.read_payload(&header, &mut frame)
         });
-        event.unwrap_or_else(|error| match frame.problem(&error) {
-            Problem::Closed(how) => WorkerEvent::Lost(how),
-            Problem::Faulty(what) => WorkerEvent::Faulty(what),
+        event.unwrap_or_else(|error| match frame.frame_error(&error) {
+            FrameError::Closed(reason) => WorkerEvent::Lost(reason),
+            FrameError::Faulty(reason) => WorkerEvent::Faulty(reason),
         })
     }
 
@@ -101,43 +101,43 @@ impl FrameOrder<'_> {
         match kind {
             FrameKind::Initial => ensure!(
                 self.sends_initial && self.pushes == 0 && !self.has_ended && self.initial.insert(*part),
-                "it sent first weights of part {part} that are not due"
+                "unexpected initial weights of part {part}"
             ),
             FrameKind::Push => {
-                ensure!(!self.has_ended, "it pushed part {part} after its end");
-                let is_there = self.parts.get(*part)?.is_there(self.pusher);
-                ensure!(!is_there, "it pushed part {part} again before it was answered");
+                ensure!(!self.has_ended, "push of part {part} after the End frame");
+                let has_pushed = self.parts.get(*part)?.has_pushed(self.pusher);
+                ensure!(!has_pushed, "second push of part {part} before the answer to the first");
                 self.pushes += 1;
             }
             FrameKind::End => {
                 let rest = self.pushes % (self.parts.0.len() as u64).max(1);
-                ensure!(!self.has_ended, "it ended a second time");
-                ensure!(rest == 0, "it ended after {rest} of {} parts of an iteration", self.parts.0.len());
+                ensure!(!self.has_ended, "second End frame");
+                ensure!(rest == 0, "End frame after {rest} of {} parts of an iteration", self.parts.0.len());
                 self.has_ended = true;
             }
             FrameKind::Farewell => {}
-            other => bail!("it sent {other:?}, which no worker sends to a server that it has greeted"),
+            other => bail!("unexpected {other:?} frame"),
         }
         Ok(())
     }
 
     fn read_payload(&self, header: &Header, frame: &mut impl Read) -> Result<WorkerEvent> {
         let &Header { kind, part, iteration, bytes } = header;
-        let expected = |expected: usize| -> Result<()> {
-            ensure!(bytes == expected as u64, "it sent part {part} in {bytes} bytes, not {expected}");
+        let check_length = |expected: usize| -> Result<()> {
+            ensure!(bytes == expected as u64, "part {part} has {bytes} bytes, expected {expected}");
             Ok(())
         };
         match kind {
             FrameKind::Initial => {
-                let held = self.parts.get(part)?;
-                expected(held.answer_bytes())?;
-                held.receive_weights(frame)?;
+                let shard = self.parts.get(part)?;
+                check_length(shard.answer_bytes())?;
+                shard.receive_weights(frame)?;
                 Ok(WorkerEvent::Initial)
             }
             FrameKind::Push => {
-                let held = self.parts.get(part)?;
-                expected(held.pushed_bytes())?;
-                held.receive_push(self.pusher, frame)?;
+                let shard = self.parts.get(part)?;
+                check_length(shard.pushed_bytes())?;
+                shard.receive_push(self.pusher, frame)?;
                 Ok(WorkerEvent::Push { part, iteration })
             }
             FrameKind::End => Ok(WorkerEvent::End),
@@ -181,8 +181,8 @@ mod tests {
     fn events(sends_initial: bool, sent: &[u8]) -> Vec<String> {
         let formats =
             Formats { push: PushFormat::Values(Kind::Float), answer: AnswerFormat::Weights, has_momenta: false };
-        let held = |part| (part, ParameterShard::new(2, formats, 1).expect("memory"));
-        let parts = Parts([held(0), held(1)].into());
+        let shard = |part| (part, ParameterShard::new(2, formats, 1).expect("memory"));
+        let parts = Parts([shard(0), shard(1)].into());
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut worker = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         worker.write_all(sent).expect("the kernel takes it");
@@ -198,7 +198,7 @@ mod tests {
                 WorkerEvent::Push { part, iteration } => format!("push of part {part} in iteration {iteration}"),
                 WorkerEvent::End => "end".to_owned(),
                 WorkerEvent::Farewell => "farewell".to_owned(),
-                WorkerEvent::Lost(how) | WorkerEvent::Faulty(how) => how,
+                WorkerEvent::Lost(reason) | WorkerEvent::Faulty(reason) => reason,
                 WorkerEvent::Failed => "failed".to_owned(),
             })
             .collect()
@@ -210,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_stops_or_is_out_of_turn_is_told() {
+    fn incomplete_and_unexpected_frames_are_reported() {
         use FrameKind::{End, Farewell, Hello, Initial, Push};
         let initial = [frame(Initial, 0, 2), frame(Initial, 1, 2)].concat();
         let push = [frame(Push, 0, 2), frame(Push, 1, 2)].concat();
-        let bare = |kind| Header::bare(kind).encode().to_vec();
+        let bare = |kind| Header::without_payload(kind).encode().to_vec();
         let whole = [initial.clone(), push.clone(), bare(End), bare(Farewell)].concat();
         let pushed = "push of part 0 in iteration 1";
         let all = ["initial", "initial", pushed, "push of part 1 in iteration 1", "end", "farewell"];
@@ -223,22 +223,18 @@ mod tests {
             (
                 true,
                 frame(Push, 1, 2)[..HEADER_BYTES + 3].to_vec(),
-                "it stopped after 3 of 8 bytes of the frame Push of part 1",
+                "read timed out after 3 of 8 bytes of the Push frame of part 1",
             ),
-            (true, frame(Push, 1, 2)[..7].to_vec(), "it stopped after 7 of the 24 bytes of a header"),
-            (false, initial.clone(), "it sent first weights of part 0 that are not due"),
-            (
-                true,
-                [frame(Initial, 1, 2), frame(Initial, 1, 2)].concat(),
-                "it sent first weights of part 1 that are not due",
-            ),
-            (true, [push.clone(), initial].concat(), "it sent first weights of part 0 that are not due"),
-            (true, [frame(Push, 0, 2), bare(End)].concat(), "it ended after 1 of 2 parts of an iteration"),
-            (true, [bare(End), push].concat(), "it pushed part 0 after its end"),
-            (true, frame(Push, 0, 3), "it sent part 0 in 12 bytes, not 8"),
-            (true, frame(Push, 7, 2), "part 7 lies on another server"),
-            (true, bare(Hello), "it sent Hello, which no worker sends to a server that it has greeted"),
-            (true, vec![9; HEADER_BYTES], "151587081 is no kind of frame"),
+            (true, frame(Push, 1, 2)[..7].to_vec(), "read timed out after 7 of 24 header bytes"),
+            (false, initial.clone(), "unexpected initial weights of part 0"),
+            (true, [frame(Initial, 1, 2), frame(Initial, 1, 2)].concat(), "unexpected initial weights of part 1"),
+            (true, [push.clone(), initial].concat(), "unexpected initial weights of part 0"),
+            (true, [frame(Push, 0, 2), bare(End)].concat(), "End frame after 1 of 2 parts of an iteration"),
+            (true, [bare(End), push].concat(), "push of part 0 after the End frame"),
+            (true, frame(Push, 0, 3), "part 0 has 12 bytes, expected 8"),
+            (true, frame(Push, 7, 2), "part 7 is on another server"),
+            (true, bare(Hello), "unexpected Hello frame"),
+            (true, vec![9; HEADER_BYTES], "unknown frame kind 151587081"),
         ] {
             assert_eq!(events(sends_initial, &sent).last().map(String::as_str), Some(last));
         }

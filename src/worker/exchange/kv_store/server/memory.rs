@@ -1,5 +1,5 @@
-//! Checks that the shards of a server fit its memory before they are allocated: a process that the kernel kills for lack of
-//! memory cannot report it.
+//! Checks that the shards of a server fit its memory before they are allocated: a process that the kernel kills for
+//! lack of memory cannot report it.
 
 use anyhow::{Error, Result, anyhow, ensure};
 use ringmark_core::dimension::Bytes;
@@ -7,13 +7,13 @@ use ringmark_core::host::memory;
 
 use crate::exchange::kv_store::formats::Formats;
 use crate::exchange::kv_store::plan::PlannedPart;
-use crate::exchange::kv_store::rendezvous::Roster;
+use crate::exchange::kv_store::rendezvous::Membership;
 use crate::exchange::kv_store::server::parameter_shard::ParameterShard;
 use crate::job::memory as job_memory;
 
 /// Memory left on a host after its ranks have allocated and before its servers have.
 #[derive(Debug, Clone, Copy)]
-pub struct MemoryLeft {
+pub struct FreeMemory {
     /// On the host, or in the control group of this process.
     host: Bytes,
     /// Left by the limits of this process; `None` without limits.
@@ -23,86 +23,88 @@ pub struct MemoryLeft {
 /// Memory that a server needs, and the available one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerMemory {
-    /// Subject of the message: `its parts of the weights`, or those of all servers of the host.
-    whose: String,
+    /// Start of the message: this server or all servers of the host, and `need`.
+    subject: String,
     needed: Bytes,
     available: Bytes,
     /// Arrays beside the pushes.
-    held: &'static str,
+    contents: &'static str,
     /// Workers that push.
     pushers: usize,
     /// Limit of this server.
-    own: Bytes,
+    limit: Bytes,
 }
 
-impl MemoryLeft {
-    /// Reads the memory left now, between [`Roster::meet`] and [`rendezvous::ready`](crate::exchange::kv_store::rendezvous::ready).
-    pub fn read() -> MemoryLeft {
-        MemoryLeft { host: memory::available(), process: job_memory::left_by_limits() }
+impl FreeMemory {
+    /// Reads the memory left now, between [`Membership::exchange`] and
+    /// [`rendezvous::ready`](crate::exchange::kv_store::rendezvous::ready).
+    pub fn read() -> FreeMemory {
+        FreeMemory { host: memory::available(), process: job_memory::left_by_limits() }
     }
 }
 
 impl ServerMemory {
     /// Computes the need of server `number` for its parts of `plan`; several servers of a host add up theirs.
-    pub fn of(
-        left: MemoryLeft,
-        roster: &Roster,
+    pub fn new(
+        free: FreeMemory,
+        membership: &Membership,
         plan: &[PlannedPart],
         formats: Formats,
         number: usize,
     ) -> ServerMemory {
-        let pushers = roster.pushers().len();
+        let pushers = membership.pushers().len();
         let needed_by = |server: usize| -> u64 {
             let parts = plan.iter().filter(|part| part.server == server);
             parts.map(|part| ParameterShard::needed_bytes(part.elements.len(), formats, pushers)).sum()
         };
-        let host = &roster.servers[number].host;
-        let of_host = (0..).zip(&roster.servers).filter(|(_, server)| server.host == *host);
-        let needs: Vec<u64> = of_host.map(|(server, _)| needed_by(server)).collect();
+        let host = &membership.servers[number].host;
+        let on_host = (0..).zip(&membership.servers).filter(|(_, server)| server.host == *host);
+        let needs: Vec<u64> = on_host.map(|(server, _)| needed_by(server)).collect();
         let (own_need, all_need) = (needed_by(number), needs.iter().sum::<u64>());
-        let own = left.process.map_or(left.host.0, |process| process.0.min(left.host.0));
-        // Its own limit, if that is the lower one.
-        let (whose, needed, available) = match needs.len() {
-            2.. if own_need <= own => {
-                (format!("the {} servers of host {host} need", needs.len()), all_need, left.host.0)
+        let limit = free.process.map_or(free.host.0, |process| process.0.min(free.host.0));
+        // The server's own limit, if that is the lower one.
+        let (subject, needed, available) = match needs.len() {
+            2.. if own_need <= limit => {
+                (format!("the {} servers on host {host} need", needs.len()), all_need, free.host.0)
             }
-            _ => ("its parts of the weights need".to_owned(), own_need, own),
+            _ => ("this server's parts of the weights need".to_owned(), own_need, limit),
         };
         ServerMemory {
-            whose,
+            subject,
             needed: Bytes(needed),
             available: Bytes(available),
-            held: formats.state_names(),
+            contents: formats.state_names(),
             pushers,
-            own: Bytes(own),
+            limit: Bytes(limit),
         }
     }
 
-    /// Caps the address space, so that a later allocation beyond it fails instead of invoking the kernel's out-of-memory killer.
+    /// Caps the address space, so that a later allocation beyond it fails instead of invoking the kernel's
+    /// out-of-memory killer.
     ///
     /// # Errors
     ///
     /// Fails if the need exceeds the available memory.
     pub fn check(&self) -> Result<()> {
         ensure!(self.needed.0 <= self.available.0, "{}", self.message());
-        job_memory::limit_to(self.own);
+        job_memory::limit_to(self.limit);
         Ok(())
     }
 
     /// Returns `error`, reworded if it is a lack of memory: copies on their way to slow workers are not counted above.
-    pub fn named(&self, error: Error) -> Error {
+    pub fn explain(&self, error: Error) -> Error {
         if job_memory::is_shortage(&error) { anyhow!("out of memory: {}", self.message()) } else { error }
     }
 
     fn message(&self) -> String {
         let gigabytes = |bytes: Bytes| format!("{:.2} GB", bytes.gigabytes());
-        let workers = if self.pushers == 1 { "a worker's".to_owned() } else { format!("{} workers'", self.pushers) };
+        let workers = if self.pushers == 1 { "1 worker's".to_owned() } else { format!("{} workers'", self.pushers) };
         format!(
-            "{} {} of memory for {} and {workers} pushes, {} are available: choose more --servers, or hosts with more memory \
-             (--server-hosts)",
-            self.whose,
+            "{} {} of memory for {} and {workers} pushes, {} is available: use more --servers, or hosts with \
+             more memory (--server-hosts)",
+            self.subject,
             gigabytes(self.needed),
-            self.held,
+            self.contents,
             gigabytes(self.available)
         )
     }
@@ -122,49 +124,50 @@ mod tests {
     fn memory(hosts: &[&str], host: u64, process: Option<u64>) -> ServerMemory {
         let worker = WorkerFacts { host: "a".to_owned(), summed: 1, lengths: Vec::new() };
         let server = |host: &&str| ServerFacts { host: (*host).to_owned(), token: 0, addresses: Vec::new() };
-        let roster = Roster { workers: vec![worker.clone(), worker], servers: hosts.iter().map(server).collect() };
+        let membership =
+            Membership { workers: vec![worker.clone(), worker], servers: hosts.iter().map(server).collect() };
         let part = |server: usize| {
             let first = server * 1_000_000;
             PlannedPart { server, key: server, first: 0, elements: first..first + 1_000_000 }
         };
         let plan: Vec<PlannedPart> = (0..hosts.len()).map(part).collect();
-        let left = MemoryLeft { host: Bytes(host), process: process.map(Bytes) };
-        ServerMemory::of(left, &roster, &plan, FORMS, 0)
+        let free = FreeMemory { host: Bytes(host), process: process.map(Bytes) };
+        ServerMemory::new(free, &membership, &plan, FORMATS, 0)
     }
 
-    const FORMS: Formats =
+    const FORMATS: Formats =
         Formats { push: PushFormat::Values(Kind::Float), answer: AnswerFormat::Weights, has_momenta: true };
 
     #[test]
-    fn the_words_are_of_what_is_held() {
-        let held = |answer, has_momenta| Formats { answer, has_momenta, ..FORMS }.state_names();
-        expect!["weights, momenta, sums"].assert_eq(held(AnswerFormat::Weights, true));
-        assert_eq!(held(AnswerFormat::Weights, false), "weights, sums");
-        expect!["sums, their packed copy"].assert_eq(held(AnswerFormat::Sums(PackedSums::new(0.5, 2)), false));
+    fn message_names_the_held_arrays() {
+        let contents = |answer, has_momenta| Formats { answer, has_momenta, ..FORMATS }.state_names();
+        expect!["weights, momenta, sums"].assert_eq(contents(AnswerFormat::Weights, true));
+        assert_eq!(contents(AnswerFormat::Weights, false), "weights, sums");
+        expect!["sums, packed sums"].assert_eq(contents(AnswerFormat::Sums(PackedSums::new(0.5, 2)), false));
     }
 
     #[test]
-    fn a_server_needs_four_arrays_and_a_push_of_each_worker() {
+    fn server_needs_four_arrays_and_one_push_per_worker() {
         let memory = memory(&["s", "t"], 20_000_000, None);
         assert_eq!((memory.needed, memory.available), (Bytes(24_000_000), Bytes(20_000_000)));
-        expect!["its parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, 0.02 GB are available: choose more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&memory.check().expect_err("it does not fit").to_string());
+        expect!["this server's parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, 0.02 GB is available: use more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&memory.check().expect_err("it does not fit").to_string());
     }
 
     #[test]
-    fn servers_of_a_host_share_its_memory_and_each_has_its_own_limit() {
+    fn servers_share_host_memory_and_have_own_limits() {
         let shared = memory(&["s", "s", "t"], 40_000_000, None);
         assert_eq!((shared.needed, shared.available), (Bytes(48_000_000), Bytes(40_000_000)));
-        expect!["the 2 servers of host s need 0.05 GB of memory for weights, momenta, sums and 2 workers' pushes, 0.04 GB are available: choose more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&shared.message());
+        expect!["the 2 servers on host s need 0.05 GB of memory for weights, momenta, sums and 2 workers' pushes, 0.04 GB is available: use more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&shared.message());
         let limited = memory(&["s", "s"], 1 << 40, Some(10_000_000));
         assert_eq!((limited.needed, limited.available), (Bytes(24_000_000), Bytes(10_000_000)));
     }
 
     #[test]
-    fn a_failed_allocation_says_the_same() {
+    fn failed_allocation_gets_the_same_message() {
         let memory = memory(&["s"], 1 << 40, None);
         let error = tch::Tensor::f_zeros([1_i64 << 60], (Kind::Uint8, tch::Device::Cpu)).expect_err("no host has it");
-        let named = memory.named(error.into()).to_string();
-        expect!["out of memory: its parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, 1099.51 GB are available: choose more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&named);
-        expect!["no such file"].assert_eq(&memory.named(anyhow!("no such file")).to_string());
+        let explain = memory.explain(error.into()).to_string();
+        expect!["out of memory: this server's parts of the weights need 0.02 GB of memory for weights, momenta, sums and 2 workers' pushes, 1099.51 GB is available: use more --servers, or hosts with more memory (--server-hosts)"].assert_eq(&explain);
+        expect!["no such file"].assert_eq(&memory.explain(anyhow!("no such file")).to_string());
     }
 }

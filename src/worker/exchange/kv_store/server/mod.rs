@@ -30,9 +30,9 @@ use ringmark_core::host::Stage;
 use crate::exchange::kv_store::formats::Formats;
 use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::{FrameKind, HEADER_BYTES, Header, LostWorker, ServerReport};
-use crate::exchange::kv_store::rendezvous::{self, Announcement, Roster, ServerFacts};
+use crate::exchange::kv_store::rendezvous::{self, Announcement, Membership, ServerFacts};
 use crate::exchange::kv_store::server::connection::{Outgoing, Parts, Payload, WorkerEvent, read, write};
-use crate::exchange::kv_store::server::memory::{MemoryLeft, ServerMemory};
+use crate::exchange::kv_store::server::memory::{FreeMemory, ServerMemory};
 use crate::exchange::kv_store::server::parameter_shard::ParameterShard;
 use crate::exchange::kv_store::server::update_threads::{Answers, PendingUpdate, UpdateStatistics, UpdateThreads};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
@@ -68,14 +68,14 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
     let (listener, addresses) = rendezvous::listen()?;
     let token = facts::random_id();
     let own = ServerFacts { host: world.host().to_owned(), token, addresses };
-    let roster = Roster::meet(&Announcement::Server(own), world)?;
+    let membership = Membership::exchange(&Announcement::Server(own), world)?;
     // Each update thread works on its own shard.
     tch::set_num_threads(1);
-    let pushers = roster.pushers();
+    let pushers = membership.pushers();
     // Workers have allocated their memory by now, some of it on this host. No server allocates before all have read the
     // remaining memory.
     let Prepared { plan, formats, memory } =
-        rendezvous::ready(Prepared::new(request, &roster, world.rank() as usize, MemoryLeft::read()), world)?;
+        rendezvous::ready(Prepared::new(request, &membership, world.rank() as usize, FreeMemory::read()), world)?;
     let number = world.rank() as usize;
     let holds_weights = formats.answer.holds_weights();
     let held = |(part, planned): (usize, &PlannedPart)| {
@@ -83,15 +83,15 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         is_held.then(|| Ok((part as u32, ParameterShard::new(planned.elements.len(), formats, pushers.len())?)))
     };
     let parts: Result<_> = plan.iter().enumerate().filter_map(held).collect();
-    let parts = Arc::new(Parts(rendezvous::ready(parts.map_err(|error| memory.named(error)), world)?));
+    let parts = Arc::new(Parts(rendezvous::ready(parts.map_err(|error| memory.explain(error)), world)?));
 
     let connections = rendezvous::accept(listener, token, pushers.len())?;
     let timeout = rendezvous::read_timeout()?;
     connections.iter().try_for_each(|connection| connection.set_read_timeout(Some(timeout)))?;
-    let (sender, heard) = mpsc::channel();
+    let (sender, events) = mpsc::channel();
     thread::scope(|scope| {
         let workers = connections.iter().enumerate().map(|(index, connection)| {
-            let worker = &roster.workers[pushers[index] as usize];
+            let worker = &membership.workers[pushers[index] as usize];
             let (outgoing, incoming) = mpsc::channel();
             let (parts, sender) = (parts.clone(), sender.clone());
             scope.spawn(move || read(connection, index, index == 0 && holds_weights, &parts, &sender));
@@ -111,22 +111,22 @@ pub fn run(request: &ExchangeRequest, world: &World) -> Result<()> {
         let update_threads = UpdateThreads::start(scope, facts::cores(), &parts, request.warmup, answers);
         let mut server = Server {
             request,
-            ranks: roster.workers.len() as u32,
+            ranks: membership.workers.len() as u32,
             parts: parts.clone(),
             pushers,
             update_threads,
             holds_weights,
             missing_initial: if holds_weights { parts.0.len() } else { 0 },
             received: 0,
-            waiting: VecDeque::new(),
+            early_pushes: VecDeque::new(),
         };
-        let served = server.serve(&heard).map_err(|error| memory.named(error));
+        let served = server.serve(&events).map_err(|error| memory.explain(error));
         if let Err(error) = &served {
             // Before workers report that they lost this server.
             world::report_failure(error);
         }
         if server.pushers.iter().any(|pusher| pusher.state == PusherState::Lost) {
-            world.note_loss();
+            world.record_lost_rank();
         }
         // Writers end after the last frame, readers by this shutdown; after a failure both end at once.
         drop(server);
@@ -149,11 +149,11 @@ impl Prepared {
     /// # Errors
     ///
     /// Fails if the plan is impossible or does not fit the memory `left`.
-    fn new(request: &ExchangeRequest, roster: &Roster, number: usize, left: MemoryLeft) -> Result<Prepared> {
-        let lengths = roster.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
-        let plan = plan::of_request(request, &lengths, roster.servers.len())?;
-        let formats = Formats::new(request, roster.pushers().len());
-        let memory = ServerMemory::of(left, roster, &plan, formats, number);
+    fn new(request: &ExchangeRequest, membership: &Membership, number: usize, left: FreeMemory) -> Result<Prepared> {
+        let lengths = membership.workers.first().map(|worker| worker.lengths.clone()).unwrap_or_default();
+        let plan = plan::for_request(request, &lengths, membership.servers.len())?;
+        let formats = Formats::new(request, membership.pushers().len());
+        let memory = ServerMemory::new(left, membership, &plan, formats, number);
         memory.check()?;
         Ok(Prepared { plan, formats, memory })
     }
@@ -173,20 +173,20 @@ struct Server<'a> {
     missing_initial: usize,
     received: u64,
     /// Pushes that arrived before the last initial value.
-    waiting: VecDeque<(usize, u32, u32)>,
+    early_pushes: VecDeque<(usize, u32, u32)>,
 }
 
 impl Server<'_> {
-    fn serve(&mut self, heard: &Receiver<(usize, WorkerEvent)>) -> Result<()> {
+    fn serve(&mut self, events: &Receiver<(usize, WorkerEvent)>) -> Result<()> {
         heartbeat::enter(Stage::Serving);
         while self.pushers.iter().any(|pusher| pusher.state == PusherState::Pushing) {
-            let (pusher, event) = heard.recv().context("no worker is connected any more")?;
+            let (pusher, event) = events.recv().context("all workers have disconnected")?;
             match event {
-                WorkerEvent::Initial => self.take_initial()?,
+                WorkerEvent::Initial => self.handle_initial()?,
                 WorkerEvent::Push { part, iteration } if self.missing_initial > 0 => {
-                    self.waiting.push_back((pusher, part, iteration));
+                    self.early_pushes.push_back((pusher, part, iteration));
                 }
-                WorkerEvent::Push { part, iteration } => self.take_push(pusher, part, iteration)?,
+                WorkerEvent::Push { part, iteration } => self.handle_push(pusher, part, iteration)?,
                 WorkerEvent::End => {
                     self.pushers[pusher].state = PusherState::Ended;
                     self.check_ends()?;
@@ -194,29 +194,29 @@ impl Server<'_> {
                 WorkerEvent::Farewell => {
                     bail!("rank {} disconnected before every rank had pushed", self.pushers[pusher].rank)
                 }
-                WorkerEvent::Lost(problem) => self.lose(pusher, &problem)?,
-                WorkerEvent::Faulty(what) => return Err(self.faulty(pusher, &what)),
+                WorkerEvent::Lost(problem) => self.handle_lost_worker(pusher, &problem)?,
+                WorkerEvent::Faulty(what) => return Err(self.protocol_error(pusher, &what)),
                 WorkerEvent::Failed => return self.update_threads.finish().map(drop),
             }
         }
         self.send_all()?;
-        self.await_farewells(heard)
+        self.wait_for_farewells(events)
     }
 
-    fn take_initial(&mut self) -> Result<()> {
+    fn handle_initial(&mut self) -> Result<()> {
         self.missing_initial -= 1;
         heartbeat::count_progress();
         if self.missing_initial == 0 {
             // Worker 0 sent them and releases the others.
-            self.send(0, Header::bare(FrameKind::Started), Payload::None);
-            while let Some((pusher, part, iteration)) = self.waiting.pop_front() {
-                self.take_push(pusher, part, iteration)?;
+            self.send(0, Header::without_payload(FrameKind::Started), Payload::None);
+            while let Some((pusher, part, iteration)) = self.early_pushes.pop_front() {
+                self.handle_push(pusher, part, iteration)?;
             }
         }
         Ok(())
     }
 
-    fn take_push(&mut self, pusher: usize, number: u32, iteration: u32) -> Result<()> {
+    fn handle_push(&mut self, pusher: usize, number: u32, iteration: u32) -> Result<()> {
         let parts = self.parts.clone();
         let part = parts.get(number)?;
         let pushed = &mut self.pushers[pusher];
@@ -239,11 +239,11 @@ impl Server<'_> {
     }
 
     /// Returns the error for a worker whose frame is unexpected or incomplete.
-    fn faulty(&self, pusher: usize, what: &str) -> Error {
+    fn protocol_error(&self, pusher: usize, what: &str) -> Error {
         let Pusher { rank, host, iteration, .. } = &self.pushers[pusher];
         anyhow!(
-            "rank {rank} on host {host} is out of step with this server after its pushes of iteration {iteration}: {what}; that \
-             process is stopped or faulty, or its host or link is down"
+            "rank {rank} on host {host} is out of sync after its pushes of iteration {iteration} ({what}): the process \
+             is stopped or faulty, or its host or link is down"
         )
     }
 
@@ -255,7 +255,9 @@ impl Server<'_> {
         let last = self.pushers.iter().map(|pusher| pusher.iteration).max().unwrap_or_default();
         let is_early = |pusher: &Pusher| pusher.state == PusherState::Ended && pusher.iteration < last;
         match self.pushers.iter().position(is_early) {
-            Some(early) => Err(self.faulty(early, &format!("it ended, and others push iteration {last}"))),
+            Some(early) => {
+                Err(self.protocol_error(early, &format!("it ended while other workers push iteration {last}")))
+            }
             None => Ok(()),
         }
     }
@@ -265,27 +267,27 @@ impl Server<'_> {
     /// # Errors
     ///
     /// Fails if a pending or later update needs it.
-    fn lose(&mut self, pusher: usize, problem: &str) -> Result<()> {
+    fn handle_lost_worker(&mut self, pusher: usize, problem: &str) -> Result<()> {
         let lost = &mut self.pushers[pusher];
         lost.state = PusherState::Lost;
         let &mut Pusher { rank, ref host, summed, iteration, .. } = lost;
         let name =
-            format!("the connection of rank {rank} on host {host} broke after its pushes of iteration {iteration}");
-        let who_waits = if !self.request.kv_store.kv_store.is_asynchronous() {
-            ", and the other workers wait for it"
+            format!("lost the connection to rank {rank} on host {host} after its pushes of iteration {iteration}");
+        let consequence = if !self.request.kv_store.kv_store.is_asynchronous() {
+            "; the other workers wait for it"
         } else if summed > 1 {
-            ", and the ranks of that host, which add up their gradients first, wait for each other"
+            "; the ranks on that host sum their gradients first and wait for each other"
         } else if iteration == 0 {
-            ", and the other workers wait for it until each has pushed"
+            "; the other workers wait until every worker has pushed once"
         } else if self.request.ranks_meet {
-            ", and the other workers meet it in every iteration"
+            "; the other workers synchronize with it in every iteration"
         } else {
             ""
         };
         let all_are_lost = self.pushers.iter().all(|pusher| pusher.state == PusherState::Lost);
         ensure!(
-            who_waits.is_empty() && !all_are_lost,
-            "{name} ({problem}): that process has ended, or its host or link is down{who_waits}"
+            consequence.is_empty() && !all_are_lost,
+            "{name} ({problem}): the process exited, or its host or link is down{consequence}"
         );
         Ok(())
     }
@@ -310,19 +312,19 @@ impl Server<'_> {
             }
         }
         for receiver in 0..self.pushers.len() {
-            self.send(receiver, Header::bare(FrameKind::Report), Payload::Report(report.clone()));
+            self.send(receiver, Header::without_payload(FrameKind::Report), Payload::Report(report.clone()));
         }
         Ok(())
     }
 
     /// Waits until all workers have gathered their results, and reports those that end before: MPI's collectives would
     /// wait for them forever, and with `--continuous` mpirun does not end the job.
-    fn await_farewells(&mut self, heard: &Receiver<(usize, WorkerEvent)>) -> Result<()> {
+    fn wait_for_farewells(&mut self, events: &Receiver<(usize, WorkerEvent)>) -> Result<()> {
         heartbeat::enter(Stage::Finishing);
         let _waiting = heartbeat::wait();
         let mut last = String::new();
         while self.pushers.iter().any(|pusher| pusher.state == PusherState::Ended) {
-            let (number, event) = heard.recv().context("no worker is connected any more")?;
+            let (number, event) = events.recv().context("all workers have disconnected")?;
             let Pusher { rank, host, state, .. } = &mut self.pushers[number];
             match (event, *state) {
                 (WorkerEvent::Farewell, _) => *state = PusherState::Gone,
@@ -331,14 +333,18 @@ impl Server<'_> {
                     last = format!("rank {rank} on host {host} ({problem})");
                     let loss = LostWorker { pusher: number, rank: *rank, host: host.clone() };
                     for receiver in 0..self.pushers.len() {
-                        self.send(receiver, Header::bare(FrameKind::WorkerLost), Payload::LostWorker(loss.clone()));
+                        self.send(
+                            receiver,
+                            Header::without_payload(FrameKind::WorkerLost),
+                            Payload::LostWorker(loss.clone()),
+                        );
                     }
                 }
                 _ => {}
             }
         }
         let has_gone = self.pushers.iter().any(|pusher| pusher.state == PusherState::Gone);
-        ensure!(has_gone, "all workers have ended while results were gathered, the last of them {last}");
+        ensure!(has_gone, "all workers exited while results were gathered; the last was {last}");
         Ok(())
     }
 
@@ -373,8 +379,8 @@ mod tests {
             state: PusherState::Pushing,
         };
         let parts = Arc::new(Parts(BTreeMap::new()));
-        let (sender, heard) = mpsc::channel();
-        events.into_iter().for_each(|event| sender.send(event).expect("it is heard"));
+        let (sender, receiver) = mpsc::channel();
+        events.into_iter().for_each(|event| sender.send(event).expect("the receiver is open"));
         thread::scope(|scope| {
             let answers = Answers { outgoing: Vec::new(), failures: sender };
             let update_threads = UpdateThreads::start(scope, 1, &parts, 0, answers);
@@ -387,42 +393,42 @@ mod tests {
                 holds_weights: true,
                 missing_initial: 0,
                 received: 0,
-                waiting: VecDeque::new(),
+                early_pushes: VecDeque::new(),
             };
             server.pushers[1].iteration = 7;
-            server.serve(&heard)
+            server.serve(&receiver)
         })
     }
 
     fn lost() -> WorkerEvent {
-        WorkerEvent::Lost("it was closed".to_owned())
+        WorkerEvent::Lost("connection closed".to_owned())
     }
 
     #[test]
-    fn a_worker_that_ends_between_its_end_and_another_s_ends_a_synchronous_server() {
+    fn synchronous_server_fails_if_a_worker_is_lost_after_end() {
         let events = vec![(1, WorkerEvent::End), (1, lost()), (0, WorkerEvent::End), (0, WorkerEvent::Farewell)];
         let error =
             served(KvStore::DistSync, 1, events).expect_err("rank 0 would wait for rank 2's results").to_string();
-        expect!["the connection of rank 2 on host b broke after its pushes of iteration 7 (it was closed): that process has ended, or its host or link is down, and the other workers wait for it"].assert_eq(&error);
+        expect!["lost the connection to rank 2 on host b after its pushes of iteration 7 (connection closed): the process exited, or its host or link is down; the other workers wait for it"].assert_eq(&error);
     }
 
     #[test]
-    fn a_worker_out_of_step_is_named() {
+    fn out_of_sync_worker_is_named() {
         let errors = [KvStore::DistSync, KvStore::DistAsync].map(|kv_store| {
-            let stopped = vec![(1, WorkerEvent::Faulty("it stopped after 3 of 8 bytes".to_owned()))];
+            let stopped = vec![(1, WorkerEvent::Faulty("read timed out after 3 of 8 bytes".to_owned()))];
             served(kv_store, 1, stopped).expect_err("nothing more comes").to_string()
         });
         expect![[r#"
-            rank 2 on host b is out of step with this server after its pushes of iteration 7: it stopped after 3 of 8 bytes; that process is stopped or faulty, or its host or link is down
-            rank 2 on host b is out of step with this server after its pushes of iteration 7: it stopped after 3 of 8 bytes; that process is stopped or faulty, or its host or link is down"#]].assert_eq(&errors.join("\n"));
+            rank 2 on host b is out of sync after its pushes of iteration 7 (read timed out after 3 of 8 bytes): the process is stopped or faulty, or its host or link is down
+            rank 2 on host b is out of sync after its pushes of iteration 7 (read timed out after 3 of 8 bytes): the process is stopped or faulty, or its host or link is down"#]].assert_eq(&errors.join("\n"));
         // Rank 2 has pushed iteration 7, and rank 0 none.
         let error =
             served(KvStore::DistSync, 1, vec![(0, WorkerEvent::End)]).expect_err("rank 2 would wait").to_string();
-        expect!["rank 0 on host b is out of step with this server after its pushes of iteration 0: it ended, and others push iteration 7; that process is stopped or faulty, or its host or link is down"].assert_eq(&error);
+        expect!["rank 0 on host b is out of sync after its pushes of iteration 0 (it ended while other workers push iteration 7): the process is stopped or faulty, or its host or link is down"].assert_eq(&error);
     }
 
     #[test]
-    fn an_asynchronous_server_goes_on_where_nobody_waits_for_the_lost_worker() {
+    fn asynchronous_server_continues_if_no_rank_waits() {
         let without = |lost_worker: usize| {
             let other = 1 - lost_worker;
             vec![(lost_worker, lost()), (other, WorkerEvent::End), (other, WorkerEvent::Farewell)]
@@ -431,8 +437,8 @@ mod tests {
         let error = |summed, lost_worker| {
             served(KvStore::DistDeviceAsync, summed, without(lost_worker)).expect_err("somebody waits").to_string()
         };
-        expect!["the connection of rank 2 on host b broke after its pushes of iteration 7 (it was closed): that process has ended, or its host or link is down, and the ranks of that host, which add up their gradients first, wait for each other"].assert_eq(&error(2, 1));
-        expect!["the connection of rank 0 on host b broke after its pushes of iteration 0 (it was closed): that process has ended, or its host or link is down, and the other workers wait for it until each has pushed"].assert_eq(&error(1, 0));
+        expect!["lost the connection to rank 2 on host b after its pushes of iteration 7 (connection closed): the process exited, or its host or link is down; the ranks on that host sum their gradients first and wait for each other"].assert_eq(&error(2, 1));
+        expect!["lost the connection to rank 0 on host b after its pushes of iteration 0 (connection closed): the process exited, or its host or link is down; the other workers wait until every worker has pushed once"].assert_eq(&error(1, 0));
         let both = vec![(1, lost()), (0, lost())];
         served(KvStore::DistAsync, 1, both).expect_err("nobody is left");
     }

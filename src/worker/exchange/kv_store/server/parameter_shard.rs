@@ -37,10 +37,10 @@ struct ShardState {
     momenta: HostArray,
     sum: HostArray,
     /// True for each worker that has pushed in this round.
-    is_there: Vec<bool>,
+    has_pushed: Vec<bool>,
     /// Number of updates, and its value when each worker last received the weights.
     updates: u64,
-    pulled: Vec<u64>,
+    pulled_at: Vec<u64>,
 }
 
 impl ParameterShard {
@@ -55,9 +55,9 @@ impl ParameterShard {
             state: Mutex::new(ShardState {
                 momenta: zeros(if formats.has_momenta { held } else { 0 })?,
                 sum: zeros(length)?,
-                is_there: vec![false; pushers],
+                has_pushed: vec![false; pushers],
                 updates: 0,
-                pulled: vec![0; pushers],
+                pulled_at: vec![0; pushers],
             }),
         })
     }
@@ -93,15 +93,15 @@ impl ParameterShard {
     }
 
     /// Returns true if the worker has pushed in this round. Asynchronous updates have no rounds.
-    pub fn is_there(&self, pusher: usize) -> bool {
-        self.state().is_there[pusher]
+    pub fn has_pushed(&self, pusher: usize) -> bool {
+        self.state().has_pushed[pusher]
     }
 
     /// Counts a worker's push of this round and returns the number of pushes.
     pub fn count(&self, pusher: usize) -> usize {
         let mut state = self.state();
-        state.is_there[pusher] = true;
-        state.is_there.iter().filter(|is_there| **is_there).count()
+        state.has_pushed[pusher] = true;
+        state.has_pushed.iter().filter(|has_pushed| **has_pushed).count()
     }
 
     /// Sums the pushes of `pushers` in their order, applies the update and begins the next round. Returns the answer
@@ -109,19 +109,24 @@ impl ParameterShard {
     /// step the weights become the sum.
     pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<(HostArray, u64)> {
         let state = &mut *self.state();
-        let answer = self.updated(state, pushers.clone(), step)?;
-        let last = state.pulled[pushers.clone()].iter().copied().min().unwrap_or(state.updates);
+        let answer = self.compute_update(state, pushers.clone(), step)?;
+        let last = state.pulled_at[pushers.clone()].iter().copied().min().unwrap_or(state.updates);
         let staleness = state.updates - last;
         state.updates += 1;
-        state.pulled[pushers].fill(state.updates);
+        state.pulled_at[pushers].fill(state.updates);
         Ok((answer, staleness))
     }
 
-    fn updated(&self, state: &mut ShardState, pushers: Range<usize>, step: Option<SgdStep>) -> Result<HostArray> {
+    fn compute_update(
+        &self,
+        state: &mut ShardState,
+        pushers: Range<usize>,
+        step: Option<SgdStep>,
+    ) -> Result<HostArray> {
         let pushes = &self.pushes[pushers];
         let sum = state.sum.tensor();
         match self.formats.push {
-            PushFormat::Values(_) => on_cores(self.length, |values| {
+            PushFormat::Values(_) => run_on_cores(self.length, |values| {
                 let mut sum = narrow(&state.sum, &values)?;
                 let mut pushes = pushes.iter().map(|push| narrow(push, &values));
                 pushes.next().map_or(Ok(()), |first| sum.f_copy_(&first?).map_err(Error::from))?;
@@ -136,16 +141,16 @@ impl ParameterShard {
                 codec.sum(&codes, floats_mut(&mut sum.shallow_clone(), &(0..self.length))?);
             }
         }
-        state.is_there.fill(false);
+        state.has_pushed.fill(false);
         if let AnswerFormat::Sums(sums) = self.formats.answer {
             let mut packed =
                 Tensor::f_empty([(self.answer_bytes() / size_of::<f32>()) as i64], (Kind::Float, Device::Cpu))?;
             let words = 0..packed.numel();
             sums.pack(floats(sum, &(0..self.length))?, bytes_mut(&mut packed, &words)?);
-            return HostArray::of(packed);
+            return HostArray::new(packed);
         }
-        let answer = HostArray::of(self.weights.tensor().f_empty_like()?)?;
-        on_cores(self.length, |values| {
+        let answer = HostArray::new(self.weights.tensor().f_empty_like()?)?;
+        run_on_cores(self.length, |values| {
             let arrays = [&self.weights, &state.sum, &state.momenta].map(HostArray::tensor);
             optimizer::update_elements(arrays, &values, step, None)?;
             narrow(&answer, &values)?.f_copy_(&narrow(&self.weights, &values)?).map(drop)?;
@@ -157,7 +162,7 @@ impl ParameterShard {
     pub fn snapshot(&self) -> Result<HostArray> {
         let mut copy = self.weights.tensor().f_empty_like()?;
         copy.f_copy_(self.weights.tensor())?;
-        HostArray::of(copy)
+        HostArray::new(copy)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, ShardState> {
@@ -166,17 +171,17 @@ impl ParameterShard {
 }
 
 /// Values of one core in an update. The shards of an asynchronous server are whole arrays.
-const SHARE: usize = 1 << 20;
+const MIN_ELEMENTS_PER_CORE: usize = 1 << 20;
 
 /// Calls `body` with all values, on several cores if there are many. Shares are multiples of a vector register, because
 /// the end of a range is rounded differently.
-fn on_cores(length: usize, body: impl Fn(Range<usize>) -> Result<()> + Sync) -> Result<()> {
+fn run_on_cores(length: usize, body: impl Fn(Range<usize>) -> Result<()> + Sync) -> Result<()> {
     // Most shards are short, and counting the cores reads files.
-    if length < 2 * SHARE {
+    if length < 2 * MIN_ELEMENTS_PER_CORE {
         return body(0..length);
     }
-    let shares = (length / SHARE).min(facts::cores() as usize);
-    let share = length.div_ceil(shares).next_multiple_of(SHARE);
+    let shares = (length / MIN_ELEMENTS_PER_CORE).min(facts::cores() as usize);
+    let share = length.div_ceil(shares).next_multiple_of(MIN_ELEMENTS_PER_CORE);
     thread::scope(|scope| {
         let start = |first: usize| {
             let (body, values) = (&body, first..length.min(first + share));
@@ -215,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_whole_when_all_have_pushed() {
+    fn round_completes_when_all_have_pushed() {
         let part =
             ParameterShard::new(2, formats(PushFormat::Values(Kind::Float), AnswerFormat::Weights), 2).expect("memory");
         pushed(&part, 1, [1.0, 2.0]);
@@ -230,8 +235,8 @@ mod tests {
     }
 
     #[test]
-    fn several_cores_come_to_the_bits_of_one() {
-        let length = 2 * SHARE + 7;
+    fn result_does_not_depend_on_core_count() {
+        let length = 2 * MIN_ELEMENTS_PER_CORE + 7;
         let step = SgdStep { learning_rate: 0.1, momentum: 0.9, weight_decay: 1e-4 };
         let formats = Formats { has_momenta: true, ..formats(PushFormat::Values(Kind::Float), AnswerFormat::Weights) };
         let part = ParameterShard::new(length, formats, 2).expect("memory");
@@ -277,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_codes_are_the_answer_where_workers_update() {
+    fn answer_is_sum_of_codes_if_workers_update() {
         let (codec, packed) = (Codec::TwoBit(TwoBit { threshold: 0.25 }), PackedSums::new(0.25, 3));
         let formats = formats(PushFormat::Codes(codec.counting()), AnswerFormat::Sums(packed));
         let part = ParameterShard::new(30, formats, 3).expect("memory");
@@ -302,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn staleness_counts_the_updates_of_others() {
+    fn staleness_counts_updates_by_others() {
         let part = ParameterShard::new(2, formats(PushFormat::Values(Kind::BFloat16), AnswerFormat::Weights), 2)
             .expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (4, 8));

@@ -40,7 +40,7 @@ pub struct Answers {
 }
 
 pub struct UpdateThreads<'scope> {
-    due: Option<Sender<PendingUpdate>>,
+    queue: Option<Sender<PendingUpdate>>,
     threads: Vec<ScopedJoinHandle<'scope, Result<UpdateStatistics>>>,
 }
 
@@ -53,19 +53,19 @@ impl<'scope> UpdateThreads<'scope> {
         warmup: u32,
         answers: Answers,
     ) -> UpdateThreads<'scope> {
-        let (due, taken) = mpsc::channel();
-        let (taken, answers) = (Arc::new(Mutex::new(taken)), Arc::new(answers));
+        let (queue, receiver) = mpsc::channel();
+        let (receiver, answers) = (Arc::new(Mutex::new(receiver)), Arc::new(answers));
         let start = |_| {
-            let (taken, parts, answers) = (taken.clone(), parts.clone(), answers.clone());
-            scope.spawn(move || serve(&taken, &parts, warmup, &answers))
+            let (receiver, parts, answers) = (receiver.clone(), parts.clone(), answers.clone());
+            scope.spawn(move || serve(&receiver, &parts, warmup, &answers))
         };
-        UpdateThreads { due: Some(due), threads: (0..threads).map(start).collect() }
+        UpdateThreads { queue: Some(queue), threads: (0..threads).map(start).collect() }
     }
 
     /// Queues an update. Its workers send no other push to that shard before the answer.
-    pub fn update(&self, due: PendingUpdate) {
+    pub fn update(&self, pending: PendingUpdate) {
         // The threads end earlier only by a panic, which ends the server.
-        let _ = self.due.as_ref().map(|sender| sender.send(due));
+        let _ = self.queue.as_ref().map(|sender| sender.send(pending));
     }
 
     /// Ends the threads after all pending updates.
@@ -74,12 +74,12 @@ impl<'scope> UpdateThreads<'scope> {
     ///
     /// Fails if an update failed.
     pub fn finish(&mut self) -> Result<UpdateStatistics> {
-        self.due = None;
+        self.queue = None;
         let mut all = UpdateStatistics::default();
         for thread in self.threads.drain(..) {
-            let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            all.sent += done.sent;
-            (0..).zip(done.staleness).for_each(|(staleness, pushes)| all.count(staleness, pushes));
+            let statistics = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            all.sent += statistics.sent;
+            (0..).zip(statistics.staleness).for_each(|(staleness, pushes)| all.count(staleness, pushes));
         }
         Ok(all)
     }
@@ -94,40 +94,40 @@ impl UpdateStatistics {
 }
 
 fn serve(
-    due: &Mutex<Receiver<PendingUpdate>>,
+    queue: &Mutex<Receiver<PendingUpdate>>,
     parts: &Parts,
     warmup: u32,
     answers: &Answers,
 ) -> Result<UpdateStatistics> {
-    let mut done = UpdateStatistics::default();
-    let next = || due.lock().unwrap_or_else(PoisonError::into_inner).recv();
-    while let Ok(due) = next() {
-        update(due, parts, warmup, answers, &mut done).inspect_err(|_| {
+    let mut statistics = UpdateStatistics::default();
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+    while let Ok(pending) = next() {
+        update(pending, parts, warmup, answers, &mut statistics).inspect_err(|_| {
             // The receiver is already gone if the server is exiting.
             let _ = answers.failures.send((0, WorkerEvent::Failed));
         })?;
     }
-    Ok(done)
+    Ok(statistics)
 }
 
 fn update(
-    due: PendingUpdate,
+    pending: PendingUpdate,
     parts: &Parts,
     warmup: u32,
     answers: &Answers,
-    done: &mut UpdateStatistics,
+    statistics: &mut UpdateStatistics,
 ) -> Result<()> {
-    let PendingUpdate { part: number, iteration, pushers, step } = due;
+    let PendingUpdate { part: number, iteration, pushers, step } = pending;
     let part = parts.get(number)?;
     let (answer, staleness) = part.update(pushers.clone(), step)?;
     heartbeat::count_progress();
     if iteration > warmup {
-        done.count(staleness, 1);
+        statistics.count(staleness, 1);
     }
     let (answer, bytes) = (Arc::new(answer), part.answer_bytes() as u64);
     let header = Header { kind: FrameKind::Answer, part: number, iteration, bytes };
     for outgoing in &answers.outgoing[pushers] {
-        done.sent += HEADER_BYTES as u64 + bytes;
+        statistics.sent += HEADER_BYTES as u64 + bytes;
         // If the writer has ended, the reader of that worker reports it.
         let _ = outgoing.send(Outgoing { header, payload: Payload::Array(answer.clone()) });
     }

@@ -2,7 +2,7 @@
 //! with normalization after pooling.
 
 use crate::model::layers::{Convolution, ConvolutionShape, Layer, Linear, Pool, Sequence};
-use crate::model::named_tensors::{Draws, NamedTensors};
+use crate::model::named_tensors::{Initializers, NamedTensors};
 
 pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequence {
     let mut layers = Vec::new();
@@ -15,7 +15,7 @@ pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequen
     ];
     for (number, (shape, is_pooled, is_normalized)) in convolutions.into_iter().enumerate() {
         let name = format!("convolution{number}");
-        layers.push(Layer::Rectified(Convolution::new(tensors, &name, shape, Draws::MXNET)));
+        layers.push(Layer::Rectified(Convolution::new(tensors, &name, shape, Initializers::MXNET)));
         if is_pooled {
             layers.push(Layer::MaxPool(Pool::new(3, 2)));
         }
@@ -25,9 +25,14 @@ pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequen
     }
     layers.push(Layer::Flatten);
     for (number, shape) in [[256 * 5 * 5, 4096], [4096, 4096]].into_iter().enumerate() {
-        layers.push(Layer::Linear(Linear::new(tensors, &format!("fullyconnected{number}"), shape, Draws::MXNET)));
+        layers.push(Layer::Linear(Linear::new(
+            tensors,
+            &format!("fullyconnected{number}"),
+            shape,
+            Initializers::MXNET,
+        )));
         layers.extend([Layer::Relu, Layer::Dropout(dropout)]);
     }
-    layers.push(Layer::Linear(Linear::new(tensors, "fullyconnected2", [4096, classes], Draws::MXNET)));
+    layers.push(Layer::Linear(Linear::new(tensors, "fullyconnected2", [4096, classes], Initializers::MXNET)));
     Sequence(layers)
 }

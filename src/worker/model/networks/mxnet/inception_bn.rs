@@ -2,7 +2,7 @@
 //! Covariate Shift (Ioffe and Szegedy, 2015). Every convolution also has a bias.
 
 use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Layer, Linear, Pool, Sequence};
-use crate::model::named_tensors::{Draws, NamedTensors};
+use crate::model::named_tensors::{Initializers, NamedTensors};
 
 const NORM: BatchNormKind = BatchNormKind { epsilon: 1e-5 + 1e-10, fixed_scale: false };
 
@@ -28,13 +28,13 @@ pub fn inception_bn(tensors: &mut NamedTensors, classes: i64) -> Sequence {
         same(tensors, "5b", 1024, [352, 192, 320, 192, 224, 128], Layer::MaxPool),
     ]);
     layers.extend([Layer::AveragePool(Pool::new(7, 1)), Layer::Flatten]);
-    layers.push(Layer::Linear(Linear::new(tensors, "fullyconnected0", [1024, classes], Draws::MXNET)));
+    layers.push(Layer::Linear(Linear::new(tensors, "fullyconnected0", [1024, classes], Initializers::MXNET)));
     Sequence(layers)
 }
 
 fn unit(tensors: &mut NamedTensors, name: &str, shape: ConvolutionShape) -> Layer {
     let names = [format!("conv_{name}"), format!("bn_{name}")];
-    Layer::Unit(ConvolutionNorm::new(tensors, [&names[0], &names[1]], shape, Draws::MXNET, NORM))
+    Layer::Unit(ConvolutionNorm::new(tensors, [&names[0], &names[1]], shape, Initializers::MXNET, NORM))
 }
 
 /// Builds a block that keeps the size. Numbers of outputs: the 1x1 convolution; the 1x1 and 3x3 of the second branch;

@@ -1,11 +1,11 @@
 //! A perceptron with three layers for digits of 28x28 pixels: MXNet's first example.
 
 use crate::model::layers::{Layer, Linear, Sequence};
-use crate::model::named_tensors::{Draws, NamedTensors};
+use crate::model::named_tensors::{Initializers, NamedTensors};
 
 pub fn mlp(tensors: &mut NamedTensors, classes: i64) -> Sequence {
     let linear =
-        |tensors: &mut NamedTensors, name, shape| Layer::Linear(Linear::new(tensors, name, shape, Draws::MXNET));
+        |tensors: &mut NamedTensors, name, shape| Layer::Linear(Linear::new(tensors, name, shape, Initializers::MXNET));
     Sequence(vec![
         Layer::Flatten,
         linear(tensors, "fc1", [28 * 28, 128]),

@@ -5,14 +5,14 @@ use anyhow::Result;
 use tch::Tensor;
 
 use crate::model::layers::{
-    After, BatchNorm, BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Linear, Pool, channel_means,
+    BatchNorm, BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Epilogue, Linear, Pool, channel_means,
 };
-use crate::model::named_tensors::{Draws, NamedTensors};
+use crate::model::named_tensors::{Initializers, NamedTensors};
 use crate::model::network::{Mode, Network};
 
 const NORM: BatchNormKind = BatchNormKind { epsilon: 2e-5, fixed_scale: false };
 const IMAGE_NORM: BatchNormKind = BatchNormKind { fixed_scale: true, ..NORM };
-const CONVOLUTION: Draws = Draws::MXNET.unbiased();
+const CONVOLUTION: Initializers = Initializers::MXNET.unbiased();
 
 /// Numbers of units in the four stages of each network.
 pub const RESNET50: [usize; 4] = [3, 4, 6, 3];
@@ -50,7 +50,7 @@ impl Unit {
     }
 
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let normalized = self.norm.forward(images, After::Relu, false, mode)?.first;
+        let normalized = self.norm.forward(images, Epilogue::Relu, false, mode)?.first;
         let inside = self.first.rectified(&normalized, mode)?;
         let inside = self.second.rectified(&inside, mode)?;
         let shortcut = match &self.shortcut {
@@ -89,19 +89,19 @@ impl ResNetV2 {
             stem,
             units,
             norm: BatchNorm::new(tensors, "bn1", input, NORM),
-            classifier: Linear::new(tensors, "fc1", [input, classes], Draws::MXNET),
+            classifier: Linear::new(tensors, "fc1", [input, classes], Initializers::MXNET),
         }
     }
 }
 
 impl Network for ResNetV2 {
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let normalized = self.image_norm.forward(images, After::Nothing, false, mode)?.first;
+        let normalized = self.image_norm.forward(images, Epilogue::Nothing, false, mode)?.first;
         let mut features = self.stem.pooled(&normalized, Pool::new(3, 2).padding(1), mode)?.first;
         for unit in &self.units {
             features = unit.forward(&features, mode)?;
         }
-        let normalized = self.norm.forward(&features, After::Relu, false, mode)?.first;
+        let normalized = self.norm.forward(&features, Epilogue::Relu, false, mode)?.first;
         self.classifier.forward(&channel_means(&normalized)?, mode)
     }
 }
