@@ -162,7 +162,7 @@ mod tests {
             "backend" cannot be tuned: choose one of kv-store, hierarchical, wire, gradient-compression, overlap, bucket-mb, tail-mb, chunk-kb, nccl-algo
             "wire=fp16,fp16" lists fp16 twice: list it once
             "wire=fp16," has an empty value: write it as wire=VALUE,VALUE
-            --wire fp8: "fp8" is none of fp32, fp16, bf16
+            --wire fp8: "fp8" is not one of fp32, fp16, bf16
             --gradient-compression 2bit:0: 2bit threshold "0" is not a number above 0: use a threshold such as 0.5"#]].assert_eq(&errors.join("\n"));
     }
 

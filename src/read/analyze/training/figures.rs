@@ -327,7 +327,7 @@ fn of_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
 }
 
 fn case_runs(case: Case, runs: Vec<Run>) -> TrainedCase {
-    let what = runs.first().map(|run| run.found.name.what()).unwrap_or_default();
+    let what = runs.first().map(|run| run.found.name.description()).unwrap_or_default();
     TrainedCase::new(case, &what, runs)
 }
 
