@@ -152,16 +152,16 @@ fn job_output_is_shown_kept_and_summarized() {
     assert!(stdout.ends_with(&format!("{table}# logs and records are in {out}\n")), "{stdout}");
 
     let error = refused(&mut sandbox.bandwidth(command), 2);
-    expect![[r"
-        ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.log: choose another folder, or move this one away
-    "]]
+    expect![[r#"
+        ringmark: --out DIR/out already contains DIR/out/1n2g/bandwidth.log: choose another folder, or move this one away
+    "#]]
     .assert_eq(&without_folder(&error));
     // A leftover record would be mistaken for the new one.
     fs::remove_file(sandbox.path("out/1n2g/bandwidth.log")).expect("removed");
     let error = refused(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g"), 2);
-    expect![[r"
-        ringmark: --out DIR/out already holds DIR/out/1n2g/bandwidth.json: choose another folder, or move this one away
-    "]]
+    expect![[r#"
+        ringmark: --out DIR/out already contains DIR/out/1n2g/bandwidth.json: choose another folder, or move this one away
+    "#]]
     .assert_eq(&without_folder(&error));
 }
 

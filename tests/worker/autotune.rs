@@ -199,7 +199,7 @@ fn invalid_autotune_is_rejected_at_start() {
         ringmark: --autotune-over lists wire twice: list all its values once, as in wire=fp16
         ringmark: --autotune-over tunes the exchange of gradients, which one rank does not need: add a case with several ranks to --cases
         ringmark: --autotune-over tunes a single network, precision, batch size and kv-store: omit all --dtypes but one
-        ringmark: --autotune-over tunes a single network, precision, batch size and kv-store: omit --kv-stores, and name those to be tried by --autotune-over kv-store=..
+        ringmark: --autotune-over tunes a single network, precision, batch size and kv-store: omit --kv-stores, and name those to be tried by --autotune-over kv-store=..,
         ringmark: --autotune-over tunes a single network, precision, batch size and kv-store: omit --suite ddp
         ringmark: --autotune-over tunes a single network, precision, batch size and kv-store: omit --batch-size auto
         ringmark: --kv-store local works on one host only, but case 2n2g has 2: use --kv-store dist_sync, device or ring, or --cases with one host
