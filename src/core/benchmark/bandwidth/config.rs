@@ -56,6 +56,11 @@ config_options! {
         #[serde(default)]
         root: u32 = 0 => option("root", "RANK", "Root rank of reduce and broadcast")
             .short('r').range(0u32..=1_000_000),
+        /// True if every pair of ranks is measured alone, in both directions.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pairs: bool = false => option("pairs", "",
+            "With --op sendrecv: measure every pair of ranks alone, one direction at a time, at the smallest and the \
+             largest size, and print the matrix").order(1),
         /// Messages to exchange.
         messages: Messages = Messages::default() => group(Messages::options()),
         /// Arrays whose gradients are exchanged, if the messages are those of a network.
@@ -82,11 +87,11 @@ config_options! {
              (measure.py's --gc-type), or topk:RATIO; the reported error is then the compression error",
             |config: &Self| config.gradient_compression.display_text(),
             |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
-        )]).default_is("none").order(4),
+        )]).default_is("none").order(4).aliases(&["gc-type"]),
         /// Measured iterations of each size.
         iterations: u32 = 20 => option("iters", "N",
             "Measured iterations per size, without warm-up, as nccl-tests' -n (in sweep, --iters includes warm-up)")
-            .range(1u32..=10_000_000).short('n'),
+            .range(1u32..=10_000_000).short('n').aliases(&["num-batches"]),
         /// Warm-up iterations of each size, not measured.
         warmup: u32 = 5 => option("warmup", "N", "Warm-up iterations per size, not measured")
             .range(0u32..=10_000_000).short('w').aliases(&["warmup_iters"]),
@@ -186,6 +191,9 @@ impl BandwidthConfig {
         };
         let mut sizes: Vec<ArraySize> = self.sizes().into_iter().map(size).filter(|size| size.count > 0).collect();
         sizes.dedup();
+        if self.pairs && sizes.len() > 2 {
+            sizes.drain(1..sizes.len() - 1);
+        }
         sizes
     }
 

@@ -5,7 +5,7 @@
 
 use crate::benchmark::bandwidth::config::Arrays;
 use crate::benchmark::bandwidth::figures::{self, TimeSpread};
-use crate::benchmark::bandwidth::record::{MemoryLimit, MessageResult, Timing};
+use crate::benchmark::bandwidth::record::{BandwidthRecord, MemoryLimit, MessageResult, Timing};
 use crate::dimension::{Bytes, GigabytesPerSecond, Operands, Seconds};
 use crate::stats::busbw::{Bus, algbw, busbw, card_rate};
 
@@ -66,6 +66,30 @@ pub fn average(results: &[MessageResult], bus: Bus) -> String {
     let average = figures::average_busbw(results, bus).map_or(NONE.to_owned(), |average| general(average.0));
     // Programs parse the last word of the line as the number: nothing may follow it.
     format!("# {:<20} : {average}", "Avg bus bandwidth")
+}
+
+/// Formats the matrices of `--pairs`: microseconds at the smallest size, GB/s at the largest; a row per sender, a column
+/// per receiver. Empty without pairs.
+pub fn pairs(record: &BandwidthRecord) -> Vec<String> {
+    let rate = |bytes: Bytes, time: Seconds| bytes.0 as f64 / time.0 / 1e9;
+    let mut lines = Vec::new();
+    for (index, result) in record.results.iter().enumerate() {
+        let Some(times) = record.pair_times(result) else { return Vec::new() };
+        let is_rate = index > 0 || record.results.len() == 1;
+        let unit = if is_rate { "GB/s" } else { "us" };
+        lines.push(format!("# {unit} of {} bytes from the rank of a row to that of a column", result.bytes.0));
+        let row = |head: &str, cells: Vec<String>| format!("# {head:>5}{}", cells.concat());
+        lines.push(row("", (0..times.len()).map(|rank| format!("{rank:>9}")).collect()));
+        for (sender, times) in times.iter().enumerate() {
+            let cell = |time: &Option<Seconds>| match time {
+                Some(time) if is_rate => format!("{:>9}", fitted(rate(result.bytes, *time), 7).trim()),
+                Some(time) => format!("{:>9}", fitted(time.0 * 1e6, 7).trim()),
+                None => format!("{NONE:>9}"),
+            };
+            lines.push(row(&sender.to_string(), times.iter().map(cell).collect()));
+        }
+    }
+    lines
 }
 
 /// Formats the spread of the times of every size, one line per side: percentiles over all ranks and iterations, and the

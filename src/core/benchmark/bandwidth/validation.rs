@@ -36,6 +36,10 @@ impl BandwidthConfig {
             self.root,
             self.operation
         );
+        ensure!(
+            !self.pairs || (self.operation == Operation::SendReceive && self.exchange.backend != BackendChoice::None),
+            "--pairs needs --op sendrecv and a backend: omit --pairs, or add --op sendrecv"
+        );
         self.kv_store.check(&self.exchange, Dtype::Fp32, false)?;
         let (kv_store, compression) = (self.kv_store.kv_store, self.gradient_compression);
         compression.check(&self.exchange, kv_store, self.device)?;

@@ -146,7 +146,8 @@ fn header(record: &BandwidthRecord) -> Vec<String> {
 fn closing(record: &BandwidthRecord) -> Vec<String> {
     let ranks = record.ranks.len() as u32;
     let nodes = record.ranks.iter().filter(|place| place.local_rank == 0).count() as u32;
-    let mut closing = vec![lines::spread(&record.results)];
+    let mut closing = lines::pairs(record);
+    closing.push(lines::spread(&record.results));
     closing.extend(record.memory.as_ref().map(|limit| lines::memory(limit, &record.results, ranks)));
     if is_all_reduce(&record.config) {
         closing.extend(lines::network_card(&record.results, nodes, ranks));
