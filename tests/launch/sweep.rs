@@ -344,7 +344,7 @@ fn equivalent_options_of_other_programs_are_accepted() {
     let theirs = "--cases 1n2g --hosts a:2 --launcher ssh --kv-store dist_sync --num-servers 1 --gc-type 2bit";
     assert_eq!(dry_run(theirs), dry_run(ours));
     let selected = dry_run("--cases 1n2g --hosts a:2 --gpus 0,2").concat();
-    assert!(selected.contains(" -x CUDA_VISIBLE_DEVICES=0,2 "), "{selected}");
+    assert!(selected.contains(" -x 'CUDA_VISIBLE_DEVICES=0,2' "), "{selected}");
     // Without a number, a host gets one rank per core.
     let cores = std::thread::available_parallelism().expect("known");
     let line = "--cases 1n1g --hosts localhost";

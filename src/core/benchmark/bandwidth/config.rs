@@ -25,6 +25,16 @@ keyword_enum!(
 );
 
 keyword_enum!(
+    /// Form of the lines of a network's gradients.
+    LineFormat {
+        /// measure.py's lines without the logger's prefix.
+        Plain = "plain",
+        /// The whole output of MXNet's measure.py: `INFO:root:`, and the line of its options.
+        Measure = "measure",
+    }
+);
+
+keyword_enum!(
     /// Arrays of a network whose gradients are exchanged.
     Arrays {
         /// Arrays that MXNet's measure.py counts: weights and biases of convolutions and linear layers.
@@ -33,6 +43,24 @@ keyword_enum!(
         All = "all",
     }
 );
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+impl LineFormat {
+    fn plain() -> LineFormat {
+        LineFormat::Plain
+    }
+
+    fn is_plain(&self) -> bool {
+        *self == LineFormat::Plain
+    }
+}
 
 impl Arrays {
     /// Default for records that predate the choice.
@@ -104,6 +132,15 @@ config_options! {
         /// Processing of a network's summed gradients inside the measured time.
         optimizer: OptimizerChoice = OptimizerChoice::None => option("optimizer", "NAME",
             "Use of the gradients of --model: none (every rank gets the sum) or sgd (weight update as in measure.py)"),
+        /// Form of the printed lines of a network's gradients.
+        #[serde(default = "LineFormat::plain", skip_serializing_if = "LineFormat::is_plain")]
+        format: LineFormat = LineFormat::Plain => option("format", "NAME",
+            "Lines of --model: plain, or measure, which is the output of measure.py with INFO:root:").order(3),
+        /// Iterations of a network's gradients per printed line.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        disp_batches: u32 = 1 => option("disp-batches", "N",
+            "Iterations of --model per printed line, which is their mean, as measure.py's")
+            .range(1u32..=10_000_000).order(3),
         /// File for every sample (JSON), written by rank 0.
         json: Option<PathBuf> = None => option("json", "FILE", "File for all samples (JSON), written by rank 0")
             .for_worker().order(3),

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::ensure;
 
-use crate::benchmark::bandwidth::config::{BandwidthConfig, OptimizerChoice};
+use crate::benchmark::bandwidth::config::{BandwidthConfig, LineFormat, OptimizerChoice};
 use crate::benchmark::bandwidth::messages::{Growth, MAXIMUM_SIZES, Messages};
 use crate::benchmark::exchange::BackendChoice;
 use crate::dimension::{Bytes, Dtype, KvStore, Model, Operation, Reduction};
@@ -61,6 +61,11 @@ impl BandwidthConfig {
             );
             return Ok(());
         };
+        ensure!(
+            self.format == LineFormat::Plain && self.disp_batches == 1,
+            "--format and --disp-batches apply to the gradients of a network: add --model {}, or omit them",
+            Model::default()
+        );
         ensure!(
             compression.is_none(),
             "--gradient-compression {compression} needs the gradients of a network: add --model {}, or omit \
