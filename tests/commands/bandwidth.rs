@@ -359,9 +359,30 @@ fn gradient_output_matches_measure_py() {
     let timing = sides.next().expect("one side");
     assert!(sides.next().is_none());
     let printed: Vec<&str> = stdout.lines().filter(|line| line.starts_with("iter ")).collect();
-    assert_eq!(printed, lines::iterations(result, 2));
+    assert_eq!(printed, lines::iterations(result, 2, 1));
     assert_eq!(printed.len(), 2);
     assert!(timing.error.iter().all(|error| *error < 1e-6), "{:?}", timing.error);
+}
+
+#[test]
+fn measure_format_is_the_whole_output_of_measure_py() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    let options =
+        "--hosts localhost:2 --network lenet --kv-store device --num-batches 4 -w 1 --disp-batches 2 --format measure";
+    let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let lines: Vec<&str> = stdout.lines().filter(|line| line.starts_with("INFO:root:")).collect();
+    let starts = [
+        "INFO:root:Namespace(disp_batches=2, gpus='0,1', image_shape='3,28,28', kv_store='device', network='lenet', num_batches=4,",
+        "INFO:root:num of arrays = 8, total size = 1.724320 MB",
+        "INFO:root:iter 2, ",
+        "INFO:root:iter 4, ",
+    ];
+    assert_eq!(lines.len(), starts.len(), "{stdout}");
+    assert!(lines.iter().zip(starts).all(|(line, start)| line.starts_with(start)), "{stdout}");
+    let (status, _, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 --format measure"));
+    assert!(status == Some(2) && stderr.contains("--format and --disp-batches apply to the gradients"), "{stderr}");
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn check_lines(record: &BandwidthRecord, stdout: &str, is_in_step: bool, what: &
     let result = &record.results[0];
     let timing = result.sides().into_iter().find_map(|(_, timing)| timing).expect("one side");
     let printed: Vec<&str> = stdout.lines().filter(|line| line.starts_with("iter ")).collect();
-    assert_eq!(printed, lines::iterations(result, 2), "{what}");
+    assert_eq!(printed, lines::iterations(result, 2, 1), "{what}");
     assert_eq!((printed.len(), timing.wrong), (2, Some(0)), "{what}");
     assert_eq!(timing.error.len(), if is_in_step { 2 } else { 0 }, "{what}");
     assert!(timing.error.iter().all(|error| *error < 1e-4), "{what}: {:?}", timing.error);

@@ -53,6 +53,34 @@ type OnTheWire = (&'static str, &'static str, u64);
 const FP32: OnTheWire = ("", "float", 4);
 
 #[test]
+fn every_pair_of_ranks_is_measured_alone() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for backend in ["shared-memory", "mpi"] {
+        let path = sandbox.path("record.json");
+        let options = format!("--op sendrecv --pairs --backend {backend} -b 8 -e 1M -n 3 -w 1 --chunk-kb 100");
+        let (status, stdout, stderr) = run(sandbox.worker_ranks(3, &options).arg("--json").arg(&path));
+        assert_eq!(status, Some(0), "{options}: {stderr}{stdout}");
+        let record = read(&path);
+        assert_eq!(record.results.iter().map(|result| result.bytes.0).collect::<Vec<_>>(), [8, 1 << 20]);
+        for result in &record.results {
+            assert_eq!(result.out_of_place.as_ref().and_then(|timing| timing.wrong), Some(0), "{options}");
+            let times = record.pair_times(result).expect("pairs");
+            let has_time: Vec<Vec<bool>> = times.iter().map(|row| row.iter().map(Option::is_some).collect()).collect();
+            assert_eq!(has_time, [[false, true, true], [true, false, true], [true, true, false]]);
+        }
+        let heads: Vec<&str> = stdout.lines().filter(|line| line.contains("from the rank of a row")).collect();
+        assert_eq!(
+            heads,
+            [
+                "# us of 8 bytes from the rank of a row to that of a column",
+                "# GB/s of 1048576 bytes from the rank of a row to that of a column"
+            ]
+        );
+    }
+}
+
+#[test]
 fn operations_are_correct_with_any_rank_count() {
     let _turn = turn();
     let sandbox = Sandbox::real();
@@ -179,6 +207,7 @@ fn options_unsupported_by_operation_are_rejected() {
         ("--op all_gather --redop max", "--redop max does not apply to --op all_gather, which does not reduce"),
         ("--redop prod", "[possible values: sum, max, avg]"),
         ("--op sendrecv --root 1", "--root 1 does not apply to --op sendrecv"),
+        ("--pairs", "--pairs needs --op sendrecv and a backend"),
         ("--op reduce --root 2", "--root 2 is out of range for 2 ranks: choose 0 to 1"),
         ("--op broadcast,all_gather --root 2", "--root 2 is out of range for 2 ranks: choose 0 to 1"),
         ("--op all_gather -b 8 -e 16", "needs at least 16 bytes for each of 2 ranks: choose --end 32 or more"),

@@ -339,6 +339,12 @@ fn equivalent_options_of_other_programs_are_accepted() {
     let theirs = "--cases 1n2g -H a:2 --dtype float16 --fp16-allreduce --fusion-threshold-mb 64 --wd 0.5";
     assert_eq!(dry_run(theirs), dry_run(ours));
     assert_eq!(dry_run(&theirs.replace("float16", "amp")), dry_run(ours));
+    let ours =
+        "--cases 1n2g --hosts a:2 --launcher mpirun --kv-store dist_sync --servers 1 --gradient-compression 2bit";
+    let theirs = "--cases 1n2g --hosts a:2 --launcher ssh --kv-store dist_sync --num-servers 1 --gc-type 2bit";
+    assert_eq!(dry_run(theirs), dry_run(ours));
+    let selected = dry_run("--cases 1n2g --hosts a:2 --gpus 0,2").concat();
+    assert!(selected.contains(" -x 'CUDA_VISIBLE_DEVICES=0,2' "), "{selected}");
     // Without a number, a host gets one rank per core.
     let cores = std::thread::available_parallelism().expect("known");
     let line = "--cases 1n1g --hosts localhost";
@@ -360,6 +366,10 @@ fn invalid_options_exit_with_status_2() {
             "--hosts nobody.invalid",
             "host \"nobody.invalid\" has no slot count and cannot be queried: host name cannot be resolved",
         ),
+        ("--gpus 0,x", "invalid value '0,x' for '--gpus <LIST>': list GPUs by number or UUID: 0,2"),
+        ("--gpus 0,0", "0 is listed twice"),
+        ("--launcher slurm --hosts a:1 --gpus 0", "--gpus: Slurm assigns the GPUs"),
+        ("--launcher yarn", "[possible values: mpirun, slurm, gridengine]"),
         ("-np 2", "tip: -np: use `--cases 1n2g` for 1 node with 2 ranks"),
         ("--nproc-per-node=4", "tip: --nproc-per-node: use `--cases 1n4g`"),
         ("--launcher slurm --hosts a", "host \"a\" has no slot count: write a:8"),

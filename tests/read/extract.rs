@@ -122,7 +122,8 @@ fn dlperf_lines_are_those_of_its_extractor() {
         |---|---|---|---|
         | 1 | 1 | 384.19 | 1 |
         | 1 | 2 | 749.04 | 1.95 |
-        | 4 | 32 | 9579.74 | 24.93 |"]].assert_eq(&[&lines[..2], &lines[33..37], &lines[lines.len() - 1..]].concat().join("\n"));
+        | 4 | 32 | 9579.74 | 24.93 |"]]
+    .assert_eq(&[&lines[..2], &lines[33..37], &lines[lines.len() - 1..]].concat().join("\n"));
 }
 
 #[test]
@@ -141,9 +142,13 @@ fn published_training_figures_are_printed_below() {
         Published: PyTorch DDP V100 resnet50, batch size 32
         Published: images/s on Tesla K80, one of its two GPUs
         Published: images/s on Tesla M40
-        Published: images/s on Tesla P100"#]].assert_eq(&published.join("\n"));
+        Published: images/s on Tesla P100"#]]
+    .assert_eq(&published.join("\n"));
     let row = |start: &str| stdout.lines().rfind(|line| line.starts_with(start)).unwrap_or_default();
-    assert!(row("MXNet AlexNet, batch x 8").ends_with("809.94  1202.93  1631.37  1882.74  2012.04  1869.69"), "{stdout}");
+    assert!(
+        row("MXNet AlexNet, batch x 8").ends_with("809.94  1202.93  1631.37  1882.74  2012.04  1869.69"),
+        "{stdout}"
+    );
     // The row of DLPerf for 4 nodes, and that of PyTorch DDP for 2.
     let words = |start: &str| row(start).split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!([words("4n8g"), words("2n8g")], ["4n8g 32 10,566 12.67", "2n8g 16 4,896 15.35"]);

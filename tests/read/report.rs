@@ -295,8 +295,7 @@ fn bars_of_unreliable_figures_are_pale() {
 #[test]
 fn missing_published_figures_are_noted() {
     let folder = small_folder();
-    let line =
-        "<p class=\"note\">No published figures match. Published, for GPUs: resnet50_v1b fp32 b128, resnet50_v1b fp16 b256";
+    let line = "<p class=\"note\">No published figures match. Published, for GPUs: resnet50_v1b fp32 b128, resnet50_v1b fp16 b256";
     let page = page(&folder.path());
     let block = page.split("<h3>Throughput, speedup and efficiency</h3>").nth(1).expect("the block");
     assert!(block.starts_with(line), "{block}");

@@ -76,7 +76,8 @@ impl BandwidthOptions {
     /// Fills in defaults and checks the options; inspects this machine only if its size determines a default.
     pub fn into_config(self) -> anyhow::Result<BandwidthSweep> {
         let config = self.bandwidth.apply(BandwidthConfig::default())?;
-        let mut launch = self.launch.into_config(&Machine::read(config.device))?;
+        let machine = Machine::read(config.device, self.launch.gpus());
+        let mut launch = self.launch.into_config(&machine)?;
         let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts));
         refuse_repeated("--cases", &cases, "").map_err(usage)?;
         let operations = self.op.unwrap_or_else(|| vec![config.operation]);

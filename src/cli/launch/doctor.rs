@@ -59,8 +59,8 @@ impl DoctorOptions {
     /// Fills in defaults; inspects this machine only if a default depends on it.
     pub fn into_config(self) -> anyhow::Result<DoctorConfig> {
         // Hosts are not queried for slots: no ranks are started, and this command itself reports unreachable hosts.
-        let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } =
-            self.hosts.into_config(&Machine::read(self.device), false)?;
+        let machine = Machine::read(self.device, self.hosts.gpus());
+        let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } = self.hosts.into_config(&machine, false)?;
         let depth = if self.quick { Depth::Quick } else { Depth::Full };
         let json = self.json.into_json();
         let hosts = hosts::with_server_hosts(hosts.all(), &self.server_hosts);

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use ringmark_core::dimension::{DeviceChoice, DeviceKind};
 use ringmark_core::options::option_table::number;
 use ringmark_core::options::usage::usage;
@@ -26,7 +27,7 @@ use crate::launch::local::environment::LaunchEnvironment;
 pub struct HostOptions {
     /// Launcher of the ranks: mpirun over ssh, srun with PMIx inside an allocation of Slurm, or mpirun over qrsh inside a
     /// job of Grid Engine
-    #[arg(long, value_name = "NAME", default_value = starter::MPIRUN, value_parser = PossibleValuesParser::new(starter::NAMES))]
+    #[arg(long, value_name = "NAME", default_value = starter::MPIRUN, value_parser = launchers())]
     launcher: String,
     /// Hosts with their number of ranks, `a:8,b:8` or `node[01-64]:8`, or without, `a,b`: as many as each has GPUs, or else
     /// cores, detected over ssh. A case takes the first of them
@@ -38,6 +39,9 @@ pub struct HostOptions {
     /// File with a line `host slots=8` for each host, or `node[01-64] slots=8` for many, instead of --hosts
     #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
+    /// GPUs of every host that ranks use, by number or UUID, instead of all: `0,2`
+    #[arg(long, value_name = "LIST", value_parser = gpu_list)]
+    gpus: Option<String>,
     /// Network for mpirun, MPI and NCCL: an interface such as ib0, or a network such as 10.77.0.0/24 [default: the one by
     /// which the hosts reach each other]
     #[arg(long, value_name = "NAME|CIDR")]
@@ -50,7 +54,7 @@ pub struct HostOptions {
     worker: Option<PathBuf>,
     /// First copy the worker and its libraries to this folder of every host by rsync, and run it there; unchanged files are not copied.
     /// With --device cpu only what the CPU needs
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, alias = "sync-dst-dir", value_name = "FOLDER")]
     sync: Option<PathBuf>,
     /// More arguments for mpirun or srun, quoted as in a shell; may be repeated
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, alias = "mpirun-args")]
@@ -58,6 +62,11 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
+    /// Returns the selected GPUs.
+    pub(super) fn gpus(&self) -> Option<&str> {
+        self.gpus.as_deref()
+    }
+
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors. Hosts without a number of ranks
     /// are queried if `asks_hosts`, and get one rank otherwise.
     pub(super) fn into_config(self, machine: &Machine, asks_hosts: bool) -> anyhow::Result<LaunchConfig> {
@@ -81,6 +90,9 @@ impl HostOptions {
         };
         let given = list.map(|list| list.into_hosts(found)).transpose().map_err(usage)?;
         let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
+        if self.gpus.is_some() && starter.program() == "srun" {
+            return Err(usage(anyhow!("--gpus: Slurm assigns the GPUs: request them from sbatch (--gpus-per-node)")));
+        }
         Ok(LaunchConfig {
             hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.processors.slots(machine.device))),
             processors,
@@ -90,7 +102,7 @@ impl HostOptions {
             worker: self.worker,
             starter,
             ssh,
-            options: StarterOptions { interface: self.interface, arguments },
+            options: StarterOptions { interface: self.interface, gpus: self.gpus, arguments },
             device: machine.device,
             sync: self.sync,
             dry_run: false,
@@ -141,6 +153,11 @@ pub struct LaunchOptions {
 const WATCHED_RANKS: usize = 512;
 
 impl LaunchOptions {
+    /// Returns the selected GPUs.
+    pub(super) fn gpus(&self) -> Option<&str> {
+        self.hosts.gpus()
+    }
+
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors.
     pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
         let config = self.hosts.into_config(machine, true)?;
@@ -153,6 +170,28 @@ impl LaunchOptions {
             metrics: self.metrics_port.map(|port| SocketAddr::new(self.metrics_bind, port)),
             ..config
         })
+    }
+}
+
+/// Parses the values of `--launcher`, with the words of MXNet's launch.py.
+fn launchers() -> PossibleValuesParser {
+    let value = |name: &'static str| match name {
+        starter::MPIRUN => PossibleValue::new(name).aliases(["mpi", "ssh"]),
+        starter::GRID_ENGINE => PossibleValue::new(name).alias("sge"),
+        _ => PossibleValue::new(name),
+    };
+    PossibleValuesParser::new(starter::NAMES.map(value))
+}
+
+/// Parses a value of `CUDA_VISIBLE_DEVICES`. CUDA would ignore everything after an entry that it cannot parse.
+fn gpu_list(text: &str) -> Result<String, String> {
+    let is_gpu = |entry: &str| entry.starts_with("GPU-") || entry.starts_with("MIG-") || entry.parse::<u32>().is_ok();
+    let entries: Vec<&str> = text.split(',').collect();
+    let twice = entries.iter().enumerate().find(|(index, entry)| entries[..*index].contains(entry));
+    match (entries.iter().all(|entry| is_gpu(entry)), twice) {
+        (true, None) => Ok(text.to_owned()),
+        (true, Some((_, entry))) => Err(format!("{entry} is listed twice")),
+        _ => Err("list GPUs by number or UUID: 0,2".to_owned()),
     }
 }
 
@@ -172,9 +211,12 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Reads the properties; GPUs are detected only if `device` allows them.
-    pub(super) fn read(device: DeviceChoice) -> Machine {
-        let environment = LaunchEnvironment::read();
+    /// Reads the properties; GPUs are detected only if `device` allows them, and only the selected `gpus` count.
+    pub(super) fn read(device: DeviceChoice, gpus: Option<&str>) -> Machine {
+        let mut environment = LaunchEnvironment::read();
+        if gpus.is_some() {
+            environment.visible_devices = gpus.map(str::to_owned);
+        }
         let processors = Processors::for_this_machine(device, &environment);
         Machine { environment, device, processors }
     }

@@ -59,7 +59,7 @@ impl InputOptions {
         // Ranks on other hosts start in another folder.
         let data = input.data.clone().try_map(|file| Ok(path::absolute(file)?)).map_err(usage)?;
         let input = InputConfig { data, ..input };
-        let mut launch = self.launch.into_config(&Machine::read(DeviceChoice::Cpu))?;
+        let mut launch = self.launch.into_config(&Machine::read(DeviceChoice::Cpu, None))?;
         let filled_in = option_table::filled_in(&input);
         launch.save_config = self.config_file.into_saved::<InputConfig>("input", &launch.hosts, filled_in);
         let out = self.out.unwrap_or_else(|| input::default_folder(SystemTime::now()));

@@ -52,7 +52,7 @@ pub struct ScoreOptions {
 impl ScoreOptions {
     /// Fills in defaults and validates the options; inspects this machine only if a default depends on it.
     pub fn into_config(self) -> anyhow::Result<ScoreSweep> {
-        let machine = Machine::read(self.score.apply(ScoreConfig::default())?.device);
+        let machine = Machine::read(self.score.apply(ScoreConfig::default())?.device, self.launch.gpus());
         let mut launch = self.launch.into_config(&machine)?;
         machine.ask_first_host(&mut launch);
         let profile = self.axes.profile(&machine, &launch);

@@ -132,7 +132,7 @@ fn autotune_over_help() -> String {
 impl SweepOptions {
     /// Fills in defaults and checks the options; inspects this machine only if its size determines a default.
     pub fn into_config(self) -> anyhow::Result<TrainSweep> {
-        let machine = Machine::read(self.train.apply(TrainConfig::default())?.device);
+        let machine = Machine::read(self.train.apply(TrainConfig::default())?.device, self.launch.gpus());
         let mut launch = self.launch.into_config(&machine)?;
         machine.ask_first_host(&mut launch);
         let device = machine.kind(&launch);

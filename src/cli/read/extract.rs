@@ -106,9 +106,9 @@ impl ExtractOptions {
                 let config = ExtractConfig { folder, out, warmup, published, price, is_explained, format, json };
                 Ok(ExtractRequest::Figures(config))
             }
-            Some(format) if published => Err(usage(anyhow!(
-                "--published: --format {format} has no place for figures of others: leave it out"
-            ))),
+            Some(format) if published => {
+                Err(usage(anyhow!("--published: --format {format} has no place for figures of others: leave it out")))
+            }
             Some(format) if price.is_some() => {
                 Err(usage(anyhow!("--price: --format {format} exports what was measured: leave it out")))
             }

@@ -27,7 +27,6 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus"
         | "--num-gpus" | "--nprocs" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node"
         => "use `--cases 1n{}g` for 1 node with {} ranks, one per GPU",
-    "--gpus" => "`CUDA_VISIBLE_DEVICES=0,1` selects the GPUs, and `--cases 1n2g` their number",
     "-N" | "--nnodes" | "--nodes" | "--num-nodes" => "`--hosts a:8,b:8` lists the nodes, and `--cases {}n8g` uses {} \
                                                       of them",
     "--master-addr" | "--master_addr" | "--master-port" | "--master_port" | "--rdzv-endpoint" | "--rdzv_endpoint"
@@ -40,7 +39,8 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = habits![
     "-v" | "--verbose" => "omit it: the logs in `--out FOLDER` contain every iteration, and `--dry-run` prints every \
                            command",
     "-o" | "--output" | "--output-dir" => "`--out FOLDER` is for logs and records",
-    "--json" => "`ringmark extract FOLDER --json` prints the figures of a sweep",
+    "--json" => "`ringmark extract FOLDER --json` prints the figures of a sweep, and `--format pytorch-ddp` those for \
+                 PyTorch's diff.py",
     "-p" => "`--ssh-port PORT` is sshd's port on the hosts",
     "-s" => "`--servers {}` is the number of server processes of a kv-store",
     "--partition" | "--account" | "--qos" | "--gres" => "pass it to sbatch: scripts/slurm.sbatch is a template",
@@ -69,6 +69,7 @@ pub const BANDWIDTH_HINTS: &[MigrationHint] = habits![
         => "omit it: every rank times every all-reduce, and the record contains all times",
     "-J" | "--output_file" => "`--json FILE`",
     "--quick" => "omit it: `-e 1M -n 5` is a short run",
+    "--image-shape" | "--image-size" => "omit it: the network determines it: 299 for inception-v3, otherwise 224",
     "--size" | "--sizes" => "`-b 8 -e 128M` are the smallest and the largest message",
 ];
 
@@ -107,7 +108,7 @@ pub const COMMON_HINTS: &[MigrationHint] = habits![
                                                            rank",
     "--disp-batches" | "--log-interval" => "omit it: every iteration is printed",
     "--network" | "--num-layers" | "--arch" => "`--model NAME`",
-    "--gc-type" | "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
+    "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size {}`",
     "--bs" | "--batch" | "-b" => "`--batch-size {}` is the number of images per rank and iteration",
     "--num-classes" => "omit it: every network has 1000 classes",

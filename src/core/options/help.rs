@@ -90,7 +90,7 @@ const GROUPS: [Group; 7] = [
     Group {
         heading: "Hosts",
         common: &["hosts", "hostfile", "launcher", "device", "interface", "sync"],
-        others: &["launcher-args", "ssh-port", "worker", "no-doctor"],
+        others: &["gpus", "launcher-args", "ssh-port", "worker", "no-doctor"],
     },
     Group { heading: "Faults", common: &["timeout", "stall-timeout"], others: &["inject"] },
     Group {

@@ -54,6 +54,9 @@ pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
             add(&["-x", name]);
         }
     }
+    if let Some(gpus) = &options.gpus {
+        add(&["-x", &format!("CUDA_VISIBLE_DEVICES={gpus}")]);
+    }
     if let Some(threads) = job.threads_per_rank() {
         add(&["-x", &format!("OMP_NUM_THREADS={threads}")]);
     }

@@ -16,6 +16,8 @@ use crate::launch::local::environment::LaunchEnvironment;
 pub struct StarterOptions {
     /// Network interface of MPI and NCCL; `None` lets them choose.
     pub interface: Option<InterfaceChoice>,
+    /// Value of `CUDA_VISIBLE_DEVICES` on every host; `None` leaves each host's own.
+    pub gpus: Option<String>,
     /// Additional arguments for mpirun or srun, placed last.
     pub arguments: Vec<String>,
 }

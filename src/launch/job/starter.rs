@@ -30,7 +30,8 @@ pub const NAMES: [&str; 3] = [MPIRUN, SLURM, GRID_ENGINE];
 pub const MPIRUN: &str = "mpirun";
 
 const SLURM: &str = "slurm";
-const GRID_ENGINE: &str = "gridengine";
+/// Value of `--launcher` for [`Starter::GridEngine`].
+pub const GRID_ENGINE: &str = "gridengine";
 
 /// Returns the starter called `name` (one of [`NAMES`]), and the hosts: those `given`, or those that Slurm or Grid
 /// Engine assigned to this job. `None` if neither is known.

@@ -1,6 +1,6 @@
 //! Collectives of a backend, and the division of an array into parts.
 
-use crate::ffi::group::GroupRank;
+use crate::ffi::group::{GroupRank, Neighbors};
 use std::ops::Range;
 
 use ringmark_core::dimension::Operation;
@@ -42,8 +42,9 @@ pub enum Collective<'a> {
         /// One part for each rank, all of the same length.
         parts: Vec<Range<usize>>,
     },
-    /// Every rank gets the elements of the previous rank; the first rank gets those of the last. Never in place.
-    SendReceive { elements: Range<usize> },
+    /// Every rank sends its elements to one rank and receives those of another, or only one of them, or none. Never in
+    /// place.
+    SendReceive { elements: Range<usize>, neighbors: Neighbors },
 }
 
 /// Route of other hosts' values to a root.
@@ -108,7 +109,9 @@ impl Collective<'_> {
                 let others_parts = all(parts) - length(&parts[rank as usize]);
                 (others_parts, others_parts)
             }
-            Collective::SendReceive { elements } => (length(elements), length(elements)),
+            Collective::SendReceive { elements, neighbors: Neighbors { next, previous } } => {
+                (next.map_or(0, |_| length(elements)), previous.map_or(0, |_| length(elements)))
+            }
         };
         [out * element_bytes, into * element_bytes]
     }
@@ -118,7 +121,7 @@ impl Collective<'_> {
             Collective::AllReduce { elements }
             | Collective::Reduce { elements, .. }
             | Collective::Broadcast { elements, .. }
-            | Collective::SendReceive { elements } => elements.clone(),
+            | Collective::SendReceive { elements, .. } => elements.clone(),
             Collective::ReduceScatter { parts }
             | Collective::AllGather { parts, .. }
             | Collective::AllToAll { parts } => {
@@ -168,13 +171,18 @@ mod tests {
             (Collective::Broadcast { elements: all.clone(), root: 1, target }, [[0, 48], [96, 0], [0, 48]]),
             (Collective::ReduceScatter { parts: parts() }, [[28, 40], [28, 40], [40, 16]]),
             (Collective::AllGather { parts: parts(), target }, [[40, 28], [40, 28], [16, 40]]),
-            (Collective::SendReceive { elements: all }, [[48, 48]; 3]),
         ] {
             let bytes = [0, 1, 2].map(|rank| collective.bytes(GroupRank { rank, ranks: 3 }, 4));
             assert_eq!(bytes, expected, "{collective:?}");
             let sum = |index: usize| bytes.iter().map(|rank| rank[index]).sum::<u64>();
             assert_eq!(sum(0), sum(1), "{collective:?}");
         }
+        let bytes = |rank: u32, neighbors: fn(GroupRank) -> Neighbors| {
+            let rank = GroupRank { rank, ranks: 3 };
+            Collective::SendReceive { elements: 0..12, neighbors: neighbors(rank) }.bytes(rank, 4)
+        };
+        assert_eq!([0, 1, 2].map(|rank| bytes(rank, GroupRank::in_ring)), [[48, 48]; 3]);
+        assert_eq!([0, 1, 2].map(|rank| bytes(rank, |rank| rank.in_pair(2, 1))), [[0, 0], [0, 48], [48, 0]]);
         assert_eq!(
             Collective::Reduce { elements: 0..12, root: 0, route: Route::Chain }
                 .bytes(GroupRank { rank: 0, ranks: 1 }, 4),

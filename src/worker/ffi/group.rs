@@ -25,13 +25,20 @@ pub struct GroupRank {
 /// Partners of a rank in an exchange: it sends to one and receives from the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbors {
-    pub next: u32,
-    pub previous: u32,
+    /// Receiver; `None` if this rank sends nothing.
+    pub next: Option<u32>,
+    /// Sender; `None` if this rank receives nothing.
+    pub previous: Option<u32>,
 }
 
 impl GroupRank {
+    /// Returns the partners if only rank `from` sends, to rank `to`.
+    pub fn in_pair(self, from: u32, to: u32) -> Neighbors {
+        Neighbors { next: (self.rank == from).then_some(to), previous: (self.rank == to).then_some(from) }
+    }
+
     pub fn in_ring(self) -> Neighbors {
         let GroupRank { rank, ranks } = self;
-        Neighbors { next: (rank + 1) % ranks, previous: (rank + ranks - 1) % ranks }
+        Neighbors { next: Some((rank + 1) % ranks), previous: Some((rank + ranks - 1) % ranks) }
     }
 }

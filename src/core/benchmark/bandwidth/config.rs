@@ -25,6 +25,16 @@ keyword_enum!(
 );
 
 keyword_enum!(
+    /// Form of the lines of a network's gradients.
+    LineFormat {
+        /// measure.py's lines without the logger's prefix.
+        Plain = "plain",
+        /// The whole output of MXNet's measure.py: `INFO:root:`, and the line of its options.
+        Measure = "measure",
+    }
+);
+
+keyword_enum!(
     /// Arrays of a network whose gradients are exchanged.
     Arrays {
         /// Arrays that MXNet's measure.py counts: weights and biases of convolutions and linear layers.
@@ -33,6 +43,24 @@ keyword_enum!(
         All = "all",
     }
 );
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+impl LineFormat {
+    fn plain() -> LineFormat {
+        LineFormat::Plain
+    }
+
+    fn is_plain(&self) -> bool {
+        *self == LineFormat::Plain
+    }
+}
 
 impl Arrays {
     /// Default for records that predate the choice.
@@ -56,6 +84,11 @@ config_options! {
         #[serde(default)]
         root: u32 = 0 => option("root", "RANK", "Root rank of reduce and broadcast")
             .short('r').range(0u32..=1_000_000),
+        /// True if every pair of ranks is measured alone, in both directions.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pairs: bool = false => option("pairs", "",
+            "With --op sendrecv: measure every pair of ranks alone, one direction at a time, at the smallest and the \
+             largest size, and print the matrix").order(1),
         /// Messages to exchange.
         messages: Messages = Messages::default() => group(Messages::options()),
         /// Arrays whose gradients are exchanged, if the messages are those of a network.
@@ -82,11 +115,11 @@ config_options! {
              (measure.py's --gc-type), or topk:RATIO; the reported error is then the compression error",
             |config: &Self| config.gradient_compression.display_text(),
             |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
-        )]).default_is("none").order(4),
+        )]).default_is("none").order(4).aliases(&["gc-type"]),
         /// Measured iterations of each size.
         iterations: u32 = 20 => option("iters", "N",
             "Measured iterations per size, without warm-up, as nccl-tests' -n (in sweep, --iters includes warm-up)")
-            .range(1u32..=10_000_000).short('n'),
+            .range(1u32..=10_000_000).short('n').aliases(&["num-batches"]),
         /// Warm-up iterations of each size, not measured.
         warmup: u32 = 5 => option("warmup", "N", "Warm-up iterations per size, not measured")
             .range(0u32..=10_000_000).short('w').aliases(&["warmup_iters"]),
@@ -99,6 +132,15 @@ config_options! {
         /// Processing of a network's summed gradients inside the measured time.
         optimizer: OptimizerChoice = OptimizerChoice::None => option("optimizer", "NAME",
             "Use of the gradients of --model: none (every rank gets the sum) or sgd (weight update as in measure.py)"),
+        /// Form of the printed lines of a network's gradients.
+        #[serde(default = "LineFormat::plain", skip_serializing_if = "LineFormat::is_plain")]
+        format: LineFormat = LineFormat::Plain => option("format", "NAME",
+            "Lines of --model: plain, or measure, which is the output of measure.py with INFO:root:").order(3),
+        /// Iterations of a network's gradients per printed line.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        disp_batches: u32 = 1 => option("disp-batches", "N",
+            "Iterations of --model per printed line, which is their mean, as measure.py's")
+            .range(1u32..=10_000_000).order(3),
         /// File for every sample (JSON), written by rank 0.
         json: Option<PathBuf> = None => option("json", "FILE", "File for all samples (JSON), written by rank 0")
             .for_worker().order(3),
@@ -186,6 +228,9 @@ impl BandwidthConfig {
         };
         let mut sizes: Vec<ArraySize> = self.sizes().into_iter().map(size).filter(|size| size.count > 0).collect();
         sizes.dedup();
+        if self.pairs && sizes.len() > 2 {
+            sizes.drain(1..sizes.len() - 1);
+        }
         sizes
     }
 

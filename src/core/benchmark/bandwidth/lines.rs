@@ -3,10 +3,10 @@
 //! Every function returns its lines without the last newline. Lines that nccl-tests and measure.py do not print begin
 //! with `#`, so that programs that parse their output skip them. Unlike theirs, no line has trailing blanks.
 
-use crate::benchmark::bandwidth::config::Arrays;
+use crate::benchmark::bandwidth::config::{Arrays, BandwidthConfig, OptimizerChoice};
 use crate::benchmark::bandwidth::figures::{self, TimeSpread};
-use crate::benchmark::bandwidth::record::{MemoryLimit, MessageResult, Timing};
-use crate::dimension::{Bytes, GigabytesPerSecond, Operands, Seconds};
+use crate::benchmark::bandwidth::record::{BandwidthRecord, MemoryLimit, MessageResult, Timing};
+use crate::dimension::{Bytes, GigabytesPerSecond, Model, Operands, Seconds};
 use crate::stats::busbw::{Bus, algbw, busbw, card_rate};
 
 /// Placeholder for a missing figure, as in nccl-tests.
@@ -68,6 +68,30 @@ pub fn average(results: &[MessageResult], bus: Bus) -> String {
     format!("# {:<20} : {average}", "Avg bus bandwidth")
 }
 
+/// Formats the matrices of `--pairs`: microseconds at the smallest size, GB/s at the largest; a row per sender, a column
+/// per receiver. Empty without pairs.
+pub fn pairs(record: &BandwidthRecord) -> Vec<String> {
+    let rate = |bytes: Bytes, time: Seconds| bytes.0 as f64 / time.0 / 1e9;
+    let mut lines = Vec::new();
+    for (index, result) in record.results.iter().enumerate() {
+        let Some(times) = record.pair_times(result) else { return Vec::new() };
+        let is_rate = index > 0 || record.results.len() == 1;
+        let unit = if is_rate { "GB/s" } else { "us" };
+        lines.push(format!("# {unit} of {} bytes from the rank of a row to that of a column", result.bytes.0));
+        let row = |head: &str, cells: Vec<String>| format!("# {head:>5}{}", cells.concat());
+        lines.push(row("", (0..times.len()).map(|rank| format!("{rank:>9}")).collect()));
+        for (sender, times) in times.iter().enumerate() {
+            let cell = |time: &Option<Seconds>| match time {
+                Some(time) if is_rate => format!("{:>9}", fitted(rate(result.bytes, *time), 7).trim()),
+                Some(time) => format!("{:>9}", fitted(time.0 * 1e6, 7).trim()),
+                None => format!("{NONE:>9}"),
+            };
+            lines.push(row(&sender.to_string(), times.iter().map(cell).collect()));
+        }
+    }
+    lines
+}
+
 /// Formats the spread of the times of every size, one line per side: percentiles over all ranks and iterations, and the
 /// coefficients of variation, over the iterations for the means over ranks and over the ranks for the means over
 /// iterations. Sides are named as in the record: superbenchmark takes the last line that contains `out-of-place` as the
@@ -106,6 +130,27 @@ pub fn arrays(count: usize, size: Bytes) -> String {
     format!("num of arrays = {count}, total size = {:.6} MB", size.megabytes())
 }
 
+/// Formats the options as measure.py does; `gpus` is the number of ranks per host.
+pub fn namespace(config: &BandwidthConfig, model: Model, gpus: u32) -> String {
+    let name = model.to_string();
+    let name = name.strip_prefix("mxnet-").unwrap_or(&name);
+    let layers = name.rsplit_once('-').and_then(|(network, layers)| Some((network, layers.parse::<u32>().ok()?)));
+    // Its default, which the other networks ignore.
+    let (network, layers) = layers.unwrap_or((name, 152));
+    let gpus = (0..gpus).map(|gpu| gpu.to_string()).collect::<Vec<_>>().join(",");
+    let size = model.facts().images.size;
+    let optimizer =
+        if config.optimizer == OptimizerChoice::None { "None".to_owned() } else { config.optimizer.to_string() };
+    format!(
+        "Namespace(disp_batches={}, gpus='{gpus}', image_shape='3,{size},{size}', kv_store='{}', network='{network}', \
+         num_batches={}, num_classes=1000, num_layers={layers}, optimizer='{optimizer}', test_results={})",
+        config.disp_batches,
+        config.kv_store.kv_store,
+        config.iterations,
+        u8::from(config.check)
+    )
+}
+
 /// Formats the arrays that training exchanges for the same network.
 pub fn trained_arrays(count: u32, size: Bytes, exchanged: Arrays) -> String {
     let choice = match exchanged {
@@ -126,14 +171,17 @@ pub fn iteration(number: usize, size: Bytes, time: Seconds, ranks: u32, error: O
     format!("iter {number}, {:.6} sec, {rate} GB/sec per gpu, error {error:.6}", time.0)
 }
 
-/// Formats measure.py's lines for all iterations of one result.
-pub fn iterations(result: &MessageResult, ranks: u32) -> Vec<String> {
+/// Formats measure.py's lines for all iterations of one result: a line for each `batches` of them, with their mean time
+/// and the last one's error.
+pub fn iterations(result: &MessageResult, ranks: u32, batches: u32) -> Vec<String> {
+    let batches = batches as usize;
     let of_side = |timing: &Timing| -> Vec<String> {
         let times = timing.by_iteration();
-        let line = |(index, time): (usize, &f64)| {
-            iteration(index + 1, result.bytes, Seconds(*time), ranks, timing.error.get(index).copied())
+        let line = |(index, times): (usize, &[f64])| {
+            let (last, mean) = ((index + 1) * batches, times.iter().sum::<f64>() / times.len() as f64);
+            iteration(last, result.bytes, Seconds(mean), ranks, timing.error.get(last - 1).copied())
         };
-        times.iter().enumerate().map(line).collect()
+        times.chunks_exact(batches).enumerate().map(line).collect()
     };
     result.sides().into_iter().filter_map(|(_, timing)| timing).flat_map(of_side).collect()
 }
@@ -232,7 +280,8 @@ fn scientific(value: f64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dimension::{Operation, Reduction};
+    use crate::benchmark::kv_store::KvStoreConfig;
+    use crate::dimension::{KvStore, Operation, Reduction};
 
     fn timing(seconds: &[&[f64]], wrong: Option<u64>, error: &[f64]) -> Timing {
         let rank = |times: &&[f64]| times.iter().copied().map(Seconds).collect();
@@ -340,9 +389,29 @@ mod tests {
             iteration(1, Bytes(257_991_328), Seconds(0.023_242), 2, Some(0.0)),
             "iter 1, 0.023242 sec, 11.100221 GB/sec per gpu, error 0.000000"
         );
+        let config = BandwidthConfig { iterations: 5, ..BandwidthConfig::default() };
+        let kv_store = KvStoreConfig { kv_store: KvStore::Device, ..config.kv_store };
+        assert_eq!(
+            namespace(&BandwidthConfig { kv_store, ..config.clone() }, Model::MxnetResnet200, 2),
+            "Namespace(disp_batches=1, gpus='0,1', image_shape='3,224,224', kv_store='device', network='resnet', \
+             num_batches=5, num_classes=1000, num_layers=200, optimizer='None', test_results=1)"
+        );
+        let optimizer = OptimizerChoice::Sgd;
+        let sample = namespace(&BandwidthConfig { kv_store, optimizer, ..config }, Model::MxnetInceptionV3, 8);
+        let words = "image_shape='3,299,299', kv_store='device', network='inception-v3', num_batches=5, \
+                     num_classes=1000, num_layers=152, optimizer='sgd', test_results=1)";
+        assert!(sample.ends_with(words), "{sample}");
+        let four = timing(&[&[0.01, 0.03, 0.02, 0.04, 0.09]], None, &[1e-6, 2e-6, 3e-6, 4e-6, 5e-6]);
+        assert_eq!(
+            iterations(&result(100_000_000, None, Some(four)), 2, 2),
+            [
+                "iter 2, 0.020000 sec, 5.000000 GB/sec per gpu, error 0.000002",
+                "iter 4, 0.030000 sec, 3.333333 GB/sec per gpu, error 0.000004"
+            ]
+        );
         let in_place = timing(&[&[0.01, 0.02], &[0.03, 0.02]], None, &[1e-6]);
         assert_eq!(
-            iterations(&result(100_000_000, None, Some(in_place)), 2),
+            iterations(&result(100_000_000, None, Some(in_place)), 2, 1),
             [
                 "iter 1, 0.020000 sec, 5.000000 GB/sec per gpu, error 0.000001",
                 "iter 2, 0.020000 sec, 5.000000 GB/sec per gpu, error -1.000000"

@@ -123,6 +123,24 @@ pub struct Timing {
     pub error: Vec<f64>,
 }
 
+impl BandwidthRecord {
+    /// Returns the mean time of a result from each sender to each receiver, `[sender][receiver]`; `None` without
+    /// `--pairs`. A rank's times are those of its receptions, sender by sender.
+    pub fn pair_times(&self, result: &MessageResult) -> Option<Vec<Vec<Option<Seconds>>>> {
+        let timing = result.out_of_place.as_ref().filter(|_| self.config.pairs)?;
+        let (ranks, iterations) = (timing.seconds.len(), self.config.iterations as usize);
+        let mut times = vec![vec![None; ranks]; ranks];
+        for (receiver, received) in timing.seconds.iter().enumerate() {
+            let senders = (0..ranks).filter(|sender| *sender != receiver);
+            for (sender, seconds) in senders.zip(received.chunks(iterations)) {
+                let seconds: Vec<f64> = seconds.iter().map(|time| time.0).collect();
+                times[sender][receiver] = summary::mean(&seconds).map(Seconds);
+            }
+        }
+        Some(times)
+    }
+}
+
 impl Timing {
     /// Returns the samples of all ranks and iterations.
     pub fn pooled(&self) -> Vec<f64> {
@@ -261,6 +279,21 @@ mod tests {
             }],
             ..BandwidthRecord::new(Seconds(1.7e9), BandwidthConfig::default(), Environment::default(), ranks)
         }
+    }
+
+    #[test]
+    fn pair_times_are_means_by_sender_and_receiver() {
+        let mut record = record();
+        assert_eq!(record.pair_times(&record.results[0]), None);
+        (record.config.pairs, record.config.iterations) = (true, 2);
+        // Two iterations from each other rank.
+        let times = [[1.0, 3.0, 5.0, 5.0], [4.0, 4.0, 6.0, 8.0], [7.0, 7.0, 9.0, 9.0]];
+        let seconds = times.map(|rank| rank.map(Seconds).to_vec()).to_vec();
+        let timing = Timing { seconds, in_a_row: Vec::new(), wrong: Some(0), error: Vec::new() };
+        record.results[0].out_of_place = Some(timing);
+        let means = |times: [f64; 3]| times.map(|time| (time > 0.0).then_some(Seconds(time))).to_vec();
+        let expected = vec![means([0.0, 4.0, 7.0]), means([2.0, 0.0, 9.0]), means([5.0, 7.0, 0.0])];
+        assert_eq!(record.pair_times(&record.results[0]), Some(expected));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::ensure;
 
-use crate::benchmark::bandwidth::config::{BandwidthConfig, OptimizerChoice};
+use crate::benchmark::bandwidth::config::{BandwidthConfig, LineFormat, OptimizerChoice};
 use crate::benchmark::bandwidth::messages::{Growth, MAXIMUM_SIZES, Messages};
 use crate::benchmark::exchange::BackendChoice;
 use crate::dimension::{Bytes, Dtype, KvStore, Model, Operation, Reduction};
@@ -36,6 +36,10 @@ impl BandwidthConfig {
             self.root,
             self.operation
         );
+        ensure!(
+            !self.pairs || (self.operation == Operation::SendReceive && self.exchange.backend != BackendChoice::None),
+            "--pairs needs --op sendrecv and a backend: omit --pairs, or add --op sendrecv"
+        );
         self.kv_store.check(&self.exchange, Dtype::Fp32, false)?;
         let (kv_store, compression) = (self.kv_store.kv_store, self.gradient_compression);
         compression.check(&self.exchange, kv_store, self.device)?;
@@ -57,6 +61,11 @@ impl BandwidthConfig {
             );
             return Ok(());
         };
+        ensure!(
+            self.format == LineFormat::Plain && self.disp_batches == 1,
+            "--format and --disp-batches apply to the gradients of a network: add --model {}, or omit them",
+            Model::default()
+        );
         ensure!(
             compression.is_none(),
             "--gradient-compression {compression} needs the gradients of a network: add --model {}, or omit \

@@ -44,7 +44,7 @@ config_options! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         servers: Option<u32> = None => option("servers", "N",
             "Server processes of --kv-store dist_*, in addition to the ranks: the last N that mpirun starts")
-            .range(1u32..=65_536).default_of_launcher("one per host of the case"),
+            .range(1u32..=65_536).default_of_launcher("one per host of the case").aliases(&["num-servers"]),
         /// Placement of arrays on servers.
         #[serde(default = "KeyPlacement::balanced", skip_serializing_if = "KeyPlacement::is_balanced")]
         key_placement: KeyPlacement = KeyPlacement::Balanced => option("key-placement", "NAME",

@@ -143,7 +143,7 @@ config_options! {
              to the next step",
             |config: &Self| config.gradient_compression.display_text(),
             |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
-        )]).default_is("none"),
+        )]).default_is("none").aliases(&["gc-type"]),
         /// True if bucket and chunk size are chosen by a short search before the first iteration.
         #[serde(default)]
         autotune: bool = false => option("autotune", "",

@@ -12,7 +12,7 @@ use tch::Device;
 use crate::benchmark::bandwidth::moved::Moved;
 use crate::benchmark::bandwidth::task::{ExpectedResult, Task};
 use crate::benchmark::bandwidth::timing::{self, element, rank_among};
-use crate::benchmark::bandwidth::values::{self, Comparison, Values};
+use crate::benchmark::bandwidth::values::{self, Comparison, Deviation, Values};
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::memory::{Memory, MemoryShape, narrow};
 use crate::ffi::group::GroupRank;
@@ -63,23 +63,43 @@ impl<'a> Bench<'a> {
         &*self.backend
     }
 
-    /// Measures one size, out of place and in place.
+    /// Measures one size, out of place and in place; with `--pairs` out of place only.
     pub fn size(&mut self, size: ArraySize, world: &World) -> Result<MessageResult> {
-        let task = Task::new(self.config.operands(), size, self.rank);
-        let out_of_place = self.measure_size(&task, false, world)?;
-        let in_place = self.measure_size(&task, true, world)?;
+        let (out_of_place, in_place) = if self.config.pairs {
+            (self.measure_pairs(size, world)?, None)
+        } else {
+            let task = Task::new(self.config.operands(), size, self.rank);
+            (self.measure_size(&task, false, world)?, Some(self.measure_size(&task, true, world)?))
+        };
         Ok(MessageResult {
             bytes: size.bytes,
             count: size.count,
             element: element(self.backend.memory().wire.kind()).to_owned(),
             buckets: vec![size.bytes],
             out_of_place: Some(out_of_place),
-            in_place: Some(in_place),
+            in_place,
         })
     }
 
     pub fn sizes(&self) -> Vec<ArraySize> {
         self.config.arrays_among(self.rank.ranks)
+    }
+
+    /// Measures every pair of ranks alone, in both directions. A rank's times are those of its receptions, sender by
+    /// sender.
+    fn measure_pairs(&mut self, size: ArraySize, world: &World) -> Result<Timing> {
+        let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
+        for to in 0..self.rank.ranks {
+            for from in (0..self.rank.ranks).filter(|from| *from != to) {
+                let task = Task::for_pair(size, self.rank, from, to);
+                let (times, differences) = self.iterate(&task, false, world)?;
+                if self.rank.rank == to {
+                    seconds.extend(times);
+                    deviations.extend(differences);
+                }
+            }
+        }
+        Ok(timing::timing(&seconds, &deviations, self.config.check, world))
     }
 
     /// Measures the requested iterations one call at a time, then back to back if calls can be enqueued.
@@ -132,6 +152,12 @@ impl<'a> Bench<'a> {
 
     /// Runs and times the requested iterations, one call at a time.
     fn measure(&mut self, task: &Task, copies: bool, world: &World) -> Result<Timing> {
+        let (seconds, deviations) = self.iterate(task, copies, world)?;
+        Ok(timing::timing(&seconds, &deviations, self.config.check, world))
+    }
+
+    /// Returns the times and deviations of this rank.
+    fn iterate(&mut self, task: &Task, copies: bool, world: &World) -> Result<(Vec<Seconds>, Vec<Deviation>)> {
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
         let name = self.step_name(task);
         for iteration in 0..self.config.warmup + self.config.iterations {
@@ -156,7 +182,7 @@ impl<'a> Bench<'a> {
                 }
             }
         }
-        Ok(timing::timing(&seconds, &deviations, self.config.check, world))
+        Ok((seconds, deviations))
     }
 
     /// Writes this rank's values to the input and poisons the output: a result that is never written must not look like

@@ -11,7 +11,7 @@ mod timing;
 mod values;
 
 use anyhow::Result;
-use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::benchmark::bandwidth::config::{LineFormat, Messages};
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, FailureKind, lines};
 use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::benchmark::warning;
@@ -103,11 +103,16 @@ fn network<'a>(
     let (arrays, facts) = (bench.arrays(), model.facts());
     let watch = session.start_counters()?;
     let (result, used) = bench.measure()?;
-    session.print(&[
-        lines::arrays(arrays, result.bytes),
-        lines::trained_arrays(facts.arrays, facts.gradient_bytes(), config.arrays),
-    ]);
-    session.print(&lines::iterations(&result, session.world.ranks()));
+    let printed = |lines: Vec<String>| match config.format {
+        LineFormat::Plain => lines,
+        LineFormat::Measure => lines.iter().map(|line| format!("INFO:root:{line}")).collect(),
+    };
+    if config.format == LineFormat::Measure {
+        session.print(&printed(vec![lines::namespace(config, model, session.world.local_ranks())]));
+    }
+    session.print(&printed(vec![lines::arrays(arrays, result.bytes)]));
+    session.print(&[lines::trained_arrays(facts.arrays, facts.gradient_bytes(), config.arrays)]);
+    session.print(&printed(lines::iterations(&result, session.world.ranks(), config.disp_batches)));
     session.print(&lines::unchecked(&result).into_iter().collect::<Vec<_>>());
     session.print(&used.lines(config.kv_store.kv_store));
     record.results.push(result);
@@ -146,7 +151,8 @@ fn header(record: &BandwidthRecord) -> Vec<String> {
 fn closing(record: &BandwidthRecord) -> Vec<String> {
     let ranks = record.ranks.len() as u32;
     let nodes = record.ranks.iter().filter(|place| place.local_rank == 0).count() as u32;
-    let mut closing = vec![lines::spread(&record.results)];
+    let mut closing = lines::pairs(record);
+    closing.push(lines::spread(&record.results));
     closing.extend(record.memory.as_ref().map(|limit| lines::memory(limit, &record.results, ranks)));
     if is_all_reduce(&record.config) {
         closing.extend(lines::network_card(&record.results, nodes, ranks));

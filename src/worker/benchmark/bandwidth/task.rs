@@ -8,7 +8,7 @@ use ringmark_core::dimension::{Operands, Operation};
 
 use crate::benchmark::bandwidth::moved::Origin;
 use crate::exchange::collective::{Collective, Route, Target, split_evenly};
-use crate::ffi::group::GroupRank;
+use crate::ffi::group::{GroupRank, Neighbors};
 
 /// Operation of a rank.
 #[derive(Debug)]
@@ -27,6 +27,12 @@ pub enum ExpectedResult {
     Reduced(Range<usize>),
     /// Values of other ranks.
     Moved(Vec<Origin>),
+}
+
+/// Returns the values of the previous rank, or none.
+fn received(elements: usize, neighbors: Neighbors) -> ExpectedResult {
+    let origin = |rank| Origin { place: 0..elements, rank, first: 0 };
+    ExpectedResult::Moved(neighbors.previous.map(origin).into_iter().collect())
 }
 
 impl Task {
@@ -55,7 +61,7 @@ impl Task {
             Operation::Broadcast => (if rank == root { all.clone() } else { nothing }, whole(root)),
             Operation::AllGather => (part.clone(), every_part(|place, _| place.start)),
             Operation::AllToAll => (all.clone(), every_part(|_, own| own)),
-            Operation::SendReceive => (all.clone(), whole(own_rank.in_ring().previous)),
+            Operation::SendReceive => (all.clone(), received(elements, own_rank.in_ring())),
         };
         let collective = match operands.operation {
             Operation::AllReduce => Collective::AllReduce { elements: all },
@@ -64,9 +70,16 @@ impl Task {
             Operation::Broadcast => Collective::Broadcast { elements: all, root, target },
             Operation::AllGather => Collective::AllGather { parts, target },
             Operation::AllToAll => Collective::AllToAll { parts },
-            Operation::SendReceive => Collective::SendReceive { elements: all },
+            Operation::SendReceive => Collective::SendReceive { elements: all, neighbors: own_rank.in_ring() },
         };
         Task { collective, elements, own, expected }
+    }
+
+    /// Creates the transfer of an array from rank `from` to rank `to` alone.
+    pub fn for_pair(size: ArraySize, own_rank: GroupRank, from: u32, to: u32) -> Task {
+        let (elements, neighbors) = (size.elements as usize, own_rank.in_pair(from, to));
+        let collective = Collective::SendReceive { elements: 0..elements, neighbors };
+        Task { collective, elements, own: 0..elements, expected: received(elements, neighbors) }
     }
 }
 
@@ -112,5 +125,10 @@ mod tests {
             matches!(&task(Operation::SendReceive, 0).expected, ExpectedResult::Moved(from) if from[0].rank == 2),
             "a ring"
         );
+        let size = ArraySize { bytes: Bytes(48), count: 12, elements: 12 };
+        let pair = |rank| Task::for_pair(size, GroupRank { rank, ranks: 3 }, 2, 0).expected;
+        let all = ExpectedResult::Moved(vec![origin(0..12, 2, 0)]);
+        let nothing = || ExpectedResult::Moved(Vec::new());
+        assert_eq!([pair(0), pair(1), pair(2)], [all, nothing(), nothing()]);
     }
 }

@@ -12,7 +12,7 @@ use tch::{Device, Tensor};
 use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Target};
 use crate::exchange::memory::{Memory, narrow};
-use crate::ffi::group::{Buffers, GroupRank};
+use crate::ffi::group::Buffers;
 use crate::ffi::mpi::Sums;
 use crate::job::heartbeat;
 use crate::job::world::World;
@@ -71,9 +71,8 @@ impl Mpi {
                 .try_for_each(|slice| done(self.sums.all_gather(buffers, &shifted(&slice, first))))?,
             Collective::AllToAll { parts } => slices(parts, self.chunk_kb, bytes)
                 .try_for_each(|slice| done(self.sums.all_to_all(buffers, &shifted(&slice, first))))?,
-            Collective::SendReceive { elements } => {
-                let neighbors = GroupRank { rank, ranks: self.ranks }.in_ring();
-                chunks(elements).try_for_each(|chunk| done(self.sums.send_receive(buffers, chunk, neighbors)))?;
+            Collective::SendReceive { elements, neighbors } => {
+                chunks(elements).try_for_each(|chunk| done(self.sums.send_receive(buffers, chunk, *neighbors)))?;
             }
         }
         self.divide(collective, output, first)

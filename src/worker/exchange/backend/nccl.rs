@@ -111,9 +111,9 @@ impl NcclBackend {
                 ensure!(!memory.in_place, "an all-to-all needs separate send and receive buffers");
                 communicator.all_to_all(single_type_buffers, parts)
             }
-            Collective::SendReceive { elements } => {
+            Collective::SendReceive { elements, neighbors } => {
                 ensure!(!memory.in_place, "send and receive buffers must not overlap");
-                communicator.send_receive(single_type_buffers, elements.clone())
+                communicator.send_receive(single_type_buffers, elements.clone(), *neighbors)
             }
         }
     }

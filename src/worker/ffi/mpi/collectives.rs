@@ -124,10 +124,12 @@ impl Sums {
         check("MPI_Alltoallv", status)
     }
 
-    /// Sends `elements` of the input to the next rank and receives those of the previous one in the output, which is
-    /// another tensor.
+    /// Sends `elements` of the input to the next rank, if there is one, and receives those of the previous one in the
+    /// output, which is another tensor.
     pub fn send_receive(&self, buffers: Buffers, elements: Range<usize>, neighbors: Neighbors) -> Result<()> {
         const TAG: c_int = 0;
+        // SAFETY: a constant of the library.
+        let rank = |partner: Option<u32>| partner.map_or(unsafe { ffi::RSMPI_PROC_NULL }, |rank| rank as c_int);
         let (sent, received) = self.between(buffers, &elements)?;
         // SAFETY: as in `reduce`; the status is ignored.
         let status = unsafe {
@@ -135,12 +137,12 @@ impl Sums {
                 sent.position.cast_const(),
                 sent.count,
                 sent.kind,
-                neighbors.next as c_int,
+                rank(neighbors.next),
                 TAG,
                 received.position,
                 received.count,
                 received.kind,
-                neighbors.previous as c_int,
+                rank(neighbors.previous),
                 TAG,
                 ffi::RSMPI_COMM_WORLD,
                 ffi::RSMPI_STATUS_IGNORE,

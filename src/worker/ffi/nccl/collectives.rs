@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 use ringmark_core::dimension::Reduction;
 
-use crate::ffi::group::{Buffers, GroupRank, Neighbors};
+use crate::ffi::group::{Buffers, Neighbors};
 use crate::ffi::nccl::communicator::Communicator;
 
 /// Every tensor is contiguous on the communicator's device; input and output have the same type, fp32, fp16 or bf16.
@@ -75,15 +75,18 @@ impl Communicator {
     pub fn all_to_all(&mut self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         self.in_group(|communicator| {
             parts.iter().zip(0..).try_for_each(|(part, rank)| {
-                communicator.send_and_receive(buffers, part.clone(), Neighbors { next: rank, previous: rank })
+                communicator.send_and_receive(
+                    buffers,
+                    part.clone(),
+                    Neighbors { next: Some(rank), previous: Some(rank) },
+                )
             })
         })
     }
 
-    /// Sends `elements` of the input to the next rank and receives those of the previous one in the output, which is
-    /// another tensor.
-    pub fn send_receive(&mut self, buffers: Buffers, elements: Range<usize>) -> Result<()> {
-        let neighbors = GroupRank { rank: self.rank, ranks: self.ranks }.in_ring();
+    /// Sends `elements` of the input to the next rank, if there is one, and receives those of the previous one in the
+    /// output, which is another tensor.
+    pub fn send_receive(&mut self, buffers: Buffers, elements: Range<usize>, neighbors: Neighbors) -> Result<()> {
         self.in_group(|communicator| communicator.send_and_receive(buffers, elements, neighbors))
     }
 
@@ -106,9 +109,12 @@ impl Communicator {
     ) -> Result<()> {
         let (kind, from, to) = self.between(buffers, &elements, &elements)?;
         let (send, receive, count) = (self.nccl.collectives.send, self.nccl.collectives.receive, elements.len());
-        // SAFETY: as in `all_reduce`.
-        let status = unsafe { send(from, count, kind, next as c_int, self.handle, self.stream_handle) };
-        self.nccl.check(status, "ncclSend", self.handle)?;
+        if let Some(next) = next {
+            // SAFETY: as in `all_reduce`.
+            let status = unsafe { send(from, count, kind, next as c_int, self.handle, self.stream_handle) };
+            self.nccl.check(status, "ncclSend", self.handle)?;
+        }
+        let Some(previous) = previous else { return Ok(()) };
         // SAFETY: as in `all_reduce`.
         let status = unsafe { receive(to, count, kind, previous as c_int, self.handle, self.stream_handle) };
         self.nccl.check(status, "ncclRecv", self.handle)

@@ -92,7 +92,6 @@ pub struct Communicator {
     pub(super) stream_handle: cudaStream_t,
     device: usize,
     pub(super) rank: u32,
-    pub(super) ranks: u32,
     pub(super) operation: ncclRedOp_t,
 }
 
@@ -116,7 +115,7 @@ impl Communicator {
         let result = unsafe { (nccl.comm_init_rank)(&mut handle, ranks as c_int, id, rank as c_int) };
         nccl.check(result, "ncclCommInitRank", handle)?;
         let (stream_handle, operation) = (stream_handle.cast(), ncclRedOp_t::ncclSum);
-        Ok(Communicator { nccl, handle, stream, stream_handle, device, rank, ranks, operation })
+        Ok(Communicator { nccl, handle, stream, stream_handle, device, rank, operation })
     }
 
     pub fn stream(&self) -> shim::Stream {

@@ -16,7 +16,7 @@ use crate::exchange::backend::shared_memory::piece::{self, Piece, rank_in_group}
 use crate::exchange::backend::shared_memory::work::{Fetch, PendingRange, Work};
 use crate::exchange::backend::shared_memory::{SharedMemory, staged};
 use crate::exchange::collective::{Collective, Route, Target};
-use crate::ffi::group::{GroupRank, Neighbors};
+use crate::ffi::group::Neighbors;
 use crate::ffi::memory::shared_window::{Array, RankArray, Transfer};
 use crate::ffi::mpi::Root;
 use crate::job::world::RankLocation;
@@ -58,7 +58,7 @@ impl SharedMemory {
                 self.start_move(pieces, target)?;
             }
             Collective::AllToAll { parts } => self.start_all_to_all(parts)?,
-            Collective::SendReceive { elements } => self.start_send_receive(elements)?,
+            Collective::SendReceive { elements, neighbors } => self.start_send_receive(elements, *neighbors)?,
         }
         self.advance(false)
     }
@@ -116,20 +116,22 @@ impl SharedMemory {
         Ok(())
     }
 
-    fn start_send_receive(&mut self, elements: &Range<usize>) -> Result<()> {
+    fn start_send_receive(&mut self, elements: &Range<usize>, Neighbors { next, previous }: Neighbors) -> Result<()> {
         ensure!(!self.memory.in_place, "send and receive buffers must not overlap");
-        let own = GroupRank { rank: self.global_rank, ranks: self.locations.len() as u32 };
-        let Neighbors { next, previous } = own.in_ring();
         let counter = self.next_counter()?;
         let mut here = Vec::new();
-        if self.location(next)?.host != self.own_location().host {
+        if let Some(next) = next
+            && self.location(next)?.host != self.own_location().host
+        {
             self.send(counter, next, elements.clone())?;
         }
-        let location = self.location(previous)?;
-        if location.host == self.own_location().host {
-            here.push(Fetch { rank: location.local_rank, elements: elements.clone(), start: elements.start });
-        } else {
-            self.receive(counter, previous, elements.clone())?;
+        if let Some(previous) = previous {
+            let location = self.location(previous)?;
+            if location.host == self.own_location().host {
+                here.push(Fetch { rank: location.local_rank, elements: elements.clone(), start: elements.start });
+            } else {
+                self.receive(counter, previous, elements.clone())?;
+            }
         }
         self.arrive_and_queue(counter, Work::Fetch { from: here });
         Ok(())
