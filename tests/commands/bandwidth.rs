@@ -90,7 +90,7 @@ fn dry_run_prints_every_command_and_starts_nothing() {
 fn invalid_options_exit_with_status_2() {
     let sandbox = Sandbox::new(RECORDING);
     for (options, message) in [
-        ("-b x", "\"x\" is not a size: write bytes, or K, M, G"),
+        ("-b x", "\"x\" is not a size: use bytes, or a number with K, M or G"),
         ("-e 8Q", "\"8Q\" is not a size"),
         ("-b 64 -e 8", "--end 8 bytes is below --begin 64 bytes"),
         ("-b 0", "--begin 0 is out of range"),
@@ -213,7 +213,7 @@ fn json_replaces_tables_or_is_written_to_a_file() {
     let side = &two["sizes"][0]["in_place"];
     assert_eq!((&two["case"], &two["ranks"], &two["failure"]), (&"1n2g".into(), &2.into(), &serde_json::Value::Null));
     assert_eq!((&two["average_busbw"], &side["busbw"], &side["p95"]), (&10.0.into(), &10.0.into(), &0.1.into()));
-    assert!(four["failure"].as_str().is_some_and(|failure| failure.contains("exit status 3")), "{four}");
+    assert!(four["failure"].as_str().is_some_and(|failure| failure.contains("mpirun exited with status 3")), "{four}");
     assert_eq!((&four["average_busbw"], &four["sizes"]), (&serde_json::Value::Null, &serde_json::json!([])));
     assert!(stderr.contains("# 1n2g, ranks: 2"), "messages go there: {stderr}");
 

@@ -222,7 +222,7 @@ fn unsupported_measurements_are_rejected() {
     let data = folder.path().join("data");
     let usage = |options: &str| refused(ringmark(&format!("input {options}")).current_dir(folder.path()), 2);
     for (options, message) in [
-        ("", "--data is missing: use .rec files, a folder of them or of classes, or MNIST's arrays"),
+        ("", "--data is missing: use .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files"),
         ("--data synthetic", "--data is missing"),
         ("--data a.safetensors", "--data a.safetensors is one batch, of which nothing is read or decoded"),
         ("--data a.rec --decode-threads 0", "'--decode-threads <N,..>': 0 is out of range: choose 1 to 1024"),

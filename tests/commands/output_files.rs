@@ -317,7 +317,7 @@ fn sweep_files_are_complete_or_the_failed_one_is_named() {
     for (call, (fault, text)) in failures() {
         let (status, _, stderr) = disk.run(sweep("--runs 2 --resume"), call, "_2.log.part", fault);
         assert_eq!(status, Some(1), "{call} {fault}: {stderr}");
-        let named = format!("log {} cannot be written: ", out.join("1n1g/rn50_b8_fp32_2.log").display());
+        let named = format!("cannot write log {}: ", out.join("1n1g/rn50_b8_fp32_2.log").display());
         assert!(stderr.contains(&named) && stderr.contains(text), "{call} {fault}: {stderr}");
         let states = Manifest::find(&out).expect("readable").expect("there is one").runs;
         let failed = |run: &RunOfSweep| matches!(&run.state, RunState::Failed { reason } if reason.contains(text));

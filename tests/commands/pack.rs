@@ -151,11 +151,11 @@ fn thread_count_does_not_change_encoded_images() {
     assert_eq!(fs::read(&record_file[0]).expect("there"), before);
     for (options, reason) in [
         ("--pass-through --resize 18", "cannot be used with"),
-        ("--resize 0", "it must be a whole number from 1 to 65535"),
-        ("--quality 101", "it must be a whole number from 0 to 100"),
+        ("--resize 0", "must be a whole number from 1 to 65535"),
+        ("--quality 101", "must be a whole number from 0 to 100"),
         ("--encoding .png --quality 10", "quality 10 is out of range for .png images: choose 0 to 9"),
         ("--encoding .webp", "[possible values: .jpg, .png]"),
-        ("--threads 0", "it must be a whole number from 1 to 65535"),
+        ("--threads 0", "must be a whole number from 1 to 65535"),
     ] {
         let error = refused(&mut pack(&folder, options), 2);
         assert!(error.contains(reason), "{options}: {error}");
@@ -173,7 +173,7 @@ fn errors_are_reported_and_leave_no_files() {
     for (folder, options, code, reason) in [
         (folder(&["a/1.jpg", "b/notes.txt"]), "", 1, "no images in images/b: image names end with .jpg, "),
         (folder(&["1.jpg"]), "", 1, "images has no folders: put the images of each class into a folder"),
-        (list("0\t1\n"), "--list my.lst", 1, "my.lst, line 1: \"0\\t1\" has 2 of at least 3 fields"),
+        (list("0\t1\n"), "--list my.lst", 1, "my.lst, line 1: \"0\\t1\" has 2 fields, but needs at least 3"),
         (
             list("0\t1\ta/1.jpg\n7\t1\ta/9.jpg\n"),
             "--list my.lst",
@@ -184,7 +184,7 @@ fn errors_are_reported_and_leave_no_files() {
         (folder(&sound), "--list none.lst", 1, "none.lst cannot be opened: No such file"),
         (folder(&sound), "--list a.lst --shuffle 7", 2, "cannot be used with"),
         (folder(&sound), "--no-shuffle --shuffle 7", 2, "cannot be used with"),
-        (folder(&sound), "--recursive", 2, "tip: --recursive: leave it out: every folder in FOLDER is a class"),
+        (folder(&sound), "--recursive", 2, "tip: --recursive: omit it: every folder in FOLDER is a class"),
     ] {
         let before = names(folder.path());
         let error = refused(&mut pack(&folder, options), code);

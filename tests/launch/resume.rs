@@ -507,7 +507,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     fs::copy(record, sandbox.path("out/no-communication/1n2g/rn50_b8_fp32_2.jsonl")).expect("copied");
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")));
     assert!(
-        stdout.contains("no-communication/1n2g/rn50_b8_fp32_2.jsonl cannot be used: is of a run with communication"),
+        stdout.contains("no-communication/1n2g/rn50_b8_fp32_2.jsonl cannot be used: contains a run with communication"),
         "{stdout}"
     );
     assert_eq!(sandbox.ran().len(), 8);

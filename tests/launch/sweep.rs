@@ -378,7 +378,7 @@ fn invalid_options_exit_with_status_2() {
             "case 2n8g needs 2 hosts, --hosts has 1: use --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g",
         ),
         (&hostfile, "nodes, line 2: host b has \"many\" slots: write a number of at least 1"),
-        ("--runs 0", "it must be a whole number from 1 to 10000"),
+        ("--runs 0", "must be a whole number from 1 to 10000"),
         ("--cases 1n1g --batch-sizes 1,2,1", "--batch-sizes has 1 twice: name it once"),
         ("--cases 1n1g --batch-sizes 1,0", "--batch-size 0 is out of range: choose 1 to 65536"),
         ("--cases 1n1g --dtypes fp32,fp32", "--dtypes has fp32 twice: name it once"),

@@ -147,10 +147,10 @@ fn logs_with_impossible_numbers_are_excluded_with_their_line() {
         (lines(&["1]\tSpeed: 8,00"]), ":1: an iteration without a speed"),
         (lines(&["-1]\tSpeed: 8.00"]), ":1: an iteration without a speed"),
         (lines(&["4294967296]\tSpeed: 8.00"]), ":1: an iteration without a speed"),
-        (lines(&["4294967295]\tSpeed: 8.00"]), ":1: Batch[4294967295] where Batch[1] is due: lines are missing"),
+        (lines(&["4294967295]\tSpeed: 8.00"]), ":1: expected Batch[1], found Batch[4294967295]: lines are missing"),
         (
             lines(&["0]\tSpeed: 8.00", "4294967295]\tSpeed: 8.00", "4294967295]\tSpeed: 8.00"]),
-            ":2: Batch[4294967295] where Batch[1] is due",
+            ":2: expected Batch[1], found Batch[4294967295]",
         ),
         (dlperf_log(&[1e307; 22]), ":2: an iteration without a speed"),
         (dlperf_log(&[7.0; 22]).replace("7.00", "0.004"), ": a speed of 4.00e-3 images/s is none: "),
@@ -217,7 +217,7 @@ fn damaged_records_are_excluded_with_file_and_line() {
             "line 1: not a line of a run record: case \"99999n99g\" has more than",
         ),
         ("\"ranks\":[{", "\"ranks\":4294967295,\"x\":[{", "line 1: not a line of a run record: invalid type: integer"),
-        ("\"iteration\":3", "\"iteration\":4", "line 4: iteration 4 where 3 is due"),
+        ("\"iteration\":3", "\"iteration\":4", "line 4: iteration 4, expected 3"),
         ("\"iteration\":3", "\"iteration\":4294967296", "line 4: not a line of a run record: invalid value"),
         (
             "\"iteration\":3,\"step\":[",
@@ -300,7 +300,7 @@ fn inconsistent_headers_are_detected() {
         ("contains case 1024n1024g, ResNet50-v1b, batch size 4, fp32, but has another file name", |record| {
             record.header.case = "1024n1024g".parse().expect("the largest case");
         }),
-        ("is of case 1n1g, ResNet50-v1b, batch size 0, ", |record| record.header.config.batch_size = 0),
+        ("contains case 1n1g, ResNet50-v1b, batch size 0, ", |record| record.header.config.batch_size = 0),
         ("6 iterations of 4294967295: repeat", |record| record.header.config.iterations = u32::MAX),
         ("6 iterations of 0: repeat", |record| record.header.config.iterations = 0),
         ("6 iterations, all of them warm-up (4294967295)", |record| record.header.config.warmup = u32::MAX),

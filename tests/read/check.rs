@@ -89,7 +89,7 @@ fn edited_files_are_named_and_resume_repeats_their_runs() {
     // Every command reports it and excludes their figures.
     let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")).arg("--out").arg(sandbox.path("again")));
     assert!(
-        status == Some(1) && stderr.contains("not in the figures: 1n1g/rn50_b8_fp32_1.log: it was changed"),
+        status == Some(1) && stderr.contains("not in the figures: 1n1g/rn50_b8_fp32_1.log: the file was changed"),
         "{stderr}"
     );
     let (status, _, stderr) = run(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));

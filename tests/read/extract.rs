@@ -718,7 +718,7 @@ fn damaged_logs_are_excluded_with_file_and_line() {
             "Batch[57]\tSpeed: nan",
             ":59: an iteration without a speed, \"INFO:root:Epoch[0] Batch[57]",
         ),
-        ("Batch[57]\tSpeed: 739.50 samples/sec\n", "", ":59: Batch[58] where Batch[57] is due: lines are missing"),
+        ("Batch[57]\tSpeed: 739.50 samples/sec\n", "", ":59: expected Batch[57], found Batch[58]: lines are missing"),
         ("Epoch[0] Batch[3]", "Epoch[0] Batch[2]", ":4: Batch[2] where Batch[3] is due: two outputs in one log"),
         (
             "INFO:root:Epoch[0] Batch[1]\t",

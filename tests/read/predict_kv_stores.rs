@@ -252,7 +252,7 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
             "--servers 2 is for runs with servers (--kv-store dist_sync or dist_device_sync), and these are of device: leave it out",
         ),
         (&["--servers", "13"], "--servers 13: the network has only 12 arrays: use at most one server per array"),
-        (&["--servers", "0"], "it must be a whole number from 1 to 65536"),
+        (&["--servers", "0"], "must be a whole number from 1 to 65536"),
         (&["--servers", "2", "--backtest"], "cannot be used with '--backtest'"),
         (&["--kv-store", "nobody"], "invalid value 'nobody'"),
     ] {

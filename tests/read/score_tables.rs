@@ -212,7 +212,7 @@ fn invalid_runs_are_named_and_the_others_shown() {
     };
     expect_left_out("1n1g/rn50_b1_fp32_3.jsonl: the record cannot be used: the scoring record is damaged", cut_off);
     expect_left_out(
-        "1n1g/rn50_b1_fp32_3.jsonl: is of case 1n1g, ResNet-18, batch size 1, fp32, but its file name",
+        "1n1g/rn50_b1_fp32_3.jsonl: contains case 1n1g, ResNet-18, batch size 1, fp32, but has another file name",
         |folder| {
             folder.score(&record("1n1g/rn50_b1_fp32", 3, 0.5));
             let path = |name: &str| folder.path().join("1n1g").join(name);

@@ -84,7 +84,7 @@ fn options_contradicting_hierarchical_are_rejected() {
             ),
             ("--hierarchical on --device cuda", "--hierarchical on does not apply to NCCL"),
             ("--hierarchical off --device cuda --nccl-algo tree", "--nccl-algo tree may not be a ring"),
-            ("--hierarchical on --kv-store dist_sync --servers 1", "with --kv-store dist_sync servers do: leave"),
+            ("--hierarchical on --kv-store dist_sync --servers 1", "does not apply to --kv-store dist_sync, which sums on servers: omit"),
             ("--no-hierarchical-allreduce", "tip: --no-hierarchical-allreduce: `--hierarchical off`"),
             ("--hierarchical auto", "[possible values: on, off]"),
         ] {

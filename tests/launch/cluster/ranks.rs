@@ -234,7 +234,7 @@ fn synced_copy_runs_on_a_bare_host() {
     assert!(full.contains(&format!("{second}: no space left in {copy}: free some space")), "{full}");
     on(&second, &format!("mount -o remount,ro {copy}"));
     let locked = refused(sync("bandwidth").arg("--out").arg(sandbox.path("locked")).output().expect("starts"));
-    assert!(locked.contains(&format!("{second} cannot write {copy} (")), "{locked}");
+    assert!(locked.contains(&format!("{second}: cannot write {copy} (")), "{locked}");
 
     // A copy that would take minutes is interrupted immediately on all hosts.
     on(&second, &format!("umount {copy} && mount -t tmpfs none {copy}"));

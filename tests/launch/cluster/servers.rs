@@ -119,7 +119,7 @@ fn lost_aggregating_ranks_end_an_asynchronous_job() {
         mpirun.wait().expect("a child");
         let errors = said("stderr");
         assert!(errors.contains(name), "{lost:?}: {errors}");
-        let reason = "add up their gradients";
+        let reason = "sum their gradients first";
         assert!(errors.lines().any(|line| line.contains(reason)), "{lost:?}: {errors}");
         assert!(!path("record").exists(), "{lost:?}: {errors}");
     };
