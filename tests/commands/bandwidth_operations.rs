@@ -224,7 +224,7 @@ fn options_unsupported_by_operation_are_rejected() {
         let _turn = turn_of(1);
         refused(command.args(words("bandwidth --device cpu --op all_gather --redop max")), 2)
     };
-    assert!(error.contains("--op all_gather only moves them"), "{error}");
+    assert!(error.contains("does not apply to --op all_gather, which does not reduce"), "{error}");
     let _turn = turn_of(2);
     let (status, _, stderr) = run(&mut sandbox.worker_ranks(2, "--op reduce --root 2 -b 8 -e 8"));
     assert!(status == Some(1) && stderr.contains("--root 2 is out of range for 2 ranks"), "{stderr}");

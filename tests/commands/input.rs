@@ -224,7 +224,7 @@ fn unsupported_measurements_are_rejected() {
     for (options, message) in [
         ("", "--data is missing: use .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files"),
         ("--data synthetic", "--data is missing"),
-        ("--data a.safetensors", "--data a.safetensors is one batch, of which nothing is read or decoded"),
+        ("--data a.safetensors", "--data a.safetensors is a single batch, which is not read or decoded"),
         ("--data a.rec --decode-threads 0", "'--decode-threads <N,..>': 0 is out of range: choose 1 to 1024"),
         ("--data a.rec --decode-threads 1,x", "\"x\" is not a number of threads"),
         ("--data a.rec --seconds 0", "--seconds 0 is out of range"),

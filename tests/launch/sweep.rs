@@ -404,7 +404,7 @@ fn invalid_options_exit_with_status_2() {
             "--hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --kv-stores ring,dist_sync",
             "7n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array",
         ),
-        ("--hosts a:1,b:1 --cases 2n1g --kv-stores ring,local", "and case 2n1g has 2: choose --kv-store dist_sync"),
+        ("--hosts a:1,b:1 --cases 2n1g --kv-stores ring,local", "but case 2n1g has 2: use --kv-store dist_sync"),
         (
             "--cases 1n1g --kv-stores ring,nccl",
             "one rank exchanges nothing, and its run is ring's, so that nccl has none: add a case of several ranks",

@@ -234,7 +234,7 @@ fn damaged_records_are_excluded_with_file_and_line() {
             "\"iteration\":3,\"step\":[1e999,",
             "line 4: not a line of a run record: number out of",
         ),
-        ("\"iteration\":3,\"step\":[", "\"iteration\":3,\"step\":[-", "line 4: step holds -"),
+        ("\"iteration\":3,\"step\":[", "\"iteration\":3,\"step\":[-", "line 4: step has an invalid time: -"),
         ("\"iteration\":3,\"step\":[", "\"iteration\":3,\"step\":[1,", "line 4: step has 2 values for 1 ranks"),
         ("\"optimizer\"", "\"optimizer_\"", "line 2: not a line of a run record: missing field `optimizer`"),
         ("\"schema\":2,", &deep, "line 1: not a line of a run record: recursion limit exceeded at column"),

@@ -719,7 +719,7 @@ fn damaged_logs_are_excluded_with_file_and_line() {
             ":59: an iteration without a speed, \"INFO:root:Epoch[0] Batch[57]",
         ),
         ("Batch[57]\tSpeed: 739.50 samples/sec\n", "", ":59: expected Batch[57], found Batch[58]: lines are missing"),
-        ("Epoch[0] Batch[3]", "Epoch[0] Batch[2]", ":4: Batch[2] where Batch[3] is due: two outputs in one log"),
+        ("Epoch[0] Batch[3]", "Epoch[0] Batch[2]", ":4: expected Batch[3], found Batch[2]: two outputs in one log"),
         (
             "INFO:root:Epoch[0] Batch[1]\t",
             "[1,0]<stdout>:\u{fffd} INFO:root:Epoch[0] Batch[1",
@@ -833,7 +833,7 @@ fn mismatched_record_and_log_are_excluded() {
         assert_eq!(status, Some(1));
         assert!(stderr.contains(&format!("not in the figures: {expected}")), "{stderr}");
     };
-    moved("1n1g/rn50_b4_fp32_1.jsonl", "1n2g/rn50_b4_fp32_4.jsonl", "1n2g/rn50_b4_fp32_4.jsonl: is of case 1n1g, ");
+    moved("1n1g/rn50_b4_fp32_1.jsonl", "1n2g/rn50_b4_fp32_4.jsonl", "1n2g/rn50_b4_fp32_4.jsonl: contains case 1n1g, ");
     moved("1n2g/rn50_b4_fp32_4.log", "1n2g/kept.txt", "1n2g/rn50_b4_fp32_4.jsonl: a record without its log beside it");
     let folder = small_folder();
     folder.run(&record("1n2g", 4, 0.5));

@@ -217,11 +217,11 @@ fn unsupported_compression_is_rejected_at_start() {
         ("--gradient-compression fp16 --wire bf16", "conflicts with --wire bf16: use only one of them"),
         ("--gradient-compression fp16 --wire fp32", "--wire fp32 conflicts with another option"),
         ("--gradient-compression 2bit --dtype fp16", "--dtype fp16 finds its loss scale by overflow"),
-        ("--gradient-compression 2bit --autotune", "--autotune do not go together"),
+        ("--gradient-compression 2bit --autotune", "2bit:0.5 conflicts with --autotune"),
         ("--gradient-compression 2bit --device cuda", "with --device cuda use --kv-store dist_sync or dist_async"),
         (
             "--gradient-compression 2bit --kv-store local",
-            "--kv-store is local: MXNet ignores the compression and sends values",
+            "--kv-store local (MXNet ignores the compression and sends values)",
         ),
         ("--gradient-compression 2bit --kv-store device", "--kv-store device (owners receive sums"),
         ("--gradient-compression 2bit --kv-store nccl", "--kv-store nccl (NCCL cannot add codes"),
