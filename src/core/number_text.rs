@@ -16,7 +16,12 @@ pub fn plural<N: PartialEq + From<u8>>(number: N) -> &'static str {
 
 /// `92.0 %` of a share of 0.92.
 pub fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+    format!("{} %", percent_number(share))
+}
+
+/// `92.0` of a share of 0.92, for a column or a label that has the unit.
+pub fn percent_number(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
 }
 
 /// `102.2 GB`.

@@ -109,7 +109,7 @@ fn old_records_get_hierarchy_from_backend() {
     let diff = |base: &Folder, test: &Folder| run(ringmark("diff").args([base.path(), test.path()])).1;
     let (old, on, off) = (folder(None), folder(Some(Switch::On)), folder(Some(Switch::Off)));
     let same = diff(&old, &on);
-    assert!(same.contains("What differs: no setting"), "{same}");
+    assert!(same.contains("No recorded setting differs"), "{same}");
     let other = diff(&old, &off);
     assert!(other.contains("  hierarchical: on -> off\n"), "{other}");
     let (_, table, _) = run(ringmark("extract").arg(off.path()));
