@@ -55,7 +55,7 @@ pub fn three_digits(value: f64) -> String {
 /// At most three decimals, thousands separated by commas, no sign before a zero.
 fn significant(value: f64, digits: usize) -> String {
     let size = value.abs();
-    let whole_digits = if size < 1.0 { 0 } else { size.log10() as usize + 1 };
+    let whole_digits = if size < 1.0 { 0 } else { (size.log10() as usize).saturating_add(1) };
     let decimals = digits.saturating_sub(whole_digits).min(3);
     let text = match decimals {
         0 => thousands(value, ','),

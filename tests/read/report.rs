@@ -452,9 +452,10 @@ fn excluded_runs_are_reported_and_the_rest_is_shown() {
     .assert_eq(&without_folder(&stderr));
     let (status, _, stderr) = report(&[path(&folder.parent.path().join("a.html"))]);
     assert_eq!(status, 2);
-    expect![[r#"
+    expect![[r"
         ringmark: DIR/a.html is a file: give the folder that holds the result
-    "#]].assert_eq(&without_folder(&stderr));
+    "]]
+    .assert_eq(&without_folder(&stderr));
     let (status, _, stderr) = report(&[path(folder.parent.path())]);
     assert_eq!(status, 1);
     expect![[r"

@@ -314,13 +314,13 @@ mod tests {
     #[test]
     fn processors_are_compared_only_without_gpus() {
         let mut hosts = hosts(3);
-        inspection(&mut hosts, 2).cores = 1;
+        inspection(&mut hosts, 2).cores = 4;
         assert_finding(
             &hosts,
             "c",
             Check::Gpus,
             Severity::Warning,
-            "processor: 1 cores of AMD EPYC; 2 of 3 hosts \
+            "processor: 4 cores of AMD EPYC; 2 of 3 hosts \
              have 2 cores",
         );
         let mut hosts = gpu_hosts(3);

@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn rounded_zero_has_no_sign() {
-        assert_eq!([1.5, -1.5, -0.001, 0.0].map(signed), ["+1.50", "\u{2212}1.50", "0.00", "0.00"]);
+        assert_eq!([1.5, -1.5, -0.0001, 0.0].map(signed), ["+1.50", "\u{2212}1.50", "0.000", "0.000"]);
     }
 
     #[test]
