@@ -301,7 +301,11 @@ pub(super) mod tests {
         };
         let warned = FinishedRun { warnings: 2, took: None, ..run.clone() };
         let text = [table_head(&run, 15), table_row(&run, 15), table_row(&warned, 15)].join("\n");
-        expect![""].assert_eq(&text);
+        expect![[r"
+                               images/s  speedup  efficiency  seconds  result
+            1n2g run 1 of 2       20.50     1.71      85.4 %       12  ok
+            1n2g run 1 of 2       20.50     1.71      85.4 %        -  2 warnings"]]
+        .assert_eq(&text);
     }
 
     #[test]
