@@ -33,23 +33,36 @@ arguments+=(${profile[@]+"${profile[@]}"})
 
 "$root/scripts/setup.sh" --packages
 # In the repository, in which cargo finds libtorch through .cargo/config.toml.
-build() { (cd "$root" && cargo build --release "$@"); }
-# Replaces cargo's lines of crates by one for every 100; prints its other lines if $1 is 1.
-few_lines() {
-    awk -v others="$1" '
-        /^ +(Locking|Adding|Updating|Downloading|Downloaded|Compiling) / {
-            if (++crates % 100 == 0) { print "building: " crates " crates downloaded or compiled"; fflush() }
-            next
-        }
-        others { print; fflush() }'
+build() {
+    (cd "$root" && CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=80 cargo build --release "$@")
+}
+# Shows cargo's progress in one line of a terminal, or a line for every 100 crates; prints its other lines if $1 is 1.
+progress() {
+    local line hundreds=0
+    # cargo ends lines that it overwrites by a carriage return.
+    stdbuf -oL tr '\r' '\n' | while IFS= read -r line; do
+        if [[ $line =~ \]\ ([0-9]+)/([0-9]+) ]]; then
+            line="building: ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} crates"
+            if [[ -t 1 ]]; then
+                printf '\r\e[K%s' "$line"
+            elif ((BASH_REMATCH[1] / 100 > hundreds)); then
+                hundreds=$((BASH_REMATCH[1] / 100))
+                echo "$line"
+            fi
+        elif [[ $1 == 1 && ! $line =~ ^\ +(Locking|Adding|Updating|Download|Compiling|Finished) ]]; then
+            echo "$line"
+        fi
+    done
+    if [[ -t 1 ]]; then printf '\r\e[K'; fi
 }
 echo "building ringmark and loading libtorch: about 8 minutes on 2 cores" >&2
 "$root/scripts/setup.sh" & libtorch=$!
 # Crates that need no libtorch are compiled during its download; the second build reports the errors of this one.
-build --keep-going 2> >(few_lines 0 >&2) || true
+build --keep-going 2>&1 | progress 0 >&2 || true
 wait "$libtorch"
-build 2> >(few_lines 1 >&2)
+build 2>&1 | progress 1 >&2
 "$root/target/release/ringmark" sweep "${arguments[@]}"
+# The sweep has printed the table: only the files are left to write.
 if [[ $extract == yes ]]; then
-    "$root/target/release/ringmark" extract "$out"
+    "$root/target/release/ringmark" extract "$out" >/dev/null
 fi

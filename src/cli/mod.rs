@@ -146,7 +146,7 @@ impl Command {
     pub fn run(self) -> anyhow::Result<()> {
         match self {
             Command::Sweep(options) => {
-                let run = |config| benchmarks::train::run(&config, crate::read::extract::conclusions);
+                let run = |config| benchmarks::train::run(&config, crate::read::extract::summary);
                 options.into_config().and_then(run)
             }
             Command::Score(options) => options.into_config().and_then(|config| benchmarks::score::run(&config)),

@@ -16,7 +16,12 @@ pub fn plural<N: PartialEq + From<u8>>(number: N) -> &'static str {
 
 /// `92.0 %` of a share of 0.92.
 pub fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+    format!("{} %", percent_number(share))
+}
+
+/// `92.0` of a share of 0.92, for a column or a label that has the unit.
+pub fn percent_number(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
 }
 
 /// `102.2 GB`.
@@ -50,7 +55,7 @@ pub fn three_digits(value: f64) -> String {
 /// At most three decimals, thousands separated by commas, no sign before a zero.
 fn significant(value: f64, digits: usize) -> String {
     let size = value.abs();
-    let whole_digits = if size < 1.0 { 0 } else { size.log10() as usize + 1 };
+    let whole_digits = if size < 1.0 { 0 } else { (size.log10() as usize).saturating_add(1) };
     let decimals = digits.saturating_sub(whole_digits).min(3);
     let text = match decimals {
         0 => thousands(value, ','),

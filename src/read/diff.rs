@@ -95,9 +95,6 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
             }
             DiffFormat::Markdown => comparison::text(&outcome, Medium::Markdown),
         })?;
-        if is_same_place(&config.base, &config.test) {
-            output::print("\nBASE and TEST are the same runs: this compares them with themselves\n")?;
-        }
     }
     let sides = [("BASE", &outcome.base), ("TEST", &outcome.test)];
     let left_out = sides.into_iter().flat_map(|(name, side)| side.left_out.iter().map(move |what| (name, what)));
@@ -123,11 +120,6 @@ fn inputs(config: &DiffConfig) -> Vec<PathBuf> {
     }
 }
 
-/// Returns true if both paths resolve to the same folder or file.
-fn is_same_place(base: &Path, test: &Path) -> bool {
-    fs::canonicalize(base).ok().zip(fs::canonicalize(test).ok()).is_some_and(|(base, test)| base == test)
-}
-
 /// Returns the findings that the exit status reports.
 fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
     let of = |verdict: Verdict| {
@@ -143,7 +135,7 @@ fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
         let (what, cases) = match what {
             FailOn::Unreliable => ("unreliable", unreliable()),
             FailOn::Slower => ("slower", of(Verdict::Slower)),
-            FailOn::Noisy => ("too noisy to tell", of(Verdict::TooNoisy)),
+            FailOn::Noisy => ("too noisy", of(Verdict::TooNoisy)),
             FailOn::Missing => ("not in TEST", outcome.only_in_base.join(", ")),
         };
         (!cases.is_empty()).then(|| format!("{what}: {cases}"))

@@ -18,11 +18,9 @@ use crate::read::analyze::results::AnyExtraction;
 use crate::read::analyze::score;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::score::result_json::ScoreResult;
-use crate::read::analyze::training::conclusion;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::{self, Group};
 use crate::read::analyze::training::result_json::JsonResult;
-use crate::read::analyze::training::title;
 use crate::read::load::content::RESULT_ENDING;
 use crate::read::load::folder;
 use crate::read::load::problem;
@@ -218,28 +216,25 @@ pub fn render(
     }
 }
 
-/// Returns a sentence for each network, precision and batch size of the sweep in `folder`: the result of its largest
-/// case, and the cause of most of the scaling loss. Empty if the files cannot be read.
-pub fn conclusions(folder: &Path) -> Vec<String> {
-    let Ok(extraction) = results::read_training(folder, None) else { return Vec::new() };
-    let names = title::distinctions(&extraction.groups.iter().collect::<Vec<_>>());
-    let sentence = |(group, name): (&Group, &String)| {
-        let name = if name.is_empty() { String::new() } else { format!("{name}, ") };
-        Some(format!("{name}{}", conclusion::of_group(group)?))
-    };
-    let sentences = extraction.groups.iter().zip(&names).filter_map(sentence);
-    sentences.map(|sentence| output::strip_control_characters(&sentence)).collect()
+/// Returns the result of the sweep in `folder`, for its end: the speeds of each network, precision and batch size, and
+/// the cause of most of the scaling loss. `None` if the files cannot be read.
+pub fn summary(folder: &Path) -> Option<String> {
+    Some(text::summary(&results::read_training(folder, None).ok()?))
 }
 
 /// Writes the files of `folder` to `out`, which is created if necessary.
 fn write(folder: &Path, out: &Path, extraction: &AnyExtraction) -> anyhow::Result<()> {
     let advice = || format!("cannot write the result into {}: choose another folder by --out", out.display());
     fs::create_dir_all(out).with_context(advice)?;
+    let common = folder::name_of(folder)?;
     let mut written = Vec::new();
     for (name, text) in files(folder, extraction)? {
-        let path = out.join(name);
+        let path = out.join(&name);
         whole_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
-        written.push(path.display().to_string());
+        written.push(match written.is_empty() {
+            true => path.display().to_string(),
+            false => name.strip_prefix(&common).unwrap_or(&name).to_owned(),
+        });
     }
     output::print_note(&format!("wrote {}", written.join(", ")));
     Ok(())

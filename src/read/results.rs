@@ -28,7 +28,7 @@ pub fn read(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<
             Err(error) if has_others && !error.is::<UsageError>() => Default::default(),
             Err(error) => return Err(error),
         };
-    result.command = result.command.map(|command| command.replace(" --resume", ""));
+    result.command = result.command.map(|command| without_folder(&command));
     result.problems.extend(bandwidth.problems);
     match input.transpose() {
         Ok(record) => result.input = record,
@@ -70,4 +70,15 @@ fn training(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::Result<
 
 fn runs<R: Readable>(folder: &Path, found: &Found, warmup: Option<u32>) -> Vec<Run<R>> {
     found.runs.iter().map(|found| Run::read(folder, found, warmup)).collect()
+}
+
+/// Returns the command that resumes a sweep without its folder, which depends on the reader.
+fn without_folder(command: &str) -> String {
+    let words = shell_words::split(command).unwrap_or_default();
+    let is_folder = |index: usize| {
+        let is_value = index > 0 && words[index - 1] == "--out";
+        is_value || words[index].starts_with("--out=") || ["--out", "--resume"].contains(&words[index].as_str())
+    };
+    let kept = words.iter().enumerate().filter(|(index, _)| !is_folder(*index));
+    shell_words::join(kept.map(|(_, word)| word))
 }

@@ -112,7 +112,7 @@ fn invalid_options_exit_with_status_2() {
         ("--min-busbw NaN", "--min-busbw NaN is out of range"),
         ("--min-busbw=-1", "--min-busbw -1 is out of range"),
         ("--backend nccl", "--backend nccl needs a GPU, but --device is cpu"),
-        ("--cases 8g", "case \"8g\" is not of the form 2n8g"),
+        ("--cases 8g", "case \"8g\" is unknown: write 1n2g for 1 node with 2 GPUs"),
         ("--cases 1n2g,1n2g", "--cases has 1n2g twice: name it once"),
         ("--hosts a:2 --cases 2n2g", "case 2n2g needs 2 hosts, --hosts has 1: use --hosts a:2,HOST2:2"),
         ("--hosts a:2 --hostfile nodes", "cannot be used with"),

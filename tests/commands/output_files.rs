@@ -138,7 +138,8 @@ fn extract_writes_to_sweep_folder_or_given_folder() {
     let more =
         |folder: &Folder| files(&folder.path()).keys().filter(|path| path.ends_with("first_result.json")).count();
     let (status, _, stderr) = run(ringmark("extract").arg(sweep.path()));
-    assert!(status == Some(0) && stderr.starts_with("wrote "), "{stderr}");
+    let first = sweep.path().join("first_result.json").display().to_string();
+    assert_eq!((status, stderr), (Some(0), format!("wrote {first}, _result.csv, _result.md, _dlperf.json\n")));
     assert_eq!([more(&sweep), more(&logs)], [1, 0]);
     let (status, ..) = run(ringmark("extract --format csv").arg(logs.path()).arg("--out").arg(logs.path()));
     assert_eq!((status, more(&logs)), (Some(0), 1));

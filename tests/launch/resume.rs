@@ -215,7 +215,18 @@ fn resume_accepts_more_or_fewer_runs() {
     expect![[r"
         sweep of ResNet50-v1b, 1n2g, 1 run each: batch 8, fp32, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out
         1 of 1 runs are finished
-        1n2g: 2.00x of 2, 100 %; the runs differ too much to divide the loss
+
+        ResNet50-v1b, fp32, batch size 8 per rank
+
+        case  ranks  runs     speed  per rank  speedup  efficiency    CV    DLPerf
+                           images/s  images/s                    %     %  images/s
+        --------------------------------------------------------------------------
+        1n1g      1   2/2     16.00     16.00     1.00       100.0  0.00     20.50
+        1n2g      2   2/2     32.00     16.00     2.00       100.0  0.00     20.50
+
+        1n2g: 2.00x of 2, 100 %; nothing is lost
+
+        all tables: ringmark extract DIR/out
         all runs are in DIR/out; next: ringmark report DIR/out -o DIR/out/report.html
     "]].assert_eq(&without_folder(&stdout.replace(env!("CARGO_BIN_EXE_ringmark"), "ringmark")));
     assert_eq!((sandbox.ran().len(), sandbox.states()), (4, vec![RunState::Finished; 4]));
@@ -545,7 +556,7 @@ fn resume_requires_a_readable_manifest() {
     assert_eq!(status, Some(1));
     expect![[r"
         not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 40 column 19
-        wrote DIR/extracted/out_result.json, DIR/extracted/out_result.csv, DIR/extracted/out_result.md, DIR/extracted/out_dlperf.json
+        wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
         ringmark: the figures of DIR/out are not complete: see the message above
     "]].assert_eq(&without_folder(&stderr));
     assert!(sandbox.path("extracted/out_result.json").exists());

@@ -358,7 +358,7 @@ fn invalid_options_exit_with_status_2() {
     fs::write(sandbox.path("nodes"), "a slots=8\nb slots=many\n").expect("written");
     let hostfile = format!("--hostfile {}", sandbox.path("nodes").display());
     for (options, message) in [
-        ("--cases 1n1g,8g", "case \"8g\" is not of the form 2n8g"),
+        ("--cases 1n1g,8g", "case \"8g\" is unknown: write 1n2g for 1 node with 2 GPUs"),
         ("--cases 1n1g,1n1g", "--cases has 1n1g twice"),
         ("--device cpu --dtype tf32", "--dtype tf32 needs a GPU of compute capability 8.0"),
         ("--hosts a:8:9", "\"a:8:9\" has two slot counts, 8 and 9"),
@@ -380,7 +380,17 @@ fn invalid_options_exit_with_status_2() {
         (&hostfile, "nodes, line 2: host b has \"many\" slots: write a number of at least 1"),
         ("--runs 0", "must be a whole number from 1 to 10000"),
         ("--cases 1n1g --batch-sizes 1,2,1", "--batch-sizes has 1 twice: name it once"),
-        ("--cases 1n1g --batch-sizes 1,0", "--batch-size 0 is out of range: choose 1 to 65536"),
+        (
+            "--batch-sizes 4,x",
+            "invalid value 'x' for '--batch-sizes <IMAGES,..>': it must be a whole number from 1 to 65536",
+        ),
+        ("--batch-size -4", "invalid value '-4' for '--batch-size <IMAGES>': choose 1 to 65536, or auto"),
+        (
+            "--timeout 5d",
+            "invalid value '5d' for '--timeout <SECONDS>': choose 1 to 31536000 seconds, or write 90s, 5m or 2h",
+        ),
+        ("--stall-timeout 5s", "choose 6 to 31536000 seconds, also as 5m or 2h, or 0 to wait indefinitely"),
+        ("--hosts node[1-2:8", "the brackets of \"node[1-2:8\" do not match: write node[1-64]:8 for 64 hosts"),
         ("--cases 1n1g --dtypes fp32,fp32", "--dtypes has fp32 twice: name it once"),
         ("--cases 1n1g --dtypes fp32,fp8", "invalid value 'fp8' for '--dtypes <TYPE,..>'"),
         ("--cases 1n1g --dtypes fp32 --dtype bf16", "cannot be used with"),
@@ -473,6 +483,9 @@ fn sweep_keeps_every_log_and_record() {
         assert!(stdout.contains(&result), "{stdout}");
     }
     let out = sandbox.path("out").display().to_string();
+    let (_, extracted, _) = run(ringmark("extract").arg(&out));
+    let table = extracted.split("\n\n").nth(1).expect("a table");
+    assert!(table.starts_with("case  ranks") && stdout.contains(&format!("\n\n{table}\n\n")), "{table}\n{stdout}");
     let program = env!("CARGO_BIN_EXE_ringmark");
     assert!(
         stdout.ends_with(&format!("all runs are in {out}; next: {program} report {out} -o {out}/report.html\n")),

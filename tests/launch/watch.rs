@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use expect_test::expect;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use ringmark_core::file::run_name::PROGRESS;
@@ -17,6 +18,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::support::schema;
+use crate::support::temporary_folder::without_folder;
 
 /// Hook that waits in the middle of the first run as long as the file `waits` exists.
 const WAITING: &str = "while [ -e \"$folder/waits\" ]; do sleep 0.05; done";
@@ -239,6 +241,11 @@ fn unwritable_state_file_does_not_affect_the_sweep() {
     // A folder without progress, for example of an older version.
     let error = refused(ringmark("watch").arg(sandbox.folder.path()), 2);
     assert!(error.contains("give the --out of a command whose"), "{error}");
+    let error = refused(ringmark("watch").arg(sandbox.path("nowhere")), 2);
+    expect![[r"
+        ringmark: there is no folder DIR/nowhere: give the --out of a command whose first run has begun
+    "]]
+    .assert_eq(&without_folder(&error));
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use expect_test::expect;
 use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
+use ringmark_core::dimension::Bytes;
+use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use serde_json::{Value, json};
 
@@ -111,6 +113,10 @@ fn figures_that_differ_from_the_logs_are_reported() {
     let findings = only(&sandbox, "unedited");
     expect!["out_result.md: it was changed after `ringmark extract` wrote it: extract again"].assert_eq(&findings);
     extract(&sandbox);
+    let name = "\"out_result.md\":";
+    change(&sandbox.path("out/out_result.json"), name, "\"other.md\":");
+    expect!["out_result.md: out_result.json has no hash of it: extract again"].assert_eq(&only(&sandbox, "unedited"));
+    extract(&sandbox);
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
 
     // Another version may use other sentences, but must not change any figure.
@@ -144,13 +150,13 @@ fn figures_that_differ_from_the_logs_are_reported() {
     change(&sandbox.path("out/out_result.md"), "speedup", "faster by");
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
-    expect![[r#"
+    expect![[r"
         PASS    complete  4 of 4 runs are finished
         PASS    unedited  8 files by their SHA-256; 4 files of extract compared
                 note: extract's files were written by an earlier version without hashes: only the result's JSON was compared
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
-    "#]].assert_eq(&stdout);
+    "]].assert_eq(&stdout);
     result["rows"][0]["images_per_second"] = 29.0.into();
     fs::write(&json, result.to_string()).expect("written");
     expect!["out_result.json: its figures are not those of these runs: extract again"]
@@ -338,13 +344,34 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
     ]
     .assert_eq(&only(&sandbox, "unedited"));
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
-    expect![[r#"
+    expect![[r"
         PASS    complete  4 of 4 runs are finished
         UNKNOWN unedited  0 files by their SHA-256; 4 files of extract compared
                 the manifest of an earlier ringmark has no hashes of 4 finished runs: it is unknown whether they were edited
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
-    "#]].assert_eq(&stdout);
+    "]].assert_eq(&stdout);
+}
+
+#[test]
+fn folder_without_a_run_fails_with_the_reason() {
+    let folder = Folder::new();
+    let mut manifest = Manifest::new(BenchmarkKind::Train, Vec::new(), Conditions::default());
+    let check = |manifest: &Manifest| {
+        manifest.write(&folder.path()).expect("written");
+        without_folder(&refused(ringmark("check").arg(folder.path()), 1))
+    };
+    expect![[r"
+        ringmark: DIR/first holds no run that counts: its sweep.json lists none
+    "]]
+    .assert_eq(&check(&manifest));
+    let memory = MemoryShortage { taken: Bytes(15_000_000_000), total: Bytes(16_000_000_000) };
+    manifest.run("1n1g/rn50_b512_fp32_1.log".parse().expect("a name")).state = RunState::OutOfMemory { memory };
+    expect![[r"
+        ringmark: DIR/first holds no run that counts:
+          ResNet50-v1b, fp32, 1n1g: out of memory at batch 512: 15.0 of 16.0 GB
+    "]]
+    .assert_eq(&check(&manifest));
 }
 
 #[test]

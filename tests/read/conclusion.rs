@@ -1,22 +1,22 @@
-//! Final summary line of a sweep, from generated folders.
+//! Summary at the end of a sweep, from generated folders.
 
 use expect_test::expect;
-use ringmark::read::extract::conclusions;
+use ringmark::read::extract::summary;
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{Phase, Phases, Seconds};
 
 use crate::support::runs::{Folder, record};
 
+/// Returns the paragraph below the table.
 fn line(folder: &Folder) -> String {
-    let mut lines = conclusions(&folder.path());
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    lines.remove(0)
+    let summary = summary(&folder.path()).expect("runs");
+    summary.split("\n\n").nth(2).expect(&summary).trim_end().to_owned()
 }
 
 #[test]
 fn conclusion_contains_speedup_and_largest_loss() {
     let folder = Folder::new();
-    assert_eq!(conclusions(&folder.path()), Vec::<String>::new(), "nothing has run");
+    assert_eq!(summary(&folder.path()), None, "nothing has run");
     (1..=3).for_each(|run| folder.run(&record("1n1g", run, 0.5)));
     let alone = line(&folder);
     expect!["1n1g: 7.656 images/s, CV 0.0 % over 3 runs"].assert_eq(&alone);
@@ -38,6 +38,19 @@ fn conclusion_contains_speedup_and_largest_loss() {
     }
     let even = line(&folder);
     expect!["1n2g: 2.00x of 2, 100 %; the runs differ too much to divide the loss"].assert_eq(&even);
+    let text = summary(&folder.path()).expect("runs");
+    expect![[r"
+        ResNet50-v1b, fp32, batch size 4 per rank
+
+        case  ranks  runs     speed  per rank  speedup  efficiency    CV    DLPerf
+                           images/s  images/s                    %     %  images/s
+        --------------------------------------------------------------------------
+        1n1g      1   3/3     7.656     7.656     1.00       100.0  2.00     7.660
+        1n2g      2   3/3     15.28     7.640     2.00        99.8  2.00     15.28
+
+        1n2g: 2.00x of 2, 100 %; the runs differ too much to divide the loss
+    "]]
+    .assert_eq(&text);
 }
 
 /// Returns twenty iterations in which the last of several ranks takes 0.2 s longer and the others wait for it.

@@ -186,7 +186,7 @@ fn result_of_version_1_equals_its_runs() {
         }
     }
     let output = diff(&old, runs.path(), &[]);
-    output.tells(&["What differs: no setting that both sides record."]);
+    output.tells(&["No recorded setting differs."]);
     let compared = diff(old, runs.path(), &["--json"]).json();
     let cases = compared["tables"][0]["cases"].as_array().expect("a list");
     assert_eq!(cases.len(), 3, "with and without communication: {compared}");
@@ -448,7 +448,7 @@ fn one_run_per_side_gives_no_verdict() {
     base.run(&record("1n1g", 1, 0.5));
     test.run(&record("1n1g", 1, 1.0));
     let output = diff(base.path(), test.path(), &[]);
-    output.tells(&["-50.0", "Too noisy to tell", "BASE and TEST have one run each: how much runs differ is not known"]);
+    output.tells(&["-50.0", "Too noisy", "BASE and TEST have one run each: the spread of runs is unknown"]);
     assert!(!output.stdout.contains('['), "no interval: {}", output.stdout);
     // Copies of one run do not count as several.
     for run in 2..=3 {
@@ -468,7 +468,7 @@ fn fail_on_sets_the_exit_status() {
     });
     let end = |what: &str| {
         let output = diff(base.path(), test.path(), &["--fail-on", what]);
-        assert!(output.stdout.contains("Slower") && output.stdout.contains("Too noisy to tell"), "all the same");
+        assert!(output.stdout.contains("Slower") && output.stdout.contains("Too noisy"), "all the same");
         assert_eq!(output.status, 1);
         output.stderr
     };
@@ -477,7 +477,7 @@ fn fail_on_sets_the_exit_status() {
     "]]
     .assert_eq(&end("slower"));
     expect![[r"
-        ringmark: too noisy to tell: 1n2g
+        ringmark: too noisy: 1n2g
     "]]
     .assert_eq(&end("noisy"));
     expect![[r"
@@ -490,6 +490,14 @@ fn fail_on_sets_the_exit_status() {
     .assert_eq(&end("slower,missing"));
     diff(base.path(), base.path(), &["--fail-on", "slower,noisy,missing"])
         .tells(&["No difference", "BASE and TEST are the same runs"]);
+    // Runs that differ much, and a copy of them.
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/diff/result_version_1.json");
+    let copy = base.path().join("copy.json");
+    fs::copy(&file, &copy).expect("copied");
+    let output = diff(&file, &copy, &["--noise", "0.1%", "--fail-on", "noisy"]);
+    output.tells(&["No difference"]);
+    let last = output.stdout.lines().last().expect("a summary");
+    expect!["BASE and TEST are the same runs; 3 cases: 3 without a difference"].assert_eq(last);
     let other = diff(test.path(), base.path(), &["--fail-on", "slower"]);
     other.tells(&["Faster"]);
     assert!(!other.stdout.contains("the same runs"), "{}", other.stdout);
@@ -546,7 +554,7 @@ fn pytorch_ddp_files_are_paired_by_ranks() {
 
     // One file is one run.
     let output = diff(base.path().join("run1.json"), test.path().join("run2.json"), &[]);
-    output.tells(&["Too noisy to tell", "one run each"]);
+    output.tells(&["Too noisy", "one run each"]);
     base.write("larger.json", pytorch(64, 25, &[(1, 0.2)]));
     diff(base.path().join("larger.json"), base.path().join("run1.json"), &[])
         .is_refused(&["batch size: 64 in BASE, 32 in TEST"]);
@@ -730,7 +738,7 @@ fn many_verdicts_have_a_note_on_chance() {
         test.write(&format!("{run}.json"), nccl_tests(ALL_REDUCE, &[], &messages(factor), 0.0));
     }
     diff(base.path(), test.path(), &[])
-        .tells(&["20 verdicts: where nothing has changed, up to 1 of them", "--significance 0.25%"]);
+        .tells(&["20 verdicts: if nothing has changed, up to 1 of them", "--significance 0.25%"]);
 }
 
 /// Creates a record of `ringmark bandwidth` with two ranks: 1 MiB in `seconds`.

@@ -238,7 +238,7 @@ fn each_network_has_its_own_table_and_key() {
     assert_eq!(status, Some(1));
     expect![[r"
         not in the figures: 1n1g/rn50_b4_fp32_1.jsonl: contains case 1n1g, ResNet-18, batch size 4, fp32, but has another file name: restore the original name
-        wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
+        wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
         ringmark: the figures of DIR/first are not complete: see the message above
     "]].assert_eq(&without_folder(&stderr));
 }
@@ -844,7 +844,7 @@ fn mismatched_record_and_log_are_excluded() {
     expect![[r"
         not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
         not in the figures: 1n2g/rn50_b4_fp32_4.log: 5 iteration lines of 6: the log was cut off or edited, repeat the run
-        wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
+        wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
         ringmark: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
 }
@@ -1048,7 +1048,7 @@ fn speedometer_windows_cover_iterations_of_all_ranks() {
     expect![[r"
         not in the figures: 1n1g/rn50_b32_fp32_1.log: 3 windows of iterations, all of them warm-up (3): repeat the run with more, or give a smaller --warmup
         not in the figures: 1n2g/rn50_b32_fp32_1.log: 3 windows of iterations, all of them warm-up (3): repeat the run with more, or give a smaller --warmup
-        wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
+        wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
         ringmark: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
 }
@@ -1079,7 +1079,7 @@ fn horovod_speed_is_its_total() {
     expect![[r"
         not in the figures: 1n1g/rn50_b32_fp32_1.log: Horovod's synthetic benchmark has left its own warm-up out of these rates, and they do not say of how many iterations they are: leave --warmup out
         not in the figures: 1n4g/rn50_b32_fp32_1.log: Horovod's synthetic benchmark has left its own warm-up out of these rates, and they do not say of how many iterations they are: leave --warmup out
-        wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
+        wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
         ringmark: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
     assert_eq!(folder.extract(&["--warmup", "0"]).0, Some(0));
@@ -1146,7 +1146,7 @@ fn ambiguous_logs_of_other_tools_are_excluded() {
     expect![[r"
         not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
         not in the figures: 1n2g/rn50_b4_fp32_4.log: 0 iteration lines of 6: the log was cut off or edited, repeat the run
-        wrote DIR/first/first_result.json, DIR/first/first_result.csv, DIR/first/first_result.md, DIR/first/first_dlperf.json
+        wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
         ringmark: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
 }

@@ -125,7 +125,7 @@ fn diff_pairs_equal_kv_stores() {
     let diff = |base: &Folder, test: &Folder| run(ringmark("diff").args([base.path(), test.path()]));
     let (status, stdout, stderr) = diff(&two(KvStore::DistSync), &two(KvStore::DistSync));
     assert_eq!(
-        (status, stdout.matches("2n2g").count(), stdout.contains("What differs: no setting")),
+        (status, stdout.matches("2n2g").count(), stdout.contains("No recorded setting differs")),
         (Some(0), 2, true),
         "{stdout}{stderr}"
     );
@@ -163,9 +163,9 @@ fn diff_compares_servers_only_in_common_cases() {
     let (one_a_host, of_one_case) = (served(&[("1n2g", 1), ("2n2g", 2)]), served(&[("2n2g", 2)]));
     let (two, three) = (served(&[("1n2g", 2), ("2n2g", 2)]), served(&[("2n2g", 3)]));
     for (base, test, what) in [
-        (&one_a_host, &of_one_case, "What differs: no setting"),
-        (&of_one_case, &one_a_host, "What differs: no setting"),
-        (&two, &of_one_case, "What differs: no setting"),
+        (&one_a_host, &of_one_case, "No recorded setting differs"),
+        (&of_one_case, &one_a_host, "No recorded setting differs"),
+        (&two, &of_one_case, "No recorded setting differs"),
         (&one_a_host, &two, "What differs\n\n  servers: 1 / 2 -> 2\n"),
         (&one_a_host, &three, "What differs\n\n  servers: 2 -> 3\n"),
     ] {

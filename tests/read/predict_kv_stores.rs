@@ -166,7 +166,7 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     let stdout = said(&stdout);
     // In the order of the tables: ring, device, dist_sync.
     let middles: Vec<&str> = stdout.split("mid: ").skip(1).map(|rest| &rest[..8]).collect();
-    assert_eq!(middles, ["half way", "half way", "by the b"], "{stdout}");
+    assert_eq!(middles, ["half way", "half way", "from the"], "{stdout}");
     for sentence in [
         "measured: 1n1g (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g no bandwidth",
         "measured: 1n1g of ring (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of ring kv-store device: \

@@ -246,7 +246,7 @@ fn unreliable_figures_are_gray_in_bars_and_lines() {
 /// Creates two networks with two cases of a sweep, on hosts with other load and with different runs.
 fn disturbed_folder() -> Folder {
     let folder = Folder::new();
-    let sweep = ["ringmark", "sweep", "--resume"].map(str::to_owned).to_vec();
+    let sweep = ["ringmark", "sweep", "--out", "first", "--resume"].map(str::to_owned).to_vec();
     let mut manifest = Manifest::new(BenchmarkKind::Train, sweep, Conditions::default());
     for (model, short) in [(Model::Resnet50V1b, "rn50"), (Model::Resnet18, "resnet18")] {
         for (case, run, step) in [("1n1g", 1, 0.5), ("1n1g", 2, 0.8), ("1n2g", 1, 0.6), ("1n2g", 2, 0.9)] {
@@ -271,6 +271,8 @@ fn unreliable_result_shows_one_cause_and_folded_lists() {
     let cards: Vec<&str> =
         page.split("<p class=\"trust not\">").skip(1).map(|rest| rest.split("</p>").next().expect("its end")).collect();
     assert_eq!(cards.len(), 2, "a network each");
+    let head = page.split("host a \u{b7} ").nth(1).and_then(|rest| rest.split('<').next()).expect("a head");
+    assert!(head.ends_with(" \u{b7} ringmark sweep"), "the folder depends on the reader: {head}");
     for card in cards {
         assert!(card.ends_with("<strong>Unreliable</strong><span>: busy machine</span>"), "{card}");
     }
@@ -445,6 +447,12 @@ fn excluded_runs_are_reported_and_the_rest_is_shown() {
     assert_eq!(status, 2);
     expect![[r"
         ringmark: DIR/none cannot be read: give the folder that a sweep wrote: No such file or directory (os error 2)
+    "]]
+    .assert_eq(&without_folder(&stderr));
+    let (status, _, stderr) = report(&[path(&folder.parent.path().join("a.html"))]);
+    assert_eq!(status, 2);
+    expect![[r"
+        ringmark: DIR/a.html is a file: give the folder that holds the result
     "]]
     .assert_eq(&without_folder(&stderr));
     let (status, _, stderr) = report(&[path(folder.parent.path())]);

@@ -37,7 +37,7 @@ pattern!(
 // Placeholders of formats, names of hosts that do not exist, and people.
 pattern!(
     EXCEPTIONS,
-    r"(?i)\{\w+[^}]*\}|nobody\.invalid|too noisy to tell|\b(people|persons?|users?|engineers?|readers?|anyone|everyone|those|one) who\b"
+    r"(?i)\{\w+[^}]*\}|nobody\.invalid|\b(people|persons?|users?|engineers?|readers?|anyone|everyone|those|one) who\b"
 );
 
 const RULES: [Rule; 3] = [

@@ -131,3 +131,20 @@ fn suitable_build_is_kept_and_unsuitable_replaced() {
 fn unknown_build_is_rejected() {
     Machine::new().refuses("RINGMARK_TORCH=cu128", &["RINGMARK_TORCH=cu128: it can be cpu, cuda, cu130 or cu126"]);
 }
+
+#[test]
+fn the_build_shows_its_progress_and_its_errors_alone() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/run_test.sh");
+    let cargo = concat!(
+        r"   Compiling a v1.0.0\n    Building [==>   ] 99/240: a, b \r    Building [===>  ] 101/240: b \r",
+        r"    Building [===>  ] 102/240: b \rerror: could not compile `b`\n    Finished `release` profile in 1s\n"
+    );
+    let progress = format!("source <(sed -n '/^progress()/,/^}}/p' {})", script.display());
+    let shown = |others: u8| {
+        let script = format!("{progress}; printf '{cargo}' | progress {others}");
+        run(Command::new("bash").args(["-c", &script]))
+    };
+    let line = "building: 101 of 240 crates\n";
+    assert_eq!(shown(1), (Some(0), format!("{line}error: could not compile `b`\n"), String::new()));
+    assert_eq!(shown(0), (Some(0), line.to_owned(), String::new()));
+}

@@ -84,7 +84,10 @@ fn options_contradicting_hierarchical_are_rejected() {
             ),
             ("--hierarchical on --device cuda", "--hierarchical on does not apply to NCCL"),
             ("--hierarchical off --device cuda --nccl-algo tree", "--nccl-algo tree may not be a ring"),
-            ("--hierarchical on --kv-store dist_sync --servers 1", "does not apply to --kv-store dist_sync, which sums on servers: omit"),
+            (
+                "--hierarchical on --kv-store dist_sync --servers 1",
+                "does not apply to --kv-store dist_sync, which sums on servers: omit",
+            ),
             ("--no-hierarchical-allreduce", "tip: --no-hierarchical-allreduce: `--hierarchical off`"),
             ("--hierarchical auto", "[possible values: on, off]"),
         ] {
@@ -109,7 +112,7 @@ fn old_records_get_hierarchy_from_backend() {
     let diff = |base: &Folder, test: &Folder| run(ringmark("diff").args([base.path(), test.path()])).1;
     let (old, on, off) = (folder(None), folder(Some(Switch::On)), folder(Some(Switch::Off)));
     let same = diff(&old, &on);
-    assert!(same.contains("What differs: no setting"), "{same}");
+    assert!(same.contains("No recorded setting differs"), "{same}");
     let other = diff(&old, &off);
     assert!(other.contains("  hierarchical: on -> off\n"), "{other}");
     let (_, table, _) = run(ringmark("extract").arg(off.path()));

@@ -10,7 +10,7 @@ use clap::Args;
 use ringmark_core::benchmark::{AUTO_BATCH_SIZE, BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
 use ringmark_core::manifest::Manifest;
-use ringmark_core::options::option_table::{Setting, keyword, number};
+use ringmark_core::options::option_table::{Setting, keyword, number, seconds};
 use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::hosts::Machine;
@@ -38,6 +38,7 @@ pub struct AxesOptions {
     dtypes: Option<Vec<Dtype>>,
     /// Batch sizes of a rank, instead of --batch-size: each runs with every precision and case
     #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
+    #[arg(value_parser = number(1..=65_536_u32))]
     batch_sizes: Option<Vec<u32>>,
     /// Preset for options that are not given [default: cpu where ranks use the CPU, otherwise dlperf]
     ///
@@ -69,8 +70,8 @@ pub struct AxesOptions {
     /// RUN.log.1, .2 ..
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "resume")]
     repeat: Vec<Case>,
-    /// Pause between two runs, for devices to cool down
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = number(0..=86_400_u64))]
+    /// Pause between two runs, for devices to cool down, as 90 or 5m
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = seconds(0..=86_400))]
     cooldown: u64,
 }
 

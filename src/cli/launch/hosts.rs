@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use ringmark_core::dimension::{DeviceChoice, DeviceKind};
-use ringmark_core::options::option_table::number;
+use ringmark_core::options::option_table::{number, seconds};
 use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
@@ -121,8 +121,8 @@ pub struct LaunchOptions {
     /// Host options.
     #[command(flatten)]
     hosts: HostOptions,
-    /// Abort and fail a run after this time [default: none]
-    #[arg(long, value_name = "SECONDS", value_parser = number(1..=31_536_000_u64))]
+    /// Abort and fail a run after this time, as 300, 5m or 2h [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds(1..=31_536_000))]
     timeout: Option<u64>,
     /// End a run in which no rank makes progress for this time (three times as long at the start), and name the rank that
     /// hangs; from 6, or 0 to wait indefinitely
@@ -197,10 +197,8 @@ fn gpu_list(text: &str) -> Result<String, String> {
 
 /// Parses the stall timeout. Values below 6 are invalid because a rank counts as silent after five seconds.
 fn stall_timeout(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(seconds @ (0 | 6..=31_536_000)) => Ok(seconds),
-        _ => Err("choose 6 to 31536000 seconds, or 0 to wait indefinitely".to_owned()),
-    }
+    let typed = seconds(0..=31_536_000)(text).ok().filter(|seconds| !(1..6).contains(seconds));
+    typed.ok_or_else(|| "choose 6 to 31536000 seconds, also as 5m or 2h, or 0 to wait indefinitely".to_owned())
 }
 
 /// Properties of this machine that determine defaults.

@@ -45,7 +45,7 @@ pub struct DiffOptions {
     /// Chance that an interval misses the truth
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = significance)]
     significance: f64,
-    /// Exit status 1 also where a case is slower, is too noisy to tell, is missing in TEST, or is unreliable on either
+    /// Exit status 1 also where a case is slower, is too noisy, is missing in TEST, or is unreliable on either
     /// side
     #[arg(
         long,

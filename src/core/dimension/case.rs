@@ -60,9 +60,8 @@ impl FromStr for Case {
             };
             Some(Case { nodes: digits(nodes)?, gpus_per_node: digits(rest.strip_suffix('g')?)? })
         };
-        let case = parse().with_context(|| {
-            format!("case {text:?} is not of the form 2n8g (2 nodes, 8 GPUs on each): write nodes, n, GPUs a node, g")
-        })?;
+        let case =
+            parse().with_context(|| format!("case {text:?} is unknown: write 1n2g for 1 node with 2 GPUs or ranks"))?;
         if case.nodes == 0 || case.gpus_per_node == 0 {
             bail!("case {text:?} has no rank: nodes and GPUs a node start at 1");
         }

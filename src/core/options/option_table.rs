@@ -603,10 +603,12 @@ fn argument<C: Options>(facts: OptionFacts, default: String, set: Set<C>) -> Arg
         Shape::Text => {
             let set = Arc::new(set);
             let keyword = facts.keyword_of_launcher.map(|(keyword, _)| keyword);
+            let or_keyword = keyword.map_or(String::new(), |keyword| format!(", or {keyword}"));
+            let choice = facts.range.map(|Range { low, high, .. }| format!("choose {low} to {high}{or_keyword}"));
             let parse = move |text: &str| match set(&mut C::default(), text) {
                 _ if keyword == Some(text) => Ok(text.to_owned()),
                 Ok(()) => Ok(text.to_owned()),
-                Err(error) => Err(format!("{error:#}")),
+                Err(error) => Err(choice.clone().unwrap_or_else(|| format!("{error:#}"))),
             };
             argument.value_name(facts.value_name).value_parser(parse).allow_negative_numbers(true)
         }
@@ -647,6 +649,17 @@ where
     }
 }
 
+/// Returns a parser of a time in whole seconds in `range`, also with a unit, as in `90s`, `5m` or `2h`.
+pub fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
+    move |text| {
+        let units = [("s", 1), ("m", 60), ("h", 3600), ("", 1)];
+        let typed = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
+        let time = typed.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
+        time.filter(|time| range.contains(time))
+            .ok_or_else(|| format!("choose {} to {} seconds, or write 90s, 5m or 2h", range.start(), range.end()))
+    }
+}
+
 /// Returns a parser of the keywords of `T`, for options outside of configurations; the help lists them.
 pub fn keyword<T: KeywordEnum>() -> impl TypedValueParser<Value = T> {
     let values = PossibleValuesParser::new(possible_values(T::KEYWORDS, T::ALIASES));
@@ -674,4 +687,18 @@ fn possible_values(
         let aliases = aliases.iter().filter(|(_, of)| of == keyword).map(|(alias, _)| *alias);
         PossibleValue::new(*keyword).aliases(aliases)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_may_have_a_unit() {
+        let parse = seconds(1..=7200);
+        assert_eq!(["90", "90s", "5m", "2h"].map(&parse), [90, 90, 300, 7200].map(Ok));
+        for bad in ["", "m", "0", "3h", "5d", "-1", "1.5m", "99999999999999999999h"] {
+            assert_eq!(parse(bad), Err("choose 1 to 7200 seconds, or write 90s, 5m or 2h".to_owned()), "{bad}");
+        }
+    }
 }

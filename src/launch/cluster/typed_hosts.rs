@@ -72,6 +72,8 @@ impl TypedHosts {
 
 /// Parses `a:8` or `a`.
 fn parse_host(text: &str) -> anyhow::Result<Vec<TypedHost>> {
+    let count = |bracket| text.matches(bracket).count();
+    ensure!(count('[') == count(']'), "the brackets of {text:?} do not match: write node[1-64]:8 for 64 hosts");
     match text.rsplit_once(':') {
         Some((name, slots)) => {
             if let Some((_, first)) = name.split_once(':') {
@@ -175,6 +177,8 @@ mod tests {
         expect![[r#""-x" is not a host name: write name:8 or address:8"#]].assert_eq(&list_error("-x:8"));
         expect![[r#""a:8:9" has two slot counts, 8 and 9: write one"#]].assert_eq(&list_error("a:8:9"));
         expect!["--hosts lists host a twice: list it once, with all its slots"].assert_eq(&list_error("a:8,a:4"));
+        expect![[r#"the brackets of "n[1-2:8,b:4" do not match: write node[1-64]:8 for 64 hosts"#]]
+            .assert_eq(&list_error("n[1-2:8,b:4"));
     }
 
     #[test]

@@ -49,10 +49,7 @@ pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
 
 /// Reads the records below `root`, including incorrect sums. Returns an empty result for a folder of other results.
 pub fn find(root: &Path) -> anyhow::Result<BandwidthResult> {
-    ensure!(
-        !root.is_file(),
-        usage(anyhow!("{} is a file: give the folder that `ringmark bandwidth` wrote", root.display()))
-    );
+    ensure!(!root.is_file(), usage(anyhow!("{} is a file: give the folder that holds the result", root.display())));
     let advice = || format!("{} cannot be read: give the folder that `ringmark bandwidth` wrote", root.display());
     let folders = fs::read_dir(root).with_context(advice).map_err(usage)?;
     let cases = folders.filter_map(|folder| folder.ok()?.file_name().to_str()?.parse::<Case>().ok());

@@ -108,8 +108,11 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
     found.find_benchmarks(root);
     found.apply_manifest(root);
     if found.runs.is_empty() && found.has_manifest() {
-        let problems: String = found.problems.iter().map(|problem| format!("\n  {problem}")).collect();
-        bail!("{} holds no run that counts:{problems}", root.display());
+        let shortages = found.sweep.shortages.iter().map(Shortage::to_string);
+        let lines = shortages.chain(found.problems.iter().map(Problem::to_string));
+        let lines: String = lines.map(|line| format!("\n  {line}")).collect();
+        let reason = if lines.is_empty() { format!(" its {MANIFEST} lists none") } else { lines };
+        bail!("{} holds no run that counts:{reason}", root.display());
     }
     if found.runs.is_empty() {
         bail!("{} holds no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems));

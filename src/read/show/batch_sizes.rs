@@ -8,7 +8,7 @@ use ringmark_core::number_text::four_digits;
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::load::folder::Shortage;
-use crate::read::show::numbers::{MARK, marked, percent, teraflops};
+use crate::read::show::numbers::{MARK, marked, percent_number, teraflops};
 use crate::read::show::text::{Medium, Paragraph};
 
 /// Maximum number of batch sizes in one table on a terminal.
@@ -64,8 +64,8 @@ pub fn table(lines: &[Line], batch_sizes: &[u32], below: Below, indent: &str) ->
         };
         below_it("CV %", |figures| Some(format!("{:.2}", figures.cv? * 100.0)));
         below_it("TFLOP/s", |figures| Some(teraflops(figures.utilization?.teraflops_per_second)));
-        below_it("% of products", |figures| Some(percent(figures.utilization?.share_of_matrix_product?)));
-        below_it("% of peak", |figures| Some(percent(figures.utilization?.share_of_published_peak?)));
+        below_it("% of products", |figures| Some(percent_number(figures.utilization?.share_of_matrix_product?)));
+        below_it("% of peak", |figures| Some(percent_number(figures.utilization?.share_of_published_peak?)));
         if below == Below::SpreadAndMemory {
             below_it("peak GB", |figures| Some(format!("{:.2}", figures.peak_memory?.0 as f64 / 1e9)));
         }

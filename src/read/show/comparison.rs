@@ -22,7 +22,7 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
     }
     let is_like = |table: &ComparedTable| table.differences.is_empty() && table.forced.is_empty();
     if outcome.differences.is_empty() && outcome.tables.iter().all(is_like) {
-        text.push(Paragraph::Text("What differs: no setting that both sides record.".to_owned()));
+        text.push(Paragraph::Text("No recorded setting differs.".to_owned()));
     } else if !outcome.differences.is_empty() {
         text.push(Paragraph::Heading(vec!["What differs".to_owned()]));
         text.push(differences(&outcome.differences, medium));
@@ -34,7 +34,7 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
         let notes = table.cases.iter().filter_map(|case| Some(format!("{}: {}", case.name, case.note.as_ref()?)));
         text.push(Paragraph::Lines(once_for_all(notes.collect(), table)));
     }
-    text.push(Paragraph::Explanation(vec![legend(outcome)]));
+    text.push(Paragraph::Explanation(legend(outcome)));
     text.push(Paragraph::Lines(signs(outcome)));
     text.extend(by_chance(outcome).map(Paragraph::Text));
     for (name, only) in [("BASE", &outcome.only_in_base), ("TEST", &outcome.only_in_test)] {
@@ -137,7 +137,7 @@ fn verdict_text(verdict: Verdict) -> &'static str {
         Verdict::Faster => "Faster",
         Verdict::Slower => "Slower",
         Verdict::NoDifference => "No difference",
-        Verdict::TooNoisy => "Too noisy to tell",
+        Verdict::TooNoisy => "Too noisy",
     }
 }
 
@@ -160,27 +160,31 @@ fn percent(share: f64) -> String {
     }
 }
 
-/// Explains verdicts and signs of differences.
-fn legend(outcome: &ComparedResults) -> String {
+/// Explains the columns, the signs of differences and the verdicts.
+fn legend(outcome: &ComparedResults) -> Vec<String> {
     let percent = |share: f64| trimmed(share * 100.0);
     let confidence = percent(1.0 - outcome.significance);
     let signs = match outcome.cases().any(|(table, _)| has_iterations(table)) {
-        true => "above 0 TEST is faster in the first line of a case, and slower in the lines of times (ms)",
-        false => "above 0 TEST is faster; times differ by the reciprocal; GB/s are of bus bandwidth",
+        true => "Above 0, TEST is faster in the first line of a case, and slower in the lines of times (ms).",
+        false => "Above 0, TEST is faster; the times differ by the reciprocal. GB/s: bus bandwidth.",
     };
     let verdict = match outcome.noise {
-        0.0 => "above 0, below it, or neither".to_owned(),
-        noise => {
-            let low = percent(1.0 / (1.0 + noise) - 1.0);
-            format!("beyond the noise of {low} to +{} %, within it, or neither", percent(noise))
-        }
+        0.0 => "Faster or Slower if the whole interval is above or below 0".to_owned(),
+        noise => format!(
+            "Faster or Slower if the whole interval is beyond the noise ({} to +{} %), No difference if it is within the noise",
+            percent(1.0 / (1.0 + noise) - 1.0),
+            percent(noise)
+        ),
     };
-    format!(
-        "BASE and TEST are medians over runs. The difference is in % of BASE, and behind it the {confidence} % interval of the \
-         geometric means (Welch's t-test, one figure a run): {signs}. The verdict says where the whole interval lies: \
-         {verdict}. Smallest: what these runs would have shown, in {:.0} % of such measurements.",
-        POWER * 100.0
-    )
+    vec![
+        "BASE and TEST: median over the runs of each side.".to_owned(),
+        format!(
+            "Difference: TEST minus BASE in % of BASE, and in brackets the {confidence} % confidence interval of the difference \
+             of the geometric means (Welch's t-test, one value per run). {signs}"
+        ),
+        format!("Verdict: {verdict}, otherwise Too noisy: make more runs, or repeat them on a quieter machine."),
+        format!("Smallest: the smallest difference that such runs show in {:.0} % of measurements.", POWER * 100.0),
+    ]
 }
 
 /// Explains the marks in the cells that are present.
@@ -200,7 +204,7 @@ fn by_chance(outcome: &ComparedResults) -> Option<String> {
     (expected >= EXPECTED_WRONG).then(|| {
         let strict = trimmed(for_all(outcome.significance, count) * 100.0);
         format!(
-            "{count} verdicts: where nothing has changed, up to {} of them may be wrong by chance; --significance \
+            "{count} verdicts: if nothing has changed, up to {} of them may be wrong by chance; --significance \
              {strict}% keeps the chance of any to {} %.",
             trimmed(expected),
             trimmed(outcome.significance * 100.0)

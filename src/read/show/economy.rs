@@ -6,7 +6,7 @@ use crate::output::table::Table;
 use crate::read::analyze::training::cost::{Cost, Price};
 use crate::read::analyze::training::energy::{self, Energy};
 use crate::read::analyze::training::figures::{Group, TrainedCase};
-use crate::read::show::numbers::{marked, percent};
+use crate::read::show::numbers::{marked, percent_number};
 
 /// Title of the table.
 pub const TITLE: &str = "Power, and an epoch of ImageNet (1,281,167 images)";
@@ -39,7 +39,7 @@ pub fn table(group: &Group, price: Option<&Price>) -> Option<(Table, Vec<&'stati
             cell(energy.map(|it| it.joules_per_image)),
             cell(energy.map(|it| it.images_per_second_per_watt)),
         ];
-        let over_base = cost.as_ref().map_or("-".to_owned(), |it| percent(it.over_base));
+        let over_base = cost.as_ref().map_or("-".to_owned(), |it| percent_number(it.over_base));
         let cost = cost.as_ref();
         let cost = [
             cell(cost.map(|it| it.seconds_per_epoch.0 / 3600.0)),

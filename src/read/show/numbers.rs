@@ -1,6 +1,6 @@
 //! Number formats, and marks for unreliable numbers.
 
-pub use ringmark_core::number_text::count;
+pub use ringmark_core::number_text::{count, percent_number};
 
 use ringmark_core::dimension::{Seconds, TeraflopsPerSecond};
 use ringmark_core::number_text::three_digits;
@@ -21,11 +21,6 @@ pub fn mark_legend(word: &str) -> String {
 /// Explains parentheses; `place` is `above` or `below`, the position of the warnings.
 pub fn doubtful_legend(place: &str) -> String {
     format!("In parentheses: unreliable; the warnings {place} say why, and what to do.")
-}
-
-/// Formats a share in percent: `92.0` for 0.92.
-pub fn percent(share: f64) -> String {
-    format!("{:.1}", share * 100.0)
 }
 
 pub fn teraflops(rate: TeraflopsPerSecond) -> String {

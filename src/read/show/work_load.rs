@@ -5,7 +5,7 @@ use ringmark_core::dimension::Seconds;
 use crate::output::table::{Row, Table};
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::analyze::training::work_load::{self, WorkCost};
-use crate::read::show::numbers::{marked, milliseconds, percent};
+use crate::read::show::numbers::{marked, milliseconds, percent_number};
 
 /// Title of the table.
 pub const TITLE: &str = "Uneven work: what the division of the batch cost";
@@ -43,7 +43,7 @@ pub fn table(group: &Group) -> Option<Table> {
 
 fn cells(case: &TrainedCase, cost: &WorkCost, is_doubtful: bool) -> Vec<String> {
     let milliseconds = |time: Seconds| marked(milliseconds(time), is_doubtful);
-    let share = |share: f64| marked(percent(share), is_doubtful);
+    let share = |share: f64| marked(percent_number(share), is_doubtful);
     let images: Vec<String> = cost.images.iter().map(u32::to_string).collect();
     let each: Vec<String> = cost.seconds_per_image.iter().map(|time| milliseconds(*time)).collect();
     vec![

@@ -1,7 +1,7 @@
 //! Checks the devices: one for each rank, all of one model, idle and at full speed.
 
 use ringmark_core::dimension::{Bytes, DeviceChoice};
-use ringmark_core::number_text::gigabytes;
+use ringmark_core::number_text::{count, gigabytes};
 
 use crate::launch::doctor::checks::finding::{Check, Findings, Outlier, Severity, outliers, values};
 use crate::launch::doctor::host::HostFacts;
@@ -166,7 +166,7 @@ pub fn check_topology(findings: &mut Findings) {
     }
 }
 
-/// Checks that all hosts have the same processor, which determines the speed of ranks on the CPU.
+/// Checks that all hosts have the same processor, which determines the speed of ranks on the CPU, and a core for each rank.
 pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
     let any = |host: &HostFacts| usable_devices(host).is_some_and(|devices| devices > 0);
     if device == DeviceChoice::Cuda || findings.hosts.iter().any(any) {
@@ -180,6 +180,14 @@ pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
         let what = format!("processor: {value}; {most} have {usual}");
         let fix = "use identical hosts: the slowest one limits the job";
         findings.warning(number, Check::Gpus, what, fix);
+    }
+    for (number, cores) in values(findings.hosts, |host| Some(host.inspection.as_ref()?.cores)) {
+        let HostFacts { host, slots, .. } = &findings.hosts[number];
+        if *slots > cores {
+            let what = format!("{slots} ranks share {}", count(cores, "core"));
+            let fix = format!("give it one rank per core, {host}:{cores}: ranks that share a core scale badly");
+            findings.warning(number, Check::Load, what, fix);
+        }
     }
 }
 
@@ -204,6 +212,15 @@ mod tests {
         inspection(&mut hosts, 2).cores = 64;
         hosts[2].slots = 0;
         assert_eq!(findings_for(&hosts, DeviceChoice::Cpu), []);
+    }
+
+    #[test]
+    fn ranks_sharing_cores_are_reported() {
+        let mut hosts = fixtures::hosts(2);
+        hosts[1].slots = 8;
+        assert_finding(&hosts, "b", Check::Load, Severity::Warning, "8 ranks share 2 cores");
+        expect!["give it one rank per core, b:2: ranks that share a core scale badly"]
+            .assert_eq(&findings_for(&hosts, DeviceChoice::Cpu)[0].fix);
     }
 
     #[test]
@@ -297,13 +314,13 @@ mod tests {
     #[test]
     fn processors_are_compared_only_without_gpus() {
         let mut hosts = hosts(3);
-        inspection(&mut hosts, 2).cores = 1;
+        inspection(&mut hosts, 2).cores = 4;
         assert_finding(
             &hosts,
             "c",
             Check::Gpus,
             Severity::Warning,
-            "processor: 1 cores of AMD EPYC; 2 of 3 hosts \
+            "processor: 4 cores of AMD EPYC; 2 of 3 hosts \
              have 2 cores",
         );
         let mut hosts = gpu_hosts(3);

@@ -46,13 +46,13 @@ pub struct TrainSweep {
 }
 
 /// Checks the configuration before anything starts, then runs every point as often as requested, except finished runs.
-/// `conclude` returns the summary lines for the folder of a complete sweep.
-pub fn run(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>) -> anyhow::Result<()> {
+/// `summarize` returns the result of a complete sweep in a folder.
+pub fn run(config: &TrainSweep, summarize: fn(&Path) -> Option<String>) -> anyhow::Result<()> {
     let AxesSweep { launch, out, .. } = &config.sweep;
-    Live::during((config.kind(), config.rules().printer), launch, out, |live| run_watched(config, conclude, live))
+    Live::during((config.kind(), config.rules().printer), launch, out, |live| run_watched(config, summarize, live))
 }
 
-fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &Live) -> anyhow::Result<()> {
+fn run_watched(config: &TrainSweep, summarize: fn(&Path) -> Option<String>, live: &Live) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
         let train = config.config_for_run(run, context);
         // Graphs allocate additional memory.
@@ -77,7 +77,9 @@ fn run_watched(config: &TrainSweep, conclude: fn(&Path) -> Vec<String>, live: &L
     }
     let (printer, out, page) = (config.rules().printer, quoted(&sweep.out), quoted(&sweep.out.join("report.html")));
     let next = sweep.end(&format!("report {out} -o {page}"));
-    conclude(&sweep.out).iter().chain([&next]).for_each(|line| printer.line(line));
+    let summary = summarize(&sweep.out).map(|summary| format!("\n{summary}"));
+    let tables = format!("all tables: ringmark extract {out}");
+    summary.iter().chain([&tables, &next]).for_each(|text| printer.line(text));
     if *ddp_suite {
         printer.line(&format!("for PyTorch's diff.py: ringmark extract {out} --format pytorch-ddp > FILE.json"));
     }

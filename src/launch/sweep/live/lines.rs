@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ringmark_core::dimension::{ImagesPerSecond, Seconds};
-use ringmark_core::number_text::{four_digits, percent, three_digits};
+use ringmark_core::number_text::{count, four_digits, percent, three_digits};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
 use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
@@ -54,10 +54,13 @@ pub fn headline(progress: &Progress, columns: usize) -> String {
 /// Returns the header of a sweep's table, whose titles have `width` columns; `first` is its first row.
 pub fn table_head(first: &FinishedRun, width: usize) -> String {
     let top_1 = first.top_1.map_or("", |_| "   top-1");
-    format!("{:width$}  {:>10}  {:>7}  {:>10}{top_1}  {:>6}", "", "images/s", "speedup", "efficiency", "s")
+    format!(
+        "{:width$}  {:>10}  {:>7}  {:>10}{top_1}  {:>7}  result",
+        "", "images/s", "speedup", "efficiency", "seconds"
+    )
 }
 
-/// Returns `1n2g run 1 of 2       20.50     1.71      85.4 %      12  ok`. Impossible efficiencies are in parentheses.
+/// Returns `1n2g run 1 of 2       20.50     1.71      85.4 %       12  ok`. Impossible efficiencies are in parentheses.
 pub fn table_row(run: &FinishedRun, width: usize) -> String {
     let marked = |efficiency: f64| match efficiency > IMPOSSIBLE_EFFICIENCY {
         true => format!("({})", percent(efficiency)),
@@ -68,12 +71,9 @@ pub fn table_row(run: &FinishedRun, width: usize) -> String {
     let efficiency = run.efficiency.map_or_else(none, marked);
     let top_1 = run.top_1.map(|share| format!("  {:>6}", percent(share))).unwrap_or_default();
     let took = run.took.map_or_else(none, |took| format!("{:.0}", took.0));
-    let verdict = match run.warnings {
-        0 => "ok".to_owned(),
-        warnings => format!("warn {warnings}"),
-    };
+    let result = if run.warnings == 0 { "ok".to_owned() } else { count(run.warnings, "warning") };
     let (title, speed) = (&run.title, four_digits(run.images_per_second.0));
-    format!("{title:width$}  {speed:>10}  {speedup:>7}  {efficiency:>10}{top_1}  {took:>6}  {verdict}")
+    format!("{title:width$}  {speed:>10}  {speedup:>7}  {efficiency:>10}{top_1}  {took:>7}  {result}")
 }
 
 /// Returns the same figures as a line of its own: `1n2g run 1 of 2: 20.50 images/s, 12 s`.
@@ -286,6 +286,26 @@ pub(super) mod tests {
         let begun = Progress::begin(BenchmarkKind::Train, "a".to_owned(), 7, Seconds(1.7e9));
         let jobs = JobCounts { number: 3, of: 10, finished: 2 };
         Progress { jobs, left: Some(Seconds(370.0)), job: Some(job()), ..begun }
+    }
+
+    #[test]
+    fn every_column_of_the_table_has_a_name() {
+        let run = FinishedRun {
+            title: "1n2g run 1 of 2".to_owned(),
+            images_per_second: ImagesPerSecond(20.5),
+            speedup: Some(1.71),
+            efficiency: Some(0.854),
+            took: Some(Seconds(12.3)),
+            warnings: 0,
+            top_1: None,
+        };
+        let warned = FinishedRun { warnings: 2, took: None, ..run.clone() };
+        let text = [table_head(&run, 15), table_row(&run, 15), table_row(&warned, 15)].join("\n");
+        expect![[r"
+                               images/s  speedup  efficiency  seconds  result
+            1n2g run 1 of 2       20.50     1.71      85.4 %       12  ok
+            1n2g run 1 of 2       20.50     1.71      85.4 %        -  2 warnings"]]
+        .assert_eq(&text);
     }
 
     #[test]

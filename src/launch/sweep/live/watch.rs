@@ -40,8 +40,9 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     let progress = Progress::read_in(folder).map_err(|error| {
         let is_missing = error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == ErrorKind::NotFound);
         let reason = if is_missing { String::new() } else { format!(" ({error:#})") };
+        let what = if folder.is_dir() { "no command runs in" } else { "there is no folder" };
         let folder = folder.display();
-        usage(anyhow!("no command runs in {folder}{reason}: give the --out of a command whose first run has begun"))
+        usage(anyhow!("{what} {folder}{reason}: give the --out of a command whose first run has begun"))
     })?;
     if config.json != Json::No {
         config.json.write(&progress)?;

@@ -170,7 +170,7 @@ impl ComparedResults {
             table.differences.retain(|difference| !differences.contains(difference));
         }
         let [only_in_base, only_in_test] = pairing.only;
-        ComparedResults {
+        let mut results = ComparedResults {
             kind: KIND,
             schema: SCHEMA,
             base: ComparedSide::of(base, &pairing.pairs, 0),
@@ -181,7 +181,22 @@ impl ComparedResults {
             tables,
             only_in_base,
             only_in_test,
+        };
+        if results.are_same_runs() {
+            results
+                .tables
+                .iter_mut()
+                .flat_map(|table| &mut table.cases)
+                .for_each(|case| case.verdict = Verdict::NoDifference);
         }
+        results
+    }
+
+    /// Returns true if both sides contain the same runs: one folder twice, or a folder and a copy of it.
+    pub fn are_same_runs(&self) -> bool {
+        let [base, test] =
+            [&self.base, &self.test].map(|side| (&side.started, side.started.is_none().then_some(&side.path)));
+        base == test && self.cases().all(|(_, case)| case.throughput.base_runs == case.throughput.test_runs)
     }
 
     /// Returns the name of a case, prefixed with the title of its table if there are several tables.
@@ -196,7 +211,7 @@ impl ComparedResults {
             (Verdict::Faster, "faster"),
             (Verdict::Slower, "slower"),
             (Verdict::NoDifference, "without a difference"),
-            (Verdict::TooNoisy, "too noisy to tell"),
+            (Verdict::TooNoisy, "too noisy"),
         ];
         let verdicts = verdicts.map(|(verdict, text)| (count(&|case| case.verdict == verdict), text));
         let verdicts = verdicts.iter().filter(|(count, _)| *count > 0).map(|(count, text)| format!("{count} {text}"));
@@ -206,7 +221,8 @@ impl ComparedResults {
             doubtful => format!("; {doubtful} unreliable"),
         };
         let cases = if count(&|_| true) == 1 { "case" } else { "cases" };
-        format!("{} {cases}: {verdicts}{doubtful}", count(&|_| true))
+        let same = if self.are_same_runs() { "BASE and TEST are the same runs; " } else { "" };
+        format!("{same}{} {cases}: {verdicts}{doubtful}", count(&|_| true))
     }
 
     /// Returns every case with its table.
@@ -316,7 +332,7 @@ fn note(base: usize, test: usize, comparison: &Comparison) -> Option<String> {
         _ => None,
     };
     match single {
-        Some(single) => Some(format!("{single}: how much runs differ is not known, make 3 or more of each")),
+        Some(single) => Some(format!("{single}: the spread of runs is unknown: make 3 or more of each")),
         None if comparison.is_copy => Some("the runs of each side are equal to the last digit: copies?".to_owned()),
         None => None,
     }
@@ -328,7 +344,7 @@ impl Row {
     fn skew(&self) -> Option<String> {
         let is_outside = self.low.zip(self.high).is_some_and(|(low, high)| !(low..=high).contains(&self.difference));
         is_outside.then(|| {
-            "the medians differ by what lies outside the interval of the means: look for disturbed runs".to_owned()
+            "the difference of the medians is outside the interval of the means: look for disturbed runs".to_owned()
         })
     }
 

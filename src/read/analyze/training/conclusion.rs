@@ -34,13 +34,14 @@ fn speed(case: &TrainedCase, figures: &Figures) -> String {
 /// Returns the largest cause of the loss, or that none is significant; `None` if only the total was measured.
 fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
     let Difference { seconds, margin } = loss.loss.total;
-    match margin {
-        None => return Some("one run of a case does not say for sure what is lost".to_owned()),
-        Some(margin) if seconds < -margin => return Some("nothing is lost".to_owned()),
-        Some(margin) if seconds <= margin => {
-            return Some("the runs differ too much to divide the loss".to_owned());
-        }
-        Some(_) => {}
+    if margin.is_none() {
+        return Some("one run of a case does not say for sure what is lost".to_owned());
+    }
+    if loss.is_uncertain() {
+        return Some("the runs differ too much to divide the loss".to_owned());
+    }
+    if seconds <= 0.0 {
+        return Some("nothing is lost".to_owned());
     }
     // The two parts of compute can cancel out through noise; the total is then more accurate.
     let largest = |parts: &[(LossPart, Difference)]| {

@@ -8,6 +8,7 @@ use crate::read::analyze::batch_sizes::BatchTable;
 use crate::read::analyze::reliability;
 use crate::read::analyze::training::accuracy::{self, Accuracy};
 use crate::read::analyze::training::batch_sizes;
+use crate::read::analyze::training::conclusion;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::{Extraction, Group, TrainedCase};
 use crate::read::analyze::training::title::{process, title, unlike_devices};
@@ -17,7 +18,7 @@ use crate::read::show;
 use crate::read::show::batch_sizes::{Below, tables};
 use crate::read::show::extraction::{kv_stores, scaling_loss};
 use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, milliseconds};
-use crate::read::show::text::{self, Medium, Paragraph};
+use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
 const LEGEND: [&str; 4] = [
     "speed: all images of a run over all its time, the median over runs; efficiency:",
@@ -42,9 +43,22 @@ pub fn text(extraction: &Extraction, price: Option<&Price>, published: Vec<Parag
     text.extend(extraction.groups.iter().flat_map(|group| section(group, price, medium)));
     text.extend(by_size.iter().flat_map(|(table, _)| section_by_batch_size(table, medium)));
     text.extend(published);
-    text.push(Paragraph::Legend(legend(extraction, !by_size.is_empty(), medium)));
+    text.push(Paragraph::Legend(legend(extraction, !by_size.is_empty(), medium.warning())));
     text.extend(left_out(&extraction.problems, medium));
     text::render(&text, medium)
+}
+
+/// Returns the speeds of each group and its conclusion, for the end of a sweep.
+pub fn summary(extraction: &Extraction) -> String {
+    let section = |group: &Group| {
+        let heading = title(group).into_iter().take(1).collect();
+        let conclusion = conclusion::of_group(group).into_iter().collect();
+        [Paragraph::Heading(heading), Paragraph::Table(speeds(group)), Paragraph::Lines(conclusion)]
+    };
+    let mut text: Vec<Paragraph> = extraction.groups.iter().flat_map(section).collect();
+    let [_, signs] = legend(extraction, false, "warning");
+    text.push(Paragraph::Lines(signs));
+    text::render(&text, Medium::Terminal { width: WIDTH, is_explained: false })
 }
 
 /// Lists files and runs excluded from the figures. Only for Markdown: on a terminal they are printed as messages.
@@ -115,9 +129,10 @@ fn warnings(group: &Group) -> impl Iterator<Item = &String> {
     group.warnings.iter().chain(group.with_baselines().flat_map(|case| &case.warnings))
 }
 
-fn legend(extraction: &Extraction, has_sizes: bool, medium: Medium) -> [Vec<String>; 2] {
+/// Returns the lines that explain columns, and those that explain signs in cells; `word` is the prefix of warnings.
+fn legend(extraction: &Extraction, has_sizes: bool, word: &str) -> [Vec<String>; 2] {
     let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
-    let mark = extraction.groups.iter().any(is_marked).then(|| mark_legend(medium.warning()));
+    let mark = extraction.groups.iter().any(is_marked).then(|| mark_legend(word));
     let is_doubtful = extraction.groups.iter().any(|group| !group.all_reliability_warnings().is_empty());
     let doubtful = is_doubtful.then(|| doubtful_legend("above"));
     let peak = has_sizes.then(|| PEAK_LEGEND.to_owned());

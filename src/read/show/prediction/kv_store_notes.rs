@@ -13,25 +13,29 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
         Strategy::AllReduce => Vec::new(),
         Strategy::Owners { .. } => vec![
             format!(
-                "kv-store {store}: {}. Extremes: sent on \
-                 from host to host in a chain, which takes as long over any number of hosts, or straight, H - 1 times the \
-                 bytes in and out of the owner's host ({} times for {case}, {} for {reference})",
+                "kv-store {store}: {}. Extremes: a chain from host to host, which takes the same time over any number of \
+                 hosts, or direct transfers, with H - 1 times the bytes in and out of the owner's host ({} times for {case}, \
+                 {} for {reference})",
                 buckets(evidence),
                 case.nodes - 1,
                 reference.nodes - 1
             ),
-            "the weights' way back is the optimizer's time less the update, by 1n1g and the largest owner's share; nothing \
-             hides it. Of the gradients' way backward hides what it hid or not a second more; that way takes at most twice \
-             as long as the weights'"
+            "the return of the weights takes the optimizer's time minus the update (from 1n1g and the largest owner's share), \
+             and nothing hides it. Backward hides the same share of the gradients' transfer, or the same number of seconds; \
+             that transfer takes at most twice as long as the return"
                 .to_owned(),
         ],
         Strategy::Servers(setup) => servers(evidence, setup, reference, case),
     };
-    let middle = if evidence.strategy.has_owners() { "half way" } else { "by the bytes on the busiest link" };
+    let middle = if evidence.strategy.has_owners() {
+        "half way between the extremes"
+    } else {
+        "from the bytes on the busiest link"
+    };
     lines.push(format!(
-        "the wait for the slowest rank stays, or grows as the expected maximum of more ranks, or as the exchange, which parts \
-         ranks differently; compute, optimizer and rest stay as with fewer hosts; the network gives every host what it gave \
-         before; band: both extremes, 95 % of the runs' spread; mid: {middle}"
+        "the wait for the slowest rank stays the same, or grows as the expected maximum over more ranks, or as the exchange; \
+         compute, optimizer and the rest take as long as with fewer hosts; every host keeps its bandwidth; band: both extremes, \
+         95 % of the runs' spread; mid: {middle}"
     ));
     lines
 }
@@ -70,9 +74,10 @@ fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case
             "kv-store {}: {number}, {place}. A step moves over the busiest link, one way: measured {measured}, {asked}",
             evidence.kv_store
         ),
-        "extremes: the exchange takes as much longer as what grows least or most of a round trip, the bytes on the busiest \
-         link, the messages of a rank and of a server, a server's additions and updates, and links between switches that half \
-         of the hosts share (square root of the hosts); one message more costs 1 ms at most; backward hides the same share of it, or not a second more"
+        "extremes: the exchange grows as the part that grows least, or most, of: a round trip, the bytes on the busiest link, \
+         the messages of a rank and of a server, a server's additions and updates, and links between switches that half of the \
+         hosts share (square root of the hosts); an additional message costs at most 1 ms; backward hides the same share of \
+         the exchange, or the same number of seconds"
             .to_owned(),
     ]
 }

@@ -38,14 +38,14 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
             let case = Case { nodes: 2, ..example };
             let advice = format!("; measure it: ringmark bandwidth --cases {case}, then --bandwidth FOLDER");
             lines.push(format!(
-                "no bandwidth result: how much is latency and how much hides in backward is not known, the band is \
+                "no bandwidth result: the share of latency and the part that backward hides are unknown, so the band is \
                  wider{}",
                 // Not useful for published rows, which other programs measured.
                 if evidence.buckets.is_empty() { "" } else { &advice }
             ));
         }
         None => lines.push(format!(
-            "the bandwidth result has no three sizes of a case of several hosts with {} ranks each: measure {}",
+            "the bandwidth result has fewer than three message sizes of several hosts with {} ranks each: measure {}",
             example.gpus_per_node,
             Case { nodes: 2, ..example }
         )),
@@ -53,22 +53,23 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     let has_records = evidence.cases.iter().all(|case| case.runs.iter().all(|run| run.times.is_some()));
     lines.push(match (has_records, &line) {
         (true, Some(_)) => {
-            "extremes: of the all-reduce the same share stays hidden, or the same seconds; the wait for the slowest rank \
-             stays, or grows as the expected maximum of more ranks"
+            "extremes: backward hides the same share of the all-reduce, or the same number of seconds; the wait for the \
+             slowest rank stays the same, or grows as the expected maximum over more ranks"
         }
         (true, None) => {
-            "extremes: the exposed all-reduce is all bandwidth, or all latency (or bandwidth that backward just hid; latency \
-             that it hides is not seen); the wait for the slowest rank stays, or grows as the expected maximum of more ranks"
+            "extremes: the exposed all-reduce is limited by bandwidth alone, or by latency alone (or by bandwidth that backward \
+             just hid; latency that it hides is not visible); the wait for the slowest rank stays the same, or grows as the \
+             expected maximum over more ranks"
         }
         (false, _) => {
-            "no records: what several hosts add to a step is taken for all-reduce, extremes: all bandwidth, or all latency \
-             (the wait for the slowest rank grows less)"
+            "no records: the time that several hosts add to a step counts as all-reduce; extremes: bandwidth alone, or latency \
+             alone (the wait for the slowest rank grows less)"
         }
     }
     .to_owned());
     lines.push(format!(
-        "compute, optimizer and rest stay as with fewer hosts; {}; the network gives every host what it gave before; band: \
-         both extremes, 95 % of the runs' spread and the residual of the line; mid: half way",
+        "compute, optimizer and the rest take as long as with fewer hosts; {}; every host keeps its bandwidth; band: both \
+         extremes, 95 % of the runs' spread and the residual of the fit; mid: half way between the extremes",
         match evidence.exchange.algorithm {
             Algorithm::Ring => "one ring over all ranks",
             Algorithm::Hosts => "shared memory inside hosts, a ring over the hosts",
@@ -109,8 +110,8 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
     let far: Vec<String> = cases.chain(found).filter(far).map(|case| case.to_string()).collect();
     if !far.is_empty() {
         warnings.push(format!(
-            "{}: more than {FAR} times the {most} ranks that were measured: switches between switches, and whatever else \
-             begins with more hosts, is not in it",
+            "{}: more than {FAR} times the {most} ranks that were measured: effects that only more hosts show, such as links \
+             between switches, are not included",
             far.join(", ")
         ));
     }
@@ -122,7 +123,7 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
     }));
     if !evidence.bandwidth.is_empty() && evidence.conditions.is_none() {
         warnings.push(
-            "the runs have no records: whether the bandwidth result is of what summed their gradients is not known"
+            "the runs have no records: it is unknown whether the bandwidth result is of the backend that summed their gradients"
                 .to_owned(),
         );
     }

@@ -1,7 +1,7 @@
 //! Predictions as text: tables, followed by their assumptions.
 
 use ringmark_core::dimension::{Case, ImagesPerSecond};
-use ringmark_core::number_text::four_digits;
+use ringmark_core::number_text::{four_digits, percent, percent_number};
 use ringmark_core::stats::allreduce_model::Band;
 
 use crate::output::table::Table;
@@ -63,7 +63,7 @@ fn table(evidence: &Evidence, predictions: &[&Prediction]) -> Table {
         };
         let speeds = [step.high, step.mid, step.low].map(|step| speed(evidence.speed(*case, step)));
         let percent = [efficiency.low, efficiency.mid, efficiency.high];
-        let percent = percent.map(|efficiency| format!("{:.1}", efficiency * 100.0));
+        let percent = percent.map(percent_number);
         let first = [case.to_string(), case.ranks().to_string()];
         first.into_iter().chain(servers(*case)).chain(speeds).chain(percent).chain([limit.to_owned()]).collect()
     };
@@ -88,7 +88,6 @@ fn backtest_text(evidence: &Evidence, backtest: &Backtest) -> String {
 }
 
 fn under_text(under: &Under) -> Vec<String> {
-    let percent = |share: f64| format!("{:.1} %", share * 100.0);
     let limit = percent(under.efficiency);
     let last = format!("{} ({} ranks)", under.last, under.last.ranks());
     if under.earliest.or(under.mid).or(under.latest).is_none() {

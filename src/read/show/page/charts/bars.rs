@@ -2,11 +2,11 @@
 //! a dot for each run and a line across for the ideal value. More cases are drawn by `lines`.
 
 use maud::{Markup, html};
+use ringmark_core::number_text::three_digits;
 
 use crate::output::table::Style;
 use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, doubtful_entry, path, px, run_entry};
 use crate::read::show::page::charts::scale::{Scale, number};
-use crate::read::show::page::charts::stack::short;
 use crate::read::show::page::charts::style::{color, marker};
 
 /// Maximum width of a bar.
@@ -149,7 +149,7 @@ impl BarChart {
         let width = (FILLED * slot).min(WIDEST);
         let (left, top) = (x - width / 2.0, y.at(bar.value));
         let height = frame.bottom - top;
-        let value = short(bar.value);
+        let value = three_digits(bar.value);
         let foot = if self.series.len() > 1 { MARKER } else { 0.0 };
         let has_value = height > foot + VALUE && LETTER * value.chars().count() as f64 <= width;
         let runs = bar.runs.iter().enumerate().filter(|(_, (value, _))| value.is_finite());
@@ -225,6 +225,12 @@ mod tests {
         assert_eq!(drawn.matches("<circle class=\"run s0\"").count(), 4);
         assert_eq!(drawn.matches("<path class=\"ideal across s0\"").count(), 1, "the base is its own ideal");
         assert!(["<i>", "<b>", "<u>"].iter().all(|tag| !drawn.contains(tag)), "{drawn}");
+    }
+
+    #[test]
+    fn a_value_is_written_as_in_tables() {
+        let drawn = chart(vec![vec![bar(0, 5673.4, &[]), bar(1, 27.25, &[])]]).drawing().figure().into_string();
+        assert!(drawn.contains(">5,673</text>"), "{drawn}");
     }
 
     #[test]

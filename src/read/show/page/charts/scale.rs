@@ -1,5 +1,7 @@
 //! Mapping of values to coordinates on an axis, with round ticks.
 
+use ringmark_core::number_text::three_digits;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScaleKind {
     Linear,
@@ -113,7 +115,8 @@ pub fn number(value: f64) -> String {
         _ if size == 0.0 => "0".to_owned(),
         1e6.. => format!("{value:.1e}"),
         1e4..1e6 => format!("{}k", trimmed(value / 1e3)),
-        1e-3..1e4 => trimmed(value),
+        1e3..1e4 => three_digits(value),
+        1e-3..1e3 => trimmed(value),
         _ => format!("{value:.0e}"),
     };
     text.replace('-', "\u{2212}")
@@ -154,7 +157,7 @@ mod tests {
     #[test]
     fn axis_numbers_are_short() {
         let values = [0.0, 0.25, 5.0, 1500.0, 20_000.0, 2.5e6, 1e-6, -3.0];
-        assert_eq!(values.map(number), ["0", "0.25", "5", "1500", "20k", "2.5e6", "1e\u{2212}6", "\u{2212}3"]);
+        assert_eq!(values.map(number), ["0", "0.25", "5", "1,500", "20k", "2.5e6", "1e\u{2212}6", "\u{2212}3"]);
     }
 
     #[test]

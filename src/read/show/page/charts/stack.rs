@@ -1,6 +1,7 @@
 //! Stacked bar chart: breakdown of the step time, one bar per case.
 
 use maud::{Markup, html};
+use ringmark_core::number_text::three_digits;
 
 use crate::output::table::Style;
 use crate::read::show::page::charts::frame::{Drawing, Frame, area_entries, pale_entry, px};
@@ -108,21 +109,12 @@ impl StackChart {
                     rect class={ "area " (class) } x=(px(left)) y=(px(top)) width=(px(width.max(0.5))) height=(px(BAR)) {}
                     @if class == "waiting" { rect class="hatch" x=(px(left)) y=(px(top)) width=(px(width)) height=(px(BAR)) {} }
                     @if width > LABELED {
-                        text class={ "inside " (if bar.is_doubtful { "pale" } else { class }) } x=(px(left + width / 2.0)) y=(px(top + 14.5)) { (short(value)) }
+                        text class={ "inside " (if bar.is_doubtful { "pale" } else { class }) } x=(px(left + width / 2.0)) y=(px(top + 14.5)) { (three_digits(value)) }
                     }
                 }
             }
             text class="label" x=(px(x.at(bar.length()) + 6.0)) y=(px(top + 15.0)) { (bar.total) }
         }
-    }
-}
-
-/// Formats a number with three digits, or as an integer if it is longer.
-pub fn short(value: f64) -> String {
-    match value.abs() {
-        ..10.0 => format!("{value:.2}"),
-        10.0..100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Waterfall chart: breakdown of the difference between two step times.
 
 use maud::{Markup, html};
+use ringmark_core::number_text::three_digits;
 
 use crate::read::show::page::charts::frame::{Drawing, Frame, LegendEntry, pale_entry, path, px};
 use crate::read::show::page::charts::scale::{Scale, ScaleKind, extent};
-use crate::read::show::page::charts::stack::short;
 
 const ROW: f64 = 26.0;
 const BAR: f64 = 18.0;
@@ -102,22 +102,22 @@ fn whole((label, value): &(String, f64), top: f64, x: &Scale, from_zero: bool) -
     html! {
         text class="label end" x=(px(x.at(x.domain()[0]) - 8.0)) y=(px(top + 13.5)) { (label) }
         g {
-            title { (label) ": " (short(*value)) " ms" }
+            title { (label) ": " (three_digits(*value)) " ms" }
             rect class="area whole" x=(px(left)) y=(px(top)) width=(px(width)) height=(px(BAR)) {}
         }
         @if !from_zero {
             // Marks the bar as cut off: it starts at 0.
             path class="break" d=(path([(left + 9.0, top - 2.0), (left + 5.0, top + BAR / 2.0), (left + 9.0, top + BAR / 2.0), (left + 5.0, top + BAR + 2.0)])) {}
         }
-        text class="label strong" x=(px(left + width + 6.0)) y=(px(top + 13.5)) { (short(*value)) }
+        text class="label strong" x=(px(left + width + 6.0)) y=(px(top + 13.5)) { (three_digits(*value)) }
     }
 }
 
 /// Formats a number with its sign, using a true minus; numbers rounded to zero have no sign.
 pub fn signed(value: f64) -> String {
-    let text = short(value.abs());
+    let text = three_digits(value.abs());
     match value {
-        _ if text == "0.00" => text,
+        _ if text == "0.000" => text,
         ..0.0 => format!("\u{2212}{text}"),
         _ => format!("+{text}"),
     }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn rounded_zero_has_no_sign() {
-        assert_eq!([1.5, -1.5, -0.001, 0.0].map(signed), ["+1.50", "\u{2212}1.50", "0.00", "0.00"]);
+        assert_eq!([1.5, -1.5, -0.0001, 0.0].map(signed), ["+1.50", "\u{2212}1.50", "0.000", "0.000"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::published::exchange::{PublishedExchange, SAMPLES, SOURCE};
 use crate::read::analyze::reliability;
 use crate::read::analyze::results::ResultFolder;
-use crate::read::show::numbers::percent;
+use crate::read::show::numbers::percent_number;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, Shade, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
@@ -322,7 +322,7 @@ fn table(lines: &[Line]) -> Table {
         line.messages.iter().map(move |(message, timing)| {
             let mean = timing.mean().map_or(f64::NAN, |mean| mean.0);
             let rate = rate(line.record.bus(), message.bytes, mean);
-            let memory = line.record.memory.as_ref().map(|memory| percent(rate / memory.busbw.0));
+            let memory = line.record.memory.as_ref().map(|memory| percent_number(rate / memory.busbw.0));
             let is_wrong = timing.wrong.is_some_and(|wrong| wrong > 0);
             let cells = vec![
                 line.name.clone(),

@@ -14,7 +14,7 @@ use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
 use crate::read::analyze::training::grouping::settings;
 use crate::read::load::environment;
-use crate::read::show::numbers::{count, list, percent};
+use crate::read::show::numbers::{count, list, percent_number};
 use crate::read::show::page::document::{Block, Section, Subject};
 
 /// Names of facts, each with all its values in one result.
@@ -293,7 +293,7 @@ fn cells(name: &str, host: &HostRow) -> Vec<String> {
     let elapsed: f64 = host.uses.iter().map(|host| host.elapsed.0 * f64::from(host.cores)).sum();
     let share = |part: fn(&HostUse) -> Seconds| {
         let time: f64 = host.uses.iter().map(|host| part(host).0).sum();
-        if elapsed > 0.0 { percent((time / elapsed).min(1.0)) } else { "-".to_owned() }
+        if elapsed > 0.0 { percent_number((time / elapsed).min(1.0)) } else { "-".to_owned() }
     };
     let cores: BTreeSet<u32> = host.uses.iter().map(|host| host.cores).collect();
     let clocks = host.uses.iter().filter_map(|host| host.clock_mhz).flatten();

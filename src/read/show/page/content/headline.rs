@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model};
-use ringmark_core::number_text::{four_digits, three_digits};
+use ringmark_core::number_text::{four_digits, percent, three_digits};
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::output::table::Style;
@@ -18,7 +18,7 @@ use crate::read::analyze::training::energy;
 use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 use crate::read::analyze::training::title;
-use crate::read::show::numbers::{count, milliseconds, percent, teraflops};
+use crate::read::show::numbers::{count, milliseconds, percent_number, teraflops};
 use crate::read::show::page::content::bandwidth::size as size_of_message;
 use crate::read::show::page::content::batch_sizes::{self, PageTable};
 use crate::read::show::page::content::input;
@@ -208,7 +208,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     let mut shown =
         vec![of_speed(figure(format!("Speed of {name}"), four_digits(figures.speed.0), "images/s", per_process))];
     if let Some(times) = figures.times {
-        let exposed = format!("{} % waiting for communication", percent(times.exposed_share()));
+        let exposed = format!("{} waiting for communication", percent(times.exposed_share()));
         shown.push(of_speed(figure(format!("Step of {name}"), milliseconds(times.step), "ms", exposed)));
     }
     if let Some(it) = group.utilization(case) {
@@ -223,7 +223,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
         shown.push(of_speed(figure(format!("Energy of {name}"), value, "J/image", note)));
     }
     if let Some((price, it)) = price.and_then(|price| Some((price, price.of_case(group, case)?))) {
-        let note = format!("{} % over {}, at {price}", percent(it.over_base), group.base.unwrap_or(Case::SINGLE));
+        let note = format!("{} over {}, at {price}", percent(it.over_base), group.base.unwrap_or(Case::SINGLE));
         let value = format!("{}{}", price.currency, three_digits(it.of_90_epochs));
         shown.push(of_speed(figure(format!("90 epochs of ImageNet by {name}"), value, "", note)));
     }
@@ -236,7 +236,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     let ideal = f64::from(name.ranks()) / f64::from(base.ranks());
     let over = group.base_text().unwrap_or_else(|| base.to_string());
     let speedup = format!("speedup {:.2} of {ideal} over {over}", figures.speedup);
-    shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent(figures.efficiency), "%", speedup)));
+    shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent_number(figures.efficiency), "%", speedup)));
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Scaling gain" } else { "Scaling loss" };
     let split = scaling_loss::of_case(group, case).filter(|_| group.is_reliable(case));
@@ -246,7 +246,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
         _ => String::new(),
     };
     let parts = split.filter(|loss| !loss.is_uncertain()).map(|loss| parts(&loss)).unwrap_or_default();
-    let loss = figure(format!("{label} of {name}"), percent(lost.abs()), "%", note);
+    let loss = figure(format!("{label} of {name}"), percent_number(lost.abs()), "%", note);
     shown.push(of_scaling(Figure { parts, ..loss }));
     shown
 }

@@ -47,13 +47,13 @@ pub mod work_load;
 use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::warning;
-use ringmark_core::dimension::Model;
 
 use crate::read::analyze::published::Workload;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::title;
 use crate::read::load::environment::moment;
 use crate::read::show::once::once;
 use crate::read::show::page::content::batch_sizes::PageTable;
@@ -134,16 +134,13 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
         };
         let problems: Vec<String> = result.problems.iter().map(ToString::to_string).collect();
         let several = result.groups.len() > 1;
-        let models: BTreeSet<Model> = result.groups.iter().map(|group| group.conditions.model).collect();
-        let label = |group: &Group| match models.len() {
-            ..=1 => series::short_label(group).to_owned(),
-            _ => group.label.clone(),
-        };
-        let of_group = |group: &Group| {
+        let names = title::distinctions(&result.groups.iter().collect::<Vec<_>>());
+        let groups = || result.groups.iter().zip(&names);
+        let of_group = |(group, name): (&Group, &String)| {
             let of_cases = group.with_baselines().flat_map(TrainedCase::other_warnings);
-            (label(group), group.warnings.iter().cloned().chain(of_cases).collect())
+            (name.clone(), group.warnings.iter().cloned().chain(of_cases).collect())
         };
-        let warnings = once(&result.groups.iter().map(of_group).collect::<Vec<_>>());
+        let warnings = once(&groups().map(of_group).collect::<Vec<_>>());
         let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| {
             warning::texts(&record.warnings).into_iter().map(move |text| format!("bandwidth of {case}: {text}"))
         });
@@ -151,8 +148,8 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
         let of_input = of_input.map(|text| format!("input: {text}"));
         let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_warnings).cloned();
         let warnings = warnings.into_iter().chain(of_scoring).chain(of_bandwidth).chain(of_input);
-        let of_groups = result.groups.iter().flat_map(|group| {
-            let named = |warning: ReliabilityWarning| if several { warning.to(label(group)) } else { warning };
+        let of_groups = groups().flat_map(|(group, name)| {
+            let named = |warning: ReliabilityWarning| if several { warning.to(name) } else { warning };
             group.all_reliability_warnings().into_iter().map(named).collect::<Vec<_>>()
         });
         let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_reliability_warnings);

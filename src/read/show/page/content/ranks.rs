@@ -11,7 +11,7 @@ use ringmark_core::stats::summary::{Spread, median};
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::iteration_times::RankTimes;
-use crate::read::show::numbers::{count, list, percent};
+use crate::read::show::numbers::{count, list, percent_number};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::ranks::{HostOfRanks, RankChart, RankSpread};
 use crate::read::show::page::content::series::{Series, Setting};
@@ -236,7 +236,7 @@ fn table(series: &Series, cases: &[CaseRanks]) -> Table {
             let mut cells = vec![case.case.to_string(), place.rank.to_string()];
             cells.extend([place.host.clone(), place.device_name.clone()]);
             cells.extend([low, middle, high].map(|time| format!("{time:.2}")));
-            cells.push(percent(middle / case.usual));
+            cells.push(percent_number(middle / case.usual));
             cells.extend([rank.step, rank.waiting, rank.exposed].map(|time| format!("{time:.2}")));
             rows.push(Row {
                 cells,

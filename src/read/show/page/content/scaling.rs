@@ -10,7 +10,7 @@ use crate::read::analyze::published::scaling::{self, Published};
 use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
 use crate::read::analyze::training::title::{common_base, unlike_devices};
 use crate::read::show::extraction::kv_stores::{self, Comparison};
-use crate::read::show::numbers::{marked, percent};
+use crate::read::show::numbers::{marked, percent_number};
 use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::content::scaling_charts::{self, Measurements};
 use crate::read::show::page::content::series::{Series, Setting};
@@ -132,7 +132,7 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
                 high,
                 four_digits(case.median.0 / f64::from(ranks)),
                 format!("{speedup:.2}"),
-                percent(efficiency(speedup, ranks, base.case.ranks())),
+                percent_number(efficiency(speedup, ranks, base.case.ranks())),
                 "-".to_owned(),
                 four_digits(case.median.0),
             ];
@@ -156,7 +156,7 @@ fn cells(group: &Group, case: &TrainedCase) -> Vec<String> {
     let speed_is_doubtful = group.speed_reliability_warnings(case).next().is_some();
     let speeds = [speed.0, low, high, per_rank.0].map(|value| marked(four_digits(value), speed_is_doubtful));
     cells.extend(speeds);
-    let scaling = [format!("{speedup:.2}"), percent(*efficiency)];
+    let scaling = [format!("{speedup:.2}"), percent_number(*efficiency)];
     cells.extend(scaling.map(|figure| marked(figure, !group.is_reliable(case))));
     cells.push(cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)));
     cells.push(marked(four_digits(dlperf.median_speed.0), speed_is_doubtful));

@@ -2,12 +2,13 @@
 //! are in `ringmark_core::stats::scaling_loss`.
 
 use ringmark_core::dimension::Seconds;
+use ringmark_core::number_text::percent;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::training::figures::Group;
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss, all_parts};
-use crate::read::show::numbers::{milliseconds, percent};
+use crate::read::show::numbers::milliseconds;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::charts::waterfall::{self, Waterfall, signed};
@@ -69,7 +70,7 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
     let part = |(part, Difference { seconds, margin }): (LossPart, Difference)| {
         let sure = margin.map(|margin| format!(" \u{b1} {:.2}", margin * 1e3)).unwrap_or_default();
         let share =
-            loss.loss.share(seconds).map(|share| format!(", {} % of the loss", percent(share))).unwrap_or_default();
+            loss.loss.share(seconds).map(|share| format!(", {} of the loss", percent(share))).unwrap_or_default();
         waterfall::WaterfallStep {
             label: part.name().to_owned(),
             class: class(part),

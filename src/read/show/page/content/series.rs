@@ -112,12 +112,6 @@ fn named(mut setting: Setting) -> Setting {
     setting
 }
 
-/// Returns the label without the name of the model.
-pub fn short_label(group: &Group) -> &str {
-    let model = group.label.strip_prefix(group.conditions.model.facts().file_name);
-    model.and_then(|rest| rest.strip_prefix('_')).unwrap_or(&group.label)
-}
-
 /// Returns the conditions: `ResNet50-v1b, bf16, batch size 8 per rank, 224 pixels, CPU`.
 fn title(group: &Group) -> String {
     let conditions = &group.conditions;

@@ -1,13 +1,14 @@
 //! Breakdown of the step time of each case, from the records.
 
 use ringmark_core::dimension::{Phase, Seconds};
+use ringmark_core::number_text::three_digits;
 
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::training::figures::{Figures, TrainedCase};
 use crate::read::load::iteration_times::{IterationTimes, phases_to_show};
-use crate::read::show::numbers::{milliseconds, percent};
+use crate::read::show::numbers::{milliseconds, percent_number};
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup, short};
+use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup};
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
@@ -102,14 +103,14 @@ fn bar(setting: &Setting, series: &Series, step: &Step, parts: &[StepPart], is_s
     let whole = step.times.step.0;
     let part = |part: &StepPart| {
         let (name, time) = (part.name, (part.time)(step.times));
-        let share = percent(time.0 / whole);
+        let share = percent_number(time.0 / whole);
         let value = if is_share { 100.0 * time.0 / whole } else { time.0 * 1e3 };
         let which = setting.named(series, &step.label);
         (value, format!("{which}, {name}: {} ms, {share} % of the step", milliseconds(time)))
     };
     StackBar {
         label: step.label.clone(),
-        total: if is_share { String::new() } else { short(whole * 1e3) },
+        total: if is_share { String::new() } else { three_digits(whole * 1e3) },
         values: parts.iter().map(part).collect(),
         is_doubtful: step.is_doubtful,
     }
@@ -130,7 +131,7 @@ fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)], parts: &[StepPart])
                 cells.insert(0, series.name.clone());
             }
             cells.extend(parts.iter().map(|part| milliseconds((part.time)(step.times))));
-            cells.push(percent(step.times.exposed_share()));
+            cells.push(percent_number(step.times.exposed_share()));
             Row {
                 cells,
                 bar: Some(step.times.step.0),

@@ -7,7 +7,7 @@ use ringmark_core::trace::{Direction, Lane, RankTrace, Span, Timeline};
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::training::critical_path::{self, CriticalPath};
 use crate::read::analyze::training::figures::TrainedCase;
-use crate::read::show::numbers::percent;
+use crate::read::show::numbers::percent_number;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::spans::{SpanBar, SpanChart, SpanRow};
 use crate::read::show::page::charts::style::phase_class;
@@ -183,7 +183,7 @@ fn table(traced: &[Traced]) -> Table {
                 span.name.clone(),
                 format!("rank {}", span.rank),
                 format!("{:.2}", time / 1e6),
-                percent(time / length(&traced.path).max(1) as f64),
+                percent_number(time / length(&traced.path).max(1) as f64),
             ],
             ..Row::default()
         }

@@ -1,12 +1,13 @@
 //! Reliability of figures and the reasons for it, the most severe first.
 
+use ringmark_core::number_text::percent;
 use ringmark_core::validity::thresholds::WIDE_SPREAD;
 
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::training::figures::Group;
-use crate::read::show::numbers::{count, percent};
+use crate::read::show::numbers::count;
 use crate::read::show::page::document::Trust;
 
 /// Facts about runs that determine the reliability of their figures.
@@ -95,9 +96,9 @@ impl Evidence {
         }
         let spread = self.spreads.iter().copied().fold(f64::NAN, f64::max);
         if spread > WIDE_SPREAD {
-            lower(Trust::WithCare, format!("runs differ by {} %, which is high", percent(spread)));
+            lower(Trust::WithCare, format!("runs differ by {}, which is high", percent(spread)));
         } else if spread.is_finite() {
-            reasons.push(format!("runs differ by {} %", percent(spread)));
+            reasons.push(format!("runs differ by {}", percent(spread)));
         }
         if counted > 0 {
             reasons.push(match (counted, runs) {
