@@ -118,14 +118,14 @@ impl SavedProgress {
     ) -> Result<SavedProgress> {
         let read = || SavedProgress::read(path, tensors, config, items, world.ranks());
         let mut own = (world.rank() == 0).then(read).transpose()?;
-        let sent = own.as_mut().map_or_else(|| Ok(String::new()), SavedProgress::to_text_for_other_ranks)?;
+        let sent = own.as_mut().map_or_else(|| Ok(String::new()), SavedProgress::encode_for_other_ranks)?;
         let received = world.broadcast_text(sent);
         own.map_or_else(|| Ok(serde_json::from_str(&received)?), Ok)
     }
 
     /// Returns this progress as JSON without the per-rank numbers of its iterations: only rank 0 writes them, and with
     /// 65,536 ranks they take 6 MB per iteration.
-    fn to_text_for_other_ranks(&mut self) -> Result<String> {
+    fn encode_for_other_ranks(&mut self) -> Result<String> {
         let head = |iteration: &Iteration| {
             let Iteration { iteration, loss_scale, skipped, .. } = *iteration;
             Iteration { iteration, loss_scale, skipped, ..Iteration::default() }
@@ -291,8 +291,8 @@ mod tests {
     #[test]
     fn broadcast_progress_size_is_independent_of_rank_count() {
         let [mut few, mut many] = [progress(2), progress(4096)];
-        let text = many.to_text_for_other_ranks().expect("JSON");
-        assert_eq!(text, few.to_text_for_other_ranks().expect("JSON"));
+        let text = many.encode_for_other_ranks().expect("JSON");
+        assert_eq!(text, few.encode_for_other_ranks().expect("JSON"));
         assert_eq!(many.iterations, progress(4096).iterations, "rank 0 keeps its own");
         let received: SavedProgress = serde_json::from_str(&text).expect("progress");
         assert_eq!(received.iteration(), 2);
