@@ -12,12 +12,12 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 /// Pause in accepting after a burst, or after a failed accept, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum number of connections served per turn.
+/// Maximum number of connections served per call.
 const READY_CONNECTIONS: usize = 1024;
 
 const READ_BYTES: usize = 1 << 12;
 
-/// Number of connections above which the thread sleeps before each turn: many small messages at once cost less than one
+/// Number of connections above which the thread sleeps before each call: many small messages at once cost less than one
 /// wake-up for each.
 const MANY_CONNECTIONS: usize = 1024;
 
@@ -83,7 +83,7 @@ pub struct Connection<T> {
 pub struct Closed;
 
 impl<T: Default> Listener<T> {
-    /// Creates a listener that accepts connections at `socket` in [`turn`](Listener::turn).
+    /// Creates a listener that accepts connections at `socket` in [`serve_pending`](Listener::serve_pending).
     pub fn new(socket: TcpListener, limits: Limits) -> io::Result<Listener<T>> {
         socket.set_nonblocking(true)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
@@ -105,7 +105,7 @@ impl<T: Default> Listener<T> {
     /// a connection to keep it open.
     ///
     /// Returns the error of a failed accept if no pending connection could be closed to free a descriptor.
-    pub fn turn(
+    pub fn serve_pending(
         &mut self,
         mut serve: impl FnMut(&mut Listener<T>, Connection<T>) -> Result<Option<Connection<T>>, Closed>,
     ) -> Result<Option<io::Error>, Closed> {
@@ -266,7 +266,7 @@ pub struct ListenerThread {
 }
 
 impl ListenerThread {
-    /// Starts a thread that serves the connections at `socket` with [`Listener::turn`] until `serve` returns
+    /// Starts a thread that serves the connections at `socket` with [`Listener::serve_pending`] until `serve` returns
     /// [`Closed`].
     pub fn start<T: Default + Send + 'static>(
         socket: TcpListener,
@@ -277,7 +277,7 @@ impl ListenerThread {
         let (closed, closing) = io::pipe()?;
         listener.epoll.add(&closed, EpollEvent::new(EpollFlags::EPOLLIN, CLOSING))?;
         listener.closing = Some(closed);
-        let thread = thread::Builder::new().spawn(move || while listener.turn(&mut serve).is_ok() {})?;
+        let thread = thread::Builder::new().spawn(move || while listener.serve_pending(&mut serve).is_ok() {})?;
         Ok(ListenerThread { closing: Some(closing), thread: Some(thread) })
     }
 }

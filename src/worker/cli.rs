@@ -149,7 +149,7 @@ struct LabelArguments {
     /// Number of the run in its case
     #[arg(long, value_name = "N", default_value_t = 1)]
     run: u32,
-    /// Mark the run as a first look, too short to be quoted
+    /// Mark the run as a first look, too short for a reliable result
     #[arg(long)]
     quick: bool,
 }

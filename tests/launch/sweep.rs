@@ -382,7 +382,7 @@ fn invalid_options_exit_with_status_2() {
         ("--cases 1n1g --batch-sizes 1,2,1", "--batch-sizes has 1 twice: name it once"),
         (
             "--batch-sizes 4,x",
-            "invalid value 'x' for '--batch-sizes <IMAGES,..>': it must be a whole number from 1 to 65536",
+            "invalid value 'x' for '--batch-sizes <IMAGES,..>': must be a whole number from 1 to 65536",
         ),
         ("--batch-size -4", "invalid value '-4' for '--batch-size <IMAGES>': choose 1 to 65536, or auto"),
         (

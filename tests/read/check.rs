@@ -214,7 +214,7 @@ fn finding_of_several_points_is_reported_once() {
     let answer: Value = serde_json::from_str(&stdout).expect(&stderr);
     let checks = answer["checks"].as_array().expect("checks");
     let check = checks.iter().find(|check| check["name"] == "reliable").expect("a check");
-    let quick = "quick profile, a first look: measure again with another profile";
+    let quick = "quick profile, a first look: measure again without --quick, with another --out";
     let names = "rn50_b8_fp32_cpu_quick, rn50_b16_fp32_cpu_quick";
     assert_eq!(check["findings"], serde_json::json!([format!("{names}: {quick}")]), "{check}");
     // A prediction has a table for each of them, and one warning.
@@ -333,7 +333,7 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
     let (status, _, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --quick"));
     assert_eq!(status, Some(0), "{stderr}");
     let findings = only(&sandbox, "reliable");
-    expect!["quick profile, a first look: measure again with another profile"].assert_eq(&findings);
+    expect!["quick profile, a first look: measure again without --quick, with another --out"].assert_eq(&findings);
 
     let sandbox = swept();
     let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");

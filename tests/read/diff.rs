@@ -414,7 +414,7 @@ fn unreliable_runs_are_reported() {
     let base = sweep(&["1n1g"], 0.5, |run| run.header.profile = RunProfile::Quick);
     let test = sweep(&["1n1g"], 0.5, |run| run.header.config.inject = Some(Fault::Slow { rank: 0, percent: 50 }));
     let words = [
-        "WARNING (unreliable): BASE: 1n1g: quick profile, a first look: measure again with another profile",
+        "WARNING (unreliable): BASE: 1n1g: quick profile, a first look: measure again without --quick, with another --out",
         "WARNING (unreliable): TEST: 1n1g: a fault was put in on purpose, slow:0:50: sweep again without --inject",
         "1 case: 1 without a difference; 1 unreliable",
         "(No difference)",

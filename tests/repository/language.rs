@@ -34,13 +34,19 @@ pattern!(
     r"(?i)\b(behind the (last|first)|that there (is|are)|what there is|take[ns]? up again|is taken up|in turns|wants? of memory|comes? of it|goes on beside|stands? (there|in the|beside)|lies? (there|beside)|quotable|not to be quoted)\b"
 );
 
+pattern!(
+    ARCHAISM,
+    r"(?i)\b(mend(s|ed)?|anew|hence|thus|thereby|whereby|taken up again|goes? on with|says? (what|which|why|how))\b"
+);
+pattern!(RIDDLE, r"fn \w*(^|_| )(what|who|whom|nobody|strangers?|said|told|heard|s)_\w*\(\)");
+
 // Placeholders of formats, names of hosts that do not exist, and people.
 pattern!(
     EXCEPTIONS,
     r"(?i)\{\w+[^}]*\}|nobody\.invalid|\b(people|persons?|users?|engineers?|readers?|anyone|everyone|those|one) who\b"
 );
 
-const RULES: [Rule; 3] = [
+const RULES: [Rule; 5] = [
     Rule {
         pattern: &FRAGMENT,
         is_of_summaries: true,
@@ -52,6 +58,12 @@ const RULES: [Rule; 3] = [
         advice: "programs are not people: contains, reports, exits, replies",
     },
     Rule { pattern: &IDIOM, is_of_summaries: false, advice: "use the words of NCCL's or PyTorch's documentation" },
+    Rule { pattern: &ARCHAISM, is_of_summaries: false, advice: "use fix, again, resume, report" },
+    Rule {
+        pattern: &RIDDLE,
+        is_of_summaries: false,
+        advice: "name a test by the fact that it checks: truncated_header_is_rejected",
+    },
 ];
 
 /// Prose in one line of a file.
@@ -67,6 +79,9 @@ fn prose<'a>(path: &str, text: &'a str) -> Vec<Line<'a>> {
     let mut found = Vec::new();
     let mut is_code = false;
     let mut was_comment = false;
+    let mut was_test = false;
+    // True inside a literal that a backslash continues on the next line.
+    let mut is_continued = false;
     for (number, line) in text.lines().enumerate() {
         let (number, line) = (number + 1, line.trim());
         let mut add = |text: &'a str, is_summary: bool| found.push(Line { number, text: text.trim(), is_summary });
@@ -87,12 +102,17 @@ fn prose<'a>(path: &str, text: &'a str) -> Vec<Line<'a>> {
             }
             None => {
                 was_comment = false;
+                if line.starts_with("fn ") && was_test {
+                    add(line, false);
+                }
                 // Escaped quotes do not matter: a part of a literal is prose as well.
                 line.split('"')
-                    .skip(1)
+                    .skip(usize::from(!is_continued))
                     .step_by(2)
                     .filter(|literal| literal.len() >= 25)
                     .for_each(|text| add(text, false));
+                is_continued = path.ends_with(".rs") && line.ends_with('\\');
+                was_test = line.starts_with("#[test]") || was_test && line.starts_with("#[");
             }
         }
     }
@@ -142,4 +162,8 @@ fn each_rule_finds_its_violation() {
     assert_eq!(found("a.md", "Nobody is told.\n```\nnobody\n```\n"), 1);
     assert_eq!(found("a.sh", "# The rank is taken up again.\necho what"), 1);
     assert_eq!(found("a.rs", "/// Returns the rank.\nfn rank() {}"), 0);
+    assert_eq!(found("a.rs", "#[test]\nfn what_is_no_record_is_said() {"), 1);
+    assert_eq!(found("a.rs", "#[test]\nfn truncated_header_is_rejected() {"), 0);
+    assert_eq!(found("a.rs", "bail!(\"the file is damaged: mend it, or remove it\");"), 1);
+    assert_eq!(found("a.rs", "bail!(\"the file {path} is damaged: \\\n    it tells nobody of the ranks\");"), 1);
 }

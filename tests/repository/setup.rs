@@ -133,7 +133,7 @@ fn unknown_build_is_rejected() {
 }
 
 #[test]
-fn the_build_shows_its_progress_and_its_errors_alone() {
+fn build_shows_only_progress_and_errors() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/run_test.sh");
     let cargo = concat!(
         r"   Compiling a v1.0.0\n    Building [==>   ] 99/240: a, b \r    Building [===>  ] 101/240: b \r",

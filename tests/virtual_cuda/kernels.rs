@@ -114,7 +114,7 @@ fn unsynchronized_streams_are_reported_as_race() {
 }
 
 #[test]
-fn driver_and_compiler_reject_what_cuda_rejects() {
+fn driver_and_compiler_reject_invalid_calls() {
     let (stdout, _) = output(check(), "refusals", "forwards");
     let expected = "CUDA_ERROR_INVALID_VALUE CUDA_ERROR_INVALID_VALUE CUDA_ERROR_INVALID_HANDLE\nCUDA_ERROR_NOT_FOUND\n\
                     CUDA_ERROR_INVALID_IMAGE\nCUDA_ERROR_INVALID_CONTEXT\n";

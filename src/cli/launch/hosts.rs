@@ -21,6 +21,7 @@ use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::job::request::StarterOptions;
 use crate::launch::job::starter::{self, Starter};
 use crate::launch::local::environment::LaunchEnvironment;
+use crate::output;
 
 /// Options that select hosts and the connection to them.
 #[derive(Debug, Args)]
@@ -160,7 +161,11 @@ impl LaunchOptions {
 
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors.
     pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
+        let gpus = self.hosts.gpus.clone();
         let config = self.hosts.into_config(machine, true)?;
+        if let Some(gpus) = gpus.filter(|_| machine.knows_cpu(&config)) {
+            output::print_note(&format!("--gpus {gpus} has no effect: the ranks use the CPU"));
+        }
         Ok(LaunchConfig {
             timeout: self.timeout.map(Duration::from_secs),
             stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),

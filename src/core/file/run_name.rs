@@ -59,7 +59,7 @@ pub const MANIFEST: &str = "sweep.json";
 /// Lock held by the command that writes into the folder.
 pub const LOCK: &str = ".ringmark.lock";
 
-/// Progress of that command, written once a second: see [`crate::progress`]. Not a result, hence the leading dot.
+/// Progress of that command, written once a second: see [`crate::progress`]. It is not a result, so its name begins with a dot.
 pub const PROGRESS: &str = ".ringmark.progress.json";
 
 /// Returns the name of a log while its job runs. Neither DLPerf's extractor, which takes `*.log`, nor ours counts it as

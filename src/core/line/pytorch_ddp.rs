@@ -73,6 +73,11 @@ fn header() -> String {
     format!("{:22}{}", "", format!("{:>14}{:>10}", "sec/iter", "ex/sec").repeat(STEP_PERCENTS.len()))
 }
 
+/// Returns true if ranks of `case` exchange nothing: those of a baseline, and a single rank that has no baseline.
+pub fn is_without_ddp(case: Case, is_baseline: bool, has_baseline: bool) -> bool {
+    is_baseline || (case == Case::SINGLE && !has_baseline)
+}
+
 /// Returns the label of a case: `1M/8G`, or `no ddp` for ranks that exchange nothing.
 pub fn label(case: Case, baseline: bool) -> String {
     match baseline {

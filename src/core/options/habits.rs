@@ -26,7 +26,7 @@ macro_rules! habits {
 pub const LAUNCHER_HINTS: &[MigrationHint] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus"
         | "--num-gpus" | "--nprocs" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node"
-        => "use `--cases 1n{}g` for 1 node with {} ranks, one per GPU",
+        => "use `--cases 1n{}g` for 1 node with {} ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each",
     "-N" | "--nnodes" | "--nodes" | "--num-nodes" => "`--hosts a:8,b:8` lists the nodes, and `--cases {}n8g` uses {} \
                                                       of them",
     "--master-addr" | "--master_addr" | "--master-port" | "--master_port" | "--rdzv-endpoint" | "--rdzv_endpoint"
@@ -243,7 +243,7 @@ fn hint_for_word(error: &clap::Error) -> Option<String> {
         return match argument {
             option if option.starts_with('-') => None,
             case if is_case(case) => Some(format!("did you mean `--cases {case}`?")),
-            host if is_host(host) => Some(format!("did you mean `--hosts {host}`?")),
+            host if is_host(host) => Some(format!("separate hosts by commas: `--hosts a:8,{host}`")),
             _ => None,
         };
     };
@@ -286,13 +286,19 @@ fn hint(error: &clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> O
         let word = argument.split_once('=').map_or(argument.as_str(), |(word, _)| word);
         let habit = habits.iter().copied().flatten().find(|habit| habit.words.contains(&word) && is_refused(word))?;
         if let ("--network" | "--num-layers", Some(network)) = (word, value_of(&["--network"])) {
-            let layers = value_of(&["--num-layers"]).map(|layers| format!("-{layers}")).unwrap_or_default();
-            return Some(format!("{word}: `--model mxnet-{network}{layers}`"));
+            // Also resnet50 for resnet-50.
+            let joined = network.strip_prefix("resnet").filter(|layers| layers.parse::<u32>().is_ok());
+            let (name, typed_layers) =
+                joined.map_or((network.as_str(), None), |layers| ("resnet", Some(layers.to_owned())));
+            let layers = value_of(&["--num-layers"]).or(typed_layers);
+            let layers = layers.map(|layers| format!("-{layers}")).unwrap_or_default();
+            return Some(format!("{word}: `--model mxnet-{name}{layers}`"));
         }
         let last = value_of(&[word]).map(|value| value.rsplit(',').next().unwrap_or_default().to_owned());
         let number = last.filter(|text| text.parse::<u32>().is_ok());
         let usual = if habit.ours.contains("--image-size") { "224" } else { "8" };
-        Some(format!("{word}: {}", habit.ours.replace("{}", number.as_deref().unwrap_or(usual))))
+        let ours = habit.ours.replace("{}", number.as_deref().unwrap_or(usual)).replace(" 1 ranks", " 1 rank");
+        Some(format!("{word}: {ours}"))
     })
 }
 
@@ -339,10 +345,12 @@ mod tests {
             ("ringmark sweep --model La-rge", "tip: did you mean `--model large`?"),
             ("ringmark sweep --batch-size 8,16", "tip: `--batch-sizes 8,16` accepts several values"),
             ("ringmark sweep --batch-sise 8", "'--batch-size'"),
-            ("ringmark sweep a:8", "tip: did you mean `--hosts a:8`?"),
+            ("ringmark sweep b:8", "tip: separate hosts by commas: `--hosts a:8,b:8`"),
             ("ringmark sweep 1n2g", "tip: did you mean `--cases 1n2g`?"),
             ("ringmark sweep --image-shape 3,299,299", "tip: --image-shape: `--image-size 299`"),
             ("ringmark sweep --network resnet --num-layers 200", "tip: --network: `--model mxnet-resnet-200`"),
+            ("ringmark sweep --network resnet50", "tip: --network: `--model mxnet-resnet-50`"),
+            ("ringmark sweep --network inception-v3", "tip: --network: `--model mxnet-inception-v3`"),
         ] {
             let error = refused(line);
             assert!(error.contains(tip) && !error.contains("Usage:"), "{line}: {error}");

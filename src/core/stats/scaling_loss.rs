@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn without_phases_only_the_total_is_known() {
+    fn missing_phases_give_only_the_total() {
         let whole = |step| RunStep { step, times: None };
         let loss = scaling_loss(&[whole(0.5), whole(0.5)], &[run(0.5, 0.25, 0.0, 0.0, 0.0)], &[]).expect("runs");
         assert_eq!((loss.total.seconds, loss.parts.len()), (0.25, 0));

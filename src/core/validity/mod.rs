@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn same_trouble_is_one_warning_with_worst_host() {
+    fn repeated_warnings_merge_into_worst_host() {
         let names: Vec<String> = (1..=64).map(|host| format!("node{host:02}")).collect();
         let hosts: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 2)).collect();
         let found = |change: fn(&mut HostUse, f64)| {

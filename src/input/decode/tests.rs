@@ -72,7 +72,7 @@ fn ycck_is_decoded_identically() {
 }
 
 #[test]
-fn inks_are_multiplied_by_black() {
+fn cmyk_inks_are_multiplied_by_black() {
     let mut pixels = [255, 0, 100, 255, 255, 200, 1, 128, 10, 20, 30, 0];
     cmyk::to_rgb(&mut pixels);
     assert_eq!(pixels[..9], [255, 0, 100, 128, 100, 1, 0, 0, 0]);

@@ -82,7 +82,9 @@ pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<St
             groups.iter().filter(|(group, _)| point(group) == (model, dtype, batch_size)).collect();
         of_point.sort_by_key(|(group, _)| (group.case.ranks(), group.case, !group.baseline));
         let line = |(group, steps): &&(RunName, Vec<f64>)| {
-            pytorch_ddp::write(group.case, group.baseline, group.batch_size, steps)
+            let has_baseline = of_point.iter().any(|(other, _)| other.baseline && other.case == group.case);
+            let is_without_ddp = pytorch_ddp::is_without_ddp(group.case, group.baseline, has_baseline);
+            pytorch_ddp::write(group.case, is_without_ddp, group.batch_size, steps)
                 .ok_or_else(|| anyhow!("{} has no iterations after warm-up", group.description()))
         };
         let block = of_point.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?;

@@ -137,8 +137,12 @@ pub fn reasons(warnings: &[ReliabilityWarning]) -> Vec<String> {
     kinds.iter().flat_map(|kind| sentence(&of_kind(*kind).collect::<Vec<_>>())).collect()
 }
 
-/// Returns the command that repeats the affected cases; `None` if there are none.
+/// Returns the command that repeats the affected cases; `None` if there are none, or if a repetition would have the quick
+/// profile as well.
 pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
+    if warnings.iter().any(|warning| warning.kind == ReliabilityKind::QuickProfile) {
+        return None;
+    }
     let repeats: Vec<&(Case, Option<String>)> = warnings.iter().filter_map(|warning| warning.repeat.as_ref()).collect();
     // Bandwidth runs have no command.
     let command = &repeats.iter().find(|(_, command)| command.is_some()).or(repeats.first())?.1;
@@ -276,7 +280,7 @@ pub fn to_base(base: Case, asked: &SweepFacts) -> ReliabilityWarning {
 
 /// Returns the warning about figures of the quick profile.
 pub fn to_quick() -> ReliabilityWarning {
-    let (reason, fix) = ("quick profile, a first look", "measure again with another profile");
+    let (reason, fix) = ("quick profile, a first look", "measure again without --quick, with another --out");
     ReliabilityWarning::new(ReliabilityKind::QuickProfile, reason.to_owned(), fix.to_owned())
 }
 

@@ -67,6 +67,7 @@ impl Outputs {
     pub fn read(root: &Path, name: &str, result: &str, endings: &[&str]) -> Outputs {
         let mut outputs = Outputs::default();
         let mut hashes = None;
+        let name = written_name(root, name);
         let result_file = format!("{name}{RESULT_ENDING}");
         if let Ok(stored) = fs::read_to_string(root.join(&result_file)) {
             let [old, new] = [&stored, result].map(|text| serde_json::from_str::<Value>(text).unwrap_or_default());
@@ -97,11 +98,27 @@ impl Outputs {
     }
 }
 
+/// Returns the name of the result files in `root`: that of the folder, or the one that it had before it was renamed.
+fn written_name(root: &Path, name: &str) -> String {
+    let names = fs::read_dir(root).into_iter().flatten().flatten().filter_map(|entry| {
+        let file = entry.file_name().into_string().ok()?;
+        file.strip_suffix(RESULT_ENDING).map(str::to_owned)
+    });
+    let names: Vec<String> = names.collect();
+    match names.as_slice() {
+        [only] => only.clone(),
+        _ => name.to_owned(),
+    }
+}
+
 /// Renamed JSON keys: old name, new name.
 const RENAMED: [(&str, &str); 2] = [("is_quotable", "is_reliable"), ("objections", "reliability_warnings")];
 
 /// Key of the format version, which changes when keys are renamed.
 const SCHEMA: &str = "schema";
+
+/// Key of the folder's name, which may change.
+const NAME: &str = "name";
 
 /// Keys of sentences. Their wording depends on the version, so only their presence is compared.
 const SENTENCES: [&str; 3] = ["reliability_warnings", "warnings", "left_out"];
@@ -112,7 +129,7 @@ fn is_within(old: &Value, new: &Value) -> bool {
         (Value::Object(old), Value::Object(new)) => old.iter().all(|(key, value)| {
             let renamed = RENAMED.iter().find(|(old, _)| old == key).map_or(key.as_str(), |(_, name)| name);
             let other = new.get(key).or_else(|| new.get(renamed));
-            [SCHEMA, HASHES].contains(&key.as_str())
+            [SCHEMA, HASHES, NAME].contains(&key.as_str())
                 || other.is_some_and(|other| match SENTENCES.contains(&renamed) {
                     true => is_empty(value) == is_empty(other),
                     false => is_within(value, other),

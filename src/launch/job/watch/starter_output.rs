@@ -16,7 +16,7 @@ pub enum Cause {
 
 /// A reported end of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Death {
+pub struct ProcessExit {
     /// Number of the rank.
     pub rank: u32,
     /// Cause of the end.
@@ -39,14 +39,14 @@ impl StarterOutput {
     /// `mpirun noticed that process rank 1 with PID 77 on node b exited on signal 9 (Killed).`, and two for an exit,
     /// `Process name: [[61218,1],3]` and `Exit code:    7`. Slurm's srun prints `srun: error: b: task 1: Killed` or
     /// `srun: error: b: tasks 1-2: Exited with exit code 3`.
-    pub fn parse_line(&mut self, line: &str) -> Option<Death> {
+    pub fn parse_line(&mut self, line: &str) -> Option<ProcessExit> {
         if let Some((_, name)) = line.split_once("Process name: [[") {
             self.process = name.split_once("],").and_then(|(_, rank)| leading_number(rank));
             return None;
         }
         if let Some(code) = line.trim_start().strip_prefix("Exit code:") {
             let rank = self.process.take()?;
-            return Some(Death { rank, cause: Cause::Exit(leading_number(code.trim_start())?) });
+            return Some(ProcessExit { rank, cause: Cause::Exit(leading_number(code.trim_start())?) });
         }
         self.parse_session_failure(line.trim());
         parse_single_line(line)
@@ -76,27 +76,27 @@ impl StarterOutput {
     }
 }
 
-fn parse_single_line(line: &str) -> Option<Death> {
+fn parse_single_line(line: &str) -> Option<ProcessExit> {
     if let Some((_, rest)) = line.split_once(" noticed that process rank ") {
         let rank = leading_number(rest)?;
         let (_, signal) = rest.split_once(" exited on signal ")?;
-        return Some(Death { rank, cause: signal_number(leading_number(signal)?) });
+        return Some(ProcessExit { rank, cause: signal_number(leading_number(signal)?) });
     }
     let (_, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
     let (is_single, rest) = rest.strip_prefix('s').map_or((true, rest), |rest| (false, rest));
     let (ranks, cause) = rest.trim_start().split_once(": ")?;
     let rank = leading_number(ranks)?;
     if let Some((_, code)) = cause.split_once("exit code ") {
-        return Some(Death { rank, cause: Cause::Exit(leading_number(code)?) });
+        return Some(ProcessExit { rank, cause: Cause::Exit(leading_number(code)?) });
     }
     if cause.starts_with("Out Of Memory") {
-        return Some(Death { rank, cause: Cause::OutOfMemory });
+        return Some(ProcessExit { rank, cause: Cause::OutOfMemory });
     }
     let signal = signal_by_name(cause)?;
     // If several ranks were killed alike, Slurm killed them because of another one; it does not send the signals of a
     // crash.
     let may_come_from_slurm = matches!(signal, Signal::SIGKILL | Signal::SIGTERM | Signal::SIGINT);
-    (is_single || !may_come_from_slurm).then(|| Death { rank, cause: signal_number(signal as i32) })
+    (is_single || !may_come_from_slurm).then(|| ProcessExit { rank, cause: signal_number(signal as i32) })
 }
 
 fn leading_number<T: std::str::FromStr>(text: &str) -> Option<T> {
@@ -128,8 +128,8 @@ fn signal_by_name(text: &str) -> Option<Signal> {
 mod tests {
     use super::*;
 
-    fn death(rank: u32, cause: Cause) -> Option<Death> {
-        Some(Death { rank, cause })
+    fn death(rank: u32, cause: Cause) -> Option<ProcessExit> {
+        Some(ProcessExit { rank, cause })
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::launch::job::request::ServerRanks;
 use crate::launch::job::watch::hang::{Hang, MAX_NAMED, process_name};
 use crate::launch::job::watch::listener::{Event, Joined};
 use crate::launch::job::watch::rank::{Rank, RankEnd};
-use crate::launch::job::watch::starter_output::{Cause, Death, StarterOutput};
+use crate::launch::job::watch::starter_output::{Cause, ProcessExit, StarterOutput};
 
 /// Time that mpirun or srun has to report a rank's end and to end the other ranks before ringmark does.
 const REPORT_GRACE: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub struct Watchdog {
     has_printed: bool,
     starter_output: StarterOutput,
     /// First death of a rank that mpirun or srun reported.
-    first_death: Option<Death>,
+    first_death: Option<ProcessExit>,
     /// Out-of-memory kills on that rank's host since the rank started, as counted by the kernel.
     out_of_memory: Option<OutOfMemory>,
 }
@@ -115,7 +115,7 @@ impl Watchdog {
     /// Returns a killed rank and the files in which its host's kernel may have counted the kill, until
     /// [`record_kills`](Watchdog::record_kills) is called.
     pub fn killed_rank(&self) -> Option<(u32, Vec<String>)> {
-        let Some(Death { rank, cause: Cause::Signal(signal) }) = &self.first_death else { return None };
+        let Some(ProcessExit { rank, cause: Cause::Signal(signal) }) = &self.first_death else { return None };
         let OutOfMemory { host, group, .. } = &self.known.get(rank)?.out_of_memory;
         let files: Vec<String> = [host, group].into_iter().flatten().map(|count| count.file.clone()).collect();
         (signal.starts_with(SIGKILL_PREFIX) && self.out_of_memory.is_none() && !files.is_empty())
@@ -170,7 +170,7 @@ impl Watchdog {
     /// Returns the cause of death of `rank` if mpirun or srun reported it as the first.
     pub fn describe_death(&self, rank: u32) -> Option<String> {
         match &self.first_death {
-            Some(Death { rank: first, cause: Cause::Signal(signal) }) if *first == rank => {
+            Some(ProcessExit { rank: first, cause: Cause::Signal(signal) }) if *first == rank => {
                 Some(self.killed(rank, signal))
             }
             _ => None,
@@ -189,10 +189,10 @@ impl Watchdog {
             (_, failed) => failed.is_none(),
         };
         match (&self.first_death, failed) {
-            (Some(Death { rank, cause: Cause::Signal(signal) }), _) if is_first(rank) => {
+            (Some(ProcessExit { rank, cause: Cause::Signal(signal) }), _) if is_first(rank) => {
                 Some(self.killed(*rank, signal))
             }
-            (Some(Death { rank, cause: Cause::OutOfMemory }), _) if is_first(rank) => {
+            (Some(ProcessExit { rank, cause: Cause::OutOfMemory }), _) if is_first(rank) => {
                 let (name, place) = (self.name(*rank), self.last_position(*rank));
                 Some(format!(
                     "{name} was killed by signal 9 (SIGKILL){place}: memory limit of the Slurm job exceeded: choose \
@@ -204,7 +204,7 @@ impl Watchdog {
                 Some(format!("{}: {}{silent}", self.name(number), failure.reason))
             }
             // After a run that does not count, all ranks are done, and the record contains the reason.
-            (Some(Death { rank, cause: Cause::Exit(status) }), _)
+            (Some(ProcessExit { rank, cause: Cause::Exit(status) }), _)
                 if !matches!(ended(rank), Some((_, RankEnd::Done))) =>
             {
                 Some(format!("{} exited with status {status}{}", self.name(*rank), self.last_position(*rank)))
@@ -218,7 +218,8 @@ impl Watchdog {
 
     /// Returns true if a rank reported why it failed, or was killed.
     pub fn has_reason(&self) -> bool {
-        let is_killed = matches!(&self.first_death, Some(Death { cause: Cause::Signal(_) | Cause::OutOfMemory, .. }));
+        let is_killed =
+            matches!(&self.first_death, Some(ProcessExit { cause: Cause::Signal(_) | Cause::OutOfMemory, .. }));
         is_killed || self.first_end(|end| matches!(end, RankEnd::Failed(_))).is_some()
     }
 

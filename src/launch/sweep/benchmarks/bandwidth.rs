@@ -27,7 +27,7 @@ use crate::launch::job::request::JobFiles;
 use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionRules};
-use crate::launch::sweep::benchmarks::echo::Echo;
+use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 use crate::output::Json;
@@ -83,7 +83,7 @@ pub fn run(config: &BandwidthSweep) -> anyhow::Result<()> {
 impl Benchmark for BandwidthSweep {
     type Record = BandwidthRecord;
     type Figures = BandwidthRecord;
-    type Follower = Echo;
+    type Follower = OutputFilter;
 
     fn kind(&self) -> BenchmarkKind {
         BenchmarkKind::Bandwidth
@@ -122,11 +122,11 @@ impl Benchmark for BandwidthSweep {
         Ok(self.cases.iter().flat_map(|case| each.iter().map(|config| job(*case, config))).collect())
     }
 
-    fn follow(&self, _: &JobPlan) -> Echo {
-        Echo::new(!self.json.is_instead())
+    fn follow(&self, _: &JobPlan) -> OutputFilter {
+        OutputFilter::new(!self.json.is_instead())
     }
 
-    fn figures(&self, record: BandwidthRecord, _: Option<Echo>) -> Result<BandwidthRecord, String> {
+    fn figures(&self, record: BandwidthRecord, _: Option<OutputFilter>) -> Result<BandwidthRecord, String> {
         Ok(record)
     }
 

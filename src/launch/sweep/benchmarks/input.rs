@@ -16,7 +16,7 @@ use crate::launch::job::request::JobFiles;
 use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionRules};
-use crate::launch::sweep::benchmarks::echo::Echo;
+use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 
@@ -73,7 +73,7 @@ struct JudgedRun<'a, J> {
 impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for JudgedRun<'_, J> {
     type Record = InputRecord;
     type Figures = InputRecord;
-    type Follower = Echo;
+    type Follower = OutputFilter;
 
     fn kind(&self) -> BenchmarkKind {
         BenchmarkKind::Input
@@ -95,11 +95,11 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for JudgedRun<'_, J> {
         Ok(vec![JobPlan { announcement, ..JobPlan::new("input".to_owned(), case, files, worker) }])
     }
 
-    fn follow(&self, _: &JobPlan) -> Echo {
-        Echo::new(true)
+    fn follow(&self, _: &JobPlan) -> OutputFilter {
+        OutputFilter::new(true)
     }
 
-    fn figures(&self, record: InputRecord, _: Option<Echo>) -> Result<InputRecord, String> {
+    fn figures(&self, record: InputRecord, _: Option<OutputFilter>) -> Result<InputRecord, String> {
         Ok(record)
     }
 

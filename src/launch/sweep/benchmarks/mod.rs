@@ -1,7 +1,7 @@
 //! The benchmarks, each an implementation of [`Benchmark`](crate::launch::sweep::benchmark::Benchmark) for its configuration.
 
 pub mod bandwidth;
-mod echo;
 pub mod input;
+mod output_filter;
 pub mod score;
 pub mod train;

@@ -125,7 +125,8 @@ pub fn lines(extraction: &Extraction) -> String {
         };
         let lines = group.cases.iter().flat_map(|case| {
             let baseline = case.baseline.as_ref().and_then(|baseline| line(baseline, true));
-            baseline.into_iter().chain(line(case, false))
+            let is_without_ddp = pytorch_ddp::is_without_ddp(case.case, false, baseline.is_some());
+            baseline.into_iter().chain(line(case, is_without_ddp))
         });
         format!(
             "{}\n\n{}\n",

@@ -10,8 +10,8 @@ use ringmark_core::dimension::Bytes;
 
 use crate::job::heartbeat;
 
-/// Requests that the kernel drop the cached pages of these files. The kernel keeps dirty pages, hence the sync first;
-/// mapped pages; and every page of a tmpfs. [`fetched`] shows whether it worked.
+/// Requests that the kernel drop the cached pages of these files. Dirty pages are written first, because the kernel
+/// keeps them; it also keeps mapped pages and every page of a tmpfs. [`fetched`] shows whether it worked.
 pub fn drop_pages(files: impl Iterator<Item = PathBuf>) -> Result<()> {
     let mut is_synced = false;
     for path in files {

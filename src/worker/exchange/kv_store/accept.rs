@@ -20,7 +20,7 @@ pub fn accept_workers(listener: TcpListener, token: u64, pushers: usize, timeout
         Listener::new(listener, limits).context("cannot accept the workers' connections")?;
     let mut workers: Vec<Option<TcpStream>> = (0..pushers).map(|_| None).collect();
     while workers.iter().any(Option::is_none) {
-        let failure = listener.turn(|listener, mut connection| {
+        let failure = listener.serve_pending(|listener, mut connection| {
             Ok(match read_hello(&mut connection, token, pushers) {
                 Ok(Some(pusher)) => {
                     // It may have disconnected.

@@ -60,8 +60,8 @@ pub fn set_crash_handler(explain: impl Fn() + Send + Sync + 'static) {
     });
 }
 
-/// Handles a crash on the crashed thread, wherever it was: that thread may hold anything that this allocates or locks,
-/// hence the time limit. Nothing else of the process runs afterwards.
+/// Handles a crash on the crashed thread, wherever it was: that thread may hold anything that this allocates or locks.
+/// Therefore it has a time limit. Nothing else of the process runs afterwards.
 extern "C" fn crashed(signal: c_int, information: *mut libc::siginfo_t, _: *mut c_void) {
     static EXPLAINING: AtomicI32 = AtomicI32::new(0);
     // Empty only while the handlers are being set.

@@ -11,14 +11,14 @@ use crate::launch::sweep::benchmark::Follower;
 const WORKER: &[u8] = b"ringmark-worker: ";
 
 /// Prints all lines up to the failure of a rank, which the launcher's error explains. The log has the others.
-pub struct Echo {
+pub struct OutputFilter {
     is_shown: bool,
 }
 
-impl Echo {
+impl OutputFilter {
     /// Prints nothing unless `is_shown`: something else may have the standard output.
-    pub fn new(is_shown: bool) -> Echo {
-        Echo { is_shown }
+    pub fn new(is_shown: bool) -> OutputFilter {
+        OutputFilter { is_shown }
     }
 
     /// Returns true unless a rank has failed: the lines after that are mpirun's.
@@ -28,7 +28,7 @@ impl Echo {
     }
 }
 
-impl Follower for Echo {
+impl Follower for OutputFilter {
     fn line(&mut self, line: &[u8]) -> anyhow::Result<()> {
         if !self.is_printed(line) {
             return Ok(());
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn failure_messages_of_the_worker_are_not_echoed() {
-        let mut echo = Echo::new(true);
+        let mut echo = OutputFilter::new(true);
         let lines =
             ["# header", "-------", "  8  2  float", "ringmark-worker: no memory", "-------", "mpirun detected"];
         let shown: Vec<&str> = lines.into_iter().filter(|line| echo.is_printed(line.as_bytes())).collect();
