@@ -51,7 +51,7 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     let found = folder::find(root)?;
     let manifest = Manifest::find(root)?.ok_or_else(|| {
         usage(anyhow!(
-            "{} holds no {MANIFEST}, by which its runs are known: give a folder of `ringmark sweep` or `ringmark score`",
+            "{} holds no {MANIFEST}: give a folder of `ringmark sweep` or `ringmark score`",
             root.display()
         ))
     })?;

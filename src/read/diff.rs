@@ -161,7 +161,7 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
                     Content::Bandwidth,
                 ];
                 let known = known.map(Content::text).join(", ");
-                let what = format!("{} is no {known}: give one, or a folder of them or of logs", path.display());
+                let what = format!("{} is not a {known}: give one, or a folder of them or of logs", path.display());
                 return Err(usage(anyhow::Error::msg(what)));
             }
         },
@@ -197,7 +197,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
     found.splice(0..0, runs.as_ref().ok().map(|found| format!("{} {what} runs with logs", found.runs.len())));
     if found.len() > 1 {
         return Err(usage(anyhow::Error::msg(format!(
-            "{} is a mixture: {}: give one file, or a folder of one kind",
+            "{} mixes file types: {}: give one file, or a folder of one kind",
             path.display(),
             found.join("; ")
         ))));
@@ -213,7 +213,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         (Err(_), Some((content, files))) => read_files(path, content, &files, left_out),
         (Err(error), None) => {
             let more: String = left_out.iter().map(|file| format!("\n  {file}")).collect();
-            Err(usage(anyhow::anyhow!("{error:#}; and it holds no JSON of a benchmark{more}")))
+            Err(usage(anyhow::anyhow!("{error:#}; it holds no benchmark JSON either{more}")))
         }
     }
 }

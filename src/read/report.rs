@@ -68,8 +68,8 @@ impl ReportFormat {
             Some("md" | "markdown") => Ok(ReportFormat::Markdown),
             Some("txt") => Ok(ReportFormat::Table),
             _ => bail!(usage(anyhow!(
-                "the name {} does not determine the format: let it end in .html, .svg, .md or .txt, or give --format (figures for \
-                 programs are written by --json FILE)",
+                "no format for file name {}: use .html, .svg, .md or .txt, or give --format (--json FILE writes \
+                 figures for programs)",
                 path.display()
             ))),
         }

@@ -220,7 +220,7 @@ fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
 }
 
 fn texts(name: &str, value: Value) -> anyhow::Result<Vec<String>> {
-    ensure!(!OF_ONE_START.contains(&name), "{name}: this belongs to one start and not into a file: type --{name}");
+    ensure!(!OF_ONE_START.contains(&name), "{name}: not allowed in a file: use the command-line option --{name}");
     Ok(match value {
         Value::String(text) => vec![text],
         Value::Integer(number) => vec![number.to_string()],

@@ -49,7 +49,7 @@ pub struct HostOptions {
     /// Port of sshd on the hosts
     #[arg(long, value_name = "PORT", default_value_t = 22, value_parser = number(1..=u16::MAX))]
     ssh_port: u16,
-    /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
+    /// The worker, at the same path on every host [default: ringmark-worker next to this program, or on PATH]
     #[arg(long, value_name = "PATH")]
     worker: Option<PathBuf>,
     /// First copy the worker and its libraries to this folder of every host by rsync, and run it there; unchanged files are not copied.

@@ -84,7 +84,7 @@ pub struct FromDisk {
 pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String> {
     let (own, size) = (record.config.image_size(), demand.image_size);
     if own != size {
-        return Err(format!("trained with images of {size} px, and these have {own}: repeat with --image-size {size}"));
+        return Err(format!("trained with images of {size} px, but these have {own}: repeat with --image-size {size}"));
     }
     let lowest = |cache: PageCache| {
         let of_host = |rank: usize| record.ceiling(rank, cache).map(|ceiling| (rank, ceiling));
@@ -100,8 +100,8 @@ pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String>
         && demand.of_a_device().0 > ceiling.0 * (1.0 - ABOUT)
     {
         return Err(format!(
-            "{case} itself trained at {} images/s a device, which is what the input gives ({}): what a device takes is not \
-             known; repeat {case} with synthetic images",
+            "{case} itself trained at {} images/s per device, the same as the input rate ({}): the demand of a device \
+             is unknown; repeat {case} with synthetic images",
             thousands(demand.of_a_device().0, ','),
             thousands(ceiling.0, ',')
         ));
@@ -173,7 +173,7 @@ impl FromMemory {
     /// images.
     pub fn judgment(&self, demand: &Demand) -> String {
         let needed = match self.cores_needed {
-            CoresNeeded::Enough(needed) => format!("enough: {needed} of {} cores do it", self.cores),
+            CoresNeeded::Enough(needed) => format!("enough: {needed} of {} cores", self.cores),
             CoresNeeded::More { cores, stored_edge } => {
                 let smaller = stored_edge.map(|edge| format!(" or images stored at {edge} px")).unwrap_or_default();
                 format!("{} more core{}{smaller}", thousands(f64::from(cores), ','), plural(cores))
@@ -189,14 +189,14 @@ impl FromMemory {
         let of_ceiling = trained.0 / self.ceiling.0;
         let why = match self.cores_needed {
             CoresNeeded::Enough(_) if trained.0 > demand.speed.0 * (1.0 - ABOUT) => return String::new(),
-            CoresNeeded::Enough(_) => "not for want of images",
+            CoresNeeded::Enough(_) => "not limited by the input",
             CoresNeeded::More { .. } if of_ceiling < 1.0 - ABOUT => {
-                "less than the input gives: something else held them too"
+                "less than the input gives: something else limited them too"
             }
             CoresNeeded::More { .. } if of_ceiling > 1.0 + ABOUT => {
                 "more than this: on other hosts, or with other images"
             }
-            CoresNeeded::More { .. } => "which is what the input gives: it was the limit",
+            CoresNeeded::More { .. } => "the same as the input rate: the input was the limit",
         };
         format!("; they trained at {speed}, {why}")
     }
@@ -375,7 +375,7 @@ mod tests {
             &record(),
             &one,
             &expect![[r#"
-            1n8g: input ceiling 2,740 images/s per host: 1 CPU rank needs 1,000; enough: 6 of 14 cores do it
+            1n8g: input ceiling 2,740 images/s per host: 1 CPU rank needs 1,000; enough: 6 of 14 cores
             1n8g: from disk 1,210 images/s per host at 133 MB/s; enough"#]],
         );
     }
@@ -409,7 +409,7 @@ mod tests {
         check(
             &record,
             &Demand { image_size: 299, ..demand(1.0) },
-            &expect!["1n8g: trained with images of 299 px, and these have 224: repeat with --image-size 299"],
+            &expect!["1n8g: trained with images of 299 px, but these have 224: repeat with --image-size 299"],
         );
     }
 
@@ -444,12 +444,12 @@ mod tests {
         let cases = [(1, 833.65), (2, 1373.55), (4, 2331.91), (8, 2908.88), (8, 5000.0)];
         let said = cases.map(|(devices, trained)| lines(&record(), &demand(devices, trained)).remove(0));
         expect![[r#"
-            1n1g: input ceiling 2,740 images/s per host: 1 GPU needs 834; enough: 5 of 14 cores do it
-            1n2g: input ceiling 2,740 images/s per host: 2 GPUs need 1,667 (834 each, as in 1n1g); enough: 9 of 14 cores do it; they trained at 1,374, not for want of images
-            1n4g: input ceiling 2,740 images/s per host: 4 GPUs need 3,335 (834 each, as in 1n1g); 4 more cores or images stored at 360 px; they trained at 2,332, less than the input gives: something else held them too
-            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 2,909, which is what the input gives: it was the limit
+            1n1g: input ceiling 2,740 images/s per host: 1 GPU needs 834; enough: 5 of 14 cores
+            1n2g: input ceiling 2,740 images/s per host: 2 GPUs need 1,667 (834 each, as in 1n1g); enough: 9 of 14 cores; they trained at 1,374, not limited by the input
+            1n4g: input ceiling 2,740 images/s per host: 4 GPUs need 3,335 (834 each, as in 1n1g); 4 more cores or images stored at 360 px; they trained at 2,332, less than the input gives: something else limited them too
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 2,909, the same as the input rate: the input was the limit
             1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 5,000, more than this: on other hosts, or with other images"#]].assert_eq(&said.join("\n"));
         let starved = Demand { speed: ImagesPerSecond(21_600.0), ..demand(8, 2900.0) };
-        expect!["1n1g itself trained at 2,700 images/s a device, which is what the input gives (2,740): what a device takes is not known; repeat 1n1g with synthetic images"].assert_eq(&verdict(&record(), &starved).expect_err("unknown"));
+        expect!["1n1g itself trained at 2,700 images/s per device, the same as the input rate (2,740): the demand of a device is unknown; repeat 1n1g with synthetic images"].assert_eq(&verdict(&record(), &starved).expect_err("unknown"));
     }
 }

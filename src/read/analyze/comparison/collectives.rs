@@ -140,7 +140,7 @@ fn of_record(result: &MessageResult, timing: &Timing, bus: Bus) -> anyhow::Resul
     // A single rank sends nothing and has no bus bandwidth.
     let rate = if bus.ranks > 1 { busbw(result.bytes, time, bus) } else { algbw(result.bytes, time) };
     RunFigures::of(rate.0, time, step_percentiles(timing.pooled()))
-        .with_context(|| format!("a time that is none (their mean is {time})"))
+        .with_context(|| format!("invalid time (mean: {time})"))
 }
 
 /// Adds a file of nccl-tests.
@@ -148,7 +148,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow
     let mut notes = Vec::new();
     if !VERSIONS.contains(&read.version) {
         let (version, last) = (read.version, VERSIONS.end());
-        notes.push(format!("format {version} of nccl-tests, of which this ringmark reads what format {last} had"));
+        notes.push(format!("nccl-tests format {version}; this ringmark reads only the fields of format {last}"));
     }
     // Messages are rounded down to whole elements, so a sweep that starts at 1 byte has messages of size 0.
     let measured: Vec<&Message> = read.results.iter().filter(|message| message.size > 0).collect();
@@ -224,9 +224,9 @@ fn of_nccl_tests<'a>(
     };
     cycles.iter().filter_map(|timing| timing.nwrong).try_for_each(|wrong| match wrong {
         number if number.is_finite() && number >= 0.0 => check_wrong(Some(number.ceil() as u64)),
-        none => bail!("{none} wrong elements, which is no number of them: whether it is summed right is not known"),
+        none => bail!("invalid number of wrong elements: {none}: correctness is unknown"),
     })?;
-    let time = all(|timing| timing.time).context("no time (-C has the processor's written instead: leave it out)")?;
+    let time = all(|timing| timing.time).context("no time (-C records the CPU time instead: omit -C)")?;
     let written = all(|timing| timing.bus_bw).context("no bus bandwidth")?;
     cycles.iter().try_for_each(|timing| counted.map_or(Ok(()), |counted| check_rates(timing, counted)))?;
     // Computed from the time, as is the verdict: the rate in the file is rounded to kB/s, and a single rank has no bus
@@ -241,7 +241,7 @@ fn of_nccl_tests<'a>(
         .map(|microseconds| microseconds * 1e-6)
         .collect();
     RunFigures::of(rate, Seconds(time * 1e-6), step_percentiles(times))
-        .with_context(|| format!("a time that is none (their mean is {time} us)"))
+        .with_context(|| format!("invalid time (mean: {time} us)"))
 }
 
 /// Checks that the time and the rates in a file agree: they are three forms of one measurement.
@@ -253,7 +253,7 @@ fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> anyhow::Result
         let differs =
             |rate: &f64| time > 0.0 && (rate.is_nan() || (rate - expected).abs() > RATE_TOLERANCE * expected + 1e-6);
         if let Some(rate) = rate.filter(differs) {
-            bail!("{name} is {rate} GB/s where its time of {time} us makes {expected:.6}: one of them is wrong");
+            bail!("{name} is {rate} GB/s, but its time of {time} us gives {expected:.6}: one of them is wrong");
         }
     }
     Ok(())
@@ -276,7 +276,7 @@ fn same_message(results: Vec<&Message>) -> Vec<Vec<&Message>> {
 
 fn check_wrong(wrong: Option<u64>) -> anyhow::Result<()> {
     let wrong = wrong.unwrap_or_default();
-    ensure!(wrong == 0, "{wrong} wrong elements: what is not summed right has no speed");
+    ensure!(wrong == 0, "{wrong} wrong elements: speed is not reported for incorrect sums");
     Ok(())
 }
 

@@ -48,7 +48,7 @@ pub fn take(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> a
             settings,
             ..SideTable::default()
         };
-        ensure!(!seen.contains(&like.title()), "two results of {}: which is meant is not clear", like.title());
+        ensure!(!seen.contains(&like.title()), "ambiguous: two results of {}", like.title());
         seen.push(like.title());
         let set = side.set(like);
         let mut left_out = Vec::new();
@@ -72,7 +72,7 @@ pub fn take(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> a
                     case.reliability_warnings.clone_from(&reliability_warnings);
                 }
                 None => {
-                    left_out.push(format!("{} with {name} has iterations of {mean} s, which is no time", model.model));
+                    left_out.push(format!("{} with {name} has an invalid iteration time: {mean} s", model.model));
                 }
             }
         }

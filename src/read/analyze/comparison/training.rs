@@ -78,7 +78,7 @@ fn take_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Resul
             match (&run.left_out, of_run(&run, images)) {
                 (Some(why), _) => side.left_out.push(format!("{}: {why}", side.path.display())),
                 (None, Some(run)) => figures.push(run),
-                (None, None) => anyhow::bail!("run {} of {name} counts and has no speed above 0", run.run),
+                (None, None) => anyhow::bail!("run {} of {name} counts but has no speed above 0", run.run),
             }
             side.started.extend(run.started_unix_seconds.filter(|_| run.left_out.is_none()).and_then(moment));
         }

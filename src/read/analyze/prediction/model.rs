@@ -150,7 +150,7 @@ fn without_records(
         |measured: &&CaseEvidence| measured.case.nodes == 1 && measured.case.gpus_per_node <= case.gpus_per_node;
     let Some(host) = evidence.cases.iter().rev().find(of_one_host) else {
         let one = Case { nodes: 1, ..case };
-        let why = format!("{one} was not measured, and without records nothing else shows what several hosts add");
+        let why = format!("{one} was not measured, and without records the cost of several hosts is unknown");
         return Err(refusal(evidence, case, why, &[one]));
     };
     let line = evidence.between(case.gpus_per_node);

@@ -84,18 +84,18 @@ impl Strategy {
                 return match compression.is_none() {
                     true => Ok(Strategy::AllReduce),
                     false => Err(format!(
-                        "with --gradient-compression {compression} every rank gets the codes of all and decodes them, which no law \
-                         of an all-reduce describes"
+                        "with --gradient-compression {compression} every rank receives and decodes the codes of all \
+                         ranks, which no all-reduce model describes"
                     )),
                 };
             }
             KvStore::Local => {
-                return Err("it sums in the memory of one host, and predict goes from several hosts to more".to_owned());
+                return Err("it sums in the memory of one host, but predict extrapolates from several hosts".to_owned());
             }
             _ if kv_store.is_asynchronous() => {
-                return Err("its ranks do not wait for each other: how long a push queues at a server depends on when the \
-                            others push, which no measured case shows of a larger one, and images/s with stale weights are \
-                            not those of a joined batch"
+                return Err("its ranks do not wait for each other: the queueing time of a push at a server depends on \
+                    when the other ranks push, which is unknown for larger cases, and images/s with stale weights are \
+                    not comparable to those of a joined batch"
                     .to_owned());
             }
             _ => {}
@@ -119,7 +119,7 @@ impl Strategy {
         let buckets = runs.next().map_or(&[][..], |run| &run.facts.buckets);
         let bytes: u128 = buckets.iter().map(|bucket| u128::from(bucket.0)).sum();
         if bytes > MOST_BYTES {
-            return Err(format!("its records say {bytes} bytes of gradients, which no network has"));
+            return Err(format!("its records contain an invalid gradient size: {bytes} bytes"));
         }
         let values: Vec<usize> = buckets.iter().map(|bucket| bucket.0 as usize / size_of::<f32>()).collect();
         if kv_store.has_servers() {
@@ -127,8 +127,8 @@ impl Strategy {
                 .map(Strategy::Servers);
         }
         if group.base != Some(Case::SINGLE) {
-            return Err("no run of 1n1g counts, and only its update shows how much of the optimizer's time is the weights' way \
-                        back: sweep 1n1g as well"
+            return Err("no run of 1n1g counts, and only its update separates the return of the weights from the \
+                optimizer's time: sweep 1n1g as well"
                 .to_owned());
         }
         let all = vec![values.iter().sum()];
@@ -221,7 +221,7 @@ impl ServerSetup {
                 None if case.case.nodes == 1 => {}
                 None => {
                     return Err(format!(
-                        "in {} some of its servers are on hosts of ranks and some are not: measure it with all of them on one \
+                        "in {} some servers share hosts with ranks and some do not: measure with all servers on one \
                          kind of host (--server-hosts)",
                         case.case
                     ));

@@ -16,7 +16,7 @@ pub fn take_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
         let name = format!("{} b{}", row.case, row.batch_size);
         let counted = row.runs.iter().filter(|run| run.left_out.is_none());
         let figures = |run: &ScoreRowRun| {
-            of_run(run).with_context(|| format!("run {} of {name} counts and has no speed above 0", run.run))
+            of_run(run).with_context(|| format!("run {} of {name} counts but has no speed above 0", run.run))
         };
         let runs = counted.clone().map(figures).collect::<anyhow::Result<Vec<_>>>()?;
         if runs.is_empty() {

@@ -41,9 +41,9 @@ pub struct PageTable<'a> {
 }
 
 impl PageTable<'_> {
-    /// Returns devices and image size: `AMD EPYC, 1 thread a rank; 224 pixels`.
+    /// Returns devices and image size: `AMD EPYC, 1 thread per rank; 224 pixels`.
     pub fn conditions(&self) -> String {
-        let devices = if self.table.devices.is_empty() { "no records beside the logs" } else { &self.table.devices };
+        let devices = if self.table.devices.is_empty() { "no records next to the logs" } else { &self.table.devices };
         let how = if self.how.is_empty() { self.table.pixels() } else { self.how.clone() };
         format!("{devices}; {how}")
     }

@@ -33,7 +33,7 @@ const OF_LINES: &str = "A line is the median of the runs, a small circle is one 
 const OF_BARS: &str = "A bar is the median of the runs, a small circle is one run, in the order of the runs. The line across a \
                        bar is the ideal: the speed of the smallest case, in proportion to the ranks.";
 
-const OF_RUNS: &str = "There is one case alone, so there is nothing to scale. Beside its bar every run in turn, on an axis that does \
+const OF_RUNS: &str = "Only one case, so nothing to scale. Next to its bar every run in order, on an axis that does \
                        not begin at 0.";
 
 /// One case of a series: its median and every run, in images/s.
@@ -334,7 +334,7 @@ fn by_run(series: &[Measurements]) -> Chart {
     let lines = series.iter().flat_map(|series| series.cases.iter().map(move |case| of_case(series, case)));
     Chart::Lines(LineChart {
         title: "Speed of every run".to_owned(),
-        description: "one point a run; the thin line is the median".to_owned(),
+        description: "one point per run; the thin line is the median".to_owned(),
         x: runs_axis(series),
         y: Axis::new(THROUGHPUT.unit, ScaleKind::Linear),
         series: lines.collect(),

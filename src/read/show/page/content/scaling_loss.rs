@@ -81,7 +81,7 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
     };
     let total = signed(loss.loss.total.seconds * 1e3);
     Chart::Waterfall(Waterfall {
-        title: format!("{}: {total} ms a step", setting.named(series, loss.case)),
+        title: format!("{}: {total} ms per step", setting.named(series, loss.case)),
         description: format!("from the step of {} to that of {}", loss.base, loss.case),
         axis: "ms".to_owned(),
         from: (format!("step of {}", loss.base), loss.loss.base_step * 1e3),

@@ -17,9 +17,10 @@ use crate::read::show::page::document::Block;
 const NOTE: &str = "The traced iteration of median length, of the first run of each case that was traced. Outlined: the critical path, \
                     on which each part began only when the one before it had ended.";
 
-const READING: &str = "Four lanes a rank: phases, layers, what sums gradients, and buckets from their last gradient to their sum. A \
-                       click into the drawing, then the wheel or + and - zoom, dragging or the arrow keys move, Escape shows it all. \
-                       The whole trace opens in Perfetto: RUN.trace.json beside the run's log.";
+const READING: &str = "Four lanes per rank: phases, layers, what sums gradients, and buckets from their last gradient \
+                       to their sum. A click into the drawing, then the wheel or + and - zoom, dragging or the arrow \
+                       keys move, Escape shows it all. The whole trace opens in Perfetto: RUN.trace.json next to the \
+                       run's log.";
 
 /// Maximum number of ranks in a chart, in addition to those on the critical path.
 const RANKS: usize = 16;
