@@ -124,18 +124,17 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
         experiment.run(run).iter().try_for_each(|file| write_below(out, file))
     };
     for (run, series) in &trained {
-        match record::beside::<RunRecord>(folder, &run.found.log) {
+        match record::read_for_log::<RunRecord>(folder, &run.found.log) {
             Ok(Some(record)) => write(&RunToExport {
                 log: &run.found.log,
-                period: TimeLine::of(&record).run,
+                period: TimeLine::from_record(&record).run,
                 series,
                 options: mlflow::options(&TrainConfig { record: None, ..record.header.config.clone() }),
                 environment: run::environment([*run]),
                 record: Some(&record),
             })
             .with_context(advice)?,
-            Ok(None) => problems.push(Problem::in_file(&run.found.log, "no record contains its start time: not \
-                exported")),
+            Ok(None) => problems.push(Problem::in_file(&run.found.log, "start time unknown: not exported")),
             Err(problem) => problems.push(problem),
         }
     }
@@ -172,7 +171,7 @@ fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyh
     let mut logs: Vec<(PathBuf, String)> = Vec::new();
     for run in result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| &case.runs) {
         // MLPerf logs a failed run as aborted; for other reasons a run is left out, and its problem is reported.
-        let record = match record::beside::<RunRecord>(folder, &run.found.log) {
+        let record = match record::read_for_log::<RunRecord>(folder, &run.found.log) {
             Ok(Some(record)) if run.outcome.is_ok() || record.failure().is_some() => record,
             _ => continue,
         };

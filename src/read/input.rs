@@ -26,7 +26,6 @@ pub fn judge(folder: &Path) -> anyhow::Result<impl Fn(&InputRecord) -> Vec<Strin
 
 fn read(folder: &Path) -> anyhow::Result<Vec<Demand>> {
     let all = demands(&results::read_training(folder, None)?.groups);
-    ensure!(!all.is_empty(), anyhow!("no run in it counts: for the reasons, run ringmark extract \
-        {}", folder.display()));
+    ensure!(!all.is_empty(), anyhow!("no run in it counts: see ringmark extract {}", folder.display()));
     Ok(all)
 }

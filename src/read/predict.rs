@@ -67,7 +67,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
 /// Returns the evidence of every group in the folder, or of every published row, with its limitation.
 fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'static str>)>> {
     let Some(sweep) = &config.sweep else {
-        return Ok(scaling::DLPERF.iter().map(|row| (Evidence::of_published(row), row.caveat)).collect());
+        return Ok(scaling::DLPERF.iter().map(|row| (Evidence::from_published(row), row.caveat)).collect());
     };
     let extraction = results::read_training(sweep, config.warmup)?;
     let mut problems = extraction.problems;
@@ -114,13 +114,13 @@ fn evidence_from_groups(config: &PredictConfig, sweep: &Path, groups: &[Group]) 
     let (mut evidence, mut unread) = (Vec::new(), Vec::new());
     for group in asked {
         let kv_store = group.conditions.kv_store;
-        let strategy = Strategy::of_group(group)
+        let strategy = Strategy::from_group(group)
             .map_err(|why| format!("{}: kv-store {kv_store} is not predicted from these runs: {why}", group.label));
         match (strategy, config.servers) {
             (Ok(strategy), Some(servers)) => {
-                evidence.extend(Evidence::of_group(group, strategy.with_servers(servers).map_err(usage)?));
+                evidence.extend(Evidence::from_group(group, strategy.with_servers(servers).map_err(usage)?));
             }
-            (Ok(strategy), None) => evidence.extend(Evidence::of_group(group, strategy)),
+            (Ok(strategy), None) => evidence.extend(Evidence::from_group(group, strategy)),
             (Err(why), _) => unread.push(why),
         }
     }

@@ -382,7 +382,8 @@ fn image_sweep_is_judged_by_its_smallest_case() {
     );
     said(
         [600.0, 160.0, 1200.0],
-        "1n2g: 1n1g itself trained at 1,914 images/s per device, the same as the input rate (1,200): the demand of a device is unknown; repeat 1n1g with synthetic images",
+        "1n2g: 1n1g itself trained at 1,914 images/s per device, the same as the input rate (1,200): the demand of a \
+         device is unknown; repeat 1n1g with synthetic images",
     );
 }
 

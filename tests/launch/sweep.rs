@@ -399,10 +399,7 @@ fn invalid_options_exit_with_status_2() {
         ("--cases 1n2g --kv-stores ring --kv-store ring", "cannot be used with"),
         ("--cases 1n2g --kv-stores ring,redis", "invalid value 'redis' for '--kv-stores <NAME,..>'"),
         ("--cases 1n2g --kv-stores ring,device --servers 2", "--servers 2 does not apply to --kv-store"),
-        (
-            "--cases 1n2g --kv-stores ring,device --server-hosts c",
-            "but --kv-store is ring,device: omit --server-hosts",
-        ),
+        ("--cases 1n2g --kv-stores ring,device --server-hosts c", "but --kv-store is ring,device: omit --server-hosts"),
         ("--cases 1n2g --kv-stores ring,device --dtypes fp32,fp16", "with --kv-store device: use --dtype bf16"),
         ("--cases 1n2g --kv-stores ring,device --batch-size auto", "finds the largest batch of one kv-store"),
         ("--cases 1n2g --kv-stores ring,device --suite ddp", "choose one with --kv-store"),

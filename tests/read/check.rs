@@ -115,7 +115,8 @@ fn figures_that_differ_from_the_logs_are_reported() {
     extract(&sandbox);
     let name = "\"out_result.md\":";
     change(&sandbox.path("out/out_result.json"), name, "\"other.md\":");
-    expect!["out_result.md: its hash is missing from out_result.json: extract again"].assert_eq(&only(&sandbox, "unedited"));
+    expect!["out_result.md: its hash is missing from out_result.json: extract again"]
+        .assert_eq(&only(&sandbox, "unedited"));
     extract(&sandbox);
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
 
@@ -381,7 +382,8 @@ fn folder_without_a_sweep_is_rejected() {
     let error = refused(ringmark("check").arg(sandbox.path("out")), 2);
     expect![[r"
         ringmark: DIR/out holds no sweep.json: give a folder of `ringmark sweep` or `ringmark score`
-    "]].assert_eq(&without_folder(&error));
+    "]]
+    .assert_eq(&without_folder(&error));
     let error = refused(ringmark("check").arg(sandbox.path("nothing")), 2);
     expect![[r"
         ringmark: DIR/nothing cannot be read: give the folder that a sweep wrote: No such file or directory (os error 2)

@@ -233,7 +233,10 @@ fn different_networks_need_force() {
     let test = sweep(&["1n1g"], 0.25, |record| record.header.config.model = Model::Resnet18);
     diff(base.path(), test.path(), &[]).is_refused(&["model: ResNet50-v1b in BASE, ResNet-18 in TEST"]);
     let forced = diff(base.path(), test.path(), &["--force"]);
-    forced.is_ok_with(&["not comparable, and compared because of --force\n\n  model: ResNet50-v1b -> ResNet-18", "Faster"]);
+    forced.is_ok_with(&[
+        "not comparable, and compared because of --force\n\n  model: ResNet50-v1b -> ResNet-18",
+        "Faster",
+    ]);
 }
 
 #[test]

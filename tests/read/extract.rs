@@ -427,7 +427,8 @@ fn different_thread_counts_are_noted() {
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("cpu: Processor of a laptop, 1 to 2 threads per rank\n"), "{stdout}");
-    let note = "cases have different numbers of threads per rank: efficiency compares unlike\ndevices (1n1g: 2, 1n2g: 1)";
+    let note =
+        "cases have different numbers of threads per rank: efficiency compares unlike\ndevices (1n1g: 2, 1n2g: 1)";
     assert!(stdout.contains(&format!("\nNOTE: {note}\n")), "{stdout}");
     stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
     let markdown = folder.printed(&["--format", "markdown"]);
@@ -1020,8 +1021,7 @@ fn speedometer_windows_cover_iterations_of_all_ranks() {
     folder.write("1n2g/rn50_b32_fp32_1.log", speedometer_log(2, &[50.0, 90.0, 110.0]));
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
-    for line in ["logs of MXNet's Speedometer: no times of single iterations", "windows of iterations: 3, left out: 1"]
-    {
+    for line in ["logs of MXNet's Speedometer: no times of single iterations", "windows of iterations: 3, omitted: 1"] {
         assert!(stdout.lines().any(|other| other == line), "{stdout}");
     }
     let result = &folder.result()["rn50"];
@@ -1061,7 +1061,7 @@ fn horovod_speed_is_its_total() {
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("\nlogs of Horovod's synthetic benchmark: no times of single iterations\n"), "{stdout}");
-    assert!(stdout.contains("\nwindows of iterations: 3, left out: 0\n"), "{stdout}");
+    assert!(stdout.contains("\nwindows of iterations: 3, omitted: 0\n"), "{stdout}");
     let result = &folder.result()["rn50"];
     assert_eq!(result["1n1g"]["dlperf"]["median_speed"], 122.0);
     // 4 x (110 + 112.5 + 115.5) / 3, and 4 x 3 / (1/110 + 1/112.5 + 1/115.5) = 450.49.
@@ -1106,7 +1106,8 @@ fn ambiguous_logs_of_other_tools_are_excluded() {
     for (log, message) in [
         (
             speedometer.clone(),
-            ": MXNet's Speedometer computes the rate of its process from its script's batch size, but 1 of the 2 ranks of 1n2g printed one: ",
+            ": MXNet's Speedometer computes the rate of its process from its script's batch size, but 1 of \
+             the 2 ranks of 1n2g printed one: ",
         ),
         (
             speedometer_log(4, &[370.0, 375.0]),

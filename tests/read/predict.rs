@@ -694,7 +694,10 @@ fn bandwidth_result_must_match_the_runs() {
     let wrong = |made: &mut BandwidthRecord| made.results[3].in_place.as_mut().expect("measured").wrong = Some(5);
     for (change, message) in [
         (&on_gpus as &dyn Fn(&mut BandwidthRecord), "it was measured on cuda, but the runs used cpu"),
-        (&|made| made.config.exchange.wire = Wire::Fp16, "it sent fp16, but the runs sent fp32: measure with --wire fp32"),
+        (
+            &|made| made.config.exchange.wire = Wire::Fp16,
+            "it sent fp16, but the runs sent fp32: measure with --wire fp32",
+        ),
         (&|made| made.config.optimizer = OptimizerChoice::Sgd, "its times include the weight update"),
         (&wrong, "2n4g/bandwidth.json: 5 elements are wrong: fix that first"),
     ] {

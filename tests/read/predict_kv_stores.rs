@@ -249,7 +249,8 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
         (&["--kv-store", "local"], "it sums in the memory of one host, but predict extrapolates from several hosts"),
         (
             &["--kv-store", "device", "--servers", "2"],
-            "--servers 2 applies to --kv-store dist_sync and dist_device_sync, but these runs used device: omit --servers",
+            "--servers 2 applies to --kv-store dist_sync and dist_device_sync, but these runs used \
+             device: omit --servers",
         ),
         (&["--servers", "13"], "--servers 13: the network has only 12 arrays: use at most one server per array"),
         (&["--servers", "0"], "must be a whole number from 1 to 65536"),

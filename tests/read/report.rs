@@ -492,7 +492,9 @@ fn devices_never_share_a_chart() {
         assert!(page.contains(&format!("class=\"{mark}\"")), "{mark}: a result has one color everywhere");
     }
     // The explanation of a chart appears once per section, not once per result.
-    for (title, reading) in [("Every iteration", "One drawing per run"), ("Every rank", "Own compute time of every rank")] {
+    for (title, reading) in
+        [("Every iteration", "One drawing per run"), ("Every rank", "Own compute time of every rank")]
+    {
         let [titles, readings] =
             [format!("<h3>{title}"), format!("<p class=\"note\">{reading}")].map(|text| page.matches(&text).count());
         assert_eq!((titles, readings), (3, 2), "{title}");

@@ -143,7 +143,7 @@ pub struct LaunchOptions {
     /// the metrics
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "metrics_port")]
     metrics_bind: IpAddr,
-    /// Ranks that `ringmark watch` and the metrics show one by one; of a larger job those of silent and slow hosts, beside
+    /// Ranks that `ringmark watch` and the metrics show one by one; of a larger job those of silent and slow hosts, and
     /// sums over all; 0 shows all
     #[arg(long, value_name = "RANKS", default_value_t = WATCHED_RANKS, value_parser = number(0..=10_000_000_usize))]
     watch_ranks: usize,

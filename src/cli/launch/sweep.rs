@@ -172,7 +172,7 @@ impl SweepOptions {
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
         let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
         for Point { model, dtype, batch_size, kv_store } in sweep.axes.points() {
-            let kv_store = of_point(&train, &kv_stores, kv_store);
+            let kv_store = point_kv_store(&train, &kv_stores, kv_store);
             TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
         }
         self.servers.check(&kv_stores).map_err(usage)?;
@@ -181,7 +181,7 @@ impl SweepOptions {
         for RunName { case, model, kv_store, .. } in sweep.axes.runs() {
             let is_searched = |other: &&KvStore| !sweep.axes.kv_stores.contains(other);
             for kv_store in kv_stores.iter().filter(is_searched).chain([&kv_store]) {
-                let kv_store = of_point(&train, &kv_stores, *kv_store).for_case(case);
+                let kv_store = point_kv_store(&train, &kv_stores, *kv_store).for_case(case);
                 kv_store.check_model(model).with_context(|| format!("{case} of {model}")).map_err(usage)?;
             }
         }
@@ -227,7 +227,7 @@ impl SweepOptions {
 
 /// Returns the kv-store options to check for a point. If none of `all` kv-stores has servers, server options are kept
 /// so that they are rejected.
-fn of_point(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreConfig {
+fn point_kv_store(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreConfig {
     match all.iter().any(|kv_store| kv_store.has_servers()) {
         true => train.kv_store.for_axis(kv_store),
         false => KvStoreConfig { kv_store, ..train.kv_store },
@@ -309,7 +309,9 @@ fn epoch_images(train: &TrainConfig, trained: Option<u64>) -> Option<EpochImages
 
 fn length(files: &[PathBuf]) -> anyhow::Result<u64> {
     let dataset = Dataset::open(files)?;
-    dataset.length().with_context(|| format!("{}: unknown number of images: create the .idx file", dataset.description()))
+    dataset
+        .length()
+        .with_context(|| format!("{}: unknown number of images: create the .idx file", dataset.description()))
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ fn numbers_that_are_missing(known: &BTreeSet<RunName>) -> Vec<String> {
 
 /// Checks that files are as written: those of runs by their hashes, and the `outputs` of extract.
 pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
-    let changes = integrity.changes.iter().chain(&integrity.strangers).chain(&outputs.stale);
+    let changes = integrity.changes.iter().chain(&integrity.unlisted).chain(&outputs.stale);
     let findings: Vec<String> = changes.map(Problem::to_string).collect();
     let summary = format!(
         "{} by their SHA-256; {} of extract compared",

@@ -283,7 +283,7 @@ impl Found {
         }
         let known: HashSet<RunName> = manifest.runs.iter().map(|run| run.name).collect();
         for run in self.runs.iter().filter(|run| !known.contains(&run.name)) {
-            self.problems.push(stranger(run));
+            self.problems.push(unlisted_run(run));
         }
         self.runs.retain(|run| counts.contains(&run.name));
         if missing > 0 {
@@ -330,7 +330,7 @@ fn with_out_folder(command: &[String], root: &Path) -> Vec<String> {
 }
 
 /// Returns the problem for a run that the sweep in its folder did not write.
-pub fn stranger(run: &FoundRun) -> Problem {
+pub fn unlisted_run(run: &FoundRun) -> Problem {
     Problem::in_file(&run.log, "not written by the sweep in this folder: move it to another folder")
 }
 

@@ -22,15 +22,15 @@ pub struct Integrity {
     /// Files that were changed or are missing.
     pub changes: Vec<Problem>,
     /// Runs that are not in the manifest.
-    pub strangers: Vec<Problem>,
+    pub unlisted: Vec<Problem>,
 }
 
 impl Integrity {
     /// Checks the sweep below `root`, whose logs are `found`.
     pub fn read(root: &Path, manifest: &Manifest, found: &[FoundRun]) -> Integrity {
         let is_known = |run: &&FoundRun| manifest.runs.iter().any(|known| known.name == run.name);
-        let strangers = found.iter().filter(|run| !is_known(run)).map(folder::stranger);
-        let mut integrity = Integrity { strangers: strangers.collect(), ..Integrity::default() };
+        let unlisted = found.iter().filter(|run| !is_known(run)).map(folder::unlisted_run);
+        let mut integrity = Integrity { unlisted: unlisted.collect(), ..Integrity::default() };
         for run in manifest.runs.iter().filter(|run| run.state == RunState::Finished) {
             let changes = match &run.sha256 {
                 Some(hashes) => {

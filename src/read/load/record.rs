@@ -14,7 +14,7 @@ use crate::read::load::log;
 use crate::read::load::problem::Problem;
 
 /// Reads the record next to a log; returns `None` if there is none.
-pub fn beside<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> {
+pub fn read_for_log<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> {
     let path = log.with_extension("jsonl");
     match whole_file::open(&root.join(&path)) {
         Ok(file) => R::read(BufReader::with_capacity(log::BLOCK, file))

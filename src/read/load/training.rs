@@ -174,7 +174,7 @@ impl Readable for RunRecord {
                 None if log.windows.is_some() => (Vec::new(), Vec::new()),
                 None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
             };
-            let times = IterationTimes::of_ranks(&ranks);
+            let times = IterationTimes::from_ranks(&ranks);
             let end = record.as_ref().and_then(|record| record.end.as_ref());
             Some(Measured::<RunRecord> {
                 speed: match &record {

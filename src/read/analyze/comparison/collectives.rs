@@ -29,7 +29,7 @@ const RATE_TOLERANCE: f64 = 0.02;
 const PLACES: [&str; 2] = ["out", "in"];
 
 /// Adds a record of `ringmark bandwidth`.
-pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> anyhow::Result<()> {
+pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> anyhow::Result<()> {
     if let Some(failure) = &record.failure {
         bail!("the run failed: {failure}: repeat it");
     }
@@ -68,7 +68,7 @@ pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> an
     let operands = record.config.operands();
     let mut what = name(&operands.operation.to_string(), &operands.reduction_name(), ranks, hosts.len());
     if operands.root_number() >= 0 {
-        what += &of_root(&operands.root.to_string());
+        what += &root_text(&operands.root.to_string());
     }
     // If an operation cannot be in place, the in-place result differs from that of nccl-tests: see docs/bandwidth.md.
     let places = if operands.operation.goes_in_place() { PLACES } else { ["out", "in, by a copy"] };
@@ -85,9 +85,9 @@ pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> an
         };
         let message = format!("{}{gradients}", size(result.bytes));
         let seen = Seen { environment: &around, warnings: &warnings, reliability_warnings: &reliability_warnings };
-        let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, record.bus()));
+        let figures = |timing: &Option<Timing>| Some(record_figures(result, timing.as_ref()?, record.bus()));
         let figures = [figures(&result.out_of_place), figures(&result.in_place)];
-        take_message(side, set, file, (&message, places), figures, seen);
+        add_message(side, set, file, (&message, places), figures, seen);
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ struct Seen<'a> {
 }
 
 /// Adds the results of one message, out of place and in place.
-fn take_message(
+fn add_message(
     side: &mut Side,
     set: SideTable,
     file: &Path,
@@ -134,17 +134,17 @@ fn take_message(
     side.left_out.extend(left_out);
 }
 
-fn of_record(result: &MessageResult, timing: &Timing, bus: Bus) -> anyhow::Result<RunFigures> {
+fn record_figures(result: &MessageResult, timing: &Timing, bus: Bus) -> anyhow::Result<RunFigures> {
     check_wrong(timing.wrong)?;
     let time = timing.mean().unwrap_or_default();
     // A single rank sends nothing and has no bus bandwidth.
     let rate = if bus.ranks > 1 { busbw(result.bytes, time, bus) } else { algbw(result.bytes, time) };
-    RunFigures::of(rate.0, time, step_percentiles(timing.pooled()))
+    RunFigures::new(rate.0, time, step_percentiles(timing.pooled()))
         .with_context(|| format!("invalid time (mean: {time})"))
 }
 
 /// Adds a file of nccl-tests.
-pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow::Result<()> {
+pub fn add_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow::Result<()> {
     let mut notes = Vec::new();
     if !VERSIONS.contains(&read.version) {
         let (version, last) = (read.version, VERSIONS.end());
@@ -156,8 +156,8 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow
         notes.push("messages of 0 bytes are not compared: they have no bandwidth".to_owned());
     }
     let Some(config) = read.config.as_ref().filter(|_| !measured.is_empty()) else {
-        let said = read.errors.iter().find(|error| !error.is_empty());
-        bail!("no results: the test failed{}", said.map(|error| format!(": {error}")).unwrap_or_default());
+        let message = read.errors.iter().find(|error| !error.is_empty());
+        bail!("no results: the test failed{}", message.map(|error| format!(": {error}")).unwrap_or_default());
     };
     let mut around = EnvironmentText::new();
     for device in &config.devices {
@@ -183,7 +183,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow
             what += &format!(", {} groups at once", config.groups());
         }
         if message.root.trim() != "-1" {
-            what += &of_root(message.root.trim());
+            what += &root_text(message.root.trim());
         }
         let set = SideTable {
             name: what,
@@ -199,14 +199,14 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow
             let timings: Vec<&nccl_tests::Timing> = cycles.iter().filter_map(|cycle| timing(cycle)).collect();
             let iterations = cycles.iter().filter_map(|cycle| iterations(cycle));
             let counted = read.counted(cycles[0].size, config.ranks());
-            (!timings.is_empty()).then(|| of_nccl_tests(&timings, iterations, counted))
+            (!timings.is_empty()).then(|| nccl_tests_figures(&timings, iterations, counted))
         };
         let figures = [
             figures(|message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
             figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
         ];
         let seen = Seen { environment: &around, warnings: &notes, reliability_warnings: &[] };
-        take_message(side, set, file, (&size(Bytes(message.size)), PLACES), figures, seen);
+        add_message(side, set, file, (&size(Bytes(message.size)), PLACES), figures, seen);
     }
     Ok(())
 }
@@ -214,7 +214,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow
 type Pick<Part> = fn(&Message) -> Option<&Part>;
 
 /// Converts the cycles (`-N`) of one process to one run with their mean.
-fn of_nccl_tests<'a>(
+fn nccl_tests_figures<'a>(
     cycles: &[&nccl_tests::Timing],
     iterations: impl Iterator<Item = &'a nccl_tests::Iterations>,
     counted: Option<[f64; 2]>,
@@ -240,7 +240,7 @@ fn of_nccl_tests<'a>(
         .flat_map(|iterations| iterations.times_us.iter().skip(iterations.skipped_iterations))
         .map(|microseconds| microseconds * 1e-6)
         .collect();
-    RunFigures::of(rate, Seconds(time * 1e-6), step_percentiles(times))
+    RunFigures::new(rate, Seconds(time * 1e-6), step_percentiles(times))
         .with_context(|| format!("invalid time (mean: {time} us)"))
 }
 
@@ -280,7 +280,7 @@ fn check_wrong(wrong: Option<u64>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_root(root: &str) -> String {
+fn root_text(root: &str) -> String {
     format!(", root {root}")
 }
 

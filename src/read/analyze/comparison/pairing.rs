@@ -163,10 +163,7 @@ impl<'a> Tables<'a> {
                 }),
             );
             if differences.is_empty() {
-                lines.push(format!(
-                    "\n  several tables of {}: their options do not show which match",
-                    one.title()
-                ));
+                lines.push(format!("\n  several tables of {}: their options do not show which match", one.title()));
             }
         }
         // Two pairs of tables may differ in the same condition.

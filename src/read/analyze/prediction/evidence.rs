@@ -128,10 +128,10 @@ impl Steps {
 
 impl Evidence {
     /// Returns the evidence of one group with this strategy; `None` if no run counts.
-    pub fn of_group(group: &Group, strategy: Strategy) -> Option<Evidence> {
-        let of_ring = group.common_base.as_deref().and_then(|single| of_case(group, single));
+    pub fn from_group(group: &Group, strategy: Strategy) -> Option<Evidence> {
+        let of_ring = group.common_base.as_deref().and_then(|single| case_evidence(group, single));
         let of_ring = of_ring.map(|single| CaseEvidence { is_of_ring: true, ..single });
-        let own = group.cases.iter().filter_map(|case| of_case(group, case));
+        let own = group.cases.iter().filter_map(|case| case_evidence(group, case));
         let cases: Vec<CaseEvidence> = of_ring.into_iter().chain(own).collect();
         // The largest case: a single rank reduces nothing.
         let recorded = group.cases.iter().rev().flat_map(|case| &case.runs).find_map(|run| run.recorded.as_ref());
@@ -168,7 +168,7 @@ impl Evidence {
     }
 
     /// Returns the evidence of a published row.
-    pub fn of_published(row: &Published) -> Evidence {
+    pub fn from_published(row: &Published) -> Evidence {
         let case = |case: &PublishedCase| {
             let images = f64::from(row.batch_size) * f64::from(case.case.ranks());
             let speeds = if case.runs.is_empty() { std::slice::from_ref(&case.median.0) } else { case.runs };
@@ -220,8 +220,7 @@ impl Evidence {
         );
         let device = record.ranks.first().map(|rank| rank.device);
         if let (Some((expected, _)), Some(found)) = (self.conditions, device) {
-            ensure!(expected == found, "it was measured on {found}, but the runs used {expected}: measure both on the \
-                same device");
+            ensure!(expected == found, "it was measured on {found}, but the runs used {expected}: use the same device");
         }
         let wire = record.config.exchange.wire;
         if let Some((_, expected)) = self.conditions {
@@ -345,7 +344,7 @@ fn warnings(group: &Group) -> Vec<String> {
     unreliable.chain(group.warnings.iter().cloned()).chain(of_cases).collect()
 }
 
-fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {
+fn case_evidence(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {
     let backward = case.figures.as_ref()?.times.map(|times| times.phases[Phase::Backward].0);
     CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.batch_size), backward)
 }

@@ -76,7 +76,7 @@ fn compression(group: &Group) -> GradientCompression {
 
 impl Strategy {
     /// Returns the strategy of a group, or the reason why nothing can be predicted from its runs.
-    pub fn of_group(group: &Group) -> Result<Strategy, String> {
+    pub fn from_group(group: &Group) -> Result<Strategy, String> {
         let kv_store = group.conditions.kv_store;
         match kv_store {
             KvStore::Ring => {
@@ -93,10 +93,12 @@ impl Strategy {
                 return Err("it sums in the memory of one host, but predict extrapolates from several hosts".to_owned());
             }
             _ if kv_store.is_asynchronous() => {
-                return Err("its ranks do not wait for each other: the queueing time of a push at a server depends on \
+                return Err(
+                    "its ranks do not wait for each other: the queueing time of a push at a server depends on \
                     when the other ranks push, which is unknown for larger cases, and images/s with stale weights are \
                     not comparable to those of a joined batch"
-                    .to_owned());
+                        .to_owned(),
+                );
             }
             _ => {}
         }
@@ -123,7 +125,7 @@ impl Strategy {
         }
         let values: Vec<usize> = buckets.iter().map(|bucket| bucket.0 as usize / size_of::<f32>()).collect();
         if kv_store.has_servers() {
-            return ServerSetup::of_group(group, recorded.device, recorded.config.exchange.wire, values)
+            return ServerSetup::from_group(group, recorded.device, recorded.config.exchange.wire, values)
                 .map(Strategy::Servers);
         }
         if group.base != Some(Case::SINGLE) {
@@ -178,7 +180,7 @@ impl Strategy {
     /// Returns the quantities that the measured exchange of a case is proportional to. The case has several hosts.
     pub fn measured_laws(&self, case: Case) -> ScalingLaws {
         match self {
-            Strategy::Servers(setup) => setup.of_case(case, setup.measured_number(case)).laws(),
+            Strategy::Servers(setup) => setup.servers_for(case, setup.measured_number(case)).laws(),
             _ => self.laws_of_owners(case),
         }
     }
@@ -186,7 +188,7 @@ impl Strategy {
     /// Returns those quantities for a requested case.
     pub fn laws(&self, case: Case) -> ScalingLaws {
         match self {
-            Strategy::Servers(setup) => setup.of_case(case, setup.asked_number(case)).laws(),
+            Strategy::Servers(setup) => setup.servers_for(case, setup.asked_number(case)).laws(),
             _ => self.laws_of_owners(case),
         }
     }
@@ -198,7 +200,7 @@ impl Strategy {
 }
 
 impl ServerSetup {
-    fn of_group(group: &Group, device: DeviceKind, wire: Wire, arrays: Vec<usize>) -> Result<ServerSetup, String> {
+    fn from_group(group: &Group, device: DeviceKind, wire: Wire, arrays: Vec<usize>) -> Result<ServerSetup, String> {
         let config = group.conditions.recorded.as_ref().map(|recorded| recorded.config.kv_store).unwrap_or_default();
         let counted = || group.cases.iter().filter(|case| case.figures.is_some());
         let is_one_a_host = |servers: &u32| counted().all(|case| case.case.nodes == *servers);
@@ -215,7 +217,7 @@ impl ServerSetup {
         let mut places = BTreeMap::new();
         for case in counted() {
             let Some((used, ranks)) = used(case) else { continue };
-            match ServerPlace::of(&used.servers, &ranks) {
+            match ServerPlace::from_servers(&used.servers, &ranks) {
                 Some(place) => _ = places.insert(case.case, place),
                 // The exchange within one host is not used for predictions.
                 None if case.case.nodes == 1 => {}
@@ -284,7 +286,7 @@ impl ServerSetup {
     }
 
     /// Returns the servers of a case, at their measured or assumed location.
-    pub fn of_case(&self, case: Case, number: u32) -> Servers {
+    pub fn servers_for(&self, case: Case, number: u32) -> Servers {
         let measured = self.places.get(&case).filter(|_| number == self.measured_number(case));
         let number = number.clamp(1, self.most());
         let parts = place(&self.arrays, number as usize, self.placement);
@@ -310,7 +312,7 @@ impl ServerSetup {
 
 impl ServerPlace {
     /// Returns the location relative to the hosts of the ranks; `None` if only some servers run on those hosts.
-    fn of(servers: &[ServerUse], rank_hosts: &BTreeSet<String>) -> Option<ServerPlace> {
+    fn from_servers(servers: &[ServerUse], rank_hosts: &BTreeSet<String>) -> Option<ServerPlace> {
         let mut on_host: BTreeMap<&String, u32> = BTreeMap::new();
         for server in servers {
             *on_host.entry(&server.host).or_default() += 1;
@@ -346,7 +348,7 @@ mod tests {
             arrays: vec![1600, 6400],
         };
         let moved = |setup: ServerSetup, case: &str| {
-            let servers = setup.of_case(case.parse().expect("a case"), 1);
+            let servers = setup.servers_for(case.parse().expect("a case"), 1);
             (servers.pushed, servers.pulled)
         };
         assert_eq!(moved(setup(false, false), "4n2g"), (32_000.0, 32_000.0));

@@ -36,7 +36,7 @@ pub fn title(group: &Group) -> Vec<String> {
                 Some(device) => format!("device {device} (from the manifest): no records next to the logs"),
                 None => "device unknown: no records next to the logs".to_owned(),
             };
-            [what, unknown].into_iter().chain(conditions.tool.map(of_tool)).chain([length]).collect()
+            [what, unknown].into_iter().chain(conditions.tool.map(tool_title)).chain([length]).collect()
         }
         Some(recorded) => {
             let config = &recorded.config;
@@ -98,7 +98,7 @@ pub fn common_base(group: &Group) -> Option<String> {
 }
 
 /// Returns the line about logs of another tool.
-pub fn of_tool(tool: Tool) -> String {
+pub fn tool_title(tool: Tool) -> String {
     format!("logs of {}: no times of single iterations", tool.title())
 }
 

@@ -101,11 +101,7 @@ impl DdpFile {
             for group in model.result.iter().chain(silent) {
                 let is_time = |time: &f64| *time > 0.0 && Seconds(*time).is_duration();
                 if let Some(wrong) = group.measurements.iter().find(|time| !is_time(time)) {
-                    bail!(
-                        "{} with {} ranks has an invalid iteration time: {wrong} s",
-                        model.model,
-                        group.ranks.len()
-                    );
+                    bail!("{} with {} ranks has an invalid iteration time: {wrong} s", model.model, group.ranks.len());
                 }
             }
         }

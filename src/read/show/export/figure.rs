@@ -99,7 +99,7 @@ figures! {
     MESSAGE = ("message", "bytes"), "Size of the array, the parts of all ranks together";
     CALL = ("call", "seconds"), "Mean time of a call over ranks and iterations";
     ALGORITHM_BANDWIDTH = ("algorithm", "bytes_per_second"), "Size over time, algbw of nccl-tests";
-    BUS_BANDWIDTH = ("bus", "bytes_per_second"), "Size over time, times the factor of the operation, busbw of nccl-tests";
+    BUS_BANDWIDTH = ("bus", "bytes_per_second"), "Bandwidth times the factor of the operation, busbw of nccl-tests";
     WRONG = ("wrong_elements", ""), "Elements that differ from the exact result";
 }
 

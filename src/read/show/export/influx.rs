@@ -23,7 +23,7 @@ pub fn lines(all: &[Series]) -> (String, Vec<Problem>) {
             Some(line) => text += &line,
             None => {
                 let labels: Vec<&str> = series.labels.iter().map(|(_, value)| value.as_str()).collect();
-                let what = "no record contains its start time, and a line without a timestamp would get the current \
+                let what = "start time unknown, and a line without a timestamp would get the current \
                     time: not exported";
                 problems.push(Problem::in_file(labels.join(" "), what));
             }

@@ -64,7 +64,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
                 name: result.name.clone(),
                 workload: Workload::Training,
                 table,
-                evidence: Evidence::of_groups(&groups),
+                evidence: Evidence::from_groups(&groups),
                 groups,
                 how: String::new(),
             }
@@ -77,7 +77,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
             name: result.name.clone(),
             workload: Workload::Inference,
             table: by_size,
-            evidence: Evidence::of_scoring(table),
+            evidence: Evidence::from_scoring(table),
             groups: Vec::new(),
             how: show::score::text::how(table),
         })

@@ -27,7 +27,7 @@ const RANGES: usize = 150;
 const RANGES_IN_ALL: usize = 9000;
 
 /// Minimum number of ranges for a useful drawing.
-const FEWEST: usize = 24;
+const MIN_ITERATIONS: usize = 24;
 
 const READING: &str = "One drawing per run, titled with its p50: the median over ranks in a band from the fastest rank \
                     to the slowest. Warm-up is shaded and not in the figures; p50 (the dashed line) to p95 are over \
@@ -67,7 +67,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     if runs == 0 {
         return None;
     }
-    let each = (RANGES_IN_ALL / runs).clamp(FEWEST, RANGES);
+    let each = (RANGES_IN_ALL / runs).clamp(MIN_ITERATIONS, RANGES);
     let title = setting.titled("Every iteration", series);
     let charts = cases.iter().map(|case| charts(series, case, each)).collect();
     Some(Block { charts, table: Some(table(series, &cases)), reading: READING.to_owned(), ..Block::new(title, "") })

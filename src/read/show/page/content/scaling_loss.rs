@@ -28,7 +28,7 @@ const ALONE: &str = "Compute is split by runs of the same ranks without communic
 
 /// Returns the loss of every case except the base, if its records contain the parts.
 pub fn losses(group: &Group) -> Vec<CaseLoss> {
-    let with_parts = |case| scaling_loss::of_case(group, case).filter(|loss| !loss.loss.parts.is_empty());
+    let with_parts = |case| scaling_loss::case_loss(group, case).filter(|loss| !loss.loss.parts.is_empty());
     group.cases.iter().filter_map(with_parts).collect()
 }
 

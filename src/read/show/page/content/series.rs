@@ -144,6 +144,6 @@ pub fn device(group: &Group) -> String {
     match (&group.conditions.recorded, group.conditions.tool) {
         (Some(_), _) => title::devices(group),
         (None, None) => "no records next to the logs".to_owned(),
-        (None, Some(tool)) => format!("no records next to the logs; {}", title::of_tool(tool)),
+        (None, Some(tool)) => format!("no records next to the logs; {}", title::tool_title(tool)),
     }
 }

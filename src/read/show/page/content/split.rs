@@ -81,7 +81,8 @@ pub fn block(setting: &Setting) -> Option<Block> {
         Chart::Stack(StackChart {
             title: title.to_owned(),
             description: "one bar per case, divided into the parts of its mean step; the table has the \
-                numbers".to_owned(),
+                numbers"
+                .to_owned(),
             axis: axis.to_owned(),
             end: is_share.then_some(100.0),
             parts: parts.iter().map(|part| (part.class, part.name)).collect(),

@@ -65,7 +65,7 @@ fn traced<'a>(series: &Series<'a>, case: &TrainedCase) -> Option<Traced<'a>> {
     let timeline = case.runs.iter().find_map(of_run)?;
     let mut paths: Vec<CriticalPath> = critical_path::iterations(timeline)
         .into_iter()
-        .filter_map(|iteration| critical_path::of(timeline, iteration))
+        .filter_map(|iteration| critical_path::find(timeline, iteration))
         .collect();
     paths.sort_by_key(length);
     let path = paths.get(paths.len().checked_sub(1)? / 2)?.clone();
@@ -114,7 +114,7 @@ fn row(rank: &RankTrace, spans: &[Span], path: &CriticalPath, zero: i64) -> Span
         end: milliseconds(span.end_ns()),
         class,
         name: name.to_owned(),
-        tip: format!("rank {}: {}, {:.3} ms", rank.rank, told(span), span.length_ns as f64 / 1e6),
+        tip: format!("rank {}: {}, {:.3} ms", rank.rank, span_text(span), span.length_ns as f64 / 1e6),
         is_critical: false,
     };
     // Ends with the path: a phase may continue after the gradient that the step waited for.
@@ -167,7 +167,7 @@ fn layer_class(span: &Span) -> &'static str {
 }
 
 /// Names a span: `layer1.0.conv1 backward`, `sum of bucket 3`.
-fn told(span: &Span) -> String {
+fn span_text(span: &Span) -> String {
     match (&span.layer, span.bucket) {
         (Some(pass), _) => format!("{} {}", span.name, pass.direction),
         (None, Some(bucket)) if !matches!(span.lane, Lane::Bucket(_)) => format!("{} of bucket {bucket}", span.name),
@@ -241,7 +241,7 @@ mod tests {
             arrays: Vec::new(),
             ranks: (0..18).map(rank).collect(),
         };
-        let path = critical_path::of(&timeline, 3).expect("a path");
+        let path = critical_path::find(&timeline, 3).expect("a path");
         let chart = chart(&Traced { case: "1n18g".to_owned(), timeline: &timeline, path });
         assert_eq!(chart.title, "1n18g, iteration 3: 10.0 ms; 17 of 18 ranks");
         assert_eq!((chart.rows.len(), chart.rows[16].label.as_str()), (17, "rank 17"));
