@@ -74,7 +74,7 @@ pub struct Cost {
     /// `1281167 / (images/s)`: training images of ImageNet-1k (ILSVRC 2012), without validation.
     pub seconds_per_epoch: Seconds,
     /// Cost of an epoch: `seconds / 3600 x price x GPUs (or hosts)`.
-    pub epoch_cost: f64,
+    pub of_epoch: f64,
     /// Cost of 90 epochs.
     pub of_90_epochs: f64,
     /// Extra cost of an epoch relative to the base case, as a fraction: the cost of scaling. For a price per GPU this
@@ -105,13 +105,13 @@ impl Price {
     }
 
     fn cost(&self, case: Case, speed: ImagesPerSecond, (base, speed_of_base): (Case, ImagesPerSecond)) -> Cost {
-        let epoch_cost = self.epoch_cost(case, speed);
+        let of_epoch = self.epoch_cost(case, speed);
         Cost {
             price: self.to_string(),
             seconds_per_epoch: seconds_per_epoch(speed),
-            epoch_cost,
-            of_90_epochs: EPOCHS * epoch_cost,
-            over_base: epoch_cost / self.epoch_cost(base, speed_of_base) - 1.0,
+            of_epoch,
+            of_90_epochs: EPOCHS * of_epoch,
+            over_base: of_epoch / self.epoch_cost(base, speed_of_base) - 1.0,
         }
     }
 }
@@ -134,7 +134,7 @@ mod tests {
         let base = (case("1n1g"), ImagesPerSecond(3125.0));
         let cost = price.cost(case("1n8g"), ImagesPerSecond(20_000.0), base);
         assert!((cost.seconds_per_epoch.0 - 64.058).abs() < 1e-3, "{cost:?}");
-        assert!((cost.epoch_cost - 0.3545).abs() < 1e-4 && (cost.of_90_epochs - 31.90).abs() < 1e-2, "{cost:?}");
+        assert!((cost.of_epoch - 0.3545).abs() < 1e-4 && (cost.of_90_epochs - 31.90).abs() < 1e-2, "{cost:?}");
         // An efficiency of 0.8 costs a quarter more.
         assert!((cost.over_base - 0.25).abs() < 1e-12, "{cost:?}");
         // Hosts are billed as a whole: eight GPUs of a host cost as much as one.
