@@ -13,7 +13,7 @@ use crate::read::show::numbers::{marked, milliseconds};
 /// Returns the title of the table, which names the base.
 pub fn title(group: &Group) -> String {
     let base = group.base.unwrap_or(Case::SINGLE);
-    let missing = if base == Case::SINGLE { "" } else { " (1n1g was not measured)" };
+    let missing = if base == Case::SINGLE { "" } else { " (no 1n1g)" };
     let base = group.base_text().unwrap_or_else(|| base.to_string());
     format!("Where the scaling loss goes: step of each case less that of {base}{missing}")
 }
