@@ -23,7 +23,7 @@ while (($#)); do
         --engine) engine=${2:?--engine needs docker, podman or buildah}; shift 2 ;;
         --check) check=yes; shift ;;
         --help | -h) usage 0 ;;
-        *) fail "what is $1? Options: --variant cu130|cu126|cpu, --tag NAME, --ssh-port PORT, \
+        *) fail "unknown option $1. Options: --variant cu130|cu126|cpu, --tag NAME, --ssh-port PORT, \
 --engine docker|podman|buildah, --check" ;;
     esac
 done

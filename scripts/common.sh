@@ -38,7 +38,7 @@ install_packages() {
     [[ -n $missing ]] || return 0
     command="apt-get install -y --no-install-recommends $missing"
     command -v apt-get >/dev/null ||
-        fail "these are missing, here by Debian's names; install what your system calls them: $missing"
+        fail "missing packages, by their Debian names; install your system's equivalents: $missing"
     say "installing $missing"
     for service in "$@"; do
         systemctl is-enabled --quiet "$service" 2>/dev/null || new_services+=("$service")
@@ -57,7 +57,7 @@ install_packages() {
     ) </dev/null >"$log" 2>&1 || worked=no
     if [[ $worked == no ]]; then tail -n 20 "$log" >&2; fi
     rm "$log"
-    [[ $worked == yes ]] || fail "that did not work. As root: apt-get update && $command"
+    [[ $worked == yes ]] || fail "installation failed. As root: apt-get update && $command"
     hash -r
     missing=$("$list" | xargs)
     [[ -z $missing ]] || fail "still missing after their installation: $missing"

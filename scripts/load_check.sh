@@ -49,7 +49,7 @@ while (($#)); do
         --worker) worker=${2:?--worker needs a file}; shift 2 ;;
         --if-installed) only_installed=yes; shift ;;
         --help | -h) usage 0 ;;
-        *) fail "what is $1? Options: --worker FILE, --if-installed" 2 ;;
+        *) fail "unknown option $1. Options: --worker FILE, --if-installed" 2 ;;
     esac
 done
 # The newer of the two that cargo builds.

@@ -25,7 +25,7 @@ while (($#)); do
         --libtorch) only=libtorch store=$(realpath -m "${2:?--libtorch needs a folder}"); shift 2 ;;
         --which) only=which; shift ;;
         -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
-        *) echo "setup: what is $1? Options: --packages, --libtorch FOLDER, --which" >&2; exit 2 ;;
+        *) echo "setup: unknown option $1. Options: --packages, --libtorch FOLDER, --which" >&2; exit 2 ;;
     esac
 done
 cd "$root"
@@ -53,10 +53,10 @@ check_rust() {
     local wanted have
     wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
     have=$(cargo --version 2>/dev/null | cut -d ' ' -f 2) || true
-    [[ -n $have ]] || fail "there is no cargo. Install Rust, then open a new shell:
+    [[ -n $have ]] || fail "cargo not found. Install Rust, then open a new shell:
     curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
     [[ $(printf '%s\n' "$wanted" "$have" | sort -V | head -n 1) == "$wanted" ]] ||
-        fail "ringmark needs Rust $wanted, cargo is $have: rustup update stable (https://rustup.rs, where there is no rustup)"
+        fail "ringmark needs Rust $wanted, cargo is $have: rustup update stable (without rustup: https://rustup.rs)"
 }
 
 has_libclang() {
@@ -103,7 +103,7 @@ install_packages() {
     [[ -n $missing ]] || return 0
     command="apt-get install -y --no-install-recommends $missing"
     command -v apt-get >/dev/null ||
-        fail "these are missing, here by Debian's names; install what your system calls them: $missing"
+        fail "missing packages, by their Debian names; install your system's equivalents: $missing"
     local as_root=()
     if ((EUID != 0)); then
         # Without a terminal sudo cannot ask for the password.
@@ -122,7 +122,7 @@ install_packages() {
         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $command -o DPkg::Lock::Timeout=600; } </dev/null >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         rm "$log"
-        fail "that did not work. As root: apt-get update && $command"
+        fail "installation failed. As root: apt-get update && $command"
     fi
     rm "$log"
     hash -r
@@ -151,11 +151,11 @@ link_to() {
 }
 
 link_given() {
-    [[ -d $LIBTORCH ]] || fail "LIBTORCH=$LIBTORCH is no folder: correct it, or unset it to have libtorch installed here"
+    [[ -d $LIBTORCH ]] || fail "LIBTORCH=$LIBTORCH is not a folder: correct it, or unset it to install libtorch here"
     local version
     version=$(version_of "$LIBTORCH")
     [[ $version == "$TORCH" ]] ||
-        fail "ringmark needs libtorch $TORCH, LIBTORCH=$LIBTORCH has ${version:-no version}: unset LIBTORCH to have it installed here"
+        fail "ringmark needs libtorch $TORCH, LIBTORCH=$LIBTORCH has ${version:-no version}: unset LIBTORCH to install it here"
     is_good "$LIBTORCH" || fail "LIBTORCH=$LIBTORCH lacks lib/libtorch_cpu.so or the headers in include/torch"
     link_to "$LIBTORCH"
 }
@@ -163,7 +163,7 @@ link_given() {
 # State of the driver: `gpus 12040 70 90` (CUDA 12.4, GPUs of compute capability 7.0 and 9.0), `none`, or `broken` and why.
 ask_driver() {
     local python
-    python=$(find_python) || { echo none there is no python3 to ask the driver; return; }
+    python=$(find_python) || { echo none python3 not found, so the NVIDIA driver was not queried; return; }
     "$python" - <<'PYTHON'
 import sys
 
@@ -176,7 +176,7 @@ def end(*words):
 try:
     import ctypes
 except ImportError:
-    end("none this python3 cannot ask the driver: it has no ctypes")
+    end("none python3 has no ctypes, so the NVIDIA driver was not queried")
 
 
 def call(name, *arguments):
@@ -198,12 +198,12 @@ try:
     driver = ctypes.CDLL("libcuda.so.1")
 except OSError as error:
     missing = str(error).startswith("libcuda.so.1: cannot open shared object file: No such file")
-    end(*["none there is no NVIDIA driver"] if missing else ["broken", "the NVIDIA driver cannot be loaded:", error])
+    end(*["none NVIDIA driver not found"] if missing else ["broken", "the NVIDIA driver cannot be loaded:", error])
 version = number("cuDriverGetVersion")
 call("cuInit", 0)
 devices = [number("cuDeviceGet", index) for index in range(number("cuDeviceGetCount"))]
 if not devices:
-    end("none the NVIDIA driver shows no GPU")
+    end("none the NVIDIA driver lists no GPU")
 # 75 and 76: the compute capability's major and minor number.
 end("gpus", version, *[number("cuDeviceGetAttribute", 75, gpu) * 10 + number("cuDeviceGetAttribute", 76, gpu) for gpu in devices])
 PYTHON
@@ -231,11 +231,11 @@ choose_build() {
     local have=$1 asked=${RINGMARK_TORCH:-} state driver capabilities machine build
     case $asked in
         '' | cuda) ;;
-        cpu | cu130 | cu126) printf '%s\n' "$asked" "RINGMARK_TORCH=$asked asks for it"; return ;;
-        *) fail "RINGMARK_TORCH=$asked: it can be cpu, cuda, cu130 or cu126" ;;
+        cpu | cu130 | cu126) printf '%s\n' "$asked" "requested by RINGMARK_TORCH=$asked"; return ;;
+        *) fail "RINGMARK_TORCH=$asked: use cpu, cuda, cu130 or cu126" ;;
     esac
     if [[ -n ${RINGMARK_TORCH_INDEX:-} || $have == given ]]; then
-        printf '%s\n' given "RINGMARK_TORCH_INDEX chose it"
+        printf '%s\n' given "chosen by RINGMARK_TORCH_INDEX"
         return
     fi
     read -r state driver capabilities < <(ask_driver)
@@ -248,25 +248,25 @@ choose_build() {
             for build in "$have" $(cut -d ' ' -f 1 <<<"$CUDA_BUILDS"); do
                 if serves "$build" "$driver" $capabilities; then printf '%s\n' "$build" "$machine"; return; fi
             done
-            fail "no CUDA build of libtorch $TORCH serves this machine ($machine):
+            fail "no CUDA build of libtorch $TORCH supports this machine ($machine):
 $(needs_of_builds)
     Update the driver, hide the GPUs that do not fit (CUDA_VISIBLE_DEVICES), or choose CPUs: RINGMARK_TORCH=cpu"
             ;;
         none)
             if [[ $asked == cuda && $have != cu* ]]; then
-                printf '%s\n' cu130 "RINGMARK_TORCH=cuda asks for CUDA, and $machine"
+                printf '%s\n' cu130 "RINGMARK_TORCH=cuda requests CUDA, and $machine"
             elif [[ $have != none ]]; then
-                printf '%s\n' "$have" "it is installed, and $machine"
+                printf '%s\n' "$have" "already installed; $machine"
             else
                 printf '%s\n' cpu "$machine; where other hosts have GPUs: RINGMARK_TORCH=cuda scripts/setup.sh"
             fi
             ;;
         *)
             if [[ $have != none && ($asked != cuda || $have != cpu) ]]; then
-                printf '%s\n' "$have" "it is installed, but $machine"
+                printf '%s\n' "$have" "already installed, but $machine"
                 return
             fi
-            fail "$machine. Mend the driver (does nvidia-smi work?), or choose the build: RINGMARK_TORCH=cpu, cu130 or cu126"
+            fail "$machine. Fix the driver (does nvidia-smi work?), or choose the build: RINGMARK_TORCH=cpu, cu130 or cu126"
             ;;
     esac
 }
@@ -296,7 +296,7 @@ build_of() { sed -n "s/^cuda: .* = '\([0-9]*\)\.\([0-9]*\)'/cu\1\2/p" "$1/versio
 install_wheels() {
     local set=$1 index=$2 python
     [[ $(uname -sm) == "Linux x86_64" ]] ||
-        fail "there are wheels for Linux on x86-64 only, this is $(uname -sm): set LIBTORCH to a libtorch $TORCH"
+        fail "wheels exist for Linux on x86-64 only, this is $(uname -sm): set LIBTORCH to a libtorch $TORCH"
     python=$(find_python) || fail "torch $TORCH has wheels for Python 3.10 to 3.14, python3 is $(python3 --version 2>&1): \
 put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
     "$python" -c 'import ensurepip, venv' 2>/dev/null || fail "$(command -v "$python") has no venv module: install it"
@@ -315,14 +315,14 @@ put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
     if [[ $set == cpu ]]; then
         options+=(--no-deps)
         if [[ $index == default ]]; then options+=("${CPU_WHEELS[@]}"); else options+=("torch==$TORCH"); fi
-        say "installing libtorch $TORCH for CPUs in $STORE (0.5 GB to load)"
+        say "installing libtorch $TORCH for CPUs in $STORE (0.5 GB download)"
     else
         options+=("torch==$TORCH")
-        say "installing libtorch $TORCH with CUDA in $STORE (about 3 GB to load)"
+        say "installing libtorch $TORCH with CUDA in $STORE (about 3 GB download)"
     fi
     # -I: ignores a torch on PYTHONPATH.
     "$VENV/bin/python" -I -m pip "${options[@]}" >&2 ||
-        fail "pip could not install it, see above; fix this, then run scripts/setup.sh again"
+        fail "pip failed, see above; fix the cause, then run scripts/setup.sh again"
     echo "$set $index" >"$STAMP"
 }
 
@@ -362,15 +362,15 @@ provide_wheels() {
         return
     fi
     if [[ $from != "$index" || $have == none || ($have == cpu && $set == cuda) ]]; then
-        say "the build of libtorch is $build: $reason"
+        say "libtorch build $build: $reason"
         install_packages pip
         install_wheels "$set" "$index"
     elif [[ $reason == *', but '* ]]; then
-        say "the build of libtorch is $build: $reason"
+        say "libtorch build $build: $reason"
     fi
-    folder=$(compgen -G "$VENV/lib/python3*/site-packages/torch") || fail "$VENV has no torch: remove it and call scripts/setup.sh again"
+    folder=$(compgen -G "$VENV/lib/python3*/site-packages/torch") || fail "$VENV has no torch: remove it and run scripts/setup.sh again"
     link_to "${folder#"$STORE"/}"
-    is_good "$LINK" || fail "$LINK is not a whole libtorch $TORCH: remove $VENV and call scripts/setup.sh again"
+    is_good "$LINK" || fail "$LINK is not a complete libtorch $TORCH: remove $VENV and run scripts/setup.sh again"
 }
 
 # An earlier call chose another libtorch.

@@ -53,7 +53,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct ManOptions {
-    /// Folder for ringmark.1 and a page for every command; made where it is not there
+    /// Folder for ringmark.1 and a page for every command; created if missing
     #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
 }

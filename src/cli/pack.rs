@@ -33,7 +33,7 @@ pub struct PackOptions {
     /// Folder of images, with a folder for each class; with --list, what its paths are relative to
     #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
-    /// File to write; its index and list go beside it, as OUT.idx and OUT.lst
+    /// File to write; its index and list go next to it, as OUT.idx and OUT.lst
     #[arg(value_name = "OUT.rec")]
     output: PathBuf,
     /// Pack the images of this list, in its order: lines of number, label or labels, path, with tabs between them

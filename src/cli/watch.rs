@@ -14,8 +14,8 @@ Examples:
   ringmark watch results/rack7 --json | jq .left
       seconds left, once
 
-Exit status 0 says that the command has ended well (with --json, that it has said something), 1 that it failed or is gone, 2
-that nothing in FOLDER says where it is.";
+Exit status 0: the command succeeded (with --json: its progress was printed); 1: it failed or is gone;
+2: FOLDER contains no progress.";
 
 /// Options of `ringmark watch`.
 #[derive(Debug, Args)]

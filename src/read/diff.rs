@@ -86,7 +86,7 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     let base = read_side(&config.base).context("BASE")?;
     let test = read_side(&config.test).context("TEST")?;
     let pairing = pairing::pair([&base, &test], config.force)?;
-    let outcome = ComparedResults::of([&base, &test], pairing, config.thresholds, config.price.as_ref());
+    let outcome = ComparedResults::new([&base, &test], pairing, config.thresholds, config.price.as_ref());
 
     if !config.json.write(&outcome)? {
         output::print(&match config.format {
@@ -161,7 +161,7 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
                     Content::Bandwidth,
                 ];
                 let known = known.map(Content::text).join(", ");
-                let what = format!("{} is no {known}: give one, or a folder of them or of logs", path.display());
+                let what = format!("{} is not a {known}: give one, or a folder of them or of logs", path.display());
                 return Err(usage(anyhow::Error::msg(what)));
             }
         },
@@ -170,7 +170,7 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
         let more: String = side.left_out.iter().map(|what| format!("\n  {what}")).collect();
         bail!("{} holds no run that counts{more}", path.display());
     }
-    side.tell_apart();
+    side.make_titles_unique();
     Ok(side)
 }
 
@@ -197,7 +197,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
     found.splice(0..0, runs.as_ref().ok().map(|found| format!("{} {what} runs with logs", found.runs.len())));
     if found.len() > 1 {
         return Err(usage(anyhow::Error::msg(format!(
-            "{} is a mixture: {}: give one file, or a folder of one kind",
+            "{} mixes file types: {}: give one file, or a folder of one kind",
             path.display(),
             found.join("; ")
         ))));
@@ -213,7 +213,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         (Err(_), Some((content, files))) => read_files(path, content, &files, left_out),
         (Err(error), None) => {
             let more: String = left_out.iter().map(|file| format!("\n  {file}")).collect();
-            Err(usage(anyhow::anyhow!("{error:#}; and it holds no JSON of a benchmark{more}")))
+            Err(usage(anyhow::anyhow!("{error:#}; it holds no benchmark JSON either{more}")))
         }
     }
 }
@@ -223,7 +223,7 @@ fn read_runs(folder: &Path, found: Found) -> anyhow::Result<Side> {
     match results::read_sweep(folder, found, None)? {
         AnyExtraction::Training(extraction) => {
             let mut side = Side::new(folder, SideKind::Training);
-            training::take_rows(&mut side, result_json::rows(&extraction.groups, None))?;
+            training::add_rows(&mut side, result_json::rows(&extraction.groups, None))?;
             // No speedup is shown, so a missing 1n1g is not a problem.
             let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
             let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
@@ -232,7 +232,7 @@ fn read_runs(folder: &Path, found: Found) -> anyhow::Result<Side> {
         }
         AnyExtraction::Score(extraction) => {
             let mut side = Side::new(folder, SideKind::Score);
-            score::side::take_result(&mut side, ScoreResult::new(&extraction))?;
+            score::side::add_result(&mut side, ScoreResult::new(&extraction))?;
             Ok(side)
         }
     }
@@ -263,16 +263,16 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
         let open = || Ok(BufReader::new(whole_file::open(file)?));
         let mut part = Side::new(path, kind);
         let taken = open().and_then(|input| match content {
-            Content::Result => training::take_rows(&mut part, result_json::read_rows(input)?),
-            Content::ScoreResult => score::side::take_result(&mut part, ScoreResult::read(input)?),
-            Content::PytorchDdp => pytorch::take(&mut part, &DdpFile::read(input)?),
-            Content::Bandwidth => collectives::take_record(&mut part, file, &BandwidthRecord::read(input)?),
-            Content::NcclTests => collectives::take_nccl_tests(&mut part, file, &NcclTests::read(input)?),
+            Content::Result => training::add_rows(&mut part, result_json::read_rows(input)?),
+            Content::ScoreResult => score::side::add_result(&mut part, ScoreResult::read(input)?),
+            Content::PytorchDdp => pytorch::add(&mut part, &DdpFile::read(input)?),
+            Content::Bandwidth => collectives::add_record(&mut part, file, &BandwidthRecord::read(input)?),
+            Content::NcclTests => collectives::add_nccl_tests(&mut part, file, &NcclTests::read(input)?),
         });
         match taken.with_context(|| file.display().to_string()) {
             // A damaged file does not prevent the use of the others.
             Err(error) if files.len() > 1 => side.left_out.push(format!("{error:#}")),
-            taken => taken.map(|()| side.absorb(part))?,
+            taken => taken.map(|()| side.merge(part))?,
         }
     }
     Ok(side)

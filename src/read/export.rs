@@ -77,11 +77,11 @@ fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<Series>> {
     all.extend(score::cases(name, &result.scoring));
     all.extend(score::runs(name, &result.scoring).into_iter().map(|run| run.series));
     all.extend(bandwidth::series(name, &result.bandwidth));
-    let what = if result.input.is_some() { "a result of `ringmark input` alone" } else { "no run that counts" };
+    let what = if result.input.is_some() { "only a result of `ringmark input`" } else { "no run that counts" };
     let refusal = || {
         let path = folder.display();
         anyhow!(
-            "{path} holds {what}, and runs of train, score and bandwidth are exported: ringmark report {path} shows what is there"
+            "{path} holds {what}, but only runs of train, score and bandwidth are exported: use ringmark report {path}"
         )
     };
     ensure!(!all.is_empty(), usage(refusal()));
@@ -104,11 +104,11 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
     let (trained, scored) = (training::runs(&result.name, &result.groups), score::runs(&result.name, &result.scoring));
     if trained.is_empty() && scored.is_empty() {
         return Err(usage(anyhow!(
-            "{} holds no run of training or scoring that counts, and MLflow gets one run of its own for each",
+            "{} holds no training or scoring run that counts: nothing to export to MLflow",
             folder.display()
         )));
     }
-    let advice = || format!("cannot write MLflow's files into {}: choose another folder by --out", out.display());
+    let advice = || format!("cannot write MLflow's files into {}: choose another folder with --out", out.display());
     fs::create_dir_all(out).with_context(advice)?;
     let experiment = Experiment::new(&result.name, &fs::canonicalize(out).with_context(advice)?);
     let mut begins = Vec::new();
@@ -124,17 +124,17 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
         experiment.run(run).iter().try_for_each(|file| write_below(out, file))
     };
     for (run, series) in &trained {
-        match record::beside::<RunRecord>(folder, &run.found.log) {
+        match record::read_for_log::<RunRecord>(folder, &run.found.log) {
             Ok(Some(record)) => write(&RunToExport {
                 log: &run.found.log,
-                period: TimeLine::of(&record).run,
+                period: TimeLine::from_record(&record).run,
                 series,
                 options: mlflow::options(&TrainConfig { record: None, ..record.header.config.clone() }),
                 environment: run::environment([*run]),
                 record: Some(&record),
             })
             .with_context(advice)?,
-            Ok(None) => problems.push(Problem::in_file(&run.found.log, "no record says when it ran: not exported")),
+            Ok(None) => problems.push(Problem::in_file(&run.found.log, "start time unknown: not exported")),
             Err(problem) => problems.push(problem),
         }
     }
@@ -171,7 +171,7 @@ fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyh
     let mut logs: Vec<(PathBuf, String)> = Vec::new();
     for run in result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| &case.runs) {
         // MLPerf logs a failed run as aborted; for other reasons a run is left out, and its problem is reported.
-        let record = match record::beside::<RunRecord>(folder, &run.found.log) {
+        let record = match record::read_for_log::<RunRecord>(folder, &run.found.log) {
             Ok(Some(record)) if run.outcome.is_ok() || record.failure().is_some() => record,
             _ => continue,
         };
@@ -182,13 +182,13 @@ fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyh
     }
     match (out, &logs[..]) {
         (_, []) => Err(usage(anyhow!(
-            "{} holds no run that trained a whole epoch, and MLPerf's log is of epochs: ringmark sweep --data FILES --epochs N \
-             --validate FILES",
+            "{} holds no run that trained a whole epoch, which MLPerf's log needs: run ringmark sweep --data FILES \
+             --epochs N --validate FILES",
             folder.display()
         ))),
         (None, [(_, text)]) => output::print(text),
         (None, several) => Err(usage(anyhow!(
-            "{} holds {} runs with epochs, and MLPerf's log is of one: add --out FOLDER for a file a run",
+            "{} holds {} runs with epochs, but MLPerf's log holds one: add --out FOLDER for one file per run",
             folder.display(),
             several.len()
         ))),

@@ -97,7 +97,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let extraction = results::read_sweep(folder, folder::find(folder)?, config.warmup)?;
     match extraction {
         AnyExtraction::Score(_) if config.price.is_some() => {
-            let what = "--price is of training, and {} holds a sweep of scoring: leave it out";
+            let what = "--price applies to training, but {} holds a scoring sweep: omit --price";
             return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
         }
         _ => {}
@@ -115,7 +115,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
         None if config.format.is_some() || config.json != Json::No => {}
         None if folder.join(MANIFEST).exists() => write(folder, folder, &extraction)?,
         None => output::print_note(&format!(
-            "no files written, for {} is no folder of a sweep: choose one by --out",
+            "no files written: {} is not a sweep folder: choose one with --out",
             folder.display()
         )),
     }
@@ -175,15 +175,14 @@ pub fn render_score(
         | ExtractFormat::DlperfLines
         | ExtractFormat::PytorchDdp
         | ExtractFormat::PytorchDdpLines => Err(usage(anyhow!(
-            "--format {format} is of training, and {} holds a sweep of scoring: choose table, \
-             markdown, json or csv",
+            "--format {format} applies to training, but {} holds a scoring sweep: choose table, markdown, json or csv",
             extraction.name
         ))),
     }
 }
 
 fn has_no_published(format: ExtractFormat) -> anyhow::Error {
-    usage(anyhow!("--published: --format {format} has no place for figures of others: choose table, markdown or json"))
+    usage(anyhow!("--published: --format {format} cannot include published figures: choose table, markdown or json"))
 }
 
 /// Renders training results in one format, including published figures and the cost if requested.
@@ -207,7 +206,7 @@ pub fn render(
         _ if published => Err(has_no_published(format)),
         ExtractFormat::Csv => csv::csv(extraction, price),
         _ if price.is_some() => {
-            Err(usage(anyhow!("--price: --format {format} has no place for it: choose table, markdown, json or csv")))
+            Err(usage(anyhow!("--price: --format {format} cannot include costs: choose table, markdown, json or csv")))
         }
         ExtractFormat::Dlperf => dlperf::json(extraction),
         ExtractFormat::DlperfLines => Ok(dlperf::lines(extraction)),
@@ -224,7 +223,7 @@ pub fn summary(folder: &Path) -> Option<String> {
 
 /// Writes the files of `folder` to `out`, which is created if necessary.
 fn write(folder: &Path, out: &Path, extraction: &AnyExtraction) -> anyhow::Result<()> {
-    let advice = || format!("cannot write the result into {}: choose another folder by --out", out.display());
+    let advice = || format!("cannot write the result into {}: choose another folder with --out", out.display());
     fs::create_dir_all(out).with_context(advice)?;
     let common = folder::name_of(folder)?;
     let mut written = Vec::new();

@@ -26,6 +26,6 @@ pub fn judge(folder: &Path) -> anyhow::Result<impl Fn(&InputRecord) -> Vec<Strin
 
 fn read(folder: &Path) -> anyhow::Result<Vec<Demand>> {
     let all = demands(&results::read_training(folder, None)?.groups);
-    ensure!(!all.is_empty(), anyhow!("no run of it counts: ringmark extract {} says why", folder.display()));
+    ensure!(!all.is_empty(), anyhow!("no run in it counts: see ringmark extract {}", folder.display()));
     Ok(all)
 }

@@ -59,7 +59,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
         [one] => bail!("{one}"),
         several => {
             several.iter().for_each(|refused| output::print_note(&refused.to_string()));
-            bail!("not all that was asked can be predicted: see the {} messages above", several.len())
+            bail!("some predictions failed: see the {} messages above", several.len())
         }
     }
 }
@@ -67,7 +67,7 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
 /// Returns the evidence of every group in the folder, or of every published row, with its limitation.
 fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'static str>)>> {
     let Some(sweep) = &config.sweep else {
-        return Ok(scaling::DLPERF.iter().map(|row| (Evidence::of_published(row), row.caveat)).collect());
+        return Ok(scaling::DLPERF.iter().map(|row| (Evidence::from_published(row), row.caveat)).collect());
     };
     let extraction = results::read_training(sweep, config.warmup)?;
     let mut problems = extraction.problems;
@@ -84,7 +84,7 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     ensure!(
         records.is_empty() || evidence.iter().any(|evidence| evidence.kv_store.is_ring()),
         usage(anyhow!(
-            "--bandwidth gives the time of an all-reduce, and these runs are of --kv-store {}: leave it out",
+            "--bandwidth gives the time of an all-reduce, but these runs used --kv-store {}: omit --bandwidth",
             joined(evidence.iter().map(|evidence| evidence.kv_store))
         ))
     );
@@ -97,8 +97,8 @@ fn evidence_from_groups(config: &PredictConfig, sweep: &Path, groups: &[Group]) 
     let asked: Vec<&Group> = groups.iter().filter(is_asked).collect();
     if let (Some(kv_store), []) = (config.kv_store, &asked[..]) {
         bail!(usage(anyhow!(
-            "no run is of --kv-store {kv_store}, and what it costs does not follow from others: the runs are of {}; sweep these \
-             cases with --kv-store {kv_store}, or choose one that was measured",
+            "no run used --kv-store {kv_store}, and its cost cannot be derived from other kv-stores: the runs used {}; \
+             sweep these cases with --kv-store {kv_store}, or choose one that was measured",
             joined(groups.iter().map(|group| group.conditions.kv_store))
         )));
     }
@@ -106,21 +106,21 @@ fn evidence_from_groups(config: &PredictConfig, sweep: &Path, groups: &[Group]) 
         && !asked.iter().any(|group| group.conditions.kv_store.has_servers())
     {
         bail!(usage(anyhow!(
-            "--servers {servers} is for runs with servers (--kv-store dist_sync or dist_device_sync), and these are of {}: leave it \
-             out",
+            "--servers {servers} applies to --kv-store dist_sync and dist_device_sync, but these runs used {}: omit \
+             --servers",
             joined(asked.iter().map(|group| group.conditions.kv_store))
         )));
     }
     let (mut evidence, mut unread) = (Vec::new(), Vec::new());
     for group in asked {
         let kv_store = group.conditions.kv_store;
-        let strategy = Strategy::of_group(group)
+        let strategy = Strategy::from_group(group)
             .map_err(|why| format!("{}: kv-store {kv_store} is not predicted from these runs: {why}", group.label));
         match (strategy, config.servers) {
             (Ok(strategy), Some(servers)) => {
-                evidence.extend(Evidence::of_group(group, strategy.with_servers(servers).map_err(usage)?));
+                evidence.extend(Evidence::from_group(group, strategy.with_servers(servers).map_err(usage)?));
             }
-            (Ok(strategy), None) => evidence.extend(Evidence::of_group(group, strategy)),
+            (Ok(strategy), None) => evidence.extend(Evidence::from_group(group, strategy)),
             (Err(why), _) => unread.push(why),
         }
     }

@@ -60,7 +60,7 @@ keyword_enum!(
 impl ReportFormat {
     /// Returns the format for a file name, or a table for the terminal without a file. Returns an error for an unknown
     /// extension.
-    pub fn of_file(path: Option<&Path>) -> anyhow::Result<ReportFormat> {
+    pub fn from_path(path: Option<&Path>) -> anyhow::Result<ReportFormat> {
         let Some(path) = path else { return Ok(ReportFormat::Table) };
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("html" | "htm") => Ok(ReportFormat::Html),
@@ -68,8 +68,8 @@ impl ReportFormat {
             Some("md" | "markdown") => Ok(ReportFormat::Markdown),
             Some("txt") => Ok(ReportFormat::Table),
             _ => bail!(usage(anyhow!(
-                "the name {} does not determine the format: let it end in .html, .svg, .md or .txt, or give --format (figures for \
-                 programs are written by --json FILE)",
+                "no format for file name {}: use .html, .svg, .md or .txt, or give --format (--json FILE writes \
+                 figures for programs)",
                 path.display()
             ))),
         }
@@ -80,10 +80,10 @@ impl ReportFormat {
 pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     config.out.as_ref().map_or(Ok(()), |out| output::check_target("--out", out, &[]))?;
-    let format = config.format.map_or_else(|| ReportFormat::of_file(config.out.as_deref()), Ok)?;
+    let format = config.format.map_or_else(|| ReportFormat::from_path(config.out.as_deref()), Ok)?;
     let mut results = read(&config.folders, config.warmup)?;
     results.iter_mut().for_each(|result| result.price = config.price.clone());
-    let is_instead = config.json.write(&json::of(&results, config.published))?;
+    let is_instead = config.json.write(&json::build_report(&results, config.published))?;
     let document = content::document(&results, config.published, &config.links);
     match &config.out {
         Some(path) => write(path, &render(&document, format, WIDTH))?,
@@ -123,7 +123,7 @@ pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<Resu
 fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
     let mut result = results::read(folder, name, warmup)?;
     let runs = result.groups.iter().flat_map(Group::run_names);
-    result.traces = trace::of_runs(folder, runs, &mut result.problems);
+    result.traces = trace::read_runs(folder, runs, &mut result.problems);
     Ok(result)
 }
 

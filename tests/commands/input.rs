@@ -373,7 +373,7 @@ fn image_sweep_is_judged_by_its_smallest_case() {
     };
     said(
         [600.0, 400.0, 3000.0],
-        "1n1g: input ceiling 3,000 images/s per host: 1 CPU rank needs 1,914; enough: 6 of 8 cores do it",
+        "1n1g: input ceiling 3,000 images/s per host: 1 CPU rank needs 1,914; enough: 6 of 8 cores",
     );
     said(
         [600.0, 400.0, 3000.0],
@@ -382,8 +382,8 @@ fn image_sweep_is_judged_by_its_smallest_case() {
     );
     said(
         [600.0, 160.0, 1200.0],
-        "1n2g: 1n1g itself trained at 1,914 images/s a device, which is what the input gives (1,200): what a device takes is not \
-         known; repeat 1n1g with synthetic images",
+        "1n2g: 1n1g itself trained at 1,914 images/s per device, the same as the input rate (1,200): the demand of a \
+         device is unknown; repeat 1n1g with synthetic images",
     );
 }
 
@@ -404,12 +404,12 @@ fn input_limit_of_dlperf_fp16_is_reported() {
     }
     let lines = read::input::judge(&folder.path()).expect("DLPerf's logs")(&input_record([2950.0, 368.75, 2950.0]));
     // Four hosts train less than their input allows: the network between them is a limit too.
-    let was_limit = "which is what the input gives: it was the limit";
+    let was_limit = "the same as the input rate: the input was the limit";
     for (case, need, end) in [
-        ("1n2g", "2 GPUs need 1,667 (834 each, as in 1n1g); enough: 5 of 8 cores do it", "not for want of images"),
+        ("1n2g", "2 GPUs need 1,667 (834 each, as in 1n1g); enough: 5 of 8 cores", "not limited by the input"),
         ("1n8g", "8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores", was_limit),
         ("2n8g", "8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores", was_limit),
-        ("4n8g", "8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores", "something else held them too"),
+        ("4n8g", "8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores", "something else limited them too"),
     ] {
         let begin = format!("{case}: input ceiling 2,950 images/s per host: {need}");
         let is_said = |said: &String| said.starts_with(&begin) && said.ends_with(end);

@@ -132,8 +132,7 @@ fn extract_writes_to_sweep_folder_or_given_folder() {
         assert!(status == Some(0) && answer.exists() && files(&folder.path()) == before);
     }
     let (status, _, stderr) = run(ringmark("extract").arg(logs.path()));
-    let said =
-        format!("no files written, for {} is no folder of a sweep: choose one by --out\n", logs.path().display());
+    let said = format!("no files written: {} is not a sweep folder: choose one with --out\n", logs.path().display());
     assert_eq!((status, stderr), (Some(0), said));
     let more =
         |folder: &Folder| files(&folder.path()).keys().filter(|path| path.ends_with("first_result.json")).count();

@@ -346,7 +346,7 @@ fn resume_checks_the_files_of_finished_runs() {
     fs::write(sandbox.path("out/sweep.json"), format!("{before}\"running\", \"since\": 1.0{after}")).expect("written");
 
     let (_, stderr) = sandbox.extract();
-    assert!(stderr.contains("1n1g/rn50_b8_fp32_1.log: finished, but its log is gone\n"), "{stderr}");
+    assert!(stderr.contains("1n1g/rn50_b8_fp32_1.log: finished, but its log is missing\n"), "{stderr}");
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
     for (run, fault) in [
         (1, "_1.log cannot be read: No such file or directory"),

@@ -191,7 +191,7 @@ fn baseline_problems_are_reported_separately() {
     expect![[r"
         not in the figures: no-communication/1n2g/rn50_b4_fp32_3.jsonl: contains a run with communication (mpi), but is in a folder of runs without it: move it back
         not in the figures: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 1n2g: sweep 1n1g as well
-        no files written, for DIR/first is no folder of a sweep: choose one by --out
+        no files written: DIR/first is not a sweep folder: choose one with --out
         ringmark: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
     let warning = "WARNING: 1n2g without communication: rank 1 on host a is a straggler: in 100.0 % of the \
@@ -361,10 +361,10 @@ fn each_condition_is_a_group_up_to_the_file_limit() {
     };
     half.header.config.exchange.bucket_mb = 5.0;
     folder.run(&half);
-    refused(&folder, "first has runs of several bucket sizes, of which PyTorch's file holds one");
+    refused(&folder, "first has runs of several bucket sizes, but PyTorch's file holds one");
     let logs = Folder::new();
     logs.write("1n1g/rn50_b128_fp32_1.log", dlperf_log(&[100.0; 120]));
-    refused(&logs, "rn50 has logs alone, and no record with version and bucket size");
+    refused(&logs, "rn50 has only logs: PyTorch's file needs the version and bucket size");
     // The lines can be produced from logs alone.
     let lines = extract(&logs.path(), "--format pytorch-ddp-lines");
     assert!(lines.contains("   1 GPUs --   no ddp:  p50:  1.280s     100/s"), "{lines}");

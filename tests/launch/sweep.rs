@@ -18,7 +18,7 @@ use ringmark_core::line::dlperf::{self, LogLine};
 
 use crate::support::runs::places;
 use crate::support::sandbox::{
-    HANGING, Sandbox, all_are_heard, copy_program, refused, ringmark, run, wait_until, words,
+    HANGING, Sandbox, all_have_reported, copy_program, refused, ringmark, run, wait_until, words,
 };
 use crate::support::temporary_folder::without_folder;
 use crate::support::virtual_gpu;
@@ -399,13 +399,10 @@ fn invalid_options_exit_with_status_2() {
         ("--cases 1n2g --kv-stores ring --kv-store ring", "cannot be used with"),
         ("--cases 1n2g --kv-stores ring,redis", "invalid value 'redis' for '--kv-stores <NAME,..>'"),
         ("--cases 1n2g --kv-stores ring,device --servers 2", "--servers 2 does not apply to --kv-store"),
-        (
-            "--cases 1n2g --kv-stores ring,device --server-hosts c",
-            "and --kv-store is ring,device: leave --server-hosts out",
-        ),
+        ("--cases 1n2g --kv-stores ring,device --server-hosts c", "but --kv-store is ring,device: omit --server-hosts"),
         ("--cases 1n2g --kv-stores ring,device --dtypes fp32,fp16", "with --kv-store device: use --dtype bf16"),
-        ("--cases 1n2g --kv-stores ring,device --batch-size auto", "looks for the largest batch of one kv-store"),
-        ("--cases 1n2g --kv-stores ring,device --suite ddp", "name one by --kv-store"),
+        ("--cases 1n2g --kv-stores ring,device --batch-size auto", "finds the largest batch of one kv-store"),
+        ("--cases 1n2g --kv-stores ring,device --suite ddp", "choose one with --kv-store"),
         (
             "--hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --kv-store dist_sync --servers 7",
             "1n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array",
@@ -417,7 +414,7 @@ fn invalid_options_exit_with_status_2() {
         ("--hosts a:1,b:1 --cases 2n1g --kv-stores ring,local", "but case 2n1g has 2: use --kv-store dist_sync"),
         (
             "--cases 1n1g --kv-stores ring,nccl",
-            "one rank exchanges nothing, and its run is ring's, so that nccl has none: add a case of several ranks",
+            "one rank exchanges nothing and runs as ring, so nccl would have no run: add a case of several ranks",
         ),
         ("--batch-size 0", "--batch-size 0 is out of range: choose 1 to 65536"),
         ("--profile dlperf --warmup 120", "--warmup 120 leaves none of --iters 120 to measure"),
@@ -672,7 +669,7 @@ fn killed_or_stopped_rank_is_reported_with_its_position() {
         wait_until("iterations are done", || {
             fs::read_to_string(&log).is_ok_and(|log| log.matches("Epoch[0] Batch[").count() > 2)
         });
-        wait_until("both ranks are heard", || all_are_heard(&sandbox.path("out"), 2));
+        wait_until("both ranks have reported", || all_have_reported(&sandbox.path("out"), 2));
         let own = sandbox.worker().display().to_string();
         let is_rank_1 = |process: &Pid| {
             let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();

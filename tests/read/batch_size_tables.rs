@@ -287,7 +287,7 @@ fn batch_size_charts_fit_desktop_and_phone() {
     fs::write(browser.folder.path().join("trained.html"), page(&training_folder().path())).expect("written");
     let widths = [("scored.html", DESKTOP), ("trained.html", DESKTOP), ("scored.html", PHONE), ("trained.html", PHONE)];
     browser.frames("frames.html", &widths, LOOK);
-    let said = browser.said("frames.html", widths.iter().map(|(_, width)| width).sum());
+    let said = browser.evaluate("frames.html", widths.iter().map(|(_, width)| width).sum());
     for (frame, name) in said.as_array().expect("a list").iter().zip(widths) {
         assert_eq!((&frame["width"], &frame["room"]), (&name.1.into(), &name.1.into()), "{name:?}: {frame}");
         assert_eq!(frame["clipped"], serde_json::json!([]), "{name:?}");

@@ -153,7 +153,7 @@ fn logs_with_impossible_numbers_are_excluded_with_their_line() {
             ":2: expected Batch[1], found Batch[4294967295]",
         ),
         (dlperf_log(&[1e307; 22]), ":2: an iteration without a speed"),
-        (dlperf_log(&[7.0; 22]).replace("7.00", "0.004"), ": a speed of 4.00e-3 images/s is none: "),
+        (dlperf_log(&[7.0; 22]).replace("7.00", "0.004"), ": invalid speed: 4.00e-3 images/s: "),
         // The line number is correct after a long line.
         (format!("{}\nINFO:root:Epoch[0] Batch[", "x".repeat(5 << 20)), ":2: an iteration without a speed"),
     ];
@@ -308,7 +308,7 @@ fn inconsistent_headers_are_detected() {
         ("the record cannot be used: line 8: host_use has 2 hosts for 1 ranks", |record| {
             record.end.as_mut().expect("an end").host_use = vec![Default::default(); 2];
         }),
-        ("a speed of 4.00e300 images/s is none: the clock of the run is broken", |record| {
+        ("invalid speed: 4.00e300 images/s: the clock of the run is broken", |record| {
             record.iterations.iter_mut().for_each(|iteration| iteration.step[0].0 = 1e-300);
         }),
         ("line 4: step has an invalid time: 1000000000 s", |record| record.iterations[2].step[0].0 = 1e9),

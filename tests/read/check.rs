@@ -101,7 +101,7 @@ fn edited_files_are_named_and_resume_repeats_their_runs() {
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
     assert!(
-        stdout.contains("note: 1n1g/rn50_b8_fp32_1.log: 1 attempt before it, with files beside its own"),
+        stdout.contains("note: 1n1g/rn50_b8_fp32_1.log: 1 attempt before it, with files next to its own"),
         "{stdout}"
     );
 }
@@ -115,7 +115,8 @@ fn figures_that_differ_from_the_logs_are_reported() {
     extract(&sandbox);
     let name = "\"out_result.md\":";
     change(&sandbox.path("out/out_result.json"), name, "\"other.md\":");
-    expect!["out_result.md: out_result.json has no hash of it: extract again"].assert_eq(&only(&sandbox, "unedited"));
+    expect!["out_result.md: its hash is missing from out_result.json: extract again"]
+        .assert_eq(&only(&sandbox, "unedited"));
     extract(&sandbox);
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
 
@@ -131,7 +132,7 @@ fn figures_that_differ_from_the_logs_are_reported() {
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
     result["rows"][0]["is_reliable"] = json!(!result["rows"][0]["is_reliable"].as_bool().expect("a boolean"));
     fs::write(&json, result.to_string()).expect("written");
-    expect!["out_result.json: its figures are not those of these runs: extract again"]
+    expect!["out_result.json: its figures do not match these runs: extract again"]
         .assert_eq(&only(&sandbox, "unedited"));
     extract(&sandbox);
 
@@ -159,7 +160,7 @@ fn figures_that_differ_from_the_logs_are_reported() {
     "]].assert_eq(&stdout);
     result["rows"][0]["images_per_second"] = 29.0.into();
     fs::write(&json, result.to_string()).expect("written");
-    expect!["out_result.json: its figures are not those of these runs: extract again"]
+    expect!["out_result.json: its figures do not match these runs: extract again"]
         .assert_eq(&only(&sandbox, "unedited"));
 }
 
@@ -247,7 +248,7 @@ fn missing_and_foreign_files_are_named() {
     for said in [
         "1n2g/rn50_b8_fp32_2.jsonl: the file is missing",
         "1n2g/rn50_b8_fp32_2.jsonl: the file is missing",
-        "1n1g/rn50_b8_fp32_3.log: the sweep in this folder did not write it: move it out",
+        "1n1g/rn50_b8_fp32_3.log: not written by the sweep in this folder: move it",
     ] {
         assert!(findings.contains(said), "{said}: {findings}");
     }
@@ -262,8 +263,8 @@ fn missing_and_foreign_files_are_named() {
     assert_eq!(names, ["complete", "unedited"], "{findings}");
     for said in [
         "sweep.json: 1 run is missing: resume with: ",
-        "1n1g/rn50_b8_fp32_1.log: the manifest does not have this run, and has later ones of its case",
-        "1n1g/rn50_b8_fp32_1.log: the sweep in this folder did not write it",
+        "1n1g/rn50_b8_fp32_1.log: missing from the manifest, which has later runs of its case",
+        "1n1g/rn50_b8_fp32_1.log: not written by the sweep in this folder",
     ] {
         assert!(findings.contains(said), "{said}: {findings}");
     }
@@ -276,7 +277,7 @@ fn different_options_and_overlapping_runs_break_the_rules() {
     change(&manifest, "\"--lr\": \"0.001\"", "\"--lr\": \"0.002\"");
     change(&manifest, "\"--wire\": \"fp32\"", "\"--wire\": \"float\"");
     let findings = only(&sandbox, "rules");
-    let line = |run| format!("1n{run}.log: it ran with --lr 0.001, and the sweep was asked for 0.002");
+    let line = |run| format!("1n{run}.log: it ran with --lr 0.001, but the sweep requested 0.002");
     let runs = ["1g/rn50_b8_fp32_1", "1g/rn50_b8_fp32_2", "2g/rn50_b8_fp32_1", "2g/rn50_b8_fp32_2"];
     assert_eq!(findings, runs.map(line).join("\n"), "float is another word for fp32");
 
@@ -304,11 +305,11 @@ fn server_options_apply_only_to_kv_stores_with_servers() {
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     let rules = |sandbox: &Sandbox| {
         let (_, findings) = failed(sandbox);
-        findings.lines().filter(|line| line.contains("the sweep was asked for")).map(str::to_owned).collect::<Vec<_>>()
+        findings.lines().filter(|line| line.contains("the sweep requested")).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(rules(&sandbox), Vec::<String>::new());
     change(&sandbox.path("out/sweep.json"), "\"--servers\": \"2\"", "\"--servers\": \"3\"");
-    let said = "1n2g/rn50_b8_fp32_dist-sync_1.log: it ran with --servers 2, and the sweep was asked for 3";
+    let said = "1n2g/rn50_b8_fp32_dist-sync_1.log: it ran with --servers 2, but the sweep requested 3";
     assert_eq!(rules(&sandbox), [said]);
 
     // The baselines of a suite have no kv-store.
@@ -321,7 +322,7 @@ fn server_options_apply_only_to_kv_stores_with_servers() {
     change(&sandbox.path("out/sweep.json"), "\"--kv-store\": \"device\"", "\"--kv-store\": \"nccl\"");
     assert_eq!(
         rules(&sandbox),
-        ["1n2g/rn50_b8_fp32_device_1.log: it ran with --kv-store device, and the sweep was asked for nccl"]
+        ["1n2g/rn50_b8_fp32_device_1.log: it ran with --kv-store device, but the sweep requested nccl"]
     );
 }
 
@@ -380,8 +381,9 @@ fn folder_without_a_sweep_is_rejected() {
     fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
     let error = refused(ringmark("check").arg(sandbox.path("out")), 2);
     expect![[r"
-        ringmark: DIR/out holds no sweep.json, by which its runs are known: give a folder of `ringmark sweep` or `ringmark score`
-    "]].assert_eq(&without_folder(&error));
+        ringmark: DIR/out holds no sweep.json: give a folder of `ringmark sweep` or `ringmark score`
+    "]]
+    .assert_eq(&without_folder(&error));
     let error = refused(ringmark("check").arg(sandbox.path("nothing")), 2);
     expect![[r"
         ringmark: DIR/nothing cannot be read: give the folder that a sweep wrote: No such file or directory (os error 2)

@@ -214,8 +214,8 @@ fn influx_omits_runs_without_a_start_time() {
     let (status, stdout, stderr) = export(&folder.path(), &["influx"]);
     assert_eq!((status, stdout.as_str()), (Some(1), ""), "{stderr}");
     expect![[r"
-        not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring: no record says when it began, and a line without a timestamp would get the current time: not exported
-        not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring 1: no record says when it began, and a line without a timestamp would get the current time: not exported
+        not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring: start time unknown, and a line without a timestamp would get the current time: not exported
+        not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring 1: start time unknown, and a line without a timestamp would get the current time: not exported
         ringmark: the export of DIR/first is not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
     // Prometheus uses the time of the scrape.
@@ -431,7 +431,7 @@ fn several_mlperf_logs_need_a_folder() {
     folder.run(&failed);
     let said = refused(ringmark("extract --format mllog").arg(folder.path()), 2);
     expect![[r"
-        ringmark: DIR/first holds 2 runs with epochs, and MLPerf's log is of one: add --out FOLDER for a file a run
+        ringmark: DIR/first holds 2 runs with epochs, but MLPerf's log holds one: add --out FOLDER for one file per run
     "]]
     .assert_eq(&without_folder(&said));
     let out = folder.parent.path().join("logs");
@@ -460,7 +460,7 @@ fn invalid_export_options_are_rejected() {
     };
     refused("--format mllog", &["no run that trained a whole epoch", "--epochs N"]);
     refused("--format mlflow", &["add --out FOLDER"]);
-    refused("--format prometheus --published", &["--published", "leave it out"]);
+    refused("--format prometheus --published", &["--published", "omit --published"]);
     refused("--format influx --out /", &["--out / is a folder"]);
     refused("--format graphite", &["prometheus", "pytorch-ddp"]);
     refused("--format influx --json", &["cannot be used with"]);
@@ -472,7 +472,7 @@ fn invalid_export_options_are_rejected() {
     let said =
         crate::support::sandbox::refused(ringmark("extract --format mlflow -o /nowhere").arg(bandwidth.path()), 2);
     expect![[r"
-        ringmark: DIR/first holds no run of training or scoring that counts, and MLflow gets one run of its own for each
+        ringmark: DIR/first holds no training or scoring run that counts: nothing to export to MLflow
     "]]
     .assert_eq(&without_folder(&said));
 }

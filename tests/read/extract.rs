@@ -411,7 +411,7 @@ fn loss_without_1n1g_names_its_base() {
     folder.run(&record("1n2g", 1, 0.5));
     folder.run(&record("1n4g", 1, 0.625));
     let (_, stdout, _) = folder.extract(&[]);
-    assert!(stdout.contains("less that of 1n2g (there is no 1n1g)"), "{stdout}");
+    assert!(stdout.contains("less that of 1n2g (no 1n1g)"), "{stdout}");
     assert_eq!(folder.result()["rn50"]["1n4g"]["scaling_loss"]["base"], "1n2g");
     assert_eq!(folder.result()["rn50"]["1n2g"]["scaling_loss"], Value::Null);
 }
@@ -426,8 +426,9 @@ fn different_thread_counts_are_noted() {
     }
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("cpu: Processor of a laptop, 1 to 2 threads a rank\n"), "{stdout}");
-    let note = "cases have different numbers of threads a rank: efficiency compares unlike\ndevices (1n1g: 2, 1n2g: 1)";
+    assert!(stdout.contains("cpu: Processor of a laptop, 1 to 2 threads per rank\n"), "{stdout}");
+    let note =
+        "cases have different numbers of threads per rank: efficiency compares\nunlike devices (1n1g: 2, 1n2g: 1)";
     assert!(stdout.contains(&format!("\nNOTE: {note}\n")), "{stdout}");
     stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
     let markdown = folder.printed(&["--format", "markdown"]);
@@ -435,7 +436,7 @@ fn different_thread_counts_are_noted() {
     assert_eq!(folder.result()["rn50"]["1n1g"]["threads_per_rank"], serde_json::json!([2]));
 
     let alike = small_folder().printed(&[]);
-    assert!(alike.contains(", 1 thread a rank\n") && !alike.contains("NOTE"), "{alike}");
+    assert!(alike.contains(", 1 thread per rank\n") && !alike.contains("NOTE"), "{alike}");
     // The device is a GPU for any driver.
     let folder = Folder::new();
     for (case, threads) in [("1n1g", 2), ("1n2g", 1)] {
@@ -612,7 +613,7 @@ fn disturbed_and_impossible_figures_are_unreliable() {
     // The third warning: two ranks have more threads than the two cores.
     assert_eq!(result["1n2g"]["reliability_warnings"].as_array().map(Vec::len), Some(3));
     let third = result["1n2g"]["reliability_warnings"][2]["reason"].as_str().expect("a reason");
-    assert!(third.starts_with("its ranks take turns on the cores of a host"), "{third}");
+    assert!(third.starts_with("its ranks share too few cores on a host"), "{third}");
     assert_eq!(result["1n2g"]["reliability_warnings"][0]["fix"], again);
     assert!((result["1n1g"]["runs"][2]["foreign_load"].as_f64().expect("a share") - 0.7).abs() < 1e-9);
     let csv = folder.printed(&["--format", "csv"]);
@@ -757,7 +758,7 @@ fn truncated_logs_are_excluded() {
     for (content, message) in cuts {
         expect_left_out(&format!("{SECOND}{message}"), |folder| folder.write(SECOND, content));
     }
-    expect_left_out(&format!("{SECOND}: 57 iterations where most logs of the case have 120: cut off"), |folder| {
+    expect_left_out(&format!("{SECOND}: 57 iterations, but most logs of the case have 120: cut off"), |folder| {
         folder.log(SECOND, &speeds(740.0, 57));
     });
 }
@@ -834,7 +835,7 @@ fn mismatched_record_and_log_are_excluded() {
         assert!(stderr.contains(&format!("not in the figures: {expected}")), "{stderr}");
     };
     moved("1n1g/rn50_b4_fp32_1.jsonl", "1n2g/rn50_b4_fp32_4.jsonl", "1n2g/rn50_b4_fp32_4.jsonl: contains case 1n1g, ");
-    moved("1n2g/rn50_b4_fp32_4.log", "1n2g/kept.txt", "1n2g/rn50_b4_fp32_4.jsonl: a record without its log beside it");
+    moved("1n2g/rn50_b4_fp32_4.log", "1n2g/kept.txt", "1n2g/rn50_b4_fp32_4.jsonl: record without a log");
     let folder = small_folder();
     folder.run(&record("1n2g", 4, 0.5));
     let path = folder.path().join("1n2g/rn50_b4_fp32_4.log");
@@ -856,7 +857,7 @@ fn unrecognized_run_names_are_reported() {
         folder.log("1n2g/rn50_b128_fp32_2.log", &speeds(749.04, 120));
     });
     for path in ["1n2g/notes.log", "1n2g/rn50_b128_fp8_1.log", "2nodes/rn50_b128_fp32_1.log", "rn50_b128_fp32_1.log"] {
-        expect_left_out(&format!("{path}: the name is not that of a run, "), |folder| folder.write(path, "x"));
+        expect_left_out(&format!("{path}: not a run name: expected "), |folder| folder.write(path, "x"));
     }
     expect_left_out("1n2g/rn50_b128_fp32_7.log: the log cannot be read: ", |folder| {
         fs::create_dir(folder.path().join("1n2g/rn50_b128_fp32_7.log")).expect("a folder");
@@ -888,7 +889,7 @@ fn unfinished_run_takes_its_device_from_the_manifest() {
     manifest.write(&folder.path()).expect("written");
     let (status, table, _) = folder.extract(&[]);
     assert_eq!(status, Some(1));
-    let title = "ResNet-18, bf16, batch size 4 per rank\ndevice cpu, as the manifest says: ";
+    let title = "ResNet-18, bf16, batch size 4 per rank\ndevice cpu (from the manifest): ";
     assert!(table.starts_with(title), "{table}");
 }
 
@@ -922,7 +923,7 @@ fn invalid_folder_is_reported() {
     expect(&folder.path(), 1, "first/second?");
     let case = folder.path().join("second/1n1g");
     expect(&case, 1, "1n1g holds no runs");
-    expect(&case, 1, "this is the folder of one case: give the folder above it");
+    expect(&case, 1, "this is the folder of one case: give its parent folder");
     expect(&case.join("rn50_b128_fp32_1.log"), 2, "rn50_b128_fp32_1.log is a file: give the folder");
 }
 
@@ -937,7 +938,7 @@ fn out_selects_the_result_folder() {
     assert_eq!(status, Some(1));
     expect![[r"
         not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
-        ringmark: cannot write the result into DIR/first/1n1g/rn50_b4_fp32_1.log: choose another folder by --out: File exists (os error 17)
+        ringmark: cannot write the result into DIR/first/1n1g/rn50_b4_fp32_1.log: choose another folder with --out: File exists (os error 17)
     "]].assert_eq(&without_folder(&stderr));
     assert!(stdout.contains("1n2g"), "the table is printed all the same");
 }
@@ -1020,8 +1021,7 @@ fn speedometer_windows_cover_iterations_of_all_ranks() {
     folder.write("1n2g/rn50_b32_fp32_1.log", speedometer_log(2, &[50.0, 90.0, 110.0]));
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
-    for line in ["logs of MXNet's Speedometer: no times of single iterations", "windows of iterations: 3, left out: 1"]
-    {
+    for line in ["logs of MXNet's Speedometer: no times of single iterations", "windows of iterations: 3, omitted: 1"] {
         assert!(stdout.lines().any(|other| other == line), "{stdout}");
     }
     let result = &folder.result()["rn50"];
@@ -1061,7 +1061,7 @@ fn horovod_speed_is_its_total() {
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("\nlogs of Horovod's synthetic benchmark: no times of single iterations\n"), "{stdout}");
-    assert!(stdout.contains("\nwindows of iterations: 3, left out: 0\n"), "{stdout}");
+    assert!(stdout.contains("\nwindows of iterations: 3, omitted: 0\n"), "{stdout}");
     let result = &folder.result()["rn50"];
     assert_eq!(result["1n1g"]["dlperf"]["median_speed"], 122.0);
     // 4 x (110 + 112.5 + 115.5) / 3, and 4 x 3 / (1/110 + 1/112.5 + 1/115.5) = 450.49.
@@ -1077,8 +1077,8 @@ fn horovod_speed_is_its_total() {
     let (status, _, stderr) = folder.extract(&["--warmup", "5"]);
     assert_eq!(status, Some(1));
     expect![[r"
-        not in the figures: 1n1g/rn50_b32_fp32_1.log: Horovod's synthetic benchmark has left its own warm-up out of these rates, and they do not say of how many iterations they are: leave --warmup out
-        not in the figures: 1n4g/rn50_b32_fp32_1.log: Horovod's synthetic benchmark has left its own warm-up out of these rates, and they do not say of how many iterations they are: leave --warmup out
+        not in the figures: 1n1g/rn50_b32_fp32_1.log: Horovod's synthetic benchmark excludes its own warm-up from these rates, but their number of iterations is unknown: omit --warmup
+        not in the figures: 1n4g/rn50_b32_fp32_1.log: Horovod's synthetic benchmark excludes its own warm-up from these rates, but their number of iterations is unknown: omit --warmup
         wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
         ringmark: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
@@ -1106,23 +1106,24 @@ fn ambiguous_logs_of_other_tools_are_excluded() {
     for (log, message) in [
         (
             speedometer.clone(),
-            ": MXNet's Speedometer prints the rate of its own process by the batch size that its script gives it, and 1 of the 2 ranks of 1n2g printed: ",
+            ": MXNet's Speedometer computes the rate of its process from its script's batch size, but 1 of \
+             the 2 ranks of 1n2g printed one: ",
         ),
         (
             speedometer_log(4, &[370.0, 375.0]),
-            ": MXNet's Speedometer prints the rate of its own process by the batch size that its script gives it, and 4 of the 2 ",
+            ": MXNet's Speedometer computes the rate of its process from its script's batch size, but 4 of the 2 ",
         ),
         (
             sound.replace("on 2 GPU", "on 4 GPU").replace("745.0", "1490.0"),
-            ": Horovod's synthetic benchmark on 4 ranks, and its name says 1n2g: move",
+            ": Horovod's synthetic benchmark on 4 ranks, but its name says 1n2g: move",
         ),
         (
             sound.replace("size: 128", "size: 64"),
-            ": Horovod's synthetic benchmark, batch size 64, and its name says 128: rename",
+            ": Horovod's synthetic benchmark, batch size 64, but its name says 128: rename",
         ),
         (sound.replace("Iter #1", "Iter #2"), ":7: expected Iter #1, found Iter #2: lines are missing: repeat the run"),
         (sound.replace("Total", ""), ": output of Horovod's synthetic benchmark without its last line"),
-        (tf_cnn_benchmarks_log(2, 740.0), ": tf_cnn_benchmarks, batch size 32, and its name says 128: rename"),
+        (tf_cnn_benchmarks_log(2, 740.0), ": tf_cnn_benchmarks, batch size 32, but its name says 128: rename"),
         (
             tf_cnn_benchmarks_log(2, 740.0).replace("total images", ""),
             ": 'total images/sec' of tf_cnn_benchmarks occurs 0 times",

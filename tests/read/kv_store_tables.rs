@@ -181,7 +181,7 @@ fn predict_uses_a_model_per_kv_store() {
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("4n2g")).collect();
     assert_eq!(rows.len(), 2, "{stdout}");
-    assert!(stdout.contains("kv-store dist_sync with a server a host"), "{stdout}");
+    assert!(stdout.contains("kv-store dist_sync with one server per host"), "{stdout}");
 }
 
 #[test]

@@ -623,7 +623,7 @@ fn logs_without_a_single_host_case_are_rejected() {
     assert_eq!(status, Some(1));
     expect![[r#"
         not used: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 2n8g: sweep 1n1g as well
-        ringmark: 4n8g cannot be predicted: 1n8g was not measured, and without records nothing else shows what several hosts add; measure: ringmark sweep --cases 1n8g --batch-size 128 --dtype fp32
+        ringmark: 4n8g cannot be predicted: 1n8g was not measured, and without records the cost of several hosts is unknown; measure: ringmark sweep --cases 1n8g --batch-size 128 --dtype fp32
     "#]].assert_eq(&stderr);
     assert_eq!(stdout, "");
 }
@@ -693,9 +693,12 @@ fn bandwidth_result_must_match_the_runs() {
     let on_gpus = |made: &mut BandwidthRecord| made.ranks.iter_mut().for_each(|rank| rank.device = DeviceKind::Cuda);
     let wrong = |made: &mut BandwidthRecord| made.results[3].in_place.as_mut().expect("measured").wrong = Some(5);
     for (change, message) in [
-        (&on_gpus as &dyn Fn(&mut BandwidthRecord), "it was measured on cuda, the runs on cpu"),
-        (&|made| made.config.exchange.wire = Wire::Fp16, "it sent fp16, the runs fp32: measure it with --wire fp32"),
-        (&|made| made.config.optimizer = OptimizerChoice::Sgd, "the weight update is in its times"),
+        (&on_gpus as &dyn Fn(&mut BandwidthRecord), "it was measured on cuda, but the runs used cpu"),
+        (
+            &|made| made.config.exchange.wire = Wire::Fp16,
+            "it sent fp16, but the runs sent fp32: measure with --wire fp32",
+        ),
+        (&|made| made.config.optimizer = OptimizerChoice::Sgd, "its times include the weight update"),
         (&wrong, "2n4g/bandwidth.json: 5 elements are wrong: fix that first"),
     ] {
         let (status, _, stderr) = changed(change);
@@ -727,11 +730,11 @@ fn usage_errors_exit_with_2() {
     for (folder, options, message) in [
         (None, &[][..], "required arguments were not provided"),
         (Some(sweep.as_path()), &["--efficiency-below", "80"], "choose 1% to 99%, as 80%"),
-        (Some(sweep.as_path()), &["--bandwidth", empty], "holds no sound <case>/bandwidth.json"),
+        (Some(sweep.as_path()), &["--bandwidth", empty], "holds no valid <case>/bandwidth.json"),
         (
             Some(sweep.as_path()),
             &["--bandwidth", mpi],
-            "the bandwidth of 2n4g says nothing of rn50: it was measured by mpi, the runs' gradients were summed by nccl",
+            "the bandwidth of 2n4g does not apply to rn50: it was measured with mpi, but the runs used nccl",
         ),
         (Some(Path::new("/nowhere")), &[], "/nowhere cannot be read"),
     ] {

@@ -149,7 +149,7 @@ fn several() -> Folder {
     folder
 }
 
-fn said(text: &str) -> String {
+fn single_spaced(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -163,7 +163,7 @@ fn each_kv_store_is_predicted_by_its_own_model() {
         assert!(stderr.contains(&format!("kv-store {kv_store} is not predicted from these runs: ")), "{stderr}");
     }
     assert!(stdout.lines().all(|line| line.chars().count() <= 100), "{stdout}");
-    let stdout = said(&stdout);
+    let stdout = single_spaced(&stdout);
     // In the order of the tables: ring, device, dist_sync.
     let middles: Vec<&str> = stdout.split("mid: ").skip(1).map(|rest| &rest[..8]).collect();
     assert_eq!(middles, ["half way", "half way", "from the"], "{stdout}");
@@ -213,7 +213,7 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     let (status, stdout, stderr) = predict(&["--kv-store", "dist_sync_device"]);
     assert_eq!(status, Some(2), "{stdout}");
     expect![[r"
-        ringmark: no run is of --kv-store dist_device_sync, and what it costs does not follow from others: the runs are of ring, local, device, dist_sync, dist_async; sweep these cases with --kv-store dist_device_sync, or choose one that was measured
+        ringmark: no run used --kv-store dist_device_sync, and its cost cannot be derived from other kv-stores: the runs used ring, local, device, dist_sync, dist_async; sweep these cases with --kv-store dist_device_sync, or choose one that was measured
     "]].assert_eq(&stderr);
     let (status, stdout, stderr) = predict(&["--kv-store", "dist_sync", "--servers", "2", "--json"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
@@ -226,7 +226,7 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     assert_eq!(cases.collect::<Vec<_>>(), ["4n2g", "8n2g", "16n2g", "32n2g"].map(asked));
     let (status, stdout, _) = predict(&["--kv-store", "device", "--efficiency-below", "20%", "--backtest"]);
     assert_eq!(status, Some(0), "{stdout}");
-    assert!(said(&stdout).contains("lies in the band"), "{stdout}");
+    assert!(single_spaced(&stdout).contains("lies in the band"), "{stdout}");
 }
 
 #[test]
@@ -246,10 +246,11 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
     let error = |folder: &Folder, options: &[&str]| refused(ringmark("predict").arg(folder.path()).args(options), 2);
     for (options, message) in [
         (&["--kv-store", "dist_async"][..], "its ranks do not wait for each other"),
-        (&["--kv-store", "local"], "it sums in the memory of one host, and predict goes from several hosts to more"),
+        (&["--kv-store", "local"], "it sums in the memory of one host, but predict extrapolates from several hosts"),
         (
             &["--kv-store", "device", "--servers", "2"],
-            "--servers 2 is for runs with servers (--kv-store dist_sync or dist_device_sync), and these are of device: leave it out",
+            "--servers 2 applies to --kv-store dist_sync and dist_device_sync, but these runs used \
+             device: omit --servers",
         ),
         (&["--servers", "13"], "--servers 13: the network has only 12 arrays: use at most one server per array"),
         (&["--servers", "0"], "must be a whole number from 1 to 65536"),
@@ -275,7 +276,7 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
     }
     let refusal = error(&coded, &[]);
     expect![[r"
-        ringmark: rn50: kv-store ring is not predicted from these runs: with --gradient-compression topk:0.01 every rank gets the codes of all and decodes them, which no law of an all-reduce describes
+        ringmark: rn50: kv-store ring is not predicted from these runs: with --gradient-compression topk:0.01 every rank receives and decodes the codes of all ranks, which no all-reduce model describes
     "]].assert_eq(&refusal);
 
     // No single rank, neither of this kv-store nor of ring.
@@ -366,7 +367,7 @@ fn servers_keep_their_placement_in_larger_cases() {
         sandbox::run(ringmark("predict --kv-store dist_sync --cases 8n2g --explain").arg(folder.path()));
     let sentence = "in turn on no more than 2 hosts of their own, as measured. A step moves over the busiest link, one way: measured \
                     4n2g with 4 servers 96.0 MB, 8n2g with 8 servers 192.0 MB";
-    assert!(said(&stdout).contains(sentence), "{stdout}");
+    assert!(single_spaced(&stdout).contains(sentence), "{stdout}");
 }
 
 #[test]
@@ -428,6 +429,6 @@ fn mixed_server_placement_is_rejected() {
     }
     let error = refused(ringmark("predict").arg(folder.path()).args(["--kv-store", "dist_sync"]), 2);
     expect![[r"
-        ringmark: rn50_b4_fp32_dist-sync_cpu: kv-store dist_sync is not predicted from these runs: in 2n2g some of its servers are on hosts of ranks and some are not: measure it with all of them on one kind of host (--server-hosts)
+        ringmark: rn50_b4_fp32_dist-sync_cpu: kv-store dist_sync is not predicted from these runs: in 2n2g some servers share hosts with ranks and some do not: measure with all servers on one kind of host (--server-hosts)
     "]].assert_eq(&error);
 }

@@ -492,7 +492,9 @@ fn devices_never_share_a_chart() {
         assert!(page.contains(&format!("class=\"{mark}\"")), "{mark}: a result has one color everywhere");
     }
     // The explanation of a chart appears once per section, not once per result.
-    for (title, reading) in [("Every iteration", "A drawing a run"), ("Every rank", "Own compute time of every rank")] {
+    for (title, reading) in
+        [("Every iteration", "One drawing per run"), ("Every rank", "Own compute time of every rank")]
+    {
         let [titles, readings] =
             [format!("<h3>{title}"), format!("<p class=\"note\">{reading}")].map(|text| page.matches(&text).count());
         assert_eq!((titles, readings), (3, 2), "{title}");
@@ -676,7 +678,7 @@ fn small_and_unusual_results_have_a_page() {
     bandwidth_alone.write("1n4g/bandwidth.json", "{}");
     for (folder, words) in [
         (&logs, &["device unknown", "DLPerf V100 FP32 b128 (published)", "one run of a case has no spread"][..]),
-        (&one_run, &["There is one case alone", "no run of 1n1g counts", "Every rank"]),
+        (&one_run, &["Only one case", "no run of 1n1g counts", "Every rank"]),
         (&nothing_counts, &["no run counts", "Unreliable"]),
         (&quick, &["quick profile, a first look", "Unreliable"]),
         (&instant, &["Where the time of a step goes"]),
@@ -725,7 +727,7 @@ fn blocks_are_in_columns_on_desktop_and_stacked_on_phone() {
     fs::write(browser.folder.path().join("six.html"), page(&many.path())).expect("written");
     let widths = [("two.html", DESKTOP), ("six.html", DESKTOP), ("two.html", PHONE), ("six.html", PHONE)];
     browser.frames("frames.html", &widths, LOOK);
-    let said = browser.said("frames.html", widths.iter().map(|(_, width)| width).sum());
+    let said = browser.evaluate("frames.html", widths.iter().map(|(_, width)| width).sum());
     let of_machine = ["Machine and libraries", "Options"];
     let of_step = ["Where the time of a step goes", "Where the scaling loss goes"];
     let expected = [
@@ -801,7 +803,7 @@ fn traced_iteration_fills_the_page_width_legibly() {
     fs::write(browser.folder.path().join("page.html"), page(&traced_folder().path())).expect("written");
     let widths = [("page.html", DESKTOP), ("page.html", PHONE)];
     browser.frames("frames.html", &widths, TRACE_SIZES);
-    let said = browser.said("frames.html", DESKTOP + PHONE);
+    let said = browser.evaluate("frames.html", DESKTOP + PHONE);
     for (frame, (_, width)) in said.as_array().expect("a list").iter().zip(widths) {
         assert_eq!(frame["page"], width, "the page is wider than its screen: {frame}");
         assert!(frame["type"].as_f64().is_some_and(|size| size >= 11.0), "{width}: {frame}");
@@ -821,7 +823,7 @@ fn page_renders_on_desktop_and_phone_in_light_and_dark() {
     let widths = [("page.html", DESKTOP), ("page.html", PHONE), ("hostile.html", PHONE)];
     let all: u32 = widths.iter().map(|(_, width)| width).sum();
     browser.frames("frames.html", &widths, LOOK);
-    let said = browser.said("frames.html", all);
+    let said = browser.evaluate("frames.html", all);
     for (frame, (page, width)) in said.as_array().expect("a list").iter().zip(widths) {
         assert_eq!(frame["room"], width, "{page}: {frame}");
         assert_eq!(frame["width"], width, "{page} is wider than {width}: {frame}");

@@ -53,7 +53,7 @@ fn columns_with_one_value_are_omitted() {
     assert!(words.contains(&vec!["network", "64"]), "more than six batch sizes are a second table: {stdout}");
     // 1 image in 0.125 s x 1.045, the mean of passes that get longer by 1 % each.
     assert!(words.contains(&vec!["ResNet50-v1b"].into_iter().chain(["7.656"; 6]).collect()), "{stdout}");
-    assert!(stdout.contains(", 1 run a figure\n") && !stdout.contains("CV %"), "{stdout}");
+    assert!(stdout.contains(", 1 run per figure\n") && !stdout.contains("CV %"), "{stdout}");
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn invalid_runs_are_named_and_the_others_shown() {
         }),
         ("jsonl: the record cannot be used: rank 0 does not have 10 times", |record| record.seconds[0].truncate(3)),
         ("jsonl: the record cannot be used: scoring record format 9", |record| record.schema = 9),
-        ("jsonl: no timed pass, or all of them of 0 s", |record| record.seconds[0] = vec![Seconds(0.0); 10]),
-        ("jsonl: a speed of 3.00e16 images/s is none", |record| record.seconds[0] = vec![Seconds(1e-16 / 3.0); 10]),
+        ("jsonl: no timed passes, or all of them took 0 s", |record| record.seconds[0] = vec![Seconds(0.0); 10]),
+        ("jsonl: invalid speed: 3.00e16 images/s", |record| record.seconds[0] = vec![Seconds(1e-16 / 3.0); 10]),
     ];
     for (message, change) in changes {
         let mut changed = record("1n1g/rn50_b1_fp32", 3, 0.5);
@@ -203,7 +203,7 @@ fn invalid_runs_are_named_and_the_others_shown() {
     expect_left_out(&format!("{log}:2: the run failed: mpirun ended with status 1: repeat it"), |folder| {
         folder.write(log, "mpirun: no such host\nringmark: run failed: mpirun ended with status 1\n");
     });
-    expect_left_out(&format!("{log}: no record beside the log"), |folder| folder.write(log, "x\n"));
+    expect_left_out(&format!("{log}: record missing"), |folder| folder.write(log, "x\n"));
     let cut_off = |folder: &Folder| {
         folder.score(&record("1n1g/rn50_b1_fp32", 3, 0.5));
         let path = folder.path().join("1n1g/rn50_b1_fp32_3.jsonl");
@@ -271,13 +271,13 @@ fn training_options_are_rejected_for_scoring() {
     let folder = small_folder();
     let path = folder.path().display().to_string();
     let reads_training =
-        format!("{path} holds a sweep of score, and this command reads training: `ringmark extract {path}` reads it");
+        format!("{path} holds a score sweep, but this command reads training: `ringmark extract {path}` reads it");
     for (command, options, message) in [
-        ("extract", &["--format", "pytorch-ddp"][..], "--format pytorch-ddp is of training"),
-        ("extract", &["--format", "dlperf"], "--format dlperf is of training"),
-        ("extract", &["--warmup", "2"], "hold no dry passes: leave the option out"),
-        ("report", &["--warmup", "2"], "hold no dry passes: leave the option out"),
-        ("extract", &["--published", "--format", "csv"], "--format csv has no place for figures of others"),
+        ("extract", &["--format", "pytorch-ddp"][..], "--format pytorch-ddp applies to training"),
+        ("extract", &["--format", "dlperf"], "--format dlperf applies to training"),
+        ("extract", &["--warmup", "2"], "hold no warm-up passes: omit --warmup"),
+        ("report", &["--warmup", "2"], "hold no warm-up passes: omit --warmup"),
+        ("extract", &["--published", "--format", "csv"], "--format csv cannot include published figures"),
         ("predict", &[], &reads_training),
     ] {
         let (status, stdout, stderr) = folder.ringmark(command, options);
@@ -295,8 +295,8 @@ fn folder_with_two_benchmarks_is_rejected() {
     for command in ["extract", "report", "predict"] {
         let (status, stdout, stderr) = folder.ringmark(command, &[]);
         assert_eq!((status, stdout.as_str()), (Some(2), ""), "{command}: {stderr}");
-        assert!(stderr.contains(" is a mixture: ") && stderr.contains(training), "{stderr}");
-        assert!(stderr.contains("give each benchmark a folder of its own"), "{stderr}");
+        assert!(stderr.contains(" mixes benchmarks: ") && stderr.contains(training), "{stderr}");
+        assert!(stderr.contains("use one folder per benchmark"), "{stderr}");
     }
 }
 
@@ -343,7 +343,7 @@ fn diff_compares_scoring_sweeps_point_by_point() {
     let (status, _, stderr) = diff(&base.path(), &training.path(), &["--force"]);
     assert_eq!(status, Some(2));
     expect![[r"
-        ringmark: DIR/first holds scoring runs of ringmark, DIR/first holds training runs of ringmark or DLPerf: they have nothing in common, not even with --force
+        ringmark: DIR/first holds scoring runs of ringmark, DIR/first holds training runs of ringmark or DLPerf: not comparable, even with --force
     "]].assert_eq(&without_folder(&stderr));
 }
 

@@ -92,10 +92,10 @@ fn failing_driver_does_not_install_the_cpu_build() {
         machine.refuses(variables, &["cuInit", "CUDA error 999 (CUDA_ERROR_UNKNOWN)", "RINGMARK_TORCH=cpu"]);
     }
     machine.refuses("STUB_INIT=803", &["CUDA error 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)"]);
-    machine.chooses("STUB_INIT=999 RINGMARK_TORCH=cpu", "cpu", "RINGMARK_TORCH=cpu asks for it");
-    machine.chooses("STUB_INIT=999 RINGMARK_TORCH=cu126", "cu126", "RINGMARK_TORCH=cu126 asks for it");
+    machine.chooses("STUB_INIT=999 RINGMARK_TORCH=cpu", "cpu", "requested by RINGMARK_TORCH=cpu");
+    machine.chooses("STUB_INIT=999 RINGMARK_TORCH=cu126", "cu126", "requested by RINGMARK_TORCH=cu126");
     // The installed build is kept, with a message.
-    let reason = "it is installed, but cuInit of the NVIDIA driver failed: CUDA error 999 (CUDA_ERROR_UNKNOWN)";
+    let reason = "already installed, but cuInit of the NVIDIA driver failed: CUDA error 999 (CUDA_ERROR_UNKNOWN)";
     Machine::with("cpu", "default").chooses("STUB_INIT=999", "cpu", reason);
 }
 
@@ -109,7 +109,7 @@ fn machine_without_gpu_gets_cpu_build_and_hint() {
     ] {
         machine.chooses(variables, "cpu", &format!("{why}; {fix}"));
     }
-    let asked = "RINGMARK_TORCH=cuda asks for CUDA, and cuInit of the NVIDIA driver failed: CUDA error 100 \
+    let asked = "RINGMARK_TORCH=cuda requests CUDA, and cuInit of the NVIDIA driver failed: CUDA error 100 \
                  (CUDA_ERROR_NO_DEVICE)";
     machine.chooses("STUB_CAPABILITIES= RINGMARK_TORCH=cuda", "cu130", asked);
 }
@@ -124,12 +124,12 @@ fn suitable_build_is_kept_and_unsuitable_replaced() {
     Machine::with("cpu", "default").chooses("STUB_CAPABILITIES=90", "cu130", &format!("{machine} 9.0"));
     // The user's own index is left unchanged.
     let own = "https://wheels.example.org/cu128";
-    Machine::with("cuda", own).chooses("STUB_CAPABILITIES=120", "given", "RINGMARK_TORCH_INDEX chose it");
+    Machine::with("cuda", own).chooses("STUB_CAPABILITIES=120", "given", "chosen by RINGMARK_TORCH_INDEX");
 }
 
 #[test]
 fn unknown_build_is_rejected() {
-    Machine::new().refuses("RINGMARK_TORCH=cu128", &["RINGMARK_TORCH=cu128: it can be cpu, cuda, cu130 or cu126"]);
+    Machine::new().refuses("RINGMARK_TORCH=cu128", &["RINGMARK_TORCH=cu128: use cpu, cuda, cu130 or cu126"]);
 }
 
 #[test]

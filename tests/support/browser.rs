@@ -54,7 +54,7 @@ impl Browser {
     }
 
     /// Returns the script's result for each frame. Fails if the browser logs a console message.
-    pub fn said(&self, name: &str, width: u32) -> serde_json::Value {
+    pub fn evaluate(&self, name: &str, width: u32) -> serde_json::Value {
         let output = self.run(&["--enable-logging=stderr", "--dump-dom"], name, width);
         let (page, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let complaint = log.lines().find(|line| line.contains("CONSOLE"));

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use ringmark_core::dimension::Case;
 
 use crate::support::cluster::Cluster;
-use crate::support::sandbox::{all_are_heard, wait_until, words};
+use crate::support::sandbox::{all_have_reported, wait_until, words};
 use crate::support::{virtual_gpu, worker};
 
 /// Longest time without observed progress.
@@ -69,7 +69,7 @@ impl Sweep {
     /// Waits until the last case has trained and every process has reported to the launcher.
     pub fn reach(&mut self) {
         let end = Instant::now() + PATIENCE;
-        while !(self.has_trained() && all_are_heard(&self.out, self.processes)) {
+        while !(self.has_trained() && all_have_reported(&self.out, self.processes)) {
             let is_over = self.launcher.try_wait().expect("a child").is_some() || Instant::now() > end;
             assert!(!is_over, "{}\n{}", self.errors(), self.log());
             thread::sleep(Duration::from_millis(50));

@@ -176,14 +176,14 @@ pub fn compile_library(source: &str, path: &Path, options: &[&str]) {
 pub fn wait_until(what: &str, mut has_happened: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(300);
     while !has_happened() {
-        assert!(Instant::now() < end, "it does not happen that {what}");
+        assert!(Instant::now() < end, "timed out: {what}");
         thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Returns true if the command with results in `out` has received an iteration from each of `processes` ranks and
 /// servers. They report once a second, and messages use these positions.
-pub fn all_are_heard(out: &Path, processes: usize) -> bool {
+pub fn all_have_reported(out: &Path, processes: usize) -> bool {
     let job = Progress::read_in(out).ok().and_then(|state| state.job);
     job.is_some_and(|job| job.ranks.len() == processes && job.ranks.iter().all(|rank| rank.iteration > 0))
 }

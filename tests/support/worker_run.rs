@@ -298,6 +298,6 @@ pub fn process_of_rank(folder: &Path, rank: u32) -> Pid {
 }
 
 /// Waits until no rank is left: a rank stopped by mpirun may need a moment.
-pub fn assert_nobody_left(folder: &Path) {
+pub fn assert_no_rank_left(folder: &Path) {
     wait_until("no rank is left", || processes_of(folder).is_empty());
 }

@@ -205,7 +205,7 @@ fn invalid_autotune_is_rejected_at_start() {
         ringmark: --kv-store local works on one host only, but case 2n2g has 2: use --kv-store dist_sync, device or ring, or --cases with one host
         ringmark: --autotune-over hierarchical=on: --hierarchical on conflicts with --backend mpi, which is one MPI_Allreduce over all ranks: omit one of them, or use --backend shared-memory, which sums within each host first
         ringmark: --autotune-over gradient-compression=2bit: --gradient-compression 2bit:0.5 needs finite gradients, but --dtype fp16 finds its loss scale by overflow: use --dtype bf16 or fp32
-        ringmark: --autotune-log a.csv is of one search, and in a sweep with --autotune every run has its own, in its record: add --autotune-over, or write the log of one run by ringmark-worker train --autotune --autotune-log FILE
+        ringmark: --autotune-log a.csv records one search, but in a sweep with --autotune every run has its own, in its record: add --autotune-over, or log one run with ringmark-worker train --autotune --autotune-log FILE
     "#]].assert_eq(&errors.concat());
     let error = Run::alone("--iters 1 --autotune-log a.csv").refusal(2);
     expect![[r#"

@@ -248,7 +248,7 @@ fn bandwidth_and_input_are_traced() {
     assert!(log.contains(words) && !out.join("input.trace.json").exists(), "{log}");
     let error = refused(ringmark("bandwidth --hosts localhost:2 --trace-iterations 2").arg("--out").arg(&out), 2);
     expect![[r#"
-        ringmark: --trace-iterations is of runs that are traced: add --trace
+        ringmark: --trace-iterations applies to traced runs: add --trace
     "#]]
     .assert_eq(&error);
 }
@@ -298,8 +298,8 @@ fn sweep_traces_first_runs_and_report_draws_them() {
         refused(sweep.arg("--worker").arg(worker()).arg("--out").arg(folder.path().join("none")), 2)
     });
     expect![[r#"
-        ringmark: --trace-iterations is of runs that are traced: add --trace-runs 1
-        ringmark: --trace-format horovod is of runs that are traced: add --trace-runs 1
+        ringmark: --trace-iterations applies to traced runs: add --trace-runs 1
+        ringmark: --trace-format horovod applies to traced runs: add --trace-runs 1
         ringmark: --trace-iterations 3-9 is out of range: choose iterations from 1 to 4
         ringmark: --trace-iterations 3-600 selects 598 iterations, but rank 0 can keep 100 in memory: choose fewer
     "#]]

@@ -32,7 +32,7 @@ use crate::support::sandbox::{wait_until, words};
 use crate::support::turn::turn_of;
 use crate::support::worker;
 use crate::support::worker_run::{
-    AT_ONCE, Run, apart, assert_nobody_left, batch, checksum, checksums, gradient_step, in_folder, kept, losses,
+    AT_ONCE, Run, apart, assert_no_rank_left, batch, checksum, checksums, gradient_step, in_folder, kept, losses,
     process_of_rank, small_init,
 };
 
@@ -357,7 +357,7 @@ fn failed_rank_ends_the_job_and_is_named() {
     // Rank 0 waits for rank 1 in its second all-reduce by then; 100000 iterations would take hours.
     assert!(finished.took < Duration::from_secs(600), "{:?}", finished.took);
     assert_eq!(finished.record, None);
-    assert_nobody_left(finished.folder.path());
+    assert_no_rank_left(finished.folder.path());
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn killed_rank_ends_the_job_and_is_named() {
     assert_ne!(finished.status, Some(0), "{}", finished.stderr);
     // The killed rank cannot report its end; mpirun does.
     assert!(finished.stderr.contains("process rank 1 with PID"), "{}", finished.stderr);
-    assert_nobody_left(finished.folder.path());
+    assert_no_rank_left(finished.folder.path());
 }
 
 // --- what is written

@@ -25,7 +25,7 @@ use crate::support::safetensors;
 use crate::support::sandbox::write_program;
 use crate::support::worker as worker_program;
 use crate::support::worker_run::{
-    Finished, Run, apart, assert_nobody_left, batch, checksum, gradient_step, losses, process_of_rank, small_init,
+    Finished, Run, apart, assert_no_rank_left, batch, checksum, gradient_step, losses, process_of_rank, small_init,
 };
 
 /// A small network, with an update of full size and momentum.
@@ -138,7 +138,7 @@ fn asynchronous_workers_continue_after_one_is_killed() {
     let trace = run.path("trace.json");
     let finished = disturbed(run.file("--trace", &trace), 1, (1, Signal::SIGKILL));
     assert!(finished.stdout.contains("Batch[300]"), "{}{}", finished.stdout, finished.stderr);
-    assert_nobody_left(finished.folder.path());
+    assert_no_rank_left(finished.folder.path());
     let record = finished.record.expect("a record of those that are left");
     let failure = record.failure().expect("the figures are not those of all ranks");
     assert!(failure.starts_with("rank 1 on host ") && failure.contains("the others continued without it"), "{failure}");
@@ -166,7 +166,7 @@ fn worker_failure_before_first_push_ends_asynchronous_job() {
     write_program(&script, &text);
     let run = Run::processes(4, "--continuous", "--model resnet18 --iters 3 --kv-store dist_async --servers 1");
     let finished = run.program(&script).finish();
-    assert_nobody_left(finished.folder.path());
+    assert_no_rank_left(finished.folder.path());
     assert_eq!(finished.record, None, "{}", finished.stdout);
     let says = |words: &str| finished.stderr.lines().any(|line| line.contains(words));
     assert!(says("/nowhere"), "{}", finished.stderr);
@@ -236,7 +236,7 @@ fn worker_killed_while_gathering_is_named_by_others() {
         reach(&reports, |process, at| process < 3 && at.stage == Stage::Finishing);
         kill(process, Signal::SIGKILL).expect("it runs");
     });
-    assert_nobody_left(finished.folder.path());
+    assert_no_rank_left(finished.folder.path());
     assert_eq!(finished.record, None, "{}", finished.stdout);
     let named = finished.stderr.lines().filter(|line| {
         line.contains(": lost rank 2 on host ") && line.contains(" while results were gathered: the process exited")
@@ -256,7 +256,7 @@ fn synchronous_job_ends_if_worker_or_server_is_killed() {
         let by_peer =
             finished.stderr.contains("lost the connection to ") && finished.stderr.contains("the process exited");
         assert!(by_mpirun || by_peer, "{}", finished.stderr);
-        assert_nobody_left(finished.folder.path());
+        assert_no_rank_left(finished.folder.path());
     }
 }
 

@@ -36,11 +36,11 @@ pub struct AxesOptions {
     #[arg(long, value_name = "TYPE,..", value_delimiter = ',', conflicts_with = "dtype")]
     #[arg(value_parser = keyword::<Dtype>())]
     dtypes: Option<Vec<Dtype>>,
-    /// Batch sizes of a rank, instead of --batch-size: each runs with every precision and case
+    /// Batch sizes per rank, instead of --batch-size: each runs with every precision and case
     #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
     #[arg(value_parser = number(1..=65_536_u32))]
     batch_sizes: Option<Vec<u32>>,
-    /// Preset for options that are not given [default: cpu where ranks use the CPU, otherwise dlperf]
+    /// Preset for options that are not given [default: cpu if ranks use the CPU, otherwise dlperf]
     ///
     /// dlperf: 5 runs of 120 iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5
     /// warm-up, batch size 8. quick: for a first impression, not a reliable result: 2 runs of 12 iterations, the first 2 warm-up, batch
@@ -54,7 +54,7 @@ pub struct AxesOptions {
     /// Runs of each case [default: the profile's]
     #[arg(long = "runs", value_name = "N", value_parser = number(1..=10_000_u32))]
     runs: Option<u32>,
-    /// Trace this many runs of each point, its first ones: each leaves a timeline of all ranks beside its record, as
+    /// Trace this many runs of each point, its first ones: each writes a timeline of all ranks next to its record, as
     /// RUN.trace.json
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=10_000_u32))]
     trace_runs: u32,

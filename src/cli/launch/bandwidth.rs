@@ -25,7 +25,7 @@ Examples:
   ringmark bandwidth
       8 bytes to 128 MB on this machine, nccl-tests' table
   ringmark bandwidth --hosts a:8,b:8 --interface ib0 -b 1M -e 1G -f 4 --min-busbw 40
-      1n2g to 2n8g; exit status 1 where a case's average is below 40 GB/s
+      1n2g to 2n8g; exit status 1 if a case's average is below 40 GB/s
   ringmark bandwidth --op all_gather,reduce_scatter -b 1M -e 1G --cases 1n8g
       the tables of all_gather_perf and reduce_scatter_perf
   ringmark bandwidth --cases 1n8g --json | jq '.cases[0].average_busbw'

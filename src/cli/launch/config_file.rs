@@ -24,7 +24,7 @@ const CONFIG: &str = "config";
 const SAVE_CONFIG: &str = "save-config";
 
 /// Options of a single start, not of a sweep; rejected in a file.
-const OF_ONE_START: [&str; 5] = [CONFIG, SAVE_CONFIG, "dry-run", "resume", "repeat"];
+const COMMAND_LINE_ONLY: [&str; 5] = [CONFIG, SAVE_CONFIG, "dry-run", "resume", "repeat"];
 
 /// Options that are not saved: destinations and monitoring belong to a single start, and the rest duplicate others.
 const NOT_SAVED: [&str; 7] = ["out", "json", "quick", "hostfile", "metrics-port", "metrics-bind", "watch-ranks"];
@@ -114,7 +114,7 @@ impl ConfigFileOptions {
             filled_in.insert(0, Setting::new("hosts", vec![hosts.join(",")]));
         }
         let is_saved = |Setting { name, .. }: &&Setting| {
-            let mut others = OF_ONE_START.iter().chain(&NOT_SAVED).copied();
+            let mut others = COMMAND_LINE_ONLY.iter().chain(&NOT_SAVED).copied();
             others.all(|other| other != name) && filled_in.iter().all(|other| other.name != *name)
         };
         let mut text = format!(
@@ -220,7 +220,7 @@ fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
 }
 
 fn texts(name: &str, value: Value) -> anyhow::Result<Vec<String>> {
-    ensure!(!OF_ONE_START.contains(&name), "{name}: this belongs to one start and not into a file: type --{name}");
+    ensure!(!COMMAND_LINE_ONLY.contains(&name), "{name}: not allowed in a file: use the command-line option --{name}");
     Ok(match value {
         Value::String(text) => vec![text],
         Value::Integer(number) => vec![number.to_string()],

@@ -18,13 +18,13 @@ Examples:
   ringmark doctor --hosts a:8,b:8,c:8,d:8
       everything, with the bandwidth between every two hosts
   ringmark doctor --hostfile hosts --quick --out /shared/results/rack7
-      what a sweep looks at before it starts
+      the checks that a sweep makes before it starts
   ringmark doctor --hosts a:8,b:8 --data /data/train.rec,/data/val.rec
       with files that training reads on every host
   ringmark doctor --hosts a:8,b:8 --server-hosts s,t
-      with two hosts that hold parameter servers alone
+      with two hosts for parameter servers only
   ringmark doctor --hosts a:8,b:8 --interface ib0 --json health.json
-      on one network; all that was found goes to a file as well
+      on one network; the findings also go to a file
 
 Nothing on the hosts is changed. Exit status 1: a job would fail there; 2: a usage error.";
 

@@ -50,7 +50,7 @@ pub struct HostOptions {
     /// Port of sshd on the hosts
     #[arg(long, value_name = "PORT", default_value_t = 22, value_parser = number(1..=u16::MAX))]
     ssh_port: u16,
-    /// The worker, at the same path on every host [default: ringmark-worker beside this program, or on PATH]
+    /// The worker, at the same path on every host [default: ringmark-worker next to this program, or on PATH]
     #[arg(long, value_name = "PATH")]
     worker: Option<PathBuf>,
     /// First copy the worker and its libraries to this folder of every host by rsync, and run it there; unchanged files are not copied.
@@ -144,7 +144,7 @@ pub struct LaunchOptions {
     /// the metrics
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "metrics_port")]
     metrics_bind: IpAddr,
-    /// Ranks that `ringmark watch` and the metrics show one by one; of a larger job those of silent and slow hosts, beside
+    /// Ranks that `ringmark watch` and the metrics show one by one; of a larger job those of silent and slow hosts, and
     /// sums over all; 0 shows all
     #[arg(long, value_name = "RANKS", default_value_t = WATCHED_RANKS, value_parser = number(0..=10_000_000_usize))]
     watch_ranks: usize,

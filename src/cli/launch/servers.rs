@@ -20,7 +20,7 @@ impl ServerOptions {
     pub fn check(&self, kv_stores: &[KvStore]) -> anyhow::Result<()> {
         ensure!(
             self.server_hosts.is_empty() || kv_stores.iter().any(|kv_store| kv_store.has_servers()),
-            "--server-hosts {} places the servers of --kv-store dist_*, and --kv-store is {}: leave --server-hosts out",
+            "--server-hosts {} applies to --kv-store dist_*, but --kv-store is {}: omit --server-hosts",
             self.server_hosts.join(","),
             joined(kv_stores, ",")
         );

@@ -51,7 +51,7 @@ Examples:
   ringmark sweep --dtypes fp32,bf16 --batch-sizes 32,64,128 --cases 1n1g,1n8g
       every precision with every batch size and case
   ringmark sweep --kv-stores ring,dist_sync --hosts a:8,b:8
-      all-reduce beside MXNet's servers: what each costs in every case
+      all-reduce and MXNet's servers, compared in every case
   ringmark sweep --hosts a:8,b:8 --autotune-over kv-store=ring,device,dist_sync --autotune-over wire=fp32,bf16
       with the fastest of these, found by short jobs before it
   ringmark sweep --suite ddp --hosts a:8,b:8
@@ -123,8 +123,9 @@ pub struct SweepOptions {
 
 fn autotune_over_help() -> String {
     format!(
-        "Try these values of an option by short jobs in the largest case, beside the one that was asked for, then run the sweep \
-         with the fastest. Give it once for each option, in the order in which they are tried; NAME is one of {}",
+        "Try these values of an option by short jobs in the largest case, in addition to the requested one, then run \
+         the sweep with the fastest. Give it once for each option, in the order in which they are tried; NAME is one \
+         of {}",
         TUNED.join(", ")
     )
 }
@@ -171,7 +172,7 @@ impl SweepOptions {
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
         let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
         for Point { model, dtype, batch_size, kv_store } in sweep.axes.points() {
-            let kv_store = of_point(&train, &kv_stores, kv_store);
+            let kv_store = point_kv_store(&train, &kv_stores, kv_store);
             TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
         }
         self.servers.check(&kv_stores).map_err(usage)?;
@@ -180,7 +181,7 @@ impl SweepOptions {
         for RunName { case, model, kv_store, .. } in sweep.axes.runs() {
             let is_searched = |other: &&KvStore| !sweep.axes.kv_stores.contains(other);
             for kv_store in kv_stores.iter().filter(is_searched).chain([&kv_store]) {
-                let kv_store = of_point(&train, &kv_stores, *kv_store).for_case(case);
+                let kv_store = point_kv_store(&train, &kv_stores, *kv_store).for_case(case);
                 kv_store.check_model(model).with_context(|| format!("{case} of {model}")).map_err(usage)?;
             }
         }
@@ -206,8 +207,8 @@ impl SweepOptions {
             suite::check(&train).map_err(usage)?;
             let several = sweep.axes.kv_stores.len() > 1;
             let kv_stores = joined(&sweep.axes.kv_stores, ",");
-            let what = "--suite ddp is PyTorch's, which has one way to exchange";
-            ensure!(!several, usage(anyhow!("{what}, and --kv-stores has {kv_stores}: name one by --kv-store")));
+            let what = "--suite ddp supports one kv-store";
+            ensure!(!several, usage(anyhow!("{what}, but --kv-stores has {kv_stores}: choose one with --kv-store")));
         }
         let mut filled_in = axes::filled_in(&sweep, &machine, options);
         filled_in.push(Setting::new("server-hosts", self.servers.server_hosts.clone()));
@@ -226,7 +227,7 @@ impl SweepOptions {
 
 /// Returns the kv-store options to check for a point. If none of `all` kv-stores has servers, server options are kept
 /// so that they are rejected.
-fn of_point(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreConfig {
+fn point_kv_store(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreConfig {
     match all.iter().any(|kv_store| kv_store.has_servers()) {
         true => train.kv_store.for_axis(kv_store),
         false => KvStoreConfig { kv_store, ..train.kv_store },
@@ -238,8 +239,8 @@ fn check_log(search: &StrategySearch) -> anyhow::Result<()> {
     let log = search.log.as_ref().filter(|_| search.over.is_empty());
     log.map_or(Ok(()), |log| {
         bail!(
-            "--autotune-log {} is of one search, and in a sweep with --autotune every run has its own, in its record: add \
-             --autotune-over, or write the log of one run by ringmark-worker train --autotune --autotune-log FILE",
+            "--autotune-log {} records one search, but in a sweep with --autotune every run has its own, in its \
+             record: add --autotune-over, or log one run with ringmark-worker train --autotune --autotune-log FILE",
             log.display()
         )
     })
@@ -252,16 +253,16 @@ fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
     let has_runs = |kv_store: &KvStore| cases.iter().any(|case| !sweep.axes.is_left_to_ring(*kv_store, *case));
     if let Some(kv_store) = kv_stores.iter().find(|kv_store| !has_runs(kv_store)) {
         bail!(
-            "--kv-stores {} with --cases {}: one rank exchanges nothing, and its run is ring's, so that {kv_store} has none: add \
-             a case of several ranks, or leave ring out",
+            "--kv-stores {} with --cases {}: one rank exchanges nothing and runs as ring, so {kv_store} would have no \
+             run: add a case of several ranks, or omit ring",
             joined(kv_stores, ","),
             joined(cases, ",")
         );
     }
     ensure!(
         kv_stores.len() == 1 || !matches!(batch_sizes, BatchSizes::Largest { .. }),
-        "--batch-size auto looks for the largest batch of one kv-store, and --kv-stores has {}: name one by --kv-store, or \
-         give --batch-size a number",
+        "--batch-size auto finds the largest batch of one kv-store, but --kv-stores has {}: choose one with \
+         --kv-store, or give --batch-size a number",
         joined(kv_stores, ",")
     );
     Ok(())
@@ -308,7 +309,9 @@ fn epoch_images(train: &TrainConfig, trained: Option<u64>) -> Option<EpochImages
 
 fn length(files: &[PathBuf]) -> anyhow::Result<u64> {
     let dataset = Dataset::open(files)?;
-    dataset.length().with_context(|| format!("{} have no number of images: make the .idx", dataset.description()))
+    dataset
+        .length()
+        .with_context(|| format!("{}: unknown number of images: create the .idx file", dataset.description()))
 }
 
 #[cfg(test)]

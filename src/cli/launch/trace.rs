@@ -8,7 +8,7 @@ use ringmark_core::trace::TraceConfig;
 /// Asks for a trace of every job.
 #[derive(Debug, Args)]
 pub struct TraceOption {
-    /// Leave a timeline of all ranks beside each record, with trace.json for the record's json
+    /// Write a timeline of all ranks next to each record, with trace.json for the record's json
     #[arg(long)]
     trace: bool,
 }
@@ -26,11 +26,11 @@ pub fn check(is_traced: bool, option: &str, trace: &TraceConfig) -> anyhow::Resu
     let TraceConfig { iterations, format, .. } = trace;
     ensure!(
         is_traced || trace.is_profiled() || iterations.is_none(),
-        "--trace-iterations is of runs that are traced: add {option}"
+        "--trace-iterations applies to traced runs: add {option}"
     );
     ensure!(
         is_traced || *format == TraceConfig::default().format,
-        "--trace-format {format} is of runs that are traced: add {option}"
+        "--trace-format {format} applies to traced runs: add {option}"
     );
     Ok(())
 }

@@ -16,17 +16,16 @@ Examples:
   ringmark diff results/before results/after
       two sweeps, case by case
   ringmark diff results/before results/after --fail-on slower,missing --json diff.json
-      in CI: exit status 1 where a case is slower, or is missing
+      in CI: exit status 1 if a case is slower or missing
   ringmark diff results/old_result.json results/new --noise 3% --format markdown
       what extract wrote against a folder, for a pull request
   ringmark diff runs/nccl-2.27 runs/nccl-2.28
       folders of JSON files of nccl-tests (-J) or of PyTorch's DDP benchmark, each file a run
 
 The verdict is by where the whole 95 % interval lies: beyond the noise, within it, or neither. \
-One run is one value: make 3 to 10 of each side, in turns where the machine is not left alone.
+One run is one value: make 3 to 10 per side, alternating if the machine is shared.
 
-Exit status 1: --fail-on found something, or runs were left out; 2: the sides must not be compared or \
-a usage error.";
+Exit status 1: --fail-on found something, or runs were omitted; 2: the sides must not be compared or a usage error.";
 
 /// Options of `ringmark diff`.
 #[derive(Debug, Args)]

@@ -29,20 +29,20 @@ Examples:
   ringmark extract results/first --format mlflow --out mlruns
       as runs of MLflow; --format mllog as MLPerf's log lines
 
-Exit status 1: figures are not complete; what is left out, and why, is on the standard error.";
+Exit status 1: figures are incomplete; the standard error lists what is omitted and why.";
 
 /// Options of `ringmark extract`.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ExtractOptions {
-    /// Folder that holds CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) beside each
+    /// Folder that holds CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) next to each
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json, NAME being the last part of FOLDER [default: FOLDER of a sweep;
     /// none with --format or --json]; with --format prometheus and influx a file, with mlflow and mllog a folder, for that alone
     #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// First iterations of a run to leave out [default: as its record says, 20 without one]
+    /// First iterations of a run to omit [default: from its record, 20 without one]
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// Print what MXNet's performance page published of the same networks below a scoring result, or in its JSON
@@ -107,10 +107,10 @@ impl ExtractOptions {
                 Ok(ExtractRequest::Figures(config))
             }
             Some(format) if published => {
-                Err(usage(anyhow!("--published: --format {format} has no place for figures of others: leave it out")))
+                Err(usage(anyhow!("--published: --format {format} cannot include published figures: omit --published")))
             }
             Some(format) if price.is_some() => {
-                Err(usage(anyhow!("--price: --format {format} exports what was measured: leave it out")))
+                Err(usage(anyhow!("--price: --format {format} exports only measurements: omit --price")))
             }
             Some(format) => Ok(ExtractRequest::Export(ExportConfig { folder, out, warmup, format })),
         }

@@ -45,13 +45,13 @@ pub struct PredictOptions {
     /// host or always the same number]
     #[arg(long, value_name = "N", requires = "sweep", conflicts_with = "backtest", value_parser = number(1..=65_536_u32))]
     servers: Option<u32>,
-    /// Look for the case where the efficiency falls under this, as 80% (or 0.8)
+    /// Find the case where the efficiency falls below this, as 80% (or 0.8)
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     efficiency_below: Option<f64>,
     /// Predict the largest measured case from the others and compare; without SWEEP for DLPerf's published rows
     #[arg(long)]
     backtest: bool,
-    /// First iterations of a run to leave out [default: as its record says, 20 without one]
+    /// First iterations of a run to omit [default: from its record, 20 without one]
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// Explain what the predictions are based on

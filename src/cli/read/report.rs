@@ -25,9 +25,9 @@ Examples:
   ringmark report results/rack7 results/rack7_bandwidth -o report.html --json report.json
       sweep and bandwidth on one page, and the figures for a program
   ringmark report results/rack7_score --published -o report.html
-      inference by network and batch size, beside what MXNet published
+      inference by network and batch size, next to MXNet's published figures
 
-Exit status 1: figures are not complete; what is left out, and why, is in the report and on the standard error.";
+Exit status 1: figures are incomplete; the report and the standard error list what is omitted and why.";
 
 /// Options of `ringmark report`.
 #[derive(Debug, Args)]
@@ -50,10 +50,10 @@ pub struct ReportOptions {
     /// cost
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
-    /// A link under the title: `--link "job log=https://.."`, or to a file beside the page; may be repeated
+    /// A link under the title: `--link "job log=https://.."`, or to a file next to the page; may be repeated
     #[arg(long, value_name = "TEXT=URL", value_parser = link)]
     link: Vec<Link>,
-    /// First iterations of a run to leave out [default: as its record says, 20 without one]
+    /// First iterations of a run to omit [default: from its record, 20 without one]
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// JSON output.
@@ -68,7 +68,7 @@ fn link(text: &str) -> Result<Link, String> {
     let is_plain =
         scheme.as_deref().is_none_or(|scheme| ["http", "https", "mailto"].contains(&scheme) || scheme.contains('/'));
     if text.is_empty() || address.is_empty() || !is_plain {
-        return Err("choose a text, and an address of http, https or mailto, or a path beside the page".to_owned());
+        return Err("choose a text, and an address of http, https or mailto, or a path next to the page".to_owned());
     }
     Ok(Link { text: text.to_owned(), address: address.to_owned() })
 }

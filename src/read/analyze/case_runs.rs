@@ -44,7 +44,7 @@ impl<R: Readable, F> CaseRuns<R, F> {
         CaseRuns {
             case,
             title: what.to_owned(),
-            warnings: run_warnings::of_runs(what, &counted),
+            warnings: run_warnings::from_runs(what, &counted),
             runs,
             figures: None,
             speed_reliability_warnings: Vec::new(),
@@ -63,7 +63,7 @@ impl<R: Readable, F> CaseRuns<R, F> {
             .map(|(run, measured)| (run, measured.warnings.iter().filter(is_other).cloned().collect()))
             .collect();
         let counted: Vec<_> = counted.iter().map(|(run, warnings)| (*run, warnings.as_slice())).collect();
-        run_warnings::of_runs(&self.title, &counted)
+        run_warnings::from_runs(&self.title, &counted)
     }
 
     /// Returns the reasons why any figure is unreliable.

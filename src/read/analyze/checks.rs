@@ -72,7 +72,7 @@ pub fn complete(manifest: &Manifest, problems: &[Problem], read: &[SweepRun]) ->
     let has_record = |run: &&RunName| read.iter().any(|read| read.name == **run);
     let is_named = |run: &&RunName| problems.iter().any(|problem| problem.path == run.record(Path::new("")));
     let without = finished.iter().filter(|run| !has_record(run) && !is_named(run));
-    let without = without.map(|run| format!("{run}: its record is gone or damaged: repeat the run"));
+    let without = without.map(|run| format!("{run}: its record is missing or damaged: repeat the run"));
     let findings = problems.iter().map(Problem::to_string).chain(numbers).chain(without).collect();
     let is_finished = |run: &RunName| finished.contains(run);
     let without_memory = known.iter().filter(|run| !is_finished(run) && manifest.shortage(**run).is_some()).count();
@@ -92,12 +92,12 @@ fn numbers_that_are_missing(known: &BTreeSet<RunName>) -> Vec<String> {
     }
     let numbers = last.into_iter().flat_map(|(run, last)| (1..=last).map(move |number| RunName { run: number, ..run }));
     let missing = numbers.filter(|run| !known.contains(run));
-    missing.map(|run| format!("{run}: the manifest does not have this run, and has later ones of its case")).collect()
+    missing.map(|run| format!("{run}: missing from the manifest, which has later runs of its case")).collect()
 }
 
 /// Checks that files are as written: those of runs by their hashes, and the `outputs` of extract.
 pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
-    let changes = integrity.changes.iter().chain(&integrity.strangers).chain(&outputs.stale);
+    let changes = integrity.changes.iter().chain(&integrity.unlisted).chain(&outputs.stale);
     let findings: Vec<String> = changes.map(Problem::to_string).collect();
     let summary = format!(
         "{} by their SHA-256; {} of extract compared",
@@ -122,7 +122,7 @@ pub fn rules(runs: &[SweepRun]) -> Check {
     let unlike = runs.iter().flat_map(|run| {
         run.unlike.iter().map(|option| {
             let (name, value, asked) = (&option.name, or_none(&option.value), &option.asked);
-            format!("{}: it ran with {name} {value}, and the sweep was asked for {asked}", run.name)
+            format!("{}: it ran with {name} {value}, but the sweep requested {asked}", run.name)
         })
     });
     let mut ran_on = RanOn::default();
@@ -144,7 +144,7 @@ pub fn rules(runs: &[SweepRun]) -> Check {
     let repeated = runs.iter().filter(|run| run.attempts_before > 0);
     let repeated = repeated.map(|run| {
         let attempts = count(run.attempts_before, "attempt");
-        format!("{}: {attempts} before it, with files beside its own", run.name)
+        format!("{}: {attempts} before it, with files next to its own", run.name)
     });
     Check { notes: repeated.collect(), ..check }
 }

@@ -23,7 +23,7 @@ use crate::read::analyze::input_demand::{Basis, Demand};
 const AS_FAST: f64 = 0.95;
 
 /// Relative difference below which two rates are considered equal, because they were measured on different days.
-const ABOUT: f64 = 0.1;
+const TOLERANCE: f64 = 0.1;
 
 /// Edge of a JPEG block in pixels.
 const BLOCK: f64 = 8.0;
@@ -84,7 +84,7 @@ pub struct FromDisk {
 pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String> {
     let (own, size) = (record.config.image_size(), demand.image_size);
     if own != size {
-        return Err(format!("trained with images of {size} px, and these have {own}: repeat with --image-size {size}"));
+        return Err(format!("trained with images of {size} px, but these have {own}: repeat with --image-size {size}"));
     }
     let lowest = |cache: PageCache| {
         let of_host = |rank: usize| record.ceiling(rank, cache).map(|ceiling| (rank, ceiling));
@@ -97,12 +97,12 @@ pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String>
         return Err("no pass was from memory or from the disk alone, so the ceiling is unknown".to_owned());
     }
     if let (Basis::OneDevice { case, .. }, Some(FromMemory { ceiling, .. })) = (&demand.basis, &memory)
-        && demand.of_a_device().0 > ceiling.0 * (1.0 - ABOUT)
+        && demand.per_device().0 > ceiling.0 * (1.0 - TOLERANCE)
     {
         return Err(format!(
-            "{case} itself trained at {} images/s a device, which is what the input gives ({}): what a device takes is not \
-             known; repeat {case} with synthetic images",
-            thousands(demand.of_a_device().0, ','),
+            "{case} itself trained at {} images/s per device, the same as the input rate ({}): the demand of a device \
+             is unknown; repeat {case} with synthetic images",
+            thousands(demand.per_device().0, ','),
             thousands(ceiling.0, ',')
         ));
     }
@@ -111,7 +111,7 @@ pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String>
 
 /// Returns the verdict as sentences.
 pub fn lines(record: &InputRecord, demand: &Demand) -> Vec<String> {
-    let said = match verdict(record, demand) {
+    let shown = match verdict(record, demand) {
         Err(why) => vec![why],
         Ok(verdict) => {
             let several = record.ranks.len() > 1;
@@ -119,7 +119,7 @@ pub fn lines(record: &InputRecord, demand: &Demand) -> Vec<String> {
             memory.into_iter().chain(verdict.disk.map(|disk| disk.text(demand, several))).collect()
         }
     };
-    said.into_iter().map(|line| format!("{}: {line}", demand.label)).collect()
+    shown.into_iter().map(|line| format!("{}: {line}", demand.label)).collect()
 }
 
 /// Returns the name of the host if there are several.
@@ -173,7 +173,7 @@ impl FromMemory {
     /// images.
     pub fn judgment(&self, demand: &Demand) -> String {
         let needed = match self.cores_needed {
-            CoresNeeded::Enough(needed) => format!("enough: {needed} of {} cores do it", self.cores),
+            CoresNeeded::Enough(needed) => format!("enough: {needed} of {} cores", self.cores),
             CoresNeeded::More { cores, stored_edge } => {
                 let smaller = stored_edge.map(|edge| format!(" or images stored at {edge} px")).unwrap_or_default();
                 format!("{} more core{}{smaller}", thousands(f64::from(cores), ','), plural(cores))
@@ -188,15 +188,15 @@ impl FromMemory {
         let speed = thousands(trained.0, ',');
         let of_ceiling = trained.0 / self.ceiling.0;
         let why = match self.cores_needed {
-            CoresNeeded::Enough(_) if trained.0 > demand.speed.0 * (1.0 - ABOUT) => return String::new(),
-            CoresNeeded::Enough(_) => "not for want of images",
-            CoresNeeded::More { .. } if of_ceiling < 1.0 - ABOUT => {
-                "less than the input gives: something else held them too"
+            CoresNeeded::Enough(_) if trained.0 > demand.speed.0 * (1.0 - TOLERANCE) => return String::new(),
+            CoresNeeded::Enough(_) => "not limited by the input",
+            CoresNeeded::More { .. } if of_ceiling < 1.0 - TOLERANCE => {
+                "less than the input gives: something else limited them too"
             }
-            CoresNeeded::More { .. } if of_ceiling > 1.0 + ABOUT => {
+            CoresNeeded::More { .. } if of_ceiling > 1.0 + TOLERANCE => {
                 "more than this: on other hosts, or with other images"
             }
-            CoresNeeded::More { .. } => "which is what the input gives: it was the limit",
+            CoresNeeded::More { .. } => "the same as the input rate: the input was the limit",
         };
         format!("; they trained at {speed}, {why}")
     }
@@ -350,7 +350,7 @@ mod tests {
         let unknown = InputRecord { stored: None, ..record() };
         // 28 threads share 14 cores: the wall-clock time for decoding doubles.
         let turns = InputRecord { passes: vec![pass(PageCache::Warm, 28, 2740.0, 9.8)], ..record() };
-        let said = [
+        let shown = [
             // An image may take 1.556 ms, 3.55 less: 1.35 of 4.9 are left, which is 210 px, but the network takes 224.
             first(&record(), 9000.0),
             // The time left for decoding is negative.
@@ -365,7 +365,7 @@ mod tests {
             1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores
             1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores
             1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores or images stored at 256 px"#]]
-        .assert_eq(&said.join("\n"));
+        .assert_eq(&shown.join("\n"));
     }
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
             &record(),
             &one,
             &expect![[r#"
-            1n8g: input ceiling 2,740 images/s per host: 1 CPU rank needs 1,000; enough: 6 of 14 cores do it
+            1n8g: input ceiling 2,740 images/s per host: 1 CPU rank needs 1,000; enough: 6 of 14 cores
             1n8g: from disk 1,210 images/s per host at 133 MB/s; enough"#]],
         );
     }
@@ -409,7 +409,7 @@ mod tests {
         check(
             &record,
             &Demand { image_size: 299, ..demand(1.0) },
-            &expect!["1n8g: trained with images of 299 px, and these have 224: repeat with --image-size 299"],
+            &expect!["1n8g: trained with images of 299 px, but these have 224: repeat with --image-size 299"],
         );
     }
 
@@ -442,14 +442,14 @@ mod tests {
             ..demand(833.65 * f64::from(devices))
         };
         let cases = [(1, 833.65), (2, 1373.55), (4, 2331.91), (8, 2908.88), (8, 5000.0)];
-        let said = cases.map(|(devices, trained)| lines(&record(), &demand(devices, trained)).remove(0));
+        let shown = cases.map(|(devices, trained)| lines(&record(), &demand(devices, trained)).remove(0));
         expect![[r#"
-            1n1g: input ceiling 2,740 images/s per host: 1 GPU needs 834; enough: 5 of 14 cores do it
-            1n2g: input ceiling 2,740 images/s per host: 2 GPUs need 1,667 (834 each, as in 1n1g); enough: 9 of 14 cores do it; they trained at 1,374, not for want of images
-            1n4g: input ceiling 2,740 images/s per host: 4 GPUs need 3,335 (834 each, as in 1n1g); 4 more cores or images stored at 360 px; they trained at 2,332, less than the input gives: something else held them too
-            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 2,909, which is what the input gives: it was the limit
-            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 5,000, more than this: on other hosts, or with other images"#]].assert_eq(&said.join("\n"));
+            1n1g: input ceiling 2,740 images/s per host: 1 GPU needs 834; enough: 5 of 14 cores
+            1n2g: input ceiling 2,740 images/s per host: 2 GPUs need 1,667 (834 each, as in 1n1g); enough: 9 of 14 cores; they trained at 1,374, not limited by the input
+            1n4g: input ceiling 2,740 images/s per host: 4 GPUs need 3,335 (834 each, as in 1n1g); 4 more cores or images stored at 360 px; they trained at 2,332, less than the input gives: something else limited them too
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 2,909, the same as the input rate: the input was the limit
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 5,000, more than this: on other hosts, or with other images"#]].assert_eq(&shown.join("\n"));
         let starved = Demand { speed: ImagesPerSecond(21_600.0), ..demand(8, 2900.0) };
-        expect!["1n1g itself trained at 2,700 images/s a device, which is what the input gives (2,740): what a device takes is not known; repeat 1n1g with synthetic images"].assert_eq(&verdict(&record(), &starved).expect_err("unknown"));
+        expect!["1n1g itself trained at 2,700 images/s per device, the same as the input rate (2,740): the demand of a device is unknown; repeat 1n1g with synthetic images"].assert_eq(&verdict(&record(), &starved).expect_err("unknown"));
     }
 }

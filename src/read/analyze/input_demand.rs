@@ -55,7 +55,7 @@ impl Demand {
     pub fn text(&self) -> String {
         let basis = match &self.basis {
             Basis::OneDevice { case, .. } if case.gpus_per_node != self.devices => {
-                format!(" ({} each, as in {case})", thousands(self.of_a_device().0, ','))
+                format!(" ({} each, as in {case})", thousands(self.per_device().0, ','))
             }
             _ => String::new(),
         };
@@ -63,7 +63,7 @@ impl Demand {
     }
 
     /// Returns the demand of one device.
-    pub fn of_a_device(&self) -> ImagesPerSecond {
+    pub fn per_device(&self) -> ImagesPerSecond {
         ImagesPerSecond(self.speed.0 / f64::from(self.devices))
     }
 }
@@ -84,8 +84,8 @@ pub fn demands(groups: &[Group]) -> Vec<Demand> {
             let reads = recorded.is_none_or(|recorded| recorded.config.data.are_read());
             let (speed, basis) = match fewest {
                 Some((least, speed)) if reads => {
-                    let of_a_device = speed.0 / f64::from(least.case.gpus_per_node);
-                    let speed = ImagesPerSecond(of_a_device * f64::from(devices));
+                    let per_device = speed.0 / f64::from(least.case.gpus_per_node);
+                    let speed = ImagesPerSecond(per_device * f64::from(devices));
                     (speed, Basis::OneDevice { case: least.case, trained })
                 }
                 _ => (trained, Basis::Synthetic),

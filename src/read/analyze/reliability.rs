@@ -222,8 +222,8 @@ pub fn to_speed(
     let worst = loaded.iter().max_by(|one, other| share(&one.1).total_cmp(&share(&other.1)));
     let load = worst.map(|(run, load)| {
         let reason = format!(
-            "processes and virtual machines beside it took {} of the core time of host {} in run {run}, and more than {} in {} of \
-             {} runs",
+            "other processes and virtual machines took {} of the core time of host {} in run {run}, and more than {} \
+             in {} of {} runs",
             percent(load.share),
             load.host,
             percent(HEAVY_FOREIGN_LOAD),
@@ -251,8 +251,8 @@ pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<ReliabilityWarn
 
 /// Returns the warning about the efficiency of ranks that have fewer cores each than the ranks of their base.
 pub fn to_oversubscribed() -> ReliabilityWarning {
-    let reason = "its ranks take turns on the cores of a host: its efficiency is that of fewer cores a rank";
-    let fix = "choose cases of as many ranks as there are cores for, or fewer --threads for all";
+    let reason = "its ranks share too few cores on a host: its efficiency is that of fewer cores per rank";
+    let fix = "choose cases with fewer ranks per host, or fewer --threads for all";
     let warning = ReliabilityWarning::new(ReliabilityKind::SharedCores, reason.to_owned(), fix.to_owned());
     ReliabilityWarning { is_of_scaling_alone: true, ..warning }
 }
@@ -261,7 +261,7 @@ pub fn to_oversubscribed() -> ReliabilityWarning {
 pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<ReliabilityWarning> {
     (efficiency > IMPOSSIBLE_EFFICIENCY).then(|| {
         let reason = format!(
-            "an efficiency of {} (more than {}): its base {base} was disturbed, or had less of the machine for a rank",
+            "an efficiency of {} (more than {}): its base {base} was disturbed, or had fewer resources per rank",
             percent(efficiency),
             percent(IMPOSSIBLE_EFFICIENCY)
         );
@@ -288,7 +288,7 @@ pub fn to_quick() -> ReliabilityWarning {
 pub fn to_fault(fault: impl fmt::Display) -> ReliabilityWarning {
     ReliabilityWarning::new(
         ReliabilityKind::Fault,
-        format!("a fault was put in on purpose, {fault}"),
+        format!("a fault was injected on purpose: {fault}"),
         "sweep again without --inject".to_owned(),
     )
 }
@@ -343,8 +343,8 @@ mod tests {
         assert_eq!(
             found,
             [
-                "processes and virtual machines beside it took 53.0 % of the core time of host a in run 2, and more than 25.0 % \
-                 in 1 of 3 runs: stop them, then repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
+                "other processes and virtual machines took 53.0 % of the core time of host a in run 2, and more than \
+                 25.0 % in 1 of 3 runs: stop them, then repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
                 "its runs differ by 35.0 % (CV, more than 10.0 %): repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
             ]
         );

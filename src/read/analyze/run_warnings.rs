@@ -7,7 +7,7 @@ use ringmark_core::benchmark::warning::{self, Warning};
 /// Returns the distinct warnings of the counted runs of `what` (run number, warnings), the most severe first. A warning
 /// that several runs share has the text of the first run. If there are too many of one kind, only those that the runs
 /// list first are included.
-pub fn of_runs(what: &str, counted: &[(u32, &[Warning])]) -> Vec<String> {
+pub fn from_runs(what: &str, counted: &[(u32, &[Warning])]) -> Vec<String> {
     let mut seen: BTreeMap<_, Vec<(u32, &Warning)>> = BTreeMap::new();
     // Order in which runs list them.
     let mut order: BTreeMap<_, usize> = BTreeMap::new();
@@ -44,7 +44,7 @@ pub fn of_runs(what: &str, counted: &[(u32, &[Warning])]) -> Vec<String> {
 }
 
 /// Returns a warning for each kind of mixture in a table: different devices, different software.
-pub fn of_mixture(device_names: &BTreeSet<String>, software: &BTreeSet<String>) -> Vec<String> {
+pub fn from_mixture(device_names: &BTreeSet<String>, software: &BTreeSet<String>) -> Vec<String> {
     let warning = |what: &str, values: &BTreeSet<String>| {
         let values: Vec<&str> = values.iter().map(String::as_str).collect();
         (values.len() > 1).then(|| format!("different {what} in one table: {}", values.join(" / ")))

@@ -41,7 +41,7 @@ pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
     if result.cases.is_empty() {
         let problems: String = result.problems.iter().map(|problem| format!("\n  {problem}")).collect();
         let what =
-            format!("{} holds no sound <case>/{BANDWIDTH_RECORD}: run ringmark bandwidth{problems}", root.display());
+            format!("{} holds no valid <case>/{BANDWIDTH_RECORD}: run ringmark bandwidth{problems}", root.display());
         return Err(usage(anyhow!(what)));
     }
     Ok(result)
@@ -84,7 +84,7 @@ fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<Ba
     }
     ensure!(
         record.ranks.len() == case.ranks() as usize,
-        "holds {} ranks, and its folder says otherwise: give it its own name back",
+        "holds {} ranks, but its folder name says otherwise: restore the original name",
         record.ranks.len()
     );
     ensure!(

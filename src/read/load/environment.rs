@@ -55,15 +55,15 @@ pub fn add_environment(all: &mut EnvironmentText, environment: &Environment) {
     environment.variables.iter().for_each(|(name, value)| add(all, name, value));
 }
 
-/// Adds NCCL's choices from the lines `said`.
-pub fn add_nccl(all: &mut EnvironmentText, said: &[String]) {
-    nccl_choices(said).for_each(|choice| add(all, NCCL_CHOSE, choice));
+/// Adds NCCL's choices from the lines `lines`.
+pub fn add_nccl(all: &mut EnvironmentText, lines: &[String]) {
+    nccl_choices(lines).for_each(|choice| add(all, NCCL_CHOSE, choice));
 }
 
 /// Returns algorithm, protocol and channels of each line: `Ring, Simple, 24 channels` from
 /// `AllReduce of 67108864 bytes: Ring, Simple, 24 channels`.
-pub fn nccl_choices(said: &[String]) -> impl Iterator<Item = &str> {
-    said.iter().filter_map(|line| Some(line.split_once(" bytes: ")?.1))
+pub fn nccl_choices(lines: &[String]) -> impl Iterator<Item = &str> {
+    lines.iter().filter_map(|line| Some(line.split_once(" bytes: ")?.1))
 }
 
 /// Adds a value unless it is empty.

@@ -174,10 +174,10 @@ impl Found {
             // Written by `ringmark bandwidth`, which may share a folder with a sweep.
             (Some("log"), None) if bandwidth_operation(Path::new(&path)).is_some() => {}
             (Some("log"), None) if in_case(&path) || is_named_like_a_run(&path) => {
-                self.problems.push(Problem::in_file(path, format!("the name is not that of a run, {}", pattern())));
+                self.problems.push(Problem::in_file(path, format!("not a run name: expected {}", pattern())));
             }
             (Some("jsonl"), Some(_)) if !file.with_extension("log").exists() => {
-                self.problems.push(Problem::in_file(path, "a record without its log beside it: repeat the run"));
+                self.problems.push(Problem::in_file(path, "record without a log: repeat the run"));
             }
             _ => {}
         }
@@ -190,7 +190,7 @@ impl Found {
         self.runs.retain(|run| match first.get(&run.name) {
             None => first.insert(run.name, run.log.clone()).is_none(),
             Some(other) => {
-                let what = format!("names the same run as {}: give it a run number of its own", other.display());
+                let what = format!("names the same run as {}: give it another run number", other.display());
                 problems.push(Problem::in_file(&run.log, what));
                 false
             }
@@ -205,7 +205,7 @@ impl Found {
         if self.measured.len() > 1 {
             let each = self.measured.iter().map(|(kind, file)| format!("runs of {kind} ({})", file.display()));
             return Err(usage(anyhow!(
-                "{} is a mixture: {}: give each benchmark a folder of its own",
+                "{} mixes benchmarks: {}: use one folder per benchmark",
                 root.display(),
                 each.collect::<Vec<_>>().join(", ")
             )));
@@ -268,7 +268,7 @@ impl Found {
                 RunState::Planned => "not yet run".to_owned(),
                 RunState::Running { .. } => "under way, or cut off".to_owned(),
                 RunState::Failed { reason } => format!("the run failed: {reason}"),
-                RunState::Finished => "finished, but its log is gone".to_owned(),
+                RunState::Finished => "finished, but its log is missing".to_owned(),
                 RunState::OutOfMemory { memory } => memory.at_batch(run.name.batch_size),
             };
             missing += 1;
@@ -283,7 +283,7 @@ impl Found {
         }
         let known: HashSet<RunName> = manifest.runs.iter().map(|run| run.name).collect();
         for run in self.runs.iter().filter(|run| !known.contains(&run.name)) {
-            self.problems.push(stranger(run));
+            self.problems.push(unlisted_run(run));
         }
         self.runs.retain(|run| counts.contains(&run.name));
         if missing > 0 {
@@ -302,7 +302,7 @@ impl Found {
 /// Returns the error of a command that reads training, for runs of another benchmark.
 pub fn not_training(root: &Path, benchmark: BenchmarkKind) -> anyhow::Error {
     usage(anyhow!(
-        "{} holds a sweep of {benchmark}, and this command reads training: `ringmark extract {path}` reads it, `ringmark \
+        "{} holds a {benchmark} sweep, but this command reads training: `ringmark extract {path}` reads it, `ringmark \
          report {path}` shows it, `ringmark diff` compares two",
         root.display(),
         path = shell_words::quote(&root.display().to_string())
@@ -330,8 +330,8 @@ fn with_out_folder(command: &[String], root: &Path) -> Vec<String> {
 }
 
 /// Returns the problem for a run that the sweep in its folder did not write.
-pub fn stranger(run: &FoundRun) -> Problem {
-    Problem::in_file(&run.log, "the sweep in this folder did not write it: move it out, into a folder of its own")
+pub fn unlisted_run(run: &FoundRun) -> Problem {
+    Problem::in_file(&run.log, "not written by the sweep in this folder: move it to another folder")
 }
 
 /// Returns the sorted paths in a folder, with plain run numbers (`_1`) before those with leading zeros (`_01`).
@@ -361,7 +361,7 @@ fn is_named_like_a_run(file: &Path) -> bool {
 fn hint(root: &Path, problems: &[Problem]) -> String {
     let holds_cases = |folder: &PathBuf| entries(folder).is_ok_and(|paths| paths.iter().any(|path| is_case(path)));
     if fs::canonicalize(root).is_ok_and(|root| is_case(&root)) {
-        return "; this is the folder of one case: give the folder above it".to_owned();
+        return "; this is the folder of one case: give its parent folder".to_owned();
     }
     if let Some(folder) = entries(root).ok().and_then(|folders| folders.into_iter().find(holds_cases)) {
         return format!("; did you mean {}?", folder.display());

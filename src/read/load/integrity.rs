@@ -22,15 +22,15 @@ pub struct Integrity {
     /// Files that were changed or are missing.
     pub changes: Vec<Problem>,
     /// Runs that are not in the manifest.
-    pub strangers: Vec<Problem>,
+    pub unlisted: Vec<Problem>,
 }
 
 impl Integrity {
     /// Checks the sweep below `root`, whose logs are `found`.
     pub fn read(root: &Path, manifest: &Manifest, found: &[FoundRun]) -> Integrity {
         let is_known = |run: &&FoundRun| manifest.runs.iter().any(|known| known.name == run.name);
-        let strangers = found.iter().filter(|run| !is_known(run)).map(folder::stranger);
-        let mut integrity = Integrity { strangers: strangers.collect(), ..Integrity::default() };
+        let unlisted = found.iter().filter(|run| !is_known(run)).map(folder::unlisted_run);
+        let mut integrity = Integrity { unlisted: unlisted.collect(), ..Integrity::default() };
         for run in manifest.runs.iter().filter(|run| run.state == RunState::Finished) {
             let changes = match &run.sha256 {
                 Some(hashes) => {
@@ -72,7 +72,7 @@ impl Outputs {
         if let Ok(stored) = fs::read_to_string(root.join(&result_file)) {
             let [old, new] = [&stored, result].map(|text| serde_json::from_str::<Value>(text).unwrap_or_default());
             let is_same = new.is_object() && is_within(&old, &new);
-            outputs.add(result_file.clone(), is_same, "its figures are not those of these runs");
+            outputs.add(result_file.clone(), is_same, "its figures do not match these runs");
             hashes = old.get(HASHES).cloned();
         }
         for file in endings.iter().map(|ending| format!("{name}{ending}")) {
@@ -80,7 +80,7 @@ impl Outputs {
             let hash = hashes.as_ref().map(|hashes| hashes.get(&file));
             let is_same = hash.is_none_or(|hash| hash.is_some_and(|hash| *hash == sha256::hash_text(&stored)));
             let problem = match hash {
-                Some(None) => format!("{result_file} has no hash of it"),
+                Some(None) => format!("its hash is missing from {result_file}"),
                 _ => "it was changed after `ringmark extract` wrote it".to_owned(),
             };
             outputs.add(file, is_same, &problem);

@@ -33,14 +33,14 @@ pub struct RankTimes {
 
 impl IterationTimes {
     /// Averages the times over the ranks of a run; returns `None` without ranks.
-    pub fn of_ranks(ranks: &[RankTimes]) -> Option<IterationTimes> {
+    pub fn from_ranks(ranks: &[RankTimes]) -> Option<IterationTimes> {
         let weight = 1.0 / ranks.len() as f64;
         IterationTimes::sum(ranks.iter().map(|rank| (rank.times, weight)))
     }
 
     /// Returns the times of the median run; of an even number of runs, the middle two weighted such that the step is
     /// that of the median speed and the parts add up to it. Returns `None` without runs.
-    pub fn of_runs(runs: &[IterationTimes]) -> Option<IterationTimes> {
+    pub fn from_runs(runs: &[IterationTimes]) -> Option<IterationTimes> {
         let steps: Vec<f64> = runs.iter().map(|run| run.step.0).collect();
         IterationTimes::sum(median_weights(&steps).into_iter().map(|(place, weight)| (runs[place], weight)))
     }

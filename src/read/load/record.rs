@@ -14,7 +14,7 @@ use crate::read::load::log;
 use crate::read::load::problem::Problem;
 
 /// Reads the record next to a log; returns `None` if there is none.
-pub fn beside<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> {
+pub fn read_for_log<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> {
     let path = log.with_extension("jsonl");
     match whole_file::open(&root.join(&path)) {
         Ok(file) => R::read(BufReader::with_capacity(log::BLOCK, file))
@@ -32,7 +32,7 @@ pub fn beside<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> 
 pub fn check_speed(speed: ImagesPerSecond) -> anyhow::Result<()> {
     ensure!(
         (0.005..1e15).contains(&speed.0),
-        "a speed of {:.2e} images/s is none: the clock of the run is broken",
+        "invalid speed: {:.2e} images/s: the clock of the run is broken",
         speed.0
     );
     Ok(())
@@ -43,14 +43,14 @@ pub fn device_names<'a>(ranks: impl IntoIterator<Item = &'a RankPlace>) -> BTree
     ranks.into_iter().map(|rank| rank.device_name.clone()).collect()
 }
 
-/// Formats device names, on CPUs with the threads of a rank: `AMD EPYC, 1 to 2 threads a rank`.
+/// Formats device names, on CPUs with the threads of a rank: `AMD EPYC, 1 to 2 threads per rank`.
 pub fn devices_text(names: &BTreeSet<String>, threads: &BTreeSet<u32>, device: Option<DeviceKind>) -> String {
     let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ");
     let is_cpu = device == Some(DeviceKind::Cpu);
     match (threads.first(), threads.last()) {
-        (Some(1), Some(1)) if is_cpu => format!("{names}, 1 thread a rank"),
-        (Some(least), Some(most)) if is_cpu && least == most => format!("{names}, {least} threads a rank"),
-        (Some(least), Some(most)) if is_cpu => format!("{names}, {least} to {most} threads a rank"),
+        (Some(1), Some(1)) if is_cpu => format!("{names}, 1 thread per rank"),
+        (Some(least), Some(most)) if is_cpu && least == most => format!("{names}, {least} threads per rank"),
+        (Some(least), Some(most)) if is_cpu => format!("{names}, {least} to {most} threads per rank"),
         _ => names,
     }
 }

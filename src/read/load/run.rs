@@ -105,7 +105,7 @@ pub struct Measured<R: Readable = RunRecord> {
 impl<R: Readable> Run<R> {
     /// Reads the run at `root`/`found.log`; `warmup` overrides the value of the record (or of DLPerf).
     pub fn read(root: &Path, found: &FoundRun, warmup: Option<u32>) -> Run<R> {
-        Run::judge(found, log::read(root, &found.log), record::beside(root, &found.log), warmup)
+        Run::judge(found, log::read(root, &found.log), record::read_for_log(root, &found.log), warmup)
     }
 
     /// Evaluates a run by its log and its record; `Ok(None)` if there is no record.

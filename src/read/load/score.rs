@@ -61,7 +61,7 @@ impl Readable for ScoreRecord {
         record: Option<ScoreRecord>,
         _: Option<u32>,
     ) -> Result<Measured<ScoreRecord>, Problem> {
-        let missing = "no record beside the log, and without one nothing counts: repeat the run";
+        let missing = "record missing: repeat the run";
         let record = record.ok_or_else(|| Problem::in_file(&found.log, missing))?;
         figures(found, &record).map_err(|error| Problem::from_error(found.log.with_extension("jsonl"), &error))
     }
@@ -69,7 +69,7 @@ impl Readable for ScoreRecord {
 
 fn figures(found: &FoundRun, record: &ScoreRecord) -> anyhow::Result<Measured<ScoreRecord>> {
     record.check(&found.name)?;
-    let speed = record.speed().context("no timed pass, or all of them of 0 s: repeat the run")?;
+    let speed = record.speed().context("no timed passes, or all of them took 0 s: repeat the run")?;
     record::check_speed(speed)?;
     let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations);
     Ok(Measured {

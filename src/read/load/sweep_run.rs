@@ -16,7 +16,7 @@ const SET_IN_BASELINES: [&str; 6] =
     ["--backend", "--checkpoint-every", "--gradient-compression", "--hierarchical", "--kv-store", "--validate"];
 
 /// Options that apply only to kv-stores with servers, in a sweep over several kv-stores.
-const OF_SERVERS: [&str; 2] = ["--servers", "--key-placement"];
+const SERVER_OPTIONS: [&str; 2] = ["--servers", "--key-placement"];
 
 /// Requested values that a record replaces by the resolved value.
 const CHOSEN_LATER: [(&str, &str); 5] = [
@@ -50,7 +50,7 @@ impl SweepRun {
     /// Reads the run of this name below `root`; returns `None` without a usable record. `asked` are the options of the
     /// sweep.
     pub fn read<R: SweepRecord>(root: &Path, name: RunName, asked: &BTreeMap<String, String>) -> Option<SweepRun> {
-        let record: R = record::beside(root, &name.log(Path::new(""))).ok().flatten()?;
+        let record: R = record::read_for_log(root, &name.log(Path::new(""))).ok().flatten()?;
         let (head, settings) = (record.head(), option_table::settings(record.config()));
         let kv_store =
             settings.iter().find(|(option, _)| *option == "kv-store").and_then(|(_, text)| text.parse().ok());
@@ -60,7 +60,7 @@ impl SweepRun {
         unlike.retain(|ChangedOption { name: option, asked, .. }| {
             let is_chosen =
                 CHOSEN_LATER.contains(&(option.as_str(), asked.as_str())) || goes_by_epochs && option == ITERATIONS;
-            let is_of_others = !has_servers && OF_SERVERS.contains(&option.as_str());
+            let is_of_others = !has_servers && SERVER_OPTIONS.contains(&option.as_str());
             let is_of_baseline = name.baseline && SET_IN_BASELINES.contains(&option.as_str());
             !(is_of_baseline || is_of_others || is_chosen)
         });

@@ -174,7 +174,7 @@ impl Readable for RunRecord {
                 None if log.windows.is_some() => (Vec::new(), Vec::new()),
                 None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
             };
-            let times = IterationTimes::of_ranks(&ranks);
+            let times = IterationTimes::from_ranks(&ranks);
             let end = record.as_ref().and_then(|record| record.end.as_ref());
             Some(Measured::<RunRecord> {
                 speed: match &record {
@@ -251,18 +251,17 @@ fn check_windows(name: &RunName, windows: &Windows) -> anyhow::Result<()> {
     let case = name.case;
     if let Some(own) = batch_size.filter(|own| *own != name.batch_size) {
         let named = name.batch_size;
-        bail!("{}, batch size {own}, and its name says {named}: rename the log", tool.title());
+        bail!("{}, batch size {own}, but its name says {named}: rename the log", tool.title());
     }
     match (tool, ranks) {
         (_, ranks) if ranks == case.ranks() => Ok(()),
         (Tool::Speedometer, processes) => bail!(
-            "{} prints the rate of its own process by the batch size that its script gives it, and {processes} of the {} \
-             ranks of {case} printed: whether that counts the images of all ranks the log does not say, let every rank \
-             print its own",
+            "{} computes the rate of its process from its script's batch size, but {processes} of the {} ranks of \
+             {case} printed one: it is unknown whether these rates include all ranks: let every rank print its own",
             tool.title(),
             case.ranks()
         ),
-        _ => bail!("{} on {ranks} ranks, and its name says {case}: move the log", tool.title()),
+        _ => bail!("{} on {ranks} ranks, but its name says {case}: move the log", tool.title()),
     }
 }
 
@@ -273,8 +272,7 @@ fn windows_of_warmup(windows: &Windows, typed: Option<u32>) -> anyhow::Result<us
         (Some(each), typed) => Ok(warmup_of(None, typed).div_ceil(each.max(1)) as usize),
         (None, None | Some(0)) => Ok(0),
         (None, Some(_)) => bail!(
-            "{} has left its own warm-up out of these rates, and they do not say of how many iterations they are: leave \
-             --warmup out",
+            "{} excludes its own warm-up from these rates, but their number of iterations is unknown: omit --warmup",
             windows.tool.title()
         ),
     }

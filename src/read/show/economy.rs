@@ -20,8 +20,10 @@ const COST_LEGEND: &str = "over base: what the same epoch costs more than on the
 
 /// Returns the table and its legend; `None` if neither power nor a price is known. Omits columns that no case fills.
 pub fn table(group: &Group, price: Option<&Price>) -> Option<(Table, Vec<&'static str>)> {
-    let each =
-        group.cases.iter().map(|case| (case, energy::of_case(case), price.and_then(|it| it.of_case(group, case))));
+    let each = group
+        .cases
+        .iter()
+        .map(|case| (case, energy::case_energy(case), price.and_then(|it| it.case_cost(group, case))));
     let rows: Vec<(&TrainedCase, Option<Energy>, Option<Cost>)> = each.collect();
     let (has_energy, has_cost) = (rows.iter().any(|row| row.1.is_some()), rows.iter().any(|row| row.2.is_some()));
     let currency = price.map_or("", |price| price.currency.as_str());

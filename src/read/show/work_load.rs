@@ -33,7 +33,7 @@ const HEADERS: [(&str, &str); 9] = [
 /// Returns the table of the cases with a known division; `None` if no case has several ranks with uneven work.
 pub fn table(group: &Group) -> Option<Table> {
     let row = |case: &TrainedCase| {
-        let cost = work_load::of_case(group, case)?;
+        let cost = work_load::case_work_cost(group, case)?;
         let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
         Some(Row { cells: cells(case, &cost, is_doubtful), is_doubtful, ..Row::default() })
     };

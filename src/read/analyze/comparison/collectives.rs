@@ -29,7 +29,7 @@ const RATE_TOLERANCE: f64 = 0.02;
 const PLACES: [&str; 2] = ["out", "in"];
 
 /// Adds a record of `ringmark bandwidth`.
-pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> anyhow::Result<()> {
+pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> anyhow::Result<()> {
     if let Some(failure) = &record.failure {
         bail!("the run failed: {failure}: repeat it");
     }
@@ -68,7 +68,7 @@ pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> an
     let operands = record.config.operands();
     let mut what = name(&operands.operation.to_string(), &operands.reduction_name(), ranks, hosts.len());
     if operands.root_number() >= 0 {
-        what += &of_root(&operands.root.to_string());
+        what += &root_text(&operands.root.to_string());
     }
     // If an operation cannot be in place, the in-place result differs from that of nccl-tests: see docs/bandwidth.md.
     let places = if operands.operation.goes_in_place() { PLACES } else { ["out", "in, by a copy"] };
@@ -85,9 +85,9 @@ pub fn take_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> an
         };
         let message = format!("{}{gradients}", size(result.bytes));
         let seen = Seen { environment: &around, warnings: &warnings, reliability_warnings: &reliability_warnings };
-        let figures = |timing: &Option<Timing>| Some(of_record(result, timing.as_ref()?, record.bus()));
+        let figures = |timing: &Option<Timing>| Some(record_figures(result, timing.as_ref()?, record.bus()));
         let figures = [figures(&result.out_of_place), figures(&result.in_place)];
-        take_message(side, set, file, (&message, places), figures, seen);
+        add_message(side, set, file, (&message, places), figures, seen);
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ struct Seen<'a> {
 }
 
 /// Adds the results of one message, out of place and in place.
-fn take_message(
+fn add_message(
     side: &mut Side,
     set: SideTable,
     file: &Path,
@@ -134,21 +134,21 @@ fn take_message(
     side.left_out.extend(left_out);
 }
 
-fn of_record(result: &MessageResult, timing: &Timing, bus: Bus) -> anyhow::Result<RunFigures> {
+fn record_figures(result: &MessageResult, timing: &Timing, bus: Bus) -> anyhow::Result<RunFigures> {
     check_wrong(timing.wrong)?;
     let time = timing.mean().unwrap_or_default();
     // A single rank sends nothing and has no bus bandwidth.
     let rate = if bus.ranks > 1 { busbw(result.bytes, time, bus) } else { algbw(result.bytes, time) };
-    RunFigures::of(rate.0, time, step_percentiles(timing.pooled()))
-        .with_context(|| format!("a time that is none (their mean is {time})"))
+    RunFigures::new(rate.0, time, step_percentiles(timing.pooled()))
+        .with_context(|| format!("invalid time (mean: {time})"))
 }
 
 /// Adds a file of nccl-tests.
-pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow::Result<()> {
+pub fn add_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow::Result<()> {
     let mut notes = Vec::new();
     if !VERSIONS.contains(&read.version) {
         let (version, last) = (read.version, VERSIONS.end());
-        notes.push(format!("format {version} of nccl-tests, of which this ringmark reads what format {last} had"));
+        notes.push(format!("nccl-tests format {version}; this ringmark reads only the fields of format {last}"));
     }
     // Messages are rounded down to whole elements, so a sweep that starts at 1 byte has messages of size 0.
     let measured: Vec<&Message> = read.results.iter().filter(|message| message.size > 0).collect();
@@ -156,8 +156,8 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow
         notes.push("messages of 0 bytes are not compared: they have no bandwidth".to_owned());
     }
     let Some(config) = read.config.as_ref().filter(|_| !measured.is_empty()) else {
-        let said = read.errors.iter().find(|error| !error.is_empty());
-        bail!("no results: the test failed{}", said.map(|error| format!(": {error}")).unwrap_or_default());
+        let message = read.errors.iter().find(|error| !error.is_empty());
+        bail!("no results: the test failed{}", message.map(|error| format!(": {error}")).unwrap_or_default());
     };
     let mut around = EnvironmentText::new();
     for device in &config.devices {
@@ -183,7 +183,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow
             what += &format!(", {} groups at once", config.groups());
         }
         if message.root.trim() != "-1" {
-            what += &of_root(message.root.trim());
+            what += &root_text(message.root.trim());
         }
         let set = SideTable {
             name: what,
@@ -199,14 +199,14 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow
             let timings: Vec<&nccl_tests::Timing> = cycles.iter().filter_map(|cycle| timing(cycle)).collect();
             let iterations = cycles.iter().filter_map(|cycle| iterations(cycle));
             let counted = read.counted(cycles[0].size, config.ranks());
-            (!timings.is_empty()).then(|| of_nccl_tests(&timings, iterations, counted))
+            (!timings.is_empty()).then(|| nccl_tests_figures(&timings, iterations, counted))
         };
         let figures = [
             figures(|message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
             figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
         ];
         let seen = Seen { environment: &around, warnings: &notes, reliability_warnings: &[] };
-        take_message(side, set, file, (&size(Bytes(message.size)), PLACES), figures, seen);
+        add_message(side, set, file, (&size(Bytes(message.size)), PLACES), figures, seen);
     }
     Ok(())
 }
@@ -214,7 +214,7 @@ pub fn take_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow
 type Pick<Part> = fn(&Message) -> Option<&Part>;
 
 /// Converts the cycles (`-N`) of one process to one run with their mean.
-fn of_nccl_tests<'a>(
+fn nccl_tests_figures<'a>(
     cycles: &[&nccl_tests::Timing],
     iterations: impl Iterator<Item = &'a nccl_tests::Iterations>,
     counted: Option<[f64; 2]>,
@@ -224,9 +224,9 @@ fn of_nccl_tests<'a>(
     };
     cycles.iter().filter_map(|timing| timing.nwrong).try_for_each(|wrong| match wrong {
         number if number.is_finite() && number >= 0.0 => check_wrong(Some(number.ceil() as u64)),
-        none => bail!("{none} wrong elements, which is no number of them: whether it is summed right is not known"),
+        none => bail!("invalid number of wrong elements: {none}: correctness is unknown"),
     })?;
-    let time = all(|timing| timing.time).context("no time (-C has the processor's written instead: leave it out)")?;
+    let time = all(|timing| timing.time).context("no time (-C records the CPU time instead: omit -C)")?;
     let written = all(|timing| timing.bus_bw).context("no bus bandwidth")?;
     cycles.iter().try_for_each(|timing| counted.map_or(Ok(()), |counted| check_rates(timing, counted)))?;
     // Computed from the time, as is the verdict: the rate in the file is rounded to kB/s, and a single rank has no bus
@@ -240,8 +240,8 @@ fn of_nccl_tests<'a>(
         .flat_map(|iterations| iterations.times_us.iter().skip(iterations.skipped_iterations))
         .map(|microseconds| microseconds * 1e-6)
         .collect();
-    RunFigures::of(rate, Seconds(time * 1e-6), step_percentiles(times))
-        .with_context(|| format!("a time that is none (their mean is {time} us)"))
+    RunFigures::new(rate, Seconds(time * 1e-6), step_percentiles(times))
+        .with_context(|| format!("invalid time (mean: {time} us)"))
 }
 
 /// Checks that the time and the rates in a file agree: they are three forms of one measurement.
@@ -253,7 +253,7 @@ fn check_rates(timing: &nccl_tests::Timing, counted: [f64; 2]) -> anyhow::Result
         let differs =
             |rate: &f64| time > 0.0 && (rate.is_nan() || (rate - expected).abs() > RATE_TOLERANCE * expected + 1e-6);
         if let Some(rate) = rate.filter(differs) {
-            bail!("{name} is {rate} GB/s where its time of {time} us makes {expected:.6}: one of them is wrong");
+            bail!("{name} is {rate} GB/s, but its time of {time} us gives {expected:.6}: one of them is wrong");
         }
     }
     Ok(())
@@ -276,11 +276,11 @@ fn same_message(results: Vec<&Message>) -> Vec<Vec<&Message>> {
 
 fn check_wrong(wrong: Option<u64>) -> anyhow::Result<()> {
     let wrong = wrong.unwrap_or_default();
-    ensure!(wrong == 0, "{wrong} wrong elements: what is not summed right has no speed");
+    ensure!(wrong == 0, "{wrong} wrong elements: speed is not reported for incorrect sums");
     Ok(())
 }
 
-fn of_root(root: &str) -> String {
+fn root_text(root: &str) -> String {
     format!(", root {root}")
 }
 

@@ -37,7 +37,7 @@ pub struct Pair<'a> {
 pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pairing<'a>> {
     if base.kind != test.kind {
         return Err(usage(anyhow!(
-            "{} holds {}, {} holds {}: they have nothing in common, not even with --force",
+            "{} holds {}, {} holds {}: not comparable, even with --force",
             base.path.display(),
             base.kind.text(),
             test.path.display(),
@@ -163,10 +163,7 @@ impl<'a> Tables<'a> {
                 }),
             );
             if differences.is_empty() {
-                lines.push(format!(
-                    "\n  several tables of {}: which belong together is not clear from their options",
-                    one.title()
-                ));
+                lines.push(format!("\n  several tables of {}: their options do not show which match", one.title()));
             }
         }
         // Two pairs of tables may differ in the same condition.
@@ -242,8 +239,8 @@ impl Pair<'_> {
             let has_environment = self.cases.iter().any(|case| !case[side].environment.is_empty());
             match (self.sets[side].settings.is_empty(), has_environment, self.kind) {
                 (_, true, _) | (_, _, SideKind::PytorchDdp) => None,
-                (true, false, _) => Some("options, devices and environment are not known: there are no records"),
-                (false, false, _) => Some("devices and environment are not known: an older ringmark wrote this"),
+                (true, false, _) => Some("options, devices and environment are unknown: no records"),
+                (false, false, _) => Some("devices and environment are unknown: written by an older ringmark"),
             }
         })
     }

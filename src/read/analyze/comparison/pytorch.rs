@@ -17,7 +17,7 @@ const TOLD_ELSEWHERE: [&str; 7] =
     ["benchmark_results", "precision", "image_size", "model", "batch_size", "dtype", "bucket_mb"];
 
 /// Adds a file to `side`.
-pub fn take(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> anyhow::Result<()> {
+pub fn add(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> anyhow::Result<()> {
     let mut settings: BTreeMap<String, String> =
         fields.iter().map(|(name, value)| (name.clone(), word(value))).collect();
     for told_elsewhere in TOLD_ELSEWHERE {
@@ -48,7 +48,7 @@ pub fn take(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> a
             settings,
             ..SideTable::default()
         };
-        ensure!(!seen.contains(&like.title()), "two results of {}: which is meant is not clear", like.title());
+        ensure!(!seen.contains(&like.title()), "ambiguous: two results of {}", like.title());
         seen.push(like.title());
         let set = side.set(like);
         let mut left_out = Vec::new();
@@ -65,14 +65,14 @@ pub fn take(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> a
                 }
                 continue;
             };
-            match RunFigures::of(images / mean, Seconds(mean), step_percentiles(group.measurements.as_slice())) {
+            match RunFigures::new(images / mean, Seconds(mean), step_percentiles(group.measurements.as_slice())) {
                 Some(figures) => {
                     let case = set.case(name);
                     case.runs.push(figures);
                     case.reliability_warnings.clone_from(&reliability_warnings);
                 }
                 None => {
-                    left_out.push(format!("{} with {name} has iterations of {mean} s, which is no time", model.model));
+                    left_out.push(format!("{} with {name} has an invalid iteration time: {mean} s", model.model));
                 }
             }
         }

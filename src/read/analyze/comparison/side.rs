@@ -141,7 +141,7 @@ impl Side {
     }
 
     /// Adds distinguishing settings to the titles of tables that would otherwise have the same title.
-    pub fn tell_apart(&mut self) {
+    pub fn make_titles_unique(&mut self) {
         let apart = |set: &SideTable| {
             let others = || self.sets.iter().filter(|other| other.title() == set.title());
             let differs = |name: &String, value: &String| others().any(|other| other.settings.get(name) != Some(value));
@@ -153,7 +153,7 @@ impl Side {
     }
 
     /// Merges the runs of another part of the same side.
-    pub fn absorb(&mut self, part: Side) {
+    pub fn merge(&mut self, part: Side) {
         for set in part.sets {
             let like = SideTable { name: set.name, must: set.must, settings: set.settings, ..SideTable::default() };
             let known = self.set(like);
@@ -179,7 +179,7 @@ impl Side {
 
 impl RunFigures {
     /// Returns `None` if a time is not finite and positive.
-    pub fn of(throughput: f64, mean: Seconds, percentiles: Option<[f64; STEP_PERCENTS.len()]>) -> Option<RunFigures> {
+    pub fn new(throughput: f64, mean: Seconds, percentiles: Option<[f64; STEP_PERCENTS.len()]>) -> Option<RunFigures> {
         let is_time = |time: &f64| time.is_finite() && *time > 0.0;
         let times = [mean.0].into_iter().chain(percentiles.into_iter().flatten()).all(|time| is_time(&time));
         (times && throughput.is_finite()).then_some(RunFigures {
@@ -201,7 +201,7 @@ impl SideCase {
 impl SideTable {
     /// Returns an empty table for runs of ringmark. Runs without records have unknown conditions, so they are compared
     /// with known ones only if that is forced.
-    pub fn of_runs(
+    pub fn from_runs(
         (model, dtype): (Model, Dtype),
         batch_size: Option<u32>,
         device: Option<DeviceKind>,

@@ -13,7 +13,7 @@ use crate::read::analyze::training::result_json::{JsonRow, JsonRun};
 use crate::read::load::environment::moment;
 
 /// Adds the rows of a result to `side`.
-pub fn take_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
+pub fn add_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
     let mut groups: Vec<(String, Vec<JsonRow>)> = Vec::new();
     for row in rows {
         match groups.iter_mut().find(|(known, _)| *known == row.group) {
@@ -29,9 +29,9 @@ pub fn take_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
             // All cases of a table ran under the same conditions as the first.
             let table = set.get_or_insert_with(|| {
                 let batch_size = Some(row.batch_size_per_device);
-                SideTable::of_runs((row.model, row.dtype), batch_size, row.device, row.profile, &row.settings)
+                SideTable::from_runs((row.model, row.dtype), batch_size, row.device, row.profile, &row.settings)
             });
-            take_row(side, table, row)?;
+            add_row(side, table, row)?;
         }
         side.sets.extend(set.filter(|set: &SideTable| !set.cases.is_empty()));
     }
@@ -60,7 +60,7 @@ fn completed(mut settings: BTreeMap<String, Value>, device: Option<DeviceKind>) 
     settings
 }
 
-fn take_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Result<()> {
+fn add_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Result<()> {
     let name = row.case;
     let images = f64::from(row.batch_size_per_device) * f64::from(name.ranks());
     // A comparison shows no speedup, so a missing base is irrelevant.
@@ -75,10 +75,10 @@ fn take_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Resul
     for (name, runs, warnings, reliability_warnings) in parts {
         let mut figures = Vec::new();
         for run in runs {
-            match (&run.left_out, of_run(&run, images)) {
+            match (&run.left_out, run_figures(&run, images)) {
                 (Some(why), _) => side.left_out.push(format!("{}: {why}", side.path.display())),
                 (None, Some(run)) => figures.push(run),
-                (None, None) => anyhow::bail!("run {} of {name} counts and has no speed above 0", run.run),
+                (None, None) => anyhow::bail!("run {} of {name} counts but has no speed above 0", run.run),
             }
             side.started.extend(run.started_unix_seconds.filter(|_| run.left_out.is_none()).and_then(moment));
         }
@@ -94,11 +94,11 @@ fn take_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Resul
 
 /// Returns `None` if a time is invalid. Older results have no iteration times; the mean is then derived from the
 /// rounded rate.
-fn of_run(run: &JsonRun, images: f64) -> Option<RunFigures> {
+fn run_figures(run: &JsonRun, images: f64) -> Option<RunFigures> {
     let (mean, percentiles) = match &run.iteration_seconds {
         Some(times) => (times.mean, Some(times.percentiles())),
         None => (images / run.images_per_second?.0, None),
     };
-    let figures = RunFigures::of(images / mean, Seconds(mean), percentiles)?;
+    let figures = RunFigures::new(images / mean, Seconds(mean), percentiles)?;
     Some(RunFigures { joules_per_image: run.joules_per_image, ..figures })
 }

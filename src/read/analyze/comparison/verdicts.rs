@@ -156,14 +156,14 @@ fn word<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Err
 
 impl ComparedResults {
     /// Compares all paired tables.
-    pub fn of(
+    pub fn new(
         [base, test]: [&Side; 2],
         pairing: Pairing,
         thresholds: Thresholds,
         price: Option<&Price>,
     ) -> ComparedResults {
         let mut tables: Vec<ComparedTable> =
-            pairing.pairs.iter().map(|pair| ComparedTable::of(pair, thresholds, price)).collect();
+            pairing.pairs.iter().map(|pair| ComparedTable::new(pair, thresholds, price)).collect();
         let mut differences = tables.first().map(|table| table.differences.clone()).unwrap_or_default();
         differences.retain(|difference| tables.iter().all(|table| table.differences.contains(difference)));
         for table in &mut tables {
@@ -173,8 +173,8 @@ impl ComparedResults {
         let mut results = ComparedResults {
             kind: KIND,
             schema: SCHEMA,
-            base: ComparedSide::of(base, &pairing.pairs, 0),
-            test: ComparedSide::of(test, &pairing.pairs, 1),
+            base: ComparedSide::new(base, &pairing.pairs, 0),
+            test: ComparedSide::new(test, &pairing.pairs, 1),
             significance: thresholds.significance,
             noise: thresholds.noise,
             differences,
@@ -232,7 +232,7 @@ impl ComparedResults {
 }
 
 impl ComparedSide {
-    fn of(side: &Side, pairs: &[Pair], place: usize) -> ComparedSide {
+    fn new(side: &Side, pairs: &[Pair], place: usize) -> ComparedSide {
         let mut unreliable: Vec<ReliabilityWarning> = Vec::new();
         let mut warnings: Vec<String> = Vec::new();
         for pair in pairs {
@@ -262,14 +262,14 @@ impl ComparedSide {
 }
 
 impl ComparedTable {
-    fn of(pair: &Pair, thresholds: Thresholds, price: Option<&Price>) -> ComparedTable {
+    fn new(pair: &Pair, thresholds: Thresholds, price: Option<&Price>) -> ComparedTable {
         ComparedTable {
             title: pair.title(),
             forced: pair.forced.clone(),
             differences: pair.differences(),
             kind: pair.kind,
             unit: pair.kind.unit(),
-            cases: pair.cases.iter().filter_map(|case| ComparedCase::of(case, pair, thresholds, price)).collect(),
+            cases: pair.cases.iter().filter_map(|case| ComparedCase::new(case, pair, thresholds, price)).collect(),
         }
     }
 }
@@ -281,7 +281,7 @@ impl ComparedCase {
     }
 
     /// Compares one case; returns `None` if a side has no runs, which no reader produces.
-    fn of(
+    fn new(
         [base, test]: &[&SideCase; 2],
         pair: &Pair,
         thresholds: Thresholds,
@@ -296,7 +296,7 @@ impl ComparedCase {
         let speeds = compared(&throughput).unwrap_or_else(|| times.reciprocal());
         let row = |figure: &dyn Fn(&RunFigures) -> Option<f64>| {
             let values = figures(figure)?;
-            Row::of(&values, compared(&values)?)
+            Row::new(&values, compared(&values)?)
         };
         // Training cases are named after their ranks.
         let price = price.zip(base.name.parse::<Case>().ok()).filter(|_| pair.kind == SideKind::Training);
@@ -305,7 +305,7 @@ impl ComparedCase {
         };
         // The two programs compute percentiles over different quantities.
         let percents = STEP_PERCENTS.into_iter().enumerate().filter(|_| !pair.is_of_two_programs());
-        let throughput = Row::of(&throughput, speeds)?;
+        let throughput = Row::new(&throughput, speeds)?;
         Some(ComparedCase {
             name: base.name.clone(),
             verdict: speeds.verdict(thresholds.noise),
@@ -315,11 +315,11 @@ impl ComparedCase {
             test_is_reliable: test.reliability_warnings.is_empty(),
             note: note(base.runs.len(), test.runs.len(), &times).or_else(|| throughput.skew()),
             throughput,
-            mean_seconds: Row::of(&mean, times)?,
+            mean_seconds: Row::new(&mean, times)?,
             percentiles_seconds: percents.filter_map(percentile).collect(),
             joules_per_image: row(&|run| run.joules_per_image),
             epoch_cost: price
-                .and_then(|(price, case)| row(&|run| Some(price.of_epoch(case, ImagesPerSecond(run.throughput))))),
+                .and_then(|(price, case)| row(&|run| Some(price.epoch_cost(case, ImagesPerSecond(run.throughput))))),
         })
     }
 }
@@ -348,7 +348,7 @@ impl Row {
         })
     }
 
-    fn of([base_runs, test_runs]: &[RunValues; 2], comparison: Comparison) -> Option<Row> {
+    fn new([base_runs, test_runs]: &[RunValues; 2], comparison: Comparison) -> Option<Row> {
         let (base, test) = (base_runs.median()?, test_runs.median()?);
         Some(Row {
             base,

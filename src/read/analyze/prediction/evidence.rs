@@ -128,10 +128,10 @@ impl Steps {
 
 impl Evidence {
     /// Returns the evidence of one group with this strategy; `None` if no run counts.
-    pub fn of_group(group: &Group, strategy: Strategy) -> Option<Evidence> {
-        let of_ring = group.common_base.as_deref().and_then(|single| of_case(group, single));
+    pub fn from_group(group: &Group, strategy: Strategy) -> Option<Evidence> {
+        let of_ring = group.common_base.as_deref().and_then(|single| case_evidence(group, single));
         let of_ring = of_ring.map(|single| CaseEvidence { is_of_ring: true, ..single });
-        let own = group.cases.iter().filter_map(|case| of_case(group, case));
+        let own = group.cases.iter().filter_map(|case| case_evidence(group, case));
         let cases: Vec<CaseEvidence> = of_ring.into_iter().chain(own).collect();
         // The largest case: a single rank reduces nothing.
         let recorded = group.cases.iter().rev().flat_map(|case| &case.runs).find_map(|run| run.recorded.as_ref());
@@ -168,7 +168,7 @@ impl Evidence {
     }
 
     /// Returns the evidence of a published row.
-    pub fn of_published(row: &Published) -> Evidence {
+    pub fn from_published(row: &Published) -> Evidence {
         let case = |case: &PublishedCase| {
             let images = f64::from(row.batch_size) * f64::from(case.case.ranks());
             let speeds = if case.runs.is_empty() { std::slice::from_ref(&case.median.0) } else { case.runs };
@@ -204,7 +204,7 @@ impl Evidence {
         }
         for (case, record) in records {
             self.check(record)
-                .with_context(|| format!("the bandwidth of {case} says nothing of {}", self.label))
+                .with_context(|| format!("the bandwidth of {case} does not apply to {}", self.label))
                 .map_err(usage)?;
         }
         self.bandwidth = records.iter().map(|(case, record)| (*case, samples(*case, record))).collect();
@@ -216,33 +216,33 @@ impl Evidence {
         let operation = record.config.operation;
         ensure!(
             operation == Operation::AllReduce,
-            "it is of {operation}, and training exchanges by all_reduce: measure it without --op"
+            "it measured {operation}, but training uses all_reduce: measure without --op"
         );
         let device = record.ranks.first().map(|rank| rank.device);
         if let (Some((expected, _)), Some(found)) = (self.conditions, device) {
-            ensure!(expected == found, "it was measured on {found}, the runs on {expected}: measure both on the same");
+            ensure!(expected == found, "it was measured on {found}, but the runs used {expected}: use the same device");
         }
         let wire = record.config.exchange.wire;
         if let Some((_, expected)) = self.conditions {
-            ensure!(wire == expected, "it sent {wire}, the runs {expected}: measure it with --wire {expected}");
+            ensure!(wire == expected, "it sent {wire}, but the runs sent {expected}: measure with --wire {expected}");
         }
         ensure!(
             record.config.optimizer == OptimizerChoice::None,
-            "the weight update is in its times: measure it without --optimizer"
+            "its times include the weight update: measure without --optimizer"
         );
         let compression = record.config.gradient_compression;
         ensure!(
             compression.is_none(),
-            "it is of --gradient-compression {compression}, and a prediction takes sums of values: measure it without"
+            "it used --gradient-compression {compression}, but predictions assume uncompressed sums: measure without it"
         );
         let kv_store = record.config.kv_store.kv_store;
         ensure!(
             kv_store == KvStore::Ring,
-            "it is of --kv-store {kv_store}, and a prediction takes an all-reduce: measure it without --kv-store"
+            "it used --kv-store {kv_store}, but predictions assume an all-reduce: measure without --kv-store"
         );
         match self.backend {
             Some(backend) if backend != record.backend => bail!(
-                "it was measured by {}, the runs' gradients were summed by {backend}: measure both by the same (--backend)",
+                "it was measured with {}, but the runs used {backend}: measure both with the same --backend",
                 record.backend
             ),
             _ => Ok(()),
@@ -344,7 +344,7 @@ fn warnings(group: &Group) -> Vec<String> {
     unreliable.chain(group.warnings.iter().cloned()).chain(of_cases).collect()
 }
 
-fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {
+fn case_evidence(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {
     let backward = case.figures.as_ref()?.times.map(|times| times.phases[Phase::Backward].0);
     CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.batch_size), backward)
 }

@@ -56,17 +56,17 @@ struct Updates {
 }
 
 impl Updates {
-    fn of(evidence: &Evidence, case: Case) -> Updates {
+    fn new(evidence: &Evidence, case: Case) -> Updates {
         Updates { whole: evidence.base_mean(OPTIMIZER), share: evidence.strategy.largest_share(case) }
     }
 
     /// Returns the duration of the update. If the phase is shorter than estimated, all of it counts as update.
-    fn of_run(&self, run: &(f64, StepTimes)) -> f64 {
+    fn update_seconds(&self, run: &(f64, StepTimes)) -> f64 {
         OPTIMIZER(run).min(self.whole * self.share)
     }
 
     fn way_back(&self, run: &(f64, StepTimes)) -> f64 {
-        OPTIMIZER(run) - self.of_run(run)
+        OPTIMIZER(run) - self.update_seconds(run)
     }
 }
 
@@ -90,10 +90,10 @@ pub fn grown(
     let longer = growth.longer();
     let measured = Measured { growth, smaller };
 
-    let owners = strategy.has_owners().then(|| (Updates::of(evidence, reference.case), Updates::of(evidence, case)));
+    let owners = strategy.has_owners().then(|| (Updates::new(evidence, reference.case), Updates::new(evidence, case)));
     let ways_back = |steps: &Steps, case: Case| match owners {
         Some(_) => {
-            let updates = Updates::of(evidence, case);
+            let updates = Updates::new(evidence, case);
             steps.values(|run| updates.way_back(run))
         }
         None => steps.values(|_| 0.0),
@@ -112,7 +112,7 @@ pub fn grown(
 
     let own = of_reference.values(|run| {
         let (way, updates) = owners.as_ref().map_or((0.0, 0.0), |(before, after)| {
-            (before.way_back(run), before.of_run(run) * (after.share / before.share - 1.0))
+            (before.way_back(run), before.update_seconds(run) * (after.share / before.share - 1.0))
         });
         run.0 - run.1.phases[EXPOSED] - way + updates
     });

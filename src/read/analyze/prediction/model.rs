@@ -89,13 +89,13 @@ fn as_measured(evidence: &Evidence, measured: &CaseEvidence) -> Prediction {
 }
 
 /// Returns the measured cases of several hosts with this many ranks each, by number of hosts.
-fn of_hosts(evidence: &Evidence, gpus_per_node: u32) -> Vec<&CaseEvidence> {
+fn multi_host_cases(evidence: &Evidence, gpus_per_node: u32) -> Vec<&CaseEvidence> {
     let alike = |case: &&CaseEvidence| case.case.nodes > 1 && case.case.gpus_per_node == gpus_per_node;
     evidence.cases.iter().filter(alike).collect()
 }
 
 fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> {
-    let hosts = of_hosts(evidence, case.gpus_per_node);
+    let hosts = multi_host_cases(evidence, case.gpus_per_node);
     let below = hosts.iter().rev().find(|measured| measured.case.nodes <= case.nodes);
     let Some(reference) = below.or(hosts.first()).filter(|_| case.nodes > 1) else {
         return Err(level_not_measured(evidence, case));
@@ -150,7 +150,7 @@ fn without_records(
         |measured: &&CaseEvidence| measured.case.nodes == 1 && measured.case.gpus_per_node <= case.gpus_per_node;
     let Some(host) = evidence.cases.iter().rev().find(of_one_host) else {
         let one = Case { nodes: 1, ..case };
-        let why = format!("{one} was not measured, and without records nothing else shows what several hosts add");
+        let why = format!("{one} was not measured, and without records the cost of several hosts is unknown");
         return Err(refusal(evidence, case, why, &[one]));
     };
     let line = evidence.between(case.gpus_per_node);

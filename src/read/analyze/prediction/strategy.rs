@@ -76,7 +76,7 @@ fn compression(group: &Group) -> GradientCompression {
 
 impl Strategy {
     /// Returns the strategy of a group, or the reason why nothing can be predicted from its runs.
-    pub fn of_group(group: &Group) -> Result<Strategy, String> {
+    pub fn from_group(group: &Group) -> Result<Strategy, String> {
         let kv_store = group.conditions.kv_store;
         match kv_store {
             KvStore::Ring => {
@@ -84,19 +84,21 @@ impl Strategy {
                 return match compression.is_none() {
                     true => Ok(Strategy::AllReduce),
                     false => Err(format!(
-                        "with --gradient-compression {compression} every rank gets the codes of all and decodes them, which no law \
-                         of an all-reduce describes"
+                        "with --gradient-compression {compression} every rank receives and decodes the codes of all \
+                         ranks, which no all-reduce model describes"
                     )),
                 };
             }
             KvStore::Local => {
-                return Err("it sums in the memory of one host, and predict goes from several hosts to more".to_owned());
+                return Err("it sums in the memory of one host, but predict extrapolates from several hosts".to_owned());
             }
             _ if kv_store.is_asynchronous() => {
-                return Err("its ranks do not wait for each other: how long a push queues at a server depends on when the \
-                            others push, which no measured case shows of a larger one, and images/s with stale weights are \
-                            not those of a joined batch"
-                    .to_owned());
+                return Err(
+                    "its ranks do not wait for each other: the queueing time of a push at a server depends on \
+                    when the other ranks push, which is unknown for larger cases, and images/s with stale weights are \
+                    not comparable to those of a joined batch"
+                        .to_owned(),
+                );
             }
             _ => {}
         }
@@ -119,16 +121,16 @@ impl Strategy {
         let buckets = runs.next().map_or(&[][..], |run| &run.facts.buckets);
         let bytes: u128 = buckets.iter().map(|bucket| u128::from(bucket.0)).sum();
         if bytes > MOST_BYTES {
-            return Err(format!("its records say {bytes} bytes of gradients, which no network has"));
+            return Err(format!("its records contain an invalid gradient size: {bytes} bytes"));
         }
         let values: Vec<usize> = buckets.iter().map(|bucket| bucket.0 as usize / size_of::<f32>()).collect();
         if kv_store.has_servers() {
-            return ServerSetup::of_group(group, recorded.device, recorded.config.exchange.wire, values)
+            return ServerSetup::from_group(group, recorded.device, recorded.config.exchange.wire, values)
                 .map(Strategy::Servers);
         }
         if group.base != Some(Case::SINGLE) {
-            return Err("no run of 1n1g counts, and only its update shows how much of the optimizer's time is the weights' way \
-                        back: sweep 1n1g as well"
+            return Err("no run of 1n1g counts, and only its update separates the return of the weights from the \
+                optimizer's time: sweep 1n1g as well"
                 .to_owned());
         }
         let all = vec![values.iter().sum()];
@@ -178,7 +180,7 @@ impl Strategy {
     /// Returns the quantities that the measured exchange of a case is proportional to. The case has several hosts.
     pub fn measured_laws(&self, case: Case) -> ScalingLaws {
         match self {
-            Strategy::Servers(setup) => setup.of_case(case, setup.measured_number(case)).laws(),
+            Strategy::Servers(setup) => setup.servers_for(case, setup.measured_number(case)).laws(),
             _ => self.laws_of_owners(case),
         }
     }
@@ -186,7 +188,7 @@ impl Strategy {
     /// Returns those quantities for a requested case.
     pub fn laws(&self, case: Case) -> ScalingLaws {
         match self {
-            Strategy::Servers(setup) => setup.of_case(case, setup.asked_number(case)).laws(),
+            Strategy::Servers(setup) => setup.servers_for(case, setup.asked_number(case)).laws(),
             _ => self.laws_of_owners(case),
         }
     }
@@ -198,7 +200,7 @@ impl Strategy {
 }
 
 impl ServerSetup {
-    fn of_group(group: &Group, device: DeviceKind, wire: Wire, arrays: Vec<usize>) -> Result<ServerSetup, String> {
+    fn from_group(group: &Group, device: DeviceKind, wire: Wire, arrays: Vec<usize>) -> Result<ServerSetup, String> {
         let config = group.conditions.recorded.as_ref().map(|recorded| recorded.config.kv_store).unwrap_or_default();
         let counted = || group.cases.iter().filter(|case| case.figures.is_some());
         let is_one_a_host = |servers: &u32| counted().all(|case| case.case.nodes == *servers);
@@ -215,13 +217,13 @@ impl ServerSetup {
         let mut places = BTreeMap::new();
         for case in counted() {
             let Some((used, ranks)) = used(case) else { continue };
-            match ServerPlace::of(&used.servers, &ranks) {
+            match ServerPlace::from_servers(&used.servers, &ranks) {
                 Some(place) => _ = places.insert(case.case, place),
                 // The exchange within one host is not used for predictions.
                 None if case.case.nodes == 1 => {}
                 None => {
                     return Err(format!(
-                        "in {} some of its servers are on hosts of ranks and some are not: measure it with all of them on one \
+                        "in {} some servers share hosts with ranks and some do not: measure with all servers on one \
                          kind of host (--server-hosts)",
                         case.case
                     ));
@@ -284,7 +286,7 @@ impl ServerSetup {
     }
 
     /// Returns the servers of a case, at their measured or assumed location.
-    pub fn of_case(&self, case: Case, number: u32) -> Servers {
+    pub fn servers_for(&self, case: Case, number: u32) -> Servers {
         let measured = self.places.get(&case).filter(|_| number == self.measured_number(case));
         let number = number.clamp(1, self.most());
         let parts = place(&self.arrays, number as usize, self.placement);
@@ -310,7 +312,7 @@ impl ServerSetup {
 
 impl ServerPlace {
     /// Returns the location relative to the hosts of the ranks; `None` if only some servers run on those hosts.
-    fn of(servers: &[ServerUse], rank_hosts: &BTreeSet<String>) -> Option<ServerPlace> {
+    fn from_servers(servers: &[ServerUse], rank_hosts: &BTreeSet<String>) -> Option<ServerPlace> {
         let mut on_host: BTreeMap<&String, u32> = BTreeMap::new();
         for server in servers {
             *on_host.entry(&server.host).or_default() += 1;
@@ -346,7 +348,7 @@ mod tests {
             arrays: vec![1600, 6400],
         };
         let moved = |setup: ServerSetup, case: &str| {
-            let servers = setup.of_case(case.parse().expect("a case"), 1);
+            let servers = setup.servers_for(case.parse().expect("a case"), 1);
             (servers.pushed, servers.pulled)
         };
         assert_eq!(moved(setup(false, false), "4n2g"), (32_000.0, 32_000.0));

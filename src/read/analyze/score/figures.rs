@@ -115,7 +115,7 @@ impl ScoreTable {
         let mut table = ScoreTable { conditions, points, warnings: Vec::new(), reliability_warnings: Vec::new() };
         let software = table.recorded().map(|recorded| recorded.software.clone()).collect();
         table.reliability_warnings.extend(table.is_quick().then(reliability::to_quick));
-        table.warnings = run_warnings::of_mixture(&table.device_names(), &software);
+        table.warnings = run_warnings::from_mixture(&table.device_names(), &software);
         table
     }
 

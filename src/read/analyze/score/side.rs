@@ -9,21 +9,21 @@ use crate::read::analyze::score::result_json::{ScoreResult, ScoreRowRun};
 use crate::read::load::environment::moment;
 
 /// Takes in the rows of a result.
-pub fn take_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
+pub fn add_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
     let path = side.path.display().to_string();
     side.left_out.extend(result.left_out.iter().map(|what| format!("{path}: {what}")));
     for row in result.rows {
         let name = format!("{} b{}", row.case, row.batch_size);
         let counted = row.runs.iter().filter(|run| run.left_out.is_none());
         let figures = |run: &ScoreRowRun| {
-            of_run(run).with_context(|| format!("run {} of {name} counts and has no speed above 0", run.run))
+            run_figures(run).with_context(|| format!("run {} of {name} counts but has no speed above 0", run.run))
         };
         let runs = counted.clone().map(figures).collect::<anyhow::Result<Vec<_>>>()?;
         if runs.is_empty() {
             continue;
         }
         side.started.extend(counted.filter_map(|run| moment(run.started_unix_seconds?)));
-        let table = SideTable::of_runs((row.model, row.dtype), None, row.device, row.profile, &row.settings);
+        let table = SideTable::from_runs((row.model, row.dtype), None, row.device, row.profile, &row.settings);
         let case = side.set(table).case(&name);
         (case.runs, case.environment) = (runs, row.environment);
         (case.warnings, case.reliability_warnings) = (row.warnings, row.reliability_warnings);
@@ -32,8 +32,8 @@ pub fn take_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
 }
 
 /// `None` where a time is none.
-fn of_run(run: &ScoreRowRun) -> Option<RunFigures> {
+fn run_figures(run: &ScoreRowRun) -> Option<RunFigures> {
     let ImagesPerSecond(speed) = run.images_per_second.filter(|speed| speed.0 > 0.0)?;
     let times = run.pass_seconds?;
-    RunFigures::of(speed, Seconds(times.mean), Some(times.percentiles()))
+    RunFigures::new(speed, Seconds(times.mean), Some(times.percentiles()))
 }

@@ -20,7 +20,7 @@ pub struct Accuracy {
 }
 
 /// Returns the accuracy of a case; `None` if no run that counts has predictions.
-pub fn of_case(case: &TrainedCase) -> Option<Accuracy> {
+pub fn case_accuracy(case: &TrainedCase) -> Option<Accuracy> {
     let ends: Vec<_> = case.counted().filter_map(|run| run.figures.epochs.last()).collect();
     let predictions: Vec<_> = ends.iter().filter_map(|end| end.validation).collect();
     let median = |values: RunValues| values.median();

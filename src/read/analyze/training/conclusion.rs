@@ -11,7 +11,7 @@ use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 
 /// Returns a sentence such as `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
-pub fn of_group(group: &Group) -> Option<String> {
+pub fn group_conclusion(group: &Group) -> Option<String> {
     let (case, figures) = group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))?;
     let doubt = if group.is_reliable(case) { "" } else { " (unreliable)" };
     let speed = speed(case, figures) + doubt;
@@ -20,7 +20,8 @@ pub fn of_group(group: &Group) -> Option<String> {
     let reached =
         format!("{}: {:.2}x of {times}, {:.0} %{doubt}", case.case, figures.speedup, 100.0 * figures.efficiency);
     // Losses of disturbed runs are those of the disturbance.
-    let lost = scaling_loss::of_case(group, case).filter(|_| doubt.is_empty()).and_then(|loss| of_loss(&loss, case));
+    let lost =
+        scaling_loss::case_loss(group, case).filter(|_| doubt.is_empty()).and_then(|loss| loss_text(&loss, case));
     Some(lost.map_or_else(|| reached.clone(), |lost| format!("{reached}; {lost}")))
 }
 
@@ -32,7 +33,7 @@ fn speed(case: &TrainedCase, figures: &Figures) -> String {
 }
 
 /// Returns the largest cause of the loss, or that none is significant; `None` if only the total was measured.
-fn of_loss(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
+fn loss_text(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
     let Difference { seconds, margin } = loss.loss.total;
     if margin.is_none() {
         return Some("one run of a case does not say for sure what is lost".to_owned());

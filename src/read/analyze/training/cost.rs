@@ -54,7 +54,7 @@ impl FromStr for Price {
         });
         price.with_context(|| {
             let units = PriceUnit::KEYWORDS.join(" or ");
-            format!("{text:?} is no price: write a number above 0 and {units}, as 2.49/gpu-hour or $98.32/host-hour")
+            format!("{text:?} is not a price: write a number above 0 and {units}, as 2.49/gpu-hour or $98.32/host-hour")
         })
     }
 }
@@ -93,25 +93,25 @@ impl Price {
     }
 
     /// Returns the cost of an ImageNet epoch on a case at this speed.
-    pub fn of_epoch(&self, case: Case, speed: ImagesPerSecond) -> f64 {
+    pub fn epoch_cost(&self, case: Case, speed: ImagesPerSecond) -> f64 {
         seconds_per_epoch(speed).0 / 3600.0 * self.per_hour(case)
     }
 
     /// Returns the cost of a case, or `None` if it has no counted runs.
-    pub fn of_case(&self, group: &Group, case: &TrainedCase) -> Option<Cost> {
+    pub fn case_cost(&self, group: &Group, case: &TrainedCase) -> Option<Cost> {
         let figures = case.figures.as_ref()?;
         let base = ImagesPerSecond(figures.speed.0 / figures.speedup);
         Some(self.cost(case.case, figures.speed, (group.base?, base)))
     }
 
     fn cost(&self, case: Case, speed: ImagesPerSecond, (base, speed_of_base): (Case, ImagesPerSecond)) -> Cost {
-        let of_epoch = self.of_epoch(case, speed);
+        let of_epoch = self.epoch_cost(case, speed);
         Cost {
             price: self.to_string(),
             seconds_per_epoch: seconds_per_epoch(speed),
             of_epoch,
             of_90_epochs: EPOCHS * of_epoch,
-            over_base: of_epoch / self.of_epoch(base, speed_of_base) - 1.0,
+            over_base: of_epoch / self.epoch_cost(base, speed_of_base) - 1.0,
         }
     }
 }

@@ -52,7 +52,7 @@ pub fn iterations(timeline: &Timeline) -> Vec<u32> {
 }
 
 /// Returns the critical path of `iteration`; `None` if a rank has no phases for it.
-pub fn of(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
+pub fn find(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     let steps = |rank: &RankTrace| -> Vec<Span> {
         rank.spans.iter().filter(|span| span.lane == Lane::Step && span.iteration == iteration).cloned().collect()
     };
@@ -67,7 +67,7 @@ pub fn of(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     let begin = |rank: &RankTrace| steps(rank).iter().map(|span| span.begin_ns).min();
     let length = (update.end_ns() - begin(last)?) as f64;
     let soon = (AT_ONCE * length) as i64;
-    let buckets = Buckets::of(timeline, iteration);
+    let buckets = Buckets::new(timeline, iteration);
     // Asynchronous ranks do not delay each other.
     let waits = !timeline.kv_store.is_some_and(KvStore::is_asynchronous);
     let Some((number, end)) = buckets.last_before(last, update.begin_ns + soon).filter(|_| waits) else {
@@ -126,7 +126,7 @@ struct Buckets<'a> {
 }
 
 impl<'a> Buckets<'a> {
-    fn of(timeline: &'a Timeline, iteration: u32) -> Buckets<'a> {
+    fn new(timeline: &'a Timeline, iteration: u32) -> Buckets<'a> {
         let of_iteration = |rank: &'a RankTrace| {
             rank.spans.iter().filter(move |span| span.iteration == iteration).map(move |span| (rank, span))
         };
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    fn told(path: &CriticalPath) -> Vec<(u32, &str, i64, i64)> {
+    fn rows(path: &CriticalPath) -> Vec<(u32, &str, i64, i64)> {
         path.spans.iter().map(|span| (span.rank, span.name.as_str(), span.begin_ns, span.end_ns)).collect()
     }
 
@@ -254,29 +254,29 @@ mod tests {
     fn path_leads_to_the_rank_with_the_last_gradient() {
         let timeline = timeline(10_000);
         assert_eq!(iterations(&timeline), [3]);
-        let path = of(&timeline, 3).expect("a path");
+        let path = find(&timeline, 3).expect("a path");
         let expected = [
             (1, "forward", 0, 4000),
             (1, "backward", 4000, 10_000),
             (0, "sum of bucket 1", 10_000, 12_000),
             (0, "optimizer", 12_000, 13_000),
         ];
-        assert_eq!(told(&path), expected);
+        assert_eq!(rows(&path), expected);
         let held = "bucket 1 of rank 1 on a, whose gradients layer1 completed";
         assert_eq!(path.held_by.as_deref(), Some(held));
-        assert_eq!(of(&timeline, 4), None);
+        assert_eq!(find(&timeline, 4), None);
     }
 
     #[test]
     fn path_follows_a_queued_sum_to_the_previous_one() {
-        let path = of(&timeline(11_500), 3).expect("a path");
+        let path = find(&timeline(11_500), 3).expect("a path");
         let expected = [
             (1, "forward", 0, 4000),
             (1, "backward", 4000, 6000),
             (0, "sums of buckets 0 to 1", 6000, 12_000),
             (0, "optimizer", 12_000, 13_000),
         ];
-        assert_eq!(told(&path), expected);
+        assert_eq!(rows(&path), expected);
     }
 
     /// Sums follow each other, but none starts before backward ends.
@@ -290,14 +290,14 @@ mod tests {
                 span.length_ns = end - span.begin_ns;
             }
         }
-        let path = of(&timeline, 3).expect("a path");
+        let path = find(&timeline, 3).expect("a path");
         let expected = [
             (1, "forward", 0, 4000),
             (1, "backward", 4000, 10_000),
             (0, "sums of buckets 0 to 1", 10_000, 12_000),
             (0, "optimizer", 12_000, 13_000),
         ];
-        assert_eq!(told(&path), expected);
+        assert_eq!(rows(&path), expected);
         let held = "the backward pass of rank 1 on a, behind which its sums began";
         assert_eq!(path.held_by.as_deref(), Some(held));
     }
@@ -316,15 +316,15 @@ mod tests {
             // The concurrent transfer to another host is not a bucket of its own.
             rank.spans.push(of_bucket(span(Lane::Bucket(1), "between hosts", 11_000, 11_500)));
         }
-        let path = of(&timeline, 3).expect("a path");
-        assert_eq!(told(&path)[2], (0, "sum of bucket 1", 10_000, 12_000));
+        let path = find(&timeline, 3).expect("a path");
+        assert_eq!(rows(&path)[2], (0, "sum of bucket 1", 10_000, 12_000));
         assert_eq!(path.held_by.as_deref(), Some("bucket 1 of rank 1 on a, whose gradients layer1 completed"));
     }
 
     #[test]
     fn asynchronous_ranks_have_no_critical_rank() {
         let timeline = Timeline { kv_store: Some(KvStore::DistAsync), ..timeline(10_000) };
-        let path = of(&timeline, 3).expect("a path");
+        let path = find(&timeline, 3).expect("a path");
         assert_eq!((path.spans.len(), path.held_by), (4, None));
     }
 
@@ -333,7 +333,7 @@ mod tests {
         let mut timeline = timeline(10_000);
         timeline.ranks.truncate(1);
         timeline.ranks[0].spans.retain(|span| span.lane == Lane::Step);
-        let path = of(&timeline, 3).expect("a path");
+        let path = find(&timeline, 3).expect("a path");
         assert_eq!(path.spans.len(), 4);
         assert_eq!(path.held_by, None);
     }

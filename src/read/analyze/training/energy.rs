@@ -27,7 +27,7 @@ pub struct Energy {
 }
 
 /// Returns the energy over the runs that count; `None` if the power of any of their hosts is unknown.
-pub fn of_case(case: &TrainedCase) -> Option<Energy> {
+pub fn case_energy(case: &TrainedCase) -> Option<Energy> {
     let over_runs = |figure: fn(&Measured) -> Option<f64>| case.counted().map(figure).collect::<Option<RunValues>>();
     let joules_per_image = over_runs(joules_per_image)?.median()?;
     Some(Energy {

@@ -192,11 +192,11 @@ impl Group {
     }
 
     /// Computes the figures. The base is the single rank of `ring` unless the group has a single rank of its own.
-    fn settle(&mut self, of_ring: Option<TrainedCase>, asked: &SweepFacts) {
+    fn compute_figures(&mut self, of_ring: Option<TrainedCase>, asked: &SweepFacts) {
         // Cases are ordered by ranks, so the first one with a counted run is 1n1g if that exists.
-        let own = self.cases.iter().find_map(Base::of);
+        let own = self.cases.iter().find_map(Base::from_case);
         let of_ring = of_ring.filter(|_| own.is_some_and(|own| own.case != Case::SINGLE));
-        let base = of_ring.as_ref().and_then(Base::of).or(own);
+        let base = of_ring.as_ref().and_then(Base::from_case).or(own);
         self.common_base = of_ring.map(Box::new);
         if let Some(base) = base {
             for case in &mut self.cases {
@@ -209,11 +209,11 @@ impl Group {
         self.base = base.map(|base| base.case);
         self.warnings.splice(0..0, self.base.and_then(missing_base));
         self.asked_device = asked.device.filter(|_| self.conditions.recorded.is_none());
-        self.object(asked);
+        self.add_reliability_warnings(asked);
     }
 
     /// Adds reliability warnings to all cases; their figures must exist.
-    fn object(&mut self, asked: &SweepFacts) {
+    fn add_reliability_warnings(&mut self, asked: &SweepFacts) {
         self.reliability_warnings.extend(self.is_quick().then(reliability::to_quick));
         let inject = self.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject);
         self.reliability_warnings.extend(inject.map(reliability::to_fault));
@@ -235,14 +235,17 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked
     leave_out_cut_off(&mut runs);
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
     let mut groups: Vec<Group> =
-        grouping::group(runs).into_iter().map(|(conditions, runs)| of_runs(conditions, runs)).collect();
-    groups.iter_mut().filter(|group| group.conditions.kv_store.is_ring()).for_each(|group| group.settle(None, asked));
+        grouping::group(runs).into_iter().map(|(conditions, runs)| group_from_runs(conditions, runs)).collect();
+    groups
+        .iter_mut()
+        .filter(|group| group.conditions.kv_store.is_ring())
+        .for_each(|group| group.compute_figures(None, asked));
     for index in 0..groups.len() {
         if !groups[index].conditions.kv_store.is_ring() {
-            let of_ring = groups[index].conditions.of_ring();
+            let of_ring = groups[index].conditions.with_ring();
             let ring = groups.iter().find(|group| group.conditions == of_ring);
             let single = ring.and_then(|ring| ring.case(Case::SINGLE)).filter(|case| case.figures.is_some()).cloned();
-            groups[index].settle(single, asked);
+            groups[index].compute_figures(single, asked);
         }
     }
     problems.extend(groups.iter().filter_map(base_problem));
@@ -277,14 +280,14 @@ fn leave_out_cut_off(runs: &mut [Run]) {
         if let Ok((length, unit)) = run.outcome.as_ref().map(length)
             && length < usual
         {
-            let what = format!("{length} {unit} where most logs of the case have {usual}: cut off, repeat the run");
+            let what = format!("{length} {unit}, but most logs of the case have {usual}: cut off, repeat the run");
             run.outcome = Err(Problem::in_file(&run.found.log, what));
         }
     }
 }
 
 /// Returns the group without figures that are relative to a base.
-fn of_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
+fn group_from_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
     let counted = || runs.iter().filter_map(|run| run.outcome.as_ref().ok());
     let timed = counted().map(|measured| measured.figures.timed).collect();
     let warmup = counted().map(|measured| measured.figures.warmup).collect();
@@ -350,7 +353,7 @@ struct Base {
 }
 
 impl Base {
-    fn of(case: &TrainedCase) -> Option<Base> {
+    fn from_case(case: &TrainedCase) -> Option<Base> {
         Some(Base { case: case.case, speed: case.speed()?, dlperf_speed: dlperf_median(case)? })
     }
 }
@@ -389,11 +392,11 @@ fn dlperf_figures(case: &TrainedCase, base: Base) -> Option<DlperfFigures> {
 /// Returns the times over runs; `None` unless every counted run has a record.
 fn times(case: &TrainedCase) -> Option<IterationTimes> {
     let times = case.counted().map(|run| run.figures.times).collect::<Option<Vec<IterationTimes>>>()?;
-    IterationTimes::of_runs(&times)
+    IterationTimes::from_runs(&times)
 }
 
 fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
-    let mut warnings: Vec<String> = run_warnings::of_mixture(&group.device_names, software).into_iter().collect();
+    let mut warnings: Vec<String> = run_warnings::from_mixture(&group.device_names, software).into_iter().collect();
     if group.timed.len() > 1 {
         let lengths: Vec<String> = group.timed.iter().map(usize::to_string).collect();
         let unit = unit(group.conditions.tool.is_some());

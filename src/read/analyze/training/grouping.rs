@@ -42,7 +42,7 @@ impl Conditions {
     }
 
     /// Returns the same conditions with `ring`.
-    pub fn of_ring(&self) -> Conditions {
+    pub fn with_ring(&self) -> Conditions {
         let mut conditions = Conditions { kv_store: KvStore::Ring, ..self.clone() };
         if let Some(recorded) = &mut conditions.recorded {
             recorded.config.kv_store = KvStoreConfig::default();
@@ -58,7 +58,7 @@ impl Conditions {
 pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
     let mut groups: Vec<(Conditions, Vec<Run>)> = Vec::new();
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
-    settle_servers(&mut runs);
+    drop_default_servers(&mut runs);
     for run in runs {
         let own = conditions(&run);
         let point = |it: &Conditions| (it.model, it.dtype, it.batch_size);
@@ -90,7 +90,7 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
 
 /// Removes the number of servers if it varies but always equals the number of hosts. One server per host is the default
 /// of a sweep and therefore one condition.
-fn settle_servers(runs: &mut [Run]) {
+fn drop_default_servers(runs: &mut [Run]) {
     let with_servers = |run: &Run| {
         let servers = run.recorded.as_ref()?.conditions.config.kv_store.servers?;
         let mut without = conditions(run);

@@ -37,7 +37,7 @@ pub struct CaseLoss {
 }
 
 /// Returns the loss of a case; `None` for the base itself, and if either case has no counted run.
-pub fn of_case(group: &Group, case: &TrainedCase) -> Option<CaseLoss> {
+pub fn case_loss(group: &Group, case: &TrainedCase) -> Option<CaseLoss> {
     let base = group.base.filter(|base| *base != case.case)?;
     let base_runs = group.base_case()?;
     let batch_size = group.conditions.batch_size;

@@ -26,17 +26,17 @@ pub fn title(group: &Group) -> Vec<String> {
     let length = match conditions.tool {
         _ if group.timed.is_empty() => "no run counts".to_owned(),
         None => format!("{} iterations", measured_and_warmup(counts(&measured), warmup)),
-        Some(_) => format!("windows of iterations: {timed}, left out: {warmup}"),
+        Some(_) => format!("windows of iterations: {timed}, omitted: {warmup}"),
     };
     let what =
         format!("{}, {dtype}, batch size {batch_size} per {}{quick}", conditions.model.facts().title, process(group));
     match &conditions.recorded {
         None => {
             let unknown = match group.asked_device {
-                Some(device) => format!("device {device}, as the manifest says: there are no records beside the logs"),
-                None => "device unknown: there are no records beside the logs".to_owned(),
+                Some(device) => format!("device {device} (from the manifest): no records next to the logs"),
+                None => "device unknown: no records next to the logs".to_owned(),
             };
-            [what, unknown].into_iter().chain(conditions.tool.map(of_tool)).chain([length]).collect()
+            [what, unknown].into_iter().chain(conditions.tool.map(tool_title)).chain([length]).collect()
         }
         Some(recorded) => {
             let config = &recorded.config;
@@ -50,7 +50,7 @@ pub fn title(group: &Group) -> Vec<String> {
             let kv_store = match config.kv_store {
                 KvStoreConfig { kv_store: KvStore::Ring, .. } => None,
                 KvStoreConfig { kv_store, servers: None, .. } if kv_store.has_servers() => {
-                    Some(format!("kv-store {kv_store} with a server a host"))
+                    Some(format!("kv-store {kv_store} with one server per host"))
                 }
                 KvStoreConfig { kv_store, servers: None, .. } => Some(format!("kv-store {kv_store}")),
                 KvStoreConfig { kv_store, servers: Some(servers), .. } => {
@@ -98,7 +98,7 @@ pub fn common_base(group: &Group) -> Option<String> {
 }
 
 /// Returns the line about logs of another tool.
-pub fn of_tool(tool: Tool) -> String {
+pub fn tool_title(tool: Tool) -> String {
     format!("logs of {}: no times of single iterations", tool.title())
 }
 
@@ -130,6 +130,6 @@ pub fn unlike_devices(group: &Group) -> Option<String> {
     };
     differ.then(|| {
         let each = cases.iter().map(case).collect::<Vec<_>>().join(", ");
-        format!("cases have different numbers of threads a rank: efficiency compares unlike devices ({each})")
+        format!("cases have different numbers of threads per rank: efficiency compares unlike devices ({each})")
     })
 }

@@ -32,7 +32,7 @@ pub struct WorkCost {
 }
 
 /// Returns the effect on a case; `None` without `--work-load`, for a single rank, or without a counted run.
-pub fn of_case(group: &Group, case: &TrainedCase) -> Option<WorkCost> {
+pub fn case_work_cost(group: &Group, case: &TrainedCase) -> Option<WorkCost> {
     group.conditions.recorded.as_ref()?.config.work_load.as_ref()?;
     let mut runs: Vec<&Measured> = case.counted().filter(|run| run.figures.ranks.len() > 1).collect();
     runs.sort_by(|one, other| one.speed.0.total_cmp(&other.speed.0));

@@ -133,8 +133,8 @@ fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::
 impl NcclTests {
     /// Reads a file. Errors name the field, or the line of invalid JSON.
     pub fn read(input: impl Read) -> anyhow::Result<NcclTests> {
-        let mut file: NcclTests = serde_json::from_reader(input).context("not a file of nccl-tests")?;
-        ensure!(!file.args.is_empty(), "not a file of nccl-tests: args is empty, so that its collective is not known");
+        let mut file: NcclTests = serde_json::from_reader(input).context("not an nccl-tests file")?;
+        ensure!(!file.args.is_empty(), "not an nccl-tests file: args is empty, so its collective is unknown");
         file.env.retain(|variable| environment::is_allowed(variable.split('=').next().unwrap_or_default()));
         Ok(file)
     }

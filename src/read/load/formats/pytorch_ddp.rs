@@ -95,17 +95,13 @@ impl DdpFile {
     pub fn read(mut input: impl Read) -> anyhow::Result<DdpFile> {
         let mut text = Vec::new();
         input.read_to_end(&mut text).context("cannot be read")?;
-        let benchmark: DdpBenchmark = serde_json::from_slice(&text).context("not a file of PyTorch's DDP benchmark")?;
+        let benchmark: DdpBenchmark = serde_json::from_slice(&text).context("not a PyTorch DDP benchmark file")?;
         for model in &benchmark.benchmark_results {
             let silent = model.ringmark.iter().flat_map(|ours| &ours.without_communication);
             for group in model.result.iter().chain(silent) {
                 let is_time = |time: &f64| *time > 0.0 && Seconds(*time).is_duration();
                 if let Some(wrong) = group.measurements.iter().find(|time| !is_time(time)) {
-                    bail!(
-                        "{} with {} ranks has an iteration of {wrong} s, which is no time",
-                        model.model,
-                        group.ranks.len()
-                    );
+                    bail!("{} with {} ranks has an invalid iteration time: {wrong} s", model.model, group.ranks.len());
                 }
             }
         }
@@ -138,6 +134,6 @@ mod tests {
         let silent = r#""ringmark": {"label": "", "dtype": "fp32", "without_communication": [
             {"ranks": [0, 1, 2], "measurements": [0.1, 0.0]}]}, "result""#;
         let error = error(&FILE.replace("\"result\"", silent));
-        assert!(error.contains("resnet50 with 3 ranks has an iteration of 0 s, which is no time"), "{error}");
+        assert!(error.contains("resnet50 with 3 ranks has an invalid iteration time: 0 s"), "{error}");
     }
 }

@@ -23,7 +23,8 @@ pub fn lines(all: &[Series]) -> (String, Vec<Problem>) {
             Some(line) => text += &line,
             None => {
                 let labels: Vec<&str> = series.labels.iter().map(|(_, value)| value.as_str()).collect();
-                let what = "no record says when it began, and a line without a timestamp would get the current time: not exported";
+                let what = "start time unknown, and a line without a timestamp would get the current \
+                    time: not exported";
                 problems.push(Problem::in_file(labels.join(" "), what));
             }
         }

@@ -18,7 +18,7 @@ use crate::read::show::export::figure::{Series, Value};
 use crate::read::show::export::time_line::{Period, TimeLine, milliseconds};
 
 /// Length limit of MLflow for the value of a parameter or a tag.
-const LONGEST: usize = 5000;
+const MAX_VALUE_LENGTH: usize = 5000;
 
 /// `FINISHED` in mlflow/entities/run_status.py.
 const FINISHED: u32 = 3;
@@ -91,7 +91,7 @@ impl Experiment {
     pub fn run(&self, run: &RunToExport) -> Vec<File> {
         let (name, id, folder) = (run.name(), self.run_id(run), self.folder(run));
         let below = |kind: &str, name: &str| folder.join(kind).join(name);
-        let short = |text: &str| text.chars().take(LONGEST).collect::<String>();
+        let short = |text: &str| text.chars().take(MAX_VALUE_LENGTH).collect::<String>();
         let options = run.options.iter().map(|(name, value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             (below("params", name), short(&text))
@@ -141,7 +141,7 @@ fn metrics(run: &RunToExport) -> BTreeMap<String, String> {
         add(&figure.name(), run.period.end, value, 0);
     }
     let Some(record) = run.record else { return metrics };
-    let time_line = TimeLine::of(record);
+    let time_line = TimeLine::from_record(record);
     for (iteration, Period { start, end }) in record.iterations.iter().zip(&time_line.iterations) {
         add("iteration_seconds", *end, end.0 - start.0, iteration.iteration);
         add("loss", *end, record.header.joined_loss(&iteration.loss).unwrap_or(f64::NAN), iteration.iteration);

@@ -30,7 +30,7 @@ struct MlLog<'a> {
 
 /// Returns the complete log of a run; `record_file` is the path of its record.
 pub fn lines(record_file: &Path, record: &RunRecord) -> String {
-    let time_line = TimeLine::of(record);
+    let time_line = TimeLine::from_record(record);
     let mut log = MlLog { file: record_file, lines: String::new() };
     let start = time_line.run.start;
     let last = record.iterations.len() + 2;

@@ -68,11 +68,11 @@ mod tests {
             series.add(&RELIABLE, Some(true));
             series
         };
-        let expected = r#"# HELP ringmark_info What it ran on, as labels, and the value is 1.
+        let expected = r#"# HELP ringmark_info Environment as labels; the value is 1.
 # TYPE ringmark_info gauge
 ringmark_info{result="a"} 1
 ringmark_info{result="\"\\\n"} 1
-# HELP ringmark_images_per_second Images of all ranks over time, of a case the median over its runs.
+# HELP ringmark_images_per_second Images per second of all ranks, median over the runs of a case.
 # TYPE ringmark_images_per_second gauge
 # UNIT ringmark_images_per_second images_per_second
 ringmark_images_per_second{result="a"} 12.5

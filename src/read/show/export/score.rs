@@ -22,16 +22,16 @@ pub struct ScoredRun<'a> {
 
 /// Returns the figures of every point of the result `name` with a run that counts.
 pub fn cases(name: &str, tables: &[ScoreTable]) -> Vec<Series> {
-    points(tables).filter_map(|(group, table, point)| of_point(name, &group, table, point)).collect()
+    points(tables).filter_map(|(group, table, point)| point_series(name, &group, table, point)).collect()
 }
 
 /// Returns every run that counts.
 pub fn runs<'a>(name: &str, tables: &'a [ScoreTable]) -> Vec<ScoredRun<'a>> {
-    let of_point = |(group, table, point): (String, &'a ScoreTable, &'a ScorePoint)| {
-        let run = |run| Some(ScoredRun { table, point, run, series: of_run(name, &group, table, point, run)? });
+    let point_series = |(group, table, point): (String, &'a ScoreTable, &'a ScorePoint)| {
+        let run = |run| Some(ScoredRun { table, point, run, series: run_series(name, &group, table, point, run)? });
         point.runs.iter().filter_map(run).collect::<Vec<_>>()
     };
-    points(tables).flat_map(of_point).collect()
+    points(tables).flat_map(point_series).collect()
 }
 
 /// Returns every point with its table and a name for the table, because tables may differ by any option.
@@ -61,7 +61,7 @@ fn labels(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> Ve
     ]
 }
 
-fn of_point(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> Option<Series> {
+fn point_series(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> Option<Series> {
     let figures = point.figures?;
     let started = point.recorded().map(|recorded| recorded.started.0).reduce(f64::min).map(Seconds);
     let mut series = Series::new(Scope::Case, labels(name, group, table, point), started);
@@ -80,7 +80,13 @@ fn of_point(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> 
 }
 
 /// Returns `None` if the run does not count.
-fn of_run(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint, run: &Run<ScoreRecord>) -> Option<Series> {
+fn run_series(
+    name: &str,
+    group: &str,
+    table: &ScoreTable,
+    point: &ScorePoint,
+    run: &Run<ScoreRecord>,
+) -> Option<Series> {
     let measured = run.outcome.as_ref().ok()?;
     let mut labels = labels(name, group, table, point);
     labels.push(("run", run.found.name.run.to_string()));

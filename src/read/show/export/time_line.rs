@@ -32,7 +32,7 @@ pub struct EpochTimes<'a> {
 }
 
 impl TimeLine<'_> {
-    pub fn of(record: &RunRecord) -> TimeLine<'_> {
+    pub fn from_record(record: &RunRecord) -> TimeLine<'_> {
         let ends = record.end.as_ref().map(|end| end.epochs.as_slice()).unwrap_or_default();
         let mut ends = ends.iter().peekable();
         let start = record.header.started;

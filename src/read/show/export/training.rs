@@ -67,7 +67,7 @@ fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool
     add_times(&mut series, figures.times);
     if communicates {
         series.add(&figure::COMMUNICATION_COST, case.communication_cost());
-        if let Some(loss) = scaling_loss::of_case(group, case) {
+        if let Some(loss) = scaling_loss::case_loss(group, case) {
             series.add(&figure::LOST, Some(loss.loss.total.seconds));
             for (part, lost) in &loss.loss.parts {
                 series.add_part(&figure::SCALING_LOSS, Some(("part", part.key())), Some(lost.seconds));
@@ -75,7 +75,7 @@ fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool
         }
         series.add(&figure::RELIABLE, Some(group.is_reliable(case)));
         add_arithmetic(&mut series, group.utilization(case));
-        let energy = energy::of_case(case);
+        let energy = energy::case_energy(case);
         series.add(&figure::POWER, energy.as_ref().map(|energy| energy.watts));
         series.add(&figure::ENERGY, energy.map(|energy| energy.joules_per_image));
     }

@@ -40,10 +40,10 @@ pub fn csv(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<Str
     let line = |group, case| Row {
         group,
         case,
-        loss: scaling_loss::of_case(group, case),
-        energy: energy::of_case(case),
-        accuracy: accuracy::of_case(case),
-        cost: price.and_then(|price| price.of_case(group, case)),
+        loss: scaling_loss::case_loss(group, case),
+        energy: energy::case_energy(case),
+        accuracy: accuracy::case_accuracy(case),
+        cost: price.and_then(|price| price.case_cost(group, case)),
     };
     let lines = extraction.groups.iter().flat_map(|group| group.cases.iter().map(move |case| (group, case)));
     let lines: Vec<Row> = lines.map(|(group, case)| line(group, case)).collect();

@@ -28,7 +28,7 @@ pub const LEGEND: &str = "of ring: speed relative to ring's in the same case; ex
 pub fn comparisons<'a>(groups: impl Iterator<Item = &'a Group>) -> Vec<Comparison> {
     let mut sets: Vec<Vec<&Group>> = Vec::new();
     for group in groups {
-        let alike = |other: &&Group| other.conditions.of_ring() == group.conditions.of_ring();
+        let alike = |other: &&Group| other.conditions.with_ring() == group.conditions.with_ring();
         match sets.iter_mut().find(|set| set.first().is_some_and(alike)) {
             Some(set) => set.push(group),
             None => sets.push(vec![group]),

@@ -24,7 +24,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     let counted = |group: &&Group| group.cases.iter().any(has_counted);
     let groups: Vec<&Group> = extraction.groups.iter().filter(counted).collect();
     let conditions = |group: &&Group| {
-        let what = "has logs alone, and no record with version and bucket size: PyTorch's file needs them";
+        let what = "has only logs: PyTorch's file needs the version and bucket size from records";
         group.conditions.recorded.clone().with_context(|| format!("{} {what}", group.label))
     };
     let conditions = groups.iter().map(conditions).collect::<anyhow::Result<Vec<RecordedConditions>>>()?;
@@ -39,7 +39,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
         [] => bail!("{} has no run that counts", extraction.name),
         [bytes] => bytes as f64 / pytorch_ddp::MEBIBYTE,
         _ => {
-            bail!("{} has runs of several bucket sizes, of which PyTorch's file holds one: part them", extraction.name)
+            bail!("{} has runs of several bucket sizes, but PyTorch's file holds one: separate them", extraction.name)
         }
     };
     // A libtorch built with CUDA reports a version even if no rank used it, and readers infer the device from it.

@@ -7,13 +7,13 @@ use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::output::table::Table;
 use crate::read::analyze::training::figures::Group;
-use crate::read::analyze::training::scaling_loss::{CaseLoss, all_parts, of_case};
+use crate::read::analyze::training::scaling_loss::{CaseLoss, all_parts, case_loss};
 use crate::read::show::numbers::{marked, milliseconds};
 
 /// Returns the title of the table, which names the base.
 pub fn title(group: &Group) -> String {
     let base = group.base.unwrap_or(Case::SINGLE);
-    let missing = if base == Case::SINGLE { "" } else { " (there is no 1n1g)" };
+    let missing = if base == Case::SINGLE { "" } else { " (no 1n1g)" };
     let base = group.base_text().unwrap_or_else(|| base.to_string());
     format!("Where the scaling loss goes: step of each case less that of {base}{missing}")
 }
@@ -28,7 +28,7 @@ pub const LEGEND: [&str; 4] = [
 
 /// Returns the losses with parts whose total is at least its margin of error if `is_clear`, and the others otherwise.
 fn losses(group: &Group, is_clear: bool) -> impl Iterator<Item = CaseLoss> {
-    let losses = group.cases.iter().filter_map(|case| of_case(group, case));
+    let losses = group.cases.iter().filter_map(|case| case_loss(group, case));
     losses.filter(move |loss| !loss.loss.parts.is_empty() && loss.is_uncertain() != is_clear)
 }
 

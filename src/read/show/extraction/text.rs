@@ -52,7 +52,7 @@ pub fn text(extraction: &Extraction, price: Option<&Price>, published: Vec<Parag
 pub fn summary(extraction: &Extraction) -> String {
     let section = |group: &Group| {
         let heading = title(group).into_iter().take(1).collect();
-        let conclusion = conclusion::of_group(group).into_iter().collect();
+        let conclusion = conclusion::group_conclusion(group).into_iter().collect();
         [Paragraph::Heading(heading), Paragraph::Table(speeds(group)), Paragraph::Lines(conclusion)]
     };
     let mut text: Vec<Paragraph> = extraction.groups.iter().flat_map(section).collect();
@@ -203,7 +203,7 @@ fn costs(group: &Group) -> Option<Table> {
 /// Returns `None` if no case has predictions.
 fn accuracies(group: &Group) -> Option<Table> {
     let row = |case: &TrainedCase| {
-        let Accuracy { epochs, loss, top_1, top_5 } = accuracy::of_case(case)?;
+        let Accuracy { epochs, loss, top_1, top_5 } = accuracy::case_accuracy(case)?;
         let percent = |share: f64| format!("{:.2}", share * 100.0);
         let loss = loss.map_or("-".to_owned(), |loss| format!("{loss:.4}"));
         Some(vec![case.case.to_string(), epochs.to_string(), loss, percent(top_1), percent(top_5)])

@@ -57,7 +57,7 @@ pub fn html(document: &Document) -> String {
                     (contents(document))
                     @for (number, section) in document.sections.iter().enumerate() { (self::section(number, section)) }
                 }
-                footer { p { "Made by ringmark " (env!("CARGO_PKG_VERSION")) " from logs and records alone: every figure can be worked out again." } }
+                footer { p { "Made by ringmark " (env!("CARGO_PKG_VERSION")) " from logs and records alone: every figure can be recomputed." } }
                 script { (PreEscaped(SCRIPT)) }
             }
         }

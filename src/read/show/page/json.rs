@@ -154,7 +154,7 @@ struct DiskVerdict {
 }
 
 /// Returns the report; `published` adds published rates of the same networks.
-pub fn of(results: &[ResultFolder], published: bool) -> Report<'_> {
+pub fn build_report(results: &[ResultFolder], published: bool) -> Report<'_> {
     let demands = input::all_demands(results);
     let results = results.iter().map(|result| OneResult {
         name: &result.name,

@@ -47,7 +47,7 @@ pub fn svg(document: &Document) -> String {
         canvas.notes(&figures(headline));
     }
     if is_empty {
-        canvas.notes("There is nothing to draw: no run counts.");
+        canvas.notes("Nothing to draw: no run counts.");
     }
     let height = canvas.y + MARGIN / 2.0;
     let picture = html! {

@@ -53,7 +53,7 @@ fn buckets(evidence: &Evidence) -> &'static str {
 fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case) -> Vec<String> {
     let count = |number: u32| format!("{number} server{}", if number == 1 { "" } else { "s" });
     let link = |case: Case, number: u32| {
-        let bytes = setup.of_case(case, number).busiest_link();
+        let bytes = setup.servers_for(case, number).busiest_link();
         format!("{case} with {} {:.1} MB", count(number), bytes / 1e6)
     };
     let measured = link(reference, setup.measured_number(reference));

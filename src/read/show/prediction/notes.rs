@@ -93,7 +93,7 @@ fn measured(evidence: &Evidence) -> String {
 fn line_text(level: &str, line: &LatencyModel) -> String {
     let bandwidth = if line.per_byte > 0.0 { format!("{:.2}", 1e-9 / line.per_byte) } else { "unlimited".to_owned() };
     format!(
-        "all-reduce {level}: {:.1} us a step, {bandwidth} GB/s, residual {:.0} %",
+        "all-reduce {level}: {:.1} us per step, {bandwidth} GB/s, residual {:.0} %",
         line.latency * 1e6,
         line.residual * 100.0
     )
@@ -140,7 +140,8 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
         poor.max_by(|one, other| one.residual.total_cmp(&other.residual)).filter(|line| line.residual > POOR)
     {
         warnings.push(format!(
-            "latency and bandwidth between hosts explain the measured sizes only to {:.0} %: do not lean on the middle",
+            "latency and bandwidth between hosts explain the measured sizes only to {:.0} %: the middle of the band is \
+             unreliable",
             line.residual * 100.0
         ));
     }

@@ -58,13 +58,13 @@ fn title(table: &ScoreTable) -> Vec<String> {
     let counts: BTreeSet<usize> =
         table.points.iter().map(|point| point.counted().count()).filter(|count| *count > 0).collect();
     let runs = match (counts.first(), counts.last()) {
-        (Some(1), Some(1)) => "1 run a figure".to_owned(),
-        (Some(least), Some(most)) if least == most => format!("{least} runs a figure"),
-        (Some(least), Some(most)) => format!("{least} to {most} runs a figure"),
+        (Some(1), Some(1)) => "1 run per figure".to_owned(),
+        (Some(least), Some(most)) if least == most => format!("{least} runs per figure"),
+        (Some(least), Some(most)) => format!("{least} to {most} runs per figure"),
         _ => "no run counts".to_owned(),
     };
     let Some(conditions) = &table.conditions else {
-        return vec![what, "device unknown: there are no records beside the logs".to_owned(), runs];
+        return vec![what, "device unknown: no records next to the logs".to_owned(), runs];
     };
     let devices = devices_text(&table.device_names(), &table.threads(), Some(conditions.device));
     vec![what, format!("{}: {devices}", conditions.device), format!("{}, {runs}", how(table))]

@@ -45,7 +45,7 @@ struct Exchanged {
 }
 
 impl Exchanged {
-    fn of(record: &BandwidthRecord) -> Exchanged {
+    fn from_record(record: &BandwidthRecord) -> Exchanged {
         Exchanged { operands: record.config.operands(), kv_store: record.config.kv_store.kv_store }
     }
 
@@ -87,14 +87,15 @@ pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
     // In order of first appearance, which is the order of the operations.
     let mut all: Vec<Exchanged> = Vec::new();
     for (.., record) in runs() {
-        if !all.contains(&Exchanged::of(record)) {
-            all.push(Exchanged::of(record));
+        if !all.contains(&Exchanged::from_record(record)) {
+            all.push(Exchanged::from_record(record));
         }
     }
     let of_devices = [DeviceKind::Cpu, DeviceKind::Cuda].into_iter();
     for (device, exchanged) in of_devices.flat_map(|device| all.iter().map(move |exchanged| (device, *exchanged))) {
         let mut lines: Vec<Line> = Vec::new();
-        let is_of = |record: &BandwidthRecord| device_of(record) == device && Exchanged::of(record) == exchanged;
+        let is_of =
+            |record: &BandwidthRecord| device_of(record) == device && Exchanged::from_record(record) == exchanged;
         for (number, result, case, record) in runs().filter(|(.., record)| is_of(record)) {
             let case_name = match record.config.kv_store.server_ranks() {
                 0 => case.to_string(),

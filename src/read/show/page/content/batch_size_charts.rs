@@ -23,11 +23,12 @@ const MARKS: usize = 8;
 
 const ACROSS: &str = "batch size per rank";
 
-const OF_LINES: &str = "A line is the median of the runs, a small circle is one run. Batch sizes stand at equal distances for \
+const LINES_NOTE: &str = "A line is the median of the runs, a small circle is one run. Batch sizes stand at equal \
+    distances for \
                         equal factors; so do images/s where the highest are more than four times the lowest, and otherwise they \
                         begin at 0, as memory does.";
 
-const OF_BARS: &str = "A bar is the median of the runs, a small circle is one run, in the order of the runs.";
+const BARS_NOTE: &str = "A bar is the median of the runs, a small circle is one run, in the order of the runs.";
 
 /// One line, with the name of its result if there are several.
 pub struct ChartLine<'a> {
@@ -94,7 +95,10 @@ pub fn charts(lines: &[ChartLine], device: Option<DeviceKind>) -> (&'static str,
         1 => vec![row(&SPEED).into_iter().chain(memory).collect()],
         _ => vec![row(&SPEED), memory],
     };
-    (if are_bars { OF_BARS } else { OF_LINES }, rows.into_iter().filter(|row: &Vec<Chart>| !row.is_empty()).collect())
+    (
+        if are_bars { BARS_NOTE } else { LINES_NOTE },
+        rows.into_iter().filter(|row: &Vec<Chart>| !row.is_empty()).collect(),
+    )
 }
 
 /// Splits lines into charts, each with a suffix for its title: a single chart if all lines fit, otherwise

@@ -41,9 +41,9 @@ pub struct PageTable<'a> {
 }
 
 impl PageTable<'_> {
-    /// Returns devices and image size: `AMD EPYC, 1 thread a rank; 224 pixels`.
+    /// Returns devices and image size: `AMD EPYC, 1 thread per rank; 224 pixels`.
     pub fn conditions(&self) -> String {
-        let devices = if self.table.devices.is_empty() { "no records beside the logs" } else { &self.table.devices };
+        let devices = if self.table.devices.is_empty() { "no records next to the logs" } else { &self.table.devices };
         let how = if self.how.is_empty() { self.table.pixels() } else { self.how.clone() };
         format!("{devices}; {how}")
     }
@@ -64,7 +64,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
                 name: result.name.clone(),
                 workload: Workload::Training,
                 table,
-                evidence: Evidence::of_groups(&groups),
+                evidence: Evidence::from_groups(&groups),
                 groups,
                 how: String::new(),
             }
@@ -77,7 +77,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
             name: result.name.clone(),
             workload: Workload::Inference,
             table: by_size,
-            evidence: Evidence::of_scoring(table),
+            evidence: Evidence::from_scoring(table),
             groups: Vec::new(),
             how: show::score::text::how(table),
         })

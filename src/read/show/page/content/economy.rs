@@ -14,7 +14,7 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
 
 fn block(setting: &Setting, series: &Series) -> Option<Block> {
     let (table, legend) = economy::table(series.group, series.price)?;
-    let parts = series.group.cases.iter().filter_map(energy::of_case).flat_map(|energy| energy.of);
+    let parts = series.group.cases.iter().filter_map(energy::case_energy).flat_map(|energy| energy.of);
     let parts: BTreeSet<String> = parts.collect();
     let of = match parts.is_empty() {
         true => String::new(),

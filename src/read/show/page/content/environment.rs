@@ -93,9 +93,9 @@ fn machine(result: &ResultFolder) -> NamedValues {
         .chain(result.bandwidth.iter().map(|(_, record)| record.backend))
         .filter(|name| *name != BackendName::Solo)
         .for_each(|name| add(&mut found, "all-reduce by", name.keyword()));
-    let said = result.trained().map(|recorded| &recorded.facts.nccl);
-    said.chain(result.bandwidth.iter().map(|(_, record)| &record.nccl))
-        .flat_map(|said| environment::nccl_choices(said))
+    let nccl = result.trained().map(|recorded| &recorded.facts.nccl);
+    nccl.chain(result.bandwidth.iter().map(|(_, record)| &record.nccl))
+        .flat_map(|nccl| environment::nccl_choices(nccl))
         .for_each(|choice| add(&mut found, environment::NCCL_CHOSE, choice));
     for environment in result.heads().map(|head| head.environment) {
         let optional = |value: &Option<String>| value.clone().unwrap_or_default();

@@ -31,10 +31,11 @@ use crate::read::show::page::document::{Figure, Headline, Share, Trust};
 pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[PageTable]) -> Vec<Headline> {
     let (together, scored): (Vec<&PageTable>, Vec<&PageTable>) =
         by_size.iter().filter(|table| !table.is_scaling()).partition(|table| table.workload == Workload::Training);
-    let is_told = |group: &Group| together.iter().any(|table| table.groups.iter().any(|it| std::ptr::eq(*it, group)));
+    let is_covered =
+        |group: &Group| together.iter().any(|table| table.groups.iter().any(|it| std::ptr::eq(*it, group)));
     let of_table = |table: &PageTable| by_batch_size(&results[table.result], table);
     let of_setting = |setting: &Setting| -> Vec<Headline> {
-        let series = setting.series.iter().filter(|series| !is_told(series.group));
+        let series = setting.series.iter().filter(|series| !is_covered(series.group));
         series.map(|series| headline(&results[series.style.color], setting, series)).collect()
     };
     let is_alone = |(_, result): &(usize, &ResultFolder)| result.groups.is_empty() && result.scoring.is_empty();
@@ -164,7 +165,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
 
 fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headline {
     let group = series.group;
-    let (trust, reasons) = Evidence::of_groups(&[group]).trust(result);
+    let (trust, reasons) = Evidence::from_groups(&[group]).trust(result);
     let size =
         largest(group).map(|(case, _)| format!("; {}", size(case.case, title::process(group)))).unwrap_or_default();
     Headline {
@@ -173,7 +174,7 @@ fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headli
         what: format!("{}: {}{size}", setting.title, series::device(group)),
         trust,
         reasons,
-        conclusion: conclusion::of_group(group),
+        conclusion: conclusion::group_conclusion(group),
         figures: figures(group, series.price),
     }
 }
@@ -216,13 +217,13 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
         let share = it.share_text().unwrap_or_else(|| "no matrix-product rate in these records".to_owned());
         shown.push(of_speed(figure(format!("FLOP rate of {name}"), rate, "TFLOP/s", share)));
     }
-    if let Some(it) = energy::of_case(case) {
+    if let Some(it) = energy::case_energy(case) {
         let note =
             format!("{} images/s/W at {} W", three_digits(it.images_per_second_per_watt), three_digits(it.watts));
         let value = three_digits(it.joules_per_image);
         shown.push(of_speed(figure(format!("Energy of {name}"), value, "J/image", note)));
     }
-    if let Some((price, it)) = price.and_then(|price| Some((price, price.of_case(group, case)?))) {
+    if let Some((price, it)) = price.and_then(|price| Some((price, price.case_cost(group, case)?))) {
         let note = format!("{} over {}, at {price}", percent(it.over_base), group.base.unwrap_or(Case::SINGLE));
         let value = format!("{}{}", price.currency, three_digits(it.of_90_epochs));
         shown.push(of_speed(figure(format!("90 epochs of ImageNet by {name}"), value, "", note)));
@@ -239,7 +240,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent_number(figures.efficiency), "%", speedup)));
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Scaling gain" } else { "Scaling loss" };
-    let split = scaling_loss::of_case(group, case).filter(|_| group.is_reliable(case));
+    let split = scaling_loss::case_loss(group, case).filter(|_| group.is_reliable(case));
     let note = match &split {
         _ if figures.times.is_none() => "the parts are known only from records".to_owned(),
         Some(loss) if loss.is_uncertain() => "smaller than its confidence interval: use more --runs".to_owned(),

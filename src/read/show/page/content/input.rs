@@ -17,8 +17,8 @@ use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point,
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject, Trust};
 
-const NOTE: &str = "Batches are read, decoded and augmented by training's own loader and given back: no network, no device. \
-                    Training needs cores beside it.";
+const NOTE: &str = "Batches are read, decoded and augmented by training's own loader and given back: no network, no \
+                    device. Training needs additional cores.";
 
 const READING: &str = "A line is one host with its files in memory, or on the disk alone; a gray line is what the devices of one \
                        host take while they train.";
@@ -179,7 +179,7 @@ fn chart(record: &InputRecord, number: usize, demands: &[Demand]) -> Chart {
         marks: marks.map(|threads| (threads, threads.to_string(), String::new())).collect(),
         ..Axis::new("decode threads", ScaleKind::Logarithmic)
     };
-    Chart::Lines(LineChart::new("Images/s of a host", x, Axis::new("images/s", ScaleKind::Linear), series))
+    Chart::Lines(LineChart::new("Images/s per host", x, Axis::new("images/s", ScaleKind::Linear), series))
 }
 
 /// Returns the largest demand of hosts by number of devices: `8 GPUs need`, images/s. Only for images of the same size.

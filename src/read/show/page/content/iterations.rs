@@ -27,12 +27,13 @@ const RANGES: usize = 150;
 const RANGES_IN_ALL: usize = 9000;
 
 /// Minimum number of ranges for a useful drawing.
-const FEWEST: usize = 24;
+const MIN_ITERATIONS: usize = 24;
 
-const READING: &str = "A drawing a run, titled with its p50: the median over ranks in a band from the fastest rank to the \
-                    slowest. Warm-up is shaded and not in the figures; p50 (the dashed line) to p95 are over the iterations \
-                    of all ranks; diamonds are outliers, by their mean over ranks; triangles lie beyond the axis, which the \
-                    runs of a case share and which does not begin at 0. baseline: the same ranks without communication.";
+const READING: &str = "One drawing per run, titled with its p50: the median over ranks in a band from the fastest rank \
+                    to the slowest. Warm-up is shaded and not in the figures; p50 (the dashed line) to p95 are over \
+                    the iterations of all ranks; diamonds are outliers, by their mean over ranks; triangles lie beyond \
+                    the axis, which the runs of a case share and which does not begin at 0. baseline: the same ranks \
+                    without communication.";
 
 /// Times of one run for the table, in milliseconds.
 struct Times {
@@ -66,7 +67,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     if runs == 0 {
         return None;
     }
-    let each = (RANGES_IN_ALL / runs).clamp(FEWEST, RANGES);
+    let each = (RANGES_IN_ALL / runs).clamp(MIN_ITERATIONS, RANGES);
     let title = setting.titled("Every iteration", series);
     let charts = cases.iter().map(|case| charts(series, case, each)).collect();
     Some(Block { charts, table: Some(table(series, &cases)), reading: READING.to_owned(), ..Block::new(title, "") })

@@ -162,7 +162,7 @@ fn chart(series: &Series, case: &CaseRanks) -> Chart {
         let Spread { low, middle, high } = rank.own;
         let place = rank.place;
         let tip = format!(
-            "rank {} on {} ({}): median {middle:.2} ms, 5th percentile {low:.2}, 95th {high:.2}; waits {:.2} ms a step",
+            "rank {} on {} ({}): median {middle:.2} ms, 5th percentile {low:.2}, 95th {high:.2}; waits {:.2} ms/step",
             place.rank, place.host, place.device_name, rank.waiting
         );
         let drawn = RankSpread { rank: place.rank, spread: rank.own, is_slow: rank.is_slow, tip };

@@ -26,14 +26,16 @@ const MARKS: usize = 10;
 /// Label of a thin line, or of a line across a bar.
 const IDEAL: &str = "ideal";
 
-const OF_LINES: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic axes, on which every \
+const LINES_NOTE: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic \
+    axes, on which every \
                         bend away from the thin line is a loss at that step; speedup shows how far the largest case is from \
                         the ideal.";
 
-const OF_BARS: &str = "A bar is the median of the runs, a small circle is one run, in the order of the runs. The line across a \
+const BARS_NOTE: &str = "A bar is the median of the runs, a small circle is one run, in the order of the runs. The \
+    line across a \
                        bar is the ideal: the speed of the smallest case, in proportion to the ranks.";
 
-const OF_RUNS: &str = "There is one case alone, so there is nothing to scale. Beside its bar every run in turn, on an axis that does \
+const RUNS_NOTE: &str = "Only one case, so nothing to scale. Next to its bar every run in order, on an axis that does \
                        not begin at 0.";
 
 /// One case of a series: its median and every run, in images/s.
@@ -150,9 +152,9 @@ pub fn charts(series: &[Measurements]) -> (&'static str, Vec<Vec<Chart>>) {
     let has_few = series.iter().all(|series| series.cases.len() <= FEW);
     let all = [&THROUGHPUT, &SPEEDUP, &EFFICIENCY];
     let (reading, row) = match (is_scaling(series), has_few) {
-        (true, false) => (OF_LINES, all.map(|quantity| lines(series, quantity)).into()),
-        (true, true) => (OF_BARS, all.map(|quantity| bars(series, quantity)).into()),
-        (false, _) => (OF_RUNS, vec![bars(series, &THROUGHPUT), by_run(series)]),
+        (true, false) => (LINES_NOTE, all.map(|quantity| lines(series, quantity)).into()),
+        (true, true) => (BARS_NOTE, all.map(|quantity| bars(series, quantity)).into()),
+        (false, _) => (RUNS_NOTE, vec![bars(series, &THROUGHPUT), by_run(series)]),
     };
     (reading, vec![row])
 }
@@ -334,7 +336,7 @@ fn by_run(series: &[Measurements]) -> Chart {
     let lines = series.iter().flat_map(|series| series.cases.iter().map(move |case| of_case(series, case)));
     Chart::Lines(LineChart {
         title: "Speed of every run".to_owned(),
-        description: "one point a run; the thin line is the median".to_owned(),
+        description: "one point per run; the thin line is the median".to_owned(),
         x: runs_axis(series),
         y: Axis::new(THROUGHPUT.unit, ScaleKind::Linear),
         series: lines.collect(),

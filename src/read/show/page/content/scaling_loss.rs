@@ -28,7 +28,7 @@ const ALONE: &str = "Compute is split by runs of the same ranks without communic
 
 /// Returns the loss of every case except the base, if its records contain the parts.
 pub fn losses(group: &Group) -> Vec<CaseLoss> {
-    let with_parts = |case| scaling_loss::of_case(group, case).filter(|loss| !loss.loss.parts.is_empty());
+    let with_parts = |case| scaling_loss::case_loss(group, case).filter(|loss| !loss.loss.parts.is_empty());
     group.cases.iter().filter_map(with_parts).collect()
 }
 
@@ -81,7 +81,7 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
     };
     let total = signed(loss.loss.total.seconds * 1e3);
     Chart::Waterfall(Waterfall {
-        title: format!("{}: {total} ms a step", setting.named(series, loss.case)),
+        title: format!("{}: {total} ms per step", setting.named(series, loss.case)),
         description: format!("from the step of {} to that of {}", loss.base, loss.case),
         axis: "ms".to_owned(),
         from: (format!("step of {}", loss.base), loss.loss.base_step * 1e3),

@@ -143,7 +143,7 @@ pub fn device_title(device: Option<DeviceKind>) -> &'static str {
 pub fn device(group: &Group) -> String {
     match (&group.conditions.recorded, group.conditions.tool) {
         (Some(_), _) => title::devices(group),
-        (None, None) => "no records beside the logs".to_owned(),
-        (None, Some(tool)) => format!("no records beside the logs; {}", title::of_tool(tool)),
+        (None, None) => "no records next to the logs".to_owned(),
+        (None, Some(tool)) => format!("no records next to the logs; {}", title::tool_title(tool)),
     }
 }

@@ -80,7 +80,9 @@ pub fn block(setting: &Setting) -> Option<Block> {
     let chart = |title: &str, axis: &str, is_share: bool| {
         Chart::Stack(StackChart {
             title: title.to_owned(),
-            description: "a bar a case, cut into the parts of its mean step; the table has the numbers".to_owned(),
+            description: "one bar per case, divided into the parts of its mean step; the table has the \
+                numbers"
+                .to_owned(),
             axis: axis.to_owned(),
             end: is_share.then_some(100.0),
             parts: parts.iter().map(|part| (part.class, part.name)).collect(),

@@ -15,9 +15,9 @@ use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
 
-const NOTE: &str = "One reading a second on every host, beside the run. A point is a mean over some iterations, warm-up included; of \
-                    several devices of a host the lowest clock, the highest temperature, the sum of power and of what network \
-                    cards sent, the mean of the utilization.";
+const NOTE: &str = "One reading per second on every host during the run. A point is a mean over some iterations, \
+                    warm-up included; of several devices of a host the lowest clock, the highest temperature, the sum \
+                    of power and of what network cards sent, the mean of the utilization.";
 
 /// Maximum number of hosts that are all shown: more fit neither into a drawing nor on the page.
 const MOST_HOSTS: usize = 64;

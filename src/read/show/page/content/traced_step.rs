@@ -17,9 +17,10 @@ use crate::read::show::page::document::Block;
 const NOTE: &str = "The traced iteration of median length, of the first run of each case that was traced. Outlined: the critical path, \
                     on which each part began only when the one before it had ended.";
 
-const READING: &str = "Four lanes a rank: phases, layers, what sums gradients, and buckets from their last gradient to their sum. A \
-                       click into the drawing, then the wheel or + and - zoom, dragging or the arrow keys move, Escape shows it all. \
-                       The whole trace opens in Perfetto: RUN.trace.json beside the run's log.";
+const READING: &str = "Four lanes per rank: phases, layers, what sums gradients, and buckets from their last gradient \
+                       to their sum. A click into the drawing, then the wheel or + and - zoom, dragging or the arrow \
+                       keys move, Escape shows it all. The whole trace opens in Perfetto: RUN.trace.json next to the \
+                       run's log.";
 
 /// Maximum number of ranks in a chart, in addition to those on the critical path.
 const RANKS: usize = 16;
@@ -64,7 +65,7 @@ fn traced<'a>(series: &Series<'a>, case: &TrainedCase) -> Option<Traced<'a>> {
     let timeline = case.runs.iter().find_map(of_run)?;
     let mut paths: Vec<CriticalPath> = critical_path::iterations(timeline)
         .into_iter()
-        .filter_map(|iteration| critical_path::of(timeline, iteration))
+        .filter_map(|iteration| critical_path::find(timeline, iteration))
         .collect();
     paths.sort_by_key(length);
     let path = paths.get(paths.len().checked_sub(1)? / 2)?.clone();
@@ -113,7 +114,7 @@ fn row(rank: &RankTrace, spans: &[Span], path: &CriticalPath, zero: i64) -> Span
         end: milliseconds(span.end_ns()),
         class,
         name: name.to_owned(),
-        tip: format!("rank {}: {}, {:.3} ms", rank.rank, told(span), span.length_ns as f64 / 1e6),
+        tip: format!("rank {}: {}, {:.3} ms", rank.rank, span_text(span), span.length_ns as f64 / 1e6),
         is_critical: false,
     };
     // Ends with the path: a phase may continue after the gradient that the step waited for.
@@ -166,7 +167,7 @@ fn layer_class(span: &Span) -> &'static str {
 }
 
 /// Names a span: `layer1.0.conv1 backward`, `sum of bucket 3`.
-fn told(span: &Span) -> String {
+fn span_text(span: &Span) -> String {
     match (&span.layer, span.bucket) {
         (Some(pass), _) => format!("{} {}", span.name, pass.direction),
         (None, Some(bucket)) if !matches!(span.lane, Lane::Bucket(_)) => format!("{} of bucket {bucket}", span.name),
@@ -240,7 +241,7 @@ mod tests {
             arrays: Vec::new(),
             ranks: (0..18).map(rank).collect(),
         };
-        let path = critical_path::of(&timeline, 3).expect("a path");
+        let path = critical_path::find(&timeline, 3).expect("a path");
         let chart = chart(&Traced { case: "1n18g".to_owned(), timeline: &timeline, path });
         assert_eq!(chart.title, "1n18g, iteration 3: 10.0 ms; 17 of 18 ranks");
         assert_eq!((chart.rows.len(), chart.rows[16].label.as_str()), (17, "rank 17"));

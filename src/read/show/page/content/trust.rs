@@ -25,7 +25,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    pub fn of_groups(groups: &[&Group]) -> Evidence {
+    pub fn from_groups(groups: &[&Group]) -> Evidence {
         let cases = || groups.iter().flat_map(|group| &group.cases);
         let measured = || cases().filter(|case| case.figures.is_some());
         let warnings = |group: &&Group| {
@@ -48,7 +48,7 @@ impl Evidence {
         }
     }
 
-    pub fn of_scoring(table: &ScoreTable) -> Evidence {
+    pub fn from_scoring(table: &ScoreTable) -> Evidence {
         let points = || table.points.iter();
         Evidence {
             runs: points().map(|point| point.runs.len()).sum(),
