@@ -178,7 +178,7 @@ fn show(runs: Vec<Run>) {
     for format in [ExtractFormat::Table, ExtractFormat::Markdown, ExtractFormat::Csv] {
         render(&extraction, format, &explained()).expect("every extraction is shown");
     }
-    let evidence = |group| Evidence::of_group(group, Strategy::of_group(group).ok()?);
+    let evidence = |group| Evidence::from_group(group, Strategy::from_group(group).ok()?);
     extraction.groups.iter().filter_map(evidence).for_each(foresee);
     let json = render(&extraction, ExtractFormat::Json, &explained()).expect("every extraction is shown");
     compare(SideKind::Training, |side| training::add_rows(side, result_json::read_rows(json.as_bytes())?))
@@ -231,7 +231,7 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
     let mut side = Side::new(Path::new("fuzzed"), kind);
     take(&mut side)?;
     let Ok(pairing) = pairing::pair([&side, &side], false) else { return Ok(()) };
-    let outcome = ComparedResults::of([&side, &side], pairing, Thresholds::default(), None);
+    let outcome = ComparedResults::new([&side, &side], pairing, Thresholds::default(), None);
     for (_, case) in outcome.cases() {
         assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
     }
@@ -290,7 +290,7 @@ fn bandwidth(bytes: &[u8]) {
     let _ = compare(SideKind::Collectives, |side| collectives::add_record(side, Path::new("fuzzed"), &record));
     let cases = [Case { nodes: 1, gpus_per_node: 8 }, Case { nodes: 2, gpus_per_node: 8 }];
     let records = cases.map(|case| (case, record.clone()));
-    let _ = Evidence::of_published(&DLPERF[0]).with_bandwidth(&records).map(foresee);
+    let _ = Evidence::from_published(&DLPERF[0]).with_bandwidth(&records).map(foresee);
     report(ResultFolder { bandwidth: records.into(), ..folder_of_nothing() });
     let mut written = Vec::new();
     record.write(&mut written).expect("memory takes it");
