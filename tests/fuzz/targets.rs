@@ -160,7 +160,7 @@ fn score(bytes: &[u8]) {
         render_score(&extraction, format, &explained()).expect("every extraction is shown");
     }
     let json = render_score(&extraction, ExtractFormat::Json, &explained()).expect("every extraction is shown");
-    compare(SideKind::Score, |side| score::side::take_result(side, ScoreResult::read(json.as_bytes())?))
+    compare(SideKind::Score, |side| score::side::add_result(side, ScoreResult::read(json.as_bytes())?))
         .expect("it reads its own JSON");
     report(ResultFolder { scoring: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
 }
@@ -178,10 +178,10 @@ fn show(runs: Vec<Run>) {
     for format in [ExtractFormat::Table, ExtractFormat::Markdown, ExtractFormat::Csv] {
         render(&extraction, format, &explained()).expect("every extraction is shown");
     }
-    let evidence = |group| Evidence::of_group(group, Strategy::of_group(group).ok()?);
+    let evidence = |group| Evidence::from_group(group, Strategy::from_group(group).ok()?);
     extraction.groups.iter().filter_map(evidence).for_each(foresee);
     let json = render(&extraction, ExtractFormat::Json, &explained()).expect("every extraction is shown");
-    compare(SideKind::Training, |side| training::take_rows(side, result_json::read_rows(json.as_bytes())?))
+    compare(SideKind::Training, |side| training::add_rows(side, result_json::read_rows(json.as_bytes())?))
         .expect("it reads its own JSON");
     report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
 }
@@ -231,7 +231,7 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
     let mut side = Side::new(Path::new("fuzzed"), kind);
     take(&mut side)?;
     let Ok(pairing) = pairing::pair([&side, &side], false) else { return Ok(()) };
-    let outcome = ComparedResults::of([&side, &side], pairing, Thresholds::default(), None);
+    let outcome = ComparedResults::new([&side, &side], pairing, Thresholds::default(), None);
     for (_, case) in outcome.cases() {
         assert!(!matches!(case.verdict, Verdict::Faster | Verdict::Slower), "{case:?}");
     }
@@ -243,7 +243,7 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
 
 /// Reads the JSON of `ringmark extract`.
 fn result(bytes: &[u8]) {
-    let _ = compare(SideKind::Training, |side| training::take_rows(side, result_json::read_rows(bytes)?));
+    let _ = compare(SideKind::Training, |side| training::add_rows(side, result_json::read_rows(bytes)?));
 }
 
 /// Reads the progress of a command, then draws and serves it.
@@ -287,10 +287,10 @@ fn input(bytes: &[u8]) {
 
 fn bandwidth(bytes: &[u8]) {
     let Ok(record) = BandwidthRecord::read(bytes) else { return };
-    let _ = compare(SideKind::Collectives, |side| collectives::take_record(side, Path::new("fuzzed"), &record));
+    let _ = compare(SideKind::Collectives, |side| collectives::add_record(side, Path::new("fuzzed"), &record));
     let cases = [Case { nodes: 1, gpus_per_node: 8 }, Case { nodes: 2, gpus_per_node: 8 }];
     let records = cases.map(|case| (case, record.clone()));
-    let _ = Evidence::of_published(&DLPERF[0]).with_bandwidth(&records).map(foresee);
+    let _ = Evidence::from_published(&DLPERF[0]).with_bandwidth(&records).map(foresee);
     report(ResultFolder { bandwidth: records.into(), ..folder_of_nothing() });
     let mut written = Vec::new();
     record.write(&mut written).expect("memory takes it");
@@ -311,12 +311,12 @@ fn bandwidth(bytes: &[u8]) {
 
 fn nccl_tests(bytes: &[u8]) {
     let Ok(file) = NcclTests::read(bytes) else { return };
-    let _ = compare(SideKind::Collectives, |side| collectives::take_nccl_tests(side, Path::new("fuzzed"), &file));
+    let _ = compare(SideKind::Collectives, |side| collectives::add_nccl_tests(side, Path::new("fuzzed"), &file));
 }
 
 fn pytorch_ddp(bytes: &[u8]) {
     let Ok(file) = DdpFile::read(bytes) else { return };
-    let _ = compare(SideKind::PytorchDdp, |side| pytorch::take(side, &file));
+    let _ = compare(SideKind::PytorchDdp, |side| pytorch::add(side, &file));
     let written = serde_json::to_vec(&file.benchmark).expect("memory takes it");
     assert_eq!(DdpFile::read(&written[..]).expect("what is written can be read").benchmark, file.benchmark);
     for group in file.benchmark.benchmark_results.iter().flat_map(|model| &model.result) {

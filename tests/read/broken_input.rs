@@ -380,7 +380,7 @@ fn damaged_documents_are_rejected_with_their_line() {
         fs::read_to_string(path).expect("a seed").trim_end().to_owned()
     };
     let result = |bytes: &[u8]| {
-        training::take_rows(&mut Side::new(Path::new("result"), SideKind::Training), result_json::read_rows(bytes)?)
+        training::add_rows(&mut Side::new(Path::new("result"), SideKind::Training), result_json::read_rows(bytes)?)
     };
     let readers: [(&str, Read, &str, &str); 6] = [
         ("manifest", |bytes| Manifest::read(bytes).map(drop), "under_way.json", "\"options\": {"),

@@ -336,7 +336,7 @@ fn resumed_run_contains_its_break() {
     let part =
         TakenUp { behind: 3, started: Seconds(1.7e9 + 600.0), wall_before: Seconds(2.2575), changes: Vec::new() };
     learned.header.taken_up = vec![part];
-    let times = TimeLine::of(&learned);
+    let times = TimeLine::from_record(&learned);
     let since = |time: Seconds| time.0 - 1.7e9;
     let ends: Vec<f64> = times.iterations.iter().map(|iteration| since(iteration.end)).collect();
     let expected = [1.0, 2.0, 2.7575, 600.26];

@@ -191,7 +191,7 @@ impl AllReduceCluster {
 fn evidence(sweep: &Folder, bandwidth_result: Option<&Folder>) -> Evidence {
     let extraction = results::read_training(&sweep.path(), None).expect("a folder of runs");
     assert_eq!(extraction.problems, []);
-    let evidence = Evidence::of_group(&extraction.groups[0], Strategy::AllReduce).expect("runs that count");
+    let evidence = Evidence::from_group(&extraction.groups[0], Strategy::AllReduce).expect("runs that count");
     let records = bandwidth_result.map(|folder| bandwidth::read(&folder.path()).expect("records").cases);
     evidence.with_bandwidth(&records.unwrap_or_default()).expect("the same backend")
 }
@@ -490,7 +490,7 @@ fn backtest_predicts_dlperf_4n8g() {
     for (row, error) in DLPERF.iter().zip([-0.0087, -0.0027]) {
         let logs = dlperf_logs(row);
         let of_logs = search::backtest(&evidence(&logs, None)).expect("2n8g is there");
-        let of_row = search::backtest(&Evidence::of_published(row)).expect("2n8g is there");
+        let of_row = search::backtest(&Evidence::from_published(row)).expect("2n8g is there");
         for backtest in [&of_logs, &of_row] {
             assert_eq!((backtest.predicted.case, backtest.predicted.reference), (case("4n8g"), Some(case("2n8g"))));
             assert_eq!(backtest.from.len(), 5, "the case itself is not among them: {:?}", backtest.from);
@@ -501,12 +501,12 @@ fn backtest_predicts_dlperf_4n8g() {
         assert!((step.high - step.low) / step.mid < 0.11, "{step:?}");
 
         // The check can fail: four nodes with a fifth lower performance are outside.
-        let mut slower = Evidence::of_published(row);
+        let mut slower = Evidence::from_published(row);
         slower.cases.last_mut().expect("4n8g").runs.iter_mut().for_each(|run| run.step *= 1.25);
         assert!(!search::backtest(&slower).expect("2n8g is there").is_inside());
     }
     // Medians alone, one run per case.
-    let mut medians = Evidence::of_published(&DLPERF[0]);
+    let mut medians = Evidence::from_published(&DLPERF[0]);
     for (case, published) in medians.cases.iter_mut().zip(DLPERF[0].cases) {
         case.runs.truncate(1);
         case.runs[0].step = 128.0 * f64::from(published.case.ranks()) / published.median.0;

@@ -32,8 +32,8 @@ fn group_of(folder: &Folder, kv_store: KvStore) -> Group {
 
 fn evidence(folder: &Folder, kv_store: KvStore) -> Evidence {
     let group = group_of(folder, kv_store);
-    let strategy = Strategy::of_group(&group).expect("it can be predicted");
-    Evidence::of_group(&group, strategy).expect("runs that count")
+    let strategy = Strategy::from_group(&group).expect("it can be predicted");
+    Evidence::from_group(&group, strategy).expect("runs that count")
 }
 
 const MEASURED: [&str; 4] = ["1n1g", "1n2g", "2n2g", "4n2g"];
@@ -284,7 +284,7 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
     let without = error(&folder, &["--kv-store", "device"]);
     assert!(without.contains("no run of 1n1g counts, and only its update shows how much"), "{without}");
     let group = group_of(&folder, KvStore::DistSync);
-    assert!(Strategy::of_group(&group).is_ok(), "with servers nothing is derived from the update");
+    assert!(Strategy::from_group(&group).is_ok(), "with servers nothing is derived from the update");
 
     // No records.
     for name in ["1n2g", "2n2g", "4n2g"] {
@@ -355,7 +355,7 @@ fn servers_keep_their_placement_in_larger_cases() {
     ] {
         let folder = Folder::new();
         ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, number, hosts));
-        let strategy = Strategy::of_group(&group_of(&folder, KvStore::DistSync)).expect("it can be predicted");
+        let strategy = Strategy::from_group(&group_of(&folder, KvStore::DistSync)).expect("it can be predicted");
         let [two, four] = ["2n2g", "4n2g"].map(|name| strategy.measured_laws(case(name)));
         let laws = [two, four, strategy.laws(case("8n2g"))];
         let of_weights = laws.map(|laws| (laws.parts[BUSIEST_LINK] / 48e4).round() / 100.0);
