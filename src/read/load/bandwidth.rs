@@ -125,7 +125,7 @@ mod tests {
         let folder = tempfile::TempDir::new().expect("a folder");
         let root = folder.path();
         let error = read(root).expect_err("nothing there").to_string();
-        assert!(error.contains("holds no sound"), "{error}");
+        assert!(error.contains("holds no valid"), "{error}");
         write(root, "2n2g", 4, None);
         write(root, "1n2g", 2, None);
         write(root, "1n4g", 2, None);

@@ -158,7 +158,7 @@ mod tests {
         ] {
             let error = text.parse::<Price>().expect_err(text).to_string();
             assert!(
-                error.contains(&format!("{text:?} is no price")) && error.contains("gpu-hour or host-hour"),
+                error.contains(&format!("{text:?} is not a price")) && error.contains("gpu-hour or host-hour"),
                 "{error}"
             );
         }

@@ -169,6 +169,6 @@ mod tests {
             sections: Vec::new(),
         };
         let drawn = svg(&document);
-        assert!(drawn.contains("&lt;b&gt;\u{fffd}\u{fffd}") && drawn.contains("nothing to draw"), "{drawn}");
+        assert!(drawn.contains("&lt;b&gt;\u{fffd}\u{fffd}") && drawn.contains("Nothing to draw"), "{drawn}");
     }
 }
