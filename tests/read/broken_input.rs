@@ -368,7 +368,7 @@ fn non_unicode_file_names_are_reported() {
     fs::write(folder.path().join("1n1g").join(name), dlperf_log(&[8.0; 30]))
         .expect("a file system that takes any name");
     let problems = read(&folder).problems;
-    assert!(problems[0].to_string().starts_with("1n1g/rn50_b4_fp32_\u{fffd}.log: the name is not that of a run"));
+    assert!(problems[0].to_string().starts_with("1n1g/rn50_b4_fp32_\u{fffd}.log: not a run name: expected "));
 }
 
 /// Tests documents with a single JSON value, damaged in the same ways.

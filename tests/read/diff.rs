@@ -376,7 +376,7 @@ fn tables_are_paired_by_their_conditions() {
     );
     assert_eq!(second["differences"], json!([{"name": "bucket_mb", "base": "25", "test": "4"}]));
     let unclear = diff(two(25.0, 10.0).path(), two(8.0, 4.0).path(), &[]);
-    unclear.is_refused(&["several tables of ResNet50-v1b, fp32, batch size 4", "which belong together is not clear"]);
+    unclear.is_refused(&["several tables of ResNet50-v1b, fp32, batch size 4", "their options do not show which match"]);
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn sides_without_common_cases_are_rejected() {
     .assert_eq(&without_folder(&output.stderr));
     empty.write("notes.json", "{\"a\": 1}");
     diff(empty.path().join("notes.json"), test.path(), &[])
-        .is_refused(&["notes.json is no result of ringmark extract"]);
+        .is_refused(&["notes.json is not a result of ringmark extract"]);
     empty.write("broken.json", "{\"benchmark_results\":\n [");
     let output = diff(empty.path().join("broken.json"), test.path(), &[]);
     assert_eq!(output.status, 1);
@@ -584,7 +584,7 @@ fn invalid_pytorch_ddp_times_are_reported() {
     };
     let two = |measurements: &[f64]| json!({"ranks": [0, 1], "measurements": measurements});
     told(two(&[0.12, -0.5]), "test.json: resnet50 with 2 ranks has an invalid iteration time: -0.5 s");
-    told(two(&[0.0]), "resnet50 with 2 ranks has an iteration of 0 s");
+    told(two(&[0.0]), "resnet50 with 2 ranks has an invalid iteration time: 0 s");
     told(two(&[]), "resnet50 with 2 ranks has no measurements");
     told(json!({"ranks": [], "measurements": [0.1]}), "resnet50 with 0 ranks has no ranks, or images");
     let silent = json!({"label": "", "dtype": "fp32", "without_communication": [two(&[0.12, 0.0])]});

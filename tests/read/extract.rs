@@ -156,7 +156,7 @@ fn published_training_figures_are_printed_below() {
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["published"].as_array().expect("rates").len(), 3 * 6 + 2 * 6 + 5);
     let (status, _, stderr) = folder.extract(&["--published", "--format", "csv"]);
-    assert!(status == Some(2) && stderr.contains("--format csv has no place"), "{stderr}");
+    assert!(status == Some(2) && stderr.contains("--format csv cannot include published figures"), "{stderr}");
 }
 
 #[test]
@@ -601,7 +601,7 @@ fn disturbed_and_impossible_figures_are_unreliable() {
         assert!(table.contains(&format!("\nWARNING (unreliable): {warning}\n")), "{warning}\n{table}");
         assert!(markdown.contains(&format!("\n**Warning (unreliable):** {warning}\n")), "{warning}\n{markdown}");
     }
-    assert!(table.contains("\nIn parentheses: unreliable; the warnings above say why, and what to do.\n"), "{table}");
+    assert!(table.contains("\nIn parentheses: unreliable; the warnings above contain reason and fix.\n"), "{table}");
     // A base with a warning needs no second one, and the load is listed once.
     assert!(
         !table.contains("its base 1n1g is unreliable") && !table.contains("1n1g, 3 of 3 runs, here run 1: other"),

@@ -282,7 +282,7 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
     // No single rank, neither of this kv-store nor of ring.
     std::fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     let without = error(&folder, &["--kv-store", "device"]);
-    assert!(without.contains("no run of 1n1g counts, and only its update shows how much"), "{without}");
+    assert!(without.contains("no run of 1n1g counts, and only its update separates the return"), "{without}");
     let group = group_of(&folder, KvStore::DistSync);
     assert!(Strategy::from_group(&group).is_ok(), "with servers nothing is derived from the update");
 

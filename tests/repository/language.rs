@@ -38,7 +38,7 @@ pattern!(
     ARCHAISM,
     r"(?i)\b(mend(s|ed)?|anew|hence|thus|thereby|whereby|taken up again|goes? on with|says? (what|which|why|how))\b"
 );
-pattern!(RIDDLE, r"fn \w*(^|_| )(what|who|whom|nobody|strangers?|said|told|heard|s)_\w*\(\)");
+pattern!(RIDDLE, r"fn (\w*_)?(what|who|whom|nobody|strangers?|said|told|heard|s)(_\w*)?\(\)");
 
 // Placeholders of formats, names of hosts that do not exist, and people.
 pattern!(

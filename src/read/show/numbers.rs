@@ -20,7 +20,7 @@ pub fn mark_legend(word: &str) -> String {
 
 /// Explains parentheses; `place` is `above` or `below`, the position of the warnings.
 pub fn doubtful_legend(place: &str) -> String {
-    format!("In parentheses: unreliable; the warnings {place} say why, and what to do.")
+    format!("In parentheses: unreliable; the warnings {place} contain reason and fix.")
 }
 
 pub fn teraflops(rate: TeraflopsPerSecond) -> String {

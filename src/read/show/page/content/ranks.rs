@@ -41,8 +41,8 @@ struct CaseRanks<'a> {
     slow: BTreeSet<(WarningKind, &'a str)>,
 }
 
-const NOTE: &str = "Own compute time of every rank: from the start of an iteration until it joins the first all-reduce, so \
-                    that no wait for another is in it. Slow is whom the warnings name: they compare the ranks in every \
+const NOTE: &str = "Own compute time of every rank: from the start of an iteration until it joins the first all-reduce, \
+                    without waiting for others. Slow ranks are those in the warnings. Ranks are compared in every \
                     iteration, so that a rank near the limit can be slow in one case and not in another.";
 
 /// Largest number of ranks that are all shown. Larger cases show only their slowest hosts to keep charts readable and
