@@ -376,7 +376,8 @@ fn tables_are_paired_by_their_conditions() {
     );
     assert_eq!(second["differences"], json!([{"name": "bucket_mb", "base": "25", "test": "4"}]));
     let unclear = diff(two(25.0, 10.0).path(), two(8.0, 4.0).path(), &[]);
-    unclear.is_refused(&["several tables of ResNet50-v1b, fp32, batch size 4", "their options do not show which match"]);
+    unclear
+        .is_refused(&["several tables of ResNet50-v1b, fp32, batch size 4", "their options do not show which match"]);
 }
 
 #[test]

@@ -127,7 +127,10 @@ mod tests {
     fn other_content_is_rejected() {
         let error = |text: &str| format!("{:#}", DdpFile::read(text.as_bytes()).expect_err("refused"));
         assert!(error("{}").contains("pytorch_version"));
-        assert!(error(&FILE.replace("0.101", "-0.101")).contains("resnet50 with 2 ranks has an invalid iteration time: -0.101 s"));
+        assert!(
+            error(&FILE.replace("0.101", "-0.101"))
+                .contains("resnet50 with 2 ranks has an invalid iteration time: -0.101 s")
+        );
         for no_time in ["NaN", "1e999"] {
             assert!(error(&FILE.replace("0.101", no_time)).contains("line 3"));
         }
