@@ -45,7 +45,8 @@ pub struct ExtractOptions {
     /// First iterations of a run to omit [default: from its record, 20 without one]
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
-    /// Print what MXNet's performance page published of the same networks below a scoring result, or in its JSON
+    /// Print published figures of the same networks below the result, or in its JSON: MXNet's by batch size; of training
+    /// also DLPerf's and PyTorch DDP's by number of GPUs, whatever the conditions of the result
     #[arg(long)]
     published: bool,
     /// Print what an epoch of ImageNet and 90 of them cost at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as
@@ -55,7 +56,7 @@ pub struct ExtractOptions {
     /// Explain the columns and figures
     #[arg(long)]
     explain: bool,
-    /// ExtractFormat to print, instead of the table and the files
+    /// Output format, instead of the table and the files
     #[arg(long, conflicts_with = "json", value_parser = keyword_of_either::<ExtractFormat, ExportFormat, FormatOption>())]
     format: Option<FormatOption>,
     /// JSON output.
