@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::manifest::without_option;
 use ringmark_core::options::usage::{UsageError, usage};
 
 use crate::read::analyze::results::{AnyExtraction, ResultFolder};
@@ -74,11 +75,6 @@ fn runs<R: Readable>(folder: &Path, found: &Found, warmup: Option<u32>) -> Vec<R
 
 /// Returns the command that resumes a sweep without its folder, which depends on the reader.
 fn without_folder(command: &str) -> String {
-    let words = shell_words::split(command).unwrap_or_default();
-    let is_folder = |index: usize| {
-        let is_value = index > 0 && words[index - 1] == "--out";
-        is_value || words[index].starts_with("--out=") || ["--out", "--resume"].contains(&words[index].as_str())
-    };
-    let kept = words.iter().enumerate().filter(|(index, _)| !is_folder(*index));
-    shell_words::join(kept.map(|(_, word)| word))
+    let words = without_option(shell_words::split(command).unwrap_or_default(), "--out");
+    shell_words::join(words.iter().filter(|word| *word != "--resume"))
 }

@@ -174,7 +174,7 @@ fn failed_case_stops_later_cases() {
     let log = sandbox.path("out/1n2g/bandwidth.log");
     // mpirun names the first of the two ranks that it notices, or none if both have exited before.
     let reason = sandbox.failure("1n2g/bandwidth.log");
-    let named = ["rank 0 of 2", "rank 1 of 2", "mpirun"].map(|who| format!("{who} exited with status 3"));
+    let named = ["rank 0 of 2", "rank 1 of 2", "mpirun"].map(|process| format!("{process} exited with status 3"));
     assert!(named.contains(&reason), "{reason}");
     assert_eq!(stderr, format!("ringmark: 1n2g failed: {reason}\nlog: {}\n", log.display()));
     assert!(stdout.contains("no memory\n"), "{stdout}");

@@ -146,7 +146,7 @@ fn invalid_options_exit_with_status_2() {
 #[test]
 fn host_with_unknown_slots_is_listed() {
     let sandbox = Sandbox::new("exit 1");
-    let (status, found) = sandbox.examination("--hosts nobody.invalid --device cpu --quick");
+    let (status, found) = sandbox.examination("--hosts missing.invalid --device cpu --quick");
     assert_eq!((status, finding_texts(&found).len()), (Some(1), 1), "{found}");
     assert!(finding_texts(&found)[0].starts_with("host name cannot be resolved"), "{found}");
 }
@@ -189,15 +189,15 @@ fn sweep_does_not_start_if_the_doctor_finds_an_error() {
 #[test]
 fn unused_host_is_reported_and_checked() {
     let sandbox = Sandbox::new("exit 127");
-    let said = "nobody.invalid: no case uses it; add 2n1g to --cases, or remove it from --hosts\n";
+    let said = "missing.invalid: no case uses it; add 2n1g to --cases, or remove it from --hosts\n";
     let sweep = |options: &str| {
-        let mut command = ringmark("sweep --cases 1n1g --hosts localhost:1,nobody.invalid:1 --device cpu");
+        let mut command = ringmark("sweep --cases 1n1g --hosts localhost:1,missing.invalid:1 --device cpu");
         run(command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")))
     };
     let (status, stdout, stderr) = sweep("");
     assert_eq!((status, stdout.as_str()), (Some(1), said), "{stderr}");
     let is_named =
-        |line: &str| line.starts_with("error: nobody.invalid, ") && line.contains("host name cannot be resolved");
+        |line: &str| line.starts_with("error: missing.invalid, ") && line.contains("host name cannot be resolved");
     assert!(stderr.lines().any(is_named), "{stderr}");
     let (status, stdout, stderr) = sweep("--dry-run");
     assert_eq!(status, Some(0), "{stderr}");

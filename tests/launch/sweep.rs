@@ -363,8 +363,8 @@ fn invalid_options_exit_with_status_2() {
         ("--device cpu --dtype tf32", "--dtype tf32 needs a GPU of compute capability 8.0"),
         ("--hosts a:8:9", "\"a:8:9\" has two slot counts, 8 and 9"),
         (
-            "--hosts nobody.invalid",
-            "host \"nobody.invalid\" has no slot count and cannot be queried: host name cannot be resolved",
+            "--hosts missing.invalid",
+            "host \"missing.invalid\" has no slot count and cannot be queried: host name cannot be resolved",
         ),
         ("--gpus 0,x", "invalid value '0,x' for '--gpus <LIST>': list GPUs by number or UUID: 0,2"),
         ("--gpus 0,0", "0 is listed twice"),

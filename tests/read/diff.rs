@@ -669,11 +669,11 @@ fn nccl_tests_with_a_changed_run(program: &str, change: impl Fn(String) -> Strin
 #[test]
 fn invalid_count_of_wrong_elements_excludes_the_file() {
     let base = nccl_tests_with_a_changed_run(ALL_REDUCE, |text| text);
-    for (written, told) in [("\"nan\"", "NaN"), ("-1.0", "-1"), ("\"?\"", "NaN")] {
+    for (written, shown) in [("\"nan\"", "NaN"), ("-1.0", "-1"), ("\"?\"", "NaN")] {
         let change = |text: String| text.replace("\"nwrong\":0.0", &format!("\"nwrong\":{written}"));
         let test = nccl_tests_with_a_changed_run(ALL_REDUCE, change);
         let output = diff(base.path(), test.path(), &["--json"]);
-        let words = format!("4.json: 1 MiB out: invalid number of wrong elements: {told}");
+        let words = format!("4.json: 1 MiB out: invalid number of wrong elements: {shown}");
         assert!(output.status == 1 && output.stderr.contains(&words), "{}", output.stderr);
         assert_eq!(output.json()["test"]["runs"], 3);
     }

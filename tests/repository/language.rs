@@ -43,7 +43,7 @@ pattern!(RIDDLE, r"fn (\w*_)?(what|who|whom|nobody|strangers?|said|told|heard|s)
 // Placeholders of formats, names of hosts that do not exist, and people.
 pattern!(
     EXCEPTIONS,
-    r"(?i)\{\w+[^}]*\}|nobody\.invalid|\b(people|persons?|users?|engineers?|readers?|anyone|everyone|those|one) who\b"
+    r"(?i)\{\w+[^}]*\}|\b(people|persons?|users?|engineers?|readers?|anyone|everyone|those|one) who\b"
 );
 
 const RULES: [Rule; 5] = [

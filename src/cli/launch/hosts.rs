@@ -91,7 +91,7 @@ impl HostOptions {
         };
         let given = list.map(|list| list.into_hosts(found)).transpose().map_err(usage)?;
         let (starter, hosts) = starter::choose(&self.launcher, given, machine.device, &machine.environment)?;
-        if self.gpus.is_some() && starter.program() == "srun" {
+        if self.gpus.is_some() && matches!(starter, Starter::Slurm(_)) {
             return Err(usage(anyhow!("--gpus: Slurm assigns the GPUs: request them from sbatch (--gpus-per-node)")));
         }
         Ok(LaunchConfig {
@@ -161,9 +161,8 @@ impl LaunchOptions {
 
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors.
     pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
-        let gpus = self.hosts.gpus.clone();
         let config = self.hosts.into_config(machine, true)?;
-        if let Some(gpus) = gpus.filter(|_| machine.knows_cpu(&config)) {
+        if let Some(gpus) = config.options.gpus.as_ref().filter(|_| machine.knows_cpu(&config)) {
             output::print_note(&format!("--gpus {gpus} has no effect: the ranks use the CPU"));
         }
         Ok(LaunchConfig {

@@ -13,5 +13,5 @@ pub use clock::{ClockMethod, ClockReading, RankClock};
 pub use config::{TraceConfig, TraceFormat};
 pub use layer_profile::LayerProfile;
 pub use operator_profile::OperatorProfile;
-pub use span::{Direction, GradientReady, Lane, LayerKind, LayerPass, RankTrace, Span};
+pub use span::{Direction, GradientReady, Lane, LayerKind, LayerPass, RankTrace, Span, iteration_ranges};
 pub use timeline::{GradientArray, Timeline};

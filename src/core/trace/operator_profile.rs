@@ -2,13 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dimension::Seconds;
 use crate::stats::summary;
-use crate::trace::span::{Lane, RankTrace, Span};
+use crate::trace::span::{Lane, RankTrace, Span, iteration_ranges};
 
 /// Number of rows of a printed table; the record contains every operator.
 const PRINTED: usize = 20;
@@ -43,13 +44,11 @@ type Pass = (u32, u32);
 impl OperatorProfile {
     /// Computes the profile of the traced ranks.
     pub fn new(ranks: &[RankTrace]) -> OperatorProfile {
-        let mut steps: BTreeMap<Pass, (i64, i64)> = BTreeMap::new();
+        let mut steps: BTreeMap<Pass, Range<i64>> = BTreeMap::new();
         let (mut host, mut device) = (Calls::default(), Calls::default());
         for rank in ranks {
-            for span in rank.spans.iter().filter(|span| span.lane == Lane::Step) {
-                let (begin, end) = steps.entry((rank.rank, span.iteration)).or_insert((i64::MAX, i64::MIN));
-                (*begin, *end) = (span.begin_ns.min(*begin), span.end_ns().max(*end));
-            }
+            let ranges = iteration_ranges(&rank.spans);
+            steps.extend(ranges.into_iter().map(|(iteration, range)| ((rank.rank, iteration), range)));
             let lanes: BTreeSet<Lane> = rank.spans.iter().map(|span| span.lane).collect();
             for lane in lanes {
                 let calls = match lane {
@@ -61,7 +60,7 @@ impl OperatorProfile {
             }
         }
         let passes: Vec<Pass> = steps.keys().copied().collect();
-        let lengths: Vec<f64> = steps.values().map(|(begin, end)| (end - begin) as f64 / 1e9).collect();
+        let lengths: Vec<f64> = steps.values().map(|range| (range.end - range.start) as f64 / 1e9).collect();
         OperatorProfile {
             passes: passes.len() as u32,
             step: Seconds(summary::median(&lengths).unwrap_or(0.0)),

@@ -1,5 +1,8 @@
 //! Spans: named intervals of time on a rank.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::dimension::Bytes;
@@ -167,6 +170,16 @@ impl Span {
     pub fn end_ns(&self) -> i64 {
         self.begin_ns + self.length_ns
     }
+}
+
+/// Returns the time of each iteration, from the start of its first phase to the end of its last.
+pub fn iteration_ranges(spans: &[Span]) -> BTreeMap<u32, Range<i64>> {
+    let mut ranges: BTreeMap<u32, Range<i64>> = BTreeMap::new();
+    for span in spans.iter().filter(|span| span.lane == Lane::Step) {
+        let range = ranges.entry(span.iteration).or_insert(span.begin_ns..span.end_ns());
+        *range = span.begin_ns.min(range.start)..span.end_ns().max(range.end);
+    }
+    ranges
 }
 
 /// Time at which the gradient of an array was ready.

@@ -18,50 +18,27 @@ const PLANE: usize = (EDGE * EDGE) as usize;
 const PIXELS: usize = CHANNELS * PLANE;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Cifar10,
-    Cifar100,
+struct Kind {
+    name: &'static str,
+    /// Labels of a record; the last one is the class.
+    labels: usize,
+    classes: u8,
+    /// File with one class name per line, in the folder of the records.
+    names_file: &'static str,
 }
+
+const CIFAR_10: Kind = Kind { name: "CIFAR-10", labels: 1, classes: 10, names_file: "batches.meta.txt" };
+const CIFAR_100: Kind = Kind { name: "CIFAR-100", labels: 2, classes: 100, names_file: "fine_label_names.txt" };
 
 impl Kind {
     /// Returns the kind of which a file of this size consists of whole records.
     fn from_size(bytes: u64) -> Option<Kind> {
-        [Kind::Cifar10, Kind::Cifar100].into_iter().find(|kind| bytes.is_multiple_of(kind.record() as u64))
-    }
-
-    /// Labels of a record; the last one is the class.
-    fn labels(self) -> usize {
-        match self {
-            Kind::Cifar10 => 1,
-            Kind::Cifar100 => 2,
-        }
+        [CIFAR_10, CIFAR_100].into_iter().find(|kind| bytes.is_multiple_of(kind.record() as u64))
     }
 
     /// Size of a record in bytes.
     fn record(self) -> usize {
-        self.labels() + PIXELS
-    }
-
-    fn classes(self) -> u8 {
-        match self {
-            Kind::Cifar10 => 10,
-            Kind::Cifar100 => 100,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Cifar10 => "CIFAR-10",
-            Kind::Cifar100 => "CIFAR-100",
-        }
-    }
-
-    /// File with one class name per line, in the folder of the records.
-    fn names_file(self) -> &'static str {
-        match self {
-            Kind::Cifar10 => "batches.meta.txt",
-            Kind::Cifar100 => "fine_label_names.txt",
-        }
+        self.labels + PIXELS
     }
 }
 
@@ -101,8 +78,8 @@ impl Cifar {
                 bail!(
                     "{} has {bytes} bytes, not a multiple of {} (CIFAR-10) or {} (CIFAR-100): copy the file again",
                     path.display(),
-                    Kind::Cifar10.record(),
-                    Kind::Cifar100.record()
+                    CIFAR_10.record(),
+                    CIFAR_100.record()
                 );
             };
             let all = cifar.get_or_insert_with(|| Cifar { kind, files: Vec::new(), length: 0, names: Vec::new() });
@@ -110,15 +87,15 @@ impl Cifar {
                 all.kind == kind,
                 "{} is {}, the files before it are {}: use files of one data set",
                 path.display(),
-                kind.name(),
-                all.kind.name()
+                kind.name,
+                all.kind.name
             );
             all.files.push((all.length, source));
             all.length += bytes / kind.record() as u64;
         }
         let mut cifar = cifar.context("no CIFAR file given")?;
         // The names are informative only: records can be read without them.
-        let names = fs::read_to_string(paths[0].with_file_name(cifar.kind.names_file())).unwrap_or_default();
+        let names = fs::read_to_string(paths[0].with_file_name(cifar.kind.names_file)).unwrap_or_default();
         cifar.names = names.lines().map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
         Ok(cifar)
     }
@@ -146,8 +123,8 @@ impl Cifar {
     /// Describes the data for users: `5 files of CIFAR-10`.
     pub fn description(&self) -> String {
         match self.files.len() {
-            1 => format!("a file of {}", self.kind.name()),
-            files => format!("{files} files of {}", self.kind.name()),
+            1 => format!("a file of {}", self.kind.name),
+            files => format!("{files} files of {}", self.kind.name),
         }
     }
 
@@ -156,7 +133,7 @@ impl Cifar {
         ensure!(index < self.length, "no image {index} in {} ({} images)", self.description(), self.length);
         let file = self.files.partition_point(|(first, _)| *first <= index) - 1;
         let (first, source) = &self.files[file];
-        let (record, labels) = (self.kind.record(), self.kind.labels());
+        let (record, labels) = (self.kind.record(), self.kind.labels);
         let offset = (index - first) * record as u64;
         // The record is read behind the place of the pixels, so that one buffer serves both.
         grow(&mut item.buffer, PIXELS + record)?;
@@ -165,11 +142,11 @@ impl Cifar {
         item.location.set(source.name(), Position::Byte(offset));
         let (label, planes) = (stored[labels - 1], &stored[labels..]);
         ensure!(
-            label < self.kind.classes(),
+            label < self.kind.classes,
             "{}: label {label} is not a class of {} (0 to {}): the file is damaged or of another format",
             item.location,
-            self.kind.name(),
-            self.kind.classes() - 1
+            self.kind.name,
+            self.kind.classes - 1
         );
         for (place, pixel) in pixels.chunks_exact_mut(CHANNELS).enumerate() {
             for (channel, value) in pixel.iter_mut().enumerate() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ringmark_core::file::sha256;
-use ringmark_core::manifest::Conditions;
+use ringmark_core::manifest::{Conditions, without_option};
 
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
@@ -51,12 +51,7 @@ pub fn conditions(
 
 /// Returns the command that resumes the sweep in `out`. `--repeat` is removed: it applies only once.
 pub fn resume_command(environment: &LaunchEnvironment, out: &Path) -> Vec<String> {
-    let mut is_value = false;
-    let mut command = environment.command.clone();
-    command.retain(|argument| {
-        let is_kept = !std::mem::replace(&mut is_value, argument == "--repeat");
-        is_kept && argument != "--repeat" && !argument.starts_with("--repeat=")
-    });
+    let mut command = without_option(environment.command.clone(), "--repeat");
     if !command.iter().any(|argument| argument == "--out" || argument.starts_with("--out=")) {
         command.extend(["--out".to_owned(), out.display().to_string()]);
     }

@@ -97,15 +97,15 @@ fn in_use_error(folder: &Path, file: &mut File, host: &str) -> anyhow::Error {
     let out = folder.display();
     usage(match fields[..] {
         [process, there, since] => {
-            let who = format!("ringmark (process {process} on host {there}, since {since})");
+            let owner = format!("ringmark (process {process} on host {there}, since {since})");
             let number = process.parse().map(Pid::from_raw);
             if there == host && number.is_ok_and(|process| kill(process, None) == Err(nix::errno::Errno::ESRCH)) {
                 anyhow!(
-                    "--out {out} is still in use by a job of {who}, which was killed: wait for its mpirun to exit, \
+                    "--out {out} is still in use by a job of {owner}, which was killed: wait for its mpirun to exit, \
                      or stop it"
                 )
             } else {
-                anyhow!("--out {out} is in use by {who}: wait for it to exit, or choose another folder")
+                anyhow!("--out {out} is in use by {owner}: wait for it to exit, or choose another folder")
             }
         }
         _ => anyhow!("--out {out} is in use by another ringmark: wait for it to exit, or choose another folder"),

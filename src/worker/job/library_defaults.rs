@@ -29,10 +29,6 @@ pub fn set_defaults(interface: Option<&str>, cores: u32) {
     // Longer messages wait for the receiver's answer, which over TCP is queued behind this rank's own data: two hosts
     // then send alternately, at half the speed of the link (measured: results/README.md).
     set_default("OMPI_MCA_btl_tcp_eager_limit", "4194304");
-    if !has_driver() {
-        // Without a driver, libtorch's profiler prints an error.
-        set_default("KINETO_LOG_LEVEL", "5");
-    }
     if let Some(name) = interface {
         // The `=` requires an exact match; without it NCCL would accept any name with this prefix.
         set_default("NCCL_SOCKET_IFNAME", format!("={name}"));
@@ -63,6 +59,13 @@ pub fn choose_algorithm(device: DeviceChoice, algorithm: NcclAlgorithm) -> anyho
         set_default(VARIABLE, value);
     }
     Ok(())
+}
+
+/// Suppresses the error that libtorch's profiler prints on a host without a GPU driver. Must precede the profiler.
+pub fn silence_profiler(device: DeviceChoice) {
+    if device == DeviceChoice::Cpu || !has_driver() {
+        set_default("KINETO_LOG_LEVEL", "5");
+    }
 }
 
 /// Disables NCCL's registration of buffers during graph capture unless the user has set the variable: ranks would wait

@@ -92,6 +92,7 @@ impl Session<'_> {
     pub fn run(request: SessionRequest, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
         let SessionRequest { device, threads, nccl, with_nccl_log, launcher, servers } = request;
         // First of all: NCCL and libtorch read their environment only once.
+        library_defaults::silence_profiler(device);
         nccl.map_or(Ok(()), |algorithm| library_defaults::choose_algorithm(device, algorithm))?;
         let nccl_log = NcclLog::new(device, with_nccl_log);
         heartbeat::begin(launcher);

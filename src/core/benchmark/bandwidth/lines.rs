@@ -71,20 +71,21 @@ pub fn average(results: &[MessageResult], bus: Bus) -> String {
 /// Formats the matrices of `--pairs`: microseconds at the smallest size, GB/s at the largest; a row per sender, a column
 /// per receiver. Empty without pairs.
 pub fn pairs(record: &BandwidthRecord) -> Vec<String> {
-    let rate = |bytes: Bytes, time: Seconds| bytes.0 as f64 / time.0 / 1e9;
     let mut lines = Vec::new();
     for (index, result) in record.results.iter().enumerate() {
         let Some(times) = record.pair_times(result) else { return Vec::new() };
         let is_rate = index > 0 || record.results.len() == 1;
         let unit = if is_rate { "GB/s" } else { "us" };
         lines.push(format!("# {unit} of {} bytes from the rank of a row to that of a column", result.bytes.0));
-        let row = |head: &str, cells: Vec<String>| format!("# {head:>5}{}", cells.concat());
-        lines.push(row("", (0..times.len()).map(|rank| format!("{rank:>9}")).collect()));
+        let row = |head: &str, cells: Vec<String>| {
+            format!("# {head:>5}{}", cells.iter().map(|cell| format!("{cell:>9}")).collect::<String>())
+        };
+        lines.push(row("", (0..times.len()).map(|rank| rank.to_string()).collect()));
         for (sender, times) in times.iter().enumerate() {
             let cell = |time: &Option<Seconds>| match time {
-                Some(time) if is_rate => format!("{:>9}", fitted(rate(result.bytes, *time), 7).trim()),
-                Some(time) => format!("{:>9}", fitted(time.0 * 1e6, 7).trim()),
-                None => format!("{NONE:>9}"),
+                Some(time) if is_rate => fitted(algbw(result.bytes, *time).0, 7),
+                Some(time) => fitted(time.0 * 1e6, 7),
+                None => NONE.to_owned(),
             };
             lines.push(row(&sender.to_string(), times.iter().map(cell).collect()));
         }

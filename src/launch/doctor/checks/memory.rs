@@ -22,13 +22,13 @@ pub fn check_needed_memory(findings: &mut Findings, needed: &BTreeMap<String, Ne
         if let Some(available) = available.filter(|available| available.0 < needed.total().0) {
             const FEWER_IMAGES: &str = "choose a smaller --batch-size, --cases with fewer ranks per host";
             const MORE_SERVERS: &str = "more --servers, other --server-hosts";
-            let (who, fix) = match (needed.ranks.0, needed.servers.0) {
+            let (processes, fix) = match (needed.ranks.0, needed.servers.0) {
                 (_, 0) => ("ranks", FEWER_IMAGES.to_owned()),
                 (0, _) => ("servers", format!("choose {MORE_SERVERS}")),
                 _ => ("ranks and servers", format!("{FEWER_IMAGES}, {MORE_SERVERS}")),
             };
             let (needed, available) = (megabytes(needed.total()), megabytes(available));
-            let what = format!("{who} need about {needed} of memory, but {available} is available");
+            let what = format!("{processes} need about {needed} of memory, but {available} is available");
             let fix = format!("{fix}, or stop other programs on the host");
             findings.error(number, Check::Memory, what, fix);
         }

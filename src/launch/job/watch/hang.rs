@@ -162,7 +162,7 @@ impl Hang<'_> {
     }
 
     fn describe_waiting(&self, waiting: &[u32], stuck: usize) -> Option<String> {
-        let whom = if stuck == 1 { "it" } else { "them" };
+        let pronoun = if stuck == 1 { "it" } else { "them" };
         let verb = if waiting.len() == 1 { "waits" } else { "wait" };
         // Most of them are at one position; the furthest is the one that all reach.
         let place = waiting
@@ -170,7 +170,7 @@ impl Hang<'_> {
             .filter_map(|number| self.live.get(number))
             .max_by_key(|rank| rank.position())?
             .describe_position();
-        Some(format!("{} {verb} for {whom} in {place}", self.describe_processes(waiting)))
+        Some(format!("{} {verb} for {pronoun} in {place}", self.describe_processes(waiting)))
     }
 
     /// Formats processes as `ranks 0, 2-5 and server 1`.

@@ -301,8 +301,8 @@ impl Watchdog {
         let is_complete = self.known.len() == self.ranks as usize;
         if is_complete && live().next().is_none() {
             let last = self.known.values().filter_map(|rank| Some(rank.end.as_ref()?.0)).max()?;
-            let who = "all ranks are done, but mpirun or srun does not exit: a host or its link may be down";
-            return (now - last >= limit).then(|| format!("no progress for {} s: {who}", (now - last).as_secs()));
+            let reason = "all ranks are done, but mpirun or srun does not exit: a host or its link may be down";
+            return (now - last >= limit).then(|| format!("no progress for {} s: {reason}", (now - last).as_secs()));
         }
         if self.known.is_empty() && self.has_printed {
             // No rank can connect, so that the output is all that is known of them.
@@ -321,8 +321,8 @@ impl Watchdog {
         let live: BTreeMap<u32, &Rank> = live().map(|(number, rank)| (*number, rank)).collect();
         let unconnected: Vec<u32> = (0..self.ranks).filter(|number| !self.known.contains_key(number)).collect();
         let time = (now - moved).max(stall_limit).as_secs();
-        let who = Hang { ranks: self.ranks, servers: self.servers, live, unconnected, stall_limit, now }.describe();
-        Some(format!("no progress for {time} s: {who} (if the job is only slow, raise --stall-timeout)"))
+        let hang = Hang { ranks: self.ranks, servers: self.servers, live, unconnected, stall_limit, now }.describe();
+        Some(format!("no progress for {time} s: {hang} (if the job is only slow, raise --stall-timeout)"))
     }
 
     /// Returns the name of a process: `rank 3 of 8 on host b`.

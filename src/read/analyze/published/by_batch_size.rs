@@ -23,20 +23,21 @@ const SCORED: [Model; 6] = [
 /// Rows of every training table in the source.
 const TRAINED: [Model; 3] = [Model::MxnetAlexnet, Model::MxnetInceptionV3, Model::MxnetResnet50];
 
-const K80: &str = "Tesla K80, one of its two GPUs";
-
-/// A table of one device.
-struct Published<const ROWS: usize> {
+/// Tables of one device.
+struct Published {
     hardware: &'static str,
     short: &'static str,
-    rows: [[f64; 6]; ROWS],
+    /// Rows of [`SCORED`].
+    inference: &'static [[f64; 6]],
+    /// Rows of [`TRAINED`]; empty if the source has none.
+    training: &'static [[f64; 6]],
 }
 
-const INFERENCE: [Published<6>; 4] = [
+const TABLES: [Published; 4] = [
     Published {
         hardware: "2 x Intel Xeon E5-2666 v3 (EC2 C4.8xlarge)",
         short: "C4.8xlarge",
-        rows: [
+        inference: &[
             [122.21, 224.83, 295.87, 389.08, 519.87, 626.25],
             [34.23, 51.02, 65.88, 77.78, 85.08, 87.63],
             [99.24, 138.88, 185.46, 212.96, 222.81, 221.66],
@@ -44,11 +45,12 @@ const INFERENCE: [Published<6>; 4] = [
             [46.03, 52.27, 67.45, 69.26, 68.94, 67.69],
             [20.11, 24.82, 28.16, 29.70, 29.11, 28.70],
         ],
+        training: &[],
     },
     Published {
-        hardware: K80,
+        hardware: "Tesla K80, one of its two GPUs",
         short: "K80",
-        rows: [
+        inference: &[
             [202.66, 233.76, 367.91, 624.14, 1071.19, 1443.90],
             [70.76, 63.53, 78.16, 119.06, 195.83, 228.96],
             [74.91, 119.60, 164.41, 195.24, 256.06, 287.93],
@@ -56,38 +58,7 @@ const INFERENCE: [Published<6>; 4] = [
             [70.94, 92.28, 116.68, 129.37, 160.40, 167.12],
             [24.87, 34.23, 44.76, 50.96, 66.51, 69.73],
         ],
-    },
-    Published {
-        hardware: "Tesla M40",
-        short: "M40",
-        rows: [
-            [412.09, 743.49, 1155.43, 1606.87, 2070.97, 2694.91],
-            [142.10, 212.21, 280.92, 332.76, 400.10, 466.95],
-            [115.89, 205.31, 335.69, 491.12, 618.25, 624.27],
-            [64.40, 108.06, 161.59, 224.22, 251.87, 258.59],
-            [126.90, 202.17, 266.53, 317.20, 335.62, 373.35],
-            [46.15, 75.05, 106.83, 128.67, 134.60, 152.71],
-        ],
-    },
-    Published {
-        hardware: "Tesla P100",
-        short: "P100",
-        rows: [
-            [624.84, 1226.85, 1934.97, 2900.54, 4063.70, 4883.77],
-            [294.6, 282.3, 399.3, 522.9, 755.3, 854.4],
-            [139.82, 267.41, 463.38, 709.30, 949.22, 1197.74],
-            [80.17, 142.63, 225.56, 319.52, 444.65, 493.72],
-            [162.27, 278.02, 423.63, 529.34, 647.43, 713.17],
-            [58.99, 102.95, 168.91, 210.10, 270.07, 294.17],
-        ],
-    },
-];
-
-const TRAINING: [Published<3>; 3] = [
-    Published {
-        hardware: K80,
-        short: "K80",
-        rows: [
+        training: &[
             [230.69, 348.10, 457.28, 533.51, 582.36, 483.37],
             [9.81, 15.31, 20.48, 24.47, 28.46, 29.62],
             [13.83, 21.85, 29.58, 36.83, 43.60, 45.52],
@@ -96,7 +67,15 @@ const TRAINING: [Published<3>; 3] = [
     Published {
         hardware: "Tesla M40",
         short: "M40",
-        rows: [
+        inference: &[
+            [412.09, 743.49, 1155.43, 1606.87, 2070.97, 2694.91],
+            [142.10, 212.21, 280.92, 332.76, 400.10, 466.95],
+            [115.89, 205.31, 335.69, 491.12, 618.25, 624.27],
+            [64.40, 108.06, 161.59, 224.22, 251.87, 258.59],
+            [126.90, 202.17, 266.53, 317.20, 335.62, 373.35],
+            [46.15, 75.05, 106.83, 128.67, 134.60, 152.71],
+        ],
+        training: &[
             [405.17, 606.32, 792.66, 1016.51, 1105.18, 1046.23],
             [14.35, 23.96, 37.38, 52.69, 62.35, 68.87],
             [21.56, 36.48, 52.96, 70.21, 83.13, 90.74],
@@ -105,7 +84,15 @@ const TRAINING: [Published<3>; 3] = [
     Published {
         hardware: "Tesla P100",
         short: "P100",
-        rows: [
+        inference: &[
+            [624.84, 1226.85, 1934.97, 2900.54, 4063.70, 4883.77],
+            [294.6, 282.3, 399.3, 522.9, 755.3, 854.4],
+            [139.82, 267.41, 463.38, 709.30, 949.22, 1197.74],
+            [80.17, 142.63, 225.56, 319.52, 444.65, 493.72],
+            [162.27, 278.02, 423.63, 529.34, 647.43, 713.17],
+            [58.99, 102.95, 168.91, 210.10, 270.07, 294.17],
+        ],
+        training: &[
             [809.94, 1202.93, 1631.37, 1882.74, 2012.04, 1869.69],
             [15.14, 30.34, 50.59, 77.75, 111.11, 129.98],
             [27.20, 49.55, 78.31, 122.45, 156.79, 181.53],
@@ -156,24 +143,15 @@ fn networks(workload: Workload) -> &'static [Model] {
 
 /// Returns the published rows of these networks, grouped by hardware.
 pub fn rows(workload: Workload, measured: &BTreeSet<Model>) -> Vec<PublishedRow> {
-    let mut all = match workload {
-        Workload::Training => rows_of(&TRAINING, TRAINED),
-        Workload::Inference => rows_of(&INFERENCE, SCORED),
+    let of_table = |&Published { hardware, short, inference, training }: &Published| {
+        let rates = if workload == Workload::Training { training } else { inference };
+        let row = move |(&model, &rates): (&Model, &[f64; 6])| {
+            let is_larger = workload == Workload::Training && model == Model::MxnetAlexnet;
+            PublishedRow { hardware, short, model, batch_factor: if is_larger { 8 } else { 1 }, rates }
+        };
+        networks(workload).iter().zip(rates).map(row)
     };
-    all.retain(|row| measured.contains(&row.model));
-    for row in all.iter_mut().filter(|row| workload == Workload::Training && row.model == Model::MxnetAlexnet) {
-        row.batch_factor = 8;
-    }
-    all
-}
-
-fn rows_of<const ROWS: usize>(tables: &[Published<ROWS>], models: [Model; ROWS]) -> Vec<PublishedRow> {
-    let of_table = |Published { hardware, short, rows }: &Published<ROWS>| {
-        let (hardware, short) = (*hardware, *short);
-        let row = move |(model, rates)| PublishedRow { hardware, short, model, batch_factor: 1, rates };
-        models.into_iter().zip(*rows).map(row)
-    };
-    tables.iter().flat_map(of_table).collect()
+    TABLES.iter().flat_map(of_table).filter(|row| measured.contains(&row.model)).collect()
 }
 
 /// Returns the published rates of these networks for JSON output.

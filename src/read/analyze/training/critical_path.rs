@@ -7,7 +7,7 @@
 //! for another.
 
 use ringmark_core::dimension::KvStore;
-use ringmark_core::trace::{Lane, RankTrace, Span, Timeline};
+use ringmark_core::trace::{Lane, RankTrace, Span, Timeline, iteration_ranges};
 
 /// Longest gap, as a share of the iteration, between two spans of which the second starts immediately.
 const AT_ONCE: f64 = 0.002;
@@ -39,13 +39,7 @@ pub struct CriticalPath {
 
 /// Returns the iterations that every rank has, in order.
 pub fn iterations(timeline: &Timeline) -> Vec<u32> {
-    let of_rank = |rank: &RankTrace| -> Vec<u32> {
-        let mut all: Vec<u32> =
-            rank.spans.iter().filter(|span| span.lane == Lane::Step).map(|span| span.iteration).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
-    };
+    let of_rank = |rank: &RankTrace| iteration_ranges(&rank.spans).into_keys().collect::<Vec<u32>>();
     let mut ranks = timeline.ranks.iter().map(of_rank);
     let first = ranks.next().unwrap_or_default();
     ranks.fold(first, |common, rank| common.into_iter().filter(|iteration| rank.contains(iteration)).collect())

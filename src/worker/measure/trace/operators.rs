@@ -1,21 +1,16 @@
 //! Spans of libtorch's operators and of kernels in the traced iterations.
 
-use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use ringmark_core::trace::{Lane, Span};
+use ringmark_core::trace::{Lane, Span, iteration_ranges};
 
 use crate::ffi::torch::profiler::ProfiledEvent;
 use crate::measure::trace::clock;
 
 /// Converts the events that lie inside an iteration; `known` are the iterations' spans.
 pub fn spans(mut events: Vec<ProfiledEvent>, known: &[Span]) -> Result<Vec<Span>> {
-    let mut iterations: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
-    for span in known.iter().filter(|span| span.lane == Lane::Step) {
-        let (begin, end) = iterations.entry(span.iteration).or_insert((i64::MAX, i64::MIN));
-        (*begin, *end) = (span.begin_ns.min(*begin), span.end_ns().max(*end));
-    }
+    let iterations = iteration_ranges(known);
     // The profiler's times count from 1970.
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as i64 - clock::now_ns()?;
     events.sort_by_key(|event| event.begin_ns);
@@ -23,8 +18,7 @@ pub fn spans(mut events: Vec<ProfiledEvent>, known: &[Span]) -> Result<Vec<Span>
     let mut spans = Vec::new();
     for ProfiledEvent { name, begin_ns, end_ns, thread, is_on_device } in events {
         let begin = begin_ns - since_1970;
-        let is_inside = |(_, (from, to)): &(&u32, &(i64, i64))| (*from..*to).contains(&begin);
-        let Some((iteration, _)) = iterations.iter().find(is_inside) else { continue };
+        let Some((iteration, _)) = iterations.iter().find(|(_, range)| range.contains(&begin)) else { continue };
         let lane = if is_on_device {
             Lane::Kernels(thread as u32)
         } else {
