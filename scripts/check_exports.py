@@ -35,7 +35,7 @@ def export(options, folder, kind, *more):
 
 
 def prometheus(options, folder):
-    from prometheus_client import openmetrics, parser
+    from prometheus_client import parser
     from prometheus_client.openmetrics import parser as openmetrics_parser
 
     text = export(options, folder, "prometheus")

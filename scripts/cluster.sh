@@ -47,7 +47,7 @@ up() {
     install_packages missing_packages ssh.service ssh.socket
     # The folder is also the lock.
     { [[ -z $(namespaces) ]] && mkdir "$STATE" 2>/dev/null; } ||
-        fail "hosts of an earlier `up` exist: remove them with scripts/cluster.sh down"
+        fail "hosts of an earlier cluster exist: remove them with scripts/cluster.sh down"
     trap undo_up EXIT
 
     step="making a network namespace, which needs CAP_SYS_ADMIN and CAP_NET_ADMIN (in a container: docker run --privileged)"

@@ -92,7 +92,8 @@ use_mpi() {
     if [[ -n $1 ]]; then
         # Open MPI looks for its files in its build location; the link mpirun is created when the package is installed.
         export OPAL_PREFIX=$1/usr OPAL_SYSCONFDIR=$1/etc/openmpi PATH=$1/usr/bin:$PATH
-        export LD_LIBRARY_PATH=$1/usr/lib/$(uname -m)-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+        LD_LIBRARY_PATH=$1/usr/lib/$(uname -m)-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+        export LD_LIBRARY_PATH
         [[ -e $1/usr/bin/mpirun ]] || ln -s orterun "$1/usr/bin/mpirun"
     fi
     # A rank without mpirun starts a daemon if there is one.

@@ -14,7 +14,7 @@ readonly NAME=${CLUSTER_NAME:-ringmark}
 readonly CLUSTER=/run/$NAME-cluster
 # shellcheck disable=SC2154 # SCHEDULER, here and a script's folder
 readonly STATE=$CLUSTER/${SCHEDULER,,}
-# shellcheck source=scripts/common.sh
+# shellcheck source=scripts/common.sh disable=SC2154
 source "$here/common.sh"
 
 # Current step of `up`, printed if it fails.

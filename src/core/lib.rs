@@ -8,13 +8,13 @@
 //! | [`dimension`] | dimensions of figures: network, precision, device, case, phase, unit |
 //! | [`options`] | options, each declared once: field, clap, default, validation, a worker's arguments, settings |
 //! | [`benchmark`] | configuration and record of each benchmark, and shared parts |
-//! | [`file`] | file formats: header and version, names, atomic writes |
+//! | [`mod@file`] | file formats: header and version, names, atomic writes |
 //! | [`manifest`] | manifest of a sweep: conditions, environment, state of each run |
 //! | [`progress`] | progress of a running command |
 //! | [`schemas`] | the JSON Schema of each file |
 //! | [`host`] | hosts and their ranks: environment, inspection, heartbeats, resource use |
 //! | [`listener`] | a listening socket with limits, for launcher and worker |
-//! | [`line`] | lines of other benchmarks, writers and parsers |
+//! | [`mod@line`] | lines of other benchmarks, writers and parsers |
 //! | [`validity`] | warnings for the reader, derived from a record alone |
 //! | [`trace`] | traces within iterations: spans of all ranks on a common clock, and their files |
 //! | [`number_text`] | numbers in messages and tables |

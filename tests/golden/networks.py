@@ -30,15 +30,14 @@ they keep what is normalized so small, or so large for the response normalizatio
 import json
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Callable
 
+import mxnet_networks as mxnet
 import torch
 import torchvision
 from torch import nn
-
-import mxnet_networks as mxnet
 
 LAYOUTS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 CLASSES = {1000: [0, 3, 500, 977, 999], 10: [0, 3, 5, 7, 9]}

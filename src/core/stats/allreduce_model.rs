@@ -162,7 +162,7 @@ impl LatencyModel {
         self.latency * cost.steps + self.per_byte * cost.bytes
     }
 
-    /// Returns the 95 % confidence margin of [`time`](Line::time), in seconds: Student's t times the standard error of
+    /// Returns the 95 % confidence margin of [`time`](Self::time), in seconds: Student's t times the standard error of
     /// `latency x steps + per_byte x bytes`.
     pub fn margin(&self, cost: Cost) -> f64 {
         let [[aa, ab], [_, bb]] = self.covariance;

@@ -112,7 +112,7 @@ impl Dataset {
         }
     }
 
-    /// Describes the data like [`what`](Dataset::what), with skipped files, which may differ from host to host.
+    /// Describes the data like [`description`](Dataset::description), with skipped files, which may differ from host to host.
     pub fn description_with_ignored(&self) -> String {
         let DatasetKind::Folder(folder) = &self.kind else { return self.description() };
         let left_out = match folder.left_out() {

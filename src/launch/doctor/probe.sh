@@ -1,6 +1,7 @@
 # Prints facts about a host, one `key=value` a line, and changes nothing. Requires only a POSIX shell. Commands that may
 # hang come last and have a timeout, so that the other facts are available. $1: the worker, $2: the results folder, $3:
 # not empty if there are several hosts, followed by each file or folder of the data.
+# shellcheck shell=sh
 echo ringmark-probe=1
 echo "connection=$SSH_CONNECTION"
 echo "clock=$(date +%s.%N)"
@@ -13,6 +14,7 @@ if read -r _ _ _ threads _ 2>/dev/null </proc/loadavg; then echo "runnable=${thr
 # the initial user namespace; in any other user namespace it does.
 capabilities=$(sed -n 's/^CapEff:[[:space:]]*/0x/p' /proc/self/status 2>/dev/null)
 users=$(tr -s ' ' </proc/self/uid_map 2>/dev/null)
+# shellcheck disable=SC3045 # `ulimit -l` is not in POSIX, but in dash, bash and busybox.
 if [ "${users# }" = "0 0 4294967295" ] && [ $((${capabilities:-0} >> 14 & 1)) = 1 ]; then echo "memlock_kib=unlimited"
 else echo "memlock_kib=$(ulimit -l 2>/dev/null)"
 fi

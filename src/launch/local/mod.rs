@@ -9,7 +9,7 @@
 //! | [`disk_error`] | advice for file system errors |
 //! | [`results_folder`] | name and path of the results folder |
 //! | [`worker`] | path of the worker |
-//! | [`print`] | lines on standard output and standard error |
+//! | [`mod@print`] | lines on standard output and standard error |
 //! | [`side_by_side`] | parallel work for many hosts, with a limit |
 
 pub mod child;

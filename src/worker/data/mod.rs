@@ -1,4 +1,4 @@
-//! Batches of a rank. By default a batch is made once on the device, [`synthetic`] or from a [`file`], and used in
+//! Batches of a rank. By default a batch is made once on the device, [`synthetic`] or from a [`mod@file`], and used in
 //! every iteration, so that the input pipeline does not affect the measurement. Alternatively [`images`] are read,
 //! decoded and augmented during training.
 
