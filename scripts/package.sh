@@ -3,8 +3,9 @@
 # and a tarball with libtorch's libraries in the layout of `ringmark sweep --sync`, which needs only Open MPI.
 #
 #   scripts/package.sh          builds both
-#   scripts/package.sh check    as root: installs the package and unpacks the tarball, each in a clean Debian (debootstrap), and
-#                               runs them there; needs 5 GB in TMPDIR
+#   scripts/package.sh check [RELEASE...]  as root: installs the package and unpacks the tarball, each in a clean Debian of these
+#                               releases (default: bookworm with Open MPI 4 and trixie with 5), made by debootstrap, and runs
+#                               them there; needs 5 GB in TMPDIR
 set -euo pipefail
 
 # shellcheck source=scripts/common.sh
@@ -105,10 +106,10 @@ in_root() {
     ' - "$1" "$2"
 }
 
-# Creates the root folder $1 with a minimal Debian that reaches package servers like this machine.
+# Creates the root folder $1 with a minimal Debian of release $2 that reaches package servers like this machine.
 make_root() {
     local setting
-    debootstrap --variant=minbase --include=ca-certificates bookworm "$1" >"$1.log" || { tail "$1.log" >&2; fail "no Debian in $1"; }
+    debootstrap --variant=minbase --include=ca-certificates "$2" "$1" >"$1.log" || { tail "$1.log" >&2; fail "no Debian $2 in $1"; }
     cp /etc/resolv.conf /etc/hosts "$1/etc/"
     while IFS=: read -r setting place; do
         install -D -m 644 "$setting" "$1$place"
@@ -157,17 +158,25 @@ check() {
     scratch=$(mktemp -d)
     # shellcheck disable=SC2064 # the folder of now
     trap "rm -rf --one-file-system '$scratch'" EXIT
-    make_root "$scratch/with-open-mpi"
-    cp -a "$scratch/with-open-mpi" "$scratch/with-package"
-    check_tarball "$scratch/with-open-mpi"
-    rm -rf --one-file-system "$scratch/with-open-mpi"
-    check_package "$scratch/with-package"
-    say "both work"
+    local release
+    for release; do
+        make_root "$scratch/with-open-mpi" "$release"
+        cp -a "$scratch/with-open-mpi" "$scratch/with-package"
+        check_tarball "$scratch/with-open-mpi"
+        rm -rf --one-file-system "$scratch/with-open-mpi"
+        check_package "$scratch/with-package"
+        rm -rf --one-file-system "$scratch/with-package"
+        say "both work on Debian $release"
+    done
 }
 
 case ${1:-} in
     '') build ;;
-    check) check ;;
+    check)
+        shift
+        (($#)) || set -- bookworm trixie
+        check "$@"
+        ;;
     -h | --help) usage 0 ;;
     *) usage 2 >&2 ;;
 esac

@@ -419,9 +419,11 @@ fn every_injected_fault_is_reported_with_its_fix() {
     let silent = format!("{three}, ssh: sshd accepted the connection but did not respond");
     test_hosts.fault(3, &format!("kill -STOP $(cat {sshd})"), &format!("kill -CONT $(cat {sshd})"), &all, &silent);
     let orted =
-        String::from_utf8(test_hosts.cluster.call(&["run", "sh", "-c", "command -v orted"]).stdout).expect("a path");
+        String::from_utf8(test_hosts.cluster.call(&["run", "sh", "-c", "command -v prted || command -v orted"]).stdout)
+            .expect("a path");
     let orted = orted.trim();
-    let no_daemon = format!("{three}, mpirun: orted, which mpirun starts on every host, is not on the PATH");
+    let daemon = orted.rsplit('/').next().expect("a name");
+    let no_daemon = format!("{three}, mpirun: {daemon}, which mpirun starts on every host, is not on the PATH");
     test_hosts.fault(3, &format!("mount --bind /dev/null {orted}"), &format!("umount {orted}"), &all, &no_daemon);
     let namesake = format!("{three}, mpirun: host name is {two}, the same as on {two}");
     test_hosts.fault(3, &format!("hostname {two}"), &format!("hostname {three}"), &all, &namesake);

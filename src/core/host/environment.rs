@@ -97,7 +97,7 @@ const NCCL_LOG: &str = "NCCL_DEBUG";
 ///
 /// Open MPI's other variables contain session addresses and keys.
 pub fn is_allowed(variable: &str) -> bool {
-    const PREFIXES: [&str; 15] = [
+    const PREFIXES: [&str; 16] = [
         "NCCL_",
         "CUDA_",
         "CUDNN_",
@@ -113,6 +113,7 @@ pub fn is_allowed(variable: &str) -> bool {
         "OMPI_MCA_mtl",
         "OMPI_MCA_pml",
         "OMPI_MCA_rmaps",
+        "OMPI_MCA_smsc",
     ];
     const NAMES: [&str; 3] = ["MKL_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", INTERFACE_VARIABLE];
     !variable.starts_with(NCCL_LOG)

@@ -33,7 +33,9 @@ if [ ! -e "$1" ]; then echo "worker_missing=1"
 elif [ ! -f "$1" ] || [ ! -x "$1" ]; then echo "worker_refused=1"
 elif command -v sha256sum >/dev/null; then echo "worker_sha256=$(sha256sum <"$1" | cut -d ' ' -f 1)"
 fi
-if command -v orted >/dev/null; then echo "orted=$(command -v orted)"; fi
+for daemon in prted orted; do
+    if command -v $daemon >/dev/null; then echo "orted=$(command -v $daemon)"; break; fi
+done
 echo "mpirun=$(mpirun --version 2>/dev/null | head -n 1)"
 # Interfaces that a file on this host makes Open MPI include or exclude, if there are several hosts.
 if [ -n "$3" ] && command -v ompi_info >/dev/null; then

@@ -20,6 +20,7 @@ use crate::launch::job::request::{Job, JobFiles, ServerRanks, StarterOptions};
 use crate::launch::job::starter::Starter;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::open_mpi::OpenMpi;
 use crate::launch::local::worker::find_worker;
 
 /// Timeout for a reply from a host after a job on it has failed.
@@ -97,7 +98,8 @@ impl Launcher<'_> {
     /// Checks that the cases fit the hosts, and finds the worker.
     pub fn new<'a>(config: &'a LaunchConfig, cases: &[Case]) -> anyhow::Result<Launcher<'a>> {
         config.hosts.check(cases).map_err(usage)?;
-        let environment = LaunchEnvironment::read();
+        let mut environment = LaunchEnvironment::read();
+        environment.open_mpi = OpenMpi::installed(&environment);
         let under_mpirun = "ringmark starts the ranks itself: run it without mpirun";
         ensure!(!environment.is_rank, usage(anyhow!(under_mpirun)));
         if !config.dry_run {
@@ -184,8 +186,8 @@ impl Launcher<'_> {
     pub fn use_interface(&mut self, interface: InterfaceChoice) {
         const OWN: &str = "NCCL_SOCKET_IFNAME";
         if self.config.options.interface.is_none() && self.environment.variables.iter().any(|name| name == OWN) {
-            let settings = ["btl_tcp_if_include", "oob_tcp_if_include"];
-            let settings = settings.map(|name| ["-mca".to_owned(), name.to_owned(), interface.to_string()]);
+            let settings = [["-mca", "btl_tcp_if_include"], self.environment.open_mpi.daemon_interface()];
+            let settings = settings.map(|[option, name]| [option.to_owned(), name.to_owned(), interface.to_string()]);
             self.options.arguments.extend(settings.concat());
         } else {
             self.options.interface = Some(interface);

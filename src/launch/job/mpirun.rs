@@ -1,8 +1,7 @@
-//! mpirun's command line (Open MPI 4.1) for a job: DLPerf's options, and those that a container or multithreaded
+//! mpirun's command line (Open MPI 4.1 and 5) for a job: DLPerf's options, and those that a container or multithreaded
 //! ranks need in addition.
 
 use crate::launch::job::request::{Job, ServerRanks, nccl_interface};
-use crate::launch::local::environment::SINGLE_COPY;
 
 /// Open MPI's byte transfer layers. openib is excluded, as in Horovod. ofi only serves one-sided communication in
 /// Open MPI 4 and 5 (`btl_ofi_mode`), and without a network it sleeps for a second before it gives up. Debian
@@ -22,6 +21,7 @@ pub enum RemoteShell {
 /// order of the hosts.
 pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
     let Job { case, hosts, options, environment, .. } = job;
+    let open_mpi = environment.open_mpi;
     let mut line: Vec<String> = Vec::new();
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
@@ -63,14 +63,17 @@ pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
     add(&["-mca", "pml", "ob1", "-mca", "btl", TRANSPORTS]);
     if shell == RemoteShell::Ssh {
         let ssh = format!("-p {} -q -o StrictHostKeyChecking=no", job.ssh_port);
-        add(&["-mca", "plm_rsh_args", &ssh]);
+        let [option, parameter] = open_mpi.ssh_arguments();
+        add(&[option, parameter, &ssh]);
     }
     if environment.container {
-        add(&["-mca", SINGLE_COPY, "none"]);
+        let [parameter, value] = open_mpi.no_single_copy();
+        add(&["-mca", parameter, value]);
     }
     if let Some(interface) = &options.interface {
         let text = interface.to_string();
-        add(&["-mca", "btl_tcp_if_include", &text, "-mca", "oob_tcp_if_include", &text]);
+        let [option, parameter] = open_mpi.daemon_interface();
+        add(&["-mca", "btl_tcp_if_include", &text, option, parameter, &text]);
         add(&["-x", &nccl_interface(interface)]);
     }
     line.extend(options.arguments.iter().chain(&job.program).cloned());

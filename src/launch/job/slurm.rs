@@ -12,7 +12,7 @@ use ringmark_core::options::usage::usage;
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::job::mpirun::TRANSPORTS;
 use crate::launch::job::request::{Job, MAX_HOSTS_ON_LINE, ServerRanks, nccl_interface};
-use crate::launch::local::environment::{LaunchEnvironment, SINGLE_COPY};
+use crate::launch::local::environment::LaunchEnvironment;
 
 /// Variables with the allocation's requests by task, core, GPU and memory, which srun would repeat for every step. Each
 /// case has its own number of ranks, so half of these would make Slurm reject it, or hide GPUs and cores from its
@@ -136,7 +136,8 @@ pub fn command_line(job: &Job, gpus: StepGpus) -> Vec<String> {
     }
     add(&["OMPI_MCA_pml=ob1", &format!("OMPI_MCA_btl={TRANSPORTS}")]);
     if environment.container {
-        add(&[&format!("OMPI_MCA_{}=none", SINGLE_COPY)]);
+        let [parameter, value] = environment.open_mpi.no_single_copy();
+        add(&[&format!("OMPI_MCA_{parameter}={value}")]);
     }
     if let Some(threads) = job.threads_per_rank() {
         add(&[&format!("OMP_NUM_THREADS={threads}")]);

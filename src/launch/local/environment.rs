@@ -12,8 +12,10 @@ use std::thread;
 
 use ringmark_core::host::environment::{is_allowed, is_forwarded};
 
-/// Open MPI's parameter for single-copy shared memory, which a container's seccomp rules forbid.
-pub const SINGLE_COPY: &str = "btl_vader_single_copy_mechanism";
+use crate::launch::local::open_mpi::{OpenMpi, SINGLE_COPY};
+
+/// Variables of Open MPI 4 and 5 for the program used instead of ssh.
+const SSH_AGENT: [&str; 2] = ["OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"];
 
 /// Grid Engine's variables by which Open MPI detects a Grid Engine job.
 pub const GRID_ENGINE: [&str; 4] = ["PE_HOSTFILE", "JOB_ID", "SGE_ROOT", "ARC"];
@@ -49,6 +51,8 @@ pub struct LaunchEnvironment {
     pub scheduler: BTreeMap<String, String>,
     /// Addresses of this machine, those of bridges inside it last.
     pub addresses: Vec<IpAddr>,
+    /// Version of mpirun; the default until [`OpenMpi::installed`] was called.
+    pub open_mpi: OpenMpi,
     /// Program that Open MPI uses instead of ssh, if set in the environment.
     pub ssh_agent: Option<String>,
     /// Interfaces that Open MPI must use, according to the environment.
@@ -88,7 +92,7 @@ impl LaunchEnvironment {
         variables.sort();
         let is_of_scheduler =
             |name: &str| name.starts_with("SLURM_") || name.starts_with("SRUN_") || GRID_ENGINE.contains(&name);
-        let copy_is_chosen = env::var_os(format!("OMPI_MCA_{SINGLE_COPY}")).is_some();
+        let copy_is_chosen = SINGLE_COPY.iter().any(|name| env::var_os(format!("OMPI_MCA_{name}")).is_some());
         let in_container = ["/.dockerenv", "/run/.containerenv"].iter().any(|mark| Path::new(mark).exists());
         LaunchEnvironment {
             variables,
@@ -113,7 +117,8 @@ impl LaunchEnvironment {
                 .filter(|(name, _)| is_of_scheduler(name))
                 .collect(),
             addresses: interface_addresses(),
-            ssh_agent: env::var("OMPI_MCA_plm_rsh_agent").ok(),
+            open_mpi: OpenMpi::default(),
+            ssh_agent: SSH_AGENT.iter().find_map(|name| env::var(name).ok()),
             tcp_interface: env::var("OMPI_MCA_btl_tcp_if_include").ok(),
             tcp_excluded: env::var("OMPI_MCA_btl_tcp_if_exclude").ok(),
             library_path: env::var("LD_LIBRARY_PATH").ok(),

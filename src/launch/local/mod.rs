@@ -7,6 +7,7 @@
 //! | [`interrupt`] | Ctrl-C, SIGTERM or a closed terminal |
 //! | [`child`] | starting, awaiting and ending child processes; the only place that does so |
 //! | [`disk_error`] | advice for file system errors |
+//! | [`open_mpi`] | Open MPI's options by version |
 //! | [`results_folder`] | name and path of the results folder |
 //! | [`worker`] | path of the worker |
 //! | [`mod@print`] | lines on standard output and standard error |
@@ -16,6 +17,7 @@ pub mod child;
 pub mod disk_error;
 pub mod environment;
 pub mod interrupt;
+pub mod open_mpi;
 pub mod print;
 pub mod results_folder;
 pub mod side_by_side;

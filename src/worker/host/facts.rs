@@ -86,6 +86,13 @@ pub fn allowed_processors() -> String {
     first_line_with("/proc/self/status", "Cpus_allowed_list:")
 }
 
+/// Returns true if this process was bound to processors when it was started: the program that started it may use others.
+pub fn is_bound() -> bool {
+    let status = format!("/proc/{}/status", std::os::unix::process::parent_id());
+    let of_parent = first_line_with(&status, "Cpus_allowed_list:");
+    !of_parent.is_empty() && of_parent != allowed_processors()
+}
+
 /// Returns the lines that a program prints; `None` if it is missing or fails.
 pub fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;

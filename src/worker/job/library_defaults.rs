@@ -10,6 +10,7 @@ use ringmark_core::options::usage::usage;
 
 use crate::ffi::process::libraries::{has_driver, set_default};
 use crate::ffi::process::waiting;
+use crate::host::facts;
 
 /// Open MPI's variables for waiting ranks that yield their core: the user's, and the one that mpirun sets if a host has
 /// more ranks than slots.
@@ -20,8 +21,7 @@ const YIELDS: [&str; 2] = ["OMPI_MCA_mpi_yield_when_idle", "OMPI_MCA_mpi_oversub
 pub fn set_defaults(interface: Option<&str>, cores: u32) {
     let local_ranks = std::env::var("OMPI_COMM_WORLD_LOCAL_SIZE").ok().and_then(|size| size.parse::<u32>().ok());
     // A rank that mpirun bound has few cores, but shares them with no other rank.
-    let is_bound = std::env::var_os("OMPI_MCA_orte_bound_at_launch").is_some();
-    if local_ranks.is_some_and(|ranks| ranks > cores) && !is_bound {
+    if local_ranks.is_some_and(|ranks| ranks > cores) && !facts::is_bound() {
         set_default(YIELDS[0], "1");
     }
     let yields = YIELDS.iter().find_map(|name| std::env::var(name).ok());

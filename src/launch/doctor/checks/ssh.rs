@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, Outlier, outliers, values};
+use crate::launch::local::open_mpi::OpenMpi;
 
 /// Largest clock difference at which times of different hosts are still comparable.
 const MAX_CLOCK_DIFFERENCE: f64 = 1.0;
@@ -35,11 +36,14 @@ pub fn check_ssh(findings: &mut Findings) {
 
 /// Checks that Open MPI can start its daemon and distinguish the hosts.
 pub fn check_mpirun(findings: &mut Findings) {
+    let here = findings.hosts.iter().find(|host| host.is_here).and_then(|host| host.probe.as_ref());
+    let mpirun_here = here.map_or("", |probe| &probe.mpirun);
     let mut names: HashMap<&str, usize> = HashMap::new();
     for (number, host) in findings.hosts.iter().enumerate() {
         let Some(probe) = &host.probe else { continue };
         if !probe.orted && !host.is_here {
-            let what = "orted, which mpirun starts on every host, is not on the PATH of ssh commands";
+            let daemon = OpenMpi::from_version(mpirun_here).daemon();
+            let what = format!("{daemon}, which mpirun starts on every host, is not on the PATH of ssh commands");
             let fix =
                 "install Open MPI there (scripts/setup.sh), or add its bin folder to the PATH of non-login shells";
             findings.error(number, Check::Mpirun, what, fix);

@@ -1,0 +1,81 @@
+//! Options and parameters of Open MPI by version: version 5 starts ranks by PRRTE and renamed some of them.
+
+use std::process::{Command, Stdio};
+
+use crate::launch::local::environment::LaunchEnvironment;
+
+/// Parameters of versions 4 and 5 for single-copy shared memory, which a container's seccomp rules forbid.
+pub const SINGLE_COPY: [&str; 2] = ["btl_vader_single_copy_mechanism", "smsc"];
+
+/// Open MPI, as far as its options differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OpenMpi {
+    /// Version 4, and any whose version is unknown.
+    #[default]
+    Four,
+    /// Version 5 and later.
+    Five,
+}
+
+impl OpenMpi {
+    /// Returns the version of the mpirun on `PATH`.
+    pub fn installed(environment: &LaunchEnvironment) -> OpenMpi {
+        let Some(mpirun) = environment.find("mpirun") else { return OpenMpi::default() };
+        let answer = Command::new(mpirun).arg("--version").stdin(Stdio::null()).output();
+        answer.map_or(OpenMpi::default(), |answer| OpenMpi::from_version(&String::from_utf8_lossy(&answer.stdout)))
+    }
+
+    /// Parses the output of `mpirun --version`, such as `mpirun (Open MPI) 5.0.7`.
+    pub fn from_version(text: &str) -> OpenMpi {
+        let version = text.split_once("(Open MPI) ").and_then(|(_, version)| version.split_once('.'));
+        match version.and_then(|(major, _)| major.parse::<u32>().ok()) {
+            Some(5..) => OpenMpi::Five,
+            _ => OpenMpi::Four,
+        }
+    }
+
+    /// Daemon that mpirun starts on other hosts.
+    pub fn daemon(self) -> &'static str {
+        self.choose("orted", "prted")
+    }
+
+    /// Option and parameter for the arguments of ssh.
+    pub fn ssh_arguments(self) -> [&'static str; 2] {
+        self.choose(["-mca", "plm_rsh_args"], ["--prtemca", "plm_ssh_args"])
+    }
+
+    /// Option and parameter for the interface that the daemons use; ranks use `btl_tcp_if_include` in every version.
+    pub fn daemon_interface(self) -> [&'static str; 2] {
+        self.choose(["-mca", "oob_tcp_if_include"], ["--prtemca", "prte_if_include"])
+    }
+
+    /// Parameter that disables [single-copy shared memory](SINGLE_COPY), and its value.
+    pub fn no_single_copy(self) -> [&'static str; 2] {
+        self.choose([SINGLE_COPY[0], "none"], [SINGLE_COPY[1], "^cma"])
+    }
+
+    fn choose<T>(self, four: T, five: T) -> T {
+        match self {
+            OpenMpi::Four => four,
+            OpenMpi::Five => five,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_is_parsed_from_the_output_of_mpirun() {
+        for (text, expected) in [
+            ("mpirun (Open MPI) 4.1.4\n\nReport bugs to ..", OpenMpi::Four),
+            ("mpirun (Open MPI) 5.0.7\n", OpenMpi::Five),
+            ("mpirun (Open MPI) 10.0.0rc1", OpenMpi::Five),
+            ("HYDRA build details:\n    Version: 4.2.0", OpenMpi::Four),
+            ("", OpenMpi::Four),
+        ] {
+            assert_eq!(OpenMpi::from_version(text), expected, "{text}");
+        }
+    }
+}
