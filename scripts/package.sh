@@ -2,7 +2,7 @@
 # Packages both programs, in the target folder's `package`: a Debian package, which installs libtorch with `ringmark-setup`,
 # and a tarball with libtorch's libraries in the layout of `ringmark sweep --sync`, which needs only Open MPI.
 #
-#   scripts/package.sh          builds both
+#   scripts/package.sh          builds both, the list of their dependencies (SBOM, CycloneDX) and SHA256SUMS
 #   scripts/package.sh check [RELEASE...]  as root: installs the package and unpacks the tarball, each in a clean Debian of these
 #                               releases (default: bookworm with Open MPI 4 and trixie with 5), made by debootstrap, and runs
 #                               them there; needs 5 GB in TMPDIR
@@ -76,7 +76,8 @@ make_tarball() {
     licenses=$(realpath .libtorch/torch/..)
     (cd "$licenses" && find torch-*.dist-info nvidia_*.dist-info -type f \( -ipath '*licen[sc]e*' -o -name NOTICE \) \
         -exec cp --parents -t "$stage" {} + 2>/dev/null) || true
-    tar --create --gzip --owner=root --group=root --directory="$OUT" --file="$OUT/$name.tar.gz" "$name"
+    tar --create --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=root --group=root --numeric-owner --directory="$OUT" \
+        "$name" | gzip --best --no-name >"$OUT/$name.tar.gz"
     rm -rf "$stage"
     echo "$OUT/$name.tar.gz"
 }
@@ -87,8 +88,14 @@ build() {
     scripts/setup.sh
     cargo build --release --locked
     mkdir -p "$OUT"
+    # The date of the commit: two builds of it have the same files.
+    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || date +%s)
+    export SOURCE_DATE_EPOCH
     make_package
     make_tarball
+    command -v cargo-sbom >/dev/null || cargo install cargo-sbom --locked --version 0.10.0
+    cargo sbom --output-format cyclone_dx_json_1_4 >"$OUT/ringmark-$version.cdx.json"
+    (cd "$OUT" && sha256sum ./*.deb ./*.tar.gz ./*.cdx.json | tee SHA256SUMS)
 }
 
 # --- check ---------------------------------------------------------------------------------------------------------

@@ -351,8 +351,8 @@ fn four_healthy_hosts_reach_each_other() {
     // host.
     let training = "--runs 1 --cases 2n1g --model mxnet-lenet --batch-size 2 --iters 3 --warmup 1 --threads 1";
     for (choice, command_line) in [
-        ("", "-mca oob_tcp_if_include eth0 -x 'NCCL_SOCKET_IFNAME==eth0' "),
-        ("--interface 10.77.0.0/24", "-mca oob_tcp_if_include 10.77.0.0/24 -x 'RINGMARK_INTERFACE=10.77.0.0/24' "),
+        ("", "_if_include eth0 -x 'NCCL_SOCKET_IFNAME==eth0' "),
+        ("--interface 10.77.0.0/24", "_if_include 10.77.0.0/24 -x 'RINGMARK_INTERFACE=10.77.0.0/24' "),
     ] {
         let out = tempfile::tempdir().expect("a folder");
         let (status, text) =

@@ -43,7 +43,7 @@ pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
             add(&["-np", &(case.ranks() + number).to_string(), &option, &value]);
             add(&["--bind-to", "none", "--map-by", "seq"]);
             if *may_lose_ranks {
-                add(&["--continuous"]);
+                add(open_mpi.continue_after_exit());
             }
         }
     }

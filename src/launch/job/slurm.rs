@@ -150,17 +150,18 @@ pub fn command_line(job: &Job, gpus: StepGpus) -> Vec<String> {
     let processes = job.process_hosts();
     let all: BTreeSet<&str> = processes.iter().copied().collect();
     let gpus_per_host = format!("--gpus-per-node={}", case.gpus_per_node);
-    add(&["srun", "--mpi=pmix", &format!("--nodes={}", all.len()), &format!("--ntasks={}", processes.len())]);
+    add(&["srun", "--mpi=pmix", &format!("--ntasks={}", processes.len())]);
     match &job.servers {
         ServerRanks { number: 0, .. } => {
+            let nodes = format!("--nodes={}", all.len());
             let tasks_per_host = format!("--ntasks-per-node={}", case.gpus_per_node);
             let list = match names.len() {
                 ..=MAX_HOSTS_ON_LINE => names.join(","),
                 _ => compact(names.iter().copied()),
             };
-            add(&[&tasks_per_host, &format!("--nodelist={list}"), "--distribution=block"]);
+            add(&[&nodes, &tasks_per_host, &format!("--nodelist={list}"), "--distribution=block"]);
         }
-        // One host for each process, in order. Slurm interprets a list with a slash as the name of a file.
+        // One host for each process, in order; newer versions of Slurm refuse --nodes with it. Slurm interprets a list with a slash as the name of a file.
         _ => {
             let list = match job.needs_hostfile() {
                 false => processes.join(","),
@@ -327,7 +328,7 @@ mod tests {
     fn job_is_one_srun_step() {
         assert_eq!(
             line("2n4g", StepGpus::OnePerRank, &LaunchEnvironment::default(), |_| ()),
-            "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi srun --mpi=pmix --nodes=2 --ntasks=8 \
+            "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi srun --mpi=pmix --ntasks=8 --nodes=2 \
              --ntasks-per-node=4 --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 \
              --gpus-per-node=4 --kill-on-bad-exit=1 --export=ALL /opt/worker train"
         );
@@ -345,12 +346,12 @@ mod tests {
         let mut job = Job { files, ..job };
         let line = |job: &Job| command_line(job, StepGpus::OnePerRank).join(" ");
         let ranks = line(&job);
-        assert!(ranks.contains(" --ntasks=65536 --ntasks-per-node=8 --nodelist=rack-node[0001-8192] "), "{ranks}");
+        assert!(ranks.contains(" --ntasks=65536 --nodes=8192 --ntasks-per-node=8 --nodelist=rack-node[0001-8192] "), "{ranks}");
         assert!(!Starter::Slurm(StepGpus::OnePerRank).reads_hostfile(&job.servers));
 
         job.servers.number = 128;
         let with_servers = line(&job);
-        let list = " --nodes=8192 --ntasks=65664 --nodelist=/results/8192n8g/run.hosts --distribution=arbitrary ";
+        let list = " --ntasks=65664 --nodelist=/results/8192n8g/run.hosts --distribution=arbitrary ";
         assert!(with_servers.contains(list), "{with_servers}");
         assert!(with_servers.len() < 1 << 10, "{with_servers}");
         assert!(Starter::Slurm(StepGpus::OnePerRank).reads_hostfile(&job.servers));
@@ -371,7 +372,7 @@ mod tests {
         let shared = line(ServerRanks { number: 3, ..ServerRanks::default() });
         assert!(
             shared.contains(
-                " --nodes=2 --ntasks=7 --nodelist=a,a,b,b,a,b,a --distribution=arbitrary --cpu-bind=none --overcommit \
+                " --ntasks=7 --nodelist=a,a,b,b,a,b,a --distribution=arbitrary --cpu-bind=none --overcommit \
                  --overlap --mem=0 --gpus-per-node=2 --kill-on-bad-exit=1 "
             ),
             "{shared}"
@@ -380,7 +381,7 @@ mod tests {
         let own = line(ServerRanks { number: 3, hosts: own, may_lose_ranks: true, ..ServerRanks::default() });
         assert!(
             own.contains(
-                " --nodes=4 --ntasks=7 --nodelist=a,a,b,b,s,t,s --distribution=arbitrary --cpu-bind=none --overcommit \
+                " --ntasks=7 --nodelist=a,a,b,b,s,t,s --distribution=arbitrary --cpu-bind=none --overcommit \
                  --overlap --mem=0 --kill-on-bad-exit=0 --wait=0 "
             ),
             "{own}"

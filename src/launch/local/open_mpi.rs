@@ -54,6 +54,11 @@ impl OpenMpi {
         self.choose([SINGLE_COPY[0], "none"], [SINGLE_COPY[1], "^cma"])
     }
 
+    /// Options with which the other ranks continue when one ends, by a signal or with any exit status.
+    pub fn continue_after_exit(self) -> &'static [&'static str] {
+        self.choose(&["--continuous"], &["--continuous", "--prtemca", "state_base_error_non_zero_exit", "0"])
+    }
+
     fn choose<T>(self, four: T, five: T) -> T {
         match self {
             OpenMpi::Four => four,

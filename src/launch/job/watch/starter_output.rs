@@ -28,6 +28,8 @@ pub struct ProcessExit {
 pub struct StarterOutput {
     /// Rank from Open MPI's `Process name: [[61218,1],3]`.
     process: Option<u32>,
+    /// Rank from the first line of Open MPI 5's message about a signal.
+    signaled: Option<u32>,
     /// Open MPI's session folder that could not be created, and the error.
     session: Option<(String, String)>,
 }
@@ -35,27 +37,34 @@ pub struct StarterOutput {
 impl StarterOutput {
     /// Parses the next line of output; returns the end of a rank once its report is complete.
     ///
-    /// Open MPI's mpirun prints one line for a signal,
-    /// `mpirun noticed that process rank 1 with PID 77 on node b exited on signal 9 (Killed).`, and two for an exit,
-    /// `Process name: [[61218,1],3]` and `Exit code:    7`. Slurm's srun prints `srun: error: b: task 1: Killed` or
-    /// `srun: error: b: tasks 1-2: Exited with exit code 3`.
+    /// Open MPI's mpirun prints for a signal
+    /// `mpirun noticed that process rank 1 with PID 77 on node b exited on signal 9 (Killed).`, in version 5 on two lines,
+    /// and for an exit `Process name: [[61218,1],3]`, in version 5 `[prterun-b-77@1,3]`, and `Exit code:    7`. Slurm's
+    /// srun prints `srun: error: b: task 1: Killed` or `srun: error: b: tasks 1-2: Exited with exit code 3`.
     pub fn parse_line(&mut self, line: &str) -> Option<ProcessExit> {
-        if let Some((_, name)) = line.split_once("Process name: [[") {
-            self.process = name.split_once("],").and_then(|(_, rank)| leading_number(rank));
+        if let Some((_, name)) = line.split_once("Process name: [") {
+            self.process = name.trim_end().strip_suffix(']').and_then(|name| name.rsplit_once(',')?.1.parse().ok());
             return None;
+        }
+        if let Some((_, rest)) = line.split_once(" noticed that process rank ") {
+            self.signaled = leading_number(rest);
+        }
+        if let Some((_, signal)) = line.split_once("signal ").filter(|_| self.signaled.is_some()) {
+            return Some(ProcessExit { rank: self.signaled.take()?, cause: signal_number(leading_number(signal)?) });
         }
         if let Some(code) = line.trim_start().strip_prefix("Exit code:") {
             let rank = self.process.take()?;
             return Some(ProcessExit { rank, cause: Cause::Exit(leading_number(code.trim_start())?) });
         }
         self.parse_session_failure(line.trim());
-        parse_single_line(line)
+        parse_srun(line)
     }
 
     /// Parses Open MPI's message from any host: `A call to mkdir was unable to create the desired directory:`, then
     /// `Directory: /tmp/ompi.b.0` and `Error:     Read-only file system`.
     fn parse_session_failure(&mut self, line: &str) {
-        if line.starts_with("A call to mkdir was unable to create") {
+        // In version 5 the sentence begins with `PMIx detected`.
+        if line.to_lowercase().contains("a call to mkdir was unable to create") {
             self.session.get_or_insert_default();
         }
         let Some((folder, error)) = &mut self.session else { return };
@@ -76,12 +85,8 @@ impl StarterOutput {
     }
 }
 
-fn parse_single_line(line: &str) -> Option<ProcessExit> {
-    if let Some((_, rest)) = line.split_once(" noticed that process rank ") {
-        let rank = leading_number(rest)?;
-        let (_, signal) = rest.split_once(" exited on signal ")?;
-        return Some(ProcessExit { rank, cause: signal_number(leading_number(signal)?) });
-    }
+/// Parses a line of Slurm's srun.
+fn parse_srun(line: &str) -> Option<ProcessExit> {
     let (_, rest) = line.strip_prefix("srun: error: ")?.split_once(": task")?;
     let (is_single, rest) = rest.strip_prefix('s').map_or((true, rest), |rest| (false, rest));
     let (ranks, cause) = rest.trim_start().split_once(": ")?;
@@ -135,29 +140,31 @@ mod tests {
     #[test]
     fn signals_are_parsed_from_mpirun_and_srun() {
         let killed = Cause::Signal("9 (SIGKILL)".to_owned());
-        for line in [
+        for lines in [
             "mpirun noticed that process rank 1 with PID 4711 on node b exited on signal 9 (Killed).",
+            "prterun noticed that process rank 1 with PID 26602 on node vm exited on\nsignal 9 (Killed).",
             "srun: error: b: task 1: Killed",
         ] {
-            assert_eq!(parse_single_line(line), death(1, killed.clone()), "{line}");
+            let mut output = StarterOutput::default();
+            let exits: Vec<ProcessExit> = lines.lines().filter_map(|line| output.parse_line(line)).collect();
+            assert_eq!(exits, death(1, killed.clone()).into_iter().collect::<Vec<_>>(), "{lines}");
         }
-        assert_eq!(parse_single_line("srun: error: b: task 1: Out Of Memory"), death(1, Cause::OutOfMemory));
+        assert_eq!(parse_srun("srun: error: b: task 1: Out Of Memory"), death(1, Cause::OutOfMemory));
         let crashed = death(12, Cause::Signal("11 (SIGSEGV)".to_owned()));
-        assert_eq!(parse_single_line("srun: error: node7: task 12: Segmentation fault (core dumped)"), crashed);
+        assert_eq!(parse_srun("srun: error: node7: task 12: Segmentation fault (core dumped)"), crashed);
         let both = death(0, Cause::Signal("11 (SIGSEGV)".to_owned()));
-        assert_eq!(parse_single_line("srun: error: b: tasks 0-1: Segmentation fault"), both);
-        assert_eq!(parse_single_line("srun: error: b: task 3: Exited with exit code 2"), death(3, Cause::Exit(2)));
+        assert_eq!(parse_srun("srun: error: b: tasks 0-1: Segmentation fault"), both);
+        assert_eq!(parse_srun("srun: error: b: task 3: Exited with exit code 2"), death(3, Cause::Exit(2)));
     }
 
     #[test]
     fn mpirun_exit_status_is_parsed_from_two_lines() {
-        let mut output = StarterOutput::default();
-        assert_eq!(output.parse_line("  Exit code:    7"), None);
-        assert_eq!(output.parse_line("  Process name: [[61218,1],3]"), None);
-        assert_eq!(output.parse_line("  Exit code:    7"), death(3, Cause::Exit(7)));
-        let killed =
-            output.parse_line("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).");
-        assert_eq!(killed, death(1, Cause::Signal("9 (SIGKILL)".to_owned())));
+        for name in ["[[61218,1],3]", "[prterun-vm-26604@1,3]"] {
+            let mut output = StarterOutput::default();
+            assert_eq!(output.parse_line("  Exit code:    7"), None);
+            assert_eq!(output.parse_line(&format!("   Process name: {name}\n")), None);
+            assert_eq!(output.parse_line("  Exit code:    7"), death(3, Cause::Exit(7)), "{name}");
+        }
     }
 
     #[test]
