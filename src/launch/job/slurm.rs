@@ -150,18 +150,22 @@ pub fn command_line(job: &Job, gpus: StepGpus) -> Vec<String> {
     let processes = job.process_hosts();
     let all: BTreeSet<&str> = processes.iter().copied().collect();
     let gpus_per_host = format!("--gpus-per-node={}", case.gpus_per_node);
-    add(&["srun", "--mpi=pmix", &format!("--ntasks={}", processes.len())]);
+    add(&["srun", "--mpi=pmix"]);
+    // Newer versions of Slurm refuse it with --distribution=arbitrary, which servers need.
+    if job.servers.number == 0 {
+        add(&[&format!("--nodes={}", all.len())]);
+    }
+    add(&[&format!("--ntasks={}", processes.len())]);
     match &job.servers {
         ServerRanks { number: 0, .. } => {
-            let nodes = format!("--nodes={}", all.len());
             let tasks_per_host = format!("--ntasks-per-node={}", case.gpus_per_node);
             let list = match names.len() {
                 ..=MAX_HOSTS_ON_LINE => names.join(","),
                 _ => compact(names.iter().copied()),
             };
-            add(&[&nodes, &tasks_per_host, &format!("--nodelist={list}"), "--distribution=block"]);
+            add(&[&tasks_per_host, &format!("--nodelist={list}"), "--distribution=block"]);
         }
-        // One host for each process, in order; newer versions of Slurm refuse --nodes with it. Slurm interprets a list with a slash as the name of a file.
+        // One host for each process, in order. Slurm interprets a list with a slash as the name of a file.
         _ => {
             let list = match job.needs_hostfile() {
                 false => processes.join(","),
@@ -328,7 +332,7 @@ mod tests {
     fn job_is_one_srun_step() {
         assert_eq!(
             line("2n4g", StepGpus::OnePerRank, &LaunchEnvironment::default(), |_| ()),
-            "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi srun --mpi=pmix --ntasks=8 --nodes=2 \
+            "env SLURM_PMIX_FENCE=ring OMPI_MCA_pml=ob1 OMPI_MCA_btl=^openib,ofi srun --mpi=pmix --nodes=2 --ntasks=8 \
              --ntasks-per-node=4 --nodelist=a,b --distribution=block --cpu-bind=none --overcommit --overlap --mem=0 \
              --gpus-per-node=4 --kill-on-bad-exit=1 --export=ALL /opt/worker train"
         );
@@ -346,7 +350,10 @@ mod tests {
         let mut job = Job { files, ..job };
         let line = |job: &Job| command_line(job, StepGpus::OnePerRank).join(" ");
         let ranks = line(&job);
-        assert!(ranks.contains(" --ntasks=65536 --nodes=8192 --ntasks-per-node=8 --nodelist=rack-node[0001-8192] "), "{ranks}");
+        assert!(
+            ranks.contains(" --nodes=8192 --ntasks=65536 --ntasks-per-node=8 --nodelist=rack-node[0001-8192] "),
+            "{ranks}"
+        );
         assert!(!Starter::Slurm(StepGpus::OnePerRank).reads_hostfile(&job.servers));
 
         job.servers.number = 128;
