@@ -99,7 +99,8 @@ impl Launcher<'_> {
     pub fn new<'a>(config: &'a LaunchConfig, cases: &[Case]) -> anyhow::Result<Launcher<'a>> {
         config.hosts.check(cases).map_err(usage)?;
         let mut environment = LaunchEnvironment::read();
-        environment.open_mpi = OpenMpi::installed(&environment);
+        environment.open_mpi =
+            environment.find("mpirun").map_or(OpenMpi::default(), |mpirun| OpenMpi::of_program(&mpirun));
         let under_mpirun = "ringmark starts the ranks itself: run it without mpirun";
         ensure!(!environment.is_rank, usage(anyhow!(under_mpirun)));
         if !config.dry_run {

@@ -51,7 +51,7 @@ pub struct LaunchEnvironment {
     pub scheduler: BTreeMap<String, String>,
     /// Addresses of this machine, those of bridges inside it last.
     pub addresses: Vec<IpAddr>,
-    /// Version of mpirun; the default until [`OpenMpi::installed`] was called.
+    /// Version of mpirun; the default until [`OpenMpi::of_program`] was called.
     pub open_mpi: OpenMpi,
     /// Program that Open MPI uses instead of ssh, if set in the environment.
     pub ssh_agent: Option<String>,

@@ -1,8 +1,7 @@
 //! Options and parameters of Open MPI by version: version 5 starts ranks by PRRTE and renamed some of them.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
-
-use crate::launch::local::environment::LaunchEnvironment;
 
 /// Parameters of versions 4 and 5 for single-copy shared memory, which a container's seccomp rules forbid.
 pub const SINGLE_COPY: [&str; 2] = ["btl_vader_single_copy_mechanism", "smsc"];
@@ -18,9 +17,8 @@ pub enum OpenMpi {
 }
 
 impl OpenMpi {
-    /// Returns the version of the mpirun on `PATH`.
-    pub fn installed(environment: &LaunchEnvironment) -> OpenMpi {
-        let Some(mpirun) = environment.find("mpirun") else { return OpenMpi::default() };
+    /// Returns the version of program `mpirun`.
+    pub fn of_program(mpirun: &Path) -> OpenMpi {
         let answer = Command::new(mpirun).arg("--version").stdin(Stdio::null()).output();
         answer.map_or(OpenMpi::default(), |answer| OpenMpi::from_version(&String::from_utf8_lossy(&answer.stdout)))
     }
