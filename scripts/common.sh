@@ -7,7 +7,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 say() { echo "$(basename "$0" .sh): $*" >&2; }
 fail() {
-    say "$1"
+    echo "error: $1" >&2
     exit "${2:-1}"
 }
 # Prints the header of the script itself, from any folder.

@@ -25,7 +25,7 @@ while (($#)); do
         --libtorch) only=libtorch store=$(realpath -m "${2:?--libtorch needs a folder}"); shift 2 ;;
         --which) only=which; shift ;;
         -h | --help) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit ;;
-        *) echo "setup: unknown option $1. Options: --packages, --libtorch FOLDER, --which" >&2; exit 2 ;;
+        *) echo "error: unknown option $1. Options: --packages, --libtorch FOLDER, --which" >&2; exit 2 ;;
     esac
 done
 cd "$root"
@@ -43,7 +43,7 @@ readonly STAMP=$VENV/ringmark-wheels
 
 say() { echo "setup: $*" >&2; }
 fail() {
-    say "$*"
+    echo "error: $*" >&2
     exit 1
 }
 

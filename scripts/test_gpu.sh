@@ -40,7 +40,7 @@ skip_all() {
 if ! has_nvidia_driver; then skip_all "this machine has no NVIDIA driver (neither /dev/nvidiactl nor nvidia-smi)"; fi
 find_worker "$given" "$root"
 if [[ -z $worker ]]; then
-    echo "test_gpu.sh: there is a GPU, but no ringmark-worker: cargo build --release, or set RINGMARK_WORKER" >&2
+    echo "error: there is a GPU, but no ringmark-worker: cargo build --release, or set RINGMARK_WORKER" >&2
     exit 1
 fi
 gpus=$(count_gpus)
@@ -49,7 +49,7 @@ use_mpi "$mpi"
 use_libtorch
 if worker_lacks libmpi.so.40; then skip_all "the worker needs Open MPI's libmpi.so.40, with one rank too: apt-get install openmpi-bin"; fi
 if worker_lacks .; then
-    echo "test_gpu.sh: the worker lacks libraries:" >&2
+    echo "error: the worker lacks libraries:" >&2
     ldd "$worker" 2>&1 | grep 'not found' >&2
     exit 1
 fi
@@ -462,7 +462,7 @@ fault() {
         if grep -zqx OMPI_COMM_WORLD_RANK=1 "/proc/$rank/environ"; then kill "-$signal" "$rank"; fi
     done
     wait "$launcher" || true
-    said=$(grep '^ringmark: 1n2g run 1 of 1 failed: ' "fault_$signal.log" || true)
+    said=$(grep '^error: 1n2g run 1 of 1 failed: ' "fault_$signal.log" || true)
     if [[ $said == *"$expected"* && -z $(pgrep -f "^$worker train") ]]; then
         pass "a rank that gets SIG$signal: $said"
     else

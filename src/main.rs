@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     match Cli::read().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            print_error(&format!("ringmark: {error:#}"));
+            print_error(&format!("error: {error:#}"));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

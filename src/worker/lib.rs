@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             world::report_failure(&error);
-            standard_error::emit(&format!("ringmark-worker: {}", ffi::cuda::user_message(&error)));
+            standard_error::emit(&format!("error: {}", ffi::cuda::user_message(&error)));
             if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }

@@ -153,14 +153,14 @@ fn job_output_is_shown_kept_and_summarized() {
 
     let error = refused(&mut sandbox.bandwidth(command), 2);
     expect![[r#"
-        ringmark: --out DIR/out already contains DIR/out/1n2g/bandwidth.log: choose another folder, or move this one away
+        error: --out DIR/out already contains DIR/out/1n2g/bandwidth.log: choose another folder, or move this one away
     "#]]
     .assert_eq(&without_folder(&error));
     // A leftover record would be mistaken for the new one.
     fs::remove_file(sandbox.path("out/1n2g/bandwidth.log")).expect("removed");
     let error = refused(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g"), 2);
     expect![[r#"
-        ringmark: --out DIR/out already contains DIR/out/1n2g/bandwidth.json: choose another folder, or move this one away
+        error: --out DIR/out already contains DIR/out/1n2g/bandwidth.json: choose another folder, or move this one away
     "#]]
     .assert_eq(&without_folder(&error));
 }
@@ -176,7 +176,7 @@ fn failed_case_stops_later_cases() {
     let reason = sandbox.failure("1n2g/bandwidth.log");
     let named = ["rank 0 of 2", "rank 1 of 2", "mpirun"].map(|process| format!("{process} exited with status 3"));
     assert!(named.contains(&reason), "{reason}");
-    assert_eq!(stderr, format!("ringmark: 1n2g failed: {reason}\nlog: {}\n", log.display()));
+    assert_eq!(stderr, format!("error: 1n2g failed: {reason}\nlog: {}\n", log.display()));
     assert!(stdout.contains("no memory\n"), "{stdout}");
     assert!(stdout.contains(&format!("\n# 1n2g      2          -           -           -           -  {reason}\n")));
     assert!(stdout.contains("\n# 1n3g      3 "), "{stdout}");
@@ -193,7 +193,7 @@ fn slow_case_does_not_stop_others() {
     sandbox.write_bandwidth_record("1n2g.json", &BandwidthRecord { failure_kind, ..record(Some(miss.clone())) });
     sandbox.write_bandwidth_record("any.json", &record(None));
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:4 --cases 1n2g,1n4g --min-busbw 12"));
-    assert_eq!((status, stderr), (Some(1), format!("ringmark: 1n2g: {miss}\n")), "{stdout}");
+    assert_eq!((status, stderr), (Some(1), format!("error: 1n2g: {miss}\n")), "{stdout}");
     assert_eq!(sandbox.failure("1n2g/bandwidth.log"), miss);
     assert!(
         stdout.contains(&format!("\n# 1n2g      2      10.00       10.00  1000000000           -  {miss}\n")),
@@ -405,7 +405,7 @@ fn missed_minimum_fails_and_keeps_the_record() {
     let (status, stdout, stderr) = run(sandbox.bandwidth(options).arg("1000"));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(
-        stderr.contains("ringmark: 1n2g: average bus bandwidth ") && stderr.contains(" is below --min-busbw 1000"),
+        stderr.contains("error: 1n2g: average bus bandwidth ") && stderr.contains(" is below --min-busbw 1000"),
         "{stderr}"
     );
     let record = sandbox.bandwidth_record("1n2g");
@@ -495,7 +495,7 @@ fn killed_rank_ends_all_ranks() {
         kill(*rank, Signal::SIGKILL).expect("it runs");
         assert_eq!(command.wait().expect("ended").code(), Some(1), "{backend}");
         let stderr = fs::read_to_string(sandbox.path("output")).expect("read");
-        assert!(stderr.starts_with("ringmark: 1n2g failed: rank "), "{stderr}");
+        assert!(stderr.starts_with("error: 1n2g failed: rank "), "{stderr}");
         assert!(stderr.contains(" was killed by signal 9 (SIGKILL) in "), "{stderr}");
         assert!(!sandbox.path("out/1n2g/bandwidth.json").exists());
         assert_eq!(sandbox.left(), Vec::<String>::new(), "{backend}");

@@ -61,7 +61,7 @@ fn every_command_has_a_man_page() {
     fs::write(&file, "").expect("written");
     let error = refused(ringmark("man").arg(&file), 1);
     expect![[r"
-        ringmark: the pages cannot be written to DIR/file: File exists (os error 17)
+        error: the pages cannot be written to DIR/file: File exists (os error 17)
     "]]
     .assert_eq(&without_folder(&error));
 }

@@ -280,7 +280,7 @@ fn pack_replaces_all_files_or_names_the_failed_one() {
             let before = files(folder.path());
             let (status, _, stderr) = disk.run(pack(), call, &name, fault);
             assert_eq!(status, Some(1), "{part} {call} {fault}: {stderr}");
-            assert!(stderr.starts_with(&format!("ringmark: out.{part} cannot be written: ")), "{stderr}");
+            assert!(stderr.starts_with(&format!("error: out.{part} cannot be written: ")), "{stderr}");
             assert!(stderr.contains(text) && files(folder.path()) == before, "{part} {call} {fault}: {stderr}");
         }
     }

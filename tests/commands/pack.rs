@@ -146,7 +146,7 @@ fn thread_count_does_not_change_encoded_images() {
     fs::write(folder.path().join("images/b/3.jpg"), &golden("inks.jpg")[..1000]).expect("written");
     let error = refused(&mut pack(&folder, "--resize 18 --force"), 1);
     expect![[r"
-        ringmark: out.rec cannot be written: image b/3.jpg: images/b/3.jpg: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 1000: the file is truncated
+        error: out.rec cannot be written: image b/3.jpg: images/b/3.jpg: not a JPEG that can be decoded: JPEG ends in the middle of its scan, at byte 1000: the file is truncated
     "]].assert_eq(&error);
     assert_eq!(fs::read(&record_file[0]).expect("there"), before);
     for (options, reason) in [
@@ -202,13 +202,13 @@ fn errors_are_reported_and_leave_no_files() {
     fs::write(folder.path().join("out.idx"), "mine").expect("written");
     let error = refused(&mut pack(&folder, ""), 2);
     expect![[r"
-        ringmark: out.idx already exists: use another name, or --force to replace it
+        error: out.idx already exists: use another name, or --force to replace it
     "]]
     .assert_eq(&error);
     assert_eq!(names(folder.path()), ["images", "out.idx"]);
     let error = refused(ringmark("pack images none/out.rec").current_dir(folder.path()), 1);
     expect![[r"
-        ringmark: none/out.rec cannot be written: No such file or directory (os error 2)
+        error: none/out.rec cannot be written: No such file or directory (os error 2)
     "]]
     .assert_eq(&error);
 }
@@ -244,7 +244,7 @@ fn full_disk_gets_all_files_or_none() {
     let new = files();
     assert!(new.iter().zip(&old).all(|(new, old)| new != old), "all three are new");
     without_room.dedup();
-    assert_eq!(without_room, ["rec", "idx", "lst"].map(|name| format!("ringmark: out/out.{name}")));
+    assert_eq!(without_room, ["rec", "idx", "lst"].map(|name| format!("error: out/out.{name}")));
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn ctrl_c_keeps_old_files_and_no_partial_ones() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(
             (output.status.code(), error.as_ref()),
-            (Some(1), "ringmark: out.rec cannot be written: interrupted\n")
+            (Some(1), "error: out.rec cannot be written: interrupted\n")
         );
         assert_eq!(names(folder.path()), ["image", "images", "out.idx", "out.lst", "out.rec"]);
         assert_eq!(fs::read(folder.path().join("out.rec")).expect("there"), before);

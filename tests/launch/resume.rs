@@ -110,7 +110,7 @@ fn interrupted_sweep_prints_the_resume_command() {
 
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
     let lines: Vec<&str> = stderr.lines().collect();
-    assert_eq!(lines[0], "ringmark: interrupted in 1n1g run 2 of 3; 1 of 3 runs are complete", "{stderr}");
+    assert_eq!(lines[0], "error: interrupted in 1n1g run 2 of 3; 1 of 3 runs are complete", "{stderr}");
     assert!(lines.len() == 2 && lines[1].starts_with("resume with: "), "{stderr}");
     let stdout = succeeds(&mut resume_command(&stderr));
     assert!(
@@ -123,7 +123,7 @@ fn interrupted_sweep_prints_the_resume_command() {
     let mut expected = names(THREE_RUNS);
     expected.insert("rn50_b8_fp32_2.log.1".to_owned());
     assert_eq!(sandbox.files("1n1g"), expected);
-    assert!(sandbox.log("1n1g/rn50_b8_fp32_2.log.1").ends_with("ringmark: run failed: interrupted\n"));
+    assert!(sandbox.log("1n1g/rn50_b8_fp32_2.log.1").ends_with("error: run failed: interrupted\n"));
     assert_eq!(sandbox.extract().0, Some(0));
 }
 
@@ -317,7 +317,7 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
 
     let error = refused(&mut sweep("--resume --kv-store device"), 2);
     expect![[r"
-        ringmark: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
+        error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
         --kv-store: ring,device then, device now
         use the same settings, or choose another --out
     "]]
@@ -393,7 +393,7 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     assert!(!stdout.contains("--from-checkpoint"), "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"), 2);
     expect![[r"
-        ringmark: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
+        error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
         --checkpoint-every: 2 then, not set now
         use the same settings, or choose another --out
     "]]
@@ -405,7 +405,7 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     assert!(checkpoints.iter().all(|checkpoint| !checkpoint.exists()));
     let error = refused(&mut sandbox.short_sweep("--kv-store local --checkpoint-every 2"), 2);
     expect![[r"
-        ringmark: --checkpoint-every is not supported with --kv-store local and --gradient-compression none, which keep state on servers, owners or ranks outside the checkpoint: omit one of them
+        error: --checkpoint-every is not supported with --kv-store local and --gradient-compression none, which keep state on servers, owners or ranks outside the checkpoint: omit one of them
     "]].assert_eq(&error);
 }
 
@@ -433,7 +433,7 @@ fn repeat_runs_a_case_again_and_keeps_earlier_files() {
     assert_eq!(sandbox.ran()[6..], ["1n2g_1", "1n2g_2"], "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 2n1g"), 2);
     expect![[r"
-        ringmark: case 2n1g needs 2 hosts, --hosts has 1: use --hosts localhost:2,HOST2:1, or choose --cases 1n1g
+        error: case 2n1g needs 2 hosts, --hosts has 1: use --hosts localhost:2,HOST2:1, or choose --cases 1n1g
     "]]
     .assert_eq(&error);
 }
@@ -495,7 +495,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
-    assert!(stderr.contains("ringmark: interrupted in 1n2g without communication, run 1 of 2; "), "{stderr}");
+    assert!(stderr.contains("error: interrupted in 1n2g without communication, run 1 of 2; "), "{stderr}");
     let (status, left_out) = sandbox.extract();
     assert_eq!(status, Some(1));
     for problem in ["_1.log:3: the run failed: interrupted", "_2.log: not yet run"] {
@@ -528,7 +528,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     }
     let error = refused(&mut sandbox.short_sweep(SUITE), 2);
     expect![[r"
-        ringmark: --out DIR/out already contains runs (DIR/out/no-communication/1n2g/rn50_b8_fp32_1.log): choose another folder, or move this one away
+        error: --out DIR/out already contains runs (DIR/out/no-communication/1n2g/rn50_b8_fp32_1.log): choose another folder, or move this one away
     "]].assert_eq(&without_folder(&error));
 }
 
@@ -538,7 +538,7 @@ fn resume_requires_a_readable_manifest() {
     let mut resume = sandbox.short_sweep("--cases 1n1g --resume");
     let error = refused(&mut resume, 2);
     expect![[r"
-        ringmark: --out DIR/out contains no sweep to resume (no sweep.json): omit --resume, or choose another --out
+        error: --out DIR/out contains no sweep to resume (no sweep.json): omit --resume, or choose another --out
     "]]
     .assert_eq(&without_folder(&error));
     assert!(!sandbox.path("out").exists());
@@ -557,7 +557,7 @@ fn resume_requires_a_readable_manifest() {
     expect![[r"
         not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 40 column 19
         wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
-        ringmark: the figures of DIR/out are not complete: see the message above
+        error: the figures of DIR/out are not complete: see the message above
     "]].assert_eq(&without_folder(&stderr));
     assert!(sandbox.path("extracted/out_result.json").exists());
 
@@ -575,7 +575,7 @@ fn resume_requires_a_readable_manifest() {
     assert_ne!(later, manifest);
     let error = refuse(&later);
     expect![[r"
-        ringmark: DIR/out/sweep.json: manifest format 99 is not readable by this ringmark (up to 2): use the ringmark that wrote it: restore it from a copy, or choose another --out (`ringmark extract` reads the runs without it)
+        error: DIR/out/sweep.json: manifest format 99 is not readable by this ringmark (up to 2): use the ringmark that wrote it: restore it from a copy, or choose another --out (`ringmark extract` reads the runs without it)
     "]].assert_eq(&without_folder(&error));
     // No run was started because of any of these manifests.
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
@@ -615,7 +615,7 @@ fn full_disk_is_reported_and_keeps_finished_runs() {
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
     let log = sandbox.path("out/1n1g/rn50_b8_fp32_2.log").display().to_string();
     let reason = format!("cannot write log {log}: No space left on device (os error 28): free some space, or choose");
-    assert!(error.contains(&format!("\nringmark: 1n1g run 2 of 3 failed: {reason}")), "{error}");
+    assert!(error.contains(&format!("\nerror: 1n1g run 2 of 3 failed: {reason}")), "{error}");
     // There was no space to record the reason in the log or the manifest.
     assert!(error.contains("sweep.json cannot be written: No space left on device"), "{error}");
     assert_eq!(sandbox.left(), Vec::<String>::new());
@@ -628,7 +628,7 @@ fn full_disk_is_reported_and_keeps_finished_runs() {
     let resume = format!("{OPTIONS} --resume");
     let still = fails(&mut sandbox.short_sweep(&resume));
     expect![[r"
-        ringmark: DIR/out/sweep.json cannot be written: No space left on device (os error 28): free some space, or choose another --out
+        error: DIR/out/sweep.json cannot be written: No space left on device (os error 28): free some space, or choose another --out
     "]].assert_eq(&without_folder(&still));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
     let (status, stderr) = sandbox.extract();
@@ -657,7 +657,7 @@ fn finished_run_missing_in_the_manifest_is_not_repeated() {
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
     let manifest = sandbox.path("out/sweep.json").display().to_string();
     let words = format!("1n1g run 2 of 3 is finished, but {manifest} cannot be written: No space left on device");
-    assert!(error.starts_with(&format!("ringmark: {words}")), "{error}");
+    assert!(error.starts_with(&format!("error: {words}")), "{error}");
     assert!(matches!(sandbox.states()[1], RunState::Running { .. }));
     disk.make_room();
     let stdout = succeeds(&mut resume_command(&error));
@@ -704,7 +704,7 @@ fn removed_results_folder_ends_the_sweep() {
         let error = fails(&mut sandbox.short_sweep(OPTIONS));
         println!("{script}\n{error}");
         let folder = sandbox.path("out").display().to_string();
-        let words = format!("\nringmark: results folder {folder} was removed, renamed or replaced during the sweep: ");
+        let words = format!("\nerror: results folder {folder} was removed, renamed or replaced during the sweep: ");
         assert!(error.contains(&words), "{script}: {error}");
         assert_eq!(sandbox.left(), Vec::<String>::new());
         assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"], "{script}");
@@ -742,7 +742,7 @@ fn read_only_results_end_the_sweep() {
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
     assert!(may_change("-i"));
     println!("{error}");
-    assert!(error.contains("\nringmark: 1n1g run 2 of 3 failed: "), "{error}");
+    assert!(error.contains("\nerror: 1n1g run 2 of 3 failed: "), "{error}");
     assert!(error.contains("Operation not permitted (os error 1)"), "{error}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
     succeeds(&mut resume_command(&error));
@@ -913,7 +913,7 @@ fn rank_reports_a_record_that_does_not_fit_on_disk() {
     let words = format!("{} cannot be written: No space left on device", record.display());
     let line = stderr.lines().find(|line| line.contains(&words)).expect(&stderr);
     assert!(line.contains("rank 0"), "{line}");
-    assert!(stderr.contains("ringmark: 1n2g run 1 of 1 failed: rank 0 of 2 on host "), "{stderr}");
+    assert!(stderr.contains("error: 1n2g run 1 of 1 failed: rank 0 of 2 on host "), "{stderr}");
     let reason = sandbox.failure("1n2g/mxnet-lenet_b2_fp32_1.log");
     assert!(reason.starts_with("rank 0 of 2 on host ") && reason.contains(&words), "{reason}");
     assert_eq!(sandbox.files("1n2g"), names("mxnet-lenet_b2_fp32_1.log"));

@@ -62,7 +62,7 @@ fn suite_defaults_to_pytorch_networks_and_batch_size() {
 fn invalid_suite_is_rejected() {
     let error = refused(&mut ringmark("sweep --suite ddp --backend none --hosts localhost:2"), 2);
     expect![[r"
-        ringmark: --suite ddp already compares with --backend none: omit --backend none
+        error: --suite ddp already compares with --backend none: omit --backend none
     "]]
     .assert_eq(&error);
     let error = refused(&mut ringmark("sweep --suite horovod"), 2);
@@ -192,9 +192,9 @@ fn baseline_problems_are_reported_separately() {
         not in the figures: no-communication/1n2g/rn50_b4_fp32_3.jsonl: contains a run with communication (mpi), but is in a folder of runs without it: move it back
         not in the figures: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 1n2g: sweep 1n1g as well
         no files written: DIR/first is not a sweep folder: choose one with --out
-        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+        error: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
-    let warning = "WARNING: 1n2g without communication: rank 1 on host a is a straggler: in 100.0 % of the \
+    let warning = "warning: 1n2g without communication: rank 1 on host a is a straggler: in 100.0 % of the \
                    iterations, 2.00 times the others' compute time: check for";
     assert!(stdout.contains(warning), "{stdout}");
 }

@@ -215,7 +215,7 @@ fn dry_run_shows_rsync_commands() {
     assert!(lines[1].starts_with("rsync ") && lines[1].ends_with(&format!("{folder}/./worker b:/opt/rm/")), "{stdout}");
     assert!(lines[2].contains(" /opt/rm/worker train "), "{stdout}");
     expect![[r"
-        ringmark: --sync opt is not an absolute path: working folders differ between hosts
+        error: --sync opt is not an absolute path: working folders differ between hosts
     "]]
     .assert_eq(&refused(&mut sandbox.sweep("--cases 1n1g --hosts a:1 --sync opt"), 2));
 }
@@ -438,7 +438,7 @@ fn missing_worker_is_reported_with_a_fix() {
     command.args(words("sweep --cases 1n1g")).env("PATH", "/usr/bin:/bin").current_dir(sandbox.folder.path());
     let error = refused(&mut command, 1);
     expect![[r"
-        ringmark: ringmark-worker not found next to this program or on PATH: build it with `cargo build --release` in ringmark's repository, or use --worker PATH
+        error: ringmark-worker not found next to this program or on PATH: build it with `cargo build --release` in ringmark's repository, or use --worker PATH
     "]].assert_eq(&error);
     assert!(!sandbox.path("results").exists());
 }
@@ -449,7 +449,7 @@ fn unwritable_folder_is_reported_before_the_first_job() {
     let mut command = ringmark("sweep --cases 1n1g --out /dev/null/here");
     let error = refused(command.arg("--worker").arg(sandbox.worker()), 1);
     expect![[r"
-        ringmark: cannot create folder /dev/null/here: choose a writable --out: Not a directory (os error 20)
+        error: cannot create folder /dev/null/here: choose a writable --out: Not a directory (os error 20)
     "]]
     .assert_eq(&error);
 }
@@ -491,12 +491,12 @@ fn sweep_keeps_every_log_and_record() {
 
     let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
     expect![[r"
-        ringmark: --out DIR/out already contains a sweep (DIR/out/sweep.json): continue it with --resume, choose another folder, or move this one away
+        error: --out DIR/out already contains a sweep (DIR/out/sweep.json): continue it with --resume, choose another folder, or move this one away
     "]].assert_eq(&without_folder(&error));
     fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
     let error = refused(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g"), 2);
     expect![[r"
-        ringmark: --out DIR/out already contains runs (DIR/out/1n1g/rn50_b8_fp32_1.log): choose another folder, or move this one away
+        error: --out DIR/out already contains runs (DIR/out/1n1g/rn50_b8_fp32_1.log): choose another folder, or move this one away
     "]].assert_eq(&without_folder(&error));
 }
 
@@ -586,7 +586,7 @@ fn failed_rank_stops_the_sweep_and_keeps_results() {
     expect!["rank 1 of 2 exited with status 3"].assert_eq(&sandbox.failure("1n2g/rn50_b8_fp32_1.log"));
     assert!(stderr.contains("    rank 1 of 2: no memory\n"), "{stderr}");
     let log = sandbox.path("out/1n2g/rn50_b8_fp32_1.log").display().to_string();
-    let last = format!("\nringmark: 1n2g run 1 of 1 failed: rank 1 of 2 exited with status 3\nlog: {log}\n");
+    let last = format!("\nerror: 1n2g run 1 of 1 failed: rank 1 of 2 exited with status 3\nlog: {log}\n");
     let (_, go_on) = stderr.split_once(&last).expect(&stderr);
     assert!(go_on.starts_with("completed runs are kept; resume with: ") && go_on.ends_with(" --resume\n"), "{stderr}");
     assert!(!sandbox.log("1n1g/rn50_b8_fp32_1.log").contains("run failed"));

@@ -243,7 +243,7 @@ fn unwritable_state_file_does_not_affect_the_sweep() {
     assert!(error.contains("give the --out of a command whose"), "{error}");
     let error = refused(ringmark("watch").arg(sandbox.path("nowhere")), 2);
     expect![[r"
-        ringmark: there is no folder DIR/nowhere: give the --out of a command whose first run has begun
+        error: there is no folder DIR/nowhere: give the --out of a command whose first run has begun
     "]]
     .assert_eq(&without_folder(&error));
 }

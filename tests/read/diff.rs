@@ -101,7 +101,7 @@ fn sweeps_are_compared_in_every_format() {
         assert!(
             named(&output.stderr).starts_with("not compared, TEST: after/1n2g/rn50_b4_fp32_4.jsonl: the run failed: ")
         );
-        assert!(output.stderr.ends_with("ringmark: the comparison is not complete: see the message above\n"));
+        assert!(output.stderr.ends_with("error: the comparison is not complete: see the message above\n"));
         assert_golden(&format!("diff/{file}"), &named(&output.stdout));
     }
     let table = diff(base.path(), test.path(), &[]).stdout;
@@ -204,7 +204,7 @@ fn result_of_version_1_equals_its_runs() {
     files.write("newer.json", newer.to_string());
     let refused = diff(files.path().join("newer.json"), runs.path(), &[]);
     expect![[r"
-        ringmark: BASE: DIR/first/newer.json: result of ringmark extract format 5 is not readable by this ringmark (up to 4): use the ringmark that wrote it
+        error: BASE: DIR/first/newer.json: result of ringmark extract format 5 is not readable by this ringmark (up to 4): use the ringmark that wrote it
     "]].assert_eq(&without_folder(&refused.stderr));
 }
 
@@ -219,10 +219,10 @@ fn result_of_version_3_keeps_its_warnings() {
     let files = Folder::new();
     files.write("old.json", old);
     let compared = diff(files.path().join("old.json"), quick.path(), &["--fail-on", "unquotable"]);
-    let said = "WARNING (unreliable): BASE: 1n1g: quick profile, a first look";
+    let said = "warning: unreliable: BASE: 1n1g: quick profile, a first look";
     assert!(compared.status == 1 && compared.stdout.contains(said), "{}{}", compared.stdout, compared.stderr);
     expect![[r"
-        ringmark: unreliable: 1n1g
+        error: unreliable: 1n1g
     "]]
     .assert_eq(&compared.stderr);
 }
@@ -266,7 +266,7 @@ fn older_result_has_only_speeds_and_dlperf_json_is_rejected() {
     let output = diff(files.path().join("dlperf.json"), base.path(), &[]);
     assert_eq!(output.status, 1);
     expect![[r"
-        ringmark: BASE: DIR/first/dlperf.json: 1n1g has no single runs: this is DLPerf's own result, which holds medians alone: give the folder of its logs
+        error: BASE: DIR/first/dlperf.json: 1n1g has no single runs: this is DLPerf's own result, which holds medians alone: give the folder of its logs
     "]].assert_eq(&without_folder(&output.stderr));
 }
 
@@ -308,7 +308,7 @@ fn unreadable_files_next_to_the_runs_are_reported() {
     assert_eq!(output.status, 1, "{}", output.stdout);
     expect![[r"
         not compared, TEST: DIR/first/nccl.json: not JSON: EOF while parsing a list at line 1 column 27
-        ringmark: the comparison is not complete: see the message above
+        error: the comparison is not complete: see the message above
     "]]
     .assert_eq(&without_folder(&output.stderr));
 }
@@ -330,7 +330,7 @@ fn different_conditions_are_rejected_with_both_values() {
         let values = values.replace(" in BASE,", " ->").replace(" in TEST", "");
         let forced = diff(base.path(), test.path(), &["--force"]);
         forced.is_ok_with(&[
-            "WARNING: not comparable, and compared because of --force",
+            "warning: not comparable, and compared because of --force",
             &format!("  {what}: {values}"),
             "1n1g",
         ]);
@@ -389,13 +389,13 @@ fn sides_without_common_cases_are_rejected() {
     let output = diff(empty.path(), test.path(), &[]);
     assert_eq!(output.status, 2);
     expect![[r"
-        ringmark: BASE: DIR/first holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; it holds no benchmark JSON either
+        error: BASE: DIR/first holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; it holds no benchmark JSON either
     "]].assert_eq(&without_folder(&output.stderr));
     let failed = sweep(&["1n1g"], 0.5, |run| run.end = None);
     let output = diff(failed.path(), test.path(), &[]);
     assert_eq!(output.status, 1);
     expect![[r"
-        ringmark: BASE: DIR/first holds no run that counts
+        error: BASE: DIR/first holds no run that counts
           DIR/first/1n1g/rn50_b4_fp32_1.jsonl: the run failed: stopped after iteration 6, without an end line: repeat it
           DIR/first/1n1g/rn50_b4_fp32_2.jsonl: the run failed: stopped after iteration 6, without an end line: repeat it
           DIR/first/1n1g/rn50_b4_fp32_3.jsonl: the run failed: stopped after iteration 6, without an end line: repeat it
@@ -408,7 +408,7 @@ fn sides_without_common_cases_are_rejected() {
     let output = diff(empty.path().join("broken.json"), test.path(), &[]);
     assert_eq!(output.status, 1);
     expect![[r"
-        ringmark: BASE: DIR/first/broken.json: not JSON: EOF while parsing a list at line 2 column 2
+        error: BASE: DIR/first/broken.json: not JSON: EOF while parsing a list at line 2 column 2
     "]]
     .assert_eq(&without_folder(&output.stderr));
 }
@@ -418,8 +418,8 @@ fn unreliable_runs_are_reported() {
     let base = sweep(&["1n1g"], 0.5, |run| run.header.profile = RunProfile::Quick);
     let test = sweep(&["1n1g"], 0.5, |run| run.header.config.inject = Some(Fault::Slow { rank: 0, percent: 50 }));
     let words = [
-        "WARNING (unreliable): BASE: 1n1g: quick profile, a first look: measure again without --quick, with another --out",
-        "WARNING (unreliable): TEST: 1n1g: a fault was injected on purpose: slow:0:50: sweep again without --inject",
+        "warning: unreliable: BASE: 1n1g: quick profile, a first look: measure again without --quick, with another --out",
+        "warning: unreliable: TEST: 1n1g: a fault was injected on purpose: slow:0:50: sweep again without --inject",
         "1 case: 1 without a difference; 1 unreliable",
         "(No difference)",
         "  profile: quick -> full",
@@ -477,19 +477,19 @@ fn fail_on_sets_the_exit_status() {
         output.stderr
     };
     expect![[r"
-        ringmark: slower: 1n1g
+        error: slower: 1n1g
     "]]
     .assert_eq(&end("slower"));
     expect![[r"
-        ringmark: too noisy: 1n2g
+        error: too noisy: 1n2g
     "]]
     .assert_eq(&end("noisy"));
     expect![[r"
-        ringmark: not in TEST: 1n4g
+        error: not in TEST: 1n4g
     "]]
     .assert_eq(&end("missing"));
     expect![[r"
-        ringmark: slower: 1n1g; not in TEST: 1n4g
+        error: slower: 1n1g; not in TEST: 1n4g
     "]]
     .assert_eq(&end("slower,missing"));
     diff(base.path(), base.path(), &["--fail-on", "slower,noisy,missing"])
@@ -973,7 +973,7 @@ fn program_agrees_with_the_statistics() {
     for _ in 0..3 {
         let [base, test] = pair(&mut random, &numbers);
         let output = diff(changed(&base, 1.0).path(), changed(&test, 1.03).path(), &["--fail-on", "slower"]);
-        assert_eq!((output.status, output.stderr.as_str()), (1, "ringmark: slower: 1n1g\n"), "{}", output.stdout);
+        assert_eq!((output.status, output.stderr.as_str()), (1, "error: slower: 1n1g\n"), "{}", output.stdout);
     }
 }
 

@@ -216,7 +216,7 @@ fn influx_omits_runs_without_a_start_time() {
     expect![[r"
         not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring: start time unknown, and a line without a timestamp would get the current time: not exported
         not in the export: first train rn50 resnet50_v1b fp32 128 1n1g on ring 1: start time unknown, and a line without a timestamp would get the current time: not exported
-        ringmark: the export of DIR/first is not complete: see the 2 messages above
+        error: the export of DIR/first is not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
     // Prometheus uses the time of the scrape.
     let samples = samples(&exported(&folder.path(), &["prometheus"]));
@@ -431,7 +431,7 @@ fn several_mlperf_logs_need_a_folder() {
     folder.run(&failed);
     let said = refused(ringmark("extract --format mllog").arg(folder.path()), 2);
     expect![[r"
-        ringmark: DIR/first holds 2 runs with epochs, but MLPerf's log holds one: add --out FOLDER for one file per run
+        error: DIR/first holds 2 runs with epochs, but MLPerf's log holds one: add --out FOLDER for one file per run
     "]]
     .assert_eq(&without_folder(&said));
     let out = folder.parent.path().join("logs");
@@ -440,7 +440,7 @@ fn several_mlperf_logs_need_a_folder() {
     expect![[r"
         wrote 2 logs into DIR/logs
         not in the export: 1n2g/rn50_b4_fp32_2.jsonl: the run failed: ranks disagree: repeat it
-        ringmark: the export of DIR/first is not complete: see the message above
+        error: the export of DIR/first is not complete: see the message above
     "]]
     .assert_eq(&without_folder(&stderr));
     let status = |run: u32| {
@@ -472,7 +472,7 @@ fn invalid_export_options_are_rejected() {
     let said =
         crate::support::sandbox::refused(ringmark("extract --format mlflow -o /nowhere").arg(bandwidth.path()), 2);
     expect![[r"
-        ringmark: DIR/first holds no training or scoring run that counts: nothing to export to MLflow
+        error: DIR/first holds no training or scoring run that counts: nothing to export to MLflow
     "]]
     .assert_eq(&without_folder(&said));
 }

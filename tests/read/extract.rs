@@ -239,7 +239,7 @@ fn each_network_has_its_own_table_and_key() {
     expect![[r"
         not in the figures: 1n1g/rn50_b4_fp32_1.jsonl: contains case 1n1g, ResNet-18, batch size 4, fp32, but has another file name: restore the original name
         wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
-        ringmark: the figures of DIR/first are not complete: see the message above
+        error: the figures of DIR/first are not complete: see the message above
     "]].assert_eq(&without_folder(&stderr));
 }
 
@@ -332,7 +332,7 @@ fn json_is_printed_or_written_to_a_file() {
     let (status, stdout, stderr) = folder.extract(&["--json", "/no/such/folder/any.json"]);
     assert_eq!((status, stdout.as_str()), (Some(2), ""));
     expect![[r"
-        ringmark: --json /no/such/folder/any.json cannot be written: folder not found: /no/such/folder: create it, or use another
+        error: --json /no/such/folder/any.json cannot be written: folder not found: /no/such/folder: create it, or use another
     "]].assert_eq(&stderr);
 }
 
@@ -429,7 +429,7 @@ fn different_thread_counts_are_noted() {
     assert!(stdout.contains("cpu: Processor of a laptop, 1 to 2 threads per rank\n"), "{stdout}");
     let note =
         "cases have different numbers of threads per rank: efficiency compares\nunlike devices (1n1g: 2, 1n2g: 1)";
-    assert!(stdout.contains(&format!("\nNOTE: {note}\n")), "{stdout}");
+    assert!(stdout.contains(&format!("\nnote: {note}\n")), "{stdout}");
     stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
     let markdown = folder.printed(&["--format", "markdown"]);
     assert!(markdown.contains(&format!("**Note:** {}", note.replace('\n', " "))), "{markdown}");
@@ -598,7 +598,7 @@ fn disturbed_and_impossible_figures_are_unreliable() {
     ];
     let markdown = folder.printed(&["--format", "markdown"]);
     for warning in &reliability_warnings {
-        assert!(table.contains(&format!("\nWARNING (unreliable): {warning}\n")), "{warning}\n{table}");
+        assert!(table.contains(&format!("\nwarning: unreliable: {warning}\n")), "{warning}\n{table}");
         assert!(markdown.contains(&format!("\n**Warning (unreliable):** {warning}\n")), "{warning}\n{markdown}");
     }
     assert!(table.contains("\nIn parentheses: unreliable; the warnings above contain reason and fix.\n"), "{table}");
@@ -660,15 +660,15 @@ fn repeated_warnings_are_merged_in_every_format() {
     let outlier = "1n2g, run 2: 1 of 22 iterations took up to ";
     let (status, table, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(table.contains(&format!("\nWARNING: {straggler}")), "{table}");
-    assert!(table.contains(&format!("\nWARNING: {outlier}")), "{table}");
-    assert_eq!(table.matches("WARNING: 1n").count(), 2, "{table}");
+    assert!(table.contains(&format!("\nwarning: {straggler}")), "{table}");
+    assert!(table.contains(&format!("\nwarning: {outlier}")), "{table}");
+    assert_eq!(table.matches("warning: 1n").count(), 2, "{table}");
     let runs = |case: &str| {
         let row = table.lines().find(|line| line.starts_with(case)).expect("a row");
         row.split_whitespace().nth(2).map(str::to_owned)
     };
     assert_eq!((runs("1n1g").as_deref(), runs("1n2g").as_deref()), (Some("3/3"), Some("3/3!")));
-    assert!(table.contains("\n!: these runs count, but read the lines that begin with WARNING.\n"), "{table}");
+    assert!(table.contains("\n!: these runs count, but read the lines that begin with warning.\n"), "{table}");
     assert!(folder.printed(&["--format", "markdown"]).contains(&format!("\n**Warning:** {straggler}")));
 
     let result = &folder.result()["rn50"];
@@ -686,7 +686,7 @@ fn repeated_warnings_are_merged_in_every_format() {
 
     // Analyzed again with another warm-up, and without fields that older workers did not write.
     let (_, warmup, _) = folder.extract(&["--warmup", "22"]);
-    assert!(!warmup.contains("WARNING: 1n"), "{warmup}");
+    assert!(!warmup.contains("warning: 1n"), "{warmup}");
 }
 
 /// Adds one defect to a folder with two valid logs; expects the message, exit status 1, and the figures of the other
@@ -846,7 +846,7 @@ fn mismatched_record_and_log_are_excluded() {
         not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
         not in the figures: 1n2g/rn50_b4_fp32_4.log: 5 iteration lines of 6: the log was cut off or edited, repeat the run
         wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
-        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+        error: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
 }
 
@@ -911,7 +911,7 @@ fn invalid_folder_is_reported() {
         let (status, stdout, stderr) = extract(path, &[]);
         assert_eq!(status, Some(code));
         assert!(stdout.is_empty() && stderr.contains(message), "{message}\n{stderr}");
-        assert_eq!(stderr.lines().filter(|line| line.starts_with("ringmark: ")).count(), 1);
+        assert_eq!(stderr.lines().filter(|line| line.starts_with("error: ")).count(), 1);
     };
     expect(
         &folder.path().join("missing"),
@@ -938,7 +938,7 @@ fn out_selects_the_result_folder() {
     assert_eq!(status, Some(1));
     expect![[r"
         not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
-        ringmark: cannot write the result into DIR/first/1n1g/rn50_b4_fp32_1.log: choose another folder with --out: File exists (os error 17)
+        error: cannot write the result into DIR/first/1n1g/rn50_b4_fp32_1.log: choose another folder with --out: File exists (os error 17)
     "]].assert_eq(&without_folder(&stderr));
     assert!(stdout.contains("1n2g"), "the table is printed all the same");
 }
@@ -1049,7 +1049,7 @@ fn speedometer_windows_cover_iterations_of_all_ranks() {
         not in the figures: 1n1g/rn50_b32_fp32_1.log: 3 windows of iterations, all of them warm-up (3): repeat the run with more, or give a smaller --warmup
         not in the figures: 1n2g/rn50_b32_fp32_1.log: 3 windows of iterations, all of them warm-up (3): repeat the run with more, or give a smaller --warmup
         wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
-        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+        error: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
 }
 
@@ -1080,7 +1080,7 @@ fn horovod_speed_is_its_total() {
         not in the figures: 1n1g/rn50_b32_fp32_1.log: Horovod's synthetic benchmark excludes its own warm-up from these rates, but their number of iterations is unknown: omit --warmup
         not in the figures: 1n4g/rn50_b32_fp32_1.log: Horovod's synthetic benchmark excludes its own warm-up from these rates, but their number of iterations is unknown: omit --warmup
         wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
-        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+        error: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
     assert_eq!(folder.extract(&["--warmup", "0"]).0, Some(0));
 }
@@ -1148,7 +1148,7 @@ fn ambiguous_logs_of_other_tools_are_excluded() {
         not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
         not in the figures: 1n2g/rn50_b4_fp32_4.log: 0 iteration lines of 6: the log was cut off or edited, repeat the run
         wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
-        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+        error: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
 }
 

@@ -524,7 +524,7 @@ fn backtest_predicts_dlperf_4n8g() {
     let (status, stdout, stderr) = run(None, &["--backtest"]);
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("the middle of the band is -0.9 % off"), "{stdout}");
-    assert!(stdout.contains("WARNING: DLPerf V100 FP16 b256: it measures the CPUs' input"), "{stdout}");
+    assert!(stdout.contains("warning: DLPerf V100 FP16 b256: it measures the CPUs' input"), "{stdout}");
     stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
 }
 
@@ -546,7 +546,7 @@ fn backtest_excludes_the_largest_case() {
 
     let (status, _, stderr) = run(Some(&cluster.sweep(&["1n1g", "1n4g", "2n4g"], 2).path()), &["--backtest"]);
     assert_eq!(status, Some(1));
-    let expected = "ringmark: 2n4g cannot be predicted: without 2n4g: no multi-host case was measured";
+    let expected = "error: 2n4g cannot be predicted: without 2n4g: no multi-host case was measured";
     assert!(stderr.starts_with(expected), "{stderr}");
 }
 
@@ -611,7 +611,7 @@ fn unmeasured_levels_are_not_predicted() {
     assert_eq!(status, Some(1));
     assert!(stdout.contains("(measured)"), "what can be said is said: {stdout}");
     expect![[r"
-        ringmark: 2n4g, 8n4g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 2n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4
+        error: 2n4g, 8n4g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 2n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4
     "]].assert_eq(&stderr);
 }
 
@@ -623,7 +623,7 @@ fn logs_without_a_single_host_case_are_rejected() {
     assert_eq!(status, Some(1));
     expect![[r#"
         not used: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 2n8g: sweep 1n1g as well
-        ringmark: 4n8g cannot be predicted: 1n8g was not measured, and without records the cost of several hosts is unknown; measure: ringmark sweep --cases 1n8g --batch-size 128 --dtype fp32
+        error: 4n8g cannot be predicted: 1n8g was not measured, and without records the cost of several hosts is unknown; measure: ringmark sweep --cases 1n8g --batch-size 128 --dtype fp32
     "#]].assert_eq(&stderr);
     assert_eq!(stdout, "");
 }
@@ -644,7 +644,7 @@ fn prediction_repeats_warnings_and_shows_the_straggler_cost() {
     }
     let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "2n2g,4n2g"]);
     assert_eq!(status, Some(0), "{stderr}");
-    let warning = "WARNING: 2n2g, 3 of 3 runs, here run 1: rank 3 on host a is a straggler: ";
+    let warning = "warning: 2n2g, 3 of 3 runs, here run 1: rank 3 on host a is a straggler: ";
     assert!(stdout.replace("\n  ", " ").contains(warning), "{stdout}");
     assert!(stdout.replace("\n  ", " ").contains("Without the measured wait for rank 3 on host a:"), "{stdout}");
     let (_, stdout, _) = run(Some(&folder.path()), &["--cases", "2n2g,4n2g", "--json"]);
@@ -666,8 +666,8 @@ fn far_cases_and_single_runs_have_warnings() {
     let logs = dlperf_logs(&DLPERF[1]);
     let (status, stdout, stderr) = run(Some(&logs.path()), &["--cases", "32n8g,64n8g"]);
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("WARNING: 64n8g: more than 8 times the 32 ranks"), "{stdout}");
-    assert!(stdout.contains("WARNING: one run of 4n8g: the spread of runs is not in the band"), "{stdout}");
+    assert!(stdout.contains("warning: 64n8g: more than 8 times the 32 ranks"), "{stdout}");
+    assert!(stdout.contains("warning: one run of 4n8g: the spread of runs is not in the band"), "{stdout}");
 }
 
 #[test]

@@ -213,7 +213,7 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     let (status, stdout, stderr) = predict(&["--kv-store", "dist_sync_device"]);
     assert_eq!(status, Some(2), "{stdout}");
     expect![[r"
-        ringmark: no run used --kv-store dist_device_sync, and its cost cannot be derived from other kv-stores: the runs used ring, local, device, dist_sync, dist_async; sweep these cases with --kv-store dist_device_sync, or choose one that was measured
+        error: no run used --kv-store dist_device_sync, and its cost cannot be derived from other kv-stores: the runs used ring, local, device, dist_sync, dist_async; sweep these cases with --kv-store dist_device_sync, or choose one that was measured
     "]].assert_eq(&stderr);
     let (status, stdout, stderr) = predict(&["--kv-store", "dist_sync", "--servers", "2", "--json"]);
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
@@ -276,7 +276,7 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
     }
     let refusal = error(&coded, &[]);
     expect![[r"
-        ringmark: rn50: kv-store ring is not predicted from these runs: with --gradient-compression topk:0.01 every rank receives and decodes the codes of all ranks, which no all-reduce model describes
+        error: rn50: kv-store ring is not predicted from these runs: with --gradient-compression topk:0.01 every rank receives and decodes the codes of all ranks, which no all-reduce model describes
     "]].assert_eq(&refusal);
 
     // No single rank, neither of this kv-store nor of ring.
@@ -319,7 +319,7 @@ fn kv_store_without_valid_runs_is_rejected() {
         not used: 1n2g/rn50_b4_fp32_device_1.jsonl: the run failed: weights differ: repeat it
         not used: 2n2g/rn50_b4_fp32_device_1.jsonl: the run failed: weights differ: repeat it
         not used: 4n2g/rn50_b4_fp32_device_1.jsonl: the run failed: weights differ: repeat it
-        ringmark: rn50_b4_fp32_device_cpu: kv-store device is not predicted from these runs: no run of it counts
+        error: rn50_b4_fp32_device_cpu: kv-store device is not predicted from these runs: no run of it counts
     "]]
     .assert_eq(&error);
 }
@@ -429,6 +429,6 @@ fn mixed_server_placement_is_rejected() {
     }
     let error = refused(ringmark("predict").arg(folder.path()).args(["--kv-store", "dist_sync"]), 2);
     expect![[r"
-        ringmark: rn50_b4_fp32_dist-sync_cpu: kv-store dist_sync is not predicted from these runs: in 2n2g some servers share hosts with ranks and some do not: measure with all servers on one kind of host (--server-hosts)
+        error: rn50_b4_fp32_dist-sync_cpu: kv-store dist_sync is not predicted from these runs: in 2n2g some servers share hosts with ranks and some do not: measure with all servers on one kind of host (--server-hosts)
     "]].assert_eq(&error);
 }

@@ -439,26 +439,26 @@ fn excluded_runs_are_reported_and_the_rest_is_shown() {
     expect![[r"
         wrote DIR/a.html
         not in the figures: first: 1n2g/rn50_b4_fp32_3.log: no iteration in the log: the run ended before its first one, repeat it
-        ringmark: the figures are not complete: see the message above
+        error: the figures are not complete: see the message above
     "]].assert_eq(&without_folder(&stderr));
     let page = fs::read_to_string(out).expect("written all the same");
     assert!(page.contains("Not in the figures (1)") && page.contains("1 run left out") && page.contains("12.19"));
     let (status, _, stderr) = report(&[path(&folder.parent.path().join("none"))]);
     assert_eq!(status, 2);
     expect![[r"
-        ringmark: DIR/none cannot be read: give the folder that a sweep wrote: No such file or directory (os error 2)
+        error: DIR/none cannot be read: give the folder that a sweep wrote: No such file or directory (os error 2)
     "]]
     .assert_eq(&without_folder(&stderr));
     let (status, _, stderr) = report(&[path(&folder.parent.path().join("a.html"))]);
     assert_eq!(status, 2);
     expect![[r"
-        ringmark: DIR/a.html is a file: give the folder that holds the result
+        error: DIR/a.html is a file: give the folder that holds the result
     "]]
     .assert_eq(&without_folder(&stderr));
     let (status, _, stderr) = report(&[path(folder.parent.path())]);
     assert_eq!(status, 1);
     expect![[r"
-        ringmark: DIR holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; did you mean DIR/first?
+        error: DIR holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; did you mean DIR/first?
     "]].assert_eq(&without_folder(&stderr));
 }
 

@@ -125,10 +125,10 @@ fn devices_profiles_and_options_are_never_mixed() {
     assert_eq!(stdout.matches("\nnetwork").count(), 5, "{stdout}");
     assert_eq!(stdout.matches("nhwc, folded, CUDA graph, 10 measured").count(), 1, "{stdout}");
     assert!(
-        stdout.contains("- QUICK PROFILE\n") && stdout.contains("WARNING (unreliable): quick profile, "),
+        stdout.contains("- QUICK PROFILE\n") && stdout.contains("warning: unreliable: quick profile, "),
         "{stdout}"
     );
-    assert!(stdout.contains("WARNING: different devices in one table: Another / Processor of a laptop"), "{stdout}");
+    assert!(stdout.contains("warning: different devices in one table: Another / Processor of a laptop"), "{stdout}");
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn figures_with_warnings_are_marked_once() {
         .expect("a row");
     assert_eq!(row, ["15.31!", "30.62"], "{stdout}");
     let warning =
-        "WARNING: ResNet50-v1b, fp32, 1n2g, batch size 4, 2 of 2 runs, here run 1: the ranks of host a have 2";
-    assert_eq!((stdout.matches("WARNING: R").count(), stdout.matches(warning).count()), (1, 1), "{stdout}");
-    assert!(stdout.contains("\n!: these runs count, but read the lines that begin with WARNING.\n"), "{stdout}");
+        "warning: ResNet50-v1b, fp32, 1n2g, batch size 4, 2 of 2 runs, here run 1: the ranks of host a have 2";
+    assert_eq!((stdout.matches("warning: R").count(), stdout.matches(warning).count()), (1, 1), "{stdout}");
+    assert!(stdout.contains("\n!: these runs count, but read the lines that begin with warning.\n"), "{stdout}");
     assert_eq!(folder.result()["rows"][0]["runs"][1]["warnings"][0]["kind"], "oversubscribed");
 }
 
@@ -242,7 +242,7 @@ fn points_without_valid_runs_show_the_reason() {
     let cells = ["ResNet50-v1b", "1.914", "-", "out", "of", "memory", "out", "of", "memory"];
     assert!(stdout.lines().any(|line| line.split_whitespace().eq(cells)), "{stdout}");
     assert!(
-        stdout.contains("NOTE: ResNet50-v1b, fp32, 1n1g: out of memory at batch 64: 15.1 of 16.0 GB\n"),
+        stdout.contains("note: ResNet50-v1b, fp32, 1n1g: out of memory at batch 64: 15.1 of 16.0 GB\n"),
         "{stdout}"
     );
     for expected in [
@@ -343,7 +343,7 @@ fn diff_compares_scoring_sweeps_point_by_point() {
     let (status, _, stderr) = diff(&base.path(), &training.path(), &["--force"]);
     assert_eq!(status, Some(2));
     expect![[r"
-        ringmark: DIR/first holds scoring runs of ringmark, DIR/first holds training runs of ringmark or DLPerf: not comparable, even with --force
+        error: DIR/first holds scoring runs of ringmark, DIR/first holds training runs of ringmark or DLPerf: not comparable, even with --force
     "]].assert_eq(&without_folder(&stderr));
 }
 
@@ -361,7 +361,7 @@ fn different_networks_and_precisions_need_force() {
     let (status, _, stderr) = diff(&base.path(), &other.path(), &[]);
     assert_eq!(status, Some(2));
     expect![[r"
-        ringmark: BASE and TEST are not comparable:
+        error: BASE and TEST are not comparable:
           model: ResNet50-v1b in BASE, ResNet-18 in TEST
           precision: fp32 in BASE, bf16 in TEST
         compare like with like, or give --force
@@ -372,7 +372,7 @@ fn different_networks_and_precisions_need_force() {
     let (status, _, stderr) = diff(&base.path(), &larger.path(), &[]);
     assert_eq!(status, Some(2));
     expect![[r"
-        ringmark: no case in common: BASE has 1n1g b4; TEST has 1n1g b8
+        error: no case in common: BASE has 1n1g b4; TEST has 1n1g b8
     "]]
     .assert_eq(&stderr);
 }

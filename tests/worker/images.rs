@@ -294,14 +294,14 @@ fn resumed_training_is_bit_identical() {
     assert_eq!((&resumed.iterations, checksum(&resumed)), (&whole.iterations, checksum(&whole)));
     let error = mlp(1, &data, "--iters 4 --checkpoint-every 2").refusal(2);
     expect![[r#"
-        ringmark-worker: --checkpoint-every 2 needs a file: add --checkpoint FILE
+        error: --checkpoint-every 2 needs a file: add --checkpoint FILE
     "#]]
     .assert_eq(&error);
     let refused = |ranks: u32, options: &str| {
         run(ranks, &format!("--batch-size 1 {options}")).file("--from-checkpoint", &checkpoint).refusal(1)
     };
     expect![[r#"
-        ringmark-worker: --from-checkpoint DIR/checkpoint.safetensors: saved by 2 ranks, but this run has 1: use the same number of ranks
+        error: --from-checkpoint DIR/checkpoint.safetensors: saved by 2 ranks, but this run has 1: use the same number of ranks
     "#]]
     .assert_eq(&refused(1, ""));
     let error = refused(2, "--momentum 0.5 --checkpoint-every 4 --checkpoint no.safetensors");
@@ -316,7 +316,7 @@ fn resumed_training_is_bit_identical() {
     safetensors::write(&weights, &mlp(1, &data, "--iters 1").save().finish().weights());
     let error = run(1, "").file("--from-checkpoint", &weights).refusal(1);
     expect![[r#"
-        ringmark-worker: DIR/weights.safetensors contains only weights, no training state: use --init
+        error: DIR/weights.safetensors contains only weights, no training state: use --init
     "#]]
     .assert_eq(&error);
     // As many steps per epoch, but other images.
@@ -422,10 +422,10 @@ fn oversized_image_is_named_in_printable_text() {
         error
     };
     expect![[r#"
-        ringmark-worker: DIR/�[31mcat/�gnp.png: not a PNG that can be decoded: the header declares 2000000 x 1 pixels, an aspect ratio of 2000000; the limit is 100: raise it with --image-limits aspect=2000000
+        error: DIR/�[31mcat/�gnp.png: not a PNG that can be decoded: the header declares 2000000 x 1 pixels, an aspect ratio of 2000000; the limit is 100: raise it with --image-limits aspect=2000000
     "#]].assert_eq(&refused(""));
     expect![[r#"
-        ringmark-worker: DIR/�[31mcat/�gnp.png: resizing 2000000 x 1 pixels to 64000000 x 32 makes 2048000000 pixels; the limit is 50000000: raise it with --image-limits pixels=2048000000
+        error: DIR/�[31mcat/�gnp.png: resizing 2000000 x 1 pixels to 64000000 x 32 makes 2048000000 pixels; the limit is 50000000: raise it with --image-limits pixels=2048000000
     "#]].assert_eq(&refused("--image-limits aspect=2000000"));
 }
 
@@ -437,7 +437,7 @@ fn invalid_image_fails_the_run_or_is_counted() {
     let options = "--iters 3 --batch-size 6 --decode-threads 1";
     let error = resnet(1, &data, options).refusal(1);
     expect![[r#"
-        ringmark-worker: DIR/photographs/dog/broken.jpg: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 8 bytes begin with 6e 6f 20 69 6d 61 67 65
+        error: DIR/photographs/dog/broken.jpg: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 8 bytes begin with 6e 6f 20 69 6d 61 67 65
     "#]].assert_eq(&error);
     let record = resnet(2, &data, "--iters 3 --batch-size 3 --decode-threads 1 --on-bad-image skip").finish().sound();
     let skipped: u64 = rank_inputs(&record).iter().map(|rank| rank.skipped).sum();
@@ -476,15 +476,15 @@ fn unsuitable_data_is_rejected_with_a_reason() {
     ]
     .map(|run| run.refusal(1));
     expect![[r#"
-        ringmark-worker: DIR/train-images-idx3-ubyte, byte 800: 28 x 28 pixels of 1 channel, but the network takes 32 x 32 of 3: use another --image-size or network
-        ringmark-worker: --data has an idx array with labels in DIR/train-labels-idx1-ubyte, which are used unchanged: omit --augmentation and --resize, or use image files
-        ringmark-worker: DIR/photographs/cat/rgb.jpg: image files are decoded to RGB, but the network takes 1 channel: use another network, or MNIST
-        ringmark-worker: --resize 64 has no effect with --augmentation imagenet, which crops the stored image: omit --resize, or use another --augmentation
-        ringmark-worker: --data: DIR/nothing cannot be opened: No such file or directory (os error 2)
+        error: DIR/train-images-idx3-ubyte, byte 800: 28 x 28 pixels of 1 channel, but the network takes 32 x 32 of 3: use another --image-size or network
+        error: --data has an idx array with labels in DIR/train-labels-idx1-ubyte, which are used unchanged: omit --augmentation and --resize, or use image files
+        error: DIR/photographs/cat/rgb.jpg: image files are decoded to RGB, but the network takes 1 channel: use another network, or MNIST
+        error: --resize 64 has no effect with --augmentation imagenet, which crops the stored image: omit --resize, or use another --augmentation
+        error: --data: DIR/nothing cannot be opened: No such file or directory (os error 2)
     "#]].assert_eq(&errors.concat());
     let error = Run::alone("--augmentation crop").refusal(2);
     expect![[r#"
-        ringmark-worker: --augmentation crop needs input images: add --data FILE, or omit the option
+        error: --augmentation crop needs input images: add --data FILE, or omit the option
     "#]]
     .assert_eq(&error);
 }

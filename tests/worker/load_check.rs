@@ -50,7 +50,7 @@ fn unusable_libtorch_is_an_error_with_the_fix() {
     // The CPU build lacks CUDA's libraries; with all of them, the runtime rejects the stub.
     let (status, _, stderr) = train("--device auto", "STUB_CAPABILITIES=90");
     assert_eq!(status, Some(1), "{stderr}");
-    assert!(["ringmark-worker: ", "GPU"].iter().all(|reason| stderr.contains(reason)), "{stderr}");
+    assert!(["error: ", "GPU"].iter().all(|reason| stderr.contains(reason)), "{stderr}");
 }
 
 #[test]

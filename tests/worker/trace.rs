@@ -248,7 +248,7 @@ fn bandwidth_and_input_are_traced() {
     assert!(log.contains(words) && !out.join("input.trace.json").exists(), "{log}");
     let error = refused(ringmark("bandwidth --hosts localhost:2 --trace-iterations 2").arg("--out").arg(&out), 2);
     expect![[r#"
-        ringmark: --trace-iterations applies to traced runs: add --trace
+        error: --trace-iterations applies to traced runs: add --trace
     "#]]
     .assert_eq(&error);
 }
@@ -298,10 +298,10 @@ fn sweep_traces_first_runs_and_report_draws_them() {
         refused(sweep.arg("--worker").arg(worker()).arg("--out").arg(folder.path().join("none")), 2)
     });
     expect![[r#"
-        ringmark: --trace-iterations applies to traced runs: add --trace-runs 1
-        ringmark: --trace-format horovod applies to traced runs: add --trace-runs 1
-        ringmark: --trace-iterations 3-9 is out of range: choose iterations from 1 to 4
-        ringmark: --trace-iterations 3-600 selects 598 iterations, but rank 0 can keep 100 in memory: choose fewer
+        error: --trace-iterations applies to traced runs: add --trace-runs 1
+        error: --trace-format horovod applies to traced runs: add --trace-runs 1
+        error: --trace-iterations 3-9 is out of range: choose iterations from 1 to 4
+        error: --trace-iterations 3-600 selects 598 iterations, but rank 0 can keep 100 in memory: choose fewer
     "#]]
     .assert_eq(&errors.concat());
 }
@@ -384,7 +384,7 @@ fn unwritable_trace_is_reported_and_keeps_the_record() {
     let epochs = Run::alone("--model resnet18 --epochs 1 --trace-iterations 90-91").file("--data", &data);
     let error = epochs.file("--trace", &folder.path().join("trace.json")).refusal(1);
     expect![[r#"
-        ringmark-worker: --trace-iterations 90-91 is out of range: choose iterations from 1 to 3
+        error: --trace-iterations 90-91 is out of range: choose iterations from 1 to 3
     "#]]
     .assert_eq(&error);
     // Iterations of an earlier part of the run.

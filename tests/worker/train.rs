@@ -111,7 +111,7 @@ fn weights_of_another_network_are_rejected_by_tensor_name() {
     let refused = || Run::alone("--iters 1").file("--init", &path).refusal(1);
 
     expect![[r#"
-        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: No such file or directory (os error 2)
+        error: cannot read DIR/bad.safetensors as safetensors: No such file or directory (os error 2)
     "#]]
     .assert_eq(&refused());
     // The pipe has no writer, and the device has no end.
@@ -119,15 +119,15 @@ fn weights_of_another_network_are_rejected_by_tensor_name() {
     let errors =
         ["--init", "--from-checkpoint", "--data"].map(|option| Run::alone("--iters 1").file(option, &path).refusal(1));
     expect![[r#"
-        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
-        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
-        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
+        error: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
+        error: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
+        error: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
     "#]]
     .assert_eq(&errors.concat());
     fs::remove_file(&path).expect("there");
     symlink("/dev/zero", &path).expect("linked");
     expect![[r#"
-        ringmark-worker: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
+        error: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
     "#]]
     .assert_eq(&refused());
     fs::remove_file(&path).expect("there");
@@ -137,22 +137,22 @@ fn weights_of_another_network_are_rejected_by_tensor_name() {
         refused()
     });
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python with safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"); from a checkpoint, save only its state_dict (often torch.load(..)["model"] or ["state_dict"])
-        ringmark-worker: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python with safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"); from a checkpoint, save only its state_dict (often torch.load(..)["model"] or ["state_dict"])
+        error: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python with safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"); from a checkpoint, save only its state_dict (often torch.load(..)["model"] or ["state_dict"])
+        error: DIR/bad.safetensors is a PyTorch pickle, not safetensors: convert it in Python with safetensors.torch.save_file(torch.load("DIR/bad.safetensors"), "weights.safetensors"); from a checkpoint, save only its state_dict (often torch.load(..)["model"] or ["state_dict"])
     "#]].assert_eq(&errors.concat());
 
     let conv1 = |shape: [usize; 4]| Stored::floats(&shape, (0..shape.iter().product::<usize>()).map(|_| 0.5));
     let mut tensors = Tensors::from([("conv1.weight".to_owned(), conv1([64, 3, 7, 7]))]);
     safetensors::write(&path, &tensors);
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors has no tensor bn1.weight: expected torchvision's resnet50
+        error: DIR/bad.safetensors has no tensor bn1.weight: expected torchvision's resnet50
     "#]]
     .assert_eq(&refused());
 
     tensors.insert("conv1.weight".to_owned(), conv1([64, 3, 3, 3]));
     safetensors::write(&path, &tensors);
     expect![[r#"
-        ringmark-worker: conv1.weight has shape [64, 3, 3, 3] in DIR/bad.safetensors, but [64, 3, 7, 7] in the model
+        error: conv1.weight has shape [64, 3, 3, 3] in DIR/bad.safetensors, but [64, 3, 7, 7] in the model
     "#]]
     .assert_eq(&refused());
 
@@ -160,7 +160,7 @@ fn weights_of_another_network_are_rejected_by_tensor_name() {
     tensors.insert("layer5.conv1.weight".to_owned(), conv1([1, 1, 1, 1]));
     safetensors::write(&path, &tensors);
     expect![[r#"
-        ringmark-worker: DIR/bad.safetensors contains layer5.conv1.weight, which resnet50 does not have
+        error: DIR/bad.safetensors contains layer5.conv1.weight, which resnet50 does not have
     "#]]
     .assert_eq(&refused());
 }
@@ -331,7 +331,7 @@ fn overflow_without_loss_scaler_fails_the_run() {
         let finished = Run::ranks(ranks, "--model resnet18 --iters 3 --inject overflow:2").finish();
         assert_eq!(finished.status, Some(1), "{}", finished.stderr);
         let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
-        let message = format!("ringmark-worker: the run failed: {failure}\n");
+        let message = format!("error: the run failed: {failure}\n");
         assert!(finished.stderr.contains(&message), "{}", finished.stderr);
         failure
     });
@@ -594,7 +594,7 @@ fn straggler_is_named_in_log_record_and_table() {
     assert!(sweep.stdout.contains(&format!("\n    warning: {text}\n")), "{}", sweep.stdout);
     let extract = Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&out).output().expect("starts");
     let table = String::from_utf8(extract.stdout).expect("UTF-8");
-    assert!(table.contains(&format!("\nWARNING: 1n2g: {text}\n")), "{table}");
+    assert!(table.contains(&format!("\nwarning: 1n2g: {text}\n")), "{table}");
     let row = table.lines().find(|line| line.starts_with("1n2g")).expect("a row");
     assert_eq!(row.split_whitespace().nth(2), Some("1/1!"), "{table}");
     for output in [&log, &sweep.stdout, &table] {
@@ -616,7 +616,7 @@ fn other_network_is_named_in_log_and_record() {
     // Weights of another network are rejected at the first tensor that differs.
     let error = Run::alone("--iters 1 --model resnet18").file("--init", init()).refusal(1);
     expect![[r#"
-        ringmark-worker: layer1.0.conv1.weight has shape [64, 64, 1, 1] in INIT, but [64, 64, 3, 3] in the model
+        error: layer1.0.conv1.weight has shape [64, 64, 1, 1] in INIT, but [64, 64, 3, 3] in the model
     "#]]
     .assert_eq(&error.replace(&init().display().to_string(), "INIT"));
 }
@@ -706,16 +706,16 @@ fn invalid_options_are_rejected_with_a_reason() {
     ]
     .map(|(options, status)| Run::alone(options).refusal(status));
     expect![[r#"
-        ringmark-worker: --batch-size 0 is out of range: choose 1 to 65536
-        ringmark-worker: --warmup 3 leaves none of --iters 3 to measure: choose a smaller --warmup
-        ringmark-worker: --backend nccl needs a GPU, but --device is cpu: use --backend shared-memory, mpi or auto
+        error: --batch-size 0 is out of range: choose 1 to 65536
+        error: --warmup 3 leaves none of --iters 3 to measure: choose a smaller --warmup
+        error: --backend nccl needs a GPU, but --device is cpu: use --backend shared-memory, mpi or auto
         error: invalid value 'fp8' for '--dtype <TYPE>'
           tip: use fp32, tf32, fp16 or bf16
         error: invalid value 'fail:9' for '--inject <FAULT>': "fail:9" is not one of fail:ITERATION:RANK, overflow:ITERATION, slow:RANK:PERCENT
 
         For more information, try '--help'.
-        ringmark-worker: --dtype tf32 needs a GPU of compute capability 8.0 or higher, but this rank uses the CPU: use fp32 or bf16
-        ringmark-worker: case 1n2g has 2 ranks, but MPI started 1: use the mpirun of the MPI library that ringmark-worker links (see ldd), or srun with its PMIx
+        error: --dtype tf32 needs a GPU of compute capability 8.0 or higher, but this rank uses the CPU: use fp32 or bf16
+        error: case 1n2g has 2 ranks, but MPI started 1: use the mpirun of the MPI library that ringmark-worker links (see ldd), or srun with its PMIx
     "#]].assert_eq(&errors.concat());
 }
 
@@ -726,10 +726,10 @@ fn missing_cuda_is_rejected_with_a_reason() {
         return;
     }
     let error = Run::alone("--device cuda").refused(1);
-    assert!(error.starts_with("ringmark-worker: cannot use --device cuda: no NVIDIA driver (libcuda.so.1"), "{error}");
+    assert!(error.starts_with("error: cannot use --device cuda: no NVIDIA driver (libcuda.so.1"), "{error}");
     let error = Run::alone("--device auto --backend nccl").refusal(1);
     expect![[r#"
-        ringmark-worker: --backend nccl needs a GPU, but this rank uses the CPU: use shared-memory, mpi or auto
+        error: --backend nccl needs a GPU, but this rank uses the CPU: use shared-memory, mpi or auto
     "#]]
     .assert_eq(&error);
     let record = Run::alone("--device auto --model resnet18 --iters 1").sound();
@@ -747,24 +747,24 @@ fn mismatched_batch_file_is_rejected() {
     };
     let error = refused(&batch(1), "--batch-size 2");
     expect![[r#"
-        ringmark-worker: DIR/batch.safetensors has 1 images, but rank 0 needs 0 to 1: use a smaller --batch-size
+        error: DIR/batch.safetensors has 1 images, but rank 0 needs 0 to 1: use a smaller --batch-size
     "#]]
     .assert_eq(&error);
     let error = refused(&batch(2), "--image-size 64");
     expect![[r#"
-        ringmark-worker: DIR/batch.safetensors: images have shape [2, 3, 32, 32] and labels [2], expected (n, 3, 64, 64) and (n): set --image-size to match
+        error: DIR/batch.safetensors: images have shape [2, 3, 32, 32] and labels [2], expected (n, 3, 64, 64) and (n): set --image-size to match
     "#]].assert_eq(&error);
     let mut tensors = batch(2);
     tensors.insert("labels".to_owned(), Stored::integers(&[2], &[5, 1000]));
     let error = refused(&tensors, "");
     expect![[r#"
-        ringmark-worker: labels range from 5 to 1000, expected 0 to 999
+        error: labels range from 5 to 1000, expected 0 to 999
     "#]]
     .assert_eq(&error);
     tensors.remove("labels");
     let error = refused(&tensors, "");
     expect![[r#"
-        ringmark-worker: DIR/batch.safetensors has no tensor "labels"
+        error: DIR/batch.safetensors has no tensor "labels"
     "#]]
     .assert_eq(&error);
 }

@@ -272,10 +272,10 @@ fn contradicting_kv_store_options_are_rejected() {
     ]
     .map(|options| Run::alone(options).refusal(2));
     expect![[r#"
-        ringmark-worker: --servers 1 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
-        ringmark-worker: --kv-store dist_sync needs --servers N: the last N processes that mpirun starts are servers, the others ranks
-        ringmark-worker: --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
-        ringmark-worker: --dtype fp16 skips an update if any gradient overflows, which no owner of a part of the weights detects with --kv-store nccl: use --dtype bf16, or --kv-store ring
+        error: --servers 1 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
+        error: --kv-store dist_sync needs --servers N: the last N processes that mpirun starts are servers, the others ranks
+        error: --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
+        error: --dtype fp16 skips an update if any gradient overflows, which no owner of a part of the weights detects with --kv-store nccl: use --dtype bf16, or --kv-store ring
         error: invalid value 'distributed' for '--kv-store <NAME>'
           [possible values: ring, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
 
@@ -283,8 +283,9 @@ fn contradicting_kv_store_options_are_rejected() {
     "#]].assert_eq(&errors.concat());
     let error = Run::processes(1, "", "--kv-store dist_sync --servers 1").refusal(1);
     expect![[r#"
-        ringmark-worker: --servers 1 leaves no rank to train: mpirun started 1 processes: start 1 more than the number of ranks
-    "#]].assert_eq(&error);
+        error: --servers 1 leaves no rank to train: mpirun started 1 processes: start 1 more than the number of ranks
+    "#]]
+    .assert_eq(&error);
     // The perceptron has 6 arrays.
     let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refusal(1);
     expect!["--servers 7: the network has only 6 arrays: use at most one server per array"].assert_eq(&error);

@@ -157,9 +157,9 @@ fn invalid_work_load_is_rejected_with_a_reason() {
         stderr
     });
     expect![[r#"
-        ringmark: --work-load 3 has 1 weights for 2 ranks: use one per rank (3,1), one per host (a=3,b=1), or auto
-        ringmark: the weights 100, 1 leave rank 1 none of the 8 images (4 per rank): use a larger --batch-size, a larger weight in --work-load, or omit --work-load
-        ringmark: --suite ddp gives all ranks the same work, as PyTorch does: omit --work-load
+        error: --work-load 3 has 1 weights for 2 ranks: use one per rank (3,1), one per host (a=3,b=1), or auto
+        error: the weights 100, 1 leave rank 1 none of the 8 images (4 per rank): use a larger --batch-size, a larger weight in --work-load, or omit --work-load
+        error: --suite ddp gives all ranks the same work, as PyTorch does: omit --work-load
     "#]].assert_eq(&errors.concat());
 }
 

@@ -17,7 +17,9 @@ const UNIT: &str = " samples/sec";
 const LOSS: &str = "\tloss=";
 /// Range of valid speeds. Others result from a time that is zero or infinite, and would make sums infinite.
 const SPEEDS: Range<f64> = 1e-9..1e15;
-const FAILURE: &str = "ringmark: run failed: ";
+const FAILURE: &str = "error: run failed: ";
+/// The same in logs of earlier versions.
+const OLD_FAILURE: &str = "ringmark: run failed: ";
 const TAKEN_UP: &str = "# taken up from its checkpoint behind iteration ";
 
 /// Number of an iteration in a line.
@@ -100,7 +102,7 @@ pub enum LogLine {
 /// discarded, so nothing is copied, and only the parsed parts have to be UTF-8.
 pub fn parse(line: impl AsRef<[u8]>) -> LogLine {
     let line = line.as_ref();
-    if let Some(reason) = line.strip_prefix(FAILURE.as_bytes()) {
+    if let Some(reason) = [FAILURE, OLD_FAILURE].iter().find_map(|start| line.strip_prefix(start.as_bytes())) {
         return LogLine::Failed(String::from_utf8_lossy(reason).trim_end().to_owned());
     }
     match marked(line) {
@@ -242,6 +244,8 @@ mod tests {
     fn failure_is_one_line_and_round_trips() {
         let line = write_failure("mpirun ended\nwith status 1");
         assert_eq!(parse(&line), LogLine::Failed("mpirun ended with status 1".to_owned()));
+        assert_eq!(line, "error: run failed: mpirun ended with status 1");
+        assert_eq!(parse("ringmark: run failed: out of memory"), LogLine::Failed("out of memory".to_owned()));
     }
 
     #[test]

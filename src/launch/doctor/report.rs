@@ -47,7 +47,7 @@ pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
     let (names, (load, cores)) = (compact(busy().map(|host| host.host.as_str())), worst);
     let up_to = if busy().count() > 1 { "up to " } else { "" };
     Some(format!(
-        "WARNING: other programs run on {names} (load {up_to}{load:.1} on {cores} cores): figures will be unreliable until \
+        "warning: other programs run on {names} (load {up_to}{load:.1} on {cores} cores): figures will be unreliable until \
          they end"
     ))
 }
@@ -359,13 +359,13 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
         assert_eq!(busy_hosts(&hosts), None);
         probe(&mut hosts, 1).load = Some(7.0);
         let line = busy_hosts(&hosts).expect("seven threads on two cores");
-        expect!["WARNING: other programs run on b (load 7.0 on 2 cores): figures will be unreliable until they end"]
+        expect!["warning: other programs run on b (load 7.0 on 2 cores): figures will be unreliable until they end"]
             .assert_eq(&line);
         probe(&mut hosts, 0).load = Some(13.0);
         assert!(summary(&examination(hosts.clone())).contains(" 1 warning, "));
         let line = busy_hosts(&hosts).expect("both are busy");
         expect![
-            "WARNING: other programs run on a,b (load up to 13.0 on 2 cores): figures will be unreliable until they end"
+            "warning: other programs run on a,b (load up to 13.0 on 2 cores): figures will be unreliable until they end"
         ]
         .assert_eq(&line);
         // The programs that caused the load average have ended.

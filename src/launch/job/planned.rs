@@ -140,7 +140,7 @@ impl Job<'_> {
     /// more.
     pub fn close_failed(&self, reason: &str) {
         if let Err(error) = self.close(Some(reason)) {
-            print_error(&format!("ringmark: {error:#}"));
+            print_error(&format!("error: {error:#}"));
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let tail = job.tail().expect("read");
         assert_eq!(tail.lines().count(), TAIL_LINES);
         assert!(tail.starts_with("    line 11\n"), "{tail}");
-        assert!(tail.ends_with("line 39\n    ringmark: run failed: no memory"), "{tail}");
+        assert!(tail.ends_with("line 39\n    error: run failed: no memory"), "{tail}");
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
         fs::write(job.unfinished_log(), "whole\ncut").expect("written");
         assert!(job.tail().expect("read").ends_with("    cut") && !job.log().exists());
         job.close(Some("disk full")).expect("written");
-        assert_eq!(fs::read_to_string(job.log()).expect("read"), "whole\ncut\nringmark: run failed: disk full\n");
+        assert_eq!(fs::read_to_string(job.log()).expect("read"), "whole\ncut\nerror: run failed: disk full\n");
         assert!(!job.unfinished_log().exists());
 
         fs::write(job.unfinished_log(), "sound\n").expect("written");

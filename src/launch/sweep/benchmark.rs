@@ -96,6 +96,9 @@ pub struct PlanContext<'a> {
     pub begun: Option<&'a Conditions>,
 }
 
+/// Prefix of a failed rank's message in a job's output; the launcher's error repeats it with rank and host.
+pub const RANK_ERROR: &str = "error: ";
+
 /// Follows a job while it runs.
 pub trait Follower {
     /// Processes the next line, with its newline; an error ends the job.

@@ -63,7 +63,7 @@ impl FolderLock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(in_use_error(folder, &mut file, host)),
             Err(TryLockError::Error(error)) => print_error(&format!(
-                "ringmark: cannot lock folder {} ({error}): make sure that no other program writes to it",
+                "warning: cannot lock folder {} ({error}): make sure that no other program writes to it",
                 folder.display()
             )),
         }

@@ -64,7 +64,7 @@ impl Medium {
     /// Returns the prefix of warnings.
     pub fn warning(self) -> &'static str {
         match self {
-            Medium::Terminal { .. } => "WARNING",
+            Medium::Terminal { .. } => "warning",
             Medium::Markdown => "Warning",
         }
     }
@@ -127,11 +127,11 @@ fn terminal(paragraph: &Paragraph, width: usize, is_explained: bool) -> String {
         Paragraph::Items(items) | Paragraph::Quotes(items) => each("- ", items),
         Paragraph::Table(table) => table.aligned(width),
         Paragraph::Note(lines) => {
-            let text = format!("NOTE: {}", lines.join("\n"));
+            let text = format!("note: {}", lines.join("\n"));
             text.lines().map(|line| wrapped(line, width, "")).collect::<Vec<_>>().join("\n")
         }
-        Paragraph::Warnings(lines) => each("WARNING: ", lines),
-        Paragraph::Unreliable(lines) => each("WARNING (unreliable): ", lines),
+        Paragraph::Warnings(lines) => each("warning: ", lines),
+        Paragraph::Unreliable(lines) => each("warning: unreliable: ", lines),
     }
 }
 

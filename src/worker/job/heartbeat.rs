@@ -157,7 +157,7 @@ pub fn begin(launcher: Option<LauncherAddress>) {
         process: std::process::id(),
         out_of_memory: memory::out_of_memory_kills(),
     };
-    let name = format!("ringmark-worker: rank {} on host {}", facts::launched_rank(), facts::host_name());
+    let name = format!("warning: rank {} on host {}", facts::launched_rank(), facts::host_name());
     // The thread reads no environment variables, because libraries that are loaded at the same time may set some.
     thread::spawn(move || {
         let mut stream = find(&launcher, &hello);

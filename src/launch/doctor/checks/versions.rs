@@ -29,8 +29,9 @@ pub fn check_worker(findings: &mut Findings, worker: &Path) {
             _ => {}
         }
         if let Some(failure) = &host.worker_failure {
-            // The dynamic loader's message also begins with the name.
-            let reason = failure.strip_prefix(&format!("{worker}: ")).unwrap_or(failure);
+            // The dynamic loader's message begins with the program.
+            let starts = ["error: ", &format!("{worker}: ")];
+            let reason = starts.iter().find_map(|start| failure.strip_prefix(start)).unwrap_or(failure);
             let is_loader_error = ["shared libraries", "symbol", "version `"].iter().any(|part| reason.contains(part));
             let fix = if is_loader_error {
                 "run scripts/setup.sh there (ringmark-setup with the Debian package) to install the libraries at the \

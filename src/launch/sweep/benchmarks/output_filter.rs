@@ -5,12 +5,9 @@ use std::io::{self, Write};
 use anyhow::Context;
 use ringmark_core::untrusted_text::printable_lines;
 
-use crate::launch::sweep::benchmark::Follower;
+use crate::launch::sweep::benchmark::{Follower, RANK_ERROR};
 
-/// Begins the line of a rank that failed; the launcher's error has the same text, with rank and host.
-const WORKER: &[u8] = b"ringmark-worker: ";
-
-/// Prints all lines up to the failure of a rank, which the launcher's error explains. The log has the others.
+/// Prints all lines up to the failure of a rank, which the launcher's error explains. The log contains the others.
 pub struct OutputFilter {
     is_shown: bool,
 }
@@ -23,7 +20,7 @@ impl OutputFilter {
 
     /// Returns true unless a rank has failed: the lines after that are mpirun's.
     fn is_printed(&mut self, line: &[u8]) -> bool {
-        self.is_shown &= !line.starts_with(WORKER);
+        self.is_shown &= !line.starts_with(RANK_ERROR.as_bytes());
         self.is_shown
     }
 }
@@ -49,8 +46,7 @@ mod tests {
     #[test]
     fn failure_messages_of_the_worker_are_not_echoed() {
         let mut echo = OutputFilter::new(true);
-        let lines =
-            ["# header", "-------", "  8  2  float", "ringmark-worker: no memory", "-------", "mpirun detected"];
+        let lines = ["# header", "-------", "  8  2  float", "error: no memory", "-------", "mpirun detected"];
         let shown: Vec<&str> = lines.into_iter().filter(|line| echo.is_printed(line.as_bytes())).collect();
         assert_eq!(shown, ["# header", "-------", "  8  2  float"]);
     }

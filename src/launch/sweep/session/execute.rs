@@ -15,7 +15,9 @@ use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::WatchedRanks;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_error, print_line};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, Failure, Follower, JobCheckpoint, JobOutcome, JobPlan};
+use crate::launch::sweep::benchmark::{
+    Benchmark, EndedJob, Failure, Follower, JobCheckpoint, JobOutcome, JobPlan, RANK_ERROR,
+};
 use crate::launch::sweep::ledger::Ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::display::Display;
@@ -159,11 +161,16 @@ impl<B: Benchmark> JobRunner<'_, B> {
         };
         launch.close_failed(&reason);
         if let Some(Err(error)) = ledger.map(|(ledger, run)| ledger.end(run, state)) {
-            print_error(&format!("ringmark: {error:#}"));
+            print_error(&format!("error: {error:#}"));
         }
         let is_unexplained = matches!(outcome, JobOutcome::Failed(Failure::Unexplained(_)));
-        if is_unexplained && !self.benchmark.rules().shows_output {
-            let tail = launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
+        let tail = || launch.tail().unwrap_or_else(|error| format!("    {error:#}"));
+        // A benchmark that shows its output has shown it up to the first error. The last line is the launcher's.
+        let is_new = |tail: &String| {
+            let has_error = || tail.lines().rev().skip(1).any(|line| line.trim_start().starts_with(RANK_ERROR));
+            !self.benchmark.rules().shows_output || has_error()
+        };
+        if let Some(tail) = is_unexplained.then(tail).filter(is_new) {
             print_error(&format!("{}: last lines of {}:\n{tail}", job.title, launch.log_now().display()));
         }
         Ok(())

@@ -42,7 +42,7 @@ pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
     }
     let of_outlooks = outlooks.iter().map(|outlook| (outlook.evidence.label.clone(), warnings(outlook)));
     let warnings = once(&of_outlooks.collect::<Vec<_>>());
-    text.push(Paragraph::Sentences(warnings.iter().map(|warning| format!("WARNING: {warning}")).collect()));
+    text.push(Paragraph::Sentences(warnings.iter().map(|warning| format!("warning: {warning}")).collect()));
     text::render(&text, Medium::Terminal { width: WIDTH, is_explained })
 }
 
