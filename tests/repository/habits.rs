@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use ringmark_core::options::habits::{BANDWIDTH_HINTS, COMMON_HINTS, LAUNCHER_HINTS, PACK_HINTS, WORKER_HINTS};
+use ringmark_core::options::habits::{
+    BANDWIDTH_HINTS, COMMON_HINTS, LAUNCHER_HINTS, PACK_HINTS, READER_HINTS, WORKER_HINTS,
+};
 
+use crate::support::golden::assert_golden;
 use crate::support::sandbox::{Sandbox, ringmark, run};
 
 /// A row of a table: their option, ours, and a comment.
@@ -41,7 +44,7 @@ fn options<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
 
 fn known() -> BTreeSet<String> {
     let mut known = BTreeSet::new();
-    for command in ["sweep", "score", "bandwidth", "input", "extract", "report", "pack"] {
+    for command in ["sweep", "score", "bandwidth", "input", "extract", "report", "pack", "diff", "predict", "doctor"] {
         let (status, help, stderr) = run(&mut ringmark(&format!("{command} --help")));
         assert_eq!(status, Some(0), "{stderr}");
         known.extend(help.split([' ', ',', '\n']).filter(|word| word.starts_with('-')).map(str::to_owned));
@@ -52,13 +55,80 @@ fn known() -> BTreeSet<String> {
 #[test]
 fn every_suggested_option_exists() {
     let (known, rows) = (known(), rows());
-    let habits = [LAUNCHER_HINTS, WORKER_HINTS, BANDWIDTH_HINTS, PACK_HINTS, COMMON_HINTS].into_iter().flatten();
+    let habits =
+        [LAUNCHER_HINTS, WORKER_HINTS, BANDWIDTH_HINTS, PACK_HINTS, READER_HINTS, COMMON_HINTS].into_iter().flatten();
     // Options passed on to mpirun are not ours.
     let ours = habits.map(|habit| habit.ours).filter(|ours| !ours.contains("mpirun -np"));
     let pieces = ours.chain(rows.iter().map(|row| row.ours.as_str())).flat_map(code);
     for option in options(pieces.map(|piece| piece.split('"').next().unwrap_or(piece))) {
         assert!(known.contains(option), "no command has {option}");
     }
+}
+
+/// Returns the tip for a command line, or `none`.
+fn tip(line: &str) -> String {
+    let (status, stdout, error) = run(&mut ringmark(line));
+    assert_eq!(status, Some(2), "{line}: {stdout}{error}");
+    error.lines().find_map(|line| line.strip_prefix("  tip: ")).unwrap_or("none").to_owned()
+}
+
+#[test]
+fn wrong_habits_get_one_line() {
+    let lines = [
+        "bandwidth --op sum",
+        "bandwidth -o all_reduce",
+        "bandwidth --op all2all",
+        "bandwidth -R 1",
+        "bandwidth --iterations 10",
+        "bandwidth --algo ring",
+        "bandwidth --format csv",
+        "sweep --rdzv-backend c10d",
+        "sweep --rdzv-endpoint a:29500",
+        "sweep --nproc-per-node 4",
+        "sweep --nproc-per-node gpu",
+        "sweep --nnodes 1:4",
+        "sweep --max-restarts 3",
+        "sweep --min-np 2",
+        "sweep --check-build",
+        "sweep --nics eth0",
+        "sweep --nodelist a,b",
+        "sweep --time 10",
+        "sweep --exclusive",
+        "sweep --global-batch-size 256",
+        "sweep --gradient-accumulation-steps 4",
+        "sweep --synthetic",
+        "sweep --precision bf16",
+        "sweep --compile",
+        "sweep --print-freq 10",
+        "sweep --scenario Offline",
+        "sweep --cases 8",
+        "sweep --cases 2x8",
+        "sweep --resume results/rack7",
+        "sweep --hosts a:8 b:8",
+        "sweep --models resnet50 resnet18",
+        "sweep resnet50",
+        "sweep --base-lr 0.1",
+        "sweep --gpus all",
+        "extract r1 r2",
+        "extract --csv r",
+        "report r --format pdf",
+        "report r --output x.html",
+        "diff a b --threshold 5",
+        "diff a b --tolerance 5%",
+        "diff a b --noise 5",
+        "diff a b --format json",
+        "predict r --nodes 8",
+        "check r --strict",
+        "watch -n 1 r",
+        "doctor a:8",
+        "doctor a b",
+        "doctor --fix",
+        "-np 4",
+        "trian",
+        "status",
+    ];
+    let tips: String = lines.map(|line| format!("{line}\n    {}\n", tip(line))).concat();
+    assert_golden("tips.txt", &tips);
 }
 
 #[test]

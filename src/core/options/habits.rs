@@ -29,27 +29,49 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = habits![
         => "use `--cases 1n{}g` for 1 node with {} ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each",
     "-N" | "--nnodes" | "--nodes" | "--num-nodes" => "`--hosts a:8,b:8` lists the nodes, and `--cases {}n8g` uses {} \
                                                       of them",
+    "--num-gpus-per-node" | "--slots" | "--slots-per-host" => "`--hosts a:{},b:{}` gives every host {} ranks",
     "--master-addr" | "--master_addr" | "--master-port" | "--master_port" | "--rdzv-endpoint" | "--rdzv_endpoint"
-        => "`--hosts a:8,b:8` is enough: mpirun starts and connects the ranks",
+        | "--dist-url" | "--dist_url" | "--local-addr" | "--local_addr"
+        => "omit it: `--hosts a:8,b:8` is enough; mpirun starts and connects the ranks",
+    "--rdzv-backend" | "--rdzv_backend" | "--rdzv-id" | "--rdzv_id" | "--rdzv-conf" | "--rdzv_conf"
+        | "--multiprocessing-distributed"
+        => "omit it: there is no rendezvous; mpirun starts and connects the ranks",
+    "--min-np" | "--max-np" | "--num-min-nodes" | "--host-discovery-script" | "--reset-limit" | "--elastic-timeout"
+        | "--blacklist-cooldown-range"
+        => "not supported: the number of ranks is fixed during a run; `--cases 1n8g,2n8g` measures several numbers",
+    "--max-restarts" | "--max_restarts" | "--monitor-interval" | "--monitor_interval"
+        => "omit it: a failed run ends the sweep, and `--out FOLDER --resume` continues it",
+    "--start-method" | "--start_method" | "--role" | "--redirects" | "-r" | "--tee" | "--no-python" | "--no_python"
+        | "--module" | "--run-path" | "--run_path" | "--gloo-timeout-seconds" | "--disable-cache" | "--log-level"
+        | "--log_level"
+        => "omit it: ringmark starts its own worker, and every run has a log in `--out FOLDER`",
+    "--nics" => "`--interface NAME` selects the network of all hosts",
+    "--ssh-identity-file" => "write the key into ~/.ssh/config: `Host a b`, `IdentityFile FILE`",
+    "--mpi-args" => "`--launcher-args \"..\"` passes arguments to mpirun",
+    "--check-build" => "`ringmark doctor` prints what works on each host",
+    "--nodelist" | "-w" => "`--hosts a:8,b:8` lists the hosts; with `--launcher slurm` the allocation has them",
     "-mca" | "--mca" | "-bind-to" | "--bind-to" | "-map-by" | "--map-by" | "-oversubscribe" | "--oversubscribe"
         => "`--launcher-args \"..\"` passes arguments to mpirun",
     "-allow-run-as-root" | "--allow-run-as-root" => "omit it: ringmark passes it to mpirun",
-    "-x" => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; for other variables use `--launcher-args \"-x NAME\"`",
+    "-x" | "--export" => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; for other variables use `--launcher-args \"-x NAME\"`",
     "--network-interface" | "--network-interfaces" => "`--interface NAME` selects the network of all hosts",
-    "-v" | "--verbose" => "omit it: the logs in `--out FOLDER` contain every iteration, and `--dry-run` prints every \
+    "-v" | "--verbose" | "-vv" | "--debug" => "omit it: the logs in `--out FOLDER` contain every iteration, and `--dry-run` prints every \
                            command",
     "-o" | "--output" | "--output-dir" => "`--out FOLDER` is for logs and records",
     "--json" => "`ringmark extract FOLDER --json` prints the figures of a sweep, and `--format pytorch-ddp` those for \
                  PyTorch's diff.py",
     "-p" => "`--ssh-port PORT` is sshd's port on the hosts",
     "-s" => "`--servers {}` is the number of server processes of a kv-store",
-    "--partition" | "--account" | "--qos" | "--gres" => "pass it to sbatch: scripts/slurm.sbatch is a template",
+    "--partition" | "--account" | "-A" | "--qos" | "--gres" | "--exclusive" | "--time" | "--job-name" | "-J" | "-t" | "--mem"
+        | "--constraint" | "--reservation" | "--gpus-per-task" | "-c" | "--cpus-per-task" | "-G" | "--dependency"
+        => "pass it to sbatch or salloc: scripts/slurm.sbatch is a template",
+    "--cpu-bind" | "--gpu-bind" => "`--launcher-args \"..\"` passes arguments to srun",
     "--start-timeout" | "--stall-check-warning-time-seconds" | "--stall-check-shutdown-time-seconds"
         => "`--stall-timeout SECONDS` ends a run without progress and names the rank that hangs",
     "--no-stall-check" => "`--stall-timeout 0` waits indefinitely",
     "--timeline-filename" => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` writes Horovod's timeline \
                               next to the record",
-    "--output-filename" | "--log-dir" | "--log_dir" => "`--out FOLDER` is for logs and records",
+    "--output-filename" | "--log-dir" | "--log_dir" | "--save-dir" | "--work-dir" => "`--out FOLDER` is for logs and records",
     "--kv-store" | "--kvstore" => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` selects \
                                    where gradients are summed and weights updated",
 ];
@@ -59,10 +81,21 @@ pub const WORKER_HINTS: &[MigrationHint] = habits![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "-g" | "--ngpus" | "-t" | "--nthreads"
         | "-H" | "--hosts"
         => "mpirun starts the ranks: `mpirun -np {} ringmark-worker ..`; `ringmark` does both",
+    "--cases" | "--runs" | "--hostfile" | "--resume" | "--dry-run" | "--sync" | "--interface" | "--profile"
+        => "it belongs to `ringmark sweep`, which starts the ranks",
+    "--out" => "`ringmark sweep --out FOLDER` keeps log and record of every run",
+    "--gpus" => "set CUDA_VISIBLE_DEVICES, or use `ringmark sweep --gpus {}`",
 ];
 
 /// Hints for users of nccl-tests, for `bandwidth` only: its short options mean something else in other programs.
 pub const BANDWIDTH_HINTS: &[MigrationHint] = habits![
+    "-R" | "--local_register" | "--run_cycles" | "-S" | "--report_timestamps" | "-T" | "-p" | "-y"
+        => "omit it: it has no counterpart; `ringmark bandwidth -h` lists the common options",
+    "--iterations" => "`-n {}` is the number of iterations per size",
+    "--min-bytes" | "--max-bytes" => "`-b 8 -e 128M` are the smallest and the largest message",
+    "--algo" | "--proto" => "`--nccl-algo NAME` selects the algorithm; NCCL_PROTO reaches every rank",
+    "--csv" => "`--json FILE`",
+    "--operation" | "--operations" | "--ops" => "`--op all_reduce`, or several as `--op all_gather,reduce_scatter`",
     "-t" | "--nthreads" => "omit it: each rank drives one GPU with one thread, and `--cases 1n8g` sets the number of \
                             ranks",
     "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
@@ -106,11 +139,34 @@ pub const COMMON_HINTS: &[MigrationHint] = habits![
     "--compression" => "`--gradient-compression fp16`, or another keyword",
     "--threads" | "--num-workers" | "--workers" | "-j" => "`--decode-threads N` is the number of decoder threads per \
                                                            rank",
-    "--disp-batches" | "--log-interval" => "omit it: every iteration is printed",
+    "--disp-batches" | "--log-interval" | "--print-freq" | "--log-freq" => "omit it: every iteration is printed",
     "--network" | "--num-layers" | "--arch" => "`--model NAME`",
     "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size {}`",
-    "--bs" | "--batch" | "-b" => "`--batch-size {}` is the number of images per rank and iteration",
+    "--bs" | "--batch" | "-b" | "--batch_size" | "--train-batch-size" | "--per-device-train-batch-size"
+        | "--per-gpu-batch-size" | "--local-batch-size" | "--micro-batch-size"
+        => "`--batch-size {}` is the number of images per GPU and iteration",
+    "--global-batch-size" | "--total-batch-size" | "--global-batch"
+        => "`--batch-size N` is per GPU: divide the total by the number of ranks",
+    "--gradient-accumulation-steps" | "--accumulate" | "--accumulation-steps" | "--batches-per-allreduce"
+        | "--backward-passes-per-step" | "--gradient-predivide-factor"
+        => "not supported: every iteration exchanges the gradients of one batch; use a larger `--batch-size`",
+    "--val-batch-size" | "--test-batch-size" => "omit it: validation has the batch size of training",
+    "--synthetic" | "--use-synthetic-data" | "--synthetic-data" | "--dummy" | "--fake-data"
+        => "omit it: images are synthetic unless `--data FILES` is given",
+    "--mixed-precision" | "--precision" | "--data-type" => "`--dtype bf16`, or `fp16`, `tf32`, `fp32`",
+    "--channels-last" | "--data-format" | "--memory-format" => "`--layout nhwc`, or `nchw`",
+    "--compile" | "--xla" | "--torch-compile" => "not supported: layers run as kernels of libtorch and ringmark; see \
+                                                  `--kernels` and `--graphs`",
+    "--pretrained" => "`--init FILE.safetensors` loads weights",
+    "--base-lr" => "`--lr RATE`, multiplied by the number of ranks",
+    "--evaluate" | "--do-eval" => "`ringmark score` measures inference, and `--validate FILES` the accuracy",
+    "--scenario" | "--target-qps" | "--max-duration" | "--mlperf_conf" | "--user_conf"
+        => "not supported: `ringmark score` measures fixed batch sizes, as `--batch-sizes 1,32`",
+    "--model-name" | "--model_name" | "--backbone" => "`--model NAME`",
+    "--count" => "`--runs N`",
+    "--variable-update" | "--variable_update" => "`--kv-store NAME` selects how gradients are summed and weights updated",
+    "--all-reduce-spec" | "--all_reduce_spec" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
     "--num-classes" => "omit it: every network has 1000 classes",
     "--launcher" | "--standalone" | "--local-rank" | "--local_rank" | "--node-rank" | "--node_rank" | "--rank"
         => "omit it: mpirun, srun or Grid Engine starts the ranks and assigns their numbers",
@@ -122,7 +178,7 @@ pub const COMMON_HINTS: &[MigrationHint] = habits![
         => "`--data FILE` of `ringmark sweep`: .rec files, or a folder of classes",
     "--rec-val" | "--rec-val-idx" | "--data-val" => "`--validate FILE` of `ringmark sweep`",
     "--num-epochs" | "--epochs" => "`--epochs N` of `ringmark sweep`, with `--data`",
-    "--distributed-backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
+    "--distributed-backend" | "--dist-backend" | "--dist_backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
 ];
 
 /// Commands of other programs, and ringmark's equivalents.
@@ -134,16 +190,81 @@ pub const COMMANDS: &[MigrationHint] = habits![
         => "`ringmark bandwidth` measures an all-reduce, and other operations by `--op`",
     "inference" | "eval" => "`ringmark score` measures inference",
     "compare" => "`ringmark diff BASE TEST`",
-    "plot" | "show" | "table" => "`ringmark report FOLDER`, or `ringmark extract FOLDER`",
+    "plot" | "show" | "table" | "results" | "summary" => "`ringmark report FOLDER`, or `ringmark extract FOLDER`",
+    "status" | "progress" => "`ringmark watch FOLDER` follows a sweep",
+    "models" | "networks" | "list" => "`ringmark sweep --help` lists networks and options",
+    "init" | "config" => "`ringmark sweep --dry-run --save-config sweep.toml` writes a file of options",
+    "resume" => "`ringmark sweep --out FOLDER --resume`",
+    "info" | "env" | "devices" | "collect-env" | "diagnose" => "`ringmark doctor` prints what works on each host",
+    "export" => "`ringmark extract FOLDER --format NAME`",
+    "validate" | "verify" => "`ringmark check FOLDER`",
     "version" => "`ringmark --version`",
+];
+
+/// Commands of `ringmark`, typed behind `ringmark-worker`.
+pub const LAUNCHER_COMMANDS: [&str; 6] = ["sweep", "doctor", "extract", "report", "diff", "watch"];
+
+/// Hints for commands that read results, or that show hosts and running sweeps.
+pub const READER_HINTS: &[MigrationHint] = habits![
+    "--output" | "--output-dir" | "--output-file" => "`--out PATH`",
+    "--csv" => "`--format csv` of `ringmark extract`; `--json` everywhere",
+    "--markdown" | "--md" => "`--format markdown`",
+    "--html" | "--svg" => "`-o report.html` or `-o scaling.svg` of `ringmark report`",
+    "-v" | "--verbose" | "--details" => "`--explain`, if the command has it; `--json` prints everything",
+    "-q" | "--quiet" => "redirect it: `> /dev/null`; the exit status remains",
+    "--threshold" | "--tolerance" | "--min-change" => "`--noise {}%`: differences up to this do not matter",
+    "--alpha" | "--confidence" | "--confidence-level" => "`--significance 5%` is an interval of 95 %",
+    "--fail" => "`--fail-on slower,missing` of `ringmark diff`",
+    "--strict" => "omit it: the exit status is 1 if anything fails or is unknown",
+    "--nodes" | "--gpus" | "-np" | "--np" | "--ranks" | "--scale" => "`--cases 8n8g` is 8 nodes with 8 GPUs each",
+    "--interval" | "-n" | "--follow" | "-f" => "omit it: the display follows the sweep until it ends",
+    "--once" => "`--json` prints the progress once",
+    "--open" => "`-o report.html` writes the page: open it in a browser",
+    "--fix" => "not supported: every problem is printed with the commands that fix it",
+    "--all" => "omit it: everything is checked and printed",
+    "--timeout" => "omit it: each check has its own limit",
+    "--check-build" => "`ringmark doctor` prints what works on each host",
 ];
 
 /// Values of other programs: option, value there, and ringmark's equivalent.
 const VALUES: &[(&str, &[&str], &str)] = &[
+    (
+        "--op",
+        &["sum", "min", "max", "avg", "prod"],
+        "choose a collective operation, for example `--op all_reduce`, which sums by default",
+    ),
+    ("--op", &["all2all", "alltoallv"], "`--op alltoall`"),
+    ("--op", &["p2p", "send", "recv", "sendrecv_perf"], "`--op sendrecv`"),
+    ("--op", &["gather", "scatter", "hypercube"], "not measured; all_gather and reduce_scatter are"),
+    ("--redop", &["all_reduce", "all-reduce", "allreduce"], "`--op all_reduce`"),
+    ("--backend", &["all_reduce", "all-reduce", "allreduce"], "`--op all_reduce`"),
+    ("--format", &["csv", "json"], "`--json FILE`"),
+    ("--format", &["pdf"], "write `--format html`, and print the page to PDF in a browser"),
+    ("--gpus", &["all"], "omit it: all GPUs are used"),
+    ("--profile", &["gpu", "full"], "`--profile dlperf`"),
+    ("--kv-store", &["ps", "server"], "`--kv-store dist_sync`"),
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
     ("--backend", &["gloo", "ucc"], "on CPUs use shared-memory or mpi"),
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "use fp32, tf32, fp16 or bf16"),
 ];
+
+/// Options that take a list.
+const LISTS: [&str; 11] = [
+    "-H",
+    "--hosts",
+    "--cases",
+    "--models",
+    "--dtypes",
+    "--batch-sizes",
+    "--kv-stores",
+    "--op",
+    "--data",
+    "--server-hosts",
+    "--decode-threads",
+];
+
+/// Options whose value is a percentage, with its sign.
+const PERCENTAGES: [&str; 2] = ["--noise", "--significance"];
 
 /// Options that take one value, each with the option that takes several.
 const PLURALS: [(&str, &str); 4] = [
@@ -156,7 +277,7 @@ const PLURALS: [(&str, &str); 4] = [
 /// Adds a hint to an error that one of `typed` caused, if that is a word of another program, and drops clap's
 /// suggestions that are similar only by chance.
 pub fn with_hint(mut error: clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> clap::Error {
-    let own = hint(&error, habits, typed).or_else(|| hint_for_word(&error));
+    let own = hint(&error, habits, typed).or_else(|| hint_for_word(&error, typed));
     if own.is_some() {
         // The hint replaces clap's list of values.
         error.remove(ContextKind::ValidValue);
@@ -227,10 +348,16 @@ fn is_close(typed: &str, suggested: &str) -> bool {
 }
 
 /// Returns the hint for a command, a value or a word without an option.
-fn hint_for_word(error: &clap::Error) -> Option<String> {
+fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     if let Some(command) = context(error, ContextKind::InvalidSubcommand) {
-        let habit = COMMANDS.iter().find(|habit| habit.words.contains(&command))?;
-        return Some(habit.ours.to_owned());
+        if LAUNCHER_COMMANDS.contains(&command) {
+            return Some(format!("did you mean `ringmark {command}`?"));
+        }
+        if context(error, ContextKind::SuggestedSubcommand).is_some_and(|suggested| is_close(command, suggested)) {
+            return None;
+        }
+        let is_meant = |word: &&str| *word == command || (command.len() > 4 && is_close(command, word));
+        return COMMANDS.iter().find(|habit| habit.words.iter().any(is_meant)).map(|habit| habit.ours.to_owned());
     }
     let argument = context(error, ContextKind::InvalidArg)?;
     let Some(value) = context(error, ContextKind::InvalidValue) else {
@@ -240,10 +367,23 @@ fn hint_for_word(error: &clap::Error) -> Option<String> {
             let parts = word.strip_suffix('g').and_then(|word| word.split_once('n'));
             parts.is_some_and(|(nodes, gpus)| is_number(nodes) && is_number(gpus))
         };
-        return match argument {
-            option if option.starts_with('-') => None,
-            case if is_case(case) => Some(format!("did you mean `--cases {case}`?")),
-            host if is_host(host) => Some(format!("separate hosts by commas: `--hosts a:8,{host}`")),
+        let listed = typed.windows(3).find(|words| words[2] == argument && LISTS.contains(&words[0].as_str()));
+        if let Some([option, first, _]) = listed {
+            return Some(format!("separate the values by commas: `{option} {first},{argument}`"));
+        }
+        let before = typed.windows(2).find(|pair| pair[1] == argument).map(|pair| pair[0].as_str());
+        return match (typed.get(1).map(String::as_str), argument) {
+            (_, option) if option.starts_with('-') => None,
+            (_, folder) if before == Some("--resume") => Some(format!("did you mean `--out {folder} --resume`?")),
+            (Some("doctor"), _) => {
+                let words = typed[2..].iter().filter(|word| !word.starts_with('-')).map(String::as_str);
+                Some(format!("did you mean `--hosts {}`?", words.collect::<Vec<_>>().join(",")))
+            }
+            (Some("extract" | "check" | "watch"), _) => Some(
+                "give one folder; `ringmark report` shows several, `ringmark diff BASE TEST` compares two".to_owned(),
+            ),
+            (_, case) if is_case(case) => Some(format!("did you mean `--cases {case}`?")),
+            (_, host) if is_host(host) => Some(format!("did you mean `--hosts {host}`?")),
             _ => None,
         };
     };
@@ -251,6 +391,12 @@ fn hint_for_word(error: &clap::Error) -> Option<String> {
     let is_value = |(known, values, _): &&(&str, &[&str], &str)| *known == option && values.contains(&value);
     if let Some((.., ours)) = VALUES.iter().find(is_value) {
         return Some(if ours.starts_with('`') { format!("did you mean {ours}?") } else { (*ours).to_owned() });
+    }
+    if let Some(case) = meant_case(value).filter(|_| option == "--cases") {
+        return Some(format!("did you mean `--cases {case}`?"));
+    }
+    if PERCENTAGES.contains(&option) && value.parse::<f64>().is_ok() {
+        return Some(format!("did you mean `{option} {value}%`?"));
     }
     let letters = |word: &str| word.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "");
     let typed = letters(value);
@@ -266,6 +412,19 @@ fn hint_for_word(error: &clap::Error) -> Option<String> {
     }
     let (_, plural) = PLURALS.iter().find(|(single, _)| *single == option)?;
     Some(format!("`{plural} {value}` accepts several values"))
+}
+
+/// Returns the case that a word such as `8`, `8g`, `2x8` or `2N8G` stands for.
+fn meant_case(word: &str) -> Option<String> {
+    let numbers: Vec<&str> =
+        word.split(|letter: char| !letter.is_ascii_digit()).filter(|part| !part.is_empty()).collect();
+    let letters: String = word.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+    let (nodes, gpus) = match (letters.to_lowercase().as_str(), &numbers[..]) {
+        ("" | "g" | "gpu" | "gpus", [gpus]) => ("1", *gpus),
+        ("x" | ":" | "ng", [nodes, gpus]) | ("gn", [gpus, nodes]) => (*nodes, *gpus),
+        _ => return None,
+    };
+    [nodes, gpus].iter().all(|number| number.parse::<u32>().is_ok_and(|it| it > 0)).then(|| format!("{nodes}n{gpus}g"))
 }
 
 fn hint(error: &clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> Option<String> {
@@ -294,7 +453,13 @@ fn hint(error: &clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> O
             let layers = layers.map(|layers| format!("-{layers}")).unwrap_or_default();
             return Some(format!("{word}: `--model mxnet-{name}{layers}`"));
         }
-        let last = value_of(&[word]).map(|value| value.rsplit(',').next().unwrap_or_default().to_owned());
+        let value = value_of(&[word]);
+        if habit.words.contains(&"--nproc-per-node") && ["gpu", "auto", "cpu"].map(Some).contains(&value.as_deref()) {
+            return Some(format!("{word}: omit it: the default cases end with all GPUs of all hosts"));
+        }
+        // A range of torchrun's, 1:4, ends with the largest number.
+        let last =
+            value.map(|value| value.rsplit([',', ':']).next().unwrap_or_default().trim_end_matches('%').to_owned());
         let number = last.filter(|text| text.parse::<u32>().is_ok());
         let usual = if habit.ours.contains("--image-size") { "224" } else { "8" };
         let ours = habit.ours.replace("{}", number.as_deref().unwrap_or(usual)).replace(" 1 ranks", " 1 rank");
@@ -322,6 +487,10 @@ mod tests {
             let error = refused(line);
             assert!(error.contains(": use `--cases 1n2g` for 1 node with 2 ranks"), "{error}");
         }
+        let error = refused("ringmark --nproc-per-node gpu");
+        assert!(error.contains("tip: --nproc-per-node: omit it: the default cases end with all GPUs"), "{error}");
+        let error = refused("ringmark --nnodes 1:4");
+        assert!(error.contains("`--cases 4n8g` uses 4 of them"), "{error}");
         let error = refused("ringmark --nnodes --cases 1");
         assert!(error.contains("tip: --nnodes: `--hosts a:8,b:8` lists the nodes, and `--cases 8n8g`"), "{error}");
     }
@@ -345,7 +514,9 @@ mod tests {
             ("ringmark sweep --model La-rge", "tip: did you mean `--model large`?"),
             ("ringmark sweep --batch-size 8,16", "tip: `--batch-sizes 8,16` accepts several values"),
             ("ringmark sweep --batch-sise 8", "'--batch-size'"),
-            ("ringmark sweep b:8", "tip: separate hosts by commas: `--hosts a:8,b:8`"),
+            ("ringmark sweep b:8", "tip: did you mean `--hosts b:8`?"),
+            ("ringmark trian", "tip: `ringmark sweep` trains every case"),
+            ("ringmark status", "tip: `ringmark watch FOLDER`"),
             ("ringmark sweep 1n2g", "tip: did you mean `--cases 1n2g`?"),
             ("ringmark sweep --image-shape 3,299,299", "tip: --image-shape: `--image-size 299`"),
             ("ringmark sweep --network resnet --num-layers 200", "tip: --network: `--model mxnet-resnet-200`"),
@@ -356,9 +527,26 @@ mod tests {
             assert!(error.contains(tip) && !error.contains("Usage:"), "{line}: {error}");
         }
         for line in
-            ["ringmark benchmarks", "ringmark sweep --bsd 8", "ringmark sweep --device tpu", "ringmark schema --bsd"]
+            ["ringmark frobnicate", "ringmark sweep --bsd 8", "ringmark sweep --device tpu", "ringmark schema --bsd"]
         {
             assert!(!refused(line).contains("tip:"), "{line}: {}", refused(line));
+        }
+    }
+
+    #[test]
+    fn case_is_guessed_from_its_numbers() {
+        for (word, case) in [
+            ("8", Some("1n8g")),
+            ("8g", Some("1n8g")),
+            ("2x8", Some("2n8g")),
+            ("2N8G", Some("2n8g")),
+            ("n2g8", Some("2n8g")),
+            ("8g2n", Some("2n8g")),
+            ("0", None),
+            ("all", None),
+            ("2n", None),
+        ] {
+            assert_eq!(meant_case(word).as_deref(), case, "{word}");
         }
     }
 
