@@ -266,7 +266,7 @@ pub fn quoted(path: &Path) -> String {
 
 /// Reports the last job of `ended` as a row of the table.
 pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
-    let Some(EndedJob { job, took, outcome: JobOutcome::Sound(figures) }) = ended.last() else {
+    let Some(EndedJob { job, took, is_earlier, outcome: JobOutcome::Sound(figures) }) = ended.last() else {
         return Report::default();
     };
     let RunFigures { speed, top_1, warnings } = figures;
@@ -279,7 +279,7 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
         speedup,
         efficiency: speedup.map(|speedup| speedup / f64::from(job.case.ranks())),
         top_1: *top_1,
-        took: took.map(|took| Seconds(took.as_secs_f64())),
+        took: took.filter(|_| !is_earlier).map(|took| Seconds(took.as_secs_f64())),
         warnings: warnings.len(),
     };
     Report { run: Some(run), lines: warning::texts(warnings) }
@@ -337,7 +337,7 @@ mod tests {
             let files = JobFiles { log: PathBuf::new(), record: PathBuf::new() };
             let job = JobPlan { run: Some(run), ..JobPlan::new(String::new(), run.case, files, Vec::new()) };
             let figures = RunFigures { speed: ImagesPerSecond(speed), top_1: None, warnings: Vec::new() };
-            EndedJob { job, took: Some(Duration::ZERO), outcome: JobOutcome::Sound(figures) }
+            EndedJob { job, took: Some(Duration::ZERO), is_earlier: false, outcome: JobOutcome::Sound(figures) }
         };
         let mut all = vec![ended("1n2g/rn50_b8_fp32_1.log", 30.0)];
         assert_eq!(baseline_speed(&all), None);

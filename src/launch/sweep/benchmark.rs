@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use ringmark_core::benchmark::{BenchmarkKind, Record};
-use ringmark_core::dimension::Case;
+use ringmark_core::dimension::{Case, Seconds};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::Conditions;
@@ -169,8 +169,10 @@ impl<F> JobOutcome<F> {
 pub struct EndedJob<F> {
     /// Plan of the job.
     pub job: JobPlan,
-    /// Duration; `None` if an earlier session ran it.
+    /// Duration; `None` if it is unknown.
     pub took: Option<Duration>,
+    /// True if an earlier session ran it.
+    pub is_earlier: bool,
     /// Outcome of the job.
     pub outcome: JobOutcome<F>,
 }
@@ -256,4 +258,7 @@ pub trait Resumable {
 
     /// Reads the log and record of a finished run. The error describes what is missing or wrong.
     fn check_finished(&self, run: RunName) -> Result<Self::Record, String>;
+
+    /// Returns the time of all iterations of a finished run.
+    fn time_of_iterations(&self, record: &Self::Record) -> Option<Seconds>;
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
-use ringmark_core::dimension::{Bytes, Dtype};
+use ringmark_core::dimension::{Bytes, Dtype, Seconds};
 use ringmark_core::number_text::{count, gigabytes};
 
 use crate::launch::cluster::hosts::Hosts;
@@ -122,12 +122,23 @@ pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a JobPlan>, machine: &ThisM
     }
 }
 
+/// Returns the time of a whole job whose iterations took `iterations`.
+pub fn with_start(job: &JobPlan, iterations: Seconds) -> Duration {
+    start(job) + Duration::try_from_secs_f64(iterations.0).unwrap_or_default()
+}
+
+/// Returns the time of a job before its first iteration.
+fn start(job: &JobPlan) -> Duration {
+    if job.cost.on_cpu.is_some() { START[0] } else { START[1] }
+}
+
 /// Returns the lines that estimate memory and time of `jobs`, assuming that all hosts are like this one; empty if
-/// nothing is known.
+/// nothing is known. `measured` is their time at the speed of earlier jobs.
 pub fn lines<'a>(
     jobs: impl Iterator<Item = &'a JobPlan> + Clone,
     machine: &ThisMachine,
     cooldown: Duration,
+    measured: Option<Duration>,
 ) -> Vec<String> {
     let available = jobs.clone().any(|job| machine.runs(job)).then_some(machine.available);
     let largest = jobs.clone().filter_map(|job| Some((job, job.memory_of_rank()?, job.memory_of_host()?)));
@@ -144,11 +155,15 @@ pub fn lines<'a>(
     let emulation = emulated.map(|dtype| {
         format!("warning: {dtype} is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32")
     });
-    let time = time(jobs, machine.environment, cooldown).map(|(shortest, longest)| {
+    let from_flops = || {
+        let (shortest, longest) = time(jobs, machine.environment, cooldown)?;
         let (shortest, longest) = (roughly(shortest), roughly(longest));
         let range = if shortest == longest { shortest } else { format!("{shortest} to {longest}") };
-        format!("time: about {range}, estimated from FLOPs until iterations are measured")
-    });
+        Some(format!("time: about {range}, estimated from FLOPs until iterations are measured"))
+    };
+    let from_runs = measured.filter(|time| !time.is_zero());
+    let from_runs = from_runs.map(|time| format!("time: about {}, at the speed of the finished runs", roughly(time)));
+    let time = from_runs.or_else(from_flops);
     memory.into_iter().chain(time).chain(emulation).collect()
 }
 
@@ -162,16 +177,16 @@ fn time<'a>(
     let (mut shortest, mut longest, mut count) = (Duration::ZERO, Duration::ZERO, 0);
     for job in jobs {
         let dtype = job.cost.dtype?;
-        let (start, (slow, fast), devices) = if job.cost.on_cpu.is_some() {
+        let ((slow, fast), devices) = if job.cost.on_cpu.is_some() {
             // Threads beyond the number of cores share them.
             let share = f64::from(environment.cores) / f64::from(job.case.gpus_per_node);
             let speed = speed_of_core(dtype, is_emulated(dtype, environment));
-            (START[0], speed, job.threads.map_or(share, |threads| share.min(f64::from(threads))))
+            (speed, job.threads.map_or(share, |threads| share.min(f64::from(threads))))
         } else {
-            (START[1], speed_of_gpu(dtype), 1.0)
+            (speed_of_gpu(dtype), 1.0)
         };
-        shortest += start + Duration::try_from_secs_f64(job.cost.work / (fast * devices)).ok()?;
-        longest += start + Duration::try_from_secs_f64(job.cost.work / (slow * devices)).ok()?;
+        shortest += start(job) + Duration::try_from_secs_f64(job.cost.work / (fast * devices)).ok()?;
+        longest += start(job) + Duration::try_from_secs_f64(job.cost.work / (slow * devices)).ok()?;
         count += 1;
     }
     let pauses = cooldown * u32::saturating_sub(count, 1);
@@ -282,7 +297,7 @@ mod tests {
         let of_hosts = |hosts: &str, jobs: &[JobPlan]| {
             let (hosts, environment) = (Hosts::parse_list(hosts).expect("hosts"), here());
             let machine = ThisMachine { environment: &environment, hosts: &hosts, available: Bytes(18_240_000_000) };
-            lines(jobs.iter(), &machine, Duration::ZERO)
+            lines(jobs.iter(), &machine, Duration::ZERO, None)
         };
         let lines = of_hosts("localhost:2", &jobs);
         assert_eq!(lines.len(), 2, "{lines:?}");
@@ -298,6 +313,13 @@ mod tests {
             time: about 8 min to 82 min, estimated from FLOPs until iterations are measured
             warning: bf16 is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32"#]]
         .assert_eq(&of_hosts("localhost:2", &[emulated]).join("\n"));
+        let measured = |time| {
+            let (hosts, environment) = (Hosts::parse_list("a:2").expect("hosts"), here());
+            let machine = ThisMachine { environment: &environment, hosts: &hosts, available: Bytes(18_240_000_000) };
+            super::lines(jobs.iter(), &machine, Duration::ZERO, Some(time)).pop().expect("a line")
+        };
+        expect!["time: about 7 min, at the speed of the finished runs"]
+            .assert_eq(&measured(with_start(&jobs[0], Seconds(400.0))));
         // No case uses this machine, though it is among the hosts.
         assert!(!of_hosts("a:2,localhost:2", &jobs)[0].contains("available here"));
     }

@@ -382,7 +382,7 @@ mod tests {
         ];
         let ended = outcomes.map(|(case, outcome)| {
             let job = job(case.parse().expect("a case"));
-            EndedJob { job, took: Some(Duration::ZERO), outcome }
+            EndedJob { job, took: Some(Duration::ZERO), is_earlier: false, outcome }
         });
         assert_eq!(
             table(&ended),
@@ -411,7 +411,12 @@ in parentheses: unreliable, other programs took more than 25 %: stop them and me
         assert!(jobs[1].arguments.join(" ").contains("--op all_gather"), "{:?}", jobs[1].arguments);
         let ended: Vec<_> = jobs
             .into_iter()
-            .map(|job| EndedJob { job, took: Some(Duration::ZERO), outcome: JobOutcome::Sound(record(None)) })
+            .map(|job| EndedJob {
+                job,
+                took: Some(Duration::ZERO),
+                is_earlier: false,
+                outcome: JobOutcome::Sound(record(None)),
+            })
             .collect();
         // 10 GB/s of algorithm bandwidth, of which an all-gather of two ranks counts half.
         assert_eq!(

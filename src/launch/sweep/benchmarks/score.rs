@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
+use ringmark_core::dimension::Seconds;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::options::option_table;
 use ringmark_core::trace::TraceConfig;
@@ -140,5 +141,9 @@ impl Resumable for ScoreSweep {
     fn check_finished(&self, run: RunName) -> Result<ScoreRecord, String> {
         self.sweep.finished_log(run)?;
         self.sweep.finished_record(run)
+    }
+
+    fn time_of_iterations(&self, record: &ScoreRecord) -> Option<Seconds> {
+        Some(record.elapsed())
     }
 }

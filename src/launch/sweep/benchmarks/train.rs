@@ -7,12 +7,13 @@ use std::path::Path;
 use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
 use ringmark_core::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
-use ringmark_core::dimension::{DeviceKind, KvStore};
+use ringmark_core::dimension::{DeviceKind, KvStore, Seconds};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::options::option_table;
 use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::request::{JobFiles, ServerRanks};
+use crate::launch::local::environment::typed_program;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{
@@ -78,7 +79,7 @@ fn run_watched(config: &TrainSweep, summarize: fn(&Path) -> Option<String>, live
     let (printer, out, page) = (config.rules().printer, quoted(&sweep.out), quoted(&sweep.out.join("report.html")));
     let next = sweep.end(&format!("report {out} -o {page}"));
     let summary = summarize(&sweep.out).map(|summary| format!("\n{summary}"));
-    let tables = format!("all tables: ringmark extract {out}");
+    let tables = format!("all tables: {} extract {out}", typed_program());
     summary.iter().chain([&tables, &next]).for_each(|text| printer.line(text));
     if *ddp_suite {
         printer.line(&format!("for PyTorch's diff.py: ringmark extract {out} --format pytorch-ddp > FILE.json"));
@@ -270,5 +271,9 @@ impl Resumable for TrainSweep {
             return Err(format!("log {} has {done} of {wanted} iterations", run.log(&self.sweep.out).display()));
         }
         self.sweep.finished_record(run)
+    }
+
+    fn time_of_iterations(&self, record: &RunRecord) -> Option<Seconds> {
+        record.end.as_ref().map(|end| end.wall)
     }
 }

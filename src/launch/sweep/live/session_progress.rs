@@ -36,7 +36,7 @@ impl SessionProgress {
             ended.iter().filter(|ended| is_whole(&ended.job)).filter_map(|ended| Some((ended.took?, &ended.job)));
         let (done, took) =
             timed.fold((0.0, Duration::ZERO), |(done, all), (took, job)| (done + job.cost.work, all + took));
-        let earlier = ended.iter().filter(|ended| ended.took.is_none()).count();
+        let earlier = ended.iter().filter(|ended| ended.is_earlier).count();
         let counts = |ended: &&EndedJob<F>| matches!(ended.outcome, JobOutcome::Sound(_));
         SessionProgress {
             counts: JobCounts {

@@ -102,7 +102,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
         if let (JobOutcome::Sound(_), Some(checkpoint)) = (&outcome, &job.checkpoint) {
             checkpoint.remove()?;
         }
-        Ok(EndedJob { job: job.clone(), took: Some(start.elapsed()), outcome })
+        Ok(EndedJob { job: job.clone(), took: Some(start.elapsed()), is_earlier: false, outcome })
     }
 
     /// Derives the outcome from the end of a job and its record, or from why there is none.

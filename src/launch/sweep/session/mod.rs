@@ -186,21 +186,24 @@ impl<B: Benchmark> Session<'_, B> {
                 let repeat: Vec<RunName> = plan.iter().filter_map(|job| job.run).filter(is_repeated).collect();
                 let check = |run: RunName| {
                     let record = benchmark.check_finished(run)?;
-                    let ran_on = ran_on(&record);
-                    figures.borrow_mut().insert(run, self.benchmark.figures(record, None)?);
+                    let (ran_on, time) = (ran_on(&record), benchmark.time_of_iterations(&record));
+                    figures.borrow_mut().insert(run, (time, self.benchmark.figures(record, None)?));
                     Ok(ran_on)
                 };
                 Ledger::resume(sweep, manifest, &repeat, check)?
             }
         };
         let mut schedule = Schedule { plan, ledger: Some(ledger), header, estimate: Vec::new(), notes };
-        schedule.estimate = estimate::lines(schedule.missing(), &self.this_machine(), cooldown);
         let mut figures = figures.into_inner();
         let finished = schedule.plan.iter().filter(|job| schedule.is_finished(job)).filter_map(|job| {
-            let outcome = JobOutcome::Sound(figures.remove(&job.run?)?);
-            Some(EndedJob { job: job.clone(), took: None, outcome })
+            let (time, figures) = figures.remove(&job.run?)?;
+            let took = time.map(|time| estimate::with_start(job, time));
+            Some(EndedJob { job: job.clone(), took, is_earlier: true, outcome: JobOutcome::Sound(figures) })
         });
-        let finished = finished.collect();
+        let finished: Vec<_> = finished.collect();
+        let missing: Vec<JobPlan> = schedule.missing().cloned().collect();
+        let measured = SessionProgress::at(&missing, 0, cooldown, &finished).left(Duration::ZERO, None);
+        schedule.estimate = estimate::lines(missing.iter(), &self.this_machine(), cooldown, measured);
         Ok((schedule, finished))
     }
 
