@@ -47,8 +47,8 @@ pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
     let (names, (load, cores)) = (compact(busy().map(|host| host.host.as_str())), worst);
     let up_to = if busy().count() > 1 { "up to " } else { "" };
     Some(format!(
-        "warning: other programs run on {names} (load {up_to}{load:.1} on {cores} cores): figures will be unreliable until \
-         they end"
+        "warning: {names}, load: {up_to}{load:.1} on {cores} cores: other programs run, so figures will be unreliable\n    \
+         fix: run `top` there to find them, then stop them or wait"
     ))
 }
 
@@ -66,7 +66,9 @@ pub fn table(examination: &Examination, width: usize) -> String {
 
     let mut blocks: Vec<Vec<Vec<String>>> = Vec::new();
     let mut room = 0;
-    for column in COLUMNS.iter().map(column) {
+    // Without a network between hosts its columns are empty.
+    let has_values = |column: &Vec<String>| examination.hosts.is_empty() || column[1..].iter().any(|cell| cell != "-");
+    for column in COLUMNS.iter().map(column).filter(has_values) {
         // Columns are separated by two blanks.
         let needed = wide(&column) + 2;
         match blocks.last_mut().filter(|_| needed <= room) {
@@ -359,14 +361,16 @@ c     eth0 10.77.0.3  1 of 1   1.25 GB/s, 20 us  ?"
         assert_eq!(busy_hosts(&hosts), None);
         probe(&mut hosts, 1).load = Some(7.0);
         let line = busy_hosts(&hosts).expect("seven threads on two cores");
-        expect!["warning: other programs run on b (load 7.0 on 2 cores): figures will be unreliable until they end"]
-            .assert_eq(&line);
+        expect![[r#"
+            warning: b, load: 7.0 on 2 cores: other programs run, so figures will be unreliable
+                fix: run `top` there to find them, then stop them or wait"#]]
+        .assert_eq(&line);
         probe(&mut hosts, 0).load = Some(13.0);
         assert!(summary(&examination(hosts.clone())).contains(" 1 warning, "));
         let line = busy_hosts(&hosts).expect("both are busy");
-        expect![
-            "warning: other programs run on a,b (load up to 13.0 on 2 cores): figures will be unreliable until they end"
-        ]
+        expect![[r#"
+            warning: a,b, load: up to 13.0 on 2 cores: other programs run, so figures will be unreliable
+                fix: run `top` there to find them, then stop them or wait"#]]
         .assert_eq(&line);
         // The programs that caused the load average have ended.
         for number in [0, 1] {
