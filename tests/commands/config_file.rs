@@ -77,6 +77,32 @@ fn all_launch_options_are_saved() {
 }
 
 #[test]
+fn values_that_were_not_given_are_comments() {
+    let sandbox = Sandbox::new("exit 1");
+    let saved = |options: &str| {
+        let typed = printed(&mut dry_run(&sandbox, &format!("{options} --worker ./worker")));
+        printed(&mut dry_run(&sandbox, &format!("{options} --worker ./worker --save-config config.toml")));
+        let text = fs::read_to_string(sandbox.path("config.toml")).expect("written");
+        let command = options.split(' ').next().expect("a command");
+        assert_eq!(printed(&mut dry_run(&sandbox, &format!("{command} --config config.toml"))), typed);
+        let fixed = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned);
+        (fixed.collect::<Vec<_>>(), text)
+    };
+    let (fixed, text) = saved("sweep");
+    assert_eq!(fixed, ["command = \"sweep\"", "worker = \"./worker\""], "{text}");
+    for name in ["threads", "profile", "cases", "batch-size", "iters", "runs"] {
+        assert!(text.contains(&format!("\n# {name} = ")), "{name}: {text}");
+    }
+    let (fixed, text) = saved("sweep --quick --threads 1 --model resnet18");
+    let expected =
+        ["command = \"sweep\"", "model = \"resnet18\"", "profile = \"quick\"", "threads = 1", "worker = \"./worker\""];
+    assert!(
+        fixed.len() == expected.len() && expected.iter().all(|line| fixed.iter().any(|found| found == line)),
+        "{text}"
+    );
+}
+
+#[test]
 fn kv_stores_and_server_hosts_are_saved() {
     let sandbox = Sandbox::new("exit 1");
     let options = "sweep --worker ./worker --hosts a:1,b:1 --cases 2n1g --runs 1 --kv-stores ring,dist_sync --servers 2 \
@@ -137,8 +163,8 @@ fn folder_of_config_file_can_be_resumed() {
 fn score_and_bandwidth_options_are_saved() {
     let sandbox = Sandbox::new("exit 1");
     for (command, line) in [
-        ("score --device cpu --hosts localhost:1", "batch-sizes = [1, 2, 4, 8, 16, 32]"),
-        ("bandwidth --device cpu --hosts localhost:2 -e 1M", "cases = \"1n2g\""),
+        ("score --device cpu --hosts localhost:1", "# batch-sizes = [1, 2, 4, 8, 16, 32]"),
+        ("bandwidth --device cpu --hosts localhost:2 -e 1M", "# cases = \"1n2g\""),
     ] {
         let options = format!("{command} --worker ./worker");
         let typed = printed(&mut dry_run(&sandbox, &options));

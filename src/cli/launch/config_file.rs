@@ -1,5 +1,5 @@
 //! Options in a TOML file: `--config FILE` inserts them before those on the command line, and `--dry-run --save-config
-//! FILE` writes them with the profile's values filled in. clap parses the values of a file as it parses typed ones.
+//! FILE` writes them with all others as comments. clap parses the values of a file as it parses typed ones.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +12,6 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Id};
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::options::help;
 use ringmark_core::options::option_table::{self, Options, Setting};
 use toml::{Table, Value};
 
@@ -28,6 +27,10 @@ const COMMAND_LINE_ONLY: [&str; 5] = [CONFIG, SAVE_CONFIG, "dry-run", "resume", 
 
 /// Options that are not saved: destinations and monitoring belong to a single start, and the rest duplicate others.
 const NOT_SAVED: [&str; 7] = ["out", "json", "quick", "hostfile", "metrics-port", "metrics-bind", "watch-ranks"];
+
+/// Options that a command derives from the hosts, the profile or the benchmark if they are not given.
+const DERIVED: [&str; 10] =
+    ["profile", "cases", "runs", "trace-runs", "threads", "models", "dtypes", "batch-sizes", "kv-stores", "op"];
 
 /// Key of the command that the options in a file belong to.
 const COMMAND: &str = "command";
@@ -52,8 +55,8 @@ impl Args for ConfigFileOptions {
                  precedence",
             ))
             .arg(file(SAVE_CONFIG).requires("dry_run").help(
-                "With --dry-run: write the options to this file, for --config; the profile's values are filled in, defaults \
-                 are comments",
+                "With --dry-run: write the given options to this file, for --config; the others with their values as \
+                 comments",
             ))
     }
 
@@ -99,8 +102,8 @@ fn given(matches: &ArgMatches, source: ValueSource) -> impl Iterator<Item = &Id>
 
 impl ConfigFileOptions {
     /// Returns the file to write for `command`, if requested: the given options and `filled_in`, which takes
-    /// precedence. Options that `-h` does not list are commented out if they have the default of `C`. Given hosts are
-    /// written with their slots.
+    /// precedence. Values that were not given are comments, so that the file fits other machines. Given hosts are written
+    /// with their slots.
     pub(super) fn into_saved<C: Options + Default>(
         self,
         command: &str,
@@ -118,8 +121,7 @@ impl ConfigFileOptions {
             others.all(|other| other != name) && filled_in.iter().all(|other| other.name != *name)
         };
         let mut text = format!(
-            "# ringmark {command} --config {}\n#\n# Command-line options take precedence over this file. Without hosts, it is for \
-             the machine that runs it.\n{COMMAND} = {}\n\n",
+            "# ringmark {command} --config {}\n#\n# Command-line options take precedence over this file.\n{COMMAND} = {}\n\n",
             shell_words::quote(&path.display().to_string()),
             value(command)
         );
@@ -131,14 +133,15 @@ impl ConfigFileOptions {
                 Some(format!("{name} = {list}\n"))
             }
         };
-        let is_given = |name: &String| self.given.iter().any(|given| given.name == *name);
+        let is_given = |name: &str| self.given.iter().any(|given| given.name == name);
         let is_default = |setting: &&Setting| {
-            let name = &setting.name;
-            defaults.contains(setting) && !is_given(name) && !help::is_common(name) && !is_set_by_profile(name)
+            let name = setting.name.as_str();
+            let is_derived = DERIVED.contains(&name) || is_set_by_profile(name) || defaults.contains(setting);
+            is_derived && !is_given(name) && !(name == "profile" && is_given("quick"))
         };
         let (defaults, chosen): (Vec<&Setting>, Vec<&Setting>) = filled_in.iter().partition(is_default);
         text.extend(self.given.iter().filter(is_saved).chain(chosen).filter_map(line));
-        text += "\n# Defaults:\n";
+        text += "\n# Not given, with the values for this machine:\n";
         let defaults = self.defaults.iter().filter(is_saved).chain(defaults);
         text.extend(defaults.filter_map(line).map(|line| format!("# {line}")));
         Some(SavedConfig { path, text })
