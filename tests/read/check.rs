@@ -340,18 +340,28 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
     let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     manifest.runs.iter_mut().for_each(|run| run.sha256 = None);
     manifest.write(&sandbox.path("out")).expect("written");
-    expect![
-        "the manifest of an earlier ringmark has no hashes of 4 finished runs: it is unknown whether they were edited"
-    ]
-    .assert_eq(&only(&sandbox, "unedited"));
-    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
+    expect!["no hashes of 4 finished runs: the manifest is of an earlier ringmark, so edits cannot be found"]
+        .assert_eq(&only(&sandbox, "unedited"));
+    let (_, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
     expect![[r"
         PASS    complete  4 of 4 runs are finished
         UNKNOWN unedited  0 files by their SHA-256; 4 files of extract compared
-                the manifest of an earlier ringmark has no hashes of 4 finished runs: it is unknown whether they were edited
+                no hashes of 4 finished runs: the manifest is of an earlier ringmark, so edits cannot be found
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
-    "]].assert_eq(&stdout);
+    "]]
+    .assert_eq(&stdout);
+    assert!(stderr.ends_with(" unknown: unedited (no hashes of 4 finished runs)\n"), "{stderr}");
+}
+
+#[test]
+fn committed_result_that_check_rejects_says_why() {
+    let (status, _, stderr) =
+        run(ringmark("check").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("results/same-40-times")));
+    assert_eq!(status, Some(1), "{stderr}");
+    let why =
+        "failed: reliable; unknown: unedited (other programs used the hosts' cores; no hashes of 40 finished runs)";
+    assert!(stderr.contains(why), "{stderr}");
 }
 
 #[test]

@@ -109,7 +109,7 @@ pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
         return check;
     }
     let unknown = format!(
-        "the manifest of an earlier ringmark has no hashes of {}: it is unknown whether they were edited",
+        "no hashes of {}: the manifest is of an earlier ringmark, so edits cannot be found",
         count(integrity.without_hashes, "finished run")
     );
     Check { state: CheckState::Unknown, findings: vec![unknown], ..check }

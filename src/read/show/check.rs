@@ -4,7 +4,7 @@ use ringmark_core::benchmark::BenchmarkKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::checks::{Check, CheckState};
+use crate::read::analyze::checks::{Check, CheckName, CheckState};
 
 /// Version of the JSON format. Version 1 had another name for the check `reliable`.
 const SCHEMA: u32 = 2;
@@ -32,7 +32,8 @@ impl CheckedResult {
         CheckedResult { kind: "ringmark-check".to_owned(), schema: SCHEMA, folder, benchmark, is_passed, checks }
     }
 
-    /// Returns the checks that did not pass, `failed: rules; unknown: unedited`; `None` if every check passed.
+    /// Returns the checks that did not pass, and why: `failed: reliable; unknown: unedited (other load; no hashes)`; `None`
+    /// if every check passed.
     pub fn failure(&self) -> Option<String> {
         let states = [(CheckState::Failed, "failed"), (CheckState::Unknown, "unknown")];
         let parts = states.into_iter().filter_map(|(state, word)| {
@@ -40,7 +41,13 @@ impl CheckedResult {
             let names: Vec<String> = names.collect();
             (!names.is_empty()).then(|| format!("{word}: {}", names.join(", ")))
         });
-        Some(parts.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())
+        let names = Some(parts.collect::<Vec<_>>().join("; ")).filter(|text| !text.is_empty())?;
+        // The findings of other checks begin with a file.
+        let reliable = self.checks.iter().filter(|check| check.name == CheckName::Reliable);
+        let unknown = self.checks.iter().filter(|check| check.state == CheckState::Unknown);
+        let first = |check: &Check| Some(check.findings.first()?.split(": ").next()?.to_owned());
+        let causes: Vec<String> = reliable.chain(unknown).filter_map(first).collect();
+        Some(if causes.is_empty() { names } else { format!("{names} ({})", causes.join("; ")) })
     }
 
     /// Returns one line per check, followed by its findings and notes.
