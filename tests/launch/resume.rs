@@ -114,7 +114,7 @@ fn interrupted_sweep_prints_the_resume_command() {
     assert!(lines.len() == 2 && lines[1].starts_with("resume with: "), "{stderr}");
     let stdout = succeeds(&mut resume_command(&stderr));
     assert!(
-        stdout.contains("1n1g/rn50_b8_fp32_2.log will be run again: interrupted\n1 of 3 runs are finished\n"),
+        stdout.contains("1n1g/rn50_b8_fp32_2.log: the run is repeated: interrupted\n1 of 3 runs are finished\n"),
         "{stdout}"
     );
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
@@ -147,7 +147,7 @@ fn killed_sweep_leaves_no_log_that_counts() {
     assert!(stderr.contains("1n1g/rn50_b8_fp32_2.log: under way, or cut off\n"), "{stderr}");
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
-    assert!(stdout.contains("_2.log will be run again: ringmark was killed during the run\n"), "{stdout}");
+    assert!(stdout.contains("_2.log: the run is repeated: ringmark was killed during the run\n"), "{stdout}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     let mut expected = names(THREE_RUNS);
     expected.insert("rn50_b8_fp32_2.log.part.1".to_owned());
@@ -353,8 +353,9 @@ fn resume_checks_the_files_of_finished_runs() {
         (2, "_2.jsonl cannot be used: the run failed: stopped after iteration 4, without an end line"),
         (3, "_3.jsonl cannot be used: contains run 4, unlike its file name"),
     ] {
-        let line =
-            stdout.lines().find(|line| line.starts_with(&format!("1n1g/rn50_b8_fp32_{run}.log will be run again: ")));
+        let line = stdout
+            .lines()
+            .find(|line| line.starts_with(&format!("1n1g/rn50_b8_fp32_{run}.log: the run is repeated: ")));
         assert!(line.is_some_and(|line| line.contains("finished earlier, but") && line.contains(fault)), "{stdout}");
     }
     assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
@@ -417,7 +418,7 @@ fn repeat_runs_a_case_again_and_keeps_earlier_files() {
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     let first = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log")).expect("written");
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume --repeat 1n1g"));
-    assert!(stdout.contains("1n1g/rn50_b8_fp32_2.log will be run again: finished earlier, but repeat requested"));
+    assert!(stdout.contains("1n1g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but repeat requested"));
     assert!(stdout.contains("\n2 of 4 runs are finished\n"), "{stdout}");
     assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
@@ -505,7 +506,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     fs::write(sandbox.path("out/no-communication/1n2g/.rn50_b8_fp32_1.jsonl.77.part"), "half").expect("written");
 
     let stdout = succeeds(&mut resume_command(&stderr));
-    let note = "no-communication/1n2g/rn50_b8_fp32_1.log will be run again: interrupted\n3 of 6 runs are finished\n";
+    let note = "no-communication/1n2g/rn50_b8_fp32_1.log: the run is repeated: interrupted\n3 of 6 runs are finished\n";
     assert!(stdout.contains(note), "{stdout}");
     let order = "1n1g_1 1n1g_2 1n2g_1 none_1n2g_1 none_1n2g_1 1n2g_2 none_1n2g_2";
     assert_eq!(sandbox.ran(), words(order).collect::<Vec<_>>());
@@ -661,7 +662,7 @@ fn finished_run_missing_in_the_manifest_is_not_repeated() {
     assert!(matches!(sandbox.states()[1], RunState::Running { .. }));
     disk.make_room();
     let stdout = succeeds(&mut resume_command(&error));
-    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("will be run again"), "{stdout}");
+    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("the run is repeated"), "{stdout}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_3"]);
 }
 

@@ -147,7 +147,7 @@ fn slurm_dry_run_prints_srun_commands_without_slurm() {
 fn large_job_reads_its_hosts_from_a_file() {
     let (_, help, _) = run(&mut ringmark("sweep --help"));
     let help = words(&help).collect::<Vec<_>>().join(" ");
-    assert!(help.contains("`a:8,b:8` or `node[01-64]:8`") && help.contains("`node[01-64] slots=8`"), "{help}");
+    assert!(help.contains("a:8,b:8 or node[01-64]:8") && help.contains("`node[01-64] slots=8`"), "{help}");
     let sandbox = Sandbox::new("exit 1");
     for (options, lists) in [
         ("--launcher slurm --servers 2", "--nodelist=OUT.hosts --distribution=arbitrary"),

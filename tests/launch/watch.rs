@@ -243,9 +243,11 @@ fn unwritable_state_file_does_not_affect_the_sweep() {
     assert!(error.contains("give the --out of a command whose"), "{error}");
     let error = refused(ringmark("watch").arg(sandbox.path("nowhere")), 2);
     expect![[r"
-        error: there is no folder DIR/nowhere: give the --out of a command whose first run has begun
+        error: folder not found: DIR/nowhere: give the --out of a command whose first run has begun
     "]]
     .assert_eq(&without_folder(&error));
+    let error = refused(ringmark("watch").arg(sandbox.worker()), 2);
+    assert!(error.contains(" is a file: give the --out of a command"), "{error}");
 }
 
 #[test]

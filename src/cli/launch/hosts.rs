@@ -26,39 +26,45 @@ use crate::output;
 /// Options that select hosts and the connection to them.
 #[derive(Debug, Args)]
 pub struct HostOptions {
-    /// Launcher of the ranks: mpirun over ssh, srun with PMIx inside an allocation of Slurm, or mpirun over qrsh inside a
+    /// Launch method; mpirun over ssh, srun with PMIx inside an allocation of Slurm, or mpirun over qrsh inside a
     /// job of Grid Engine
     #[arg(long, value_name = "NAME", default_value = starter::MPIRUN, value_parser = launchers())]
     launcher: String,
-    /// Hosts with their number of ranks, `a:8,b:8` or `node[01-64]:8`, or without, `a,b`: as many as each has GPUs, or else
-    /// cores, detected over ssh. A case takes the first of them
+    /// Hosts and GPUs, as a:8,b:8 or node[01-64]:8 [default: this machine]
+    ///
+    /// Without numbers, as a,b: as many ranks as each has GPUs, or else cores, detected over ssh. A case takes the first
+    /// hosts of the list
     /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
     /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs; with
     /// --launcher gridengine the job's hosts, each with as many ranks as it has slots there]
     #[arg(short = 'H', long, alias = "host", value_name = "HOST:SLOTS,..", value_parser = TypedHosts::parse)]
     hosts: Option<TypedHosts>,
-    /// File with a line `host slots=8` for each host, or `node[01-64] slots=8` for many, instead of --hosts
+    /// File of hosts, with lines as `a slots=8`, instead of --hosts
+    ///
+    /// A line `node[01-64] slots=8` lists many hosts.
     #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
-    /// GPUs of every host that ranks use, by number or UUID, instead of all: `0,2`
+    /// GPUs to use on every host, as 0,2, instead of all; by number or UUID
     #[arg(long, value_name = "LIST", value_parser = gpu_list)]
     gpus: Option<String>,
-    /// Network for mpirun, MPI and NCCL: an interface such as ib0, or a network such as 10.77.0.0/24 [default: the one by
-    /// which the hosts reach each other]
+    /// Network between the hosts, as ib0 or 10.77.0.0/24
+    ///
+    /// For mpirun, MPI and NCCL: an interface or a network [default: the one by which the hosts reach each other]
     #[arg(long, value_name = "NAME|CIDR")]
     interface: Option<InterfaceChoice>,
     /// Port of sshd on the hosts
     #[arg(long, value_name = "PORT", default_value_t = 22, value_parser = number(1..=u16::MAX))]
     ssh_port: u16,
-    /// The worker, at the same path on every host [default: ringmark-worker next to this program, or on PATH]
+    /// Path of the worker, the same on every host [default: ringmark-worker next to this program, or on PATH]
     #[arg(long, value_name = "PATH")]
     worker: Option<PathBuf>,
-    /// First copy the worker and its libraries to this folder of every host by rsync, and run it there; unchanged files are not copied.
-    /// With --device cpu only what the CPU needs
+    /// Copy the worker and its libraries to this folder of every host first
+    ///
+    /// By rsync; unchanged files are not copied. The ranks run that copy. With --device cpu only what the CPU needs.
     #[arg(long, alias = "sync-dst-dir", value_name = "FOLDER")]
     sync: Option<PathBuf>,
     /// More arguments for mpirun or srun, quoted as in a shell; may be repeated
-    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, alias = "mpirun-args")]
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, alias = "mpirun-args")]
     launcher_args: Vec<String>,
 }
 
@@ -122,11 +128,12 @@ pub struct LaunchOptions {
     /// Host options.
     #[command(flatten)]
     hosts: HostOptions,
-    /// Abort and fail a run after this time, as 300, 5m or 2h [default: none]
+    /// End a run after this time, as 90, 5m or 2h [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds(1..=31_536_000))]
     timeout: Option<u64>,
-    /// End a run in which no rank makes progress for this time (three times as long at the start), and name the rank that
-    /// hangs; from 6, or 0 to wait indefinitely
+    /// End a run without progress for this time; 0: never
+    ///
+    /// The message names the rank that hangs. Three times as long at the start. From 6.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
     stall_timeout: u64,
     /// Print every command and start nothing
@@ -163,7 +170,7 @@ impl LaunchOptions {
     pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
         let config = self.hosts.into_config(machine, true)?;
         if let Some(gpus) = config.options.gpus.as_ref().filter(|_| machine.knows_cpu(&config)) {
-            output::print_note(&format!("--gpus {gpus} has no effect: the ranks use the CPU"));
+            output::print_note(&format!("warning: --gpus {gpus} has no effect: the ranks use the CPU"));
         }
         Ok(LaunchConfig {
             timeout: self.timeout.map(Duration::from_secs),

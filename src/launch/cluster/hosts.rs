@@ -108,7 +108,7 @@ impl Hosts {
             None => format!(", or remove {them} from {}", self.source),
             Some(_) => String::new(),
         };
-        Some(format!("{names}: no case uses {them}; add {} to --cases{removal}", self.full_case()))
+        Some(format!("warning: {names}: no case uses {them}: add {} to --cases{removal}", self.full_case()))
     }
 
     /// Returns every host.
@@ -234,15 +234,17 @@ mod tests {
             Hosts::parse_list(hosts).expect("a list").unused_line(&cases(list), &servers)
         };
         assert_eq!(line("a:8,b:8", "1n1g,2n8g", &[]), None);
-        expect!["c: no case uses it; add 3n8g to --cases, or remove it from --hosts"]
+        expect!["warning: c: no case uses it: add 3n8g to --cases, or remove it from --hosts"]
             .assert_eq(&line("a:8,b:8,c:8", "1n1g,2n8g", &[]).expect("a line"));
         assert_eq!(line("a:8,b:8,c:8", "1n1g,2n8g", &["c"]), None);
-        expect!["b, c, d and 2 more hosts: no case uses them; add 6n1g to --cases, or remove them from --hosts"]
-            .assert_eq(&line("a:1,b:1,c:1,d:1,e:1,f:1", "1n1g", &[]).expect("a line"));
+        expect![
+            "warning: b, c, d and 2 more hosts: no case uses them: add 6n1g to --cases, or remove them from --hosts"
+        ]
+        .assert_eq(&line("a:1,b:1,c:1,d:1,e:1,f:1", "1n1g", &[]).expect("a line"));
         let allocated = Hosts::parse_list("a:8,b:8").expect("a list").hosts;
         let allocated = Hosts::allocated("the allocation".to_owned(), "ask for more", allocated).expect("hosts");
         let line = allocated.unused_line(&cases("1n8g"), &[]).expect("a line");
-        expect!["b: no case uses it; add 2n8g to --cases"].assert_eq(&line);
+        expect!["warning: b: no case uses it: add 2n8g to --cases"].assert_eq(&line);
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl Ledger {
                 }
             };
             if let Some(fault) = &fault {
-                notes.push(format!("{} will be run again: {fault}", run.name));
+                notes.push(format!("{}: the run is repeated: {fault}", run.name));
             }
             // For a run that had ended when ringmark was killed, the hashes are those of the files found now.
             run.sha256 = match (&fault, run.sha256.take()) {

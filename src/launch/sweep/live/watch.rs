@@ -39,10 +39,13 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     let folder = &config.folder;
     let progress = Progress::read_in(folder).map_err(|error| {
         let is_missing = error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == ErrorKind::NotFound);
-        let reason = if is_missing { String::new() } else { format!(" ({error:#})") };
-        let what = if folder.is_dir() { "no command runs in" } else { "there is no folder" };
-        let folder = folder.display();
-        usage(anyhow!("{what} {folder}{reason}: give the --out of a command whose first run has begun"))
+        let reason = if is_missing || folder.is_file() { String::new() } else { format!(" ({error:#})") };
+        let what = match (folder.is_dir(), folder.is_file()) {
+            (true, _) => format!("no command runs in {}", folder.display()),
+            (_, true) => format!("{} is a file", folder.display()),
+            _ => format!("folder not found: {}", folder.display()),
+        };
+        usage(anyhow!("{what}{reason}: give the --out of a command whose first run has begun"))
     })?;
     if config.json != Json::No {
         config.json.write(&progress)?;
