@@ -52,7 +52,7 @@ Examples:
   ringmark extract results/first
       its table: speed, speedup, efficiency, where the time goes
 
-`ringmark COMMAND --help` has the examples of each command.";
+`ringmark COMMAND -h` lists common options with examples, `--help` all of them.";
 
 /// Benchmark of data-parallel training: speed, scaling, and where the time goes.
 #[derive(Debug, Parser)]
@@ -84,19 +84,21 @@ impl Cli {
 
 /// Adds a migration hint to an error caused by an option of another program.
 fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
-    // The commands that read results have no counterpart in other programs with different options.
     let habits: &[&[MigrationHint]] = match typed.get(1).map(String::as_str) {
-        Some("bandwidth") => &[habits::LAUNCHER_HINTS, habits::BANDWIDTH_HINTS, habits::COMMON_HINTS],
+        Some("bandwidth") => &[habits::BANDWIDTH_HINTS, habits::LAUNCHER_HINTS, habits::COMMON_HINTS],
         Some("pack") => &[habits::PACK_HINTS],
         Some("sweep" | "score" | "input") => &[habits::LAUNCHER_HINTS, habits::COMMON_HINTS],
-        _ => &[],
+        Some("doctor") => &[habits::READER_HINTS, habits::LAUNCHER_HINTS],
+        Some(option) if option.starts_with('-') => &[habits::LAUNCHER_HINTS, habits::COMMON_HINTS],
+        _ => &[habits::READER_HINTS],
     };
     let mut error = habits::with_hint(error, habits, typed);
     let word = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) => word.parse::<Model>(),
         _ => return error,
     };
-    if let (Ok(model), ErrorKind::UnknownArgument) = (word, error.kind()) {
+    let is_answered = error.get(ContextKind::Suggested).is_some();
+    if let (Ok(model), ErrorKind::UnknownArgument, false) = (word, error.kind(), is_answered) {
         let tip = StyledStr::from(format!("`--model {model}`"));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }
@@ -106,29 +108,35 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
 /// Subcommand of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train every case several times through mpirun, Slurm or Grid Engine and keep all logs and records
+    /// Train on 1 to N GPUs, several runs in each case; print speed and scaling efficiency
+    ///
+    /// Starts the ranks with mpirun, Slurm or Grid Engine, and keeps all logs and records.
     Sweep(Box<SweepOptions>),
-    /// Run inference at every point several times through mpirun, Slurm or Grid Engine: images/s by network and batch size
+    /// Measure inference: images/s by network, precision and batch size
     Score(Box<ScoreOptions>),
-    /// Measure all-reduce or another operation alone, by message size or with a network's gradients, through mpirun, Slurm or Grid Engine
+    /// Measure all-reduce and other collectives by message size, as nccl-tests does
+    ///
+    /// Or with the gradients of a network. Starts the ranks with mpirun, Slurm or Grid Engine.
     Bandwidth(Box<BandwidthOptions>),
-    /// Measure reading and decoding of images alone, by number of threads, and whether that feeds the devices of a result
+    /// Measure how fast images are read and decoded, by number of threads
+    ///
+    /// And whether that feeds the devices of a result.
     Input(Box<InputOptions>),
-    /// Show a command that runs in another shell, or on another host that shares its folder, until it ends
+    /// Follow a sweep that runs in another shell or on another host
     Watch(WatchOptions),
-    /// Check every host: ssh, programs, devices, network; print what is wrong and how to fix it
+    /// Check every host (ssh, programs, devices, network); print each problem with its fix
     Doctor(DoctorOptions),
-    /// Turn a folder of logs and records into a table, JSON, CSV and Markdown
+    /// Print the figures of a result, and write them as JSON, CSV and Markdown
     Extract(ExtractOptions),
-    /// Check a result: is it complete, unedited, within its own rules, reliable
+    /// Check that a result is complete, unedited, within its own rules and reliable
     Check(CheckOptions),
-    /// Compare two results: what differs, by how much, and how sure that is
+    /// Compare two results: each difference with its 95 % interval and a verdict
     Diff(DiffOptions),
-    /// Show one result or several: a page with charts, Markdown, or tables with bars
+    /// Show one result or several as an HTML page, an SVG chart, Markdown or tables
     Report(ReportOptions),
-    /// Predict larger cases from a sweep and a bandwidth result, each as a band
+    /// Predict the speed of larger cases from a sweep, each as a range
     Predict(PredictOptions),
-    /// Pack a folder of images into one RecordIO file with its index and list, as MXNet's im2rec.py does
+    /// Pack a folder of images into one RecordIO file, as MXNet's im2rec.py does
     Pack(PackOptions),
     /// Print the JSON Schema of a file or of --json output
     Schema(SchemaOptions),

@@ -30,13 +30,17 @@ MXNet reads these files, and ringmark those of MXNet's im2rec.py.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct PackOptions {
-    /// Folder of images, with a folder for each class; with --list, what its paths are relative to
+    /// Folder of images, with a folder for each class
+    ///
+    /// With --list: the folder that its paths are relative to.
     #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
-    /// File to write; its index and list go next to it, as OUT.idx and OUT.lst
+    /// File to write, with OUT.idx and OUT.lst next to it
     #[arg(value_name = "OUT.rec")]
     output: PathBuf,
-    /// Pack the images of this list, in its order: lines of number, label or labels, path, with tabs between them
+    /// Pack the images of this list, in its order
+    ///
+    /// Lines of number, label or labels, and path, separated by tabs.
     #[arg(long, value_name = "FILE.lst", conflicts_with_all = ["shuffle", "no_shuffle"], value_hint = ValueHint::FilePath)]
     list: Option<PathBuf>,
     /// Shuffle with this seed, as Python does
@@ -45,29 +49,36 @@ pub struct PackOptions {
     /// Leave the images in the order of folders and names
     #[arg(long)]
     no_shuffle: bool,
-    /// Store the image files as they are; the default
+    /// Store the image files unchanged, which is the default
     #[arg(long, conflicts_with_all = ["resize", "center_crop", "quality", "encoding"])]
     pass_through: bool,
-    /// Resize to so many pixels of the shorter edge, larger or smaller, by bilinear interpolation as OpenCV's; unresized by
-    /// default
-    #[arg(long, value_name = "EDGE", value_parser = number(1..=u16::MAX))]
+    /// Resize the shorter edge to this [default: unchanged]
+    ///
+    /// Larger or smaller, by bilinear interpolation as OpenCV's.
+    #[arg(long, value_name = "PIXELS", value_parser = number(1..=u16::MAX))]
     resize: Option<u16>,
     /// Keep only the center square, cut before --resize
     #[arg(long)]
     center_crop: bool,
-    /// Quality of JPEG images, 0 to 100, 95 by default; or level of compression of PNG images, 0 to 9, 9 by default
+    /// Quality of JPEG images, 0 to 100 [default: 95]
+    ///
+    /// Of PNG images the level of compression, 0 to 9 [default: 9].
     #[arg(long, value_name = "Q", value_parser = number(0..=100_u8))]
     quality: Option<u8>,
-    /// Encode images as JPEG or PNG files; .jpg by default
+    /// Encode images in this format [default: .jpg]
     #[arg(long, value_name = "FORMAT", value_parser = keyword::<ImageFormat>())]
     encoding: Option<ImageFormat>,
-    /// Reject images beyond these limits: pixels, aspect (ratio of longer to shorter edge), scans of a JPEG, bytes
+    /// Reject images beyond these limits
+    ///
+    /// Pixels, aspect (ratio of longer to shorter edge), scans of a JPEG, bytes
     #[arg(long, value_name = "LIMITS", default_value_t)]
     image_limits: ImageLimits,
-    /// Threads that read and encode; the files do not depend on it. One for each core by default
+    /// Threads that read and encode [default: one per core]
+    ///
+    /// The files do not depend on it.
     #[arg(long, alias = "num-thread", value_name = "N", value_parser = number(1..=u16::MAX))]
     threads: Option<u16>,
-    /// Replace files that are there already
+    /// Replace existing files
     #[arg(long)]
     force: bool,
 }

@@ -10,7 +10,7 @@ use crate::launch::sweep::live::watch::WatchConfig;
 const WATCH_EXAMPLES: &str = "\
 Examples:
   ringmark watch results/rack7
-      the sweep that writes there: run, speed, slowest rank, where each host is, time left; ends with it
+      run, speed, slowest rank, position of each host, time left; ends with the sweep
   ringmark watch results/rack7 --json | jq .left
       seconds left, once
 
@@ -21,7 +21,7 @@ Exit status 0: the command succeeded (with --json: its progress was printed); 1:
 #[derive(Debug, Args)]
 #[command(after_help = WATCH_EXAMPLES)]
 pub struct WatchOptions {
-    /// Folder of a sweep, score, bandwidth or input command that runs, its --out
+    /// Folder of the running sweep, score, bandwidth or input: its --out
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
     /// JSON output.

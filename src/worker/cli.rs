@@ -60,23 +60,25 @@ pub enum Command {
 /// Benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum Benchmark {
-    /// Train a network, exchange gradients, time every iteration
+    /// Train a network as one rank, and time every iteration
     #[command(after_help = "Examples:\n  \
-        ringmark-worker train --batch-size 8 --iters 20 --warmup 5\n  \
-        mpirun -np 2 --bind-to none ringmark-worker train --dtype bf16 --record run.jsonl")]
+        ringmark-worker train --batch-size 8 --iters 20 --warmup 5\n      \
+            one rank, 15 measured iterations after 5 of warm-up\n  \
+        mpirun -np 2 --bind-to none ringmark-worker train --dtype bf16 --record run.jsonl\n      \
+            two ranks on this machine; `ringmark sweep` starts them itself")]
     Train(RunArguments<TrainConfig>),
-    /// Inference without training: speed of forward passes by network and batch size
+    /// Measure inference as one rank
     #[command(after_help = "Examples:\n  \
         ringmark-worker score --batch-size 32\n  \
         ringmark-worker score --model resnet18 --dtype bf16 --batch-size 1 --iters 50 --record score.json")]
     Score(RunArguments<ScoreConfig>),
-    /// All-reduce without the model: speed by message size, or of the model's gradients
+    /// Measure all-reduce and other operations as one rank
     #[command(after_help = "Examples:\n  \
         mpirun -np 2 --bind-to none ringmark-worker bandwidth -b 8 -e 1G -f 2\n  \
         mpirun -np 2 --bind-to none ringmark-worker bandwidth --model resnet50_v1b --wire fp16 --optimizer sgd\n  \
         mpirun -np 8 ringmark-worker bandwidth -b 1G -e 1G --min-busbw 300 --json bandwidth.json")]
     Bandwidth(Arguments<BandwidthConfig>),
-    /// Reading and decoding images without the model: speed by number of threads, from disk and from memory
+    /// Measure how fast images are read and decoded, as one rank per host
     #[command(after_help = "Examples:\n  \
         ringmark-worker input --data imagenet/train.rec\n  \
         mpirun -np 4 --map-by node --bind-to none ringmark-worker input --data imagenet/train --decode-threads 8,16")]

@@ -1,10 +1,12 @@
-//! `ringmark completions` and `ringmark man`: results in the shells and in man.
+//! `-h`, `ringmark completions` and `ringmark man`: results in the terminal, the shells and in man.
 
 use std::fs;
 use std::process::Command;
 
 use expect_test::expect;
 
+use crate::support::built_worker;
+use crate::support::golden::assert_golden;
 use crate::support::sandbox::{refused, ringmark, run};
 use crate::support::temporary_folder::without_folder;
 
@@ -21,6 +23,53 @@ fn offered(script: &str, words: &[&str]) -> Vec<String> {
     let (status, stdout, stderr) = run(Command::new("bash").args(["--norc", "-c", &program]));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     stdout.lines().map(str::to_owned).collect()
+}
+
+/// Maximum number of options that `-h` lists.
+const SHORT_HELP: usize = 27;
+
+#[test]
+fn short_help_has_few_options_and_examples() {
+    let commands = [
+        "",
+        "sweep",
+        "score",
+        "bandwidth",
+        "input",
+        "watch",
+        "doctor",
+        "extract",
+        "check",
+        "diff",
+        "report",
+        "predict",
+        "pack",
+    ];
+    let mut all = String::new();
+    let mut add = |name: &str, command: &mut Command| {
+        let (status, help, stderr) = run(command.arg("-h").env("COLUMNS", "100"));
+        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{name}");
+        let is_option = |line: &&str| line.starts_with("  ") && line.trim_start().starts_with('-');
+        let options = help.lines().filter(is_option).count();
+        assert!(options <= SHORT_HELP && help.contains("\nExamples:\n"), "{name}: {options} options\n{help}");
+        all += &format!("$ {name}\n{help}\n");
+    };
+    for command in commands {
+        add(format!("ringmark {command}").trim_end(), &mut ringmark(command));
+    }
+    add("ringmark-worker train", Command::new(built_worker::worker()).arg("train"));
+    assert_golden("help.txt", &all);
+}
+
+#[test]
+fn long_help_has_every_option_and_example() {
+    let (_, help, _) = run(&mut ringmark("sweep --help"));
+    for text in ["--models <", "--inject <", "--suite ddp", "Exit status 1: ", "[possible values: dlperf, cpu, quick]"]
+    {
+        assert!(help.contains(text), "{text}: {help}");
+    }
+    let (_, short, _) = run(&mut ringmark("sweep -h"));
+    assert!(short.lines().count() < 60 && help.lines().count() > 300, "{short}");
 }
 
 #[test]

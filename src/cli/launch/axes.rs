@@ -23,7 +23,9 @@ use crate::launch::sweep::plan::{Axes, BatchSizes};
 /// Options for the axes and the output of a sweep, shared by all benchmarks with axes.
 #[derive(Debug, Args)]
 pub struct AxesOptions {
-    /// Cases to run, in this order: 2n8g is 2 nodes with 8 ranks (GPUs) each
+    /// Cases to run, in this order; 2n8g is 2 nodes with 8 GPUs each
+    ///
+    /// A GPU has one rank; without GPUs a rank has a part of the host's cores
     /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts, on several hosts of fewer slots all slots of 1,
     /// 2, 4, .. of them, then all slots of all hosts; of scoring 1n1g, one rank with all cores]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
@@ -40,25 +42,29 @@ pub struct AxesOptions {
     #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
     #[arg(value_parser = number(1..=65_536_u32))]
     batch_sizes: Option<Vec<u32>>,
-    /// Preset for options that are not given [default: cpu if ranks use the CPU, otherwise dlperf]
+    /// Preset for runs, iterations and batch size
     ///
-    /// dlperf: 5 runs of 120 iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5
+    /// Of options that are not given [default: cpu if ranks use the CPU, otherwise dlperf] dlperf: 5 runs of 120 iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5
     /// warm-up, batch size 8. quick: for a first impression, not a reliable result: 2 runs of 12 iterations, the first 2 warm-up, batch
     /// size 4 (on GPUs 40, 10 and 32). Scoring takes MXNet's batch sizes 1, 2, 4, 8, 16 and 32 and its 10 passes after 5 dry
     /// ones, as often as the profile says; quick: 5 passes after 2, batch size 4
     #[arg(long, value_name = "NAME", value_parser = keyword::<SweepProfile>())]
     profile: Option<SweepProfile>,
-    /// A first look in minutes: short for --profile quick
+    /// Short runs for a first look, not a reliable result
+    ///
+    /// Same as --profile quick: two runs of each case, minutes in all.
     #[arg(long, conflicts_with = "profile")]
     quick: bool,
-    /// Runs of each case [default: the profile's]
+    /// Runs of each case [default: 5, on CPUs 3]
     #[arg(long = "runs", value_name = "N", value_parser = number(1..=10_000_u32))]
     runs: Option<u32>,
     /// Trace this many runs of each point, its first ones: each writes a timeline of all ranks next to its record, as
     /// RUN.trace.json
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=10_000_u32))]
     trace_runs: u32,
-    /// Folder for logs and records [default: results/TIME_bBATCH_DTYPE; of other benchmarks
+    /// Folder for logs and records
+    ///
+    /// [default: results/TIME_bBATCH_DTYPE; of other benchmarks
     /// results/TIME_BENCHMARK_bBATCH_DTYPE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -207,6 +213,7 @@ pub(super) fn refuse_repeated<T: PartialEq + Display>(option: &str, values: &[T]
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use ringmark_core::benchmark::score::ScoreConfig;
     use ringmark_core::benchmark::train::config::TrainConfig;
     use ringmark_core::options::keyword_enum::KeywordEnum;
 
@@ -232,5 +239,32 @@ mod tests {
         let TrainConfig { iterations, warmup, batch_size, .. } =
             TrainConfig::for_profile(SweepProfile::Quick, DeviceKind::Cuda);
         assert!(help.contains(&format!("(on GPUs {iterations}, {warmup} and {batch_size})")), "{help}");
+    }
+
+    #[test]
+    fn defaults_in_the_help_are_those_of_the_profiles() {
+        let program = Cli::command();
+        let default = |command: &str, name: &str| {
+            let command = program.find_subcommand(command).expect("a command");
+            let option = command.get_arguments().find(|option| option.get_long() == Some(name)).expect("an option");
+            let help = option.get_help().expect("a help").to_string();
+            help.split_once(" [default: ").expect("a default").1.trim_end_matches(']').to_owned()
+        };
+        let [gpu, cpu] = [SweepProfile::Dlperf, SweepProfile::Cpu];
+        let on_gpu = TrainConfig::for_profile(gpu, DeviceKind::Cuda);
+        let on_cpu = TrainConfig::for_profile(cpu, DeviceKind::Cpu);
+        for (name, [one, other]) in [
+            ("batch-size", [on_gpu.batch_size, on_cpu.batch_size]),
+            ("iters", [on_gpu.iterations, on_cpu.iterations]),
+            ("warmup", [on_gpu.warmup, on_cpu.warmup]),
+            ("runs", [gpu.runs(), cpu.runs()]),
+        ] {
+            assert_eq!(default("sweep", name), format!("{one}, on CPUs {other}"), "{name}");
+        }
+        let score = ScoreConfig::for_profile(gpu);
+        assert_eq!(default("score", "iters"), score.iterations.to_string());
+        assert_eq!(default("score", "warmup"), score.warmup.to_string());
+        let sizes = crate::cli::launch::score::MXNET_BATCH_SIZES.map(|size| size.to_string()).join(",");
+        assert_eq!(default("score", "batch-size"), sizes);
     }
 }

@@ -44,18 +44,22 @@ pub struct BandwidthOptions {
     /// Options file. Must be the first field, because other fields consume the values that they parse.
     #[command(flatten)]
     config_file: ConfigFileOptions,
-    /// Cases in the order they run, as 1n8g: nodes, n, ranks (GPUs) a node, g [default: those of 1n2g,1n4g,1n8g,2n8g,4n8g
+    /// Cases to run, in this order; 2n8g is 2 nodes with 8 GPUs each
+    ///
+    /// A GPU has one rank; without GPUs a rank has a part of the host's cores [default: those of 1n2g,1n4g,1n8g,2n8g,4n8g
     /// that fit the hosts, and all slots of several hosts]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
-    /// Operations by the names of nccl-tests' programs, in the order of measurement: all_reduce, all_gather,
-    /// reduce_scatter, reduce, broadcast, alltoall, sendrecv [default: all_reduce]
+    /// Operations, as all_reduce,all_gather [default: all_reduce]
+    ///
+    /// By the names of nccl-tests' programs, in the order of measurement: all_reduce, all_gather, reduce_scatter, reduce,
+    /// broadcast, alltoall, sendrecv
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     op: Option<Vec<Operation>>,
     /// Launch options.
     #[command(flatten)]
     launch: LaunchOptions,
-    /// Folder for CASE/bandwidth.log and CASE/bandwidth.json [default: results/TIME_bandwidth]
+    /// Folder for logs and records: CASE/bandwidth.log and CASE/bandwidth.json [default: results/TIME_bandwidth]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Options for servers.

@@ -35,19 +35,27 @@ pub struct DoctorOptions {
     /// Hosts to examine.
     #[command(flatten)]
     hosts: HostOptions,
-    /// Hosts that are to have servers of --kv-store dist_* and no ranks: also checked, except for devices
+    /// Hosts for parameter servers only, checked too
+    ///
+    /// Of --kv-store dist_*; their devices are not checked.
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     server_hosts: Vec<String>,
-    /// Folder for results: check its free space and that the first host has it too
+    /// Folder for results; checks its free space
+    ///
+    /// And that the first host has it too.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Files and folders that ranks are to read, as for sweep: check that every host has the same
+    /// Training data that every host must have
+    ///
+    /// Files and folders, as for sweep; checks that all hosts have the same.
     #[arg(long, value_name = "FILES", value_delimiter = ',')]
     data: Vec<PathBuf>,
-    /// Device that jobs will use; cpu ignores the GPUs
-    #[arg(long, default_value = "auto", value_parser = keyword::<DeviceChoice>())]
+    /// Device of the ranks; cpu ignores the GPUs
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = keyword::<DeviceChoice>())]
     device: DeviceChoice,
-    /// Measure no bandwidth: check only that each host reaches the next
+    /// Skip the bandwidth of links
+    ///
+    /// Checks only that each host reaches the next, as a sweep does before it starts.
     #[arg(long)]
     quick: bool,
     /// JSON output.

@@ -21,15 +21,15 @@ const SCORE_EXAMPLES: &str = "\
 Examples:
   ringmark score
       images/s of inference on this machine, batch 1 to 32, as MXNet's benchmark_score.py
-  ringmark score --models resnet50_v1b,resnet18 --dtypes fp32,bf16 --batch-sizes 1,8,32 --out results/inference
-      two networks in two precisions; then: ringmark extract results/inference
+  ringmark score --models resnet50_v1b,resnet18 --dtypes fp32,bf16 --batch-sizes 1,8,32
+      two networks in two precisions
   ringmark score --batch-size 32 --cases 1n1g,1n8g --hosts a:8
       one GPU alone, and eight side by side
 
 Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use.";
 
 /// Batch sizes of MXNet's benchmark_score.py.
-const MXNET_BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
+pub(super) const MXNET_BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
 /// Options of `ringmark score`.
 #[derive(Debug, Args)]

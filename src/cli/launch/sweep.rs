@@ -33,13 +33,12 @@ const SWEEP_EXAMPLES: &str = "\
 Examples:
   ringmark sweep --quick
       a first look at this machine in minutes
+  ringmark sweep --cases 1n1g,1n8g --batch-size 256 --dtype fp16
+      one and all eight GPUs of this machine, five runs each
+  ringmark sweep --hosts a:8,b:8,c:8,d:8 --interface ib0
+      all sizes from 1 to 32 GPUs, on four hosts that ssh reaches without a password
   ringmark sweep
       a result of this machine: on a CPU half an hour or less, on GPUs DLPerf's protocol
-  ringmark sweep --cases 1n1g,1n8g --batch-size 256 --dtype fp16
-      one and all eight GPUs of this machine, five runs each: DLPerf's profile, the default on GPUs
-  ringmark sweep --hosts a:8,b:8,c:8,d:8 --interface ib0
-      DLPerf's six cases on four hosts. They reach each other by ssh without a password;
-      ringmark-worker and the folder of --out lie at the same path on all of them
   ringmark sweep --hosts a:8,b:8 --sync /tmp/ringmark
       the same where nothing is installed on b: copies the worker and its libraries there first
   salloc --nodes=2 --gpus-per-node=8 --exclusive ringmark sweep --launcher slurm --cases 1n1g,2n8g
@@ -59,7 +58,7 @@ Examples:
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not
   ringmark sweep --hosts a:8,b:8 --dry-run --save-config sweep.toml
-      the whole sweep as a file, the profile's values filled in
+      these options as a file, all others as comments
   ringmark sweep --config sweep.toml --out results/rack7
       runs that file; command-line options take precedence
 

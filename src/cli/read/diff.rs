@@ -31,21 +31,23 @@ Exit status 1: --fail-on found something, or runs were omitted; 2: the sides mus
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct DiffOptions {
-    /// Baseline: a folder of logs and records (also DLPerf's), of bandwidth records, of JSON files of nccl-tests
-    /// or of PyTorch's DDP benchmark; or one such file, or NAME_result.json
+    /// Baseline: a folder of a sweep, score or bandwidth, or its NAME_result.json
+    ///
+    /// Also a folder of DLPerf's logs, of JSON files of nccl-tests or of PyTorch's DDP benchmark, or one such file.
     #[arg(value_name = "BASE")]
     base: PathBuf,
     /// Result to compare, of the same kind
     #[arg(value_name = "TEST")]
     test: PathBuf,
-    /// Differences that do not matter
+    /// Differences up to this do not matter
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = noise)]
     noise: f64,
-    /// Chance that an interval misses the truth
+    /// Chance that an interval misses the true difference
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = significance)]
     significance: f64,
-    /// Exit status 1 also where a case is slower, is too noisy, is missing in TEST, or is unreliable on either
-    /// side
+    /// Fail for these cases
+    ///
+    /// Exit status 1 if a case is slower, too noisy to decide, missing in TEST, or unreliable on either side.
     #[arg(
         long,
         value_name = "WHAT,..",
@@ -53,10 +55,14 @@ pub struct DiffOptions {
         value_parser = keyword::<FailOn>()
     )]
     fail_on: Vec<FailOn>,
-    /// Compare different networks, devices, batch sizes, precisions or image sizes all the same
+    /// Compare results of different networks, devices or settings
+    ///
+    /// Otherwise different networks, devices, batch sizes, precisions and image sizes are refused.
     #[arg(long)]
     force: bool,
-    /// Add what an epoch of ImageNet costs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as '$2.49/gpu-hour'
+    /// Add the cost of an epoch of ImageNet, as '$2.49/gpu-hour'
+    ///
+    /// At the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
     /// Output format

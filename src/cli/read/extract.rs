@@ -20,6 +20,7 @@ Examples:
   ringmark extract logs/ngc/mxnet/resnet50 --out result
       DLPerf's own logs
   ringmark extract results/first --format csv > first.csv
+      one format, without the files
   ringmark extract results/rack7 --price 2.49/gpu-hour
       what 90 epochs of ImageNet cost on each case
   ringmark extract results/first --format pytorch-ddp > first.json
@@ -35,28 +36,40 @@ Exit status 1: figures are incomplete; the standard error lists what is omitted 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ExtractOptions {
-    /// Folder that holds CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) next to each
+    /// Folder of a sweep or of `ringmark score`, or of logs of another benchmark
+    ///
+    /// It contains CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) next to each.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json, NAME being the last part of FOLDER [default: FOLDER of a sweep;
-    /// none with --format or --json]; with --format prometheus and influx a file, with mlflow and mllog a folder, for that alone
+    /// Folder for the files; with some formats a file [default: FOLDER]
+    ///
+    /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json; NAME is the last part of FOLDER. By default FOLDER if
+    /// it is a sweep; nothing is written with --format or --json. With --format prometheus and influx a file, with mlflow
+    /// and mllog a folder, for that format alone.
     #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// First iterations of a run to omit [default: from its record, 20 without one]
+    /// First iterations to omit from each run [default: by its record]
+    ///
+    /// 20 without a record.
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
-    /// Print published figures of the same networks below the result, or in its JSON: MXNet's by batch size; of training
-    /// also DLPerf's and PyTorch DDP's by number of GPUs, whatever the conditions of the result
+    /// Add published figures: MXNet's, DLPerf's, PyTorch DDP's
+    ///
+    /// Of the same networks, below the result, or in its JSON: MXNet's by batch size; of training also DLPerf's and PyTorch DDP's by number of
+    /// GPUs, whatever the conditions of the result.
     #[arg(long)]
     published: bool,
-    /// Print what an epoch of ImageNet and 90 of them cost at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour, as
-    /// '$2.49/gpu-hour'
+    /// Add the cost of an epoch of ImageNet, as '$2.49/gpu-hour' or 20/host-hour
+    ///
+    /// And of 90 epochs, at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
     /// Explain the columns and figures
     #[arg(long)]
     explain: bool,
-    /// Output format, instead of the table and the files
+    /// Print one format only: csv, json, markdown, prometheus, ..
+    ///
+    /// Instead of the table and the files.
     #[arg(long, conflicts_with = "json", value_parser = keyword_of_either::<ExtractFormat, ExportFormat, FormatOption>())]
     format: Option<FormatOption>,
     /// JSON output.

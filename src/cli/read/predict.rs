@@ -13,13 +13,13 @@ use crate::read::predict::PredictConfig;
 const EXAMPLES: &str = "\
 Examples:
   ringmark predict results/rack7 --bandwidth results/rack7_bandwidth --cases 8n8g,16n8g
-      throughput and efficiency of larger cases, each as a band
+      throughput and efficiency of larger cases, each as a range
+  ringmark predict results/rack7 --efficiency-below 80%
+      the first case whose efficiency is below 80 %
+  ringmark predict results/rack7 --backtest
+      the largest measured case, predicted from the others, and the error
   ringmark predict results/stores --kv-store dist_sync --servers 4
       runs of a kv-store with servers, as if four of them served every case
-  ringmark predict results/rack7 --efficiency-below 80%
-      the case where the efficiency falls under 80 %
-  ringmark predict results/rack7 --backtest
-      the largest measured case from the others, and how far that is off
   ringmark predict --backtest
       the same for the rows that DLPerf published
 
@@ -32,26 +32,38 @@ pub struct PredictOptions {
     /// Folder of a sweep, or of DLPerf's logs
     #[arg(value_name = "SWEEP", required_unless_present = "backtest")]
     sweep: Option<PathBuf>,
-    /// Folder of ringmark bandwidth on the same hosts, with two or more hosts: narrows the band of kv-store ring
+    /// Bandwidth result of the same hosts, for a narrower range
+    ///
+    /// With two or more hosts, and for kv-store ring.
     #[arg(long, value_name = "FOLDER", requires = "sweep")]
     bandwidth: Option<PathBuf>,
-    /// Cases to predict [default: 2, 4 and 8 times the hosts of the largest measured case]
+    /// Cases to predict, as 8n8g [default: 2, 4 and 8 times the hosts]
+    ///
+    /// Of the largest measured case.
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
     cases: Option<Vec<Case>>,
-    /// The only kv-store to predict, of a sweep over several [default: all that can be predicted]
+    /// Kv-store to predict, of a sweep over several [default: all]
+    ///
+    /// Some cannot be predicted; the output names them.
     #[arg(long, value_name = "NAME", requires = "sweep", value_parser = keyword::<KvStore>())]
     kv_store: Option<KvStore>,
-    /// Servers of the predicted clusters, of runs of --kv-store dist_sync or dist_device_sync [default: as measured, one for each
-    /// host or always the same number]
+    /// Servers to predict for, with kv-store dist_*
+    ///
+    /// Of runs of --kv-store dist_sync or dist_device_sync [default: as measured, one for each host or always the same
+    /// number]
     #[arg(long, value_name = "N", requires = "sweep", conflicts_with = "backtest", value_parser = number(1..=65_536_u32))]
     servers: Option<u32>,
-    /// Find the case where the efficiency falls below this, as 80% (or 0.8)
+    /// Find the case whose efficiency is below this, as 80%
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     efficiency_below: Option<f64>,
-    /// Predict the largest measured case from the others and compare; without SWEEP for DLPerf's published rows
+    /// Predict the largest measured case from the others, and compare
+    ///
+    /// Without SWEEP for DLPerf's published rows.
     #[arg(long)]
     backtest: bool,
-    /// First iterations of a run to omit [default: from its record, 20 without one]
+    /// First iterations to omit from each run [default: by its record]
+    ///
+    /// 20 without a record.
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// Explain what the predictions are based on

@@ -16,12 +16,12 @@ Examples:
       one page that needs no network: charts, tables, warnings, what it ran on
   ringmark report results/rack7 -o scaling.svg
       speed by case against the ideal as one picture, for a README
+  ringmark report results/rack7
+      tables with bars, for a terminal; --format markdown for a wiki
   ringmark report results/rack7 results/rack9 --published -o report.html
-      two results side by side, with DLPerf's published row where it was measured alike
+      two results side by side, with DLPerf's published row if it was measured alike
   ringmark report results/rack7 --link 'job log=https://cluster/job/7' -o report.html
       with a link under the title
-  ringmark report results/rack7
-      the same in tables with bars, for a terminal; --format markdown for a wiki
   ringmark report results/rack7 results/rack7_bandwidth -o report.html --json report.json
       sweep and bandwidth on one page, and the figures for a program
   ringmark report results/rack7_score --published -o report.html
@@ -33,27 +33,35 @@ Exit status 1: figures are incomplete; the report and the standard error list wh
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReportOptions {
-    /// Folders that `ringmark sweep`, `score`, `bandwidth` or `input` wrote, or of DLPerf's logs
+    /// Folders of sweep, score, bandwidth or input, or of DLPerf's logs
     #[arg(value_name = "FOLDER", required = true)]
     folders: Vec<PathBuf>,
     /// File for the report [default: the standard output]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Output format [default: the ending of FILE, .html, .svg, .md or .txt; table without one]
+    /// Output format [default: by the name of FILE]
+    ///
+    /// .html, .svg, .md or .txt; without FILE a table.
     #[arg(long, value_parser = keyword::<ReportFormat>())]
     format: Option<ReportFormat>,
-    /// Add published figures: of training, DLPerf's of the same network, precision and batch size on GPUs; of scoring, MXNet's of
-    /// the same networks
+    /// Add published figures: DLPerf's of training, MXNet's of inference
+    ///
+    /// DLPerf's of the same network, precision and batch size on GPUs; MXNet's of the same networks.
     #[arg(long)]
     published: bool,
-    /// Price of an hour, AMOUNT/gpu-hour or AMOUNT/host-hour, as '$2.49/gpu-hour': adds what an epoch of ImageNet and 90 of them
-    /// cost
+    /// Add the cost of an epoch of ImageNet, as '$2.49/gpu-hour' or 20/host-hour
+    ///
+    /// And of 90 epochs, at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
-    /// A link under the title: `--link "job log=https://.."`, or to a file next to the page; may be repeated
+    /// Link under the title, as 'job log=https://..'; may be repeated
+    ///
+    /// Also to a file next to the page.
     #[arg(long, value_name = "TEXT=URL", value_parser = link)]
     link: Vec<Link>,
-    /// First iterations of a run to omit [default: from its record, 20 without one]
+    /// First iterations to omit from each run [default: by its record]
+    ///
+    /// 20 without a record.
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// JSON output.

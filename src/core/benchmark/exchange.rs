@@ -81,10 +81,10 @@ config_options! {
         /// Backend that sums the gradients.
         #[serde(alias = "collective")]
         backend: BackendChoice = BackendChoice::Auto => option("backend", "NAME",
-            "Backend of the gradient reduction; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
+            "All-reduce backend; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
              exchanges nothing").aliases(&["collective"]),
         /// Element type of the exchanged gradients.
-        wire: Wire = Wire::Fp32 => option("wire", "TYPE", "Element type of gradients during the exchange")
+        wire: Wire = Wire::Fp32 => option("wire", "TYPE", "Type of gradients on the network")
             .flag("fp16-allreduce", "fp16").aliases(&["datatype"]),
         /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.
         bucket_mb: f64 = 25.0 => option("bucket-mb", "MB",

@@ -1,4 +1,5 @@
-//! Help of commands with many options: groups, the common options in `-h`, all of them in `--help`.
+//! Help of commands: one line per option and three examples in `-h`, everything in `--help`. Commands with many options
+//! have groups, and `-h` lists the common ones.
 
 use clap::{Arg, Command};
 
@@ -21,20 +22,17 @@ const GROUPS: [Group; 7] = [
         heading: "What to run",
         common: &[
             "quick",
+            "profile",
             "cases",
             "op",
             "begin",
             "end",
             "factor",
             "model",
-            "models",
             "dtype",
-            "dtypes",
             "batch-size",
-            "batch-sizes",
             "iters",
             "runs",
-            "decode-threads",
             "cache",
             "against",
             "fold",
@@ -43,8 +41,10 @@ const GROUPS: [Group; 7] = [
         ],
         others: &[
             "config",
-            "profile",
             "suite",
+            "models",
+            "dtypes",
+            "batch-sizes",
             "redop",
             "root",
             "increment",
@@ -94,11 +94,12 @@ const GROUPS: [Group; 7] = [
         common: &["hosts", "hostfile", "launcher", "device", "interface", "sync"],
         others: &["gpus", "launcher-args", "ssh-port", "worker", "no-doctor"],
     },
-    Group { heading: "Faults", common: &["timeout", "stall-timeout"], others: &["inject"] },
+    Group { heading: "Time limits", common: &["timeout", "stall-timeout"], others: &["inject"] },
     Group {
-        heading: "Exchange",
-        common: &["backend", "wire", "kv-store", "kv-stores"],
+        heading: "Gradient exchange",
+        common: &["backend", "wire", "kv-store"],
         others: &[
+            "kv-stores",
             "hierarchical",
             "nccl-algo",
             "overlap",
@@ -115,7 +116,7 @@ const GROUPS: [Group; 7] = [
         ],
     },
     Group {
-        heading: "Learning",
+        heading: "Training recipe",
         common: &["epochs", "validate"],
         others: &[
             "lr",
@@ -137,7 +138,7 @@ const GROUPS: [Group; 7] = [
         ],
     },
     Group {
-        heading: "Data",
+        heading: "Images",
         common: &["data", "decode-threads"],
         others: &[
             "augmentation",
@@ -154,36 +155,63 @@ const GROUPS: [Group; 7] = [
 ];
 
 /// Maximum number of keywords that `-h` lists.
-const FEW_KEYWORDS: usize = 6;
+const FEW_KEYWORDS: usize = 7;
 
 /// Maximum length of a default that `-h` shows, in characters.
-const SHORT_DEFAULT: usize = 16;
+const SHORT_DEFAULT: usize = 20;
 
-/// Groups the options of those commands of `program` that have many, and moves their examples to `--help`.
+/// Number of examples in `-h`.
+const SHORT_EXAMPLES: usize = 3;
+
+/// Shortens `-h` of every command of `program`, and groups the options of those that have many.
 pub fn grouped(program: Command) -> Command {
     let name = program.get_name().to_owned();
     program.mut_subcommands(|command| {
-        if !GROUPED.contains(&command.get_name()) {
-            return command;
+        let all = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let (is_grouped, mut short) = (GROUPED.contains(&command.get_name()), first_examples(&all));
+        if is_grouped {
+            short += &format!("\n\nAll options: {name} {} --help", command.get_name());
         }
-        let examples = command.get_after_help().cloned().unwrap_or_default();
-        let all = format!("All options, and examples: {name} {} --help", command.get_name());
-        command.mut_args(with_group).after_long_help(examples).after_help(all)
+        let change = |argument| if is_grouped { with_group(shortened(argument)) } else { shortened(argument) };
+        command.mut_args(change).after_long_help(all).after_help(short)
     })
+}
+
+/// Returns the first examples, without the paragraphs that follow them.
+fn first_examples(all: &str) -> String {
+    let (examples, _) = all.split_once("\n\n").unwrap_or((all, ""));
+    let mut count = 0;
+    let is_short = |line: &&str| {
+        count += usize::from(line.starts_with("  ") && !line.starts_with("   "));
+        count <= SHORT_EXAMPLES
+    };
+    examples.lines().take_while(is_short).collect::<Vec<_>>().join("\n")
+}
+
+/// Sets the help of `-h`: the first paragraph if there are several, otherwise the first clause; then a few keywords.
+fn shortened(argument: Arg) -> Arg {
+    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+    let (mut short, mut long) = match argument.get_long_help() {
+        Some(long) => (help, long.to_string()),
+        None => (first_clause(&help), help),
+    };
+    let keywords: Vec<String> =
+        argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    if keywords.is_empty() || !argument.get_action().takes_values() {
+        return argument.help(short).long_help(long);
+    }
+    if keywords.len() <= FEW_KEYWORDS {
+        let end = short.find(" [default: ").unwrap_or(short.len());
+        short.insert_str(end, &format!(": {}", keywords.join(", ")));
+    }
+    long += &format!(" [possible values: {}]", keywords.join(", "));
+    argument.help(short).long_help(long).hide_possible_values(true)
 }
 
 fn with_group(argument: Arg) -> Arg {
     let Some((group, place)) = argument.get_long().and_then(position) else { return argument };
-    let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
-    let long = argument.get_long_help().map(ToString::to_string).unwrap_or_else(|| help.clone());
-    let keywords: Vec<String> =
-        argument.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-    let argument = argument.help_heading(group.heading).display_order(place).help(first_clause(&help));
-    let argument = argument.hide_short_help(place >= group.common.len());
-    if keywords.len() <= FEW_KEYWORDS || !argument.get_action().takes_values() {
-        return argument.long_help(long);
-    }
-    argument.hide_possible_values(true).long_help(format!("{long} [possible values: {}]", keywords.join(", ")))
+    let is_hidden = place >= group.common.len();
+    argument.help_heading(group.heading).display_order(place).hide_short_help(is_hidden)
 }
 
 /// Returns the group of the option `name` and its position there; the common options come first.
@@ -192,11 +220,6 @@ fn position(name: &str) -> Option<(&'static Group, usize)> {
         let place = group.common.iter().chain(group.others).position(|option| *option == name)?;
         Some((group, place))
     })
-}
-
-/// Returns true if `-h` lists the option.
-pub fn is_common(name: &str) -> bool {
-    GROUPS.iter().any(|group| group.common.contains(&name))
 }
 
 /// Returns the part of a help text that `-h` shows: its first clause, with a short default.

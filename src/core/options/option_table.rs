@@ -139,9 +139,6 @@ impl<T: OptionValue> OptionValue for Option<T> {
 type Get<C> = Box<dyn Fn(&C) -> String + Send + Sync>;
 type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
 
-/// Default in the help of an option that is set by the profile of a sweep.
-const PROFILE_DEFAULT: &str = "the profile's";
-
 /// Option of a configuration `C`.
 pub struct OptionSpec<C> {
     facts: OptionFacts,
@@ -328,9 +325,9 @@ impl<C: 'static> OptionSpec<C> {
         self.with(|facts| facts.default_of_launcher = Some(default))
     }
 
-    /// Marks an option that `ringmark` sets from the profile of a sweep unless it is typed.
-    pub fn set_by_profile(self) -> OptionSpec<C> {
-        self.default_of_launcher(PROFILE_DEFAULT).with(|facts| facts.is_set_by_profile = true)
+    /// Marks an option that `ringmark` sets from the profile of a sweep unless it is typed; `defaults` is for the help.
+    pub fn set_by_profile(self, defaults: &'static str) -> OptionSpec<C> {
+        self.default_of_launcher(defaults).with(|facts| facts.is_set_by_profile = true)
     }
 
     /// Accepts, behind `ringmark`, a keyword that the launcher replaces by a value; `meaning` is for the help.

@@ -147,7 +147,7 @@ pub fn launcher() -> Result<Option<LauncherAddress>> {
     facts::variable(LAUNCHER_VARIABLE).map(parse).transpose()
 }
 
-/// Starts the reports to `launcher`. MPI is not initialized yet, so the rank comes from the launcher.
+/// Starts the reports to `launcher`. MPI is not initialized yet, so the rank comes from the variables of mpirun or srun.
 pub fn begin(launcher: Option<LauncherAddress>) {
     let Some(launcher) = launcher else { return };
     let hello = Message::Hello {

@@ -97,7 +97,7 @@ config_options! {
             "Gradient arrays to exchange: weights (as counted by measure.py) or all (as in training)"),
         /// Device of the exchanged arrays.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device of the exchange; auto uses CUDA if it is complete, otherwise prints what is missing").order(1),
+            "Device of the ranks; auto uses CUDA if it is complete, otherwise prints what is missing").order(1),
         /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => option("threads", "N", "CPU threads per rank, for the optimizer")
             .range(1u32..=4096).default_is("the host's cores divided among its ranks").order(1),
@@ -118,14 +118,14 @@ config_options! {
         )]).default_is("none").order(4).aliases(&["gc-type"]),
         /// Measured iterations of each size.
         iterations: u32 = 20 => option("iters", "N",
-            "Measured iterations per size, without warm-up, as nccl-tests' -n (in sweep, --iters includes warm-up)")
+            "Measured iterations per size, warm-up excluded; as nccl-tests' -n; in sweep, --iters includes warm-up")
             .range(1u32..=10_000_000).short('n').aliases(&["num-batches"]),
         /// Warm-up iterations of each size, not measured.
         warmup: u32 = 5 => option("warmup", "N", "Warm-up iterations per size, not measured")
             .range(0u32..=10_000_000).short('w').aliases(&["warmup_iters"]),
         /// True if every rank checks every result.
         check: bool = true => each([OptionSpec::new(
-            "check", "0|1", "Check every result on every rank (1) or none (0)",
+            "check", "0|1", "Check every result on every rank, 1, or none, 0",
             |config: &Self| u8::from(config.check).to_string(),
             BandwidthConfig::set_check,
         )]).short('c').aliases(&["test-results"]),
@@ -146,7 +146,7 @@ config_options! {
             .for_worker().order(3),
         /// Minimum average bus bandwidth; the run fails below it.
         min_busbw: Option<GigabytesPerSecond> = None => option("min-busbw", "GB/S",
-            "Exit with status 1 if the average bus bandwidth is below this")
+            "Fail if the average bus bandwidth of a case is below this")
             .range(GigabytesPerSecond(0.0)..=GigabytesPerSecond(1e6)).order(2),
         /// Trace options.
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]

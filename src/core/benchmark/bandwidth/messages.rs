@@ -55,10 +55,10 @@ impl Default for Messages {
 impl Messages {
     /// Returns the options; the short forms are those of nccl-tests.
     pub fn options() -> Vec<OptionSpec<Messages>> {
-        let begin = "Smallest message size, in bytes or with K, M or G (steps of 1024)";
+        let begin = "Smallest message, in bytes or as 64K, 1M, 1G (steps of 1024)";
         let (factor, increment) =
-            ("Multiply each size by this to get the next", "Add this to each size to get the next");
-        let model = "Exchange the gradients of this network in its buckets, instead of increasing sizes";
+            ("Factor from each size to the next", "Difference from each size to the next, instead of a factor");
+        let model = "Exchange this network's gradients, instead of increasing sizes";
         let network = "Network for --model by MXNet's name, as in measure.py: resnet, inception-bn, ..";
         vec![
             OptionSpec::for_value("begin", "SIZE", begin, |it| Some(TypedSize(it.sizes()?.0)), Messages::set_begin)
@@ -67,10 +67,11 @@ impl Messages {
             OptionSpec::for_value(
                 "end",
                 "SIZE",
-                "Largest message size",
+                "Largest message",
                 |it| Some(TypedSize(it.sizes()?.1)),
                 Messages::set_end,
             )
+            .default_is("128M")
             .short('e')
             .aliases(&["maxbytes"]),
             OptionSpec::for_value("factor", "N", factor, Messages::factor, |it, factor| {

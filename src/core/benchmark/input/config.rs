@@ -98,12 +98,11 @@ config_options! {
     InputConfig {
         /// Images to read.
         data: DataFiles = DataFiles::default() => option("data", "FILES",
-            "Images to read: comma-separated .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's \
-             files")
-            .default_is("none, required"),
+            "Images to read, required: comma-separated .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's \
+             files"),
         /// Network that determines image size, channels and classes of the batches.
         model: Model = Model::default() => option("model", "NAME",
-            "Network that determines image size, channels and classes"),
+            "Network that determines the image size; and channels and classes"),
         /// Height and width of an image in a batch, in pixels; `None` is the network's default. A record contains the
         /// resolved value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image in a batch")

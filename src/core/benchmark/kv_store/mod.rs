@@ -38,8 +38,7 @@ config_options! {
         /// Key-value store that sums gradients and updates weights.
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
-            "Method of summing gradients and updating weights, by MXNet's names; ring is all-reduce, then every rank \
-             updates"),
+            "MXNet's kv-store, or ring for all-reduce; it sums gradients and updates weights, with ring on every rank"),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         servers: Option<u32> = None => option("servers", "N",

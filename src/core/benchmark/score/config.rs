@@ -16,23 +16,23 @@ config_options! {
         /// Network.
         model: Model = Model::default() => option("model", "NAME", "Network to score"),
         /// Images per rank and pass.
-        batch_size: u32 = 32 => option("batch-size", "IMAGES", "Images per rank and pass")
+        batch_size: u32 = 32 => option("batch-size", "IMAGES", "Images per GPU (rank) and pass")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
-            .set_by_profile(),
+            .set_by_profile("1,2,4,8,16,32"),
         /// Precision of the pass.
         dtype: Dtype = Dtype::Fp32 => option("dtype", "TYPE",
-            "Precision of the pass; fp32 is IEEE; TF32 is used only with tf32"),
+            "Precision; fp32 is IEEE; TF32 is used only with tf32"),
         /// Device to compute on.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device; auto uses CUDA if it is complete, otherwise prints what is missing"),
+            "Device of the ranks; auto uses CUDA if it is complete, otherwise prints what is missing"),
         /// Memory layout. A record contains the resolved value.
         layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
             "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),
         /// Timed passes.
-        iterations: u32 = 10 => option("iters", "N", "Timed passes").range(1u32..=10_000_000).set_by_profile(),
+        iterations: u32 = 10 => option("iters", "N", "Timed passes, warm-up excluded").range(1u32..=10_000_000).set_by_profile("10"),
         /// Warm-up passes, not measured.
         warmup: u32 = 5 => option("warmup", "N", "Warm-up passes, not measured")
-            .range(0u32..=10_000_000).set_by_profile(),
+            .range(0u32..=10_000_000).set_by_profile("5"),
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
@@ -40,8 +40,7 @@ config_options! {
         /// Folding of batch normalization into the preceding convolution; absent in records that predate the option.
         #[serde(default = "Switch::off")]
         fold: Switch = Switch::On => option("fold", "ON|OFF",
-            "Fuse batch normalization into the preceding convolution, and ReLU and additions into its end, as \
-             compilers do"),
+            "Fuse batch normalization into convolutions; and ReLU and additions, as compilers do"),
         /// Use of a CUDA graph for the timed passes. A record contains the outcome; absent means off.
         #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
         graphs: GraphChoice = GraphChoice::Auto => option("graphs", "WHEN",

@@ -87,9 +87,9 @@ config_options! {
         #[serde(default)]
         model: Model = Model::default() => option("model", "NAME", "Network to train"),
         /// Images per rank and iteration; the mean over the ranks if `work_load` divides them unevenly.
-        batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images per rank and iteration")
+        batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images per GPU (rank) and iteration")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
-            .set_by_profile(),
+            .set_by_profile("128, on CPUs 8"),
         /// Division of the images of all ranks; `None` gives every rank the same number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work_load: Option<WorkLoad> = None => option("work-load", "WEIGHTS",
@@ -98,10 +98,10 @@ config_options! {
             .default_is("the same for every rank"),
         /// Precision of the training step.
         dtype: Dtype = Dtype::Fp32 => option("dtype", "TYPE",
-            "Precision of the step; fp32 is IEEE; TF32 is used only with tf32"),
+            "Precision; fp32 is IEEE; TF32 is used only with tf32"),
         /// Device to train on.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device; auto uses CUDA if it is complete, otherwise prints what is missing"),
+            "Device of the ranks; auto uses CUDA if it is complete, otherwise prints what is missing"),
         /// Memory layout. A record contains the resolved value.
         layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
             "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),
@@ -117,10 +117,10 @@ config_options! {
              batches, but the exchange is not timed separately; auto falls back to separate launches"),
         /// Iterations, warm-up included.
         iterations: u32 = 120 => option("iters", "N",
-            "Iterations per run, with warm-up, as DLPerf's 120 (in bandwidth, --iters excludes warm-up)")
-            .range(1u32..=10_000_000).set_by_profile(),
+            "Iterations per run, warm-up included; as DLPerf's 120; in bandwidth, --iters excludes warm-up")
+            .range(1u32..=10_000_000).set_by_profile("120, on CPUs 25"),
         /// Number of first iterations that the figures exclude.
-        warmup: u32 = 20 => option("warmup", "N", "Warm-up iterations, not measured").set_by_profile(),
+        warmup: u32 = 20 => option("warmup", "N", "Warm-up iterations, not measured").set_by_profile("20, on CPUs 5"),
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")

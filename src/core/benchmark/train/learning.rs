@@ -57,13 +57,12 @@ config_options! {
         /// Number of epochs; `None` if the run length is given in iterations.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         epochs: Option<u32> = None => option("epochs", "N",
-            "Epochs to train on --data; overrides --iters")
-            .range(1u32..=100_000).aliases(&["num-epochs"]).default_is("--iters iterations"),
+            "Epochs to train on --data, instead of --iters")
+            .range(1u32..=100_000).aliases(&["num-epochs"]),
         /// Validation images, classified at the end of every epoch.
         #[serde(default)]
         validate: DataFiles = DataFiles::default() => option("validate", "FILES",
-            "Validate on these images (as for --data) at the end of every epoch: loss, top-1 and \
-             top-5").default_is("no validation"),
+            "Images to validate on after every epoch, as --data: loss, top-1 and top-5").default_is("none"),
         /// Learning-rate schedule after warm-up.
         course: LearningRateCourse = LearningRateCourse::Constant => option("lr-schedule", "COURSE",
             "Learning-rate schedule after warm-up; cosine ends at 0"),
