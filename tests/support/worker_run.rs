@@ -180,7 +180,7 @@ impl Run {
         let host = unistd::gethostname().expect("a name").into_string().expect("UTF-8");
         let text = without_folder(&stderr).replace(&format!("host {host}"), "host HOST");
         let text = text.replace(&format!("{host}=1"), "HOST=1");
-        let of_rank = |line: &str| Some(line.strip_prefix("rank ")?.split_once(" on host HOST: ")?.1.to_owned());
+        let of_rank = |line: &str| Some(line.strip_prefix("error: rank ")?.split_once(" on host HOST: ")?.1.to_owned());
         let of_ranks: BTreeSet<String> = text.lines().filter_map(of_rank).collect();
         match of_ranks.is_empty() {
             true => text.split("-----").next().unwrap_or_default().to_owned(),
