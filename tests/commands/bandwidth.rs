@@ -10,7 +10,7 @@ use ringmark_core::benchmark::bandwidth::{
     BandwidthConfig, BandwidthRecord, FailureKind, MessageResult, Timing, lines,
 };
 use ringmark_core::dimension::{BackendName, Bytes, GigabytesPerSecond, Seconds};
-use ringmark_core::host::Environment;
+use ringmark_core::host::{Environment, LoadBefore};
 use ringmark_core::stats::busbw::Bus;
 
 use crate::support::bandwidth::{number, read, rows};
@@ -476,6 +476,25 @@ fn single_worker_is_one_rank() {
     let rows = rows(&stdout);
     assert_eq!(rows.len(), 2, "{stdout}");
     assert!(rows.iter().all(|row| (row[7], row[8]) == ("0.00", "0")), "{stdout}");
+}
+
+#[test]
+fn load_before_the_first_run_is_recorded() {
+    let _turn = turn_of(1);
+    let sandbox = Sandbox::real();
+    let record = sandbox.path("bandwidth.json");
+    let mut command = Command::new(sandbox.worker());
+    command.args(words("bandwidth --device cpu -b 8 -e 8 -n 1 -w 0 --json")).arg(&record);
+    let (status, _, stderr) = run(command.env("RINGMARK_LOAD_BEFORE", "7.5@2@a,b"));
+    assert_eq!(status, Some(0), "{stderr}");
+    let load = LoadBefore { hosts: "a,b".to_owned(), load: 7.5, cores: 2 };
+    assert_eq!(read(&record).environment.load_before, Some(load));
+    let (status, _, stderr) = run(command.env("RINGMARK_LOAD_BEFORE", "much"));
+    assert_eq!(status, Some(2));
+    expect![[r#"
+        ringmark-worker: RINGMARK_LOAD_BEFORE=much is not a load: unset it
+    "#]]
+    .assert_eq(&stderr);
 }
 
 #[test]

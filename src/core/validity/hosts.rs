@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::DeviceKind;
 use crate::host::host_list::compact;
-use crate::host::{HostUse, RankPlace};
+use crate::host::{HostUse, LoadBefore, RankPlace};
 use crate::number_text::{percent, plural};
 use crate::validity::observed::{Observed, RankSums};
 use crate::validity::subject::{name, subjects, warning};
@@ -176,6 +176,13 @@ pub struct ForeignLoad {
     pub host: String,
     /// Share of the core time of all cores, 0 to 1.
     pub share: f64,
+    /// True if it is the load before the first job of the command, because the run is too short to measure its own.
+    pub is_before: bool,
+}
+
+/// Returns the load before a run that is too short to measure its own.
+fn only_load_before<'a>(seen: &Observed<'a>) -> Option<&'a LoadBefore> {
+    seen.load_before.filter(|_| machines(seen).next().is_none())
 }
 
 /// Returns the largest foreign load of any machine; `None` if no record contains it.
@@ -183,8 +190,13 @@ pub fn foreign_load(seen: &Observed) -> Option<ForeignLoad> {
     let of_machine = |machine: &HostUse| ForeignLoad {
         host: machine.host.clone(),
         share: other_cores(machine, seen) / f64::from(machine.cores) + stolen(machine),
+        is_before: false,
     };
-    machines(seen).map(of_machine).max_by(|one, other| one.share.total_cmp(&other.share))
+    let measured = machines(seen).map(of_machine).max_by(|one, other| one.share.total_cmp(&other.share));
+    measured.or_else(|| {
+        let before = only_load_before(seen)?;
+        Some(ForeignLoad { host: before.hosts.clone(), share: before.share(), is_before: true })
+    })
 }
 
 /// Returns true if a rank that computes on the CPU shares its cores with a load above the warning thresholds.
@@ -209,6 +221,18 @@ pub(super) fn other_load(seen: &Observed) -> Vec<Warning> {
         format!("other processes used {what}: stop them, or repeat the run later")
     };
     worst_host_warning(WarningKind::OtherLoad, machines(seen), share, OTHER_LOAD, text)
+}
+
+/// Warns about other programs before a run that is too short to measure them.
+pub(super) fn load_before(seen: &Observed) -> Vec<Warning> {
+    let warn = |LoadBefore { hosts, load, cores }: &LoadBefore| {
+        let text = format!(
+            "other programs ran on {hosts} before the first run (load {load:.1} on {cores} cores), and this run is too \
+             short to measure them: stop them, then repeat it"
+        );
+        warning(WarningKind::OtherLoad, format!("hosts {hosts}"), text)
+    };
+    only_load_before(seen).map(warn).into_iter().collect()
 }
 
 pub(super) fn steal(seen: &Observed) -> Vec<Warning> {

@@ -26,7 +26,9 @@ use crate::benchmark::train::RunRecord;
 use crate::benchmark::warning::Warning;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 
-use crate::validity::hosts::{heat, memory, other_load, oversubscribed, oversubscribed_hosts, quotas, steal};
+use crate::validity::hosts::{
+    heat, load_before, memory, other_load, oversubscribed, oversubscribed_hosts, quotas, steal,
+};
 use crate::validity::input_hosts::slow_hosts;
 use crate::validity::iterations::{drift, input, outliers, skipped, steps, taken_up, wall_clock};
 use crate::validity::observed::Observed;
@@ -64,6 +66,7 @@ pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
         found.extend(memory(seen));
     }
     found.extend(other_load(seen));
+    found.extend(load_before(seen));
     found.extend(steal(seen));
     found.extend(retransmissions(seen));
     found.extend(memory_errors(seen));
@@ -73,8 +76,9 @@ pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
 
 /// Returns all warnings of an input run, the most severe first.
 pub fn input_warnings(record: &InputRecord) -> Vec<Warning> {
-    let InputRecord { ranks, host_use, rank_use, passes, .. } = record;
-    let mut found = host_warnings(&Observed::new(ranks, host_use, rank_use, passes.len() as u32));
+    let InputRecord { ranks, host_use, rank_use, passes, environment, .. } = record;
+    let seen = Observed::new(ranks, host_use, rank_use, passes.len() as u32).with_environment(environment);
+    let mut found = host_warnings(&seen);
     found.extend(slow_hosts(record));
     found.sort_by_key(|warning| warning.kind);
     found
@@ -94,7 +98,7 @@ mod tests {
     use crate::benchmark::warning::WarningKind;
     use crate::benchmark::{RunLabel, RunProfile};
     use crate::dimension::{Augmentation, BackendName, Bytes, DeviceKind, Phase, Phases, Seconds};
-    use crate::host::environment::{Environment, RankPlace};
+    use crate::host::environment::{Environment, LoadBefore, RankPlace};
     use crate::host::resource_use::{GpuUse, HostUse, RankUse};
     use crate::validity::iterations::trend;
 
@@ -194,6 +198,24 @@ mod tests {
         let actual = only(record);
         assert_eq!((actual.0, actual.1.as_str()), (kind, about));
         assert!(actual.2.starts_with(text), "{}", actual.2);
+    }
+
+    #[test]
+    fn load_before_counts_for_runs_too_short_to_measure_it() {
+        let mut record = record(&[("a", 2)]);
+        record.header.environment.load_before = Some(LoadBefore { hosts: "a".to_owned(), load: 5.0, cores: 4 });
+        let load = |record: &RunRecord| foreign_load(&Observed::from_training(record).expect("an end"));
+        assert!(!load(&record).expect("measured").is_before);
+        assert_eq!(warnings(&record, 10), []);
+        end(&mut record).host_use[0].elapsed = Seconds(0.2);
+        let before = ForeignLoad { host: "a".to_owned(), share: 1.0, is_before: true };
+        assert_eq!(load(&record), Some(before));
+        expect(
+            &record,
+            WarningKind::OtherLoad,
+            "hosts a",
+            "other programs ran on a before the first run (load 5.0 on 4 cores), and this run is too short to measure",
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::benchmark::bandwidth::BandwidthRecord;
 use crate::benchmark::train::RunRecord;
 use crate::dimension::DeviceKind;
-use crate::host::{HostUse, RankPlace, RankUse};
+use crate::host::{Environment, HostUse, LoadBefore, RankPlace, RankUse};
 
 /// Observations of ranks and hosts during the iterations of any benchmark.
 #[derive(Debug, Clone)]
@@ -18,6 +18,8 @@ pub struct Observed<'a> {
     pub rank_use: &'a [RankUse],
     /// Number of iterations that ran.
     pub iterations: u32,
+    /// Load of other programs before the first job of the command.
+    pub load_before: Option<&'a LoadBefore>,
     /// Use and rank sums of a host by its name: with 8,192 hosts, a linear search for every rank takes too long.
     hosts: HashMap<&'a str, (&'a HostUse, RankSums)>,
     /// Rank sums of all hosts of a machine, by the machine's name.
@@ -61,12 +63,18 @@ impl<'a> Observed<'a> {
             sums.add(place, rank_use_or_none.get(rank));
             machines.entry(&host.machine).or_default().add(place, rank_use_or_none.get(rank));
         }
-        Observed { ranks, host_use, rank_use, iterations, hosts, machines }
+        Observed { ranks, host_use, rank_use, iterations, load_before: None, hosts, machines }
+    }
+
+    /// Adds the load that the launcher measured.
+    pub fn with_environment(self, environment: &'a Environment) -> Observed<'a> {
+        Observed { load_before: environment.load_before.as_ref(), ..self }
     }
 
     /// Returns the observations of a bandwidth run.
     pub fn from_bandwidth(record: &'a BandwidthRecord) -> Observed<'a> {
         Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations)
+            .with_environment(&record.environment)
     }
 
     /// Returns the observations of a training run; `None` if it did not end.
@@ -74,7 +82,8 @@ impl<'a> Observed<'a> {
         let end = record.end.as_ref()?;
         // In a resumed run, counting starts where it was resumed.
         let iterations = end.iterations.saturating_sub(record.header.iterations_before());
-        Some(Observed::new(&record.header.ranks, &end.host_use, &end.rank_use, iterations))
+        let seen = Observed::new(&record.header.ranks, &end.host_use, &end.rank_use, iterations);
+        Some(seen.with_environment(&record.header.environment))
     }
 
     pub(super) fn host_of(&self, place: &RankPlace) -> Option<&'a HostUse> {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use ringmark_core::dimension::Seconds;
+use ringmark_core::host::LoadBefore;
 use ringmark_core::host::host_list::compact;
 use ringmark_core::number_text::count;
 
@@ -39,15 +40,20 @@ const COLUMNS: [Check; 16] = [
 /// Maximum number of hosts that a finding lists individually.
 const MAX_NAMED: usize = 16;
 
+/// Returns the hosts on which other programs run, with their load and cores.
+pub fn busy(hosts: &[HostFacts]) -> Vec<(String, f64, u32)> {
+    let busy = hosts.iter().filter(|host| host.is_busy());
+    busy.filter_map(|host| host.load().map(|(load, cores)| (host.host.clone(), load, cores))).collect()
+}
+
 /// Describes the hosts on which other programs run; `None` if there are none.
 pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
-    let busy = || hosts.iter().filter(|host| host.is_busy());
-    let per_core = |(load, cores): &(f64, u32)| load / f64::from((*cores).max(1));
-    let worst = busy().filter_map(HostFacts::load).max_by(|one, other| per_core(one).total_cmp(&per_core(other)))?;
-    let (names, (load, cores)) = (compact(busy().map(|host| host.host.as_str())), worst);
-    let up_to = if busy().count() > 1 { "up to " } else { "" };
+    let busy = busy(hosts);
+    let named = busy.iter().map(|(host, load, cores)| (host.as_str(), *load, *cores));
+    let LoadBefore { hosts, load, cores } = LoadBefore::from_hosts(named)?;
+    let up_to = if busy.len() > 1 { "up to " } else { "" };
     Some(format!(
-        "warning: {names}, load: {up_to}{load:.1} on {cores} cores: other programs run, so figures will be unreliable\n    \
+        "warning: {hosts}, load: {up_to}{load:.1} on {cores} cores: other programs run, so figures will be unreliable\n    \
          fix: run `top` there to find them, then stop them or wait"
     ))
 }

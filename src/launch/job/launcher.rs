@@ -92,6 +92,8 @@ pub struct Launcher<'a> {
     sync: Option<Sync>,
     /// All given hosts, and the servers' own.
     hosts: Vec<Host>,
+    /// Hosts on which other programs ran before the first job, with their load and cores.
+    busy: Vec<(String, f64, u32)>,
 }
 
 impl Launcher<'_> {
@@ -109,7 +111,8 @@ impl Launcher<'_> {
         let worker = find_worker(config.worker.as_deref(), &environment)?;
         let sync = config.sync.as_ref().map(|folder| Sync::plan(folder, &worker, config.device)).transpose()?;
         let hosts = hosts::with_server_hosts(config.hosts.all(), &config.server_hosts);
-        Ok(Launcher { config, options: config.options.clone(), environment, worker, sync, hosts })
+        let (options, busy) = (config.options.clone(), Vec::new());
+        Ok(Launcher { config, options, environment, worker, sync, hosts, busy })
     }
 
     /// Returns the job of `case` that runs the worker with `arguments`, without servers.
@@ -126,6 +129,7 @@ impl Launcher<'_> {
             program,
             files: files.clone(),
             environment: &self.environment,
+            busy: &self.busy,
         }
     }
 
@@ -181,6 +185,11 @@ impl Launcher<'_> {
     /// Returns all hosts that any case uses, including those of servers.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
+    }
+
+    /// Records in later jobs that other programs ran on hosts (name, load, cores) before the first job.
+    pub fn set_busy(&mut self, busy: Vec<(String, f64, u32)>) {
+        self.busy = busy;
     }
 
     /// Makes later jobs use `interface`; NCCL too, unless the user set its own variable.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use ringmark_core::file::{run_name, whole_file};
 use ringmark_core::host::MemoryShortage;
+use ringmark_core::host::environment::LOAD_BEFORE_VARIABLE;
 use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_core::line::dlperf;
 
@@ -95,8 +96,12 @@ impl Job<'_> {
         if let Some(limitation) = watch.limitation() {
             print_error(&format!("warning: {limitation}"));
         }
-        let command = starter.with_variable(&command, LAUNCHER_VARIABLE);
-        let ended = process::run(starter, &command, limits.timeout, interrupt, &mut watch, |event| {
+        let mut command = starter.with_variable(&command, LAUNCHER_VARIABLE);
+        let load_before = self.load_before().map(|load| (LOAD_BEFORE_VARIABLE, load.to_string()));
+        if load_before.is_some() {
+            command = starter.with_variable(&command, LOAD_BEFORE_VARIABLE);
+        }
+        let ended = process::run(starter, &command, load_before, limits.timeout, interrupt, &mut watch, |event| {
             if let JobEvent::Block(block) = event {
                 log.write_all(block).map_err(|error| self.log_error(error))?;
             }

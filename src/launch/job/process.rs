@@ -94,17 +94,18 @@ pub enum JobEvent<'a> {
     Ranks(WatchedRanks),
 }
 
-/// Runs `command` of `starter` to its end, for at most `timeout`, monitored by `watch`. `each` gets all output as it
-/// arrives; an error of `each` ends the job.
+/// Runs `command` of `starter`, with `variable` in its environment, to its end, for at most `timeout`, monitored by
+/// `watch`. `each` gets all output as it arrives; an error of `each` ends the job.
 pub fn run(
     starter: Starter,
     command: &[String],
+    variable: Option<(&str, String)>,
     timeout: Option<Duration>,
     interrupt: &Interrupt,
     watch: &mut Watch,
     mut each: impl FnMut(JobEvent) -> anyhow::Result<()>,
 ) -> anyhow::Result<Ended> {
-    let (mut job, blocks) = RunningJob::start(starter, command, watch.address())?;
+    let (mut job, blocks) = RunningJob::start(starter, command, variable, watch.address())?;
     let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
     let mut last_ranks = Instant::now();
     let ended = loop {
@@ -185,6 +186,7 @@ impl RunningJob {
     fn start(
         starter: Starter,
         command: &[String],
+        variable: Option<(&str, String)>,
         address: &LauncherAddress,
     ) -> anyhow::Result<(RunningJob, Receiver<io::Result<Vec<u8>>>)> {
         // Processes that mpirun leaves behind become children of this process instead of init, so that they can be
@@ -200,6 +202,7 @@ impl RunningJob {
             .args([LEASH, &process::id().to_string(), "--"])
             .args(command)
             .env(LAUNCHER_VARIABLE, address.to_string())
+            .envs(variable)
             .stdin(Stdio::null())
             .stdout(writer.try_clone().context("cannot create a pipe for the output")?)
             .stderr(writer);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ringmark_core::dimension::{Bytes, Case};
+use ringmark_core::host::LoadBefore;
 use ringmark_core::host::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::cluster::hosts::Host;
@@ -88,6 +89,8 @@ pub struct Job<'a> {
     pub files: JobFiles,
     /// Environment in which the launcher was started.
     pub environment: &'a LaunchEnvironment,
+    /// Hosts on which other programs ran before the first job, with their load and cores.
+    pub busy: &'a [(String, f64, u32)],
 }
 
 /// Maximum number of hosts on a command line. One argument is limited to 128 KiB, which some 4,000 long names would
@@ -98,6 +101,13 @@ impl Job<'_> {
     /// Returns the host of every process: the ranks, host by host, then the servers.
     pub fn process_hosts(&self) -> Vec<&str> {
         process_hosts(self.hosts, self.case, &self.servers)
+    }
+
+    /// Returns the load of other programs on the job's hosts before the first job.
+    pub fn load_before(&self) -> Option<LoadBefore> {
+        let is_used = |name: &str| self.process_hosts().contains(&name);
+        let busy: Vec<_> = self.busy.iter().filter(|(host, ..)| is_used(host)).collect();
+        LoadBefore::from_hosts(busy.iter().map(|(host, load, cores)| (host.as_str(), *load, *cores)))
     }
 
     /// Returns the path of the hostfile, for a job with too many hosts for a command line.
@@ -169,6 +179,20 @@ pub fn nccl_interface(interface: &InterfaceChoice) -> String {
 }
 
 #[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_before_is_that_of_the_hosts_of_the_job() {
+        let job = Job::example("1n2g", "a:2,b:2", StarterOptions::default(), LaunchEnvironment::default());
+        let busy = ["a", "b"].map(|host| (host.to_owned(), 3.0, 2));
+        let load = |busy| Job { busy, ..job.clone() }.load_before();
+        let of_a = LoadBefore { hosts: "a".to_owned(), load: 3.0, cores: 2 };
+        assert_eq!((load(&busy), load(&busy[1..])), (Some(of_a), None));
+    }
+}
+
+#[cfg(test)]
 impl Job<'static> {
     /// Returns a job that runs `/opt/worker train` on `hosts`, without servers, with the log `run.log`.
     pub fn example(case: &str, hosts: &str, options: StarterOptions, environment: LaunchEnvironment) -> Job<'static> {
@@ -186,6 +210,7 @@ impl Job<'static> {
             program: vec!["/opt/worker".to_owned(), "train".to_owned()],
             files: JobFiles { log: "run.log".into(), record: "/run.jsonl".into() },
             environment: Box::leak(Box::new(environment)),
+            busy: &[],
         }
     }
 }

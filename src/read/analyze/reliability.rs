@@ -221,18 +221,26 @@ pub fn to_speed(
         loads.iter().filter_map(|(run, load)| Some((*run, load.filter(heavy)?))).collect();
     let worst = loaded.iter().max_by(|one, other| share(&one.1).total_cmp(&share(&other.1)));
     let load = worst.map(|(run, load)| {
-        let reason = format!(
-            "other processes and virtual machines took {} of the core time of host {} in run {run}, and more than {} \
-             in {} of {} runs",
-            percent(load.share),
-            load.host,
-            percent(HEAVY_FOREIGN_LOAD),
-            loaded.len(),
-            loads.len()
-        );
+        let (share, host) = (percent(load.share), &load.host);
+        let (reason, value) = if load.is_before {
+            let reason = format!(
+                "other programs ran on {host} before the first run (load of {share} of its cores), and run {run} is too \
+                 short to measure them"
+            );
+            (reason, format!("{share} of {host} before the first run"))
+        } else {
+            let reason = format!(
+                "other processes and virtual machines took {share} of the core time of host {host} in run {run}, and \
+                 more than {} in {} of {} runs",
+                percent(HEAVY_FOREIGN_LOAD),
+                loaded.len(),
+                loads.len()
+            );
+            (reason, format!("{share} of {host}"))
+        };
         let fix = format!("stop them, then {}", repeat(asked, case));
         let warning = ReliabilityWarning::new(ReliabilityKind::OtherLoad, reason, fix).repeating(case, asked);
-        ReliabilityWarning { value: format!("{} of {}", percent(load.share), load.host), ..warning }
+        ReliabilityWarning { value, ..warning }
     });
     let spread = cv.filter(|cv| *cv > EXTREME_SPREAD).map(|cv| {
         let reason = format!("its runs differ by {} (CV, more than {})", percent(cv), percent(EXTREME_SPREAD));
@@ -295,10 +303,33 @@ pub fn to_fault(fault: impl fmt::Display) -> ReliabilityWarning {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+    use ringmark_core::benchmark::bandwidth::BandwidthConfig;
+    use ringmark_core::dimension::Seconds;
+    use ringmark_core::host::{Environment, LoadBefore};
+
     use super::*;
 
     fn load(share: f64) -> ForeignLoad {
-        ForeignLoad { host: "a".to_owned(), share }
+        ForeignLoad { host: "a".to_owned(), share, is_before: false }
+    }
+
+    #[test]
+    fn load_before_a_short_bandwidth_run_is_a_warning() {
+        let ranks = Vec::new();
+        let environment = Environment {
+            load_before: Some(LoadBefore { hosts: "a,b".to_owned(), load: 1.2, cores: 2 }),
+            ..Environment::default()
+        };
+        let record = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), environment, ranks);
+        let warnings = to_bandwidth(Case::SINGLE, &record);
+        expect![[r#"
+            other programs used the hosts' cores: 1n1g 60.0 % of a,b before the first run
+            stop other programs, then repeat 1n1g"#]]
+        .assert_eq(&sentences(&warnings).join("\n"));
+        assert_eq!(cause(&warnings), Some("busy machine"));
+        let idle = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), Environment::default(), Vec::new());
+        assert_eq!(to_bandwidth(Case::SINGLE, &idle), []);
     }
 
     #[test]

@@ -71,7 +71,8 @@ fn figures(found: &FoundRun, record: &ScoreRecord) -> anyhow::Result<Measured<Sc
     record.check(&found.name)?;
     let speed = record.speed().context("no timed passes, or all of them took 0 s: repeat the run")?;
     record::check_speed(speed)?;
-    let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations);
+    let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations)
+        .with_environment(&record.environment);
     Ok(Measured {
         speed,
         peak_memory: record::peak_memory(&record.peak_memory),

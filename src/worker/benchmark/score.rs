@@ -68,7 +68,8 @@ fn score(config: &ScoreConfig, label: RequestedLabel, session: &Session) -> Resu
         _ => run()?,
     }
     record.matrix_product = matrix_product::rates(session.world, session.device(), config.dtype, record.elapsed());
-    let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, config.iterations);
+    let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, config.iterations)
+        .with_environment(&record.environment);
     record.warnings = validity::host_warnings(&seen);
     session.print(&result(&record));
     session.write(config.record.as_deref(), |output| record.write(output))?;

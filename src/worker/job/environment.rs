@@ -1,10 +1,11 @@
 //! Description of the ranks and of rank 0's machine for records: locations, libraries, devices, topology and variables.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::DeviceKind;
-use ringmark_core::host::environment::plain_lines;
+use ringmark_core::host::environment::{LOAD_BEFORE_VARIABLE, plain_lines};
 use ringmark_core::host::{Environment, RankPlace};
+use ringmark_core::options::usage::usage;
 
 use crate::ffi::cuda;
 use crate::ffi::nccl::Nccl;
@@ -57,6 +58,9 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
         }
         .unwrap_or_default(),
         variables: facts::variables(),
+        load_before: facts::variable(LOAD_BEFORE_VARIABLE)
+            .map(|text| text.parse().map_err(|error: String| usage(anyhow!(error))))
+            .transpose()?,
     })
 }
 

@@ -20,6 +20,7 @@ use ringmark_core::options::usage::usage;
 
 use crate::launch::doctor::command::check_before_jobs;
 use crate::launch::doctor::host::Visit;
+use crate::launch::doctor::report;
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
 use crate::launch::job::request::{JobFiles, NeededMemory};
 use crate::launch::local::interrupt::Interrupt;
@@ -233,7 +234,9 @@ impl<B: Benchmark> Session<'_, B> {
             environment: self.launcher.environment(),
             interrupt,
         };
-        let network = check_before_jobs(&visit, hosts)?.network;
+        let examination = check_before_jobs(&visit, hosts)?;
+        self.launcher.set_busy(report::busy(&examination.hosts));
+        let network = examination.network;
         if let Some(line) = network.line() {
             self.printer.line(&line);
         }
