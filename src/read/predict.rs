@@ -80,7 +80,8 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
         records.retain(is_all_reduce);
     }
     problems.iter().for_each(|problem| output::print_note(&format!("not used: {problem}")));
-    let evidence = evidence_from_groups(config, sweep, &extraction.groups)?;
+    let mut evidence = evidence_from_groups(config, sweep, &extraction.groups)?;
+    evidence.iter_mut().for_each(|evidence| evidence.resume_command.clone_from(&extraction.resume_command));
     ensure!(
         records.is_empty() || evidence.iter().any(|evidence| evidence.kv_store.is_ring()),
         usage(anyhow!(

@@ -546,8 +546,9 @@ fn backtest_excludes_the_largest_case() {
 
     let (status, _, stderr) = run(Some(&cluster.sweep(&["1n1g", "1n4g", "2n4g"], 2).path()), &["--backtest"]);
     assert_eq!(status, Some(1));
-    let expected = "error: 2n4g cannot be predicted: without 2n4g: no multi-host case was measured";
-    assert!(stderr.starts_with(expected), "{stderr}");
+    expect![[r#"
+        error: 2n4g cannot be predicted: a backtest needs measured cases from which 2n4g can be predicted; without 2n4g, no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 4n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4,HOST3:4,HOST4:4
+    "#]].assert_eq(&stderr);
 }
 
 #[test]
@@ -613,6 +614,22 @@ fn unmeasured_levels_are_not_predicted() {
     expect![[r"
         error: 2n4g, 8n4g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 2n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4
     "]].assert_eq(&stderr);
+
+    // The explanation is of most use without an answer.
+    let (status, stdout, _) = run(Some(&sweep.path()), &["--cases", "2n4g", "--explain"]);
+    assert_eq!(status, Some(1));
+    expect![[r#"
+        ResNet50-v1b, fp32, batch size 4 per rank
+        cpu: Processor of a laptop, 1 thread per rank
+        64 pixels, nhwc, overlap on, fp32 on the wire
+        20 measured + 2 warm-up iterations
+
+        measured: 1n1g (5 runs), 1n4g (5 runs); efficiency over 1n1g
+        a case of several hosts is predicted from a measured case of several hosts with
+          as many ranks each; how ranks on one host slow each other is measured, never
+          predicted
+    "#]]
+    .assert_eq(&stdout);
 }
 
 #[test]

@@ -47,6 +47,8 @@ pub struct Evidence {
     pub cases: Vec<CaseEvidence>,
     /// Warnings about the runs, starting with those about reliability.
     pub warnings: Vec<String>,
+    /// Command that resumes the sweep; `None` without a manifest.
+    pub resume_command: Option<String>,
     /// Straggler of the largest case, as named in its warning; `None` if there is none.
     pub straggler: Option<String>,
     /// Backend that summed the gradients; `None` without records of several ranks.
@@ -158,6 +160,7 @@ impl Evidence {
             base: group.base?,
             cases,
             warnings: warnings(group),
+            resume_command: None,
             straggler: group.cases.iter().rev().find(|case| case.figures.is_some()).and_then(conclusion::straggler),
             backend,
             conditions,
@@ -187,6 +190,7 @@ impl Evidence {
             base: Case::SINGLE,
             cases: row.cases.iter().filter_map(case).collect(),
             warnings: Vec::new(),
+            resume_command: None,
             straggler: None,
             backend: None,
             conditions: None,

@@ -1,6 +1,8 @@
 //! Reasons why a case cannot be predicted, and commands that measure the missing cases.
 
 use ringmark_core::dimension::{Case, Model};
+use ringmark_core::host::host_list;
+use ringmark_core::manifest::without_option;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -19,8 +21,58 @@ pub struct Refusal {
     pub command: String,
 }
 
-/// Returns a refusal with the command that measures the `missing` cases; its host names are placeholders.
+/// Options of a sweep that the command in a refusal sets anew.
+const REPLACED: [&str; 4] = ["--cases", "--hosts", "-H", "--hostfile"];
+
+/// Returns the command that adds the `missing` cases to a sweep with its own options. Hosts that the sweep did not name
+/// are placeholders.
+fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> String {
+    let typed = shell_words::split(command).unwrap_or_default();
+    let mut cases: Vec<Case> = evidence.cases.iter().map(|measured| measured.case).collect();
+    cases.extend(missing.iter().filter(|case| evidence.case(**case).is_none()));
+    cases.sort_by_key(|case| (case.ranks(), *case));
+    let cases: Vec<String> = cases.iter().map(Case::to_string).collect();
+    let mut words = REPLACED.iter().fold(typed.clone(), |words, option| match *option {
+        "--cases" => without_option(words, option),
+        _ if needs_hosts(evidence, missing) => without_option(words, option),
+        _ => words,
+    });
+    words.extend(["--cases".to_owned(), cases.join(",")]);
+    if needs_hosts(evidence, missing) {
+        let nodes = missing.iter().map(|case| case.nodes).max().unwrap_or(1);
+        let gpus = missing.iter().map(|case| case.gpus_per_node).max().unwrap_or(1);
+        let known = known_hosts(&typed);
+        let host = |number: u32| known.get(number as usize - 1).cloned().unwrap_or_else(|| format!("HOST{number}"));
+        let hosts: Vec<String> = (1..=nodes).map(|number| format!("{}:{gpus}", host(number))).collect();
+        words.extend(["--hosts".to_owned(), hosts.join(",")]);
+    }
+    shell_words::join(words)
+}
+
+/// Returns true if the missing cases need more hosts, or more ranks per host, than the measured ones.
+fn needs_hosts(evidence: &Evidence, missing: &[Case]) -> bool {
+    let most = |of: fn(&Case) -> u32| evidence.cases.iter().map(|measured| of(&measured.case)).max().unwrap_or(0);
+    let (nodes, gpus) = (most(|case| case.nodes), most(|case| case.gpus_per_node));
+    missing.iter().any(|case| case.nodes > nodes || case.gpus_per_node > gpus)
+}
+
+/// Returns the names of the hosts in a command.
+fn known_hosts(words: &[String]) -> Vec<String> {
+    let value = |(word, next): (&String, Option<&String>)| match word.as_str() {
+        "--hosts" | "-H" => next.cloned(),
+        word => word.strip_prefix("--hosts=").map(str::to_owned),
+    };
+    let list = words.iter().enumerate().find_map(|(index, word)| value((word, words.get(index + 1))));
+    let list = list.unwrap_or_default();
+    let names = host_list::items(&list).map(|item| item.rsplit_once(':').map_or(item, |(name, _)| name));
+    names.filter(|name| !name.is_empty()).flat_map(|name| host_list::expand(name).unwrap_or_default()).collect()
+}
+
+/// Returns a refusal with the command that measures the `missing` cases: that of the sweep if it is known.
 pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -> Refusal {
+    if let Some(command) = &evidence.resume_command {
+        return Refusal { case, why, command: extended(command, evidence, missing) };
+    }
     let cases: Vec<String> = missing.iter().map(Case::to_string).collect();
     let nodes = missing.iter().map(|case| case.nodes).max().unwrap_or(1);
     let hosts: Vec<String> = (1..=nodes).map(|host| format!("HOST{host}:{}", case.gpus_per_node)).collect();
@@ -80,4 +132,46 @@ pub fn level_not_measured(evidence: &Evidence, case: Case) -> Refusal {
     let missing: Vec<Case> = if case.nodes == 1 { vec![one] } else { vec![one, two] };
     let missing: Vec<Case> = missing.into_iter().filter(|case| evidence.case(*case).is_none()).collect();
     refusal(evidence, case, why, &missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::analyze::prediction::evidence::CaseEvidence;
+    use crate::read::analyze::published::scaling::DLPERF;
+
+    fn measured(cases: &[&str], command: &str) -> Evidence {
+        let mut evidence = Evidence::from_published(&DLPERF[0]);
+        let template = evidence.cases[0].clone();
+        let case = |name: &&str| CaseEvidence { case: name.parse().expect("a case"), ..template.clone() };
+        evidence.cases = cases.iter().map(case).collect();
+        evidence.resume_command = Some(command.to_owned());
+        evidence
+    }
+
+    #[test]
+    fn command_adds_cases_to_the_sweep_with_its_own_options() {
+        let options = "--quick --model resnet18 --batch-size 8 --dtype bf16 --threads 1";
+        let command = format!("ringmark sweep {options} --cases 1n1g,1n2g --hosts 'node[1-2]:2' --out x --resume");
+        let command_for = |command: &str, missing: &[&str]| {
+            let evidence = measured(&["1n1g", "1n2g"], command);
+            let missing: Vec<Case> = missing.iter().map(|case| case.parse().expect("a case")).collect();
+            refusal(&evidence, missing[0], "why".to_owned(), &missing).command
+        };
+        assert_eq!(
+            command_for(&command, &["2n2g", "4n2g"]),
+            format!(
+                "ringmark sweep {options} --out x --resume --cases 1n1g,1n2g,2n2g,4n2g --hosts \
+                 node1:2,node2:2,HOST3:2,HOST4:2"
+            )
+        );
+        assert_eq!(
+            command_for("ringmark sweep -H a:2 --cases=1n1g --resume", &["1n2g"]),
+            "ringmark sweep -H a:2 --resume --cases 1n1g,1n2g"
+        );
+        assert_eq!(
+            command_for("ringmark sweep --suite full --resume", &["1n4g"]),
+            "ringmark sweep --suite full --resume --cases 1n1g,1n2g,1n4g --hosts HOST1:4"
+        );
+    }
 }

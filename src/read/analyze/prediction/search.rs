@@ -106,11 +106,24 @@ pub fn backtest(evidence: &Evidence) -> Result<Backtest, Refusal> {
     };
     let rest = evidence.without(largest.case);
     let from = rest.cases.iter().map(|measured| measured.case).collect();
-    match predict(&rest, largest.case) {
-        Ok(predicted) => Ok(Backtest { predicted, measured: largest.step(), from }),
-        Err(refused) => {
-            let why = format!("without {}: {}", largest.case, refused.why);
-            Err(Refusal { why, ..refused })
-        }
+    predict(&rest, largest.case)
+        .map(|predicted| Backtest { predicted, measured: largest.step(), from })
+        .map_err(|refused| without_comparison(evidence, largest.case, refused))
+}
+
+/// Returns the refusal of a backtest: the `largest` case is measured, so other cases are missing.
+fn without_comparison(evidence: &Evidence, largest: Case, refused: Refusal) -> Refusal {
+    let why = format!(
+        "a backtest needs measured cases from which {largest} can be predicted; without {largest}, {}",
+        refused.why
+    );
+    let on = |nodes| Case { nodes, ..largest };
+    let mut missing: Vec<Case> = [1, 2].map(on).into_iter().filter(|case| evidence.case(*case).is_none()).collect();
+    if largest.nodes <= 2 {
+        missing.push(on(4));
+    }
+    match missing.as_slice() {
+        [] => Refusal { why, ..refused },
+        missing => refusal(evidence, largest, why, missing),
     }
 }

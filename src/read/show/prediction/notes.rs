@@ -11,6 +11,10 @@ use crate::read::show::prediction::kv_store_notes;
 /// Relative residual of a fitted line above which there is a warning.
 const POOR: f64 = 0.3;
 
+/// Requirement of a prediction, shown if there is none.
+const NEEDED: &str = "a case of several hosts is predicted from a measured case of several hosts with as many ranks each; how \
+     ranks on one host slow each other is measured, never predicted";
+
 /// Returns the assumptions, one line each.
 pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     let evidence = &outlook.evidence;
@@ -28,6 +32,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
         return lines;
     }
     let Some(example) = grown.next().map(|prediction| prediction.case).or(searched) else {
+        lines.push(NEEDED.to_owned());
         return lines;
     };
     let line = evidence.between(example.gpus_per_node);

@@ -14,9 +14,10 @@ use crate::read::show::once::once;
 use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
-/// Returns the tables and assumptions of every outlook with an answer; empty if none has one.
+/// Returns the tables and assumptions of every outlook with an answer, or of all with an explanation; empty if there is
+/// none.
 pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
-    let outlooks: Vec<&Outlook> = outlooks.iter().filter(|outlook| outlook.has_answer()).collect();
+    let outlooks: Vec<&Outlook> = outlooks.iter().filter(|outlook| is_explained || outlook.has_answer()).collect();
     if outlooks.is_empty() {
         return String::new();
     }
