@@ -24,6 +24,18 @@ pub fn percent_number(share: f64) -> String {
     format!("{:.1}", share * 100.0)
 }
 
+/// `34.5` of a share of a rate that is a limit; `>100` if it is exceeded: the limit was measured
+/// on a busy machine, or the work needs fewer operations than counted (Winograd).
+pub fn share_of_limit(share: f64) -> String {
+    let text = percent_number(share);
+    if share > 1.0 && text != "100.0" { ">100".to_owned() } else { text }
+}
+
+/// Returns the figure, in parentheses if it is unreliable. All tables use these parentheses.
+pub fn marked(figure: String, is_unreliable: bool) -> String {
+    if is_unreliable { format!("({figure})") } else { figure }
+}
+
 /// `102.2 GB`.
 pub fn gigabytes(bytes: Bytes) -> String {
     format!("{:.1} GB", bytes.gigabytes())

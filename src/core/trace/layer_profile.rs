@@ -170,7 +170,7 @@ impl LayerProfile {
             let number =
                 |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
             let reached = both.rate().map(|rate| rate.0);
-            let share = reached.zip(rate).map(|(reached, rate)| 100.0 * reached / rate.0);
+            let share = reached.zip(rate).map(|(reached, rate)| reached / rate.0);
             let gigabytes = (both.time.0 > 0.0).then(|| both.bytes.0 as f64 / both.time.0 / 1e9);
             format!(
                 "{:width$} {:>11} {:>9.3} {:>9.3} {:>6.1} {:>8.3} {:>8} {:>7} {:>7}",
@@ -181,12 +181,23 @@ impl LayerProfile {
                 100.0 * both.time.0 / whole,
                 both.multiply_adds as f64 / 1e9,
                 number(reached, 3),
-                number(share, 0),
+                share.map_or("-".to_owned(), |share| if share > 1.0 {
+                    ">100".to_owned()
+                } else {
+                    format!("{:.0}", 100.0 * share)
+                }),
                 number(gigabytes, 1),
             )
         };
         let share = rate.map_or(String::new(), |TeraflopsPerSecond(rate)| {
-            format!("; % prod.: share of a matrix product's {rate:.3} TFLOP/s on this device")
+            let is_exceeded =
+                self.kinds().iter().filter_map(|kind| kind.total().rate()).any(|reached| reached.0 > rate);
+            let remark = if is_exceeded {
+                ", which layers exceed: it was disturbed, or they need fewer operations than counted"
+            } else {
+                ""
+            };
+            format!("; % prod.: share of a matrix product's {rate:.3} TFLOP/s on this device{remark}")
         });
         let mut lines = vec![
             format!("time per layer and rank: medians of {} passes{share}", self.passes),
@@ -246,6 +257,11 @@ mod tests {
             "{lines:?}"
         );
         assert!(lines[3].starts_with("1 x convolution"), "{lines:?}");
+        assert!(lines[0].ends_with("on this device"), "{lines:?}");
+        // A product that other programs slowed down is not a limit.
+        let disturbed = profile.lines(Some(TeraflopsPerSecond(0.0002)));
+        assert!(disturbed[0].ends_with("or they need fewer operations than counted"), "{disturbed:?}");
+        assert_eq!(disturbed[2].split_whitespace().nth(7), Some(">100"), "{disturbed:?}");
         assert!(lines[4].starts_with("outside of layers"), "{lines:?}");
     }
 

@@ -3,7 +3,7 @@
 //! Chowdhery et al., 2022, appendix B). No I/O.
 
 use ringmark_core::dimension::{ImagesPerSecond, Model, TeraflopsPerSecond};
-use ringmark_core::number_text::percent;
+use ringmark_core::number_text::share_of_limit;
 use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ impl Utilization {
 
     /// Returns a text such as `38.5 % of the matrix-product rate`, or the share of the published peak if there is one.
     pub fn share_text(&self) -> Option<String> {
-        let text = |share: f64, of: &str| format!("{} of {of}", percent(share));
+        let text = |share: f64, of: &str| format!("{} % of {of}", share_of_limit(share));
         let of_peak = self.share_of_published_peak.map(|share| text(share, "the published peak"));
         of_peak.or(self.share_of_matrix_product.map(|share| text(share, "the matrix-product rate")))
     }

@@ -8,7 +8,7 @@ use ringmark_core::number_text::four_digits;
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::load::folder::Shortage;
-use crate::read::show::numbers::{MARK, marked, percent_number, teraflops};
+use crate::read::show::numbers::{MARK, marked, share_of_limit, teraflops};
 use crate::read::show::text::{Medium, Paragraph};
 
 /// Maximum number of batch sizes in one table on a terminal.
@@ -54,20 +54,23 @@ pub fn table(lines: &[Line], batch_sizes: &[u32], below: Below, indent: &str) ->
             ..Row::default()
         };
         rows.push(row(own, cells(series, batch_sizes, speed)));
-        let mut below_it = |name: &str, cell: fn(&BatchFigures) -> Option<String>| {
+        let mut below_it = |name: &str, depends_on_speed: bool, cell: fn(&BatchFigures) -> Option<String>| {
             if series.measured().any(|(_, figures)| cell(figures).is_some()) {
                 let mut blank = vec![String::new(); names.len()];
                 blank[0] = format!("{indent}{name}");
-                let cell = |point: &BatchPoint| point.outcome.as_ref().ok().and_then(cell);
+                let cell = |point: &BatchPoint| {
+                    let figure = point.outcome.as_ref().ok().and_then(cell)?;
+                    Some(marked(figure, point.is_doubtful && depends_on_speed))
+                };
                 rows.push(row(blank, cells(series, batch_sizes, cell)));
             }
         };
-        below_it("CV %", |figures| Some(format!("{:.2}", figures.cv? * 100.0)));
-        below_it("TFLOP/s", |figures| Some(teraflops(figures.utilization?.teraflops_per_second)));
-        below_it("% of products", |figures| Some(percent_number(figures.utilization?.share_of_matrix_product?)));
-        below_it("% of peak", |figures| Some(percent_number(figures.utilization?.share_of_published_peak?)));
+        below_it("CV %", false, |figures| Some(format!("{:.2}", figures.cv? * 100.0)));
+        below_it("TFLOP/s", true, |figures| Some(teraflops(figures.utilization?.teraflops_per_second)));
+        below_it("% of products", true, |figures| Some(share_of_limit(figures.utilization?.share_of_matrix_product?)));
+        below_it("% of peak", true, |figures| Some(share_of_limit(figures.utilization?.share_of_published_peak?)));
         if below == Below::SpreadAndMemory {
-            below_it("peak GB", |figures| Some(format!("{:.2}", figures.peak_memory?.0 as f64 / 1e9)));
+            below_it("peak GB", false, |figures| Some(format!("{:.2}", figures.peak_memory?.0 as f64 / 1e9)));
         }
     }
     let numbers = batch_sizes.iter().map(|size| Column::numbers(size.to_string(), ""));

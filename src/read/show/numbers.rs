@@ -1,17 +1,12 @@
 //! Number formats, and marks for unreliable numbers.
 
-pub use ringmark_core::number_text::{count, percent_number};
+pub use ringmark_core::number_text::{count, marked, percent_number, share_of_limit};
 
 use ringmark_core::dimension::{Seconds, TeraflopsPerSecond};
 use ringmark_core::number_text::three_digits;
 
 /// Mark after figures of runs with warnings.
 pub const MARK: &str = "!";
-
-/// Returns the figure, in parentheses if it is unreliable.
-pub fn marked(figure: String, is_doubtful: bool) -> String {
-    if is_doubtful { format!("({figure})") } else { figure }
-}
 
 /// Explains [`MARK`]; `word` is the prefix of warnings.
 pub fn mark_legend(word: &str) -> String {

@@ -5,7 +5,7 @@ use ringmark_core::dimension::TeraflopsPerSecond;
 use crate::output::table::Table;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::analyze::utilization::Utilization;
-use crate::read::show::numbers::{marked, percent_number, teraflops};
+use crate::read::show::numbers::{marked, share_of_limit, teraflops};
 
 /// Returns the table; `None` if no record contains rates of the devices. Omits columns that no case fills.
 pub fn table(group: &Group) -> Option<Table> {
@@ -21,7 +21,7 @@ pub fn table(group: &Group) -> Option<Table> {
         let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
         let rate = |rate: Option<TeraflopsPerSecond>| rate.map_or("-".to_owned(), teraflops);
         let share =
-            |share: Option<f64>| share.map_or("-".to_owned(), |share| marked(percent_number(share), is_doubtful));
+            |share: Option<f64>| share.map_or("-".to_owned(), |share| marked(share_of_limit(share), is_doubtful));
         let products = [rate(it.matrix_product_teraflops_per_second), share(it.share_of_matrix_product)];
         let peak = [rate(it.published_peak_teraflops_per_second), share(it.share_of_published_peak)];
         let own = [case.case.to_string(), marked(teraflops(it.teraflops_per_second), is_doubtful)];

@@ -20,8 +20,9 @@ const LAST: i64 = 8192;
 /// Duration in seconds from which a product is measured accurately.
 const MIN_TIME: f64 = 5e-3;
 
-/// Minimum number of timed products, even if choosing and loading their kernels takes long.
-const MIN_ROUNDS: u32 = 3;
+/// Minimum number of timed products, even if choosing and loading their kernels takes long: on a busy machine most of
+/// them are interrupted, and the fastest counts.
+const MIN_ROUNDS: u32 = 8;
 
 /// Maximum wall time, not counting the last product.
 const BUDGET: Duration = Duration::from_millis(200);
