@@ -12,6 +12,7 @@ use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, SizeFigures, figures};
 use ringmark_core::dimension::{BackendName, Case, GigabytesPerSecond, Operation};
 use ringmark_core::file::run_name::{bandwidth_files, bandwidth_operation};
+use ringmark_core::number_text::marked;
 use ringmark_core::options::option_table::arguments;
 use ringmark_core::stats::busbw::Bus;
 use ringmark_core::trace::TraceConfig;
@@ -235,7 +236,7 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
             .map_or_else(|| (none(), none()), |(size, best)| (size.0.to_string(), format!("{:.2}", best.0)));
         let load = outcome.figures().and_then(|record| validity::foreign_load(&Observed::from_bandwidth(record)));
         let is_doubtful = load.as_ref().is_some_and(|load| load.share > HEAVY_FOREIGN_LOAD);
-        let [average, best] = [average, best].map(|figure| if is_doubtful { format!("({figure})") } else { figure });
+        let [average, best] = [average, best].map(|figure| marked(figure, is_doubtful));
         has_doubtful |= is_doubtful;
         let load = load.map_or_else(none, |load| format!("{:.1}", load.share * 100.0));
         let failure = outcome.failure().unwrap_or("-").to_owned();

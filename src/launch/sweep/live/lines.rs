@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ringmark_core::dimension::{ImagesPerSecond, Seconds};
-use ringmark_core::number_text::{count, four_digits, percent, three_digits};
+use ringmark_core::number_text::{count, four_digits, marked, percent, three_digits};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
 use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
 
@@ -62,13 +62,10 @@ pub fn table_head(first: &FinishedRun, width: usize) -> String {
 
 /// Returns `1n2g run 1 of 2       20.50     1.71      85.4 %       12  ok`. Impossible efficiencies are in parentheses.
 pub fn table_row(run: &FinishedRun, width: usize) -> String {
-    let marked = |efficiency: f64| match efficiency > IMPOSSIBLE_EFFICIENCY {
-        true => format!("({})", percent(efficiency)),
-        false => percent(efficiency),
-    };
+    let efficiency_text = |efficiency: f64| marked(percent(efficiency), efficiency > IMPOSSIBLE_EFFICIENCY);
     let none = || "-".to_owned();
     let speedup = run.speedup.map_or_else(none, |speedup| format!("{speedup:.2}"));
-    let efficiency = run.efficiency.map_or_else(none, marked);
+    let efficiency = run.efficiency.map_or_else(none, efficiency_text);
     let top_1 = run.top_1.map(|share| format!("  {:>6}", percent(share))).unwrap_or_default();
     let took = run.took.map_or_else(none, |took| format!("{:.0}", took.0));
     let result = if run.warnings == 0 { "ok".to_owned() } else { count(run.warnings, "warning") };

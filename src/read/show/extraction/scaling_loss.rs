@@ -75,7 +75,8 @@ fn rows(case: &CaseLoss, parts: &[LossPart], is_doubtful: bool) -> Vec<Vec<Strin
     let of_parts = parts.iter().map(|part| case.part(*part));
     let shown: Vec<Option<Difference>> = [Some(loss.total)].into_iter().chain(of_parts).collect();
     let row = |name: String, unit: &str, cell: &dyn Fn(&Difference) -> Option<f64>| -> Vec<String> {
-        let cells = shown.iter().map(|part| part.as_ref().and_then(cell).map_or_else(|| "-".to_owned(), three_digits));
+        let figure = |value| marked(three_digits(value), is_doubtful);
+        let cells = shown.iter().map(|part| part.as_ref().and_then(cell).map_or_else(|| "-".to_owned(), figure));
         [name, unit.to_owned()].into_iter().chain(cells).collect()
     };
     let mut rows = vec![

@@ -8,7 +8,7 @@ use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::training::figures::Group;
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss, all_parts};
-use crate::read::show::numbers::milliseconds;
+use crate::read::show::numbers::{marked, milliseconds};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::charts::waterfall::{self, Waterfall, signed};
@@ -120,13 +120,17 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
             if several {
                 cells.insert(0, series.name.clone());
             }
+            let is_doubtful = is_doubtful(series, loss);
+            let number = |difference: Option<Difference>| {
+                difference.map_or_else(|| "-".to_owned(), |difference| marked(number(difference), is_doubtful))
+            };
             cells.push(number(Some(loss.loss.total)));
             cells.extend(shown.iter().map(|part| number(loss.part(*part))));
             Row {
                 cells,
                 bar: Some(loss.loss.total.seconds.max(0.0)),
                 style: Some(series.style),
-                is_doubtful: is_doubtful(series, loss),
+                is_doubtful,
                 ..Row::default()
             }
         })
@@ -138,8 +142,7 @@ fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
 }
 
 /// Formats a difference with its margin of error: `12.01 ± 0.03`.
-fn number(difference: Option<Difference>) -> String {
-    let Some(Difference { seconds, margin }) = difference else { return "-".to_owned() };
+fn number(Difference { seconds, margin }: Difference) -> String {
     let margin = margin.map(|margin| format!(" \u{b1} {}", milliseconds(Seconds(margin)))).unwrap_or_default();
     milliseconds(Seconds(seconds)) + &margin
 }

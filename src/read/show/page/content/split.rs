@@ -6,7 +6,7 @@ use ringmark_core::number_text::three_digits;
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::training::figures::{Figures, TrainedCase};
 use crate::read::load::iteration_times::{IterationTimes, phases_to_show};
-use crate::read::show::numbers::{milliseconds, percent_number};
+use crate::read::show::numbers::{marked, milliseconds, percent_number};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup};
 use crate::read::show::page::charts::style::phase_class;
@@ -128,12 +128,13 @@ fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)], parts: &[StepPart])
     columns.push(Column::numbers("exposed", "%"));
     let rows = groups.iter().flat_map(|(series, steps)| {
         steps.iter().map(move |step| {
+            let milliseconds = |time| marked(milliseconds(time), step.is_doubtful);
             let mut cells = vec![step.label.clone(), milliseconds(step.times.step)];
             if several {
                 cells.insert(0, series.name.clone());
             }
             cells.extend(parts.iter().map(|part| milliseconds((part.time)(step.times))));
-            cells.push(percent_number(step.times.exposed_share()));
+            cells.push(marked(percent_number(step.times.exposed_share()), step.is_doubtful));
             Row {
                 cells,
                 bar: Some(step.times.step.0),
