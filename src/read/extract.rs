@@ -13,6 +13,7 @@ use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyze::extraction::Extraction;
+use crate::read::analyze::published::scaling::MeasuredConditions;
 use crate::read::analyze::published::{self, Workload};
 use crate::read::analyze::results::AnyExtraction;
 use crate::read::analyze::score;
@@ -158,7 +159,8 @@ pub fn render_score(
 ) -> anyhow::Result<String> {
     let models = score::figures::models(&extraction.groups);
     let text = |medium| {
-        let published = if published { show::published::sections(Workload::Inference, &models) } else { Vec::new() };
+        let published =
+            if published { show::published::sections(Workload::Inference, &models, &[]) } else { Vec::new() };
         show::score::text::text(extraction, published, medium)
     };
     match format {
@@ -193,7 +195,9 @@ pub fn render(
 ) -> anyhow::Result<String> {
     let models = figures::models(&extraction.groups);
     let text = |medium| {
-        let published = if published { show::published::sections(Workload::Training, &models) } else { Vec::new() };
+        let measured: Vec<MeasuredConditions> = extraction.groups.iter().map(Group::measured_conditions).collect();
+        let published =
+            if published { show::published::sections(Workload::Training, &models, &measured) } else { Vec::new() };
         text::text(extraction, price, published, medium)
     };
     match format {

@@ -9,11 +9,12 @@ use ringmark_core::stats::scaling::speedup;
 use crate::output::table::{Column, Table};
 use crate::read::analyze::published::Workload;
 use crate::read::analyze::published::by_batch_size::{BATCH_SIZES, PublishedRow, none_published, rows, source};
-use crate::read::analyze::published::scaling::{self, Published};
+use crate::read::analyze::published::scaling::{self, MeasuredConditions, Published};
 use crate::read::show::text::Paragraph;
 
-/// Returns a table for each hardware and, of training, one for each publication of scaling; a note if there is none.
-pub fn sections(workload: Workload, models: &BTreeSet<Model>) -> Vec<Paragraph> {
+/// Returns a table for each hardware and, of training, one for each publication of scaling; a note if there is none. Rows with
+/// conditions other than all of `measured` name them.
+pub fn sections(workload: Workload, models: &BTreeSet<Model>, measured: &[MeasuredConditions]) -> Vec<Paragraph> {
     let rows = rows(workload, models);
     let of_hardware = |rows: &[PublishedRow]| {
         let cells = |row: &PublishedRow| {
@@ -28,7 +29,8 @@ pub fn sections(workload: Workload, models: &BTreeSet<Model>) -> Vec<Paragraph> 
     };
     let mut sections: Vec<Paragraph> = Vec::new();
     if workload == Workload::Training {
-        sections.extend(scaling::all().filter(|row| models.contains(&row.model)).flat_map(scaling));
+        sections
+            .extend(scaling::all().filter(|row| models.contains(&row.model)).flat_map(|row| scaling(row, measured)));
     }
     sections.extend(rows.chunk_by(|one, other| one.hardware == other.hardware).flat_map(of_hardware));
     if sections.is_empty() {
@@ -43,7 +45,7 @@ pub fn network(row: &PublishedRow) -> String {
     if row.batch_factor == 1 { title.to_owned() } else { format!("{title}, batch x {}", row.batch_factor) }
 }
 
-fn scaling(row: &'static Published) -> [Paragraph; 2] {
+fn scaling(row: &'static Published, measured: &[MeasuredConditions]) -> [Paragraph; 2] {
     let columns = vec![
         Column::text("case"),
         Column::numbers("ranks", ""),
@@ -57,7 +59,9 @@ fn scaling(row: &'static Published) -> [Paragraph; 2] {
     };
     let table = Table { columns, rows: row.cases.iter().map(|case| cells(case).into()).collect(), bars: None };
     let caveat = row.caveat.map(|caveat| format!("beware: {caveat}"));
+    let unlike = row.differences(measured);
+    let unlike = (!unlike.is_empty()).then(|| format!("other conditions than this result: {}", unlike.join(", ")));
     let title = [format!("Published: {}, batch size {}", row.name, row.batch_size), row.source.to_owned()];
-    let title = title.into_iter().chain([row.setup.to_owned()]).chain(caveat).collect();
+    let title = title.into_iter().chain([row.setup.to_owned()]).chain(caveat).chain(unlike).collect();
     [Paragraph::Heading(title), Paragraph::Table(table)]
 }

@@ -21,7 +21,43 @@ pub struct Published {
     /// Precision of the step.
     pub dtype: Dtype,
     pub batch_size: u32,
+    /// True if images were read from disk, false if they were synthetic.
+    pub reads_images: bool,
     pub cases: &'static [PublishedCase],
+}
+
+/// Conditions of a measured group that a published row may differ from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MeasuredConditions {
+    /// Network.
+    pub model: Model,
+    /// Precision of the step.
+    pub dtype: Dtype,
+    /// Images per rank and iteration.
+    pub batch_size: u32,
+    /// True if images were read from files; `None` without records.
+    pub reads_images: Option<bool>,
+}
+
+impl Published {
+    /// Returns the conditions in which the row differs from the most similar of the measured groups of its network, as
+    /// `batch size 128 instead of 8`; empty if there is no difference.
+    pub fn differences(&self, measured: &[MeasuredConditions]) -> Vec<String> {
+        let input = |reads_images: bool| if reads_images { "images from disk" } else { "synthetic images" };
+        let unlike = |own: &MeasuredConditions| {
+            let pairs = [
+                (self.batch_size != own.batch_size)
+                    .then(|| format!("batch size {} instead of {}", self.batch_size, own.batch_size)),
+                (self.dtype != own.dtype).then(|| format!("{} instead of {}", self.dtype, own.dtype)),
+                own.reads_images
+                    .filter(|reads_images| *reads_images != self.reads_images)
+                    .map(|reads_images| format!("{} instead of {}", input(self.reads_images), input(reads_images))),
+            ];
+            pairs.into_iter().flatten().collect::<Vec<String>>()
+        };
+        let of_model = measured.iter().filter(|own| own.model == self.model);
+        of_model.map(unlike).min_by_key(Vec::len).unwrap_or_default()
+    }
 }
 
 #[allow(missing_docs)]
@@ -54,6 +90,7 @@ pub static DLPERF: [Published; 2] = [
         model: Model::Resnet50V1b,
         dtype: Dtype::Fp32,
         batch_size: 128,
+        reads_images: true,
         cases: &[
             case(1, 1, 384.19, &[385.23, 384.16, 384.19, 385.31, 384.04]),
             case(1, 2, 749.04, &[755.7, 749.04, 754.4, 740.66, 748.58]),
@@ -74,6 +111,7 @@ pub static DLPERF: [Published; 2] = [
         model: Model::Resnet50V1b,
         dtype: Dtype::Fp16,
         batch_size: 256,
+        reads_images: true,
         cases: &[
             case(1, 1, 833.65, &[]),
             case(1, 2, 1373.55, &[]),
@@ -115,6 +153,7 @@ pub static DDP: [Published; 4] = {
             model,
             dtype: Dtype::Fp32,
             batch_size: 32,
+            reads_images: false,
             cases,
         }
     }
@@ -156,6 +195,30 @@ mod tests {
     use super::*;
     use ringmark_core::stats::scaling::speedup;
     use ringmark_core::stats::summary::median;
+
+    #[test]
+    fn differences_are_those_of_the_most_similar_group() {
+        let own = |dtype, batch_size, reads_images| MeasuredConditions {
+            model: Model::Resnet50V1b,
+            dtype,
+            batch_size,
+            reads_images,
+        };
+        let row = &DLPERF[0];
+        assert_eq!(row.differences(&[own(Dtype::Fp32, 128, None)]), Vec::<String>::new());
+        assert_eq!(
+            row.differences(&[MeasuredConditions { model: Model::Vgg16, ..own(Dtype::Bf16, 8, None) }]).len(),
+            0
+        );
+        assert_eq!(
+            row.differences(&[own(Dtype::Bf16, 8, Some(false)), own(Dtype::Fp32, 8, Some(false))]),
+            ["batch size 128 instead of 8", "images from disk instead of synthetic images"]
+        );
+        assert_eq!(
+            DDP[0].differences(&[own(Dtype::Bf16, 32, Some(true))]),
+            ["fp32 instead of bf16", "synthetic images instead of images from disk"]
+        );
+    }
 
     #[test]
     fn published_rows_match_their_speedups() {

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::read::analyze::case_runs::CaseRuns;
 use crate::read::analyze::extraction;
+use crate::read::analyze::published::scaling::MeasuredConditions;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::run_warnings;
 use crate::read::analyze::training::grouping::{self, Conditions};
@@ -114,6 +115,13 @@ impl Group {
     /// Returns true if the runs used the quick profile, which is not a measurement.
     pub fn is_quick(&self) -> bool {
         self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == RunProfile::Quick)
+    }
+
+    /// Returns the conditions that published rows may differ from.
+    pub fn measured_conditions(&self) -> MeasuredConditions {
+        let Conditions { model, dtype, batch_size, recorded, .. } = &self.conditions;
+        let reads_images = recorded.as_ref().map(|recorded| recorded.config.data.are_read());
+        MeasuredConditions { model: *model, dtype: *dtype, batch_size: *batch_size, reads_images }
     }
 
     /// Returns the names of all runs, including those that do not count.

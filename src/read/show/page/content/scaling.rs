@@ -6,7 +6,7 @@ use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::output::table::{Column, Row, Table};
-use crate::read::analyze::published::scaling::{self, Published};
+use crate::read::analyze::published::scaling::{self, MeasuredConditions, Published};
 use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
 use crate::read::analyze::training::title::{common_base, unlike_devices};
 use crate::read::show::extraction::kv_stores::{self, Comparison};
@@ -46,7 +46,8 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     notes.extend(setting.series.iter().filter_map(common));
     let unlike = |series: &Series| Some(format!("Note: {}.", setting.named(series, &unlike_devices(series.group)?)));
     notes.extend(setting.series.iter().filter_map(unlike));
-    notes.extend(rows.iter().map(|row| cited(row)));
+    let own: Vec<MeasuredConditions> = setting.series.iter().map(|series| series.group.measured_conditions()).collect();
+    notes.extend(rows.iter().map(|row| cited(row, &own)));
     let remark = if published && rows.is_empty() {
         let row = |row: &Published| format!("{} {} b{}", row.model, row.dtype, row.batch_size);
         let rows: Vec<String> = scaling::all().map(row).collect();
@@ -77,9 +78,11 @@ fn published_rows(setting: &Setting) -> Vec<&'static Published> {
 }
 
 /// Formats source, setup and caveat of a published row.
-fn cited(row: &Published) -> String {
+fn cited(row: &Published, measured: &[MeasuredConditions]) -> String {
     let caveat = row.caveat.map(|caveat| format!(" Beware: {caveat}.")).unwrap_or_default();
-    format!("{}, not measured by ringmark: {} ({}).{caveat}", row.name, row.source, row.setup)
+    let unlike = row.differences(measured);
+    let unlike = if unlike.is_empty() { String::new() } else { format!(" Other conditions: {}.", unlike.join(", ")) };
+    format!("{}, not measured by ringmark: {} ({}).{caveat}{unlike}", row.name, row.source, row.setup)
 }
 
 fn table(setting: &Setting, rows: &[&Published]) -> Table {
