@@ -13,7 +13,8 @@ use ringmark_core::file::whole_file;
 use ringmark_core::options::usage::usage;
 
 use crate::output;
-use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::reliability;
+use crate::read::analyze::results::{ResultFolder, named_warnings};
 use crate::read::analyze::score::result_json;
 use crate::read::analyze::training::figures;
 use crate::read::load::folder::name_of;
@@ -63,7 +64,12 @@ pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
                 .ok_or_else(|| anyhow!("--format mlflow writes a folder: add --out FOLDER, as --out mlruns"));
             write_mlflow(&result, folder, out.map_err(usage)?, &mut problems)?;
         }
-        ExportFormat::Mllog => write_mllog(&result, folder, out.as_deref())?,
+        ExportFormat::Mllog => {
+            write_mllog(&result, folder, out.as_deref())?;
+            // MLPerf's log has no place for them.
+            let sentences = reliability::sentences(&named_warnings(&result.groups));
+            sentences.iter().for_each(|sentence| output::print_note(&format!("WARNING (unreliable): {sentence}")));
+        }
     }
     let left_out = problems.iter().map(|problem| format!("not in the export: {problem}"));
     problem::check_complete(&format!("the export of {} is", folder.display()), left_out)

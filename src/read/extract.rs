@@ -73,6 +73,13 @@ keyword_enum!(
     }
 );
 
+impl ExtractFormat {
+    /// Returns true for formats of other programs in which an unreliable figure cannot be marked.
+    fn lacks_reliability(self) -> bool {
+        matches!(self, ExtractFormat::Dlperf | ExtractFormat::DlperfLines | ExtractFormat::PytorchDdpLines)
+    }
+}
+
 /// Files written next to the result file, by suffix; the last one only for training.
 const FILES: [(&str, ExtractFormat); 3] = [
     ("_result.csv", ExtractFormat::Csv),
@@ -107,6 +114,10 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
         Extras { published: config.published, price: config.price.as_ref(), is_explained: config.is_explained };
     if !config.json.write_text(|| render_any(&extraction, ExtractFormat::Json, &extras))? {
         output::print(&render_any(&extraction, config.format.unwrap_or(ExtractFormat::Table), &extras)?)?;
+    }
+    if config.format.is_some_and(ExtractFormat::lacks_reliability) {
+        let sentences = extraction.reliability_sentences();
+        sentences.iter().for_each(|sentence| output::print_note(&format!("WARNING (unreliable): {sentence}")));
     }
     let left_out = extraction.problems().iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", folder.display()), left_out);

@@ -10,6 +10,7 @@ use ringmark_core::file::run_name::RunName;
 use ringmark_core::trace::Timeline;
 
 use crate::read::analyze::extraction::Extraction;
+use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
@@ -36,6 +37,15 @@ impl AnyExtraction {
         }
     }
 
+    /// Returns all reliability warnings as sentences, for formats that cannot contain them.
+    pub fn reliability_sentences(&self) -> Vec<String> {
+        let warnings: Vec<ReliabilityWarning> = match self {
+            AnyExtraction::Training(it) => named_warnings(&it.groups),
+            AnyExtraction::Score(it) => it.groups.iter().flat_map(ScoreTable::all_reliability_warnings).collect(),
+        };
+        reliability::sentences(&warnings)
+    }
+
     /// Returns the result file, with the hashes of the files next to it.
     pub fn result(&self, files_sha256: BTreeMap<String, String>) -> anyhow::Result<String> {
         match self {
@@ -45,6 +55,18 @@ impl AnyExtraction {
             AnyExtraction::Score(extraction) => ScoreResult { files_sha256, ..ScoreResult::new(extraction) }.text(),
         }
     }
+}
+
+/// Returns the warnings of all groups; if there are several, each with the name of its group.
+pub fn named_warnings(groups: &[Group]) -> Vec<ReliabilityWarning> {
+    let named = |group: &Group| {
+        let warnings = group.all_reliability_warnings();
+        match groups.len() {
+            1 => warnings,
+            _ => warnings.iter().map(|warning| warning.to(&group.label)).collect(),
+        }
+    };
+    groups.iter().flat_map(named).collect()
 }
 
 /// Results of one folder.

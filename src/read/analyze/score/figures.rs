@@ -154,6 +154,12 @@ impl ScoreTable {
         self.conditions.as_ref().map(|conditions| conditions.device)
     }
 
+    /// Returns the reasons why the images/s of a point are unreliable.
+    pub fn reliability_of(&self, point: &ScorePoint) -> Vec<ReliabilityWarning> {
+        let own = point.speed_reliability_warnings.iter().map(|own| own.to(point.key().title()));
+        self.reliability_warnings.iter().cloned().chain(own).collect()
+    }
+
     /// Returns true if the images/s of a point are unreliable.
     pub fn is_doubtful(&self, point: &ScorePoint) -> bool {
         !(self.reliability_warnings.is_empty() && point.speed_reliability_warnings.is_empty())

@@ -79,6 +79,9 @@ pub struct OurResult {
     pub config: BTreeMap<String, Value>,
     /// Groups of several ranks without communication.
     pub without_communication: Vec<GroupResult>,
+    /// Reasons why times are unreliable; empty in older files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reliability_warnings: Vec<String>,
 }
 
 /// A parsed file.

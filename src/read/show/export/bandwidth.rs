@@ -5,6 +5,7 @@ use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::dimension::Case;
 use ringmark_core::stats::busbw::{algbw, busbw};
 
+use crate::read::analyze::reliability;
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::show::export::figure::{self, Scope, Series};
 
@@ -18,6 +19,7 @@ fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series
     environment::add_environment(&mut environment, &record.environment);
     environment::add_ranks(&mut environment, &record.ranks);
     environment::add_nccl(&mut environment, &record.nccl);
+    let warnings = reliability::to_bandwidth(case, record);
     let mut all = Vec::new();
     for message in &record.results {
         for (place, timing) in message.sides() {
@@ -43,6 +45,7 @@ fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series
             series.add(&figure::ALGORITHM_BANDWIDTH, Some(1e9 * algbw(message.bytes, time).0));
             series.add(&figure::BUS_BANDWIDTH, Some(1e9 * busbw(message.bytes, time, record.bus()).0));
             series.add(&figure::WRONG, timing.wrong);
+            series.add_reliability(&warnings);
             all.push(series);
         }
     }

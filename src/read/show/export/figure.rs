@@ -4,10 +4,14 @@
 use ringmark_core::dimension::Seconds;
 use ringmark_core::host::host_list::compact;
 
+use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::load::environment::{EnvironmentText, NCCL_CHOSE, NONE};
 
 /// Number of host names from which a compact list is used, because InfluxDB limits strings to 64 KB.
 const MOST_HOSTS: usize = 65;
+
+/// Detail with the reasons why figures are unreliable.
+pub const RELIABILITY_WARNINGS: &str = "reliability_warnings";
 
 /// Kind of a figure: `phase` in `seconds`.
 #[derive(Debug, PartialEq, Eq)]
@@ -162,6 +166,18 @@ impl Series {
         }
     }
 
+    /// Adds whether the figures are reliable, and the reasons if they are not.
+    pub fn add_reliability(&mut self, warnings: &[ReliabilityWarning]) {
+        self.add(&RELIABLE, Some(warnings.is_empty()));
+        let reasons = reliability::reasons(warnings).join("; ");
+        self.details.extend(Some((RELIABILITY_WARNINGS, reasons)).filter(|(_, reasons)| !reasons.is_empty()));
+    }
+
+    /// Returns the text of a detail; `None` if it is missing.
+    pub fn detail(&self, name: &str) -> Option<&str> {
+        self.details.iter().find(|(own, _)| *own == name).map(|(_, text)| text.as_str())
+    }
+
     /// Adds the devices and software found in the environment.
     pub fn describe(&mut self, environment: &EnvironmentText) {
         const DETAILS: [(&str, &str); 8] = [
@@ -229,6 +245,20 @@ mod tests {
         assert_eq!((PHASE.name().as_str(), RANKS.name().as_str()), ("phase_seconds", "ranks"));
         assert_eq!(of(&PHASE, Some(("phase", "forward"))), "phase_forward_seconds");
         assert_eq!(of(&IMAGES_PER_SECOND, None), "images_per_second");
+    }
+
+    #[test]
+    fn reasons_of_unreliable_figures_are_a_detail() {
+        let mut series = Series::new(Scope::Run, Vec::new(), None);
+        series.add_reliability(&[]);
+        assert_eq!(series.detail(RELIABILITY_WARNINGS), None);
+        series.add_reliability(&[reliability::to_quick()]);
+        let values: Vec<Value> = series.figures.iter().map(|figure| figure.value).collect();
+        assert_eq!(values, [Value::Flag(true), Value::Flag(false)]);
+        assert!(
+            series.detail(RELIABILITY_WARNINGS).is_some_and(|text| text.starts_with("quick profile")),
+            "{series:?}"
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::read::load::environment::EnvironmentText;
-use crate::read::show::export::figure::{Series, Value};
+use crate::read::show::export::figure::{RELIABILITY_WARNINGS, Series, Value};
 use crate::read::show::export::time_line::{Period, TimeLine, milliseconds};
 
 /// Length limit of MLflow for the value of a parameter or a tag.
@@ -105,8 +105,11 @@ impl Experiment {
         let own =
             [("mlflow.runName", name.as_str()), ("mlflow.source.name", "ringmark"), ("mlflow.source.type", "LOCAL")];
         let own = own.map(|(name, value)| (below("tags", name), value.to_owned()));
+        let reliability = run.series.detail(RELIABILITY_WARNINGS);
+        let reliability = reliability.map(|reasons| (below("tags", "ringmark.reliability_warnings"), short(reasons)));
         let metrics = metrics(run).into_iter().map(|(name, lines)| (below("metrics", &name), lines));
-        let mut files: Vec<File> = options.chain(labels).chain(environment).chain(own).chain(metrics).collect();
+        let mut files: Vec<File> =
+            options.chain(labels).chain(environment).chain(own).chain(reliability).chain(metrics).collect();
         files.push((folder.join("meta.yaml"), self.meta(&id, &name, run.period)));
         files
     }

@@ -70,7 +70,7 @@ fn point_series(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint)
     series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.speed.0 / f64::from(point.case.ranks())));
     series.add(&figure::RANKS, Some(point.case.ranks()));
     series.add(&figure::CV, figures.cv);
-    series.add(&figure::RELIABLE, Some(!table.is_doubtful(point)));
+    series.add_reliability(&table.reliability_of(point));
     add_arithmetic(&mut series, table.utilization(point));
     series.add(&figure::PEAK_MEMORY, point.peak_memory().map(|peak| peak.0));
     series.add(&figure::RUNS_COUNTED, Some(point.counted().count()));
@@ -103,5 +103,6 @@ fn run_series(
     series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
     series.add(&figure::FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
     series.add(&figure::WARNINGS, Some(measured.warnings.len()));
+    series.add_reliability(&table.reliability_of(point));
     Some(series)
 }

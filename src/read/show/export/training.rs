@@ -25,8 +25,8 @@ pub fn cases(name: &str, groups: &[Group]) -> Vec<Series> {
 
 pub fn runs<'a>(name: &str, groups: &'a [Group]) -> Vec<(&'a Run, Series)> {
     let of_group = |group: &'a Group| {
-        let runs = group.with_baselines().flat_map(|case| &case.runs);
-        runs.filter_map(|run| Some((run, run_series(name, group, run)?))).collect::<Vec<_>>()
+        let runs = group.with_baselines().flat_map(|case| case.runs.iter().map(move |run| (case, run)));
+        runs.filter_map(|(case, run)| Some((run, run_series(name, group, case, run)?))).collect::<Vec<_>>()
     };
     groups.iter().flat_map(of_group).collect()
 }
@@ -73,7 +73,8 @@ fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool
                 series.add_part(&figure::SCALING_LOSS, Some(("part", part.key())), Some(lost.seconds));
             }
         }
-        series.add(&figure::RELIABLE, Some(group.is_reliable(case)));
+        let warnings = group.scaling_reliability_warnings(case).map(|warning| warning.to(case.case));
+        series.add_reliability(&warnings.collect::<Vec<_>>());
         add_arithmetic(&mut series, group.utilization(case));
         let energy = energy::case_energy(case);
         series.add(&figure::POWER, energy.as_ref().map(|energy| energy.watts));
@@ -87,7 +88,7 @@ fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool
 }
 
 /// Returns the figures of a run, or `None` if it does not count.
-fn run_series(name: &str, group: &Group, run: &Run) -> Option<Series> {
+fn run_series(name: &str, group: &Group, case: &TrainedCase, run: &Run) -> Option<Series> {
     let measured = run.outcome.as_ref().ok()?;
     let mut labels = labels(name, group, run.found.name.case.to_string(), !run.found.name.baseline);
     labels.push(("run", run.found.name.run.to_string()));
@@ -102,6 +103,8 @@ fn run_series(name: &str, group: &Group, run: &Run) -> Option<Series> {
     series.add(&figure::ITERATIONS, measured.figures.iterations().map(|[all, _]| all));
     series.add(&figure::WARMUP, measured.figures.iterations().map(|[_, warmup]| warmup));
     add_outcome(&mut series, measured);
+    let warnings = group.speed_reliability_warnings(case).map(|warning| warning.to(case.case));
+    series.add_reliability(&warnings.collect::<Vec<_>>());
     Some(series)
 }
 

@@ -8,6 +8,7 @@ use ringmark_core::benchmark::RunProfile;
 use ringmark_core::dimension::{Case, DeviceKind};
 use ringmark_core::line::pytorch_ddp;
 
+use crate::read::analyze::reliability;
 use crate::read::analyze::training::figures::{Extraction, Group, TrainedCase};
 use crate::read::analyze::training::grouping::settings;
 use crate::read::analyze::training::title::title;
@@ -93,6 +94,7 @@ fn model(group: &Group) -> ModelResult {
             dtype: group.conditions.dtype,
             config: settings(&group.conditions),
             without_communication: several.filter_map(baseline).collect(),
+            reliability_warnings: reliability::sentences(&group.all_reliability_warnings()),
         }),
         result: std::iter::once(first).chain(sound.map(measurements)).collect(),
     }

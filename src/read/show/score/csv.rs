@@ -6,7 +6,7 @@ use anyhow::Context;
 use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
 
-const COLUMNS: [&str; 20] = [
+const COLUMNS: [&str; 22] = [
     "model",
     "dtype",
     "batch_size_per_device",
@@ -27,6 +27,8 @@ const COLUMNS: [&str; 20] = [
     "image_size",
     "warnings",
     "run_warnings",
+    "is_reliable",
+    "reliability_warnings",
 ];
 
 pub fn csv(extraction: &Extraction<ScoreTable>) -> anyhow::Result<String> {
@@ -71,5 +73,7 @@ fn fields(table: &ScoreTable, point: &ScorePoint) -> [String; COLUMNS.len()] {
         text(conditions.map(|conditions| conditions.image_size(key.model))),
         table.warnings.join("; "),
         point.warnings.len().to_string(),
+        (!table.is_doubtful(point)).to_string(),
+        table.reliability_of(point).iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
     ]
 }
