@@ -463,6 +463,25 @@ fn excluded_runs_are_reported_and_the_rest_is_shown() {
 }
 
 #[test]
+#[test]
+fn results_that_diff_refuses_to_compare_are_marked() {
+    let (one, other) = (small_folder(), Folder::new());
+    for (run, batch_size) in [(1, 8), (2, 8)] {
+        let mut larger = record("1n1g", run, 0.5);
+        larger.header.config.batch_size = batch_size;
+        other.run(&larger);
+    }
+    let findings = |folders: &[&Folder]| {
+        let folders: Vec<PathBuf> = folders.iter().map(|folder| folder.path()).collect();
+        let results = read(&folders, None).expect("they can be read");
+        let findings = content::document(&results, false, &[]).findings;
+        findings.into_iter().find(|findings| findings.title == "Not comparable").map(|findings| findings.lines)
+    };
+    assert_eq!(findings(&[&one, &small_folder()]), None);
+    let lines = findings(&[&one, &other]).expect("marked");
+    assert!(lines.len() == 1 && lines[0].ends_with(": batch size 4 and 8"), "{lines:?}");
+}
+
 fn devices_never_share_a_chart() {
     let (one, other, third) = (small_folder(), small_folder(), Folder::new());
     for (case, step) in [("1n1g", 0.1), ("1n2g", 0.11)] {

@@ -177,7 +177,8 @@ fn legend(outcome: &ComparedResults) -> Vec<String> {
         ),
     };
     vec![
-        "BASE and TEST: median over the runs of each side.".to_owned(),
+        "BASE and TEST: median over the runs of each side; mean: the step of the median speed, as in extract and report."
+            .to_owned(),
         format!(
             "Difference: TEST minus BASE in % of BASE, and in brackets the {confidence} % confidence interval of the difference \
              of the geometric means (Welch's t-test, one value per run). {signs}"

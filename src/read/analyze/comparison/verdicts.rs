@@ -125,7 +125,7 @@ pub struct Percentile {
 /// One figure over the runs of both sides. Differences are relative to BASE.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Row {
-    /// Median over the runs of BASE, as printed by every other command.
+    /// Median over the runs of BASE, as printed by every other command; the mean time is that of the median speed.
     pub base: f64,
     /// Median over the runs of TEST.
     pub test: f64,
@@ -315,7 +315,8 @@ impl ComparedCase {
             test_is_reliable: test.reliability_warnings.is_empty(),
             note: note(base.runs.len(), test.runs.len(), &times).or_else(|| throughput.skew()),
             throughput,
-            mean_seconds: Row::new(&mean, times)?,
+            // The step that other commands show: its speed is the median speed.
+            mean_seconds: Row::from_centers(&mean, RunValues::median_by_rate, times)?,
             percentiles_seconds: percents.filter_map(percentile).collect(),
             joules_per_image: row(&|run| run.joules_per_image),
             epoch_cost: price
@@ -348,8 +349,16 @@ impl Row {
         })
     }
 
-    fn new([base_runs, test_runs]: &[RunValues; 2], comparison: Comparison) -> Option<Row> {
-        let (base, test) = (base_runs.median()?, test_runs.median()?);
+    fn new(runs: &[RunValues; 2], comparison: Comparison) -> Option<Row> {
+        Row::from_centers(runs, RunValues::median, comparison)
+    }
+
+    fn from_centers(
+        [base_runs, test_runs]: &[RunValues; 2],
+        center: fn(&RunValues) -> Option<f64>,
+        comparison: Comparison,
+    ) -> Option<Row> {
+        let (base, test) = (center(base_runs)?, center(test_runs)?);
         Some(Row {
             base,
             test,

@@ -82,7 +82,7 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Do
         provenance: results.iter().filter_map(|result| provenance(result, results.len() > 1)).collect(),
         links: links.to_vec(),
         headlines: headline::headlines(results, &settings, &by_size),
-        findings: findings(results),
+        findings: not_comparable(results).into_iter().chain(findings(results)).collect(),
         sections,
     }
 }
@@ -122,6 +122,13 @@ fn section(setting: &Setting, published: bool) -> Section {
     blocks.extend(telemetry::blocks(setting));
     blocks.extend(ranks::blocks(setting));
     Section { subject: Subject::Runs, title: setting.title.clone(), note: setting.note.clone(), blocks }
+}
+
+/// Returns a finding if results are shown together that `ringmark diff` refuses to compare.
+fn not_comparable(results: &[ResultFolder]) -> Option<Findings> {
+    let lines = series::not_comparable(results);
+    let fix = Some("compare like with like; `ringmark diff --force` shows the differences nevertheless".to_owned());
+    (!lines.is_empty()).then(|| Findings { title: "Not comparable".to_owned(), lines, fix, is_grave: true })
 }
 
 /// Returns the findings of each result: unreliable figures, problems, then warnings.

@@ -1,6 +1,8 @@
 //! Grouping of runs that may share a chart: those with equal kind of device, model, precision, batch size and image
 //! size. Runs that differ in other options, such as overlap or buckets, form separate series.
 
+use std::collections::BTreeSet;
+
 use ringmark_core::dimension::{DeviceKind, Dtype, Model};
 
 use ringmark_core::file::run_name::RunName;
@@ -59,6 +61,43 @@ fn key(group: &Group) -> Key {
     let recorded = conditions.recorded.as_ref();
     let image_size = recorded.map(|recorded| recorded.config.image_size());
     (recorded.map(|recorded| recorded.device), conditions.model, conditions.dtype, conditions.batch_size, image_size)
+}
+
+/// Returns a sentence for each pair of results without a common setting, which names the conditions that differ.
+pub fn not_comparable(results: &[ResultFolder]) -> Vec<String> {
+    let with_keys: Vec<(&str, Vec<Key>)> =
+        results.iter().map(|result| (result.name.as_str(), result.groups.iter().map(key).collect())).collect();
+    let trained: Vec<&(&str, Vec<Key>)> = with_keys.iter().filter(|(_, keys)| !keys.is_empty()).collect();
+    let mut sentences = Vec::new();
+    for (index, (name, keys)) in trained.iter().enumerate() {
+        for (other_name, others) in &trained[index + 1..] {
+            if keys.iter().all(|key| !others.contains(key)) {
+                sentences.push(format!("{name} and {other_name}: {}", differences(keys, others)));
+            }
+        }
+    }
+    sentences
+}
+
+/// Describes the conditions of which two results have no value in common: `precision fp32 and bf16`.
+fn differences(keys: &[Key], others: &[Key]) -> String {
+    let conditions: [(&str, fn(&Key) -> String); 5] = [
+        ("model", |key| key.1.facts().title.to_owned()),
+        ("precision", |key| key.2.to_string()),
+        ("batch size", |key| key.3.to_string()),
+        ("image size", |key| key.4.map_or_else(|| "unknown".to_owned(), |size| size.to_string())),
+        ("device", |key| device_title(key.0).to_owned()),
+    ];
+    let differs = |(name, value): &(&str, fn(&Key) -> String)| {
+        let [own, other] = [keys, others].map(|keys| keys.iter().map(value).collect::<BTreeSet<String>>());
+        let joined = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(" or ");
+        own.is_disjoint(&other).then(|| format!("{name} {} and {}", joined(own), joined(other)))
+    };
+    let differing: Vec<String> = conditions.iter().filter_map(differs).collect();
+    match differing.as_slice() {
+        [] => "no table with the same conditions".to_owned(),
+        differing => differing.join(", "),
+    }
 }
 
 /// Groups all runs of all results by setting, in the order of their appearance.
