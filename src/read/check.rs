@@ -67,7 +67,7 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
         checks::complete(&manifest, extraction.problems(), &runs),
         checks::unedited(&integrity, &outputs),
         checks::rules(&runs),
-        checks::reliable(reliability_warnings(&extraction)),
+        checks::reliable(reliability_warnings(&extraction), &runs),
     ];
     Ok(CheckedResult::new(root.display().to_string(), benchmark, checks))
 }

@@ -271,6 +271,43 @@ fn missing_and_foreign_files_are_named() {
 }
 
 #[test]
+fn check_without_finished_run_is_unknown() {
+    let folder = Folder::new();
+    let log = "1n1g/rn50_b4_fp32_1.log";
+    folder.write(log, "ringmark: run failed: rank 1 on host a was killed by signal 9\n");
+    let failed = RunState::Failed { reason: "rank 1 on host a was killed by signal 9".to_owned() };
+    let command = ["ringmark", "sweep", "--resume"].map(str::to_owned).into();
+    let mut manifest = Manifest::new(BenchmarkKind::Train, command, Conditions::default());
+    manifest.run(log.parse().expect("the name of a run")).state = failed;
+    manifest.write(&folder.path()).expect("a writable folder");
+    let (status, stdout, _) = run(ringmark("check").arg(folder.path()));
+    assert_eq!(status, Some(1));
+    expect![[r#"
+        FAIL    complete  2 findings; 0 of 1 runs are finished
+                sweep.json: 1 run is missing: resume with: ringmark sweep --resume
+                1n1g/rn50_b4_fp32_1.log:1: the run failed: rank 1 on host a was killed by signal 9: repeat it
+        UNKNOWN unedited  0 files by their SHA-256; 0 files of extract compared
+                no run has a record, so there is nothing to check
+        UNKNOWN rules     options, hosts, devices, software and times of 0 runs
+                no run has a record, so there is nothing to check
+        UNKNOWN reliable  load, spread, efficiency and profile of every case
+                no run has a record, so there is nothing to check
+    "#]]
+    .assert_eq(&stdout);
+    let (_, stdout, stderr) = run(ringmark("extract --format table").arg(folder.path()));
+    expect![[r#"
+        ResNet50-v1b, fp32, batch size 4 per GPU
+        device unknown: no run wrote a record
+        no run counts: the run failed: rank 1 on host a was killed by signal 9: repeat it"#]]
+    .assert_eq(stdout.split("\n\n").next().unwrap_or_default());
+    expect![[r#"
+        not in the figures: sweep.json: 1 run is missing: resume with: ringmark sweep --resume
+        not in the figures: 1n1g/rn50_b4_fp32_1.log:1: the run failed: rank 1 on host a was killed by signal 9: repeat it
+        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+    "#]].assert_eq(&without_folder(&stderr));
+}
+
+#[test]
 fn different_options_and_overlapping_runs_break_the_rules() {
     let sandbox = swept();
     let manifest = sandbox.path("out/sweep.json");

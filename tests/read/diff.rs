@@ -502,6 +502,13 @@ fn fail_on_sets_the_exit_status() {
     output.is_ok_with(&["No difference"]);
     let last = output.stdout.lines().last().expect("a summary");
     expect!["BASE and TEST are the same runs; 3 cases: 3 without a difference"].assert_eq(last);
+    // Both sides have the same warnings, so neither is repeated.
+    let noisy = Folder::new();
+    noisy.run(&record("1n1g", 1, 0.1));
+    noisy.run(&record("1n1g", 2, 0.2));
+    let same = diff(noisy.path(), noisy.path(), &[]);
+    same.is_ok_with(&["The same runs have the same warnings, which `ringmark extract` and `ringmark report` print: "]);
+    assert!(!same.stdout.contains("WARNING"), "{}", same.stdout);
     let other = diff(test.path(), base.path(), &["--fail-on", "slower"]);
     other.is_ok_with(&["Faster"]);
     assert!(!other.stdout.contains("the same runs"), "{}", other.stdout);

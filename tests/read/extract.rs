@@ -920,7 +920,7 @@ fn invalid_folder_is_reported() {
     );
     expect(&folder.path(), 1, "first holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log");
     folder.log("second/1n1g/rn50_b128_fp32_1.log", &speeds(384.19, 120));
-    expect(&folder.path(), 1, "first/second?");
+    expect(&folder.path(), 1, "first/second\n");
     let case = folder.path().join("second/1n1g");
     expect(&case, 1, "1n1g holds no runs");
     expect(&case, 1, "this is the folder of one case: give its parent folder");

@@ -248,8 +248,8 @@ fn points_without_valid_runs_show_the_reason() {
         "{stdout}"
     );
     for expected in [
-        "not in the figures: 1n1g/rn50_b4_fp32_1.log: not yet run\n",
-        "not in the figures: sweep.json: 2 runs are missing: resume with: ringmark score --resume\n",
+        "not in the figures: sweep.json: 2 runs are missing (not yet run: 1n1g/rn50_b4_fp32_1.log): resume with: ringmark \
+         score --resume\n",
         "not in the figures: 1n1g/rn50_b2_fp32_1.log:1: the run failed: a rank died: repeat it\n",
     ] {
         assert!(stderr.contains(expected), "{expected}{stderr}");

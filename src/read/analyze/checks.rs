@@ -55,7 +55,18 @@ pub struct Check {
     pub notes: Vec<String>,
 }
 
+/// Finding of a check for which no run provides data.
+const NO_RUN: &str = "no run has a record, so there is nothing to check";
+
 impl Check {
+    /// Returns the check with an unknown outcome if there `is_nothing` to check.
+    fn unknown_if(self, is_nothing: bool) -> Check {
+        if !is_nothing || self.state == CheckState::Failed {
+            return self;
+        }
+        Check { state: CheckState::Unknown, findings: vec![NO_RUN.to_owned()], ..self }
+    }
+
     fn new(name: CheckName, summary: String, findings: Vec<String>) -> Check {
         let state = if findings.is_empty() { CheckState::Passed } else { CheckState::Failed };
         Check { name, state, summary, findings, notes: Vec::new() }
@@ -106,7 +117,7 @@ pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
     );
     let check = Check { notes: outputs.notes.clone(), ..Check::new(CheckName::Unedited, summary, findings) };
     if check.state == CheckState::Failed || integrity.without_hashes == 0 {
-        return check;
+        return check.unknown_if(integrity.with_hashes == 0);
     }
     let unknown = format!(
         "no hashes of {}: the manifest is of an earlier ringmark, so edits cannot be found",
@@ -146,16 +157,13 @@ pub fn rules(runs: &[SweepRun]) -> Check {
         let attempts = count(run.attempts_before, "attempt");
         format!("{}: {attempts} before it, with files next to its own", run.name)
     });
-    Check { notes: repeated.collect(), ..check }
+    Check { notes: repeated.collect(), ..check }.unknown_if(runs.is_empty())
 }
 
 /// Checks that all figures are reliable.
-pub fn reliable(reliability_warnings: Vec<String>) -> Check {
-    Check::new(
-        CheckName::Reliable,
-        "load, spread, efficiency and profile of every case".to_owned(),
-        reliability_warnings,
-    )
+pub fn reliable(reliability_warnings: Vec<String>, runs: &[SweepRun]) -> Check {
+    let what = "load, spread, efficiency and profile of every case".to_owned();
+    Check::new(CheckName::Reliable, what, reliability_warnings).unknown_if(runs.is_empty())
 }
 
 fn or_none(value: &str) -> &str {

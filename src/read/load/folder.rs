@@ -237,7 +237,9 @@ impl Found {
             Err(error) => {
                 // Skips the path, which the problem contains already.
                 let what: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
-                return self.problems.push(Problem::in_file(MANIFEST, what.join(": ")));
+                let remedy = "restore the file from a copy; without it runs cannot be checked, and the sweep cannot be \
+                              resumed";
+                return self.problems.push(Problem::in_file(MANIFEST, format!("{}: {remedy}", what.join(": "))));
             }
         };
         self.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
@@ -246,6 +248,8 @@ impl Found {
         let mut counts = HashSet::new();
         let mut shortages = Vec::new();
         let mut missing = 0;
+        // Runs without a log, by reason.
+        let mut without_log: Vec<(String, Vec<RunName>)> = Vec::new();
         for run in &manifest.runs {
             let has_log = there.contains(&run.name);
             let change = run.change(root).filter(|_| has_log);
@@ -275,7 +279,10 @@ impl Found {
             if let Some((file, what)) = change {
                 self.problems.push(Problem::in_file(below(root, &file), what));
             } else if !has_log {
-                self.problems.push(Problem::in_file(run.name.log(Path::new("")), what));
+                match without_log.iter_mut().find(|(known, _)| *known == what) {
+                    Some((_, runs)) => runs.push(run.name),
+                    None => without_log.push((what, vec![run.name])),
+                }
             } else {
                 // The log explains the failure in more detail.
                 counts.insert(run.name);
@@ -288,7 +295,10 @@ impl Found {
         self.runs.retain(|run| counts.contains(&run.name));
         if missing > 0 {
             let runs = if missing == 1 { "1 run is".to_owned() } else { format!("{missing} runs are") };
-            self.problems.push(Problem::in_file(MANIFEST, format!("{runs} missing: resume with: {command}")));
+            let reasons: Vec<String> =
+                without_log.iter().map(|(what, runs)| format!("{what}: {}", listed(runs))).collect();
+            let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+            self.problems.push(Problem::in_file(MANIFEST, format!("{runs} missing{reasons}: resume with: {command}")));
         }
         let device = manifest.conditions.options.get("--device").and_then(|device| device.parse().ok());
         self.sweep = SweepFacts {
@@ -297,6 +307,17 @@ impl Found {
             shortages,
         };
     }
+}
+
+/// Maximum number of missing runs that a message lists.
+const MAX_LISTED: usize = 4;
+
+/// Lists runs: `1n1g/rn50_b4_fp32_2.log, 1n2g/rn50_b4_fp32_1.log and 3 more`.
+fn listed(runs: &[RunName]) -> String {
+    let names: Vec<String> = runs.iter().take(MAX_LISTED).map(RunName::to_string).collect();
+    let more = runs.len() - names.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    names.join(", ") + &more
 }
 
 /// Returns the error of a command that reads training, for runs of another benchmark.
@@ -357,14 +378,53 @@ fn is_named_like_a_run(file: &Path) -> bool {
     file.file_name().and_then(OsStr::to_str).is_some_and(|name| model_of(name).is_some())
 }
 
+/// Maximum number of result folders that a message lists.
+const MAX_RESULTS: usize = 16;
+
+/// Levels of subfolders in which results are looked for.
+const RESULT_LEVELS: u32 = 2;
+
+/// Lists commands that read the results below a folder, one per line; `None` without results.
+fn commands_for_results_below(root: &Path) -> Option<String> {
+    let all = results_below(root, RESULT_LEVELS);
+    let line = |(command, folder): &(&str, PathBuf)| {
+        let folder = shell_words::quote(&folder.display().to_string()).into_owned();
+        format!("\n  ringmark {command} {folder}")
+    };
+    let lines: String = all.iter().take(MAX_RESULTS).map(line).collect();
+    let more = all.len().saturating_sub(MAX_RESULTS);
+    let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
+    (!all.is_empty()).then_some(lines + &more)
+}
+
+/// Returns the folders with results below a folder, sorted, each with the command that reads it.
+fn results_below(root: &Path, levels: u32) -> Vec<(&'static str, PathBuf)> {
+    let mut folders: Vec<PathBuf> =
+        entries(root).unwrap_or_default().into_iter().filter(|path| path.is_dir() && !is_case(path)).collect();
+    folders.sort();
+    let of_folder = |folder: PathBuf| {
+        let holds_cases = entries(&folder).is_ok_and(|paths| paths.iter().any(|path| is_case(path)));
+        let is_record = |file: &PathBuf| bandwidth_operation(file).is_some();
+        if holds_cases && scan(&folder).is_ok_and(|found| !found.runs.is_empty()) {
+            vec![("extract", folder)]
+        } else if folder.join(INPUT_RECORD).exists() || (holds_cases && files_below(&folder, 1).iter().any(is_record)) {
+            vec![("report", folder)]
+        } else if levels > 1 {
+            results_below(&folder, levels - 1)
+        } else {
+            Vec::new()
+        }
+    };
+    folders.into_iter().flat_map(of_folder).collect()
+}
+
 /// Suggests the intended folder if this one contains no runs.
 fn hint(root: &Path, problems: &[Problem]) -> String {
-    let holds_cases = |folder: &PathBuf| entries(folder).is_ok_and(|paths| paths.iter().any(|path| is_case(path)));
     if fs::canonicalize(root).is_ok_and(|root| is_case(&root)) {
         return "; this is the folder of one case: give its parent folder".to_owned();
     }
-    if let Some(folder) = entries(root).ok().and_then(|folders| folders.into_iter().find(holds_cases)) {
-        return format!("; did you mean {}?", folder.display());
+    if let Some(commands) = commands_for_results_below(root) {
+        return format!("; results are in its subfolders:{commands}");
     }
     if files_below(root, 1).iter().any(|file| bandwidth_operation(file).is_some()) {
         return "; it holds results of `ringmark bandwidth`, which `ringmark report` shows and `ringmark diff` compares"

@@ -41,7 +41,7 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
         let only = (!only.is_empty()).then(|| format!("Only in {name}, not compared: {}", only.join("; ")));
         text.push(Paragraph::Lines(only.into_iter().collect()));
     }
-    for (name, side) in sides {
+    for (name, side) in sides.into_iter().filter(|_| !outcome.is_one_result()) {
         let named = |lines: &[String]| lines.iter().map(|line| format!("{name}: {line}")).collect();
         text.extend([
             Paragraph::Unreliable(named(&side.reliability_warnings)),
@@ -195,6 +195,12 @@ fn signs(outcome: &ComparedResults) -> Vec<String> {
     };
     let mark = outcome.cases().any(is_marked).then(|| format!("{MARK}: these runs count, but read the warnings."));
     let is_doubtful = !outcome.cases().all(|(_, case)| case.is_reliable());
+    if outcome.is_one_result() && (is_doubtful || outcome.cases().any(is_marked)) {
+        return vec![format!(
+            "The same runs have the same warnings, which `ringmark extract` and `ringmark report` print: {}",
+            outcome.base.path
+        )];
+    }
     mark.into_iter().chain(is_doubtful.then(|| doubtful_legend("below"))).collect()
 }
 

@@ -199,6 +199,11 @@ impl ComparedResults {
         base == test && self.cases().all(|(_, case)| case.throughput.base_runs == case.throughput.test_runs)
     }
 
+    /// Returns true if both sides are the same path, so that their warnings are the same.
+    pub fn is_one_result(&self) -> bool {
+        self.base.path == self.test.path && self.are_same_runs()
+    }
+
     /// Returns the name of a case, prefixed with the title of its table if there are several tables.
     pub fn name(&self, table: &ComparedTable, case: &ComparedCase) -> String {
         if self.tables.len() > 1 { format!("{}: {}", table.title, case.name) } else { case.name.clone() }

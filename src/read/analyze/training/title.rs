@@ -24,7 +24,10 @@ pub fn title(group: &Group) -> Vec<String> {
     let measured: BTreeSet<usize> = group.timed.iter().map(|timed| timed - first).collect();
     let (timed, warmup) = (counts(&group.timed), counts(&group.warmup));
     let length = match conditions.tool {
-        _ if group.timed.is_empty() => "no run counts".to_owned(),
+        _ if group.timed.is_empty() => match failure(group) {
+            Some(reason) => format!("no run counts: {reason}"),
+            None => "no run counts".to_owned(),
+        },
         None => format!("{} iterations", measured_and_warmup(counts(&measured), warmup)),
         Some(_) => format!("windows of iterations: {timed}, omitted: {warmup}"),
     };
@@ -32,9 +35,13 @@ pub fn title(group: &Group) -> Vec<String> {
         format!("{}, {dtype}, batch size {batch_size} per {}{quick}", conditions.model.facts().title, process(group));
     match &conditions.recorded {
         None => {
+            let why = match failure(group) {
+                Some(_) => "no run wrote a record",
+                None => "no records next to the logs",
+            };
             let unknown = match group.asked_device {
-                Some(device) => format!("device {device} (from the manifest): no records next to the logs"),
-                None => "device unknown: no records next to the logs".to_owned(),
+                Some(device) => format!("device {device} (from the manifest): {why}"),
+                None => format!("device unknown: {why}"),
             };
             [what, unknown].into_iter().chain(conditions.tool.map(tool_title)).chain([length]).collect()
         }
@@ -69,6 +76,13 @@ pub fn title(group: &Group) -> Vec<String> {
             [what, device, options].into_iter().chain(kv_store).chain(work_load).chain([length]).collect()
         }
     }
+}
+
+/// Returns the reason why the first run of a group without counted runs is excluded.
+fn failure(group: &Group) -> Option<&str> {
+    let runs = || group.with_baselines().flat_map(|case| &case.runs);
+    let first = runs().find_map(|run| run.outcome.as_ref().err())?;
+    runs().all(|run| run.outcome.is_err()).then_some(first.what.as_str())
 }
 
 /// Names the groups by the conditions that differ, such as `dist_sync` or `ResNet18-v1, fp32`, or by their labels if
