@@ -96,7 +96,7 @@ fn bandwidth_of(device: &RunRecord, messages: &[(u64, f64)], limit: Option<f64>)
 fn file_name_selects_the_format() {
     let folder = small_folder();
     let out = |name: &str| folder.parent.path().join(name);
-    for (name, begins) in [("a.html", "<!DOCTYPE html>"), ("a.md", "# first\n"), ("a.txt", "first\nResNet50-v1b")] {
+    for (name, begins) in [("a.html", "<!DOCTYPE html>"), ("a.md", "# first\n"), ("a.txt", "ResNet50-v1b, fp32")] {
         let (status, stdout, stderr) = report(&[path(&folder.path()), "-o", path(&out(name))]);
         assert_eq!((status, stdout.as_str()), (0, ""), "{stderr}");
         let text = fs::read_to_string(out(name)).expect("it was written");
@@ -464,7 +464,6 @@ fn excluded_runs_are_reported_and_the_rest_is_shown() {
 }
 
 #[test]
-#[test]
 fn results_that_diff_refuses_to_compare_are_marked() {
     let (one, other) = (small_folder(), Folder::new());
     for (run, batch_size) in [(1, 8), (2, 8)] {
@@ -483,6 +482,7 @@ fn results_that_diff_refuses_to_compare_are_marked() {
     assert!(lines.len() == 1 && lines[0].ends_with(": batch size 4 and 8"), "{lines:?}");
 }
 
+#[test]
 fn devices_never_share_a_chart() {
     let (one, other, third) = (small_folder(), small_folder(), Folder::new());
     for (case, step) in [("1n1g", 0.1), ("1n2g", 0.11)] {

@@ -45,7 +45,7 @@ pub fn html(document: &Document) -> String {
                 (patterns())
                 header {
                     p class="eyebrow" { "ringmark report" }
-                    h1 { (document.title) }
+                    h1 { "Report of " (document.title) }
                     @for line in &document.provenance { p class="what" { (line) } }
                     @if !document.links.is_empty() {
                         p class="links" { @for link in &document.links { a href=(link.address) rel="noreferrer" { (link.text) } " " } }
@@ -121,7 +121,7 @@ fn findings(findings: &Findings) -> Markup {
         details class=(class) {
             summary { (findings.title) " (" (findings.lines.len()) ")" }
             ul { @for line in &findings.lines { li { (line) } } }
-            @if let Some(fix) = &findings.fix { p { (fix) } }
+            @if let Some(fix) = &findings.fix { p { strong { "What to do: " } (fix) } }
         }
     }
 }

@@ -114,16 +114,16 @@ pub fn number(value: f64) -> String {
     let text = match size {
         _ if size == 0.0 => "0".to_owned(),
         1e6.. => format!("{value:.1e}"),
-        1e4..1e6 => format!("{}k", trimmed(value / 1e3)),
+        1e4..1e6 => format!("{}k", trimmed(&format!("{:.3}", value / 1e3))),
         1e3..1e4 => three_digits(value),
-        1e-3..1e3 => trimmed(value),
+        1e-2..1e3 => trimmed(&format!("{value:.3}")),
+        1e-4..1e-2 => trimmed(&format!("{value:.5}")),
         _ => format!("{value:.0e}"),
     };
     text.replace('-', "\u{2212}")
 }
 
-fn trimmed(value: f64) -> String {
-    let text = format!("{value:.3}");
+fn trimmed(text: &str) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -156,6 +156,8 @@ mod tests {
 
     #[test]
     fn axis_numbers_are_short() {
+        let small = [0.0005, 0.001, 0.0015, 0.002];
+        assert_eq!(small.map(number), ["0.0005", "0.001", "0.0015", "0.002"], "ticks differ");
         let values = [0.0, 0.25, 5.0, 1500.0, 20_000.0, 2.5e6, 1e-6, -3.0];
         assert_eq!(values.map(number), ["0", "0.25", "5", "1,500", "20k", "2.5e6", "1e\u{2212}6", "\u{2212}3"]);
     }

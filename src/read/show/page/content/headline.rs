@@ -36,7 +36,8 @@ pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[Page
     let of_table = |table: &PageTable| by_batch_size(&results[table.result], table);
     let of_setting = |setting: &Setting| -> Vec<Headline> {
         let series = setting.series.iter().filter(|series| !is_covered(series.group));
-        series.map(|series| headline(&results[series.style.color], setting, series)).collect()
+        let is_only = results.len() == 1 && setting.series.len() == 1;
+        series.map(|series| headline(&results[series.style.color], setting, series, is_only)).collect()
     };
     let is_alone = |(_, result): &(usize, &ResultFolder)| result.groups.is_empty() && result.scoring.is_empty();
     let alone = || results.iter().enumerate().filter(is_alone);
@@ -163,15 +164,21 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     })
 }
 
-fn headline(result: &ResultFolder, setting: &Setting, series: &Series) -> Headline {
+/// Returns the headline of a series, named by its conditions if it is the only one of the only result.
+fn headline(result: &ResultFolder, setting: &Setting, series: &Series, is_only: bool) -> Headline {
     let group = series.group;
     let (trust, reasons) = Evidence::from_groups(&[group]).trust(result);
     let size =
         largest(group).map(|(case, _)| format!("; {}", size(case.case, title::process(group)))).unwrap_or_default();
+    let quick = if group.is_quick() { " (quick)" } else { "" };
+    let (name, what) = match is_only {
+        true => (format!("{}{quick}", setting.title), format!("{}{size}", series::device(group))),
+        false => (series.name.clone(), format!("{}: {}{size}", setting.title, series::device(group))),
+    };
     Headline {
         style: series.style,
-        name: series.name.clone(),
-        what: format!("{}: {}{size}", setting.title, series::device(group)),
+        name,
+        what,
         trust,
         reasons,
         conclusion: conclusion::group_conclusion(group),

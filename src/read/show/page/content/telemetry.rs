@@ -11,7 +11,7 @@ use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::run::Measured;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
-use crate::read::show::page::charts::scale::ScaleKind;
+use crate::read::show::page::charts::scale::{ScaleKind, extent};
 use crate::read::show::page::content::series::{Series, Setting};
 use crate::read::show::page::document::Block;
 
@@ -142,8 +142,17 @@ fn line(name: &str, number: usize, values: Vec<(f64, f64)>, unit: &str) -> LineS
 fn lines(title: &str, unit: &str, series: Vec<LineSeries>) -> Option<LineChart> {
     let series: Vec<LineSeries> = series.into_iter().filter(|line| !line.points.is_empty()).collect();
     let [x, y] = ["iteration", unit].map(|name| Axis::new(name, ScaleKind::Linear));
-    let chart = LineChart { y_ends: [None, None], ..LineChart::new(title, x, y, series) };
+    let values = series.iter().flat_map(|line| &line.points).map(|point| point.y);
+    let y_ends = ends(unit, extent(values).unwrap_or_default());
+    let chart = LineChart { y_ends, ..LineChart::new(title, x, y, series) };
     (!chart.series.is_empty()).then_some(chart)
+}
+
+/// Returns the ends of the vertical axis: of percentages 0 and 100, of others a range of at least a tenth of the highest
+/// value. A narrower one would show noise as a change.
+fn ends(unit: &str, [low, high]: [f64; 2]) -> [Option<f64>; 2] {
+    let narrow = 0.9 * high;
+    if unit == "%" { [Some(0.0), Some(100.0)] } else { [Some(narrow).filter(|narrow| low > *narrow), None] }
 }
 
 fn iterations(measured: &Measured) -> Option<LineChart> {
@@ -252,7 +261,23 @@ fn table(hosts: &[(&str, &Telemetry)], measured: &Measured) -> Table {
         };
         devices.into_iter().map(row).collect::<Vec<_>>()
     };
-    Table { columns, rows: hosts.iter().flat_map(of_host).collect(), bars: None }
+    without_empty_columns(Table { columns, rows: hosts.iter().flat_map(of_host).collect(), bars: None })
+}
+
+/// Removes the columns in which no row has a value.
+fn without_empty_columns(mut table: Table) -> Table {
+    let is_filled = |index: usize| {
+        let cells = table.rows.iter().filter_map(|row| row.cells.get(index));
+        cells.into_iter().any(|cell| !["", "-"].contains(&cell.as_str()))
+    };
+    let filled: Vec<bool> = (0..table.columns.len()).map(is_filled).collect();
+    let mut keep = filled.iter().copied();
+    table.columns.retain(|_| keep.next().unwrap_or(true));
+    for row in &mut table.rows {
+        let mut keep = filled.iter().copied();
+        row.cells.retain(|_| keep.next().unwrap_or(true));
+    }
+    table
 }
 
 #[cfg(test)]
@@ -284,6 +309,19 @@ mod tests {
         let chart = chart(&[("a", &read)], 3, *utilization).expect("it changes");
         let shown: Vec<f64> = chart.series[0].points.iter().map(|point| point.y).collect();
         assert_eq!(shown, [61.0, 100.0, 100.0]);
+    }
+
+    #[test]
+    fn axes_are_wide_and_columns_have_values() {
+        assert_eq!(ends("%", [99.7, 100.0]), [Some(0.0), Some(100.0)]);
+        assert_eq!(ends("MHz", [2590.0, 2600.0]), [Some(2340.0), None]);
+        assert_eq!(ends("W", [100.0, 400.0]), [None, None]);
+        let cells = |cells: [&str; 3]| Row { cells: cells.map(str::to_owned).to_vec(), ..Row::default() };
+        let columns = ["host", "hottest", "power"].map(|name| Column::numbers(name, "")).to_vec();
+        let table = Table { columns, rows: vec![cells(["a", "-", "5"]), cells(["b", "", "-"])], bars: None };
+        let table = without_empty_columns(table);
+        assert_eq!(table.columns.len(), 2);
+        assert_eq!(table.rows.iter().map(|row| row.cells.join(" ")).collect::<Vec<_>>(), ["a 5", "b -"]);
     }
 
     #[test]
