@@ -142,7 +142,7 @@ fn killed_sweep_leaves_no_log_that_counts() {
     assert_eq!(sandbox.files("1n1g").iter().filter(|name| name.ends_with(".log")).count(), 1);
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("1n1g/rn50_b8_fp32_2.log: under way, or cut off\n"), "{stderr}");
+    assert!(stderr.contains("under way, or cut off: 1n1g/rn50_b8_fp32_2.log; "), "{stderr}");
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
     assert!(stdout.contains("_2.log: the run is repeated: ringmark was killed during the run\n"), "{stdout}");
@@ -344,7 +344,7 @@ fn resume_checks_the_files_of_finished_runs() {
     fs::write(sandbox.path("out/sweep.json"), format!("{before}\"running\", \"since\": 1.0{after}")).expect("written");
 
     let (_, stderr) = sandbox.extract();
-    assert!(stderr.contains("1n1g/rn50_b8_fp32_1.log: finished, but its log is missing\n"), "{stderr}");
+    assert!(stderr.contains("(finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log): resume with: "), "{stderr}");
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
     for (run, fault) in [
         (1, "_1.log cannot be read: No such file or directory"),

@@ -109,7 +109,7 @@ fn file_name_selects_the_format() {
     }
     let (status, stdout, _) = report(&[path(&folder.path())]);
     assert_eq!(status, 0);
-    assert!(stdout.contains("█") && stdout.starts_with("first\n"), "{stdout}");
+    assert!(stdout.contains("█") && stdout.starts_with("ResNet50-v1b, fp32"), "{stdout}");
     let (_, stdout, _) = report(&[path(&folder.path()), "--format", "md"]);
     assert!(stdout.contains("| 1n2g |"), "{stdout}");
 }

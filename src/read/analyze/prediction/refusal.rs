@@ -21,7 +21,7 @@ pub struct Refusal {
     pub command: String,
 }
 
-/// Options of a sweep that the command in a refusal sets anew.
+/// Options of a sweep that the command in a refusal replaces.
 const REPLACED: [&str; 4] = ["--cases", "--hosts", "-H", "--hostfile"];
 
 /// Returns the command that adds the `missing` cases to a sweep with its own options. Hosts that the sweep did not name

@@ -79,16 +79,19 @@ pub fn not_comparable(results: &[ResultFolder]) -> Vec<String> {
     sentences
 }
 
+/// Name of a condition, and its value as text.
+type Condition = (&'static str, fn(&Key) -> String);
+
 /// Describes the conditions of which two results have no value in common: `precision fp32 and bf16`.
 fn differences(keys: &[Key], others: &[Key]) -> String {
-    let conditions: [(&str, fn(&Key) -> String); 5] = [
+    let conditions: [Condition; 5] = [
         ("model", |key| key.1.facts().title.to_owned()),
         ("precision", |key| key.2.to_string()),
         ("batch size", |key| key.3.to_string()),
         ("image size", |key| key.4.map_or_else(|| "unknown".to_owned(), |size| size.to_string())),
         ("device", |key| device_title(key.0).to_owned()),
     ];
-    let differs = |(name, value): &(&str, fn(&Key) -> String)| {
+    let differs = |(name, value): &Condition| {
         let [own, other] = [keys, others].map(|keys| keys.iter().map(value).collect::<BTreeSet<String>>());
         let joined = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(" or ");
         own.is_disjoint(&other).then(|| format!("{name} {} and {}", joined(own), joined(other)))
