@@ -68,7 +68,7 @@ pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
             write_mllog(&result, folder, out.as_deref())?;
             // MLPerf's log has no place for them.
             let sentences = reliability::sentences(&named_warnings(&result.groups));
-            sentences.iter().for_each(|sentence| output::print_note(&format!("WARNING (unreliable): {sentence}")));
+            sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
         }
     }
     let left_out = problems.iter().map(|problem| format!("not in the export: {problem}"));

@@ -117,7 +117,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     }
     if config.format.is_some_and(ExtractFormat::lacks_reliability) {
         let sentences = extraction.reliability_sentences();
-        sentences.iter().for_each(|sentence| output::print_note(&format!("WARNING (unreliable): {sentence}")));
+        sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
     }
     let left_out = extraction.problems().iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", folder.display()), left_out);

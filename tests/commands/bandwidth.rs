@@ -492,7 +492,7 @@ fn load_before_the_first_run_is_recorded() {
     let (status, _, stderr) = run(command.env("RINGMARK_LOAD_BEFORE", "much"));
     assert_eq!(status, Some(2));
     expect![[r#"
-        ringmark-worker: RINGMARK_LOAD_BEFORE=much is not a load: unset it
+        error: RINGMARK_LOAD_BEFORE=much is not a load: unset it
     "#]]
     .assert_eq(&stderr);
 }

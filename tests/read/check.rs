@@ -303,7 +303,7 @@ fn check_without_finished_run_is_unknown() {
     expect![[r#"
         not in the figures: sweep.json: 1 run is missing: resume with: ringmark sweep --resume
         not in the figures: 1n1g/rn50_b4_fp32_1.log:1: the run failed: rank 1 on host a was killed by signal 9: repeat it
-        ringmark: the figures of DIR/first are not complete: see the 2 messages above
+        error: the figures of DIR/first are not complete: see the 2 messages above
     "#]].assert_eq(&without_folder(&stderr));
 }
 

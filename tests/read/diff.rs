@@ -508,7 +508,7 @@ fn fail_on_sets_the_exit_status() {
     noisy.run(&record("1n1g", 2, 0.2));
     let same = diff(noisy.path(), noisy.path(), &[]);
     same.is_ok_with(&["The same runs have the same warnings, which `ringmark extract` and `ringmark report` print: "]);
-    assert!(!same.stdout.contains("WARNING"), "{}", same.stdout);
+    assert!(!same.stdout.contains("warning: "), "{}", same.stdout);
     let other = diff(test.path(), base.path(), &["--fail-on", "slower"]);
     other.is_ok_with(&["Faster"]);
     assert!(!other.stdout.contains("the same runs"), "{}", other.stdout);
