@@ -179,20 +179,6 @@ pub fn nccl_interface(interface: &InterfaceChoice) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn load_before_is_that_of_the_hosts_of_the_job() {
-        let job = Job::example("1n2g", "a:2,b:2", StarterOptions::default(), LaunchEnvironment::default());
-        let busy = ["a", "b"].map(|host| (host.to_owned(), 3.0, 2));
-        let load = |busy| Job { busy, ..job.clone() }.load_before();
-        let of_a = LoadBefore { hosts: "a".to_owned(), load: 3.0, cores: 2 };
-        assert_eq!((load(&busy), load(&busy[1..])), (Some(of_a), None));
-    }
-}
-
-#[cfg(test)]
 impl Job<'static> {
     /// Returns a job that runs `/opt/worker train` on `hosts`, without servers, with the log `run.log`.
     pub fn example(case: &str, hosts: &str, options: StarterOptions, environment: LaunchEnvironment) -> Job<'static> {
@@ -212,5 +198,19 @@ impl Job<'static> {
             environment: Box::leak(Box::new(environment)),
             busy: &[],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_before_is_that_of_the_hosts_of_the_job() {
+        let job = Job::example("1n2g", "a:2,b:2", StarterOptions::default(), LaunchEnvironment::default());
+        let busy = ["a", "b"].map(|host| (host.to_owned(), 3.0, 2));
+        let load = |busy| Job { busy, ..job.clone() }.load_before();
+        let of_a = LoadBefore { hosts: "a".to_owned(), load: 3.0, cores: 2 };
+        assert_eq!((load(&busy), load(&busy[1..])), (Some(of_a), None));
     }
 }
