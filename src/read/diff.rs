@@ -43,6 +43,8 @@ pub struct DiffConfig {
     pub thresholds: Thresholds,
     /// True if conditions that must be equal may differ.
     pub force: bool,
+    /// True if equal settings are listed too.
+    pub all_keys: bool,
     /// Price of training per hour.
     pub price: Option<Price>,
     /// Findings that make the exit status 1, in addition to errors.
@@ -87,6 +89,7 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     let test = read_side(&config.test).context("TEST")?;
     let pairing = pairing::pair([&base, &test], config.force)?;
     let outcome = ComparedResults::new([&base, &test], pairing, config.thresholds, config.price.as_ref());
+    let outcome = if config.all_keys { outcome } else { outcome.without_conditions() };
 
     if !config.json.write(&outcome)? {
         output::print(&match config.format {

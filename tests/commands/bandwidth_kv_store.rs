@@ -98,6 +98,29 @@ fn kv_stores_give_every_rank_sums_or_weights() {
     }
 }
 
+#[test]
+fn every_update_rule_is_checked() {
+    let _turn = turn();
+    let sandbox = Sandbox::real();
+    for (servers, kv_store) in [(0, "ring"), (0, "local"), (0, "device"), (1, "dist_sync")] {
+        for optimizer in ["sgd --momentum 0.5", "nag", "adam", "adamw"] {
+            let options = format!("--model mxnet-lenet -n 2 -w 2 --kv-store {kv_store} --optimizer {optimizer}");
+            let (record, used, stdout) = sound(&sandbox, servers, &options);
+            check_lines(&record, &stdout, true, &options);
+            assert!(used.error_by_rank.iter().all(|error| *error < 1e-4), "{options}: {used:?}");
+        }
+    }
+    // The order of the pushes decides.
+    let options = "--model mxnet-lenet -n 3 -w 2 --kv-store dist_async --optimizer adam";
+    let error = refused(&mut sandbox.worker_ranks(2, &format!("{options} --servers 1")), 2);
+    assert!(error.contains("add --check 0, or use --optimizer sgd without --momentum"), "{error}");
+    let (record, used, _) = sound(&sandbox, 1, &format!("{options} --check 0"));
+    assert_eq!(
+        (record.results[0].in_place.as_ref().and_then(|timing| timing.wrong), used.error_by_rank.len()),
+        (None, 0)
+    );
+}
+
 /// Checks the bytes of a step counted by ranks and servers: a header of 24 bytes and the values of each of 8 arrays.
 fn check_counted(used: &KvStoreUse, servers: u32, kv_store: &str) {
     assert_eq!(used.servers.len() as u32, servers, "{kv_store}");

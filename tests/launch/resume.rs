@@ -274,6 +274,14 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
 
     let error = refused(&mut sandbox.short_sweep(&format!("{resume} --batch-size 8 --dtypes fp32,bf16")), 2);
     assert!(error.contains("\n--batch-size: 8,16 then, 8 now\n") && error.lines().count() == 3, "{error}");
+    let of_factor = "--cases 1n1g --runs 1 --batch-size 8 --batch-factor resnet50_v1b=2";
+    let stdout = succeeds(&mut Sandbox::sound().short_sweep(of_factor));
+    assert!(stdout.contains(": batch 8 (resnet50_v1b: x 2), fp32"), "{stdout}");
+    assert!(stdout.contains("\n1n1g run 1 of 1: 32.00 images/s"), "{stdout}");
+    // A factor is a condition: without it the sizes would mean others.
+    let factor = format!("{more} --batch-factor resnet50_v1b=2");
+    let error = refused(&mut sandbox.short_sweep(&factor), 2);
+    assert!(error.contains("\n--batch-factor: not set then, resnet50_v1b=2 now\n"), "{error}");
     // A record of another point does not count for this one.
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b16_fp32_1.jsonl")).expect("copied");

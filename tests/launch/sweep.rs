@@ -311,6 +311,23 @@ fn axes_form_an_ordered_product() {
     let (one, other) = ("--cases 1n1g --dtype bf16 --batch-size 16", "--cases 1n1g --dtypes bf16 --batch-sizes 16");
     assert_eq!(dry_run(one), dry_run(other));
 
+    // The rows of MXNet's tables: AlexNet's batch is 8 times as large.
+    let stdout = dry_run(
+        "--cases 1n1g --runs 1 --models mxnet-alexnet,mxnet-resnet-50 --batch-sizes 1,2 --batch-factor mxnet-alexnet=8",
+    );
+    let commands = stdout.lines().filter(|line| !line.starts_with("# "));
+    let records: Vec<String> = commands.map(record).collect();
+    assert_eq!(records.len(), 4, "{records:?}");
+    for (record, batch) in records.iter().zip(["_b8_", "_b16_", "_b1_", "_b2_"]) {
+        assert!(record.contains(batch), "{records:?}");
+    }
+    let file = sandbox.path("axes.toml").display().to_string();
+    let save =
+        format!("--cases 1n1g --runs 1 --models mxnet-alexnet --batch-factor mxnet-alexnet=8 --save-config {file}");
+    let typed = dry_run(&save);
+    assert!(typed.contains(" --batch-size 64 "), "{typed}");
+    assert_eq!(dry_run(&format!("--config {file}")), typed.replace(&format!("# wrote the options to {file}\n"), ""));
+
     // Servers are passed only to kv-stores that have servers.
     let stdout = dry_run("--cases 1n1g,1n2g --runs 1 --kv-stores ring,local,dist_sync --servers 3");
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
@@ -383,6 +400,19 @@ fn invalid_options_exit_with_status_2() {
         (
             "--batch-sizes 4,x",
             "invalid value 'x' for '--batch-sizes <IMAGES,..>': must be a whole number from 1 to 65536",
+        ),
+        (
+            "--batch-factor alexnet=8",
+            "--batch-factor alexnet=8: no run uses alexnet: add it to --models, or omit its factor",
+        ),
+        (
+            "--batch-factor 8",
+            "invalid value '8' for '--batch-factor <NAME=N,..>': choose NAME=FACTOR, as mxnet-alexnet=8",
+        ),
+        ("--batch-factor resnet18=0", "the factor \"0\" must be a whole number from 1 to 1024"),
+        (
+            "--model resnet18 --batch-size auto --batch-factor resnet18=2",
+            "--batch-factor resnet18=2 conflicts with --batch-size auto",
         ),
         ("--batch-size -4", "invalid value '-4' for '--batch-size <IMAGES>': choose 1 to 65536, or auto"),
         (

@@ -10,7 +10,7 @@ use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, Mess
 use ringmark_core::benchmark::exchange::{BackendChoice, NcclAlgorithm};
 use ringmark_core::benchmark::train::{Fault, RunRecord};
 use ringmark_core::benchmark::{Record, RunProfile};
-use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Dtype, Model, Seconds};
+use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Dtype, LayoutChoice, Model, Seconds};
 use ringmark_core::host::{Environment, RankPlace};
 use ringmark_core::stats::comparison::{Thresholds, Verdict, compare};
 use ringmark_core::stats::summary;
@@ -444,6 +444,47 @@ fn different_nccl_algorithms_are_reported() {
     let (ring, auto) = (with(NcclAlgorithm::Ring, "Ring, Simple, 24 channels"), with(NcclAlgorithm::Auto, "Tree, LL"));
     diff(ring.path(), auto.path(), &[])
         .is_ok_with(&["nccl_algo: ring -> auto", "NCCL chose: Ring, Simple, 24 channels -> Tree, LL"]);
+}
+
+#[test]
+fn all_keys_lists_equal_settings_once() {
+    let of_layout = |layout: LayoutChoice| {
+        sweep(&["1n1g"], 0.5, |run| {
+            run.header.config.layout = layout;
+            run.header.environment.topology =
+                ["Machine (16GB total)", "Package L#0", "Core L#0"].map(str::to_owned).into();
+        })
+    };
+    let (base, test) = (of_layout(LayoutChoice::Nhwc), of_layout(LayoutChoice::Nchw));
+    let lines = |options: &[&str]| {
+        let output = diff(base.path(), test.path(), options);
+        assert_eq!(output.status, 0, "{}", output.stderr);
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        output.stdout.lines().map(words).collect::<Vec<String>>()
+    };
+    let has = |lines: &[String], line: &str| lines.iter().any(|found| found == line);
+    let all = lines(&["--all-keys"]);
+    for line in [
+        "All settings",
+        "layout nhwc nchw",
+        "momentum 0.875",
+        "libtorch 2.11.0",
+        "topology: Machine (16GB total) | Package L#0 | Core L#0",
+    ] {
+        assert!(has(&all, line), "{line}: {all:#?}");
+    }
+    assert!(!has(&all, "What differs"), "{all:#?}");
+    let markdown = lines(&["--all-keys", "--format", "markdown"]);
+    for line in ["| layout | nhwc | nchw |", "| momentum | 0.875 | |"] {
+        assert!(has(&markdown, line), "{line}: {markdown:#?}");
+    }
+    let few = lines(&[]);
+    assert!(has(&few, "layout: nhwc -> nchw") && !has(&few, "momentum 0.875"), "{few:#?}");
+    let json = |options: &[&str]| diff(base.path(), test.path(), options).json()["conditions"].clone();
+    let all = json(&["--all-keys", "--json"]);
+    let equal = all.as_array().expect("a list").iter().find(|one| one["name"] == "momentum").expect("there");
+    assert_eq!((&equal["base"], &equal["test"]), (&"0.875".into(), &"0.875".into()));
+    assert_eq!(json(&["--json"]), Value::Null);
 }
 
 #[test]

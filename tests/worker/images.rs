@@ -272,6 +272,11 @@ fn resumed_training_is_bit_identical() {
     let again = run(1, half).file("--from-checkpoint", &checkpoint).file("--checkpoint", &folder.path().join("third"));
     let again = again.finish().sound();
     assert_eq!((&again.iterations[..28], again.header.started), (&whole.iterations[..28], whole.header.started));
+    // The moments of Adam, and the number of updates, which an overflow does not increase.
+    let adam = format!("{half} --optimizer adamw --adam-eps 0.0625");
+    let overflow = run(1, &format!("{adam} --inject overflow:7"));
+    let whole = overflow.file("--checkpoint", &checkpoint).finish().sound();
+    goes_on(run(1, &adam), &whole, 28);
     // The same with two ranks, which are killed in step 11.
     let two = "--batch-size 1 --checkpoint-every 4";
     let whole = run(2, two).file("--checkpoint", &checkpoint).finish().sound();

@@ -85,6 +85,24 @@ fn synchronous_kv_stores_match_all_reduce() {
 }
 
 #[test]
+fn every_update_rule_matches_all_reduce() {
+    for rule in ["sgd", "adam", "adamw --weight-decay 0.25"] {
+        let options = |kv_store: &str| {
+            format!(
+                "--model resnet18 --image-size 32 --iters 3 --warmup 1 --lr-warmup-iters 0 --optimizer {rule} {kv_store}"
+            )
+        };
+        let ring = Run::ranks(2, &options("")).finish().sound();
+        for (servers, kv_store) in
+            [(0, "--kv-store local"), (0, "--kv-store device"), (2, "--kv-store dist_sync --servers 2")]
+        {
+            let record = Run::ranks(2 + servers, &options(kv_store)).finish().sound();
+            assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{rule} {kv_store}");
+        }
+    }
+}
+
+#[test]
 fn servers_match_gradient_of_joined_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("batch.safetensors");

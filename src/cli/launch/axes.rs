@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use anyhow::{anyhow, ensure};
+use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use ringmark_core::benchmark::{AUTO_BATCH_SIZE, BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
@@ -42,6 +42,9 @@ pub struct AxesOptions {
     #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
     #[arg(value_parser = number(1..=65_536_u32))]
     batch_sizes: Option<Vec<u32>>,
+    /// Factors of the batch sizes of some networks, as mxnet-alexnet=8 for MXNet's "Alexnet(*8)"
+    #[arg(long, value_name = "NAME=N,..", value_delimiter = ',', value_parser = batch_factor)]
+    batch_factor: Vec<(Model, u32)>,
     /// Preset for runs, iterations and batch size
     ///
     /// Of options that are not given [default: cpu if ranks use the CPU, otherwise dlperf] dlperf: 5 runs of 120 iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5
@@ -133,6 +136,7 @@ impl AxesOptions {
             models: self.models.unwrap_or(defaults.models),
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
             batch_sizes: self.batch_sizes.map_or(defaults.batch_sizes, BatchSizes::Each),
+            batch_factors: self.batch_factor.iter().copied().collect(),
             kv_stores: defaults.kv_stores,
             cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts, defaults.device)),
             runs: self.runs.unwrap_or(defaults.profile.runs()),
@@ -151,6 +155,9 @@ impl AxesOptions {
         refuse_repeated("--models", &axes.models, "").map_err(usage)?;
         refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
         refuse_repeated("--batch-sizes", &axes.batch_sizes.texts(), "").map_err(usage)?;
+        let factors: Vec<Model> = self.batch_factor.iter().map(|(model, _)| *model).collect();
+        refuse_repeated("--batch-factor", &factors, "").map_err(usage)?;
+        check_batch_factors(&axes).map_err(usage)?;
         Ok(AxesSweep {
             out: self.out.unwrap_or_else(|| axes_sweep::default_folder(kind, &axes, SystemTime::now())),
             axes,
@@ -165,6 +172,26 @@ impl AxesOptions {
             trace_runs: self.trace_runs,
         })
     }
+}
+
+/// Parses `NAME=FACTOR`.
+fn batch_factor(text: &str) -> anyhow::Result<(Model, u32)> {
+    let (model, factor) = text.split_once('=').ok_or_else(|| anyhow!("choose NAME=FACTOR, as mxnet-alexnet=8"))?;
+    let factor = number(1..=1024_u32)(factor).map_err(|error| anyhow!("the factor {factor:?} {error}"))?;
+    Ok((model.parse()?, factor))
+}
+
+/// Rejects factors without effect.
+fn check_batch_factors(axes: &Axes) -> anyhow::Result<()> {
+    let factors = axes.factor_texts().join(",");
+    if let Some(model) = axes.batch_factors.keys().find(|model| !axes.models.contains(model)) {
+        bail!("--batch-factor {factors}: no run uses {model}: add it to --models, or omit its factor");
+    }
+    ensure!(
+        factors.is_empty() || matches!(axes.batch_sizes, BatchSizes::Each(_)),
+        "--batch-factor {factors} conflicts with --batch-size auto, which finds the largest batch: use only one of them"
+    );
+    Ok(())
 }
 
 /// Returns the axes of `sweep` followed by the `others`, for an options file. Each axis uses the option for one value
@@ -182,6 +209,7 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     settings.extend(one_or_several("model", "models", texts(models)));
     settings.extend(one_or_several("dtype", "dtypes", texts(dtypes)));
     settings.extend(one_or_several("batch-size", "batch-sizes", batch_sizes.texts()));
+    settings.push(Setting::new("batch-factor", sweep.axes.factor_texts()));
     if others.iter().any(|other| other.name == "kv-store") {
         settings.extend(one_or_several("kv-store", "kv-stores", texts(kv_stores)));
     }

@@ -60,6 +60,9 @@ pub struct DiffOptions {
     /// Otherwise different networks, devices, batch sizes, precisions and image sizes are refused.
     #[arg(long)]
     force: bool,
+    /// List all settings: equal ones once, others with both values
+    #[arg(long)]
+    all_keys: bool,
     /// Add the cost of an epoch of ImageNet, as '$2.49/gpu-hour'
     ///
     /// At the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
@@ -79,12 +82,14 @@ pub struct DiffOptions {
 impl DiffOptions {
     /// Converts the options without accessing the paths; their kind is detected from the content later.
     pub fn into_config(self) -> DiffConfig {
-        let DiffOptions { base, test, noise, significance, fail_on, force, price, format, explain, json } = self;
+        let DiffOptions { base, test, noise, significance, fail_on, force, all_keys, price, format, explain, json } =
+            self;
         DiffConfig {
             base,
             test,
             thresholds: Thresholds { significance, noise },
             force,
+            all_keys,
             price,
             fail_on,
             format,

@@ -8,7 +8,7 @@
 //! | [`input`] | reading and decoding of images |
 //!
 //! Shared parts: [`cores`], a rank's share of its host; [`exchange`], the gradient exchange; [`kv_store`], summation of
-//! gradients and update of weights; [`image_input`], images and their preprocessing; [`warning`], warnings to the
+//! gradients and update of weights; [`optimizer`], the rule of the update; [`image_input`], images and their preprocessing; [`warning`], warnings to the
 //! readers of a record.
 
 pub mod bandwidth;
@@ -20,6 +20,7 @@ mod hierarchical;
 pub mod image_input;
 pub mod input;
 pub mod kv_store;
+pub mod optimizer;
 mod profile;
 mod record;
 pub mod score;

@@ -71,7 +71,7 @@ pub struct Environment {
     pub cores: u32,
     /// Memory of the host.
     pub memory: Bytes,
-    /// Output of `nvidia-smi topo -m` or hwloc, line by line; empty if neither is available.
+    /// Output of `nvidia-smi topo -m` or hwloc, line by line; without these programs the NUMA nodes of the kernel.
     pub topology: Vec<String>,
     /// Allow-listed variables.
     pub variables: BTreeMap<String, String>,
@@ -129,6 +129,9 @@ impl FromStr for LoadBefore {
         parse().ok_or_else(|| format!("{LOAD_BEFORE_VARIABLE}={text} is not a load: unset it"))
     }
 }
+
+/// First word of a topology of NUMA nodes.
+pub const NUMA: &str = "NUMA";
 
 /// Returns the lines of `nvidia-smi topo -m` that are not empty, without the color codes that it writes even without a
 /// terminal.

@@ -3,6 +3,7 @@
 
 use crate::dimension::{BackendName, Bytes, Case, DeviceKind, Model};
 use crate::host::Environment;
+use crate::host::environment::NUMA;
 use crate::stats::summary::{STEP_PERCENTS, percentile};
 
 /// Header of PyTorch's benchmark, before its first block.
@@ -39,7 +40,11 @@ impl<'a> Head<'a> {
     /// Returns the lines, with an empty one at the end.
     pub fn lines(&self) -> Vec<String> {
         const RULE: &str = "-----------------------------------";
-        let program = if self.cuda_version.is_some() { "nvidia-smi topo -m" } else { "lstopo-no-graphics" };
+        let program = match self.topology.first() {
+            Some(line) if line.starts_with(NUMA) => "/sys/devices/system/node",
+            _ if self.cuda_version.is_some() => "nvidia-smi topo -m",
+            _ => "lstopo-no-graphics",
+        };
         let bucket = format!("{:.2}", self.bucket.0 as f64 / MEBIBYTE);
         let bucket = bucket.trim_end_matches('0').trim_end_matches('.');
         let mut lines: Vec<String> = [RULE, "PyTorch distributed benchmark suite", RULE, ""].map(str::to_owned).into();
@@ -53,6 +58,7 @@ impl<'a> Head<'a> {
             String::new(),
         ]);
         lines.extend(self.topology.iter().cloned());
+        lines.extend(self.topology.is_empty().then(|| "not recorded: neither program nor NUMA nodes".to_owned()));
         lines.extend([String::new(), "--------------------------".to_owned(), String::new()]);
         lines
     }
@@ -100,6 +106,8 @@ pub fn write(case: Case, baseline: bool, batch_size: u32, steps: &[f64]) -> Opti
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     #[test]
@@ -135,9 +143,29 @@ mod tests {
                      * Distributed backend: nccl\n* Maximum bucket size: 25MB\n\n--- nvidia-smi topo -m ---\n\n\
                      \tGPU0\tCPU Affinity\nGPU0\t X \t0-15\n\n--------------------------\n";
         assert_eq!(head.lines().join("\n"), shown);
-        let on_cpu = Head { cuda_version: None, bucket: Bytes(25_000_000), topology: &[], ..head }.lines();
+        let on_cpu = Head { cuda_version: None, bucket: Bytes(25_000_000), topology: &[], ..head.clone() }.lines();
         assert!(on_cpu.contains(&"* CUDA version: None".to_owned()), "{on_cpu:?}");
         assert!(on_cpu.contains(&"* Maximum bucket size: 23.84MB".to_owned()), "{on_cpu:?}");
+        let block = |head: &Head| head.lines()[9..].join("\n");
+        let head = Head { cuda_version: None, ..head.clone() };
+        expect![[r"
+            --- lstopo-no-graphics ---
+
+            not recorded: neither program nor NUMA nodes
+
+            --------------------------
+        "]]
+        .assert_eq(&block(&Head { topology: &[], ..head.clone() }));
+        let nodes = ["NUMA       node0  processors", "node0         10  0-1"].map(str::to_owned);
+        expect![[r"
+            --- /sys/devices/system/node ---
+
+            NUMA       node0  processors
+            node0         10  0-1
+
+            --------------------------
+        "]]
+        .assert_eq(&block(&Head { topology: &nodes, ..head.clone() }));
     }
 
     #[test]

@@ -135,7 +135,7 @@ pub const COMMON_HINTS: &[MigrationHint] = habits![
         | "--max-steps" => "`--iters N`: every iteration is timed",
     "--trials" | "--repeats" | "--repetitions" => "`--runs N`",
     "--learning-rate" => "`--lr RATE`",
-    "--optimizer" => "omit it: `ringmark sweep` trains by SGD with `--momentum`",
+    "--optimizer" => "`--optimizer NAME` of `ringmark sweep` and `bandwidth`; scoring does not update weights",
     "--compression" => "`--gradient-compression fp16`, or another keyword",
     "--threads" | "--num-workers" | "--workers" | "-j" => "`--decode-threads N` is the number of decoder threads per \
                                                            rank",

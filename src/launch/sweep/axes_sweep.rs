@@ -189,8 +189,10 @@ impl AxesSweep {
     /// Returns the axes for the first line: `ResNet50-v1b, 1n1g 1n2g, 5 runs each: batch 128, fp32`, followed by the
     /// kv-stores unless `ring` is the only one.
     pub fn describe_axes(&self) -> String {
-        let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs } = &self.axes;
-        let (cases, batch_sizes, dtypes) = (joined(cases, " "), batch_sizes.texts().join(" "), joined(dtypes, " "));
+        let Axes { models, dtypes, batch_sizes, batch_factors, kv_stores, cases, runs } = &self.axes;
+        let (cases, dtypes) = (joined(cases, " "), joined(dtypes, " "));
+        let factors = batch_factors.iter().map(|(model, factor)| format!(" ({model}: x {factor})"));
+        let batch_sizes = batch_sizes.texts().join(" ") + &factors.collect::<String>();
         let titles: Vec<&str> = models.iter().map(|model| model.facts().title).collect();
         let kv_stores = match kv_stores[..] {
             [KvStore::Ring] => String::new(),
@@ -321,6 +323,7 @@ mod tests {
             models: vec![model],
             dtypes: vec![dtype],
             batch_sizes: BatchSizes::Each(vec![batch_size]),
+            batch_factors: BTreeMap::new(),
             kv_stores: vec![KvStore::Ring],
             cases: vec![Case::SINGLE],
             runs: 1,

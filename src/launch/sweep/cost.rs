@@ -3,7 +3,7 @@
 
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{BatchMemory, DeviceKind, Dtype, PASSES_OF_TRAINING};
+use ringmark_core::dimension::{BatchMemory, DeviceKind, Dtype, PASSES_OF_TRAINING, Wire};
 
 /// Predicted cost of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,8 +78,11 @@ impl JobCost {
         let image_size = train.image_size();
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations);
-        let memory =
+        let mut memory =
             facts.training_memory.at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
+        // One state of the optimizer is part of it.
+        let more_states = train.optimizer.state_names(train.momentum).len().saturating_sub(1) as u64;
+        memory.fixed.0 += more_states * Wire::Fp32.bytes() * facts.parameters;
         JobCost {
             work: PASSES_OF_TRAINING * images * facts.gmacs_at(image_size),
             dtype: Some(dtype),

@@ -9,7 +9,7 @@ use ringmark_core::dimension::{Case, Dtype, KvStore, Model};
 use ringmark_core::file::run_name::{Point, RunName};
 
 /// Options that hold an axis: a comma separates its values.
-pub const AXIS_OPTIONS: [&str; 5] = [MODEL, DTYPE, BATCH_SIZE, BATCH_SIZES_THAT_FIT, KV_STORE];
+pub const AXIS_OPTIONS: [&str; 6] = [MODEL, DTYPE, BATCH_SIZE, BATCH_FACTOR, BATCH_SIZES_THAT_FIT, KV_STORE];
 
 /// Condition that stores the batch sizes found by trials.
 pub const BATCH_SIZES_THAT_FIT: &str = "batch sizes that fit";
@@ -22,6 +22,8 @@ const MODEL: &str = "--model";
 const DTYPE: &str = "--dtype";
 
 const BATCH_SIZE: &str = "--batch-size";
+
+const BATCH_FACTOR: &str = "--batch-factor";
 
 /// Batch sizes of a sweep.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +89,8 @@ pub struct Axes {
     pub dtypes: Vec<Dtype>,
     /// Batch size: images for each rank and iteration.
     pub batch_sizes: BatchSizes,
+    /// Factors of the batch sizes of some networks.
+    pub batch_factors: BTreeMap<Model, u32>,
     /// Methods of summing gradients and updating weights; only `ring` for benchmarks that do not train.
     pub kv_stores: Vec<KvStore>,
     /// Numbers of nodes, and of ranks on each.
@@ -102,6 +106,7 @@ impl Axes {
         for &model in &self.models {
             for &dtype in &self.dtypes {
                 for batch_size in self.batch_sizes.for_point(model, dtype) {
+                    let batch_size = batch_size * self.batch_factors.get(&model).unwrap_or(&1);
                     points.extend(self.kv_stores.iter().map(|&kv_store| Point { model, batch_size, dtype, kv_store }));
                 }
             }
@@ -155,13 +160,19 @@ impl Axes {
     }
 
     /// Returns networks, precisions and batch sizes by option name, as stored in a manifest.
-    pub fn settings(&self) -> [(&'static str, String); 4] {
+    pub fn settings(&self) -> [(&'static str, String); 5] {
         [
             (MODEL, joined(&self.models, ",")),
             (DTYPE, joined(&self.dtypes, ",")),
             (BATCH_SIZE, self.batch_sizes.texts().join(",")),
+            (BATCH_FACTOR, self.factor_texts().join(",")),
             (BATCH_SIZES_THAT_FIT, self.batch_sizes.found_text()),
         ]
+    }
+
+    /// Returns the factors of the batch sizes as given on the command line.
+    pub fn factor_texts(&self) -> Vec<String> {
+        self.batch_factors.iter().map(|(model, factor)| format!("{model}={factor}")).collect()
     }
 
     /// Returns `b128_fp32` or `b1-2-4_fp32-bf16` for the name of a folder. Networks other than DLPerf's precede it,
@@ -222,6 +233,7 @@ mod tests {
             models: vec![Model::Resnet50V1b],
             dtypes: dtypes.to_vec(),
             batch_sizes: BatchSizes::Each(batch_sizes.to_vec()),
+            batch_factors: BTreeMap::new(),
             kv_stores: vec![KvStore::Ring],
             cases: cases("1n1g,1n2g"),
             runs: 2,
@@ -260,9 +272,24 @@ mod tests {
         assert_eq!(axes.short_name(), "bauto_fp32-bf16");
         let settings = axes.settings();
         assert_eq!(settings[2], ("--batch-size", "auto".to_owned()));
-        assert_eq!(settings[3], ("batch sizes that fit", "resnet50_v1b:bf16:48".to_owned()));
-        assert_eq!(BatchSizes::parse_found(&settings[3].1).expect("ours"), found);
+        assert_eq!(settings[4], ("batch sizes that fit", "resnet50_v1b:bf16:48".to_owned()));
+        assert_eq!(BatchSizes::parse_found(&settings[4].1).expect("ours"), found);
         assert!(BatchSizes::parse_found("resnet50_v1b:bf16").is_err());
+    }
+
+    #[test]
+    fn factor_multiplies_the_batch_sizes_of_its_network() {
+        let axes = Axes {
+            models: vec![Model::MxnetAlexnet, Model::Resnet18],
+            batch_factors: BTreeMap::from([(Model::MxnetAlexnet, 8)]),
+            cases: cases("1n1g"),
+            runs: 1,
+            ..axes(&[Dtype::Fp32], &[1, 2])
+        };
+        let sizes: Vec<_> = axes.points().iter().map(|point| (point.model, point.batch_size)).collect();
+        let (alexnet, resnet) = (Model::MxnetAlexnet, Model::Resnet18);
+        assert_eq!(sizes, [(alexnet, 8), (alexnet, 16), (resnet, 1), (resnet, 2)]);
+        assert_eq!(axes.settings()[3], ("--batch-factor", "mxnet-alexnet=8".to_owned()));
     }
 
     #[test]
@@ -290,6 +317,7 @@ mod tests {
                 ("--model", "resnet50_v1b"),
                 ("--dtype", "fp32,bf16"),
                 ("--batch-size", "8,16"),
+                ("--batch-factor", ""),
                 ("batch sizes that fit", "")
             ]
             .map(|(name, value)| (name, value.to_owned()))

@@ -23,13 +23,21 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
     let is_like = |table: &ComparedTable| table.differences.is_empty() && table.forced.is_empty();
     if outcome.differences.is_empty() && outcome.tables.iter().all(is_like) {
         text.push(Paragraph::Text("No recorded setting differs.".to_owned()));
-    } else if !outcome.differences.is_empty() {
+    } else if !outcome.differences.is_empty() && outcome.conditions.is_empty() {
         text.push(Paragraph::Heading(vec!["What differs".to_owned()]));
         text.push(differences(&outcome.differences, medium));
     }
+    if !outcome.conditions.is_empty() {
+        text.push(Paragraph::Heading(vec!["All settings".to_owned()]));
+        text.extend(conditions(&outcome.conditions, medium));
+    }
     for table in &outcome.tables {
         text.push(Paragraph::Heading(vec![table.title.clone()]));
-        text.extend((!table.differences.is_empty()).then(|| differences(&table.differences, medium)));
+        match table.conditions.is_empty() {
+            true if table.differences.is_empty() => {}
+            true => text.push(differences(&table.differences, medium)),
+            false => text.extend(conditions(&table.conditions, medium)),
+        }
         text.push(Paragraph::Table(figures(table, medium)));
         let notes = table.cases.iter().filter_map(|case| Some(format!("{}: {}", case.name, case.note.as_ref()?)));
         text.push(Paragraph::Lines(once_for_all(notes.collect(), table)));
@@ -70,6 +78,29 @@ fn side(name: &str, side: &ComparedSide) -> String {
         }
     };
     format!("{name}  {}, {runs}{started}", side.path)
+}
+
+/// Longest value in a column on a terminal.
+const LONGEST_VALUE: usize = 36;
+
+/// Lists conditions, a value that both sides have once. On a terminal, long values follow the table.
+fn conditions(conditions: &[ConditionDifference], medium: Medium) -> Vec<Paragraph> {
+    let is_short = |it: &&ConditionDifference| {
+        medium == Medium::Markdown || [&it.base, &it.test].iter().all(|value| value.chars().count() <= LONGEST_VALUE)
+    };
+    let (short, long): (Vec<_>, Vec<_>) = conditions.iter().partition(is_short);
+    let row = |it: &ConditionDifference| {
+        vec![it.name.clone(), it.base.clone(), if it.is_equal() { String::new() } else { it.test.clone() }]
+    };
+    let headers = [("", ""), ("BASE", ""), ("TEST, if it differs", "")];
+    let rows: Vec<_> = short.into_iter().map(row).collect();
+    let table = (!rows.is_empty()).then(|| Paragraph::Table(Table::new(&headers, rows).with_text(3)));
+    let lines = |it: &ConditionDifference| match it.is_equal() {
+        true => vec![format!("  {}: {}", it.name, it.base)],
+        false => vec![format!("  {}:", it.name), format!("    BASE {}", it.base), format!("    TEST {}", it.test)],
+    };
+    let lines: Vec<String> = long.into_iter().flat_map(lines).collect();
+    table.into_iter().chain((!lines.is_empty()).then_some(Paragraph::Lines(lines))).collect()
 }
 
 /// Lists differences. On a terminal each takes one line, or three if one would be too long.

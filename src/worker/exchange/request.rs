@@ -3,10 +3,11 @@
 use ringmark_core::benchmark::compression::GradientCompression;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Switch};
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
+use ringmark_core::benchmark::optimizer::Optimizer;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::Dtype;
 
-use crate::ffi::torch::shim::SgdStep;
+use crate::ffi::torch::shim::{AdamStep, SgdStep};
 
 /// Requested exchange, the same on every rank and server.
 #[derive(Debug, Clone)]
@@ -42,13 +43,24 @@ impl From<&TrainConfig> for ExchangeRequest {
 #[derive(Debug, Clone)]
 pub enum UpdateRule {
     Training(Box<TrainConfig>),
-    /// `w -= rate x sum`: MXNet's `sgd` as in its measure.py, without momentum, weight decay and division by the batch
-    /// size.
-    Sgd {
-        learning_rate: f64,
-    },
+    /// The same step with every sum, not divided by the ranks, as in MXNet's measure.py. Its states.
+    Fixed(UpdateStep, &'static [&'static str]),
     /// The weights become the sum, as in MXNet's kv-stores without an optimizer.
     Assign,
+}
+
+/// Constants of one update.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum UpdateStep {
+    Sgd(SgdStep),
+    Adam(AdamStep),
+}
+
+impl UpdateStep {
+    /// Returns true if the update depends on the number of updates before it.
+    pub fn is_counted(self) -> bool {
+        matches!(self, UpdateStep::Adam(_))
+    }
 }
 
 /// Numbers of ranks that determine an update.
@@ -66,16 +78,10 @@ pub struct RankCounts {
 
 impl UpdateRule {
     /// Returns the constants of update number `update`, counted from 1; `None` if the weights become the sum.
-    pub fn step(&self, update: u32, ranks: RankCounts) -> Option<SgdStep> {
+    pub fn step(&self, update: u32, ranks: RankCounts) -> Option<UpdateStep> {
         match self {
-            UpdateRule::Training(config) => Some(SgdStep {
-                learning_rate: config.learning_rate_at(update, ranks.all) / f64::from(ranks.averaged),
-                momentum: config.momentum,
-                weight_decay: config.weight_decay * f64::from(ranks.summed),
-            }),
-            UpdateRule::Sgd { learning_rate } => {
-                Some(SgdStep { learning_rate: *learning_rate, momentum: 0.0, weight_decay: 0.0 })
-            }
+            UpdateRule::Training(config) => Some(training_step(config, update, ranks)),
+            UpdateRule::Fixed(step, _) => Some(*step),
             UpdateRule::Assign => None,
         }
     }
@@ -88,15 +94,42 @@ impl UpdateRule {
         }
     }
 
-    /// Returns true if an update depends on earlier ones.
-    pub fn has_momentum(&self) -> bool {
-        matches!(self, UpdateRule::Training(config) if config.momentum > 0.0)
+    /// Returns the names of the arrays that an update leaves for the next one.
+    pub fn state_names(&self) -> &'static [&'static str] {
+        match self {
+            UpdateRule::Training(config) => config.optimizer.state_names(config.momentum),
+            UpdateRule::Fixed(_, names) => names,
+            UpdateRule::Assign => &[],
+        }
     }
 
     /// Returns true if the weights become the sum.
     pub fn assigns(&self) -> bool {
         matches!(self, UpdateRule::Assign)
     }
+}
+
+/// Returns the step with sums of gradients: see [`optimizer`](crate::exchange::optimizer). Adam's step does not depend
+/// on the size of the gradients, so the rate of a sum over some of the ranks is the part of them.
+fn training_step(config: &TrainConfig, update: u32, ranks: RankCounts) -> UpdateStep {
+    let learning_rate = config.learning_rate_at(update, ranks.all);
+    let (summed, averaged) = (f64::from(ranks.summed), f64::from(ranks.averaged));
+    if config.optimizer.is_adam() {
+        let is_decoupled = config.optimizer == Optimizer::AdamW;
+        return UpdateStep::Adam(AdamStep {
+            learning_rate: learning_rate * summed / averaged,
+            betas: [config.adam.beta1, config.adam.beta2],
+            epsilon: config.adam.epsilon * summed,
+            weight_decay: config.weight_decay * if is_decoupled { 1.0 } else { summed },
+            is_decoupled,
+        });
+    }
+    UpdateStep::Sgd(SgdStep {
+        learning_rate: learning_rate / averaged,
+        momentum: config.momentum,
+        is_nesterov: config.optimizer == Optimizer::Nag,
+        weight_decay: config.weight_decay * summed,
+    })
 }
 
 #[cfg(test)]
@@ -108,13 +141,39 @@ mod tests {
         let training = TrainConfig { learning_rate_warmup: Some(0), ..TrainConfig::default() };
         let (rate, decay) = (training.learning_rate, training.weight_decay);
         let rule = UpdateRule::Training(Box::new(training));
-        let constants = |rule: &UpdateRule, summed| {
-            let step = rule.step(7, RankCounts { all: 4, summed, averaged: 4 }).expect("an update");
-            (step.learning_rate, step.weight_decay)
+        let constants = |rule: &UpdateRule, summed| match rule
+            .step(7, RankCounts { all: 4, summed, averaged: 4 })
+            .expect("an update")
+        {
+            UpdateStep::Sgd(step) => (step.learning_rate, step.weight_decay),
+            UpdateStep::Adam(step) => panic!("{step:?}"),
         };
         assert_eq!(constants(&rule, 4), (rate, 4.0 * decay));
         assert_eq!(constants(&rule, 1), (rate, decay), "an asynchronous push");
-        assert_eq!(constants(&UpdateRule::Sgd { learning_rate: 0.01 }, 4), (0.01, 0.0));
+        let fixed = SgdStep { learning_rate: 0.01, momentum: 0.0, is_nesterov: false, weight_decay: 0.0 };
+        assert_eq!(constants(&UpdateRule::Fixed(UpdateStep::Sgd(fixed), &[]), 4), (0.01, 0.0));
         assert!(UpdateRule::Assign.step(1, RankCounts { all: 1, summed: 1, averaged: 1 }).is_none());
+    }
+
+    #[test]
+    fn adam_scales_the_constants_that_the_sum_scales() {
+        let config = |optimizer| TrainConfig {
+            optimizer,
+            learning_rate_warmup: Some(0),
+            learning_rate: 0.5,
+            weight_decay: 0.25,
+            ..TrainConfig::default()
+        };
+        let step = |optimizer, summed| match training_step(
+            &config(optimizer),
+            1,
+            RankCounts { all: 4, summed, averaged: 4 },
+        ) {
+            UpdateStep::Adam(step) => (step.learning_rate, step.epsilon / 1e-8, step.weight_decay),
+            UpdateStep::Sgd(step) => panic!("{step:?}"),
+        };
+        assert_eq!(step(Optimizer::Adam, 4), (2.0, 4.0, 1.0));
+        assert_eq!(step(Optimizer::AdamW, 4), (2.0, 4.0, 0.25));
+        assert_eq!(step(Optimizer::AdamW, 1), (0.5, 1.0, 0.25), "an asynchronous push");
     }
 }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ringmark_core::dimension::{Bytes, Seconds};
-use ringmark_core::host::environment::is_allowed;
+use ringmark_core::host::environment::{NUMA, is_allowed};
 use ringmark_core::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -93,6 +94,32 @@ pub fn is_bound() -> bool {
     !of_parent.is_empty() && of_parent != allowed_processors()
 }
 
+/// Returns the distances between NUMA nodes and the processors of each, and the threads per core, from the files of
+/// `system`; empty if the kernel lists no nodes.
+pub fn numa_nodes(system: &Path) -> Vec<String> {
+    let line = |path: PathBuf| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
+    let node = |number: usize| {
+        let folder = system.join(format!("node/node{number}"));
+        Some((line(folder.join("distance"))?, line(folder.join("cpulist"))?))
+    };
+    let nodes: Vec<(String, String)> = (0..).map_while(node).collect();
+    if nodes.is_empty() {
+        return Vec::new();
+    }
+    let row = |name: String, distances: Vec<String>, processors: &str| {
+        let distances: String = distances.iter().map(|distance| format!("{distance:>8}")).collect();
+        format!("{name:8}{distances}  {processors}")
+    };
+    let names: Vec<String> = (0..nodes.len()).map(|number| format!("node{number}")).collect();
+    let mut lines = vec![row(NUMA.to_owned(), names.clone(), "processors")];
+    lines.extend(names.into_iter().zip(&nodes).map(|(name, (distances, processors))| {
+        row(name, distances.split_whitespace().map(str::to_owned).collect(), processors)
+    }));
+    let siblings = line(system.join("cpu/cpu0/topology/thread_siblings_list"));
+    lines.extend(siblings.map(|siblings| format!("processors of core 0: {siblings}")));
+    lines
+}
+
 /// Returns the lines that a program prints; `None` if it is missing or fails.
 pub fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new(program).args(arguments).output().ok().filter(|output| output.status.success())?;
@@ -101,7 +128,31 @@ pub fn output(program: &str, arguments: &[&str]) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
+
+    #[test]
+    fn numa_nodes_are_a_matrix() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        assert_eq!(numa_nodes(folder.path()), [""; 0]);
+        write("node/node0/distance", "10 21\n");
+        write("node/node0/cpulist", "0-15,32-47\n");
+        write("node/node1/distance", "21 10\n");
+        write("node/node1/cpulist", "16-31,48-63\n");
+        write("cpu/cpu0/topology/thread_siblings_list", "0,32\n");
+        expect![[r"
+            NUMA       node0   node1  processors
+            node0         10      21  0-15,32-47
+            node1         21      10  16-31,48-63
+            processors of core 0: 0,32"]]
+        .assert_eq(&numa_nodes(folder.path()).join("\n"));
+    }
 
     #[test]
     fn kernel_tables_are_parsed() {

@@ -1,5 +1,7 @@
 //! Description of the ranks and of rank 0's machine for records: locations, libraries, devices, topology and variables.
 
+use std::path::Path;
+
 use anyhow::{Result, anyhow};
 use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::DeviceKind;
@@ -56,7 +58,7 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
         } else {
             facts::output("lstopo-no-graphics", &["--no-io", "--no-legend"])
         }
-        .unwrap_or_default(),
+        .unwrap_or_else(|| facts::numa_nodes(Path::new("/sys/devices/system"))),
         variables: facts::variables(),
         load_before: facts::variable(LOAD_BEFORE_VARIABLE)
             .map(|text| text.parse().map_err(|error: String| usage(anyhow!(error))))

@@ -9,6 +9,7 @@ pub use crate::benchmark::bandwidth::messages::Messages;
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
+use crate::benchmark::optimizer::Optimizer;
 use crate::dimension::{Bytes, DeviceChoice, DeviceKind, GigabytesPerSecond, Operands, Operation, Reduction};
 use crate::options::option_table::{OptionSpec, OptionValue, Options};
 use crate::trace::TraceConfig;
@@ -18,11 +19,30 @@ keyword_enum!(
     /// Processing of a network's summed gradients inside the measured time.
     OptimizerChoice {
         /// No update: every rank gets the sums.
-        None = "none",
+        None = "none" | "None",
         /// Weight update in the kv-store, `w -= 0.01 x sum`, as created by MXNet's measure.py.
         Sgd = "sgd",
+        /// The same with Nesterov momentum.
+        Nag = "nag",
+        /// Adam with the rate 0.001.
+        Adam = "adam",
+        /// Adam with the rate 0.001 and a decoupled weight decay of 0.01, PyTorch's defaults.
+        AdamW = "adamw",
     }
 );
+
+impl OptimizerChoice {
+    /// Returns the rule of the update; `None` without one.
+    pub fn rule(self) -> Option<Optimizer> {
+        match self {
+            OptimizerChoice::None => None,
+            OptimizerChoice::Sgd => Some(Optimizer::Sgd),
+            OptimizerChoice::Nag => Some(Optimizer::Nag),
+            OptimizerChoice::Adam => Some(Optimizer::Adam),
+            OptimizerChoice::AdamW => Some(Optimizer::AdamW),
+        }
+    }
+}
 
 keyword_enum!(
     /// Form of the lines of a network's gradients.
@@ -131,7 +151,12 @@ config_options! {
         )]).short('c').aliases(&["test-results"]),
         /// Processing of a network's summed gradients inside the measured time.
         optimizer: OptimizerChoice = OptimizerChoice::None => option("optimizer", "NAME",
-            "Use of the gradients of --model: none (every rank gets the sum) or sgd (weight update as in measure.py)"),
+            "Use of the gradients of --model: none (every rank gets the sum), or the rule of a weight update with \
+             measure.py's constants (sgd, nag, adam) or PyTorch's (adamw)"),
+        /// Momentum of sgd and nag; `None` is the default of the rule.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        momentum: Option<f64> = None => option("momentum", "FACTOR", "Momentum of --optimizer sgd and nag")
+            .range(0.0..=0.999_999).default_is("0 for sgd, 0.9 for nag"),
         /// Form of the printed lines of a network's gradients.
         #[serde(default = "LineFormat::plain", skip_serializing_if = "LineFormat::is_plain")]
         format: LineFormat = LineFormat::Plain => option("format", "NAME",
@@ -187,6 +212,16 @@ impl BandwidthConfig {
             _ => bail!("choose 0 or 1"),
         };
         Ok(())
+    }
+
+    /// Returns the momentum of the update; 0 without one.
+    pub fn momentum(&self) -> f64 {
+        self.momentum.unwrap_or(if self.optimizer == OptimizerChoice::Nag { 0.9 } else { 0.0 })
+    }
+
+    /// Returns the names of the arrays that an update leaves for the next one, each as long as the weights.
+    pub fn state_names(&self) -> &'static [&'static str] {
+        self.optimizer.rule().map_or(&[], |rule| rule.state_names(self.momentum()))
     }
 
     /// Resolves automatic choices for `device`.

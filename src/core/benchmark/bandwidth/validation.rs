@@ -40,6 +40,12 @@ impl BandwidthConfig {
             !self.pairs || (self.operation == Operation::SendReceive && self.exchange.backend != BackendChoice::None),
             "--pairs needs --op sendrecv and a backend: omit --pairs, or add --op sendrecv"
         );
+        ensure!(
+            self.momentum.is_none() || self.optimizer.rule().is_some_and(|rule| !rule.is_adam()),
+            "--momentum {} does not apply to --optimizer {}: use --optimizer sgd or nag",
+            self.momentum(),
+            self.optimizer
+        );
         self.kv_store.check(&self.exchange, Dtype::Fp32, false)?;
         let (kv_store, compression) = (self.kv_store.kv_store, self.gradient_compression);
         compression.check(&self.exchange, kv_store, self.device)?;
@@ -58,6 +64,12 @@ impl BandwidthConfig {
                 !kv_store.is_asynchronous() || self.optimizer != OptimizerChoice::None,
                 "--kv-store {kv_store} needs --optimizer sgd: its servers update weights at every push (MXNet: \
                  Updater needs to be set for async mode)"
+            );
+            ensure!(
+                !kv_store.is_asynchronous() || !self.check || self.state_names().is_empty(),
+                "--optimizer {} with --kv-store {kv_store}: the weights depend on the order of the pushes and cannot \
+                 be checked: add --check 0, or use --optimizer sgd without --momentum",
+                self.optimizer
             );
             return Ok(());
         };
@@ -203,6 +215,8 @@ mod tests {
             coded(KvStore::Ring, sound.messages),
             coded(KvStore::Device, gradients),
             by(KvStore::DistAsync, gradients, none, all_reduce),
+            by(KvStore::DistAsync, gradients, OptimizerChoice::Adam, all_reduce),
+            BandwidthConfig { momentum: Some(0.5), ..by(KvStore::Ring, gradients, OptimizerChoice::Adam, all_reduce) },
         ];
         let error = |config: BandwidthConfig| config.validate().expect_err("refused").to_string();
         expect![[r#"
@@ -220,13 +234,17 @@ mod tests {
             --op all_gather conflicts with --kv-store local, which selects its operations: use only one of them
             --gradient-compression 2bit:0.5 needs the gradients of a network: add --model resnet50_v1b, or omit --gradient-compression
             --gradient-compression 2bit:0.5 is not supported with --kv-store device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --kv-store dist_async needs --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)"#]].assert_eq(&refused.map(error).join("\n"));
+            --kv-store dist_async needs --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)
+            --optimizer adam with --kv-store dist_async: the weights depend on the order of the pushes and cannot be checked: add --check 0, or use --optimizer sgd without --momentum
+            --momentum 0.5 does not apply to --optimizer adam: use --optimizer sgd or nag"#]].assert_eq(&refused.map(error).join("\n"));
         let accepted = [
             BandwidthConfig::default(),
             of(Operation::Reduce, Reduction::Avg, 1),
             // Servers decode.
             coded(KvStore::DistSync, gradients),
             by(KvStore::DistAsync, gradients, OptimizerChoice::Sgd, all_reduce),
+            BandwidthConfig { check: false, ..by(KvStore::DistAsync, gradients, OptimizerChoice::Nag, all_reduce) },
+            BandwidthConfig { momentum: Some(0.5), ..by(KvStore::Ring, gradients, OptimizerChoice::Sgd, all_reduce) },
         ];
         accepted.iter().for_each(|config| config.validate().expect("they go together"));
         let (rooted, gathered) =

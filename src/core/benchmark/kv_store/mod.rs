@@ -12,11 +12,23 @@ use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use crate::config_options;
 use crate::dimension::{Bytes, Case, Dtype, KeyPlacement, KvStore, Model, Wire};
 
+/// Arrays of all servers of a job.
+#[derive(Debug, Clone, Copy)]
+pub struct ServerArrays {
+    /// Number of weights.
+    pub weights: u64,
+    /// States of the optimizer, each as long as the weights.
+    pub states: usize,
+    /// Type of the pushed gradients.
+    pub wire: Wire,
+    /// Compression of the pushed gradients.
+    pub compression: GradientCompression,
+}
+
 /// Returns the minimum memory of servers that together hold `weights` weights and buffer `pushes` bytes from the
-/// workers: weights, momenta, sums and the copy for the workers, all fp32.
-pub fn server_memory(weights: u64, pushes: Bytes) -> Bytes {
-    const ARRAYS: u64 = 4;
-    Bytes(ARRAYS * Wire::Fp32.bytes() * weights + pushes.0)
+/// workers: weights, the optimizer's states, sums and the copy for the workers, all fp32.
+pub fn server_memory(weights: u64, states: usize, pushes: Bytes) -> Bytes {
+    Bytes((3 + states as u64) * Wire::Fp32.bytes() * weights + pushes.0)
 }
 
 /// Rejects cases of several hosts if one of the kv-stores is limited to one.
@@ -71,13 +83,17 @@ impl KvStoreConfig {
 
     /// Returns the minimum memory of one server in a job of `case` if each holds an equal share of `weights`; 0 without
     /// servers. On GPUs every rank pushes separately, and a server needs more.
-    pub fn memory_of_server(&self, case: Case, weights: u64, wire: Wire, compression: GradientCompression) -> Bytes {
+    pub fn memory_of_server(
+        &self,
+        case: Case,
+        ServerArrays { weights, states, wire, compression }: ServerArrays,
+    ) -> Bytes {
         let pushers = if self.kv_store == KvStore::DistAsync { case.ranks() } else { case.nodes };
         // Compressed pushes are small.
         let push = if compression.is_none() { wire.bytes() * weights } else { 0 };
         let all = match self.sends_sums(compression) {
             true => Bytes(Wire::Fp32.bytes() * weights),
-            false => server_memory(weights, Bytes(u64::from(pushers) * push)),
+            false => server_memory(weights, states, Bytes(u64::from(pushers) * push)),
         };
         Bytes(all.0.checked_div(u64::from(self.server_ranks())).unwrap_or_default())
     }
@@ -273,7 +289,8 @@ mod tests {
         let of = |kv_store, wire, code: &str| {
             let code = if code.is_empty() { GradientCompression::None } else { code.parse().expect("a code") };
             let config = KvStoreConfig { kv_store, servers: Some(2), ..KvStoreConfig::default() };
-            config.memory_of_server("3n4g".parse().expect("a case"), 1000, wire, code).0
+            let arrays = ServerArrays { weights: 1000, states: 1, wire, compression: code };
+            config.memory_of_server("3n4g".parse().expect("a case"), arrays).0
         };
         // Weights, momenta, sums and the copy, plus one push per host, or per rank if ranks do not wait for each other.
         assert_eq!(of(KvStore::DistSync, Wire::Fp32, ""), (4 * 4 + 3 * 4) * 1000 / 2);

@@ -12,6 +12,7 @@ use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
+use crate::benchmark::optimizer::{AdamConfig, Optimizer};
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
@@ -166,10 +167,20 @@ config_options! {
         /// Learning rate of one rank; the step multiplies it by the number of ranks.
         learning_rate: f64 = 0.001 => option("lr", "RATE",
             "Learning rate per rank, multiplied by the number of ranks").range(0.0..=1e6),
-        /// Nesterov momentum.
-        momentum: f64 = 0.875 => option("momentum", "FACTOR", "Nesterov momentum").range(0.0..=1.0),
-        /// L2 penalty on every parameter.
-        weight_decay: f64 = 3.0518e-5 => option("weight-decay", "FACTOR", "L2 penalty on every parameter")
+        /// Rule of the weight update.
+        #[serde(default = "Optimizer::nag", skip_serializing_if = "Optimizer::is_nag")]
+        optimizer: Optimizer = Optimizer::Nag => option("optimizer", "NAME",
+            "Rule of the weight update, by MXNet's names: nag (Nesterov momentum), sgd (classical momentum), adam, or \
+             adamw (decoupled weight decay)"),
+        /// Momentum of nag and sgd.
+        momentum: f64 = 0.875 => option("momentum", "FACTOR", "Momentum of nag and sgd").range(0.0..=1.0)
+            .aliases(&["mom"]),
+        /// Constants of adam and adamw.
+        #[serde(default, skip_serializing_if = "AdamConfig::is_default")]
+        adam: AdamConfig = AdamConfig::default() => group(AdamConfig::options()),
+        /// L2 penalty on every parameter; with adamw, decay of the weights themselves.
+        weight_decay: f64 = 3.0518e-5 => option("weight-decay", "FACTOR",
+            "L2 penalty on every parameter; with adamw, decay of the weights themselves")
             .range(0.0..=1e6).aliases(&["wd"]),
         /// Iterations of linear learning-rate warm-up; `None` is one epoch of the images that are read, otherwise of
         /// ImageNet, as in DLPerf.

@@ -36,6 +36,7 @@ impl TrainConfig {
             "--autotune-log {} needs a search: add --autotune",
             self.autotune_log.as_deref().unwrap_or(Path::new("")).display()
         );
+        self.check_optimizer()?;
         self.input.check(&self.data)?;
         self.learning.check(&self.data, &self.kv_store)?;
         if let Some(name) = self.learning.option_for_one_model().filter(|_| !self.ends_with_one_model()) {
@@ -68,6 +69,21 @@ impl TrainConfig {
 }
 
 impl TrainConfig {
+    /// Refuses constants of another update rule.
+    fn check_optimizer(&self) -> anyhow::Result<()> {
+        let (default, optimizer) = (TrainConfig::default(), self.optimizer);
+        ensure!(
+            !optimizer.is_adam() || self.momentum == default.momentum,
+            "--momentum {} does not apply to --optimizer {optimizer}: use --adam-beta1",
+            self.momentum
+        );
+        ensure!(
+            optimizer.is_adam() || self.adam.is_default(),
+            "--adam-beta1, --adam-beta2 and --adam-eps do not apply to --optimizer {optimizer}: add --optimizer adamw"
+        );
+        Ok(())
+    }
+
     fn ends_with_one_model(&self) -> bool {
         self.exchange.backend != BackendChoice::None && !self.kv_store.kv_store.is_asynchronous()
     }
@@ -113,6 +129,7 @@ mod tests {
     use crate::benchmark::compression::GradientCompression;
     use crate::benchmark::exchange::ExchangeConfig;
     use crate::benchmark::kv_store::KvStoreConfig;
+    use crate::benchmark::optimizer::Optimizer;
     use crate::benchmark::tests::{parse, typed};
     use crate::dimension::{DeviceChoice, DeviceKind, Wire};
     use crate::options::keyword_enum::KeywordEnum;
@@ -184,7 +201,7 @@ mod tests {
     #[test]
     fn range_errors_name_option_and_value() {
         type Change = fn(&mut TrainConfig);
-        let changes: [Change; 9] = [
+        let changes: [Change; 12] = [
             |config| config.batch_size = 0,
             |config| config.iterations = 0,
             |config| config.warmup = 120,
@@ -193,6 +210,9 @@ mod tests {
             |config| config.threads = Some(0),
             |config| config.learning_rate = f64::INFINITY,
             |config| config.momentum = 2.0,
+            |config| config.adam.beta2 = 1.0,
+            |config| (config.optimizer, config.momentum) = (Optimizer::AdamW, 0.9),
+            |config| config.adam.epsilon = 1e-6,
             |config| config.inject = Some(Fault::Overflow { iteration: 121 }),
         ];
         let error = |change: Change| {
@@ -209,6 +229,9 @@ mod tests {
             --threads 0 is out of range: choose 1 to 4096
             --lr inf is out of range: choose 0 to 1000000
             --momentum 2 is out of range: choose 0 to 1
+            --adam-beta2 1 is out of range: choose 0 to 0.999999
+            --momentum 0.9 does not apply to --optimizer adamw: use --adam-beta1
+            --adam-beta1, --adam-beta2 and --adam-eps do not apply to --optimizer nag: add --optimizer adamw
             --inject iteration 121 is out of range: choose 1 to 120"#]].assert_eq(&changes.map(error).join("\n"));
     }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime};
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, SizeFigures, figures};
+use ringmark_core::benchmark::kv_store::ServerArrays;
 use ringmark_core::dimension::{BackendName, Case, GigabytesPerSecond, Operation};
 use ringmark_core::file::run_name::{bandwidth_files, bandwidth_operation};
 use ringmark_core::number_text::marked;
@@ -108,8 +109,13 @@ impl Benchmark for BandwidthSweep {
                 Messages::Gradients(model) => model.facts().parameters,
                 Messages::Sizes { .. } => 0,
             };
-            let memory =
-                kv_store.memory_of_server(case, weights, bandwidth.exchange.wire, bandwidth.gradient_compression);
+            let arrays = ServerArrays {
+                weights,
+                states: bandwidth.state_names().len(),
+                wire: bandwidth.exchange.wire,
+                compression: bandwidth.gradient_compression,
+            };
+            let memory = kv_store.memory_of_server(case, arrays);
             // All ranks synchronize before every iteration: none can continue without the others.
             let servers = self.launch.servers(kv_store, memory);
             let mut worker = vec![self.kind().to_string()];

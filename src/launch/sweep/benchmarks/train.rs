@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ringmark_core::benchmark::kv_store::ServerArrays;
 use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
 use ringmark_core::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
@@ -127,8 +128,13 @@ impl TrainSweep {
         let (threads, cost, kv_store) = (train.threads, JobCost::for_training(&train), train.kv_store);
         let validation = self.validation(run, &train);
         let cost = validation.map_or(cost, |validation| cost.with_validation(train.iterations, validation));
-        let weights = train.model.facts().parameters;
-        let memory = kv_store.memory_of_server(run.case, weights, train.exchange.wire, train.gradient_compression);
+        let arrays = ServerArrays {
+            weights: train.model.facts().parameters,
+            states: train.optimizer.state_names(train.momentum).len(),
+            wire: train.exchange.wire,
+            compression: train.gradient_compression,
+        };
+        let memory = kv_store.memory_of_server(run.case, arrays);
         let read = train.data.paths().iter().chain(train.learning.validate.paths()).chain(&train.init);
         let data = read.cloned().collect();
         let mut arguments = vec![self.kind().to_string()];

@@ -195,9 +195,9 @@ impl Pair<'_> {
         SideTable { name: base.name.clone(), must, apart: base.apart.clone(), ..SideTable::default() }.title()
     }
 
-    /// Returns the options and environment values that differ, by name. For results of two programs only values that
-    /// both record are compared.
-    pub fn differences(&self) -> Vec<ConditionDifference> {
+    /// Returns all options and environment values, by name. For results of two programs only values that both record
+    /// are compared.
+    pub fn conditions(&self) -> Vec<ConditionDifference> {
         let options_known = self.sets.iter().all(|set| !set.settings.is_empty());
         let all_known = self.unknown().iter().all(Option::is_none);
         let [base, test] = [0, 1].map(|side| {
@@ -211,15 +211,14 @@ impl Pair<'_> {
             all
         });
         let names: BTreeSet<&String> = base.keys().chain(test.keys()).collect();
-        let differs = |name: &String| {
-            let is_recorded = !self.is_of_two_programs() || base.contains_key(name) && test.contains_key(name);
-            (is_recorded && base.get(name) != test.get(name)).then(|| ConditionDifference {
-                name: name.clone(),
-                base: joined(&base, name),
-                test: joined(&test, name),
-            })
+        let is_compared =
+            |name: &&String| !self.is_of_two_programs() || base.contains_key(*name) && test.contains_key(*name);
+        let condition = |name: &String| ConditionDifference {
+            name: name.clone(),
+            base: joined(&base, name),
+            test: joined(&test, name),
         };
-        names.into_iter().filter_map(differs).collect()
+        names.into_iter().filter(is_compared).map(condition).collect()
     }
 
     /// Returns the server counts of the compared cases; without `--servers` there is one server per host. The option

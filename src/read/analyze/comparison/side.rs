@@ -112,7 +112,7 @@ pub struct RunFigures {
     pub joules_per_image: Option<f64>,
 }
 
-/// Condition that differs between the sides.
+/// Condition of both sides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ConditionDifference {
     /// Name of an option, environment variable or version.
@@ -121,6 +121,13 @@ pub struct ConditionDifference {
     pub base: String,
     /// Value in TEST.
     pub test: String,
+}
+
+impl ConditionDifference {
+    /// Returns true if both sides have the same value.
+    pub fn is_equal(&self) -> bool {
+        self.base == self.test
+    }
 }
 
 impl Side {

@@ -36,6 +36,9 @@ pub struct ComparedResults {
     pub noise: f64,
     /// Options and environment that differ in every table.
     pub differences: Vec<ConditionDifference>,
+    /// Options and environment of every table, equal ones included; only with `--all-keys`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<ConditionDifference>,
     /// Tables in the order of BASE.
     pub tables: Vec<ComparedTable>,
     /// Cases that are missing in TEST.
@@ -70,6 +73,9 @@ pub struct ComparedTable {
     pub forced: Vec<ConditionDifference>,
     /// Options and environment that differ in this table but not in every table.
     pub differences: Vec<ConditionDifference>,
+    /// Options and environment of this table but not of every table, equal ones included; only with `--all-keys`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<ConditionDifference>,
     /// Kind of measurement.
     #[serde(skip)]
     pub kind: SideKind,
@@ -164,11 +170,8 @@ impl ComparedResults {
     ) -> ComparedResults {
         let mut tables: Vec<ComparedTable> =
             pairing.pairs.iter().map(|pair| ComparedTable::new(pair, thresholds, price)).collect();
-        let mut differences = tables.first().map(|table| table.differences.clone()).unwrap_or_default();
-        differences.retain(|difference| tables.iter().all(|table| table.differences.contains(difference)));
-        for table in &mut tables {
-            table.differences.retain(|difference| !differences.contains(difference));
-        }
+        let differences = split_off_common(&mut tables, |table| &mut table.differences);
+        let conditions = split_off_common(&mut tables, |table| &mut table.conditions);
         let [only_in_base, only_in_test] = pairing.only;
         let mut results = ComparedResults {
             kind: KIND,
@@ -178,6 +181,7 @@ impl ComparedResults {
             significance: thresholds.significance,
             noise: thresholds.noise,
             differences,
+            conditions,
             tables,
             only_in_base,
             only_in_test,
@@ -190,6 +194,13 @@ impl ComparedResults {
                 .for_each(|case| case.verdict = Verdict::NoDifference);
         }
         results
+    }
+
+    /// Drops the equal conditions, which only `--all-keys` requests.
+    pub fn without_conditions(mut self) -> ComparedResults {
+        self.conditions.clear();
+        self.tables.iter_mut().for_each(|table| table.conditions.clear());
+        self
     }
 
     /// Returns true if both sides contain the same runs: one folder twice, or a folder and a copy of it.
@@ -266,12 +277,25 @@ impl ComparedSide {
     }
 }
 
+/// Moves the conditions that every table has out of the tables.
+fn split_off_common(
+    tables: &mut [ComparedTable],
+    of: impl Fn(&mut ComparedTable) -> &mut Vec<ConditionDifference>,
+) -> Vec<ConditionDifference> {
+    let mut common = tables.first_mut().map(|table| of(table).clone()).unwrap_or_default();
+    common.retain(|condition| tables.iter_mut().all(|table| of(table).contains(condition)));
+    tables.iter_mut().for_each(|table| of(table).retain(|condition| !common.contains(condition)));
+    common
+}
+
 impl ComparedTable {
     fn new(pair: &Pair, thresholds: Thresholds, price: Option<&Price>) -> ComparedTable {
+        let conditions = pair.conditions();
         ComparedTable {
             title: pair.title(),
             forced: pair.forced.clone(),
-            differences: pair.differences(),
+            differences: conditions.iter().filter(|condition| !condition.is_equal()).cloned().collect(),
+            conditions,
             kind: pair.kind,
             unit: pair.kind.unit(),
             cases: pair.cases.iter().filter_map(|case| ComparedCase::new(case, pair, thresholds, price)).collect(),

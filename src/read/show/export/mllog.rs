@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::optimizer::{AdamConfig, Optimizer};
 use ringmark_core::benchmark::train::config::IMAGENET_IMAGES;
 use ringmark_core::benchmark::train::{LearningConfig, LearningRateCourse, RunRecord, TrainConfig};
 use ringmark_core::dimension::{Model, Seconds};
@@ -56,12 +57,8 @@ fn conditions(record: &RunRecord) -> Vec<(&'static str, Value)> {
         ("seed", config.seed.into()),
         ("global_batch_size", config.joined_batch(ranks).into()),
         ("gradient_accumulation_steps", 1.into()),
-        ("opt_name", "sgd".into()),
-        ("sgd_opt_base_learning_rate", (config.learning_rate * f64::from(ranks)).into()),
-        ("sgd_opt_end_learning_rate", config.learning_rate_at(config.iterations, ranks).into()),
-        ("sgd_opt_momentum", config.momentum.into()),
-        ("sgd_opt_weight_decay", config.weight_decay.into()),
     ];
+    all.extend(update_rule(config, ranks));
     all.extend(course(config));
     // Only the network that MLPerf trains is known to use batch normalization, over the images of a rank.
     let has_span = config.model == Model::Resnet50V1b && !config.freeze_batch_norm && config.work_load.is_none();
@@ -69,6 +66,31 @@ fn conditions(record: &RunRecord) -> Vec<(&'static str, Value)> {
     all.extend(trained_images(record).map(|images| ("train_samples", images.into())));
     all.extend(predicted_images(record).map(|images| ("eval_samples", images.into())));
     all
+}
+
+/// Returns the optimizer and its constants.
+fn update_rule(config: &TrainConfig, ranks: u32) -> Vec<(&'static str, Value)> {
+    let rate = config.learning_rate * f64::from(ranks);
+    let last_rate = config.learning_rate_at(config.iterations, ranks);
+    let AdamConfig { beta1, beta2, epsilon } = config.adam;
+    match config.optimizer {
+        Optimizer::Sgd | Optimizer::Nag => vec![
+            ("opt_name", "sgd".into()),
+            ("sgd_opt_base_learning_rate", rate.into()),
+            ("sgd_opt_end_learning_rate", last_rate.into()),
+            ("sgd_opt_momentum", config.momentum.into()),
+            ("sgd_opt_weight_decay", config.weight_decay.into()),
+        ],
+        Optimizer::Adam | Optimizer::AdamW => vec![
+            ("opt_name", config.optimizer.to_string().into()),
+            ("opt_base_learning_rate", rate.into()),
+            ("opt_end_learning_rate", last_rate.into()),
+            ("opt_adam_beta_1", beta1.into()),
+            ("opt_adam_beta_2", beta2.into()),
+            ("opt_adam_epsilon", epsilon.into()),
+            ("opt_weight_decay", config.weight_decay.into()),
+        ],
+    }
 }
 
 /// Returns the schedule of the learning rate.
@@ -79,7 +101,12 @@ fn course(config: &TrainConfig) -> Vec<(&'static str, Value)> {
         let warmup = config.learning_rate_warmup.unwrap_or(epoch);
         all.push(("opt_learning_rate_warmup_epochs", (f64::from(warmup) / f64::from(epoch)).into()));
         if *course == LearningRateCourse::Cosine {
-            all.push(("sgd_opt_learning_rate_decay_steps", config.iterations.saturating_sub(warmup).into()));
+            let key = if config.optimizer.is_adam() {
+                "opt_learning_rate_decay_steps"
+            } else {
+                "sgd_opt_learning_rate_decay_steps"
+            };
+            all.push((key, config.iterations.saturating_sub(warmup).into()));
         }
     }
     let boundaries = json!(step_epochs);

@@ -2,10 +2,9 @@
 //! strategy in the order of backward, without a model, and the result is compared with the expected one.
 
 use anyhow::Result;
-use ringmark_core::benchmark::bandwidth::{
-    Arrays, BandwidthConfig, GradientsUse, MessageResult, OptimizerChoice, Timing,
-};
+use ringmark_core::benchmark::bandwidth::{Arrays, BandwidthConfig, GradientsUse, MessageResult, Timing};
 use ringmark_core::benchmark::exchange::Switch;
+use ringmark_core::benchmark::optimizer::{AdamConfig, Optimizer};
 use ringmark_core::dimension::{Bytes, Model, Phase};
 use ringmark_core::host::Stage;
 use ringmark_core::trace::Lane;
@@ -16,10 +15,10 @@ use crate::benchmark::bandwidth::timing::{self, element, max_or_nan, rank_among}
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
 use crate::exchange::memory;
 use crate::exchange::reducer::ReadyFrom;
-use crate::exchange::request::{ExchangeRequest, UpdateRule};
+use crate::exchange::request::{ExchangeRequest, UpdateRule, UpdateStep};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters, strategy};
 use crate::ffi::memory::element::Element;
-use crate::ffi::torch::shim::GradientObserver;
+use crate::ffi::torch::shim::{AdamStep, GradientObserver, SgdStep};
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::measure::timed::Timed;
@@ -30,6 +29,34 @@ use crate::model::networks;
 /// measure.py's learning rate: the default of MXNet's `sgd`.
 const LEARNING_RATE: f64 = 0.01;
 
+/// Learning rate of Adam in MXNet and PyTorch.
+const ADAM_RATE: f64 = 0.001;
+
+/// PyTorch's weight decay of AdamW.
+const ADAMW_DECAY: f64 = 0.01;
+
+/// Returns the update with the sums; `None` leaves the sums.
+fn update_step(config: &BandwidthConfig) -> Option<UpdateStep> {
+    let optimizer = config.optimizer.rule()?;
+    let is_decoupled = optimizer == Optimizer::AdamW;
+    let AdamConfig { beta1, beta2, epsilon } = AdamConfig::default();
+    Some(match optimizer.is_adam() {
+        true => UpdateStep::Adam(AdamStep {
+            learning_rate: ADAM_RATE,
+            betas: [beta1, beta2],
+            epsilon,
+            weight_decay: if is_decoupled { ADAMW_DECAY } else { 0.0 },
+            is_decoupled,
+        }),
+        false => UpdateStep::Sgd(SgdStep {
+            learning_rate: LEARNING_RATE,
+            momentum: config.momentum(),
+            is_nesterov: optimizer == Optimizer::Nag,
+            weight_decay: 0.0,
+        }),
+    })
+}
+
 pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
     ExchangeRequest {
         exchange: config.exchange,
@@ -37,10 +64,7 @@ pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
         overlap: Switch::On,
         compression: config.gradient_compression,
         warmup: config.warmup,
-        rule: match config.optimizer {
-            OptimizerChoice::None => UpdateRule::Assign,
-            OptimizerChoice::Sgd => UpdateRule::Sgd { learning_rate: LEARNING_RATE },
-        },
+        rule: update_step(config).map_or(UpdateRule::Assign, |step| UpdateRule::Fixed(step, config.state_names())),
         // `Timed` begins with a barrier.
         ranks_meet: true,
     }
@@ -73,10 +97,7 @@ impl<'a> GradientBench<'a> {
         let tensors = lengths.iter().map(tensor).collect::<Result<_>>()?;
         let rank = rank_among(config, world);
         let values = Values::random(elements, rank, Element::from(config.exchange.wire).kind(), device)?;
-        let copy = match config.optimizer {
-            OptimizerChoice::None => None,
-            OptimizerChoice::Sgd => Some(CopiedWeights::new(&values, LEARNING_RATE, rank.ranks)?),
-        };
+        let copy = update_step(config).map(|step| CopiedWeights::new(&values, step, rank.ranks)).transpose()?;
         heartbeat::enter(Stage::Connecting);
         let parameters = Parameters { weights, rounded: None, tensors, ready_from: ReadyFrom::Caller };
         let exchange = strategy::new(&request(config), parameters, session)?;
@@ -167,7 +188,7 @@ impl<'a> GradientBench<'a> {
 
     fn deviation(&self, result: &Tensor, iteration: usize) -> Result<Deviation> {
         let compared = match &self.copy {
-            Some(copy) => copy.check(&self.values, result)?,
+            Some(copy) => copy.check(result)?,
             None => self.values.check(result, 0..self.elements, iteration)?,
         };
         Ok(compared.deviation())

@@ -53,7 +53,7 @@ impl Moved {
     pub fn check(&self, array: &Tensor, origins: &[Origin], iteration: usize) -> Result<Comparison> {
         let mut compared = Comparison::default();
         for (place, part) in origins.iter().flat_map(|origin| periods(origin, iteration)) {
-            compared.add(&narrow(array, &place)?, &narrow(&self.values, &part)?, 0.0)?;
+            compared.add(&narrow(array, &place)?, &narrow(&self.values, &part)?, &Tensor::from(0.0))?;
         }
         Ok(compared)
     }

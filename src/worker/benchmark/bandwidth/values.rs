@@ -106,7 +106,7 @@ impl Values {
     pub fn check(&self, sums: &Tensor, elements: Range<usize>, iteration: usize) -> Result<Comparison> {
         let mut compared = Comparison::default();
         for (place, part) in periods(elements, iteration) {
-            compared.add(&narrow(sums, &place)?, &narrow(&self.expected, &part)?, self.tolerance)?;
+            compared.add(&narrow(sums, &place)?, &narrow(&self.expected, &part)?, &Tensor::from(self.tolerance))?;
         }
         Ok(compared)
     }
@@ -123,11 +123,12 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    pub fn add(&mut self, got: &Tensor, expected: &Tensor, tolerance: f64) -> Result<()> {
+    /// Compares elements; `tolerance` is one for all or one for each.
+    pub fn add(&mut self, got: &Tensor, expected: &Tensor, tolerance: &Tensor) -> Result<()> {
         let expected = expected.f_to_kind(Kind::Float)?;
         let apart = (got.f_to_kind(Kind::Float)? - &expected).f_abs()?;
         // NaN is out of tolerance.
-        let close = apart.f_le(tolerance)?.f_sum(Kind::Int64)?.f_int64_value(&[])?;
+        let close = apart.f_le_tensor(tolerance)?.f_sum(Kind::Int64)?.f_int64_value(&[])?;
         self.wrong += expected.numel() as u64 - close as u64;
         self.distance += apart.f_sum(Kind::Double)?.f_double_value(&[])?;
         self.whole += expected.f_abs()?.f_sum(Kind::Double)?.f_double_value(&[])?;

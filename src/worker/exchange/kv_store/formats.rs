@@ -80,22 +80,22 @@ impl AnswerFormat {
 pub struct Formats {
     pub push: PushFormat,
     pub answer: AnswerFormat,
-    pub has_momenta: bool,
+    /// Names of the optimizer's states; empty if workers update.
+    pub states: &'static [&'static str],
 }
 
 impl Formats {
     pub fn new(request: &ExchangeRequest, pushers: usize) -> Formats {
         let answer = AnswerFormat::new(request, pushers);
-        let has_momenta = answer.holds_weights() && request.rule.has_momentum();
-        Formats { push: PushFormat::new(request, answer), answer, has_momenta }
+        let states = if answer.holds_weights() { request.rule.state_names() } else { &[] };
+        Formats { push: PushFormat::new(request, answer), answer, states }
     }
 
     /// Returns the names of the arrays that a server holds in addition to the pushes.
-    pub fn state_names(&self) -> &'static str {
-        match (self.answer, self.has_momenta) {
-            (AnswerFormat::Weights, true) => "weights, momenta, sums",
-            (AnswerFormat::Weights, false) => "weights, sums",
-            (AnswerFormat::Sums(_), _) => "sums, packed sums",
+    pub fn state_names(&self) -> String {
+        match self.answer {
+            AnswerFormat::Weights => [&["weights"], self.states, &["sums"]].concat().join(", ").replace('_', " "),
+            AnswerFormat::Sums(_) => "sums, packed sums".to_owned(),
         }
     }
 }

@@ -60,6 +60,10 @@ const c10::impl::DeviceGuardImplInterface* cuda() {
   return c10::impl::getDeviceGuardImpl(c10::DeviceType::CUDA);
 }
 
+std::optional<at::Tensor> optional(const at::Tensor* tensor) {
+  return tensor == nullptr ? std::nullopt : std::optional<at::Tensor>(*tensor);
+}
+
 c10::Stream stream_of(int64_t id, int64_t device) {
   return c10::Stream::unpack3(id, static_cast<c10::DeviceIndex>(device), c10::DeviceType::CUDA);
 }
@@ -145,18 +149,29 @@ void ringmark_end_inference(void* mode) { delete static_cast<c10::InferenceMode*
 
 char* ringmark_sgd(
     at::Tensor* weights, at::Tensor* gradients, at::Tensor* momenta, double learning_rate, double momentum,
-    double weight_decay, at::Tensor* found_inf) {
+    int is_nesterov, double weight_decay, at::Tensor* found_inf) {
   return guarded([&] {
     at::NoGradGuard no_gradient;
-    std::optional<at::Tensor> skip;
-    if (found_inf != nullptr) {
-      skip = *found_inf;
-    }
     // Without momentum libtorch rejects momentum buffers.
-    const std::vector<at::Tensor> buffers = momentum > 0.0 ? std::vector<at::Tensor>{*momenta} : std::vector<at::Tensor>{};
+    const std::vector<at::Tensor> buffers = momenta != nullptr ? std::vector<at::Tensor>{*momenta} : std::vector<at::Tensor>{};
     at::_fused_sgd_(
         {*weights}, {*gradients}, buffers, weight_decay, momentum, learning_rate, /*dampening=*/0.0,
-        /*nesterov=*/momentum > 0.0, /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/std::nullopt, skip);
+        /*nesterov=*/is_nesterov && momenta != nullptr, /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/std::nullopt,
+        optional(found_inf));
+  });
+}
+
+char* ringmark_adam(
+    at::Tensor* weights, at::Tensor* gradients, at::Tensor* first_moments, at::Tensor* second_moments,
+    at::Tensor* updates, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay,
+    int is_decoupled, at::Tensor* found_inf) {
+  return guarded([&] {
+    at::NoGradGuard no_gradient;
+    const auto step = is_decoupled ? at::_ops::_fused_adamw_::call : at::_ops::_fused_adam_::call;
+    step(
+        {*weights}, {*gradients}, {*first_moments}, {*second_moments}, /*max_exp_avg_sqs=*/{}, {*updates}, learning_rate,
+        beta1, beta2, weight_decay, epsilon, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/std::nullopt,
+        optional(found_inf));
   });
 }
 

@@ -31,7 +31,22 @@ unsafe extern "C" {
         momenta: RawTensor,
         learning_rate: f64,
         momentum: f64,
+        is_nesterov: c_int,
         weight_decay: f64,
+        found_inf: RawTensor,
+    ) -> *mut c_char;
+    fn ringmark_adam(
+        weights: RawTensor,
+        gradients: RawTensor,
+        first_moments: RawTensor,
+        second_moments: RawTensor,
+        updates: RawTensor,
+        learning_rate: f64,
+        beta1: f64,
+        beta2: f64,
+        epsilon: f64,
+        weight_decay: f64,
+        is_decoupled: c_int,
         found_inf: RawTensor,
     ) -> *mut c_char;
     fn ringmark_has_update_kernel(
@@ -205,38 +220,81 @@ pub fn drop_gradients(parameters: &[Tensor]) -> Result<()> {
     check(unsafe { ringmark_drop_gradients(parameters.as_ptr(), parameters.len()) })
 }
 
-#[derive(Debug, Clone, Copy)]
+/// Constants of one step of gradient descent with momentum.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SgdStep {
     pub learning_rate: f64,
-    /// Nesterov momentum.
+    /// Factor of the momenta; 0 needs none.
     pub momentum: f64,
+    pub is_nesterov: bool,
     /// L2 penalty.
     pub weight_decay: f64,
 }
 
-/// Runs one fused Nesterov step over flat tensors of equal length. Nothing changes if `found_inf` is not zero.
+/// Runs one fused step over flat tensors of equal length. Nothing changes if `found_inf` is not zero.
 pub fn sgd(
-    weights: &Tensor,
-    gradients: &Tensor,
-    momenta: &Tensor,
+    [weights, gradients]: [&Tensor; 2],
+    momenta: Option<&Tensor>,
     step: SgdStep,
     found_inf: Option<&Tensor>,
 ) -> Result<()> {
-    // SAFETY: all tensors are alive; null means no found_inf.
+    // SAFETY: all tensors are alive; null means no momenta and no found_inf.
     check(unsafe {
         ringmark_sgd(
             raw(weights),
             raw(gradients),
-            raw(momenta),
+            momenta.map_or(null_mut(), raw),
             step.learning_rate,
             step.momentum,
+            step.is_nesterov.into(),
             step.weight_decay,
             found_inf.map_or(null_mut(), raw),
         )
     })
 }
 
-/// Flat tensors of an update on a GPU. They have equal length and are fp32 except for the copy.
+/// Constants of one step of Adam.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamStep {
+    pub learning_rate: f64,
+    /// Decay rates of the moments.
+    pub betas: [f64; 2],
+    /// Added to the square root of the corrected second moment.
+    pub epsilon: f64,
+    pub weight_decay: f64,
+    /// True if the weights decay directly (AdamW), false if the decay is an L2 penalty in the gradient.
+    pub is_decoupled: bool,
+}
+
+/// Runs one fused step over flat tensors of equal length. `updates` is the number of updates including this one, an
+/// fp32 tensor of one element on their device. Nothing changes if `found_inf` is not zero.
+pub fn adam(
+    [weights, gradients]: [&Tensor; 2],
+    [first_moments, second_moments]: [&Tensor; 2],
+    updates: &Tensor,
+    step: AdamStep,
+    found_inf: Option<&Tensor>,
+) -> Result<()> {
+    // SAFETY: all tensors are alive; null means no found_inf.
+    check(unsafe {
+        ringmark_adam(
+            raw(weights),
+            raw(gradients),
+            raw(first_moments),
+            raw(second_moments),
+            raw(updates),
+            step.learning_rate,
+            step.betas[0],
+            step.betas[1],
+            step.epsilon,
+            step.weight_decay,
+            step.is_decoupled.into(),
+            found_inf.map_or(null_mut(), raw),
+        )
+    })
+}
+
+/// Flat tensors of a Nesterov update on a GPU. They have equal length and are fp32 except for the copy.
 pub struct FlatUpdate<'a> {
     pub weights: &'a Tensor,
     pub gradients: &'a Tensor,
@@ -252,7 +310,7 @@ impl FlatUpdate<'_> {
         unsafe { ringmark_has_update_kernel(raw(self.weights), raw(self.gradients), raw(self.momenta), rounded) != 0 }
     }
 
-    /// Runs one Nesterov step of weights, momenta and copy in one pass. With a loss `scale`, sets `found_inf` to 1 and
+    /// Runs one step of weights, momenta and copy in one pass. With a loss `scale`, sets `found_inf` to 1 and
     /// changes nothing else if a gradient is not finite.
     pub fn run(&self, step: SgdStep, scale_and_found_inf: Option<(&Tensor, &Tensor)>) -> Result<()> {
         let (scale, found_inf) = scale_and_found_inf.map_or((null_mut(), null_mut()), |(a, b)| (raw(a), raw(b)));

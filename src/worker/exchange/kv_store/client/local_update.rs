@@ -49,6 +49,7 @@ impl LocalUpdate {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_core::benchmark::optimizer::Optimizer as OptimizerName;
     use ringmark_core::benchmark::train::config::TrainConfig;
     use ringmark_core::dimension::Dtype;
     use tch::Tensor;
@@ -64,9 +65,10 @@ mod tests {
     const PARTS: [Range<usize>; 3] = [0..5, 5..21, 21..64];
 
     /// Weights after two updates, with the momenta of the first in the second; `arrivals` of the first, if it is begun.
-    fn updated(arrivals: Option<[usize; 3]>) -> Tensor {
+    fn updated(optimizer: OptimizerName, arrivals: Option<[usize; 3]>) -> Tensor {
         let (weights, sums) = (values(1.7), values(2.3));
-        let rule = UpdateRule::Training(Box::new(TrainConfig { dtype: Dtype::Fp32, ..TrainConfig::default() }));
+        let config = TrainConfig { dtype: Dtype::Fp32, optimizer, ..TrainConfig::default() };
+        let rule = UpdateRule::Training(Box::new(config));
         let counts = RankCounts { all: 2, summed: 2, averaged: 2 };
         let optimizer = Optimizer::new(&rule, counts, weights.shallow_clone(), sums).expect("as long");
         let mut own = LocalUpdate { optimizer, parts: PARTS.to_vec(), partial_update: None };
@@ -82,9 +84,11 @@ mod tests {
 
     #[test]
     fn update_does_not_depend_on_arrival_order() {
-        let at_once = updated(None);
-        for arrivals in [[0, 1, 2], [2, 0, 1]] {
-            assert!(updated(Some(arrivals)).equal(&at_once), "{arrivals:?}");
+        for optimizer in [OptimizerName::Nag, OptimizerName::AdamW] {
+            let at_once = updated(optimizer, None);
+            for arrivals in [[0, 1, 2], [2, 0, 1]] {
+                assert!(updated(optimizer, Some(arrivals)).equal(&at_once), "{optimizer} {arrivals:?}");
+            }
         }
     }
 }

@@ -179,8 +179,7 @@ mod tests {
 
     /// Returns the events of a server with two parts of two weights after a worker has sent `sent` and stays silent.
     fn events(sends_initial: bool, sent: &[u8]) -> Vec<String> {
-        let formats =
-            Formats { push: PushFormat::Values(Kind::Float), answer: AnswerFormat::Weights, has_momenta: false };
+        let formats = Formats { push: PushFormat::Values(Kind::Float), answer: AnswerFormat::Weights, states: &[] };
         let shard = |part| (part, ParameterShard::new(2, formats, 1).expect("memory"));
         let parts = Parts([shard(0), shard(1)].into());
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -28,7 +28,7 @@ pub struct ServerMemory {
     needed: Bytes,
     available: Bytes,
     /// Arrays beside the pushes.
-    contents: &'static str,
+    contents: String,
     /// Workers that push.
     pushers: usize,
     /// Limit of this server.
@@ -113,6 +113,7 @@ impl ServerMemory {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use ringmark_core::benchmark::optimizer::Optimizer;
     use tch::Kind;
 
     use super::*;
@@ -136,14 +137,16 @@ mod tests {
     }
 
     const FORMATS: Formats =
-        Formats { push: PushFormat::Values(Kind::Float), answer: AnswerFormat::Weights, has_momenta: true };
+        Formats { push: PushFormat::Values(Kind::Float), answer: AnswerFormat::Weights, states: &["momenta"] };
 
     #[test]
     fn message_names_the_held_arrays() {
-        let contents = |answer, has_momenta| Formats { answer, has_momenta, ..FORMATS }.state_names();
-        expect!["weights, momenta, sums"].assert_eq(contents(AnswerFormat::Weights, true));
-        assert_eq!(contents(AnswerFormat::Weights, false), "weights, sums");
-        expect!["sums, packed sums"].assert_eq(contents(AnswerFormat::Sums(PackedSums::new(0.5, 2)), false));
+        let contents = |answer, states| Formats { answer, states, ..FORMATS }.state_names();
+        expect!["weights, momenta, sums"].assert_eq(&contents(AnswerFormat::Weights, &["momenta"]));
+        let adam = Optimizer::Adam.state_names(0.0);
+        expect!["weights, first moments, second moments, sums"].assert_eq(&contents(AnswerFormat::Weights, adam));
+        assert_eq!(contents(AnswerFormat::Weights, &[]), "weights, sums");
+        expect!["sums, packed sums"].assert_eq(&contents(AnswerFormat::Sums(PackedSums::new(0.5, 2)), &[]));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! A shard of the weights on a server: weights, momenta, the workers' pushes and the number of updates. Weights and
-//! momenta are empty if workers run the update.
+//! A shard of the weights on a server: weights, the optimizer's states, the workers' pushes and the number of updates.
+//! There are no weights and states if workers run the update.
 
 use std::io::Read;
 use std::ops::Range;
@@ -14,10 +14,10 @@ use tch::{Device, Kind, Tensor};
 
 use crate::exchange::kv_store::formats::{AnswerFormat, Formats, PushFormat};
 use crate::exchange::memory;
-use crate::exchange::optimizer;
+use crate::exchange::optimizer::UpdateArrays;
+use crate::exchange::request::UpdateStep;
 use crate::ffi::torch::host_array::HostArray;
 use crate::ffi::torch::host_values::{bytes, bytes_mut, floats, floats_mut};
-use crate::ffi::torch::shim::SgdStep;
 use crate::host::facts;
 
 /// A shard of the weights. Shared by the readers, each of which writes its own worker's push, and the threads that
@@ -34,7 +34,8 @@ pub struct ParameterShard {
 }
 
 struct ShardState {
-    momenta: HostArray,
+    /// States of the optimizer.
+    states: Vec<HostArray>,
     sum: HostArray,
     /// True for each worker that has pushed in this round.
     has_pushed: Vec<bool>,
@@ -53,7 +54,7 @@ impl ParameterShard {
             weights: zeros(held)?,
             pushes: (0..pushers).map(|_| formats.push.allocate(length)).collect::<Result<_>>()?,
             state: Mutex::new(ShardState {
-                momenta: zeros(if formats.has_momenta { held } else { 0 })?,
+                states: formats.states.iter().map(|_| zeros(length)).collect::<Result<_>>()?,
                 sum: zeros(length)?,
                 has_pushed: vec![false; pushers],
                 updates: 0,
@@ -63,13 +64,11 @@ impl ParameterShard {
     }
 
     /// Returns the minimum memory of a shard in bytes.
-    pub fn needed_bytes(length: usize, Formats { push, answer, has_momenta }: Formats, pushers: usize) -> u64 {
+    pub fn needed_bytes(length: usize, Formats { push, answer, states }: Formats, pushers: usize) -> u64 {
         let pushes = Bytes((pushers * push.bytes(length)) as u64);
-        let array = (length * size_of::<f32>()) as u64;
         match answer {
-            AnswerFormat::Weights if has_momenta => server_memory(length as u64, pushes).0,
-            AnswerFormat::Weights => server_memory(length as u64, pushes).0 - array,
-            AnswerFormat::Sums(_) => array + answer.bytes(length) as u64 + pushes.0,
+            AnswerFormat::Weights => server_memory(length as u64, states.len(), pushes).0,
+            AnswerFormat::Sums(_) => (length * size_of::<f32>() + answer.bytes(length)) as u64 + pushes.0,
         }
     }
 
@@ -107,7 +106,7 @@ impl ParameterShard {
     /// Sums the pushes of `pushers` in their order, applies the update and begins the next round. Returns the answer
     /// and its staleness: the number of updates by other workers since the oldest answer to one of `pushers`. Without a
     /// step the weights become the sum.
-    pub fn update(&self, pushers: Range<usize>, step: Option<SgdStep>) -> Result<(HostArray, u64)> {
+    pub fn update(&self, pushers: Range<usize>, step: Option<UpdateStep>) -> Result<(HostArray, u64)> {
         let state = &mut *self.state();
         let answer = self.compute_update(state, pushers.clone(), step)?;
         let last = state.pulled_at[pushers.clone()].iter().copied().min().unwrap_or(state.updates);
@@ -121,7 +120,7 @@ impl ParameterShard {
         &self,
         state: &mut ShardState,
         pushers: Range<usize>,
-        step: Option<SgdStep>,
+        step: Option<UpdateStep>,
     ) -> Result<HostArray> {
         let pushes = &self.pushes[pushers];
         let sum = state.sum.tensor();
@@ -151,10 +150,12 @@ impl ParameterShard {
         }
         let answer = HostArray::new(self.weights.tensor().f_empty_like()?)?;
         run_on_cores(self.length, |values| {
-            let arrays = [&self.weights, &state.sum, &state.momenta].map(HostArray::tensor);
-            optimizer::update_elements(arrays, &values, step, None)?;
-            narrow(&answer, &values)?.f_copy_(&narrow(&self.weights, &values)?).map(drop)?;
-            Ok(())
+            let (weights, gradients) = (narrow(&self.weights, &values)?, narrow(&state.sum, &values)?);
+            let states = state.states.iter().map(|array| narrow(array, &values)).collect::<Result<_>>()?;
+            let updates = Tensor::from_slice(&[(state.updates + 1) as f32]);
+            let arrays = UpdateArrays { weights, gradients, states };
+            arrays.update(step, &updates, None)?;
+            Ok(narrow(&answer, &values)?.f_copy_(&arrays.weights).map(drop)?)
         })?;
         Ok(answer)
     }
@@ -202,10 +203,10 @@ mod tests {
     use crate::exchange::compression::Codec;
     use crate::exchange::compression::packed_sums::PackedSums;
     use crate::exchange::compression::two_bit::TwoBit;
-    use crate::ffi::torch::shim;
+    use crate::ffi::torch::shim::{AdamStep, SgdStep};
 
     fn formats(push: PushFormat, answer: AnswerFormat) -> Formats {
-        Formats { push, answer, has_momenta: false }
+        Formats { push, answer, states: &[] }
     }
 
     fn pushed(part: &ParameterShard, pusher: usize, values: [f32; 2]) {
@@ -213,7 +214,8 @@ mod tests {
         part.receive_push(pusher, &mut &bytes[..]).expect("as many");
     }
 
-    const STEP: Option<SgdStep> = Some(SgdStep { learning_rate: 0.5, momentum: 0.0, weight_decay: 0.0 });
+    const SGD: SgdStep = SgdStep { learning_rate: 0.5, momentum: 0.0, is_nesterov: false, weight_decay: 0.0 };
+    const STEP: Option<UpdateStep> = Some(UpdateStep::Sgd(SGD));
 
     fn values(array: HostArray) -> Vec<f32> {
         Vec::try_from(array.tensor()).expect("fp32")
@@ -237,25 +239,33 @@ mod tests {
     #[test]
     fn result_does_not_depend_on_core_count() {
         let length = 2 * MIN_ELEMENTS_PER_CORE + 7;
-        let step = SgdStep { learning_rate: 0.1, momentum: 0.9, weight_decay: 1e-4 };
-        let formats = Formats { has_momenta: true, ..formats(PushFormat::Values(Kind::Float), AnswerFormat::Weights) };
-        let part = ParameterShard::new(length, formats, 2).expect("memory");
+        let sgd = SgdStep { learning_rate: 0.1, momentum: 0.9, is_nesterov: true, weight_decay: 1e-4 };
+        let (betas, epsilon) = ([0.9, 0.999], 1e-8);
+        let adam = AdamStep { learning_rate: 0.1, betas, epsilon, weight_decay: 1e-4, is_decoupled: true };
+        let zeros = || Tensor::zeros([length as i64], (Kind::Float, Device::Cpu));
         tch::manual_seed(1);
-        let random = || Tensor::randn([length as i64], (Kind::Float, Device::Cpu));
-        let (mut weights, momenta) = (random(), Tensor::zeros([length as i64], (Kind::Float, Device::Cpu)));
-        part.weights.tensor().shallow_clone().copy_(&weights);
-        for round in 0..2 {
-            let pushed = [random(), random()];
-            for (push, values) in part.pushes.iter().zip(&pushed) {
-                push.tensor().shallow_clone().copy_(values);
+        for (step, names) in
+            [(UpdateStep::Sgd(sgd), &["momenta"][..]), (UpdateStep::Adam(adam), &["first_moments", "second_moments"])]
+        {
+            let formats = Formats { states: names, ..formats(PushFormat::Values(Kind::Float), AnswerFormat::Weights) };
+            let part = ParameterShard::new(length, formats, 2).expect("memory");
+            let random = || zeros().normal_(0.0, 1.0);
+            let states = names.iter().map(|_| zeros()).collect();
+            let whole = UpdateArrays { weights: random(), gradients: zeros(), states };
+            part.weights.tensor().shallow_clone().copy_(&whole.weights);
+            for round in 1..=2 {
+                let pushed = [random(), random()];
+                for (push, values) in part.pushes.iter().zip(&pushed) {
+                    push.tensor().shallow_clone().copy_(values);
+                }
+                let (answer, _) = part.update(0..2, Some(step)).expect("an update");
+                whole.gradients.shallow_clone().copy_(&(&pushed[0] + &pushed[1]));
+                whole.update(Some(step), &Tensor::from_slice(&[round as f32]), None).expect("the same");
+                assert!(answer.tensor().equal(&whole.weights), "{step:?}, round {round}");
             }
-            let (answer, _) = part.update(0..2, Some(step)).expect("an update");
-            shim::sgd(&weights, &(&pushed[0] + &pushed[1]), &momenta, step, None).expect("the same");
-            assert!(answer.tensor().equal(&weights), "round {round}");
+            part.update(0..1, None).expect("an assignment");
+            assert!(part.weights.tensor().equal(part.pushes[0].tensor()));
         }
-        part.update(0..1, None).expect("an assignment");
-        weights.copy_(part.pushes[0].tensor());
-        assert!(part.weights.tensor().equal(&weights));
     }
 
     #[test]
@@ -265,7 +275,7 @@ mod tests {
         let part = ParameterShard::new(17, formats, 3).expect("memory");
         assert_eq!((part.pushed_bytes(), part.answer_bytes()), (8, 68), "a word for 16 values");
         assert_eq!(ParameterShard::needed_bytes(17, formats, 3), 3 * 68 + 3 * 8);
-        assert_eq!(ParameterShard::needed_bytes(17, Formats { has_momenta: true, ..formats }, 3), 4 * 68 + 3 * 8);
+        assert_eq!(ParameterShard::needed_bytes(17, Formats { states: &["momenta"], ..formats }, 3), 4 * 68 + 3 * 8);
         // The sum of three workers' codes; the last value is in a separate word.
         for (pusher, [first, last]) in [[0.5, -0.25], [0.25, -1.0], [-0.25, 0.125]].into_iter().enumerate() {
             let (mut gradient, mut code) = ([0.0; 17], [0; 8]);

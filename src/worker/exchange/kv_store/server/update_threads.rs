@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use crate::exchange::kv_store::protocol::{FrameKind, HEADER_BYTES, Header};
 use crate::exchange::kv_store::server::connection::{Outgoing, Parts, Payload, WorkerEvent};
-use crate::ffi::torch::shim::SgdStep;
+use crate::exchange::request::UpdateStep;
 use crate::job::heartbeat;
 
 /// A shard whose pushes are complete.
@@ -21,7 +21,7 @@ pub struct PendingUpdate {
     /// Workers that pushed and receive the answer.
     pub pushers: Range<usize>,
     /// If `None`, the weights become the sum.
-    pub step: Option<SgdStep>,
+    pub step: Option<UpdateStep>,
 }
 
 #[derive(Default)]
