@@ -45,7 +45,7 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
             (_, true) => format!("{} is a file", folder.display()),
             _ => format!("folder not found: {}", folder.display()),
         };
-        usage(anyhow!("{what}{reason}: give the --out of a command whose first run has begun"))
+        usage(anyhow!("{what}{reason}: pass the --out of a command whose first run has begun"))
     })?;
     if config.json != Json::No {
         config.json.write(&progress)?;
