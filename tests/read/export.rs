@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use expect_test::expect;
 use influxdb_line_protocol::{FieldValue, ParsedLine, parse_lines};
 use ringmark::read::show::export::time_line::TimeLine;
-use ringmark_core::benchmark::train::{EpochEnd, LearningConfig, RunRecord, Resumption, Validation};
+use ringmark_core::benchmark::train::{EpochEnd, LearningConfig, Resumption, RunRecord, Validation};
 use ringmark_core::dimension::{BackendName, Seconds};
 use serde_json::Value;
 

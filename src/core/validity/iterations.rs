@@ -1,6 +1,6 @@
 //! Warnings from the iteration times: drift, outliers, skipped updates, an inconsistent clock.
 
-use crate::benchmark::train::{Iteration, RunEnd, Resumption};
+use crate::benchmark::train::{Iteration, Resumption, RunEnd};
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::{Phase, Seconds};
 use crate::host::HostUse;

@@ -30,7 +30,7 @@ use crate::validity::hosts::{
     heat, load_before, memory, other_load, oversubscribed, oversubscribed_hosts, quotas, steal,
 };
 use crate::validity::input_hosts::slow_hosts;
-use crate::validity::iterations::{drift, input, outliers, skipped, steps, changed_environment, wall_clock};
+use crate::validity::iterations::{changed_environment, drift, input, outliers, skipped, steps, wall_clock};
 use crate::validity::observed::Observed;
 use crate::validity::readings::{clock_drops, memory_errors, retransmissions};
 use crate::validity::slow_ranks::slow_ranks;
@@ -93,7 +93,7 @@ mod tests {
     use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
     use crate::benchmark::train::config::TrainConfig;
     use crate::benchmark::train::iteration::Iteration;
-    use crate::benchmark::train::record::{RunEnd, RunHeader, Resumption};
+    use crate::benchmark::train::record::{Resumption, RunEnd, RunHeader};
     use crate::benchmark::train::work_load::WorkDivision;
     use crate::benchmark::warning::WarningKind;
     use crate::benchmark::{RunLabel, RunProfile};

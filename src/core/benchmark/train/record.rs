@@ -375,8 +375,11 @@ impl SweepRecord for RunRecord {
 
     /// Returns the period of the last part if the run was resumed.
     fn period(&self) -> [Seconds; 2] {
-        let (started, before) =
-            self.header.resumptions.last().map_or((self.header.started, 0.0), |last| (last.started, last.wall_before.0));
+        let (started, before) = self
+            .header
+            .resumptions
+            .last()
+            .map_or((self.header.started, 0.0), |last| (last.started, last.wall_before.0));
         [started, Seconds(started.0 + self.end.as_ref().map_or(0.0, |end| end.wall.0 - before))]
     }
 

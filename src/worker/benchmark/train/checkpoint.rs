@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use ringmark_core::benchmark::image_input::ImageInputUse;
-use ringmark_core::benchmark::train::{EpochEnd, Iteration, LearningRateCourse, RunHeader, Resumption, TrainConfig};
+use ringmark_core::benchmark::train::{EpochEnd, Iteration, LearningRateCourse, Resumption, RunHeader, TrainConfig};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::manifest::RanOn;
 use ringmark_core::options::option_table;

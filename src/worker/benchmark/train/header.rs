@@ -1,7 +1,7 @@
 //! First line of a training run's record: the requested configuration, the environment and the exchange of gradients.
 
 use anyhow::Result;
-use ringmark_core::benchmark::train::{RunHeader, Resumption, TrainConfig, Tuning, WorkDivision};
+use ringmark_core::benchmark::train::{Resumption, RunHeader, TrainConfig, Tuning, WorkDivision};
 use ringmark_core::manifest::RanOn;
 
 use crate::benchmark::train::checkpoint::SavedProgress;

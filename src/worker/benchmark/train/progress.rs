@@ -4,7 +4,7 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_core::benchmark::train::{Iteration, RunHeader, Resumption, Trial, Tuning};
+use ringmark_core::benchmark::train::{Iteration, Resumption, RunHeader, Trial, Tuning};
 use ringmark_core::benchmark::{RunLabel, measured_and_warmup};
 use ringmark_core::dimension::ImagesPerSecond;
 use ringmark_core::line::dlperf::{self, Batch};
