@@ -40,7 +40,8 @@ pub struct Progress {
     /// Start time, in seconds since 1970 by that host's clock.
     pub started: Seconds,
     /// Time of this update, by the same clock.
-    pub said: Seconds,
+    #[serde(alias = "said")]
+    pub updated: Seconds,
     /// Job counts.
     pub jobs: JobCounts,
     /// Valid runs that have ended, in the order in which they ended; in a resumed sweep those of earlier sessions
@@ -166,7 +167,8 @@ pub struct RankProgress {
     /// exchanged, and `null` if nothing is computed.
     pub before_allreduce: Option<Seconds>,
     /// Time since its last report; one is due every `report_interval`.
-    pub unheard: Seconds,
+    #[serde(alias = "unheard")]
+    pub since_report: Seconds,
     /// Memory that is available on its host.
     pub available_memory: Option<Bytes>,
 }
@@ -195,7 +197,7 @@ impl JobProgress {
         for rank in &self.ranks {
             *stages.entry(rank.stage.clone()).or_default() += 1;
             let slowness = hosts.entry(&rank.host).or_default();
-            slowness.0 = slowness.0.max(if rank.unheard.0 > silence.0 { rank.unheard.0 } else { 0.0 });
+            slowness.0 = slowness.0.max(if rank.since_report.0 > silence.0 { rank.since_report.0 } else { 0.0 });
             slowness.1 = slowness.1.max(rank.before_allreduce.map_or(0.0, |time| time.0));
         }
         let all = AllRanks {
@@ -204,7 +206,7 @@ impl JobProgress {
             iterations: [workers().min().unwrap_or(0), workers().max().unwrap_or(0)],
             stages,
             waiting: self.ranks.iter().filter(|rank| rank.is_waiting).count(),
-            silent: self.ranks.iter().filter(|rank| rank.unheard.0 > silence.0).count(),
+            silent: self.ranks.iter().filter(|rank| rank.since_report.0 > silence.0).count(),
         };
         let mut order: Vec<(&str, (f64, f64))> = hosts.into_iter().collect();
         order.sort_by(|(one_name, one), (other_name, other)| {
@@ -242,7 +244,7 @@ impl Progress {
             host,
             process,
             started: now,
-            said: now,
+            updated: now,
             jobs: JobCounts::default(),
             finished: Vec::new(),
             left: None,
@@ -282,7 +284,7 @@ mod tests {
             is_waiting: false,
             step: step.map(Seconds),
             before_allreduce: own.map(Seconds),
-            unheard: Seconds(0.5),
+            since_report: Seconds(0.5),
             available_memory: Some(Bytes(1 << 30)),
         }
     }
@@ -336,8 +338,8 @@ mod tests {
             all_ranks: None,
         };
         // A rank whose next report is not due yet is not silent.
-        job.ranks[80].unheard = Seconds(40.0);
-        job.ranks[65_000].unheard = Seconds(100.0);
+        job.ranks[80].since_report = Seconds(40.0);
+        job.ranks[65_000].since_report = Seconds(100.0);
         job.ranks[40_000].before_allreduce = Some(Seconds(0.2));
         job.ranks[7].iteration = 2;
         let mut all = job.clone();

@@ -50,7 +50,10 @@ pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
 fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     let found = folder::find(root)?;
     let manifest = Manifest::find(root)?.ok_or_else(|| {
-        usage(anyhow!("{} holds no {MANIFEST}: give a folder of `ringmark sweep` or `ringmark score`", root.display()))
+        usage(anyhow!(
+            "{} contains no {MANIFEST}: pass a folder of `ringmark sweep` or `ringmark score`",
+            root.display()
+        ))
     })?;
     let benchmark = found.benchmark(root)?;
     let extraction = results::read_sweep(root, found, None)?;

@@ -149,7 +149,7 @@ fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
 /// Reads a side of any kind from `path`.
 fn read_side(path: &Path) -> anyhow::Result<Side> {
     let metadata = fs::metadata(path)
-        .with_context(|| format!("{} cannot be read: give a folder of results or a JSON file", path.display()))
+        .with_context(|| format!("{} cannot be read: pass a folder of results or a JSON file", path.display()))
         .map_err(usage)?;
     let mut side = match metadata.is_dir() {
         true => read_folder(path)?,
@@ -164,14 +164,14 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
                     Content::Bandwidth,
                 ];
                 let known = known.map(Content::text).join(", ");
-                let what = format!("{} is not a {known}: give one, or a folder of them or of logs", path.display());
+                let what = format!("{} is not a {known}: pass one, or a folder of them or of logs", path.display());
                 return Err(usage(anyhow::Error::msg(what)));
             }
         },
     };
     if side.sets.iter().all(|set| set.cases.is_empty()) {
         let more: String = side.left_out.iter().map(|what| format!("\n  {what}")).collect();
-        bail!("{} holds no run that counts{more}", path.display());
+        bail!("{} contains no run that counts{more}", path.display());
     }
     side.make_titles_unique();
     Ok(side)
@@ -200,7 +200,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
     found.splice(0..0, runs.as_ref().ok().map(|found| format!("{} {what} runs with logs", found.runs.len())));
     if found.len() > 1 {
         return Err(usage(anyhow::Error::msg(format!(
-            "{} mixes file types: {}: give one file, or a folder of one kind",
+            "{} mixes file types: {}: pass one file, or a folder of one kind",
             path.display(),
             found.join("; ")
         ))));
@@ -216,7 +216,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         (Err(_), Some((content, files))) => read_files(path, content, &files, left_out),
         (Err(error), None) => {
             let more: String = left_out.iter().map(|file| format!("\n  {file}")).collect();
-            Err(usage(anyhow::anyhow!("{error:#}; it holds no benchmark JSON either{more}")))
+            Err(usage(anyhow::anyhow!("{error:#}; it contains no benchmark JSON either{more}")))
         }
     }
 }
@@ -252,7 +252,7 @@ fn counted(content: Content, files: &[PathBuf]) -> String {
 /// Reads files of which each is one run, except results of `ringmark extract`, which contain several.
 fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<String>) -> anyhow::Result<Side> {
     if let (Content::Result | Content::ScoreResult, [_, _, ..]) = (content, files) {
-        let what = format!("{} holds {}: give one of them", path.display(), counted(content, files));
+        let what = format!("{} contains {}: pass one of them", path.display(), counted(content, files));
         return Err(usage(anyhow::Error::msg(what)));
     }
     let kind = match content {

@@ -87,7 +87,7 @@ fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<Series>> {
     let refusal = || {
         let path = folder.display();
         anyhow!(
-            "{path} holds {what}, but only runs of train, score and bandwidth are exported: use ringmark report {path}"
+            "{path} contains {what}, but only runs of train, score and bandwidth are exported: use ringmark report {path}"
         )
     };
     ensure!(!all.is_empty(), usage(refusal()));
@@ -110,7 +110,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
     let (trained, scored) = (training::runs(&result.name, &result.groups), score::runs(&result.name, &result.scoring));
     if trained.is_empty() && scored.is_empty() {
         return Err(usage(anyhow!(
-            "{} holds no training or scoring run that counts: nothing to export to MLflow",
+            "{} contains no training or scoring run that counts: nothing to export to MLflow",
             folder.display()
         )));
     }
@@ -188,13 +188,13 @@ fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyh
     }
     match (out, &logs[..]) {
         (_, []) => Err(usage(anyhow!(
-            "{} holds no run that trained a whole epoch, which MLPerf's log needs: run ringmark sweep --data FILES \
+            "{} contains no run that trained a whole epoch, which MLPerf's log needs: run ringmark sweep --data FILES \
              --epochs N --validate FILES",
             folder.display()
         ))),
         (None, [(_, text)]) => output::print(text),
         (None, several) => Err(usage(anyhow!(
-            "{} holds {} runs with epochs, but MLPerf's log holds one: add --out FOLDER for one file per run",
+            "{} contains {} runs with epochs, but MLPerf's log contains one: add --out FOLDER for one file per run",
             folder.display(),
             several.len()
         ))),

@@ -105,7 +105,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let extraction = results::read_sweep(folder, folder::find(folder)?, config.warmup)?;
     match extraction {
         AnyExtraction::Score(_) if config.price.is_some() => {
-            let what = "--price applies to training, but {} holds a scoring sweep: omit --price";
+            let what = "--price applies to training, but {} contains a scoring sweep: omit --price";
             return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
         }
         _ => {}
@@ -188,7 +188,7 @@ pub fn render_score(
         | ExtractFormat::DlperfLines
         | ExtractFormat::PytorchDdp
         | ExtractFormat::PytorchDdpLines => Err(usage(anyhow!(
-            "--format {format} applies to training, but {} holds a scoring sweep: choose table, markdown, json or csv",
+            "--format {format} applies to training, but {} contains a scoring sweep: choose table, markdown, json or csv",
             extraction.name
         ))),
     }

@@ -131,7 +131,7 @@ fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<
 fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let resolved = |folder: &PathBuf| {
         let whole = fs::canonicalize(folder)
-            .with_context(|| format!("{} cannot be read: give the folder that a sweep wrote", folder.display()));
+            .with_context(|| format!("{} cannot be read: pass the folder that a sweep wrote", folder.display()));
         Ok(whole.map_err(usage)?.iter().map(|part| part.to_string_lossy().into_owned()).collect::<Vec<String>>())
     };
     let paths = folders.iter().map(resolved).collect::<anyhow::Result<Vec<_>>>()?;
@@ -146,7 +146,7 @@ fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     };
     let names = (0..paths.len()).map(|index| name(index).ok_or(index)).collect::<Result<Vec<String>, usize>>();
     names.or_else(|index| {
-        bail!(usage(anyhow::anyhow!("{} is given twice: give each folder once", folders[index].display())))
+        bail!(usage(anyhow::anyhow!("{} is given twice: pass each folder once", folders[index].display())))
     })
 }
 

@@ -43,7 +43,7 @@ pub fn read_sweep(folder: &Path, found: Found, warmup: Option<u32>) -> anyhow::R
     match found.benchmark(folder)? {
         BenchmarkKind::Train => Ok(AnyExtraction::Training(training(folder, found, warmup)?)),
         BenchmarkKind::Score if warmup.is_some() => Err(usage(anyhow!(
-            "--warmup: the scoring records in {} hold no warm-up passes: omit --warmup",
+            "--warmup: the scoring records in {} contain no warm-up passes: omit --warmup",
             folder.display()
         ))),
         BenchmarkKind::Score => {

@@ -268,7 +268,7 @@ fn folder_can_contain_a_sweep_as_well() {
     let (status, ..) = run(&mut sandbox.bandwidth("--hosts localhost:2 --cases 1n2g"));
     assert_eq!(status, Some(0));
     let (_, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
-    assert!(stderr.contains("holds no runs") && !stderr.contains("bandwidth.log"), "{stderr}");
+    assert!(stderr.contains("contains no runs") && !stderr.contains("bandwidth.log"), "{stderr}");
 }
 
 // --- the real worker ----------------------------------------------------------------------------------------------------

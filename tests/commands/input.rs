@@ -127,7 +127,7 @@ fn all_thread_counts_read_from_disk_and_memory() {
     assert_eq!(fs::read_to_string(folder.path().join("out/input.log")).expect("a log").matches("Speed: ").count(), 12);
 
     let error = refused(ringmark("extract").arg(folder.path().join("out")), 1);
-    assert!(error.contains("it holds a result of `ringmark input`, which `ringmark report` shows"), "{error}");
+    assert!(error.contains("it contains a result of `ringmark input`, which `ringmark report` shows"), "{error}");
     let error = refused(&mut input(folder.path(), &data, options), 2);
     assert!(error.contains("already contains"), "{error}");
 }
@@ -359,7 +359,7 @@ fn demand_is_compared_with_host_ceiling() {
 
     let empty = tempfile::tempdir().expect("a folder");
     let error = format!("{:#}", read::input::judge(empty.path()).err().expect("refused"));
-    expect!["--against DIR: DIR holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log"].assert_eq(&without_folder(&error));
+    expect!["--against DIR: DIR contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log"].assert_eq(&without_folder(&error));
 }
 
 /// Runs that read images show the demand of a single device if it did not wait for them.

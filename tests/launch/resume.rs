@@ -898,9 +898,9 @@ fn resume_from_checkpoint_is_bitwise_identical() {
     };
     assert_eq!(learned(&resumed), learned(&whole));
     assert_eq!((resumed.iterations.len(), learned(&whole).1.len()), (150, 30));
-    let behind: Vec<u32> = resumed.header.taken_up.iter().map(|part| part.behind).collect();
+    let behind: Vec<u32> = resumed.header.resumptions.iter().map(|part| part.behind).collect();
     assert!(behind.len() == 2 && behind[0] < behind[1] && behind.iter().all(|at| at % 7 == 0), "{behind:?}");
-    assert!(whole.header.taken_up.is_empty());
+    assert!(whole.header.resumptions.is_empty());
     assert_eq!(sandbox.log(&format!("1n2g/{}", name("log"))).matches("] Batch[").count(), 150);
     let (_, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
     assert!(stdout.contains("PASS    unedited  2 files ") && stdout.contains("PASS    rules "), "{stdout}{stderr}");

@@ -361,7 +361,7 @@ fn each_condition_is_a_group_up_to_the_file_limit() {
     };
     half.header.config.exchange.bucket_mb = 5.0;
     folder.run(&half);
-    refused(&folder, "first has runs of several bucket sizes, but PyTorch's file holds one");
+    refused(&folder, "first has runs of several bucket sizes, but PyTorch's file contains one");
     let logs = Folder::new();
     logs.write("1n1g/rn50_b128_fp32_1.log", dlperf_log(&[100.0; 120]));
     refused(&logs, "rn50 has only logs: PyTorch's file needs the version and bucket size");

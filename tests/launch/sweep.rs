@@ -59,7 +59,7 @@ impl Sandbox {
             backend: BackendName::Solo,
             sum_dtype: None,
             buckets: vec![Bytes(8)],
-            taken_up: Vec::new(),
+            resumptions: Vec::new(),
             work_division: None,
             tuning: None,
             no_graph: None,

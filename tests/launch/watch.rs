@@ -240,14 +240,14 @@ fn unwritable_state_file_does_not_affect_the_sweep() {
     assert!(error.contains("no command runs in ") && error.contains(" (path is a folder): "), "{error}");
     // A folder without progress, for example of an older version.
     let error = refused(ringmark("watch").arg(sandbox.folder.path()), 2);
-    assert!(error.contains("give the --out of a command whose"), "{error}");
+    assert!(error.contains("pass the --out of a command whose"), "{error}");
     let error = refused(ringmark("watch").arg(sandbox.path("nowhere")), 2);
     expect![[r"
-        error: folder not found: DIR/nowhere: give the --out of a command whose first run has begun
+        error: folder not found: DIR/nowhere: pass the --out of a command whose first run has begun
     "]]
     .assert_eq(&without_folder(&error));
     let error = refused(ringmark("watch").arg(sandbox.worker()), 2);
-    assert!(error.contains(" is a file: give the --out of a command"), "{error}");
+    assert!(error.contains(" is a file: pass the --out of a command"), "{error}");
 }
 
 #[test]

@@ -410,13 +410,13 @@ fn folder_without_a_run_fails_with_the_reason() {
         without_folder(&refused(ringmark("check").arg(folder.path()), 1))
     };
     expect![[r"
-        error: DIR/first holds no run that counts: its sweep.json lists none
+        error: DIR/first contains no run that counts: its sweep.json lists none
     "]]
     .assert_eq(&check(&manifest));
     let memory = MemoryShortage { taken: Bytes(15_000_000_000), total: Bytes(16_000_000_000) };
     manifest.run("1n1g/rn50_b512_fp32_1.log".parse().expect("a name")).state = RunState::OutOfMemory { memory };
     expect![[r"
-        error: DIR/first holds no run that counts:
+        error: DIR/first contains no run that counts:
           ResNet50-v1b, fp32, 1n1g: out of memory at batch 512: 15.0 of 16.0 GB
     "]]
     .assert_eq(&check(&manifest));
@@ -428,12 +428,12 @@ fn folder_without_a_sweep_is_rejected() {
     fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
     let error = refused(ringmark("check").arg(sandbox.path("out")), 2);
     expect![[r"
-        error: DIR/out holds no sweep.json: give a folder of `ringmark sweep` or `ringmark score`
+        error: DIR/out contains no sweep.json: pass a folder of `ringmark sweep` or `ringmark score`
     "]]
     .assert_eq(&without_folder(&error));
     let error = refused(ringmark("check").arg(sandbox.path("nothing")), 2);
     expect![[r"
-        error: DIR/nothing cannot be read: give the folder that a sweep wrote: No such file or directory (os error 2)
+        error: DIR/nothing cannot be read: pass the folder that a sweep wrote: No such file or directory (os error 2)
     "]]
     .assert_eq(&without_folder(&error));
 }

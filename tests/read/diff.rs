@@ -266,7 +266,7 @@ fn older_result_has_only_speeds_and_dlperf_json_is_rejected() {
     let output = diff(files.path().join("dlperf.json"), base.path(), &[]);
     assert_eq!(output.status, 1);
     expect![[r"
-        error: BASE: DIR/first/dlperf.json: 1n1g has no single runs: this is DLPerf's own result, which holds medians alone: give the folder of its logs
+        error: BASE: DIR/first/dlperf.json: 1n1g has no single runs: this is DLPerf's own result, which contains only medians: pass the folder of its logs
     "]].assert_eq(&without_folder(&output.stderr));
 }
 
@@ -384,18 +384,18 @@ fn tables_are_paired_by_their_conditions() {
 fn sides_without_common_cases_are_rejected() {
     let (base, test) = (sweep(&["1n1g"], 0.5, |_| {}), sweep(&["1n2g"], 0.5, |_| {}));
     diff(base.path(), test.path(), &[]).is_refused(&["no case in common: BASE has 1n1g; TEST has 1n2g"]);
-    diff("/nowhere", test.path(), &[]).is_refused(&["BASE: /nowhere cannot be read: give a folder of results"]);
+    diff("/nowhere", test.path(), &[]).is_refused(&["BASE: /nowhere cannot be read: pass a folder of results"]);
     let empty = Folder::new();
     let output = diff(empty.path(), test.path(), &[]);
     assert_eq!(output.status, 2);
     expect![[r"
-        error: BASE: DIR/first holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; it holds no benchmark JSON either
+        error: BASE: DIR/first contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; it contains no benchmark JSON either
     "]].assert_eq(&without_folder(&output.stderr));
     let failed = sweep(&["1n1g"], 0.5, |run| run.end = None);
     let output = diff(failed.path(), test.path(), &[]);
     assert_eq!(output.status, 1);
     expect![[r"
-        error: BASE: DIR/first holds no run that counts
+        error: BASE: DIR/first contains no run that counts
           DIR/first/1n1g/rn50_b4_fp32_1.jsonl: the run failed: stopped after iteration 6, without an end line: repeat it
           DIR/first/1n1g/rn50_b4_fp32_2.jsonl: the run failed: stopped after iteration 6, without an end line: repeat it
           DIR/first/1n1g/rn50_b4_fp32_3.jsonl: the run failed: stopped after iteration 6, without an end line: repeat it

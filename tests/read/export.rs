@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use expect_test::expect;
 use influxdb_line_protocol::{FieldValue, ParsedLine, parse_lines};
 use ringmark::read::show::export::time_line::TimeLine;
-use ringmark_core::benchmark::train::{EpochEnd, LearningConfig, RunRecord, TakenUp, Validation};
+use ringmark_core::benchmark::train::{EpochEnd, LearningConfig, Resumption, RunRecord, Validation};
 use ringmark_core::dimension::{BackendName, Seconds};
 use serde_json::Value;
 
@@ -334,8 +334,8 @@ fn mlflow_has_a_run_for_each_run() {
 fn resumed_run_contains_its_break() {
     let mut learned = run_with_epochs(1);
     let part =
-        TakenUp { behind: 3, started: Seconds(1.7e9 + 600.0), wall_before: Seconds(2.2575), changes: Vec::new() };
-    learned.header.taken_up = vec![part];
+        Resumption { behind: 3, started: Seconds(1.7e9 + 600.0), wall_before: Seconds(2.2575), changes: Vec::new() };
+    learned.header.resumptions = vec![part];
     let times = TimeLine::from_record(&learned);
     let since = |time: Seconds| time.0 - 1.7e9;
     let ends: Vec<f64> = times.iterations.iter().map(|iteration| since(iteration.end)).collect();
@@ -431,7 +431,7 @@ fn several_mlperf_logs_need_a_folder() {
     folder.run(&failed);
     let said = refused(ringmark("extract --format mllog").arg(folder.path()), 2);
     expect![[r"
-        error: DIR/first holds 2 runs with epochs, but MLPerf's log holds one: add --out FOLDER for one file per run
+        error: DIR/first contains 2 runs with epochs, but MLPerf's log contains one: add --out FOLDER for one file per run
     "]]
     .assert_eq(&without_folder(&said));
     let out = folder.parent.path().join("logs");
@@ -472,7 +472,7 @@ fn invalid_export_options_are_rejected() {
     let said =
         crate::support::sandbox::refused(ringmark("extract --format mlflow -o /nowhere").arg(bandwidth.path()), 2);
     expect![[r"
-        error: DIR/first holds no training or scoring run that counts: nothing to export to MLflow
+        error: DIR/first contains no training or scoring run that counts: nothing to export to MLflow
     "]]
     .assert_eq(&without_folder(&said));
 }

@@ -916,15 +916,15 @@ fn invalid_folder_is_reported() {
     expect(
         &folder.path().join("missing"),
         2,
-        "missing cannot be read: give the folder that a sweep wrote: No such file",
+        "missing cannot be read: pass the folder that a sweep wrote: No such file",
     );
-    expect(&folder.path(), 1, "first holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log");
+    expect(&folder.path(), 1, "first contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log");
     folder.log("second/1n1g/rn50_b128_fp32_1.log", &speeds(384.19, 120));
     expect(&folder.path(), 1, "first/second\n");
     let case = folder.path().join("second/1n1g");
-    expect(&case, 1, "1n1g holds no runs");
-    expect(&case, 1, "this is the folder of one case: give its parent folder");
-    expect(&case.join("rn50_b128_fp32_1.log"), 2, "rn50_b128_fp32_1.log is a file: give the folder");
+    expect(&case, 1, "1n1g contains no runs");
+    expect(&case, 1, "this is the folder of one case: pass its parent folder");
+    expect(&case.join("rn50_b128_fp32_1.log"), 2, "rn50_b128_fp32_1.log is a file: pass the folder");
 }
 
 #[test]
@@ -1046,8 +1046,8 @@ fn speedometer_windows_cover_iterations_of_all_ranks() {
     let (status, _, stderr) = folder.extract(&["--warmup", "41"]);
     assert_eq!(status, Some(1));
     expect![[r"
-        not in the figures: 1n1g/rn50_b32_fp32_1.log: 3 windows of iterations, all of them warm-up (3): repeat the run with more, or give a smaller --warmup
-        not in the figures: 1n2g/rn50_b32_fp32_1.log: 3 windows of iterations, all of them warm-up (3): repeat the run with more, or give a smaller --warmup
+        not in the figures: 1n1g/rn50_b32_fp32_1.log: 3 windows of iterations, all of them warm-up (3): repeat the run with more, or reduce --warmup
+        not in the figures: 1n2g/rn50_b32_fp32_1.log: 3 windows of iterations, all of them warm-up (3): repeat the run with more, or reduce --warmup
         wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
         error: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));

@@ -446,19 +446,19 @@ fn excluded_runs_are_reported_and_the_rest_is_shown() {
     let (status, _, stderr) = report(&[path(&folder.parent.path().join("none"))]);
     assert_eq!(status, 2);
     expect![[r"
-        error: DIR/none cannot be read: give the folder that a sweep wrote: No such file or directory (os error 2)
+        error: DIR/none cannot be read: pass the folder that a sweep wrote: No such file or directory (os error 2)
     "]]
     .assert_eq(&without_folder(&stderr));
     let (status, _, stderr) = report(&[path(&folder.parent.path().join("a.html"))]);
     assert_eq!(status, 2);
     expect![[r"
-        error: DIR/a.html is a file: give the folder that holds the result
+        error: DIR/a.html is a file: pass the folder with the result
     "]]
     .assert_eq(&without_folder(&stderr));
     let (status, _, stderr) = report(&[path(folder.parent.path())]);
     assert_eq!(status, 1);
     expect![[r"
-        error: DIR holds no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; results are in its subfolders:
+        error: DIR contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; results are in its subfolders:
           ringmark extract DIR/first
     "]].assert_eq(&without_folder(&stderr));
 }

@@ -277,8 +277,8 @@ fn training_options_are_rejected_for_scoring() {
     for (command, options, message) in [
         ("extract", &["--format", "pytorch-ddp"][..], "--format pytorch-ddp applies to training"),
         ("extract", &["--format", "dlperf"], "--format dlperf applies to training"),
-        ("extract", &["--warmup", "2"], "hold no warm-up passes: omit --warmup"),
-        ("report", &["--warmup", "2"], "hold no warm-up passes: omit --warmup"),
+        ("extract", &["--warmup", "2"], "contain no warm-up passes: omit --warmup"),
+        ("report", &["--warmup", "2"], "contain no warm-up passes: omit --warmup"),
         ("extract", &["--published", "--format", "csv"], "--format csv cannot include published figures"),
         ("predict", &[], &reads_training),
     ] {
@@ -345,7 +345,7 @@ fn diff_compares_scoring_sweeps_point_by_point() {
     let (status, _, stderr) = diff(&base.path(), &training.path(), &["--force"]);
     assert_eq!(status, Some(2));
     expect![[r"
-        error: DIR/first holds scoring runs of ringmark, DIR/first holds training runs of ringmark or DLPerf: not comparable, even with --force
+        error: DIR/first contains scoring runs of ringmark, DIR/first contains training runs of ringmark or DLPerf: not comparable, even with --force
     "]].assert_eq(&without_folder(&stderr));
 }
 

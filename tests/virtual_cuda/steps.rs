@@ -144,7 +144,7 @@ fn resumed_run_on_virtual_gpus_is_bit_identical() {
     assert_eq!(checksum(&resumed), checksum(&whole));
     assert_eq!(resumed.iterations[4].loss_scale, 64.0);
     let warnings = &resumed.end.as_ref().expect("an end").warnings;
-    assert!(warnings.iter().all(|warning| warning.kind != WarningKind::TakenUp), "{warnings:?}");
+    assert!(warnings.iter().all(|warning| warning.kind != WarningKind::Resumed), "{warnings:?}");
 }
 
 // --- order

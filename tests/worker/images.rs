@@ -250,12 +250,12 @@ fn resumed_training_is_bit_identical() {
         let resumed = finished.sound();
         assert_eq!((resumed.header.iterations_before(), resumed.iterations.len()), (before, 30), "{output}");
         assert_eq!(output.matches("] Batch[").count(), 30, "{output}");
-        assert!(output.contains(&format!("# taken up from its checkpoint behind iteration {before}\n")), "{output}");
+        assert!(output.contains(&format!("# resumed from its checkpoint after iteration {before}\n")), "{output}");
         assert_eq!(checksum(&resumed), checksum(whole));
         assert_eq!(joined_losses(&resumed), joined_losses(whole));
         let scales = |record: &RunRecord| record.iterations.iter().map(|one| one.loss_scale).collect::<Vec<_>>();
         assert_eq!(scales(&resumed), scales(whole));
-        let [part] = resumed.header.taken_up.as_slice() else { panic!("{:?}", resumed.header.taken_up) };
+        let [part] = resumed.header.resumptions.as_slice() else { panic!("{:?}", resumed.header.resumptions) };
         let wall = resumed.end.as_ref().expect("an end").wall;
         assert!(part.wall_before.0 > 0.0 && wall.0 > part.wall_before.0 && part.changes.is_empty(), "{part:?}, {wall}");
         assert!(part.started.0 > resumed.header.started.0);

@@ -207,13 +207,13 @@ fn invalid_price_is_rejected() {
         error
     });
     expect![[r#"
-        error: invalid value '2.49' for '--price <PRICE>': "2.49" is not a price: write a number above 0 and gpu-hour or host-hour, as 2.49/gpu-hour or $98.32/host-hour
+        error: invalid value '2.49' for '--price <PRICE>': "2.49" is not a price: write a number above 0 and gpu-hour or host-hour, such as 2.49/gpu-hour or $98.32/host-hour
 
         For more information, try '--help'.
-        error: invalid value '2.49' for '--price <PRICE>': "2.49" is not a price: write a number above 0 and gpu-hour or host-hour, as 2.49/gpu-hour or $98.32/host-hour
+        error: invalid value '2.49' for '--price <PRICE>': "2.49" is not a price: write a number above 0 and gpu-hour or host-hour, such as 2.49/gpu-hour or $98.32/host-hour
 
         For more information, try '--help'.
-        error: invalid value '2.49' for '--price <PRICE>': "2.49" is not a price: write a number above 0 and gpu-hour or host-hour, as 2.49/gpu-hour or $98.32/host-hour
+        error: invalid value '2.49' for '--price <PRICE>': "2.49" is not a price: write a number above 0 and gpu-hour or host-hour, such as 2.49/gpu-hour or $98.32/host-hour
 
         For more information, try '--help'.
     "#]].assert_eq(&errors.concat());

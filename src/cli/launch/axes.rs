@@ -79,7 +79,7 @@ pub struct AxesOptions {
     /// RUN.log.1, .2 ..
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "resume")]
     repeat: Vec<Case>,
-    /// Pause between two runs, for devices to cool down, as 90 or 5m
+    /// Pause between two runs, for devices to cool down, such as 90 or 5m
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = seconds(0..=86_400))]
     cooldown: u64,
 }

@@ -234,7 +234,7 @@ fn texts(name: &str, value: Value) -> anyhow::Result<Vec<String>> {
             texts.concat()
         }
         Value::Datetime(_) | Value::Table(_) => {
-            bail!("{name} = {value}: give a text, a number, true, or a list of them")
+            bail!("{name} = {value}: expected a text, a number, true, or a list of them")
         }
     })
 }

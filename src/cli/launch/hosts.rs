@@ -44,7 +44,7 @@ pub struct HostOptions {
     /// A line `node[01-64] slots=8` lists many hosts.
     #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
-    /// GPUs to use on every host, as 0,2, instead of all; by number or UUID
+    /// GPUs to use on every host, such as 0,2, instead of all; by number or UUID
     #[arg(long, value_name = "LIST", value_parser = gpu_list)]
     gpus: Option<String>,
     /// Network between the hosts, as ib0 or 10.77.0.0/24
@@ -128,7 +128,7 @@ pub struct LaunchOptions {
     /// Host options.
     #[command(flatten)]
     hosts: HostOptions,
-    /// End a run after this time, as 90, 5m or 2h [default: none]
+    /// End a run after this time, such as 90, 5m or 2h [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds(1..=31_536_000))]
     timeout: Option<u64>,
     /// End a run without progress for this time; 0: never

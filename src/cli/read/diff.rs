@@ -102,10 +102,10 @@ impl DiffOptions {
 fn noise(text: &str) -> Result<f64, String> {
     parse_percent(text)
         .filter(|noise| (0.0..=1.0).contains(noise))
-        .ok_or_else(|| "choose 0% to 100%, as 1.5%".to_owned())
+        .ok_or_else(|| "choose 0% to 100%, such as 1.5%".to_owned())
 }
 
 fn significance(text: &str) -> Result<f64, String> {
     let chosen = parse_percent(text).filter(|significance| (1e-6..=0.5).contains(significance));
-    chosen.ok_or_else(|| "choose 0.0001% to 50%, as 1%".to_owned())
+    chosen.ok_or_else(|| "choose 0.0001% to 50%, such as 1%".to_owned())
 }

@@ -37,7 +37,7 @@ pub struct PredictOptions {
     /// With two or more hosts, and for kv-store ring.
     #[arg(long, value_name = "FOLDER", requires = "sweep")]
     bandwidth: Option<PathBuf>,
-    /// Cases to predict, as 8n8g [default: 2, 4 and 8 times the hosts]
+    /// Cases to predict, such as 8n8g [default: 2, 4 and 8 times the hosts]
     ///
     /// Of the largest measured case.
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
@@ -53,7 +53,7 @@ pub struct PredictOptions {
     /// number]
     #[arg(long, value_name = "N", requires = "sweep", conflicts_with = "backtest", value_parser = number(1..=65_536_u32))]
     servers: Option<u32>,
-    /// Find the case whose efficiency is below this, as 80%
+    /// Find the case whose efficiency is below this, such as 80%
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     efficiency_below: Option<f64>,
     /// Predict the largest measured case from the others, and compare
@@ -76,7 +76,7 @@ pub struct PredictOptions {
 
 fn share(text: &str) -> Result<f64, String> {
     let share = parse_percent(text).or_else(|| text.parse().ok());
-    share.filter(|share| *share > 0.0 && *share < 1.0).ok_or_else(|| "choose 1% to 99%, as 80%".to_owned())
+    share.filter(|share| *share > 0.0 && *share < 1.0).ok_or_else(|| "choose 1% to 99%, such as 80%".to_owned())
 }
 
 impl PredictOptions {

@@ -71,7 +71,7 @@ pub struct ReportOptions {
 
 /// Parses `TEXT=URL`. Rejects `javascript:` and other schemes, because a page must not run scripts.
 fn link(text: &str) -> Result<Link, String> {
-    let (text, address) = text.split_once('=').ok_or("give it as TEXT=URL, as \"job log=https://..\"")?;
+    let (text, address) = text.split_once('=').ok_or("expected TEXT=URL, for example \"job log=https://..\"")?;
     let scheme = address.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
     let is_plain =
         scheme.as_deref().is_none_or(|scheme| ["http", "https", "mailto"].contains(&scheme) || scheme.contains('/'));

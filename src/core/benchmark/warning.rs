@@ -45,7 +45,7 @@ keyword_enum!(
         /// Step times that do not add up to the elapsed time.
         WallClock = "wall-clock",
         /// A resumed run whose parts ran in different environments.
-        TakenUp = "taken-up",
+        Resumed = "taken-up",
     }
 );
 

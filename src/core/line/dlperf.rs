@@ -20,7 +20,7 @@ const SPEEDS: Range<f64> = 1e-9..1e15;
 const FAILURE: &str = "error: run failed: ";
 /// The same in logs of earlier versions.
 const OLD_FAILURE: &str = "ringmark: run failed: ";
-const TAKEN_UP: &str = "# taken up from its checkpoint behind iteration ";
+const RESUMPTION: &str = "# resumed from its checkpoint after iteration ";
 
 /// Number of an iteration in a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,13 +69,13 @@ pub fn write_failure(reason: &str) -> String {
 }
 
 /// Formats the line between the iterations restored from a checkpoint, which are repeated above it, and the new ones.
-pub fn write_taken_up(behind: u32) -> String {
-    format!("{TAKEN_UP}{behind}")
+pub fn write_resumption(behind: u32) -> String {
+    format!("{RESUMPTION}{behind}")
 }
 
-/// Returns true for a line of [`write_taken_up`].
-pub fn is_taken_up(line: &[u8]) -> bool {
-    line.starts_with(TAKEN_UP.as_bytes())
+/// Returns true for a line of [`write_resumption`].
+pub fn is_resumption(line: &[u8]) -> bool {
+    line.starts_with(RESUMPTION.as_bytes())
 }
 
 /// Content of one line of a log.

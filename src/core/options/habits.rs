@@ -380,7 +380,7 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
                 Some(format!("did you mean `--hosts {}`?", words.collect::<Vec<_>>().join(",")))
             }
             (Some("extract" | "check" | "watch"), _) => Some(
-                "give one folder; `ringmark report` shows several, `ringmark diff BASE TEST` compares two".to_owned(),
+                "pass one folder; `ringmark report` shows several, `ringmark diff BASE TEST` compares two".to_owned(),
             ),
             (_, case) if is_case(case) => Some(format!("did you mean `--cases {case}`?")),
             (_, host) if is_host(host) => Some(format!("did you mean `--hosts {host}`?")),

@@ -1,6 +1,6 @@
 //! Warnings from the iteration times: drift, outliers, skipped updates, an inconsistent clock.
 
-use crate::benchmark::train::{Iteration, RunEnd, TakenUp};
+use crate::benchmark::train::{Iteration, Resumption, RunEnd};
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::{Phase, Seconds};
 use crate::host::HostUse;
@@ -115,13 +115,13 @@ pub(super) fn skipped(counted: &[Iteration]) -> Option<Warning> {
 }
 
 /// Warns about a run that was resumed on different hosts, devices or software.
-pub(super) fn taken_up(TakenUp { behind, changes, .. }: &TakenUp) -> Option<Warning> {
+pub(super) fn changed_environment(Resumption { behind, changes, .. }: &Resumption) -> Option<Warning> {
     let text = format!(
         "the run was resumed after iteration {behind} in a different environment ({}), so its figures mix both: \
          repeat the run",
         changes.join("; ")
     );
-    (!changes.is_empty()).then(|| warning(WarningKind::TakenUp, RUN, text))
+    (!changes.is_empty()).then(|| warning(WarningKind::Resumed, RUN, text))
 }
 
 pub(super) fn wall_clock(iterations: &[Iteration], end: &RunEnd) -> Option<Warning> {

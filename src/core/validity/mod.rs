@@ -30,7 +30,7 @@ use crate::validity::hosts::{
     heat, load_before, memory, other_load, oversubscribed, oversubscribed_hosts, quotas, steal,
 };
 use crate::validity::input_hosts::slow_hosts;
-use crate::validity::iterations::{drift, input, outliers, skipped, steps, taken_up, wall_clock};
+use crate::validity::iterations::{changed_environment, drift, input, outliers, skipped, steps, wall_clock};
 use crate::validity::observed::Observed;
 use crate::validity::readings::{clock_drops, memory_errors, retransmissions};
 use crate::validity::slow_ranks::slow_ranks;
@@ -52,7 +52,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     found.extend(outliers(&steps));
     found.extend(skipped(counted));
     found.extend(wall_clock(&record.iterations, end));
-    found.extend(record.header.taken_up.iter().filter_map(taken_up));
+    found.extend(record.header.resumptions.iter().filter_map(changed_environment));
     found.sort_by_key(|warning| warning.kind);
     found
 }
@@ -93,7 +93,7 @@ mod tests {
     use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
     use crate::benchmark::train::config::TrainConfig;
     use crate::benchmark::train::iteration::Iteration;
-    use crate::benchmark::train::record::{RunEnd, RunHeader, TakenUp};
+    use crate::benchmark::train::record::{Resumption, RunEnd, RunHeader};
     use crate::benchmark::train::work_load::WorkDivision;
     use crate::benchmark::warning::WarningKind;
     use crate::benchmark::{RunLabel, RunProfile};
@@ -228,18 +228,18 @@ mod tests {
     #[test]
     fn run_resumed_elsewhere_gets_a_warning() {
         let mut record = record(&TWO);
-        let part = |changes: &[&str]| TakenUp {
+        let part = |changes: &[&str]| Resumption {
             behind: 40,
             started: Seconds(100.0),
             wall_before: Seconds(4.0),
             changes: changes.iter().copied().map(str::to_owned).collect(),
         };
-        record.header.taken_up = vec![part(&[])];
+        record.header.resumptions = vec![part(&[])];
         assert_eq!(warnings(&record, 10), []);
-        record.header.taken_up.push(part(&["device 0 of c: old then, new now", "MPI: 4.1 then, 5.0 now"]));
+        record.header.resumptions.push(part(&["device 0 of c: old then, new now", "MPI: 4.1 then, 5.0 now"]));
         let text = "the run was resumed after iteration 40 in a different environment (device 0 of c: old then, new \
                     now; MPI: 4.1 then, 5.0 now)";
-        expect(&record, WarningKind::TakenUp, "the run", text);
+        expect(&record, WarningKind::Resumed, "the run", text);
     }
 
     #[test]

@@ -238,7 +238,7 @@ impl FromDisk {
     pub fn judgment(&self, demand: &Demand) -> String {
         match (self.is_enough(demand), self.is_disk) {
             (true, _) => "enough",
-            (false, true) => "a faster disk, memory that holds the files, or smaller files",
+            (false, true) => "a faster disk, enough memory for the files, or smaller files",
             (false, false) => "the cores are the limit, not the disk",
         }
         .to_owned()
@@ -338,7 +338,7 @@ mod tests {
             &demand(6150.0),
             &expect![[r#"
             1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,150; 18 more cores or images stored at 256 px
-            1n8g: from disk 1,210 images/s per host at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that holds the files, or smaller files"#]],
+            1n8g: from disk 1,210 images/s per host at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, enough memory for the files, or smaller files"#]],
         );
     }
 
@@ -397,7 +397,7 @@ mod tests {
             &demand(6150.0),
             &expect![
                 "1n8g: from disk 2,700 images/s per host at 297 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, \
-                 memory that holds the files, or smaller files"
+                 enough memory for the files, or smaller files"
             ],
         );
         record.passes[0].hosts[0].from_disk = Some(Bytes(1));
@@ -427,7 +427,7 @@ mod tests {
             &demand(6150.0),
             &expect![[r#"
             1n8g: input ceiling 2,000 images/s per host (host b, the lowest): 8 GPUs need 6,150; 30 more cores
-            1n8g: from disk 1,210 images/s per host (host a, the lowest) at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, memory that holds the files, or smaller files"#]],
+            1n8g: from disk 1,210 images/s per host (host a, the lowest) at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, enough memory for the files, or smaller files"#]],
         );
     }
 

@@ -42,7 +42,7 @@ pub enum Basis {
 
 impl Demand {
     /// Returns a text such as `8 GPUs need`.
-    pub fn who(&self) -> String {
+    pub fn subject(&self) -> String {
         let what = match self.kind {
             DeviceKind::Cuda => "GPU",
             DeviceKind::Cpu => "CPU rank",
@@ -59,7 +59,7 @@ impl Demand {
             }
             _ => String::new(),
         };
-        format!("{} {}{basis}", self.who(), thousands(self.speed.0, ','))
+        format!("{} {}{basis}", self.subject(), thousands(self.speed.0, ','))
     }
 
     /// Returns the demand of one device.

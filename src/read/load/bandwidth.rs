@@ -41,7 +41,7 @@ pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
     if result.cases.is_empty() {
         let problems: String = result.problems.iter().map(|problem| format!("\n  {problem}")).collect();
         let what =
-            format!("{} holds no valid <case>/{BANDWIDTH_RECORD}: run ringmark bandwidth{problems}", root.display());
+            format!("{} contains no valid <case>/{BANDWIDTH_RECORD}: run ringmark bandwidth{problems}", root.display());
         return Err(usage(anyhow!(what)));
     }
     Ok(result)
@@ -49,8 +49,8 @@ pub fn read(root: &Path) -> anyhow::Result<BandwidthResult> {
 
 /// Reads the records below `root`, including incorrect sums. Returns an empty result for a folder of other results.
 pub fn find(root: &Path) -> anyhow::Result<BandwidthResult> {
-    ensure!(!root.is_file(), usage(anyhow!("{} is a file: give the folder that holds the result", root.display())));
-    let advice = || format!("{} cannot be read: give the folder that `ringmark bandwidth` wrote", root.display());
+    ensure!(!root.is_file(), usage(anyhow!("{} is a file: pass the folder with the result", root.display())));
+    let advice = || format!("{} cannot be read: pass the folder that `ringmark bandwidth` wrote", root.display());
     let folders = fs::read_dir(root).with_context(advice).map_err(usage)?;
     let cases = folders.filter_map(|folder| folder.ok()?.file_name().to_str()?.parse::<Case>().ok());
     let mut cases: Vec<Case> = cases.collect();
@@ -84,12 +84,12 @@ fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<Ba
     }
     ensure!(
         record.ranks.len() == case.ranks() as usize,
-        "holds {} ranks, but its folder name says otherwise: restore the original name",
+        "contains {} ranks, but its folder name states another number: restore the original name",
         record.ranks.len()
     );
     ensure!(
         record.config.operation == operation,
-        "holds the bandwidth of {}, but its file name says otherwise: restore the original name",
+        "contains the bandwidth of {}, but its file name states another operation: restore the original name",
         record.config.operation
     );
     Ok(record)
@@ -125,7 +125,7 @@ mod tests {
         let folder = tempfile::TempDir::new().expect("a folder");
         let root = folder.path();
         let error = read(root).expect_err("nothing there").to_string();
-        assert!(error.contains("holds no valid"), "{error}");
+        assert!(error.contains("contains no valid"), "{error}");
         write(root, "2n2g", 4, None);
         write(root, "1n2g", 2, None);
         write(root, "1n4g", 2, None);

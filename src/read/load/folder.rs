@@ -112,10 +112,10 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
         let lines = shortages.chain(found.problems.iter().map(Problem::to_string));
         let lines: String = lines.map(|line| format!("\n  {line}")).collect();
         let reason = if lines.is_empty() { format!(" its {MANIFEST} lists none") } else { lines };
-        bail!("{} holds no run that counts:{reason}", root.display());
+        bail!("{} contains no run that counts:{reason}", root.display());
     }
     if found.runs.is_empty() {
-        bail!("{} holds no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems));
+        bail!("{} contains no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems));
     }
     Ok(found)
 }
@@ -144,8 +144,8 @@ pub fn logs(root: &Path) -> anyhow::Result<Vec<FoundRun>> {
 
 fn check_is_folder(root: &Path) -> anyhow::Result<()> {
     let metadata = fs::metadata(root)
-        .with_context(|| format!("{} cannot be read: give the folder that a sweep wrote", root.display()))?;
-    ensure!(metadata.is_dir(), "{} is a file: give the folder that holds {}", root.display(), pattern());
+        .with_context(|| format!("{} cannot be read: pass the folder that a sweep wrote", root.display()))?;
+    ensure!(metadata.is_dir(), "{} is a file: pass the folder with {}", root.display(), pattern());
     Ok(())
 }
 
@@ -190,7 +190,7 @@ impl Found {
         self.runs.retain(|run| match first.get(&run.name) {
             None => first.insert(run.name, run.log.clone()).is_none(),
             Some(other) => {
-                let what = format!("names the same run as {}: give it another run number", other.display());
+                let what = format!("names the same run as {}: assign it another run number", other.display());
                 problems.push(Problem::in_file(&run.log, what));
                 false
             }
@@ -323,7 +323,7 @@ fn listed(runs: &[RunName]) -> String {
 /// Returns the error of a command that reads training, for runs of another benchmark.
 pub fn not_training(root: &Path, benchmark: BenchmarkKind) -> anyhow::Error {
     usage(anyhow!(
-        "{} holds a {benchmark} sweep, but this command reads training: `ringmark extract {path}` reads it, `ringmark \
+        "{} contains a {benchmark} sweep, but this command reads training: `ringmark extract {path}` reads it, `ringmark \
          report {path}` shows it, `ringmark diff` compares two",
         root.display(),
         path = shell_words::quote(&root.display().to_string())
@@ -421,17 +421,17 @@ fn results_below(root: &Path, levels: u32) -> Vec<(&'static str, PathBuf)> {
 /// Suggests the intended folder if this one contains no runs.
 fn hint(root: &Path, problems: &[Problem]) -> String {
     if fs::canonicalize(root).is_ok_and(|root| is_case(&root)) {
-        return "; this is the folder of one case: give its parent folder".to_owned();
+        return "; this is the folder of one case: pass its parent folder".to_owned();
     }
     if let Some(commands) = commands_for_results_below(root) {
         return format!("; results are in its subfolders:{commands}");
     }
     if files_below(root, 1).iter().any(|file| bandwidth_operation(file).is_some()) {
-        return "; it holds results of `ringmark bandwidth`, which `ringmark report` shows and `ringmark diff` compares"
+        return "; it contains results of `ringmark bandwidth`, which `ringmark report` shows and `ringmark diff` compares"
             .to_owned();
     }
     if root.join(INPUT_RECORD).exists() {
-        return "; it holds a result of `ringmark input`, which `ringmark report` shows".to_owned();
+        return "; it contains a result of `ringmark input`, which `ringmark report` shows".to_owned();
     }
     problems.iter().map(|problem| format!("\n  {problem}")).collect()
 }

@@ -158,7 +158,7 @@ impl Readable for RunRecord {
         let warmup = warmup.map_err(|error| Problem::from_error(&found.log, &error))?;
         if timed <= warmup {
             let what = format!(
-                "{timed} {}, all of them warm-up ({warmup}): repeat the run with more, or give a smaller --warmup",
+                "{timed} {}, all of them warm-up ({warmup}): repeat the run with more, or reduce --warmup",
                 unit(log.windows.is_some())
             );
             return Err(Problem::in_file(&found.log, what));

@@ -24,15 +24,15 @@ pub struct Line<'a> {
 
 /// Rows below the images/s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Below {
+pub enum ExtraRows {
     /// Spread over runs, if known.
     Spread,
     /// Spread, then the highest memory use of any rank, if recorded.
     SpreadAndMemory,
 }
 
-/// Returns a row of images/s for each line, followed by the rows of `below`, whose names are indented by `indent`.
-pub fn table(lines: &[Line], batch_sizes: &[u32], below: Below, indent: &str) -> Table {
+/// Returns a row of images/s for each line, followed by the rows of `extra`, whose names are indented by `indent`.
+pub fn table(lines: &[Line], batch_sizes: &[u32], extra: ExtraRows, indent: &str) -> Table {
     let has_result = lines.iter().any(|line| line.result.is_some());
     let has_dtype = !is_one(lines, |series| series.dtype);
     let has_case = !is_one(lines, |series| series.case);
@@ -54,7 +54,7 @@ pub fn table(lines: &[Line], batch_sizes: &[u32], below: Below, indent: &str) ->
             ..Row::default()
         };
         rows.push(row(own, cells(series, batch_sizes, speed)));
-        let mut below_it = |name: &str, depends_on_speed: bool, cell: fn(&BatchFigures) -> Option<String>| {
+        let mut add_row = |name: &str, depends_on_speed: bool, cell: fn(&BatchFigures) -> Option<String>| {
             if series.measured().any(|(_, figures)| cell(figures).is_some()) {
                 let mut blank = vec![String::new(); names.len()];
                 blank[0] = format!("{indent}{name}");
@@ -65,12 +65,12 @@ pub fn table(lines: &[Line], batch_sizes: &[u32], below: Below, indent: &str) ->
                 rows.push(row(blank, cells(series, batch_sizes, cell)));
             }
         };
-        below_it("CV %", false, |figures| Some(format!("{:.2}", figures.cv? * 100.0)));
-        below_it("TFLOP/s", true, |figures| Some(teraflops(figures.utilization?.teraflops_per_second)));
-        below_it("% of products", true, |figures| Some(share_of_limit(figures.utilization?.share_of_matrix_product?)));
-        below_it("% of peak", true, |figures| Some(share_of_limit(figures.utilization?.share_of_published_peak?)));
-        if below == Below::SpreadAndMemory {
-            below_it("peak GB", false, |figures| Some(format!("{:.2}", figures.peak_memory?.0 as f64 / 1e9)));
+        add_row("CV %", false, |figures| Some(format!("{:.2}", figures.cv? * 100.0)));
+        add_row("TFLOP/s", true, |figures| Some(teraflops(figures.utilization?.teraflops_per_second)));
+        add_row("% of products", true, |figures| Some(share_of_limit(figures.utilization?.share_of_matrix_product?)));
+        add_row("% of peak", true, |figures| Some(share_of_limit(figures.utilization?.share_of_published_peak?)));
+        if extra == ExtraRows::SpreadAndMemory {
+            add_row("peak GB", false, |figures| Some(format!("{:.2}", figures.peak_memory?.0 as f64 / 1e9)));
         }
     }
     let numbers = batch_sizes.iter().map(|size| Column::numbers(size.to_string(), ""));
@@ -78,11 +78,11 @@ pub fn table(lines: &[Line], batch_sizes: &[u32], below: Below, indent: &str) ->
 }
 
 /// Returns the tables of one result. On a terminal each table is limited to a few batch sizes.
-pub fn tables(table: &BatchTable, below: Below, medium: Medium) -> Vec<Paragraph> {
+pub fn tables(table: &BatchTable, extra: ExtraRows, medium: Medium) -> Vec<Paragraph> {
     let lines: Vec<Line> = table.series.iter().map(|series| Line { result: None, series, style: None }).collect();
     let side_by_side = if medium == Medium::Markdown { usize::MAX } else { SIDE_BY_SIDE };
     let sizes = table.batch_sizes();
-    let tables = sizes.chunks(side_by_side).map(|sizes| Paragraph::Table(self::table(&lines, sizes, below, "  ")));
+    let tables = sizes.chunks(side_by_side).map(|sizes| Paragraph::Table(self::table(&lines, sizes, extra, "  ")));
     let shortages: Vec<String> = table.shortages.iter().map(Shortage::to_string).collect();
     tables.chain((!shortages.is_empty()).then_some(Paragraph::Note(shortages))).collect()
 }

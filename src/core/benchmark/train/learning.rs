@@ -69,7 +69,7 @@ config_options! {
         /// Epochs at whose end the learning rate is multiplied by `factor`.
         #[serde(default)]
         step_epochs: EpochList = EpochList::default() => option("lr-step-epochs", "EPOCHS",
-            "Multiply the learning rate by --lr-factor at the end of these epochs, as 30,60,80").default_is("none"),
+            "Multiply the learning rate by --lr-factor at the end of these epochs, such as 30,60,80").default_is("none"),
         /// Multiplier of the learning rate at each of these epochs.
         factor: f64 = 0.1 => option("lr-factor", "FACTOR", "Learning-rate factor at each of --lr-step-epochs")
             .range(0.0..=1.0),

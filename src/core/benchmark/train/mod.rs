@@ -12,5 +12,5 @@ pub use autotune_log::{AutotuneLog, Row};
 pub use config::{Fault, TrainConfig};
 pub use iteration::Iteration;
 pub use learning::{EpochEnd, LearningConfig, LearningRateCourse, Validation};
-pub use record::{RunEnd, RunHeader, RunRecord, TakenUp, Trial, Tuning};
+pub use record::{Resumption, RunEnd, RunHeader, RunRecord, Trial, Tuning};
 pub use work_load::{WorkDivision, WorkLoad};

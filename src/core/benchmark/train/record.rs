@@ -53,8 +53,8 @@ pub struct RunHeader {
     /// Sizes of the gradient buckets as fp32, in backward order.
     pub buckets: Vec<Bytes>,
     /// Resumptions from a checkpoint, in order; empty for an uninterrupted run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub taken_up: Vec<TakenUp>,
+    #[serde(rename = "taken_up", default, skip_serializing_if = "Vec::is_empty")]
+    pub resumptions: Vec<Resumption>,
     /// Division of an iteration's images by `--work-load`; `None` if every rank has the same number, and in older
     /// records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ impl RunHeader {
             backend: BackendName::Unknown,
             sum_dtype: None,
             buckets: Vec::new(),
-            taken_up: Vec::new(),
+            resumptions: Vec::new(),
             work_division: None,
             tuning: None,
             no_graph: None,
@@ -106,7 +106,7 @@ impl RunHeader {
 
     /// Returns the iterations before the part of the run that wrote this record; 0 for an uninterrupted run.
     pub fn iterations_before(&self) -> u32 {
-        self.taken_up.last().map_or(0, |last| last.behind)
+        self.resumptions.last().map_or(0, |last| last.behind)
     }
 
     /// Returns the images of every rank in one iteration.
@@ -134,7 +134,7 @@ impl RunHeader {
 
 /// One resumption of a run from its checkpoint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct TakenUp {
+pub struct Resumption {
     /// Iterations covered by the checkpoint; the record contains them as measured before the resumption.
     pub behind: u32,
     /// Time of the resumption, seconds since 1970 UTC.
@@ -375,8 +375,11 @@ impl SweepRecord for RunRecord {
 
     /// Returns the period of the last part if the run was resumed.
     fn period(&self) -> [Seconds; 2] {
-        let (started, before) =
-            self.header.taken_up.last().map_or((self.header.started, 0.0), |last| (last.started, last.wall_before.0));
+        let (started, before) = self
+            .header
+            .resumptions
+            .last()
+            .map_or((self.header.started, 0.0), |last| (last.started, last.wall_before.0));
         [started, Seconds(started.0 + self.end.as_ref().map_or(0.0, |end| end.wall.0 - before))]
     }
 
@@ -505,13 +508,13 @@ mod tests {
     fn resumed_run_has_period_of_last_part() {
         let mut record = record();
         assert_eq!((record.header.iterations_before(), record.period()), (0, [1.7e9, 1.7e9 + 1.0].map(Seconds)));
-        let part = |behind, started, wall_before| TakenUp {
+        let part = |behind, started, wall_before| Resumption {
             behind,
             started: Seconds(started),
             wall_before: Seconds(wall_before),
             changes: Vec::new(),
         };
-        record.header.taken_up = vec![part(1, 1.75e9, 0.25), part(1, 1.8e9, 0.25)];
+        record.header.resumptions = vec![part(1, 1.75e9, 0.25), part(1, 1.8e9, 0.25)];
         assert_eq!((record.header.iterations_before(), record.period()), (1, [1.8e9, 1.8e9 + 0.75].map(Seconds)));
         assert_eq!(RunRecord::read(text(&record).as_bytes()).expect("sound"), record);
     }

@@ -92,7 +92,7 @@ impl Rank {
             Some((_, RankEnd::Disconnected)) => "gone".to_owned(),
             None => self.at.map_or_else(|| "started".to_owned(), |at| at.stage.name()),
         };
-        let unheard = if self.end.is_some() { Duration::ZERO } else { now - self.last_report };
+        let since_report = if self.end.is_some() { Duration::ZERO } else { now - self.last_report };
         RankProgress {
             rank: number.checked_sub(first_server).unwrap_or(number),
             is_server: number >= first_server,
@@ -102,7 +102,7 @@ impl Rank {
             is_waiting: self.end.is_none() && self.at.is_some_and(|at| at.is_waiting),
             step: self.at.and_then(|at| at.step),
             before_allreduce: self.at.and_then(|at| at.before_allreduce),
-            unheard: Seconds(unheard.as_secs_f64()),
+            since_report: Seconds(since_report.as_secs_f64()),
             available_memory: self.at.map(|at| at.available_memory),
         }
     }

@@ -141,9 +141,10 @@ fn hosts(job: &JobProgress, columns: usize, room: usize) -> Vec<String> {
     let left_out = if is_full { hosts.len().saturating_sub(room.saturating_sub(1)) } else { 0 };
     if left_out > 0 {
         let slowness = |(_, ranks): &(&str, Vec<&RankProgress>)| {
-            let unheard = ranks.iter().map(|rank| rank.unheard.0).filter(|unheard| *unheard > silence.0);
+            let since_report =
+                ranks.iter().map(|rank| rank.since_report.0).filter(|since_report| *since_report > silence.0);
             let own = ranks.iter().filter_map(|rank| rank.before_allreduce).map(|time| time.0);
-            (unheard.fold(0.0, f64::max), own.fold(0.0, f64::max))
+            (since_report.fold(0.0, f64::max), own.fold(0.0, f64::max))
         };
         let mut slowest: Vec<usize> = (0..hosts.len()).collect();
         slowest.sort_by(|one, other| {
@@ -188,10 +189,10 @@ fn host_line(host: &str, width: usize, ranks: &[&RankProgress], silence: Seconds
     parts.extend((!stages.is_empty()).then(|| (3, stages.join(", "))));
     let slowest = JobProgress::slowest(workers.iter().copied());
     parts.extend(slowest.map(|(rank, time)| (1, format!("slowest rank {}, {}", rank.rank, milliseconds(time)))));
-    let silent = ranks.iter().max_by(|one, other| one.unheard.0.total_cmp(&other.unheard.0));
-    parts.extend(silent.filter(|rank| rank.unheard.0 > silence.0).map(|rank| {
+    let silent = ranks.iter().max_by(|one, other| one.since_report.0.total_cmp(&other.since_report.0));
+    parts.extend(silent.filter(|rank| rank.since_report.0 > silence.0).map(|rank| {
         let kind = if rank.is_server { "server" } else { "rank" };
-        (0, format!("{kind} {} silent for {:.0} s", rank.rank, rank.unheard.0))
+        (0, format!("{kind} {} silent for {:.0} s", rank.rank, rank.since_report.0))
     }));
     format!("  {}", fitted(parts, "  ", columns.saturating_sub(2)))
 }
@@ -245,7 +246,7 @@ pub(super) mod tests {
             is_waiting: stage == "all-reduce",
             step: Some(Seconds(0.4)),
             before_allreduce: Some(Seconds(own)),
-            unheard: Seconds(0.5),
+            since_report: Seconds(0.5),
             available_memory: Some(Bytes(1 << 33)),
         };
         let server = RankProgress {
@@ -360,7 +361,7 @@ pub(super) mod tests {
                 ..one.clone()
             })
             .collect();
-        job.ranks[0].unheard = Seconds(7.2);
+        job.ranks[0].since_report = Seconds(7.2);
         let shown = hosts(&job, 120, HOSTS);
         assert_eq!((shown.len(), shown[15].as_str()), (HOSTS, "  and 25 more hosts"));
         expect!["  h00  1 rank  iteration 12  all-reduce  rank 0 silent for 7 s"].assert_eq(&shown[0]);
@@ -376,8 +377,8 @@ pub(super) mod tests {
         let one = job.ranks[0].clone();
         job.ranks =
             (0..4096).map(|rank| RankProgress { rank, host: format!("h{}", rank / 8), ..one.clone() }).collect();
-        (job.report_interval, job.ranks[4000].unheard) = (Seconds(16.0), Seconds(90.0));
-        job.ranks[9].unheard = Seconds(15.0);
+        (job.report_interval, job.ranks[4000].since_report) = (Seconds(16.0), Seconds(90.0));
+        job.ranks[9].since_report = Seconds(15.0);
         job.keep_slowest_hosts(32);
         let shown = lines(&Progress { job: Some(job), ..progress() }, 120, 24);
         expect!["  all 4096 ranks on 512 hosts  iteration 12-12  all-reduce 4096  1 silent"].assert_eq(&shown[2]);

@@ -127,9 +127,9 @@ fn job_families(job: &JobProgress) -> Vec<MetricFamily> {
             &|rank| seconds(rank.before_allreduce),
         ),
         ranks_family(
-            "ringmark_rank_unheard_seconds",
+            "ringmark_rank_seconds_since_report",
             "Time since the rank's last report; the interval is ringmark_job_report_interval_seconds.",
-            &|rank| Some(rank.unheard.0),
+            &|rank| Some(rank.since_report.0),
         ),
         ranks_family("ringmark_rank_host_available_memory_bytes", "Available memory of the rank's host.", &|rank| {
             rank.available_memory.map(|Bytes(bytes)| bytes as f64)

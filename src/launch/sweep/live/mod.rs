@@ -79,7 +79,7 @@ impl Live {
         let outcome = run(&live);
         if let Some(last) = live.latest.get() {
             let failure = outcome.as_ref().err().map(|error| format!("{error:#}"));
-            live.latest.set(Progress { said: now(), left: None, end: Some(CommandEnd { failure }), ..last });
+            live.latest.set(Progress { updated: now(), left: None, end: Some(CommandEnd { failure }), ..last });
         }
         outcome
     }
@@ -97,14 +97,14 @@ impl Live {
     pub fn finish_run(&self, run: FinishedRun) {
         let mut progress = self.latest.get().unwrap_or_else(|| self.begun.clone());
         progress.finished.push(run);
-        self.latest.set(Progress { said: now(), ..progress });
+        self.latest.set(Progress { updated: now(), ..progress });
     }
 
     /// Publishes the progress between two jobs or within one.
     pub fn publish(&self, jobs: JobCounts, left: Option<Duration>, job: Option<JobProgress>) -> Progress {
         let left = left.map(|left| Seconds(left.as_secs_f64()));
         let progress = self.latest.get().unwrap_or_else(|| self.begun.clone());
-        let progress = Progress { said: now(), jobs, left, job, ..progress };
+        let progress = Progress { updated: now(), jobs, left, job, ..progress };
         self.latest.set(progress.clone());
         progress
     }

@@ -70,7 +70,7 @@ impl RunProgress {
                 self.last_batch = Some(batch);
                 self.end_iteration(self.last.map_or(0, |(last, _)| last) + iterations, speed, now);
             }
-            _ if dlperf::is_taken_up(line) => {
+            _ if dlperf::is_resumption(line) => {
                 // The iterations so far ran in an earlier process.
                 (self.first, self.last_time) = (self.last.map(|(batch, _)| (now, batch)), Some(now));
             }
@@ -208,7 +208,7 @@ mod tests {
         let mut progress = RunProgress::new("1n1g".to_owned(), 20, 1);
         let start = Instant::now();
         (1..=10).for_each(|batch| run(&mut progress, batch, 8.0, start));
-        progress.parse_line(dlperf::write_taken_up(10).as_bytes(), start);
+        progress.parse_line(dlperf::write_resumption(10).as_bytes(), start);
         assert_eq!(progress.left(start), None);
         run(&mut progress, 11, 8.0, start + Duration::from_secs(3));
         assert_eq!(progress.left(start + Duration::from_secs(3)), Some(Duration::from_secs(27)));

@@ -45,7 +45,7 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
             (_, true) => format!("{} is a file", folder.display()),
             _ => format!("folder not found: {}", folder.display()),
         };
-        usage(anyhow!("{what}{reason}: give the --out of a command whose first run has begun"))
+        usage(anyhow!("{what}{reason}: pass the --out of a command whose first run has begun"))
     })?;
     if config.json != Json::No {
         config.json.write(&progress)?;
@@ -94,7 +94,7 @@ struct Watched {
 /// Shows the command until it ends, is gone, or the user interrupts.
 fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &Interrupt) -> Watched {
     let here = LaunchEnvironment::read().host_name;
-    let mut last_update = LastUpdate { read_at: Instant::now(), age: age_by_clocks(progress.said) };
+    let mut last_update = LastUpdate { read_at: Instant::now(), age: age_by_clocks(progress.updated) };
     let mut printed = None;
     let mut rows = 0;
     loop {
@@ -150,8 +150,8 @@ struct LastUpdate {
 }
 
 /// Returns the age of an update written before watching started, from the clocks of both hosts.
-fn age_by_clocks(said: Seconds) -> Duration {
-    Duration::try_from_secs_f64(now().0 - said.0).unwrap_or_default()
+fn age_by_clocks(updated: Seconds) -> Duration {
+    Duration::try_from_secs_f64(now().0 - updated.0).unwrap_or_default()
 }
 
 /// Returns true if the launcher ran on this host and its process no longer exists.

@@ -37,7 +37,7 @@ pub struct Pair<'a> {
 pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pairing<'a>> {
     if base.kind != test.kind {
         return Err(usage(anyhow!(
-            "{} holds {}, {} holds {}: not comparable, even with --force",
+            "{} contains {}, {} contains {}: not comparable, even with --force",
             base.path.display(),
             base.kind.text(),
             test.path.display(),

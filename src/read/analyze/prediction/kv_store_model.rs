@@ -65,7 +65,8 @@ impl Updates {
         OPTIMIZER(run).min(self.whole * self.share)
     }
 
-    fn way_back(&self, run: &(f64, StepTimes)) -> f64 {
+    /// Returns the duration of the transfer of the weights back to the workers.
+    fn return_seconds(&self, run: &(f64, StepTimes)) -> f64 {
         OPTIMIZER(run) - self.update_seconds(run)
     }
 }
@@ -94,7 +95,7 @@ pub fn grown(
     let ways_back = |steps: &Steps, case: Case| match owners {
         Some(_) => {
             let updates = Updates::new(evidence, case);
-            steps.values(|run| updates.way_back(run))
+            steps.values(|run| updates.return_seconds(run))
         }
         None => steps.values(|_| 0.0),
     };
@@ -112,7 +113,7 @@ pub fn grown(
 
     let own = of_reference.values(|run| {
         let (way, updates) = owners.as_ref().map_or((0.0, 0.0), |(before, after)| {
-            (before.way_back(run), before.update_seconds(run) * (after.share / before.share - 1.0))
+            (before.return_seconds(run), before.update_seconds(run) * (after.share / before.share - 1.0))
         });
         run.0 - run.1.phases[EXPOSED] - way + updates
     });

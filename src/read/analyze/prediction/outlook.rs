@@ -5,7 +5,7 @@ use ringmark_core::dimension::Case;
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::model::Prediction;
 use crate::read::analyze::prediction::refusal::Refusal;
-use crate::read::analyze::prediction::search::{Backtest, Under};
+use crate::read::analyze::prediction::search::{Backtest, EfficiencyThreshold};
 
 /// All predictions for one group of runs.
 #[derive(Debug, PartialEq)]
@@ -19,7 +19,7 @@ pub struct Outlook {
     /// The same cases without the straggler's delay; empty if there is no straggler.
     pub without_straggler: Vec<Prediction>,
     /// Result of `--efficiency-below`, if requested.
-    pub under: Option<Result<Under, Refusal>>,
+    pub under: Option<Result<EfficiencyThreshold, Refusal>>,
     /// Result of `--backtest`, if requested.
     pub backtest: Option<Result<Backtest, Refusal>>,
 }

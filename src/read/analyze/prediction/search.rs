@@ -15,7 +15,7 @@ pub const SEARCH_LIMIT: u32 = 4096;
 
 /// Case at which efficiency falls below a threshold.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
-pub struct Under {
+pub struct EfficiencyThreshold {
     /// Threshold.
     pub efficiency: f64,
     /// First case below it in the middle of the band; `None` if there is none up to the last case.
@@ -35,7 +35,7 @@ pub struct Under {
 
 /// Finds the case at which efficiency falls below a threshold. Searches the measured cases up to one full host, then
 /// more hosts by doubling and bisection, with as many ranks per host as the largest measured case.
-pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
+pub fn under(evidence: &Evidence, efficiency: f64) -> Result<EfficiencyThreshold, Refusal> {
     let largest = evidence.cases.last().map_or(evidence.base, |measured| measured.case);
     let of = |nodes: u32| Case { nodes, gpus_per_node: largest.gpus_per_node };
     let on_one_host = evidence.cases.iter().map(|measured| measured.case).filter(|case| case.nodes == 1);
@@ -66,7 +66,7 @@ pub fn under(evidence: &Evidence, efficiency: f64) -> Result<Under, Refusal> {
         }
         Ok(Some(of(below)))
     };
-    Ok(Under {
+    Ok(EfficiencyThreshold {
         efficiency,
         mid: first(|band| band.mid)?,
         earliest: first(|band| band.low)?,

@@ -54,7 +54,9 @@ impl FromStr for Price {
         });
         price.with_context(|| {
             let units = PriceUnit::KEYWORDS.join(" or ");
-            format!("{text:?} is not a price: write a number above 0 and {units}, as 2.49/gpu-hour or $98.32/host-hour")
+            format!(
+                "{text:?} is not a price: write a number above 0 and {units}, such as 2.49/gpu-hour or $98.32/host-hour"
+            )
         })
     }
 }

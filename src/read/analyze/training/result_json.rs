@@ -460,7 +460,7 @@ pub fn read_rows(mut input: impl Read) -> anyhow::Result<Vec<JsonRow>> {
 fn first_row(group: String, case: Case, mut fields: Map<String, Value>) -> anyhow::Result<JsonRow> {
     ensure!(
         fields.contains_key("dtype"),
-        "{case} has no single runs: this is DLPerf's own result, which holds medians alone: give the folder of its logs"
+        "{case} has no single runs: this is DLPerf's own result, which contains only medians: pass the folder of its logs"
     );
     let schema = fields.get("schema").and_then(Value::as_u64).unwrap_or_default();
     ensure!(

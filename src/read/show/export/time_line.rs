@@ -41,8 +41,8 @@ impl TimeLine<'_> {
         let mut first_iteration = 1;
         let mut epoch_start = start;
         for iteration in &record.iterations {
-            let taken_up = record.header.taken_up.iter().rev().find(|part| part.behind + 1 == iteration.iteration);
-            now = taken_up.map_or(now, |part| part.started.0.max(now));
+            let resumption = record.header.resumptions.iter().rev().find(|part| part.behind + 1 == iteration.iteration);
+            now = resumption.map_or(now, |part| part.started.0.max(now));
             if iteration.iteration == first_iteration {
                 epoch_start = Seconds(now);
             }

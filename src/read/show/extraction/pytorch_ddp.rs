@@ -40,7 +40,10 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
         [] => bail!("{} has no run that counts", extraction.name),
         [bytes] => bytes as f64 / pytorch_ddp::MEBIBYTE,
         _ => {
-            bail!("{} has runs of several bucket sizes, but PyTorch's file holds one: separate them", extraction.name)
+            bail!(
+                "{} has runs of several bucket sizes, but PyTorch's file contains one: separate them",
+                extraction.name
+            )
         }
     };
     // A libtorch built with CUDA reports a version even if no rank used it, and readers infer the device from it.

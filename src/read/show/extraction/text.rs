@@ -15,7 +15,7 @@ use crate::read::analyze::training::title::{process, title, unlike_devices};
 use crate::read::load::iteration_times::phases_to_show;
 use crate::read::load::problem::Problem;
 use crate::read::show;
-use crate::read::show::batch_sizes::{Below, tables};
+use crate::read::show::batch_sizes::{ExtraRows, tables};
 use crate::read::show::extraction::{kv_stores, scaling_loss};
 use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, milliseconds};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
@@ -78,7 +78,7 @@ fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
     let device = table.device.map_or("device unknown".to_owned(), |device| format!("{device}: {}", table.devices));
     let kv_store = if table.kv_store.is_ring() { String::new() } else { format!(", kv-store {}", table.kv_store) };
     let title = vec![format!("{BY_BATCH_SIZE}{quick}"), device, table.pixels() + &kv_store];
-    let tables = tables(table, Below::SpreadAndMemory, medium);
+    let tables = tables(table, ExtraRows::SpreadAndMemory, medium);
     std::iter::once(Paragraph::Heading(title)).chain(tables).collect()
 }
 

@@ -10,7 +10,7 @@ use crate::read::analyze::prediction::model::Prediction;
 use crate::read::analyze::prediction::outlook::Outlook;
 use crate::read::analyze::prediction::parts::Limit;
 use crate::read::analyze::prediction::refusal::Refusal;
-use crate::read::analyze::prediction::search::{Backtest, Under};
+use crate::read::analyze::prediction::search::{Backtest, EfficiencyThreshold};
 use crate::read::show::prediction::notes::{assumptions, warnings};
 
 /// Value of the first field of the document.
@@ -47,7 +47,7 @@ struct JsonOutlook {
     /// Predictions of the same cases without the straggler.
     predictions_without_straggler: Vec<JsonPrediction>,
     not_predicted: Vec<Refusal>,
-    efficiency_below: Option<Under>,
+    efficiency_below: Option<EfficiencyThreshold>,
     backtest: Option<JsonBacktest>,
     assumptions: Vec<String>,
     warnings: Vec<String>,

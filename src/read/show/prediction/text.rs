@@ -9,7 +9,7 @@ use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::model::Prediction;
 use crate::read::analyze::prediction::outlook::Outlook;
 use crate::read::analyze::prediction::parts::Limit;
-use crate::read::analyze::prediction::search::{Backtest, Under};
+use crate::read::analyze::prediction::search::{Backtest, EfficiencyThreshold};
 use crate::read::show::once::once;
 use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
@@ -88,7 +88,7 @@ fn backtest_text(evidence: &Evidence, backtest: &Backtest) -> String {
     )
 }
 
-fn under_text(under: &Under) -> Vec<String> {
+fn under_text(under: &EfficiencyThreshold) -> Vec<String> {
     let limit = percent(under.efficiency);
     let last = format!("{} ({} ranks)", under.last, under.last.ranks());
     if under.earliest.or(under.mid).or(under.latest).is_none() {

@@ -11,7 +11,7 @@ use crate::read::analyze::score::batch_sizes;
 use crate::read::analyze::score::figures::{PointKey, ScorePoint, ScoreTable};
 use crate::read::load::record::devices_text;
 use crate::read::load::score::ScoreConditions;
-use crate::read::show::batch_sizes::{Below, tables};
+use crate::read::show::batch_sizes::{ExtraRows, tables};
 use crate::read::show::extraction::text::left_out;
 use crate::read::show::numbers::{doubtful_legend, mark_legend};
 use crate::read::show::text::{self, Medium, Paragraph};
@@ -29,7 +29,7 @@ pub fn text(extraction: &Extraction<ScoreTable>, published: Vec<Paragraph>, medi
         let unreliable = reliability::sentences(&table.all_reliability_warnings());
         let other = table.points.iter().flat_map(ScorePoint::other_warnings);
         let warnings = [unreliable, table.warnings.iter().cloned().chain(other).collect()];
-        text::section(medium, title(table), tables(&by_size, Below::Spread, medium), warnings)
+        text::section(medium, title(table), tables(&by_size, ExtraRows::Spread, medium), warnings)
     };
     let mut text = vec![Paragraph::Title(extraction.name.clone())];
     text.extend(extraction.groups.iter().zip(by_size).flat_map(section));

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use ringmark_core::benchmark::image_input::ImageInputUse;
-use ringmark_core::benchmark::train::{EpochEnd, Iteration, LearningRateCourse, RunHeader, TakenUp, TrainConfig};
+use ringmark_core::benchmark::train::{EpochEnd, Iteration, LearningRateCourse, Resumption, RunHeader, TrainConfig};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::manifest::RanOn;
 use ringmark_core::options::option_table;
@@ -58,7 +58,8 @@ pub struct SavedProgress {
     /// Start of the run, seconds since 1970 UTC.
     pub started: Seconds,
     /// Resumptions so far.
-    pub taken_up: Vec<TakenUp>,
+    #[serde(rename = "taken_up")]
+    pub resumptions: Vec<Resumption>,
     /// Hosts, devices and software of the ranks.
     pub ran_on: RanOn,
     /// Wall clock of all iterations on rank 0.
@@ -89,7 +90,7 @@ impl SavedProgress {
             settings: settings(&header.config),
             epoch_iterations: header.config.learning.epoch_iterations,
             started: header.started,
-            taken_up: header.taken_up.clone(),
+            resumptions: header.resumptions.clone(),
             ran_on: RanOn::from_record(&header.environment, &header.ranks),
             wall,
             epochs: epochs.to_vec(),

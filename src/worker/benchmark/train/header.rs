@@ -1,7 +1,7 @@
 //! First line of a training run's record: the requested configuration, the environment and the exchange of gradients.
 
 use anyhow::Result;
-use ringmark_core::benchmark::train::{RunHeader, TakenUp, TrainConfig, Tuning, WorkDivision};
+use ringmark_core::benchmark::train::{Resumption, RunHeader, TrainConfig, Tuning, WorkDivision};
 use ringmark_core::manifest::RanOn;
 
 use crate::benchmark::train::checkpoint::SavedProgress;
@@ -32,18 +32,18 @@ pub fn header(
     let label = session.label(label, &ranks)?;
     let (mut environment, now) = (session.environment()?, facts::now());
     environment.cuda_remarks.extend(prepared.kernels.remark);
-    let taken_up = |saved: &SavedProgress| {
+    let resumptions = |saved: &SavedProgress| {
         let changes = saved.ran_on.mismatches(&RanOn::from_record(&environment, &ranks));
         let changes = changes.iter().map(ToString::to_string).collect();
-        let last = TakenUp { behind: saved.iteration(), started: now, wall_before: saved.wall, changes };
-        saved.taken_up.iter().cloned().chain([last]).collect()
+        let last = Resumption { behind: saved.iteration(), started: now, wall_before: saved.wall, changes };
+        saved.resumptions.iter().cloned().chain([last]).collect()
     };
     let ExchangeFacts { backend, sum_dtype, .. } = exchange.facts();
     Ok(RunHeader {
         backend,
         sum_dtype,
         buckets: exchange.reducer().bucket_sizes(),
-        taken_up: saved.map(taken_up).unwrap_or_default(),
+        resumptions: saved.map(resumptions).unwrap_or_default(),
         work_division: prepared.division,
         tuning: prepared.tuning,
         no_graph: prepared.graphs.no_graph,

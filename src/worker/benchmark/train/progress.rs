@@ -4,7 +4,7 @@
 use std::io::{IsTerminal, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ringmark_core::benchmark::train::{Iteration, RunHeader, TakenUp, Trial, Tuning};
+use ringmark_core::benchmark::train::{Iteration, Resumption, RunHeader, Trial, Tuning};
 use ringmark_core::benchmark::{RunLabel, measured_and_warmup};
 use ringmark_core::dimension::ImagesPerSecond;
 use ringmark_core::line::dlperf::{self, Batch};
@@ -42,8 +42,8 @@ impl Progress {
             let batch = Batch::at_iteration(*iteration, epoch_iterations);
             println!("{}", dlperf::write(batch, ImagesPerSecond(images / step[0].0), loss[0]));
         }
-        if let Some(TakenUp { behind, changes, .. }) = header.taken_up.last() {
-            println!("{}", dlperf::write_taken_up(*behind));
+        if let Some(Resumption { behind, changes, .. }) = header.resumptions.last() {
+            println!("{}", dlperf::write_resumption(*behind));
             changes.iter().for_each(|change| println!("# {}", printable_lines(change)));
         }
         // mpirun gives ranks a pseudo-terminal for standard output, but not for standard error.

@@ -76,7 +76,7 @@ fn query_driver() -> Result<DriverFacts, NoCuda> {
     let library = open("libcuda.so.1").map_err(|error| match device_file() {
         None => NoCuda::Absent(format!("no NVIDIA driver ({error})")),
         Some(file) => NoCuda::Unusable(format!(
-            "{} found, but no driver library ({error}): give the container access to GPUs (docker run --gpus all), or \
+            "{} found, but no driver library ({error}): allow the container access to GPUs (docker run --gpus all), or \
              install the driver's libraries",
             file.display()
         )),

@@ -15,7 +15,7 @@ use crate::read::analyze::settings;
 use crate::read::analyze::training;
 use crate::read::analyze::training::figures::Group;
 use crate::read::show;
-use crate::read::show::batch_sizes::{Below, Line, table};
+use crate::read::show::batch_sizes::{ExtraRows, Line, table};
 use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
 use crate::read::show::page::content::published_rates;
 use crate::read::show::page::content::series::device_title;
@@ -177,7 +177,7 @@ fn block(tables: &[&PageTable], case: Case, device: Option<DeviceKind>) -> Block
         charts,
         reading: reading.to_owned(),
         // An em space, because pages and Markdown collapse ordinary spaces.
-        table: Some(table(&in_table, &batch_sizes, Below::SpreadAndMemory, "\u{2003}")),
+        table: Some(table(&in_table, &batch_sizes, ExtraRows::SpreadAndMemory, "\u{2003}")),
         ..Block::new(format!("Images/s by batch size, {case}"), NOTE)
     }
 }

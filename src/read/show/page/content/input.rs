@@ -191,7 +191,7 @@ fn needed(record: &InputRecord, demands: &[Demand]) -> Vec<(String, f64)> {
             *known = demand;
         }
     }
-    most.into_values().map(|demand| (demand.who(), demand.speed.0)).collect()
+    most.into_values().map(|demand| (demand.subject(), demand.speed.0)).collect()
 }
 
 fn table(record: &InputRecord) -> Table {
