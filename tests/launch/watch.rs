@@ -274,7 +274,7 @@ fn killed_launcher_is_reported_as_gone() {
     let words = "s: the launcher on elsewhere has stopped or the folder is not shared\n";
     wait_until("the silence is noticed", || watch.printed().contains(words));
     // Updates resume.
-    state.said.0 += 1.0;
+    state.updated.0 += 1.0;
     fs::write(sandbox.path("out").join(PROGRESS), state.text()).expect("written");
     let last_is = |start: &str| watch.printed().lines().last().is_some_and(|line| line.starts_with(start));
     wait_until("the update is shown", || last_is("run 1/2 - "));

@@ -183,9 +183,12 @@ impl SavedProgress {
         }
         let (before, now) = (&progress.settings, settings(config));
         let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+        // A checkpoint of an earlier version lacks options added since, which had the effect of their defaults.
+        let defaults = settings(&TrainConfig::default());
         for name in names {
             let value = |settings: &BTreeMap<String, String>| {
-                settings.get(name).filter(|text| !text.is_empty()).cloned().unwrap_or_else(|| "none".to_owned())
+                let text = settings.get(name).or_else(|| defaults.get(name)).filter(|text| !text.is_empty());
+                text.cloned().unwrap_or_else(|| "none".to_owned())
             };
             let (before, now) = (value(before), value(&now));
             // The checkpoint contains the resolved choice, which is not known yet.
