@@ -1,5 +1,5 @@
 # ringmark for GPU clusters: both programs, libtorch with NVIDIA's libraries, Open MPI, and an sshd through which mpirun
-# starts ranks in other containers of this image without a password. scripts/build_image.sh builds it.
+# starts ranks in other containers of this image without a password. scripts/dev/build_image.sh builds it.
 #
 #   every host:  docker run -d --name ringmark --gpus all --network host --ipc host --ulimit memlock=-1 \
 #                    --device=/dev/infiniband --cap-add=IPC_LOCK --volume "$PWD/results:/workspace/results" ringmark:cu130

@@ -10,7 +10,7 @@ test *arguments:
 
 # Checks formatting, spelling, Rust, Python, shell scripts, kernels
 lint:
-    scripts/lint.sh
+    scripts/dev/lint.sh
 
 # What a merge needs: setup, lints, all tests
 ci:
@@ -30,8 +30,8 @@ dependencies:
 
 # Debian package and archive, as root
 release:
-    scripts/package.sh
+    scripts/dev/package.sh
 
 # All checks on a machine with a GPU
 gpu *arguments:
-    scripts/test_gpu.sh {{arguments}}
+    scripts/dev/test_gpu.sh {{arguments}}

@@ -1,4 +1,4 @@
-//! Speed of one thread that reads and decodes. Photographs are those of `target/photographs` (scripts/make_photographs.py);
+//! Speed of one thread that reads and decodes. Photographs are those of `target/photographs` (scripts/dev/make_photographs.py);
 //! without them, one JPEG file of their size is drawn.
 
 use std::fmt::{self, Display};

@@ -6,8 +6,8 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/scripts/setup.sh"
 if ((EUID == 0)); then
-    "$root/scripts/browser.sh"
-    "$root/scripts/promtool.sh"
+    "$root/scripts/dev/browser.sh"
+    "$root/scripts/dev/promtool.sh"
 fi
 cd "$root"
 
@@ -31,12 +31,12 @@ status=0
 cargo test --workspace --no-fail-fast "$@" | tee "$log" || status=$?
 
 # It uses the worker that the tests built.
-"$root/scripts/load_check.sh" --if-installed || status=1
+"$root/scripts/dev/load_check.sh" --if-installed || status=1
 
 # cargo ends with one line per test program, the last often empty: adds them up.
 awk '/^test result: / { programs++; passed += $4; failed += $6; skipped += $8 }
      END { if (programs) printf "\n%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log"
-((EUID == 0)) || echo 'counted as passed, but not run: several hosts, Slurm and Grid Engine, which root alone may make (scripts/test_cluster.sh)' >&2
-"$root/scripts/browser.sh" 2>/dev/null || echo 'counted as passed, but not run: the report in a browser (scripts/browser.sh)' >&2
-"$root/scripts/promtool.sh" 2>/dev/null || echo 'counted as passed, but not run: exports by promtool (scripts/promtool.sh)' >&2
+((EUID == 0)) || echo 'counted as passed, but not run: several hosts, Slurm and Grid Engine, which root alone may make (scripts/dev/test_cluster.sh)' >&2
+"$root/scripts/dev/browser.sh" 2>/dev/null || echo 'counted as passed, but not run: the report in a browser (scripts/dev/browser.sh)' >&2
+"$root/scripts/dev/promtool.sh" 2>/dev/null || echo 'counted as passed, but not run: exports by promtool (scripts/dev/promtool.sh)' >&2
 exit "$status"

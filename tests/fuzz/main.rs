@@ -1,4 +1,4 @@
-//! libFuzzer entry point: passes its input to the parser selected by RINGMARK_FUZZ_TARGET. Built by scripts/fuzz.sh.
+//! libFuzzer entry point: passes its input to the parser selected by RINGMARK_FUZZ_TARGET. Built by scripts/dev/fuzz.sh.
 
 #![no_main]
 

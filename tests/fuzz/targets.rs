@@ -1,7 +1,7 @@
 //! Fuzz targets: every reader of bytes, and all computations on accepted input. No input may cause a panic, a hang, or
 //! memory use out of proportion to its size. Written values must be read back unchanged.
 //!
-//! Used by the fuzzer (scripts/fuzz.sh), and by a test that replays seeds and earlier findings of the fuzzer.
+//! Used by the fuzzer (scripts/dev/fuzz.sh), and by a test that replays seeds and earlier findings of the fuzzer.
 
 use std::path::Path;
 

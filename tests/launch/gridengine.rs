@@ -1,5 +1,5 @@
 //! Jobs in a real Grid Engine: sge_qmaster and sge_execd on virtual hosts of this machine
-//! (scripts/gridengine_cluster.sh).
+//! (scripts/dev/gridengine_cluster.sh).
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Jobs in a real Slurm: slurmctld and slurmd on virtual hosts of this machine (scripts/slurm_cluster.sh).
+//! Jobs in a real Slurm: slurmctld and slurmd on virtual hosts of this machine (scripts/dev/slurm_cluster.sh).
 
 use std::fs;
 use std::process::{Output, Stdio};

@@ -1,5 +1,5 @@
 //! Lists the items of a part of a data set, one per line: number, labels, bytes, and the CRC-32 of the bytes.
-//! scripts/compare_recordio.py compares the output with MXNet's reading of the same files.
+//! scripts/dev/compare_recordio.py compares the output with MXNet's reading of the same files.
 //!
 //!     cargo run -p ringmark-input --example list_items -- PART/PARTS FILE...
 

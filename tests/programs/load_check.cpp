@@ -1,5 +1,5 @@
 // Calls of CUDA's libraries that a rank makes before its first kernel, with the worker's own shim and the same calls
-// of dlopen. Prints one line per check, `name: result`; scripts/load_check.sh evaluates them.
+// of dlopen. Prints one line per check, `name: result`; scripts/dev/load_check.sh evaluates them.
 //
 //   probe LIBTORCH_LIB_FOLDER NCCL_FUNCTION...
 #include "../../src/worker/ffi/torch/shim.cpp"

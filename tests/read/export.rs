@@ -1,5 +1,5 @@
 //! `ringmark extract --format` for other programs: Prometheus (checked with promtool), InfluxDB (with InfluxData's
-//! own parser), MLflow and MLPerf (scripts/check_exports.py uses their own packages), and inputs that each format
+//! own parser), MLflow and MLPerf (scripts/dev/check_exports.py uses their own packages), and inputs that each format
 //! rejects.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +62,7 @@ fn promtool(text: &str) {
     let command =
         command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let Ok(mut tool) = command.spawn() else {
-        return eprintln!("not tested: there is no promtool, which scripts/promtool.sh installs");
+        return eprintln!("not tested: there is no promtool, which scripts/dev/promtool.sh installs");
     };
     tool.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
     let output = tool.wait_with_output().expect("it ends");

@@ -1,4 +1,4 @@
-//! A real browser in headless mode that renders pages of tests: Chromium or Chrome (scripts/browser.sh).
+//! A real browser in headless mode that renders pages of tests: Chromium or Chrome (scripts/dev/browser.sh).
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -34,7 +34,7 @@ impl Browser {
         };
         let program = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(is_there);
         if program.is_none() {
-            eprintln!("not tested: there is no Chromium, which scripts/browser.sh installs");
+            eprintln!("not tested: there is no Chromium, which scripts/dev/browser.sh installs");
         }
         Some(Browser { program: program?, folder: TempDir::new().expect("a temporary folder") })
     }

@@ -1,4 +1,4 @@
-//! Several hosts on one machine: network namespaces with sshd (scripts/cluster.sh) or with a scheduler.
+//! Several hosts on one machine: network namespaces with sshd (scripts/dev/cluster.sh) or with a scheduler.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ impl Cluster {
     }
 
     pub fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(self.script));
+        let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/dev").join(self.script));
         command.args(words).env("CLUSTER_NAME", &self.name);
         command
     }

@@ -1,5 +1,5 @@
 //! The real worker with a driver that is present but unusable: an error message, and no training on the CPU.
-//! `scripts/load_check.sh` covers the cases that need all CUDA libraries.
+//! `scripts/dev/load_check.sh` covers the cases that need all CUDA libraries.
 
 use std::process::Command;
 

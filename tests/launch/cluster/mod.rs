@@ -1,5 +1,5 @@
 //! Tests on several hosts, which are network namespaces of this machine with sshd, with real mpirun
-//! (scripts/cluster.sh).
+//! (scripts/dev/cluster.sh).
 
 mod faults;
 mod ranks;

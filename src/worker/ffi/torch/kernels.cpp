@@ -39,7 +39,7 @@ const Functions* found(const std::map<at::ScalarType, Functions>& all, at::Scala
 }
 
 constexpr int64_t kThreads = 256;
-// Measured on an H100 (scripts/gpu_kernels.py, part batch_norm): 8 packets (128 bytes) of a row per block and two
+// Measured on an H100 (scripts/dev/gpu_kernels.py, part batch_norm): 8 packets (128 bytes) of a row per block and two
 // blocks per multiprocessor are the fastest for every shape of ResNet-50, or within 2 % of it.
 constexpr int64_t kPackets = 8;
 constexpr int64_t kBlocksPerProcessor = 2;

@@ -155,7 +155,7 @@ impl Convolution {
     /// added, as in MLPerf's networks. In bf16 and TF32 each block of 2x2 pixels is folded into one pixel of 12
     /// channels, so that a 7x7 convolution with stride 2 becomes an equivalent 4x4 one with stride 1; bf16 adds four
     /// channels of zeros. Milliseconds of forward and weight gradient, batch size 128, on an H200
-    /// (scripts/gpu_kernels.py --parts first_convolution):
+    /// (scripts/dev/gpu_kernels.py --parts first_convolution):
     ///
     /// | channels | fp16 | bf16 | tf32 |
     /// |---|---|---|---|

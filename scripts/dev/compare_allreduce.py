@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Compares ringmark's all-reduce on the CPU with MPI_Allreduce and gloo, alone and in training; one alternating run.
+
+    scripts/dev/compare_allreduce.py [--rounds 5] [--parts large,small,ranks,training] [--out FILE]
+
+large     102.4 MB in place over two ranks: bus bandwidth of ringmark, of one MPI_Allreduce, of MPI_Allreduce in chunks
+          of 4 MB, of gloo through torch.distributed; and the share of the memory's limit (measured by
+          ringmark-worker in the same run: see results/all-reduce-cpu)
+small     8 B to 64 KB in place over two ranks: time of ringmark and of MPI_Allreduce
+ranks     102.4 MB over 2, 4 and 8 ranks, whatever the number of cores: time by ringmark
+training  ResNet50-v1b, two ranks of one thread: step and exposed all-reduce by ringmark, by MPI, and without exchange
+
+Every round runs all sides in turn, in changing order. A side's figure in a round is the median over iterations (of the
+mean over ranks); the table gives the median over rounds and the range.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+
+from compare_pytorch import python_with_torch, ratios, run, tell
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+LARGE = 102_400_000
+SMALL = [8, 64, 512, 4096, 16384, 65536]
+RINGMARK, MPI, CHUNKS = ["--backend", "shared-memory"], ["--backend", "mpi", "--chunk-kb", "0"], ["--backend", "mpi", "--chunk-kb", "4000"]
+
+
+def worker(options, ranks, arguments, flag):
+    """Runs ringmark-worker under mpirun; returns the text of the file that it writes for `flag`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/out"
+        run(
+            ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+            + [options.worker, *arguments, "--device", "cpu", "--threads", "1", flag, path],
+            ENVIRONMENT,
+        )
+        return pathlib.Path(path).read_text()
+
+
+def bandwidth(options, ranks, arguments):
+    return json.loads(worker(options, ranks, ["bandwidth", *arguments], "--json"))
+
+
+def median_time(result):
+    """Returns the median over iterations of the mean over ranks, in place."""
+    return statistics.median(map(statistics.mean, zip(*result["in_place"]["seconds"])))
+
+
+def busbw(size, seconds, ranks=2):
+    return size / seconds * 2 * (ranks - 1) / ranks / 1e9
+
+
+def large(options):
+    arguments = ["-b", str(LARGE), "-e", str(LARGE), "-n", "20"]
+
+    def by(more):
+        def measure():
+            record = bandwidth(options, 2, arguments + more)
+            rate = busbw(LARGE, median_time(record["results"][0]))
+            return {"GB/s": rate, "share of memory": rate / record["memory"]["busbw"]}
+
+        return measure
+
+    def gloo():
+        command = [options.python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_addr", "127.0.0.1"]
+        command += ["--master_port", "29513", str(HERE / "gloo_baseline.py"), str(LARGE), "20", "5"]
+        seconds = json.loads(run(command, ENVIRONMENT).strip().splitlines()[-1])["seconds"]
+        return {"GB/s": busbw(LARGE, statistics.median(seconds))}
+
+    return {"ringmark": by(RINGMARK), "MPI_Allreduce": by(MPI), "MPI in 4 MB": by(CHUNKS), "gloo": gloo}
+
+
+def small(options):
+    def by(more):
+        def measure():
+            figures = {}
+            for size in SMALL:
+                record = bandwidth(options, 2, ["-b", str(size), "-e", str(size), "-n", "2000", "-w", "200", *more])
+                figures[f"{size} B us"] = median_time(record["results"][0]) * 1e6
+            return figures
+
+        return measure
+
+    return {"ringmark": by(RINGMARK), "MPI_Allreduce": by(MPI)}
+
+
+def ranks(options):
+    def by(count, more):
+        def measure():
+            record = bandwidth(options, count, ["-b", str(LARGE), "-e", str(LARGE), "-n", "5", "-w", "2", *more])
+            return {"ms": median_time(record["results"][0]) * 1e3}
+
+        return measure
+
+    names = {f"ringmark, {count} ranks": by(count, RINGMARK) for count in [2, 4, 8]}
+    return {**names, "MPI, 8 ranks": by(8, MPI)}
+
+
+def training(options):
+    arguments = ["train", "--batch-size", "8", "--dtype", options.dtype, "--iters", "18", "--warmup", "3"]
+
+    def by(more):
+        def measure():
+            lines = map(json.loads, worker(options, 2, arguments + more, "--record").splitlines())
+            steps = [line for line in lines if line["kind"] == "iteration"][3:]
+            median = lambda name: statistics.median(statistics.mean(step[name]) for step in steps) * 1e3
+            mean = statistics.mean(statistics.mean(step["step"]) for step in steps) * 1e3
+            return {"step ms": median("step"), "mean step ms": mean, "exposed ms": median("exposed_allreduce")}
+
+        return measure
+
+    return {"ringmark": by(RINGMARK), "MPI in 4 MB": by(CHUNKS), "none": by(["--backend", "none"])}
+
+
+def compare(part, options):
+    sides = PARTS[part](options)
+    figures = {name: [] for name in sides}
+    for number in range(options.rounds):
+        for name in list(sides) if number % 2 == 0 else reversed(list(sides)):
+            figures[name].append(sides[name]())
+            shown = ", ".join(f"{key} {value:.4g}" for key, value in figures[name][-1].items())
+            print(f"round {number + 1} {part} {name}: {shown}", file=sys.stderr)
+    lines = [part]
+    first = next(iter(sides))
+    for name, rounds in figures.items():
+        for key in rounds[0]:
+            values = [figure[key] for figure in rounds]
+            line = f"  {name:20} {key:16} {spread(values)}"
+            if name != first and key in figures[first][0]:
+                ours = [figure[key] for figure in figures[first]]
+                line += f"   {first} / this {spread(ratios(ours, values))}"
+            lines.append(line)
+    return lines, figures
+
+
+def spread(values):
+    return f"{statistics.median(values):9.3f} [{min(values):.3f}, {max(values):.3f}]"
+
+
+PARTS = {"large": large, "small": small, "ranks": ranks, "training": training}
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--parts", default="large,small,ranks,training")
+    options.add_argument("--dtype", default="bf16", help="of the training step")
+    options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
+    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
+    options = options.parse_args()
+    options.python = python_with_torch()
+
+    lines, figures = [], {}
+    for part in options.parts.split(","):
+        table, figures[part] = compare(part, options)
+        lines += table
+    lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {len(os.sched_getaffinity(0))} cores")
+    tell(lines, options.out, figures=figures)
+
+
+if __name__ == "__main__":
+    main()

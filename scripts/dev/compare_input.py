@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Compares reading and decoding with torchvision's DataLoader and libjpeg-turbo's tjbench; one alternating run.
+
+    scripts/dev/compare_input.py PHOTOGRAPHS [--rounds 5] [--parts batches,decoding,training] [--workers N]
+                             [--training "--model resnet18 --image-size 32"] [--out FILE]
+
+PHOTOGRAPHS is a folder of JPEG files, as created by scripts/dev/make_photographs.py. Every round runs every side, alternating:
+
+- batches: of 32 from memory: read, decoded, RandomResizedCrop to 224 pixels, flipped, put together as bytes, by as many
+  threads of ringmark (from a .rec, with libjpeg-turbo and with zune-jpeg) as processes of the DataLoader (from a folder,
+  with Pillow and with torchvision's decode_jpeg, on tensors). Images/s.
+- decoding: alone, in one thread: ringmark's decode stage against tjbench (Debian's libjpeg-turbo-progs) on the same files.
+  Million pixels a second.
+- training: the step by one thread, the others decoding, with images that are read against synthetic ones; what is trained is
+  resnet50_v1b in fp32 with batches of 8 where --training does not say otherwise, in options of ringmark-worker.
+
+Python needs torch and torchvision, as for compare_pytorch.py.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+
+from compare_pytorch import HERE, ROOT, python_with_torch, ratios, run, spread, tell
+
+BATCH = 32
+# Files that tjbench decodes, one after the other.
+ALONE = 16
+
+
+def classes(files, folder):
+    """Creates a folder of two classes with links to the files."""
+    for number, file in enumerate(files):
+        link = folder / "ab"[number % 2] / file.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(file.resolve())
+    return folder
+
+
+class Sides:
+    def __init__(self, options, folder):
+        self.options = options
+        self.folder = folder
+        files = sorted(options.photographs.glob("*.jpg"))
+        if len(files) < BATCH:
+            sys.exit(f"{options.photographs} has {len(files)} .jpg files, and {BATCH} are needed: make some by make_photographs.py")
+        self.all = classes(files, folder / "all")
+        self.alone = [files[index * len(files) // ALONE] for index in range(ALONE)]
+        for name, images in [("all", self.all), ("alone", classes(self.alone, folder / "alone"))]:
+            run([options.ringmark, "pack", images, folder / f"{name}.rec"], os.environ)
+
+    def input(self, name, decoder, threads, batch_size, batches):
+        record = self.folder / "input.json"
+        command = [self.options.worker, "input", "--data", self.folder / f"{name}.rec", "--decoder", decoder, "--cache", "warm"]
+        command += ["--decode-threads", str(threads), "--batch-size", str(batch_size), "--batches", str(batches), "--record", record]
+        run(command, os.environ)
+        return json.load(open(record))["passes"][0]["hosts"][0]
+
+    def ringmark(self, decoder):
+        host = self.input("all", decoder, self.options.workers, BATCH, self.options.batches)
+        return BATCH * len(host["batches"]) / sum(host["batches"])
+
+    def dataloader(self, decoder):
+        script = [HERE / "dataloader_baseline.py", self.all, "--decoder", decoder, "--workers", str(self.options.workers)]
+        script += ["--batch-size", str(BATCH), "--batches", str(self.options.batches), "--warmup", "2"]
+        return json.loads(run([self.options.python, *script], os.environ).splitlines()[-1])["images_per_second"]
+
+    def decode_stage(self, decoder):
+        """Returns the pixels of all files / the decode stage's time for each of them, in millions per second."""
+        host = self.input("alone", decoder, 1, ALONE, self.options.batches)
+        stored = json.load(open(self.folder / "input.json"))["stored"]
+        return stored["pixels"] * host["images"] / host["decode"] / 1e6
+
+    def tjbench(self):
+        """Returns the pixels of all files / the sum of their times, in millions per second."""
+        pixels = seconds = 0
+        for file in self.alone:
+            words = run(["tjbench", file, "-benchtime", "0.3", "-warmup", "0.1", "-quiet", "-nowrite"], os.environ).split()
+            width, height, rate = int(words[-5]), int(words[-4]), float(words[-1])
+            pixels += width * height
+            seconds += width * height / rate
+        return pixels / seconds
+
+    def step(self, *data):
+        record = self.folder / "record.jsonl"
+        command = [self.options.worker, "train", "--device", "cpu", "--threads", "1", "--warmup", "0", *self.options.training.split()]
+        run([*command, *data, "--record", record], {**os.environ, "OMP_NUM_THREADS": "1"})
+        header, *lines = map(json.loads, open(record))
+        steps = [line["step"][0] for line in lines if line["kind"] == "iteration"]
+        return header["config"]["batch_size"] / statistics.median(steps[2:])
+
+    def tables(self):
+        decoders = ["turbojpeg", "zune"]
+        loaders = {f"ringmark, {decoder}": lambda decoder=decoder: self.ringmark(decoder) for decoder in decoders}
+        loaders |= {f"DataLoader, {decoder}": lambda decoder=decoder: self.dataloader(decoder) for decoder in ["pillow", "decode_jpeg"]}
+        stages = {f"ringmark, {decoder}": lambda decoder=decoder: self.decode_stage(decoder) for decoder in decoders}
+        read = ["--data", str(self.folder / "all.rec"), "--decode-threads", str(max(1, self.options.workers - 1))]
+        parts = {
+            "batches": (f"images/s, {self.options.workers} threads or processes", loaders),
+            "decoding": ("decoding alone, Mpx/s, 1 thread", {**stages, "tjbench": self.tjbench}),
+            "training": ("training, images/s, 1 thread", {"synthetic": self.step, "read": lambda: self.step(*read)}),
+        }
+        for part in self.options.parts.split(","):
+            if part not in parts:
+                sys.exit(f"compare_input.py: --parts {part}: there are {', '.join(parts)}")
+            yield parts[part]
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("photographs", type=pathlib.Path)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    options.add_argument("--batches", type=int, default=60)
+    options.add_argument("--parts", default="batches,decoding,training")
+    options.add_argument("--training", default="--batch-size 8 --iters 10", help="more options of ringmark-worker train")
+    options.add_argument("--ringmark", default=str(ROOT / "target/release/ringmark"))
+    options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
+    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
+    options = options.parse_args()
+    options.python = python_with_torch()
+
+    with tempfile.TemporaryDirectory() as folder:
+        tables = list(Sides(options, pathlib.Path(folder)).tables())
+        rates = {title: {side: [] for side in sides} for title, sides in tables}
+        for number, (title, sides) in itertools.product(range(options.rounds), tables):
+            # Each round starts with another side.
+            order = list(sides.items())
+            for side, measure in order[number % len(order) :] + order[: number % len(order)]:
+                rates[title][side].append(measure())
+                print(f"round {number + 1}, {title}: {side} {rates[title][side][-1]:.2f}", file=sys.stderr)
+
+    table = []
+    for title, sides in rates.items():
+        names = list(sides)
+        table.append(f"{title:42} {'':26}  first side over this one")
+        first = sides[names[0]]
+        for name in names:
+            ratio = spread(ratios(first, sides[name])) if name != names[0] else ""
+            table.append(f"  {name:40} {spread(sides[name]):26}  {ratio}".rstrip())
+    table.append(f"medians [lowest, highest] of {options.rounds} rounds; {len(os.sched_getaffinity(0))} cores")
+    tell(table, options.out, rates=rates)
+
+
+if __name__ == "__main__":
+    main()

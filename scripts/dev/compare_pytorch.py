@@ -1,0 +1,460 @@
+#!/usr/bin/env python3
+"""Compares images/s with PyTorch in Python: same libtorch, threads, layout, batch and recipe; one alternating run.
+
+    scripts/dev/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--models resnet50_v1b,vgg11] [--cases fp32,bf16:32,2xfp32,2xbf16]
+                               [--score] [--compile] [--max-autotune] [--jemalloc] [--no-exchange] [--limit SECONDS] [--out FILE]
+
+Cases: `fp32` is one process, `bf16:32` one with batch size 32; `2xfp32` two processes, ringmark under mpirun against
+DistributedDataParallel, over NCCL with a GPU for each on cuda and over gloo on cpu. Every round runs every side of a case,
+alternating; a side's figure is batch x processes / median step after warm-up. The tables give the median over rounds, its range, and
+the median and range of what is formed within each round: ringmark's ratio to the other sides, and the share that its arithmetic
+is of the limit, the rate of torch.mm of two matrices of 4096 x 4096 in the precision of the case, on all cores or on every GPU
+at once.
+
+--compile, the default on cuda, adds a side: PyTorch with torch.compile; with --score it freezes the weights, and another side
+does not. --max-autotune adds torch.compile(mode="max-autotune"), which uses CUDA graphs. PyTorch's sides of one process compile
+once: the process waits while others are measured. --parallel 3 starts the processes of all cases beforehand, three at a time.
+A side that fails is left out, and the exit status is 1. After --limit SECONDS the tables give what was measured until then.
+--jemalloc adds PyTorch's sides once more with jemalloc preloaded. --no-exchange adds ringmark's own several processes with nothing exchanged, for their efficiency.
+Python needs PyTorch in full, which the script installs beside libtorch where it is missing, as it does jemalloc.
+"""
+
+import argparse
+import concurrent.futures
+import glob
+import json
+import os
+import pathlib
+import selectors
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+PACKAGES = ["torch==2.11.0", "torchvision==0.26.0", "numpy", "safetensors"]
+
+
+def python_with_torch(modules="torchvision"):
+    """Returns a Python that imports torch and `modules`: that of the set-up, completed if necessary, or this one."""
+    for python in [ROOT / ".libtorch/venv/bin/python", pathlib.Path(sys.executable)]:
+        if python.exists() and subprocess.run([python, "-c", f"import {modules}"], capture_output=True).returncode == 0:
+            return str(python)
+    python = ROOT / ".libtorch/venv/bin/python"
+    if not python.exists():
+        sys.exit("compare_pytorch.py: no Python with torch and torchvision: run scripts/setup.sh, or use a Python that has them")
+    # If libtorch is from another index, torchvision must be too: its version there is higher.
+    index = (ROOT / ".libtorch/venv/ringmark-wheels").read_text().split()[1]
+    other = [] if index == "default" else ["--extra-index-url", index]
+    print("installing PyTorch's Python half and the CUDA libraries that it imports (about 4 GB)", file=sys.stderr)
+    subprocess.run([python, "-m", "pip", "install", "-q", *other, *PACKAGES], check=True)
+    return str(python)
+
+
+def jemalloc():
+    """Returns the library; if the system has none, unpacks Debian's package, which needs no root."""
+    installed, folder = "/usr/lib/*/libjemalloc.so.2", ROOT / "target/jemalloc"
+    found = glob.glob(installed) or glob.glob(f"{folder}{installed}")
+    if not found:
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["apt-get", "download", "-q", "libjemalloc2"], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        for package in folder.glob("*.deb"):
+            subprocess.run(["dpkg", "-x", package, folder], check=True)
+        found = glob.glob(f"{folder}{installed}")
+    return found[0]
+
+
+# Networks with another name in files, another torchvision name, or another size.
+FILES = {"resnet50_v1b": "rn50"}
+TORCHVISION = {"resnet50_v1b": "resnet50"}
+OWN_SIZES = {"inception_v3": 299}
+
+# Names of the sides in the table.
+SIDES = {
+    "ringmark": "ringmark",
+    "no_exchange": "no exchange",
+    "pytorch": "PyTorch",
+    "pytorch_jemalloc": "PyTorch jemalloc",
+    "compiled": "torch.compile",
+    "compiled_unfrozen": "compile unfrozen",
+    "max_autotune": "max-autotune",
+    "compiled_jemalloc": "compile jemalloc",
+}
+
+# Keeps pages and uses huge ones, which is best for a training step.
+JEMALLOC_SETTINGS = "dirty_decay_ms:-1,muzzy_decay_ms:-1,thp:always"
+
+
+def speed(seconds, images, warmup):
+    return images / statistics.median(seconds[warmup:])
+
+
+class Resident:
+    """A process of pytorch_baseline.py that is prepared once and measures on request."""
+
+    def __init__(self, command, environment):
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [*command, "--resident"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment, bufsize=0
+        )  # fmt: skip
+        self.read = b""
+
+    def ask(self, limit):
+        try:
+            self.process.stdin.write(b"measure\n")
+        except BrokenPipeError:
+            self.fail("it has ended")
+        return self.answer(limit)
+
+    def answer(self, limit):
+        """Returns its next line of JSON; compilers print other lines too."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while True:
+                line, newline, rest = self.read.partition(b"\n")
+                if newline:
+                    self.read = rest
+                    if line.startswith(b"{"):
+                        return json.loads(line)
+                elif not selector.select(limit.left()):
+                    self.fail("the time limit is over")
+                elif more := os.read(self.process.stdout.fileno(), 1 << 16):
+                    self.read += more
+                else:
+                    self.fail(f"exit status {self.process.wait()}")
+
+    def fail(self, reason):
+        self.end()
+        self.errors.seek(0)
+        sys.exit(f"{' '.join(map(str, self.process.args))}: {reason}\n{self.errors.read()[-2000:]}")
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Limit:
+    def __init__(self, seconds):
+        self.end = seconds and time.monotonic() + seconds
+
+    def left(self):
+        """Returns the remaining seconds, None without a limit."""
+        return self.end and max(0.0, self.end - time.monotonic())
+
+
+class Case:
+    def __init__(self, model, case, options, python):
+        self.name = f"{model} {case}"
+        self.model = model
+        case, _, batch = case.partition(":")
+        count, _, self.dtype = case.rpartition("x")
+        self.processes = int(count or 1)
+        self.options = options
+        self.python = python
+        self.residents = {}
+        self.batch = int(batch or 0) or options.batch_size or (128 if options.device == "cuda" else 16 if self.processes == 1 else 8)
+        # None until ringmark, which runs first, has reported its default.
+        self.layout = options.layout
+        self.threads = max(1, options.cores // self.processes)
+        wanted = {
+            "ringmark": True,
+            "no_exchange": options.no_exchange and self.processes > 1,
+            "pytorch": options.eager,
+            "pytorch_jemalloc": options.eager and options.jemalloc,
+            "compiled": options.compile,
+            "compiled_unfrozen": options.compile and options.score,
+            "compiled_jemalloc": options.compile and options.jemalloc,
+            "max_autotune": options.max_autotune,
+        }
+        self.speeds = {side: [] for side, is_wanted in wanted.items() if is_wanted}
+        # Of each round: the limit, and ringmark's arithmetic if the network's is known.
+        self.limits, self.gigaflops = [], []
+
+    def step_options(self, dry=0):
+        iters = str(self.options.warmup + self.options.iters - dry)
+        return [
+            "--model", self.model, "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device, "--iters", iters,
+            "--image-size", str(self.options.image_size or OWN_SIZES.get(self.model, 224)), "--threads", str(self.threads),
+            *(["--layout", self.layout] if self.layout else []),
+        ]  # fmt: skip
+
+    def environment(self):
+        return {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
+
+    def ringmark(self, *more):
+        benchmark = "score" if self.options.score else "train"
+        # A path that `ringmark extract` recognizes.
+        name = f"1n{self.processes}g/{FILES.get(self.model, self.model.replace('_', '-'))}_b{self.batch}_{self.dtype}_1"
+        with tempfile.TemporaryDirectory() as folder:
+            record, log = pathlib.Path(folder, f"{name}.jsonl"), pathlib.Path(folder, f"{name}.log")
+            record.parent.mkdir()
+            # Both capture CUDA graphs in their warm-up. Training counts it among its iterations and records it: it is cut below.
+            warmup = self.options.warmup
+            counted = self.step_options(warmup if self.options.score else 0)
+            command = [self.options.worker, benchmark, *counted, "--warmup", str(warmup), "--record", record, *more]
+            if self.options.device == "cuda" and not self.options.score:
+                command += ["--graphs", "auto"]
+            command += self.options.ringmark_options.split()
+            if self.processes > 1:
+                command = [
+                    "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(self.processes), "--bind-to", "none", *command
+                ]  # fmt: skip
+            log.write_text(run(command, self.environment(), self.options.limit.left()))
+            lines = [json.loads(line) for line in open(record)]
+            of_an_image = None if more else self.gigaflop_of_an_image(folder)
+        self.layout = lines[0]["config"]["layout"]
+        if self.options.score:
+            steps, warmup = lines[0]["seconds"], 0
+        else:
+            steps, warmup = zip(*(line["step"] for line in lines if line["kind"] == "iteration")), self.options.warmup
+        images_per_second = sum(speed(of_rank, self.batch, warmup) for of_rank in steps)
+        if of_an_image:
+            self.gigaflops.append(images_per_second * of_an_image)
+        return images_per_second
+
+    def gigaflop_of_an_image(self, folder):
+        """Returns the figure of the single run in `folder`; None if the network's arithmetic is unknown."""
+        if not self.options.ringmark.exists():
+            return None
+        extract = [self.options.ringmark, "extract", folder, "--json"]
+        if not self.options.score:
+            extract += ["--warmup", str(self.options.warmup)]
+        # Exit status 1 is expected: there is no single rank to compare with.
+        done = subprocess.run(extract, capture_output=True, text=True)
+        try:
+            (row,) = json.loads(done.stdout)["rows"]
+        except ValueError:
+            sys.exit(f"compare_pytorch.py: ringmark extract finds no run:\n{done.stderr}")
+        return row["arithmetic"] and 1000 * row["arithmetic"]["teraflops_per_second"] / row["images_per_second"]
+
+    def limit(self):
+        """Returns GFLOP/s of plain matrix products: of all cores, or of one GPU per process."""
+        return self.resident("limit").ask(self.options.limit)["gigaflops_per_second"] * (self.processes if self.options.device == "cuda" else 1)
+
+    def no_exchange(self):
+        return self.ringmark("--backend", "none")
+
+    def python_command(self, side):
+        """Returns the command of pytorch_baseline.py for `side`, and its environment."""
+        script, environment = [str(HERE / "pytorch_baseline.py")], self.environment()
+        if side == "limit":
+            threads = str(self.threads if self.options.device == "cuda" else self.options.cores)
+            script += ["--matrix-product", "--dtype", self.dtype, "--device", self.options.device, "--threads", threads]
+            return script, {**environment, "OMP_NUM_THREADS": threads}
+        script += [*self.step_options(), "--model", TORCHVISION.get(self.model, self.model)]
+        if self.options.score:
+            script.append("--score")
+        if side.startswith("compiled"):
+            script.append("--compile")
+        if side == "compiled_unfrozen":
+            script.append("--no-freezing")
+        if side == "max_autotune":
+            script += ["--compile", "max-autotune"]
+        if side.endswith("_jemalloc"):
+            environment |= {"LD_PRELOAD": jemalloc(), "MALLOC_CONF": JEMALLOC_SETTINGS}
+        return script, environment
+
+    def resident(self, side, limit=None):
+        """Returns the prepared process of `side`."""
+        if side not in self.residents:
+            script, environment = self.python_command(side)
+            self.residents[side] = Resident([self.python, *script], environment)
+            self.residents[side].answer(limit or self.options.limit)
+        return self.residents[side]
+
+    def pytorch(self, side):
+        if self.processes > 1:
+            script, environment = self.python_command(side)
+            command = [
+                self.python, "-m", "torch.distributed.run", "--nproc_per_node", str(self.processes),
+                "--master_addr", "127.0.0.1", "--master_port", "29511", *script,
+            ]  # fmt: skip
+            answer = json.loads(run(command, environment, self.options.limit.left()).strip().splitlines()[-1])
+        else:
+            answer = self.resident(side).ask(self.options.limit)
+        return speed(answer["seconds"], self.batch * self.processes, self.options.warmup)
+
+    def measure(self, side):
+        return getattr(self, side)() if side in ["ringmark", "no_exchange", "limit"] else self.pytorch(side)
+
+    def sides_to_prepare(self):
+        """Returns PyTorch's resident sides."""
+        sides = [side for side in self.speeds if side not in ["ringmark", "no_exchange"]] if self.processes == 1 else []
+        return [*sides, "limit"] if self.options.ringmark.exists() else sides
+
+    def prepare(self, side):
+        """Prepares the process of `side`; if it needs the whole GPU, later and alone."""
+        try:
+            self.resident(side, self.options.prepare_limit)
+        except SystemExit as error:
+            if "out of memory" not in error.code:
+                raise
+            del self.residents[side]
+
+    def drop(self, side):
+        """Leaves out a side without a figure; without ringmark there is nothing to compare."""
+        if not self.speeds.get(side):
+            for left_out in list(self.speeds) if side == "ringmark" else [side]:
+                self.speeds.pop(left_out, None)
+
+    def end(self):
+        for resident in self.residents.values():
+            resident.end()
+
+
+def run(command, environment, timeout=None):
+    words = " ".join(map(str, command))
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {words}: the time limit is over")
+    if done.returncode != 0:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {words} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def tell(table, out, **figures):
+    """Prints the table and writes it to `out`."""
+    print("\n".join(table))
+    write_figures(table, out, **figures)
+
+
+def write_figures(table, out, **figures):
+    """Writes the table, the command and the raw figures to the file `out`, if it is given."""
+    if out:
+        command = " ".join([f"scripts/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
+        pathlib.Path(out).write_text(json.dumps({"command": command, "table": table, **figures}, indent=1) + "\n")
+
+
+def ratios(ours, theirs):
+    return [a / b for a, b in zip(ours, theirs)]
+
+
+def spread(values):
+    return f"{statistics.median(values):8.2f} [{min(values):.2f}, {max(values):.2f}]"
+
+
+def write(cases, failures, options):
+    """Writes the table and the figures of all rounds so far to `--out`; returns the table's lines."""
+    lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {'images/s':>26} {'ringmark over it':>22}"]
+    for case in cases:
+        ours = case.speeds.get("ringmark")
+        for side, theirs in case.speeds.items():
+            if theirs:
+                line = f"{case.name:24} {case.batch:5} {case.layout:>6} {SIDES[side]:16} {spread(theirs):>26}"
+                lines.append(line if side == "ringmark" else f"{line} {spread(ratios(ours, theirs)):>22}")
+    for case in cases:
+        if case.gigaflops and case.limits:
+            rates = f"{spread(case.gigaflops)} of {spread(case.limits)} GFLOP/s of matrix products"
+            shares = [100 * share for share in ratios(case.gigaflops, case.limits)]
+            lines.append(f"{case.name}, ringmark: {' '.join(rates.split())}: {spread(shares).strip()} %")
+    rounds = max(len(speeds) for case in cases for speeds in [*case.speeds.values(), []])
+    lines.append(f"medians [lowest, highest] of {rounds} rounds; {options.device}, {options.cores} cores")
+    lines += [f"left out: {name}: {reason.strip().splitlines()[-1]}" for name, reason in failures.items()]
+    write_figures(
+        lines,
+        options.out,
+        images_per_second={case.name: case.speeds for case in cases},
+        gigaflops_per_second={case.name: {"ringmark": case.gigaflops, "matrix products": case.limits} for case in cases},
+        **({"failures": failures} if failures else {}),
+    )
+    return lines
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--models", default="resnet50_v1b", help="torchvision's")
+    options.add_argument("--score", action="store_true", help="inference instead of training; cases of one process")
+    options.add_argument("--cases", default="fp32,bf16,2xfp32,2xbf16")
+    options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    options.add_argument("--layout", choices=["nhwc", "nchw"], help="of both [default: what ringmark takes by itself]")
+    options.add_argument("--batch-size", type=int, help="per process [default: cuda 128; cpu 16 for one, 8 for several]")
+    options.add_argument("--image-size", type=int, help="[default: the network's own]")
+    options.add_argument("--iters", type=int, help="timed iterations of a run [default: cuda 100, cpu 6]")
+    options.add_argument("--warmup", type=int, help="iterations before them [default: cuda 20, cpu 2]")
+    options.add_argument("--compile", action=argparse.BooleanOptionalAction, help="torch.compile too [default: on cuda]")
+    options.add_argument("--max-autotune", action="store_true", help="torch.compile(mode='max-autotune') too")
+    options.add_argument("--eager", action=argparse.BooleanOptionalAction, default=True, help="PyTorch without torch.compile")
+    options.add_argument("--parallel", type=int, default=1, help="PyTorch's processes that are prepared at the same time; needs --layout")
+    options.add_argument("--limit", type=float, help="seconds after which nothing more is measured")
+    options.add_argument("--jemalloc", action="store_true", help="PyTorch's sides with jemalloc preloaded too")
+    options.add_argument("--no-exchange", action="store_true", help="ringmark's 2x cases without exchange too")
+    options.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
+    options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
+    options.add_argument("--ringmark-options", default="", help="more options for ringmark-worker")
+    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
+    options = options.parse_args()
+    options.ringmark = pathlib.Path(options.worker).with_name("ringmark")
+    on_gpu = options.device == "cuda"
+    options.iters = options.iters or (100 if on_gpu else 6)
+    options.warmup = options.warmup if options.warmup is not None else (20 if on_gpu else 2)
+    if options.compile is None:
+        options.compile = on_gpu
+
+    if options.parallel > 1 and not options.layout:
+        sys.exit("compare_pytorch.py: --parallel starts PyTorch before ringmark has chosen a layout: give --layout too")
+    # A slow preparation must leave time for the others.
+    options.prepare_limit = Limit(options.limit and 0.6 * options.limit)
+    options.limit = Limit(options.limit)
+
+    python = python_with_torch()
+    if options.score and "x" in options.cases:
+        sys.exit(f"compare_pytorch.py: --score is of one process: choose --cases fp32,bf16, not {options.cases}")
+    cases = [Case(model, case, options, python) for model in options.models.split(",") for case in options.cases.split(",")]
+    failures = {}
+
+    def attempt(case, side, call):
+        """Calls `call` unless the side failed before."""
+        name = f"{case.name} {side}"
+        if name in failures:
+            return None
+        try:
+            if options.limit.left() == 0:
+                sys.exit("the time limit is over")
+            return call(side)
+        except SystemExit as error:
+            failures[name] = str(error.code)
+            print(f"compare_pytorch.py: {name}: {error.code}", file=sys.stderr, flush=True)
+            case.drop(side)
+
+    def run_round(case, number):
+        # The first side changes every round, so that none profits from drift.
+        sides = list(case.speeds)
+        shift = number % max(1, len(sides))
+        for side in sides[shift:] + sides[:shift]:
+            images = attempt(case, side, case.measure) if side in case.speeds else None
+            if images:
+                case.speeds[side].append(images)
+                print(f"round {number + 1} {case.name} {side}: {images:.2f} images/s", file=sys.stderr, flush=True)
+        if case.gigaflops and (limit := attempt(case, "limit", case.measure)):
+            case.limits.append(limit)
+
+    try:
+        if options.parallel > 1:
+            with concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:
+                pairs = [(case, side) for case in cases for side in case.sides_to_prepare()]
+                # The compilers first: they take longest.
+                for case, side in sorted(pairs, key=lambda pair: pair[1] in ["pytorch", "limit"]):
+                    pool.submit(attempt, case, side, case.prepare)
+        # Waiting residents may need much memory: of all cases only if they were prepared together.
+        for group in [cases] if options.parallel > 1 else [[case] for case in cases]:
+            for number in range(options.rounds):
+                for case in group:
+                    run_round(case, number)
+                # An interrupted run keeps the earlier rounds.
+                write(cases, failures, options)
+            for case in group:
+                case.end()
+    finally:
+        for case in cases:
+            case.end()
+
+    print("\n".join(write(cases, failures, options)))
+    sys.exit(1 if failures else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+#!/usr/bin/env python3
+"""Compares exchange strategies between simulated hosts with the bound of their bytes on the busiest link.
+
+    scripts/dev/compare_strategies.py [--rounds 3] [--hosts 4] [--servers 1,2,4] [--rate 1gbit] [--model resnet50_v1b] [--out FILE]
+
+Creates hosts with scripts/dev/cluster.sh (as root), one rank on each, and servers on separate hosts. Every round exchanges
+and updates alone by every strategy (ringmark bandwidth --optimizer sgd), and trains a few steps with it and without any exchange,
+alternating. A side's time in a round is the median over iterations of the slowest rank's; the table gives the median over
+rounds and the range. Images are small, so that a step is little else than its exchange.
+
+The bound is the time that the bytes of one direction of the busiest link need at the rate of the link, S being the weights
+in fp32, H the hosts, N the servers: ring and owners 2 (H-1)/H S, servers max(S, H S / N); with 2-bit codes S / 16 out of a
+worker, and H S / N / d out of a server, d being the digits of base 2 H + 1 in 32 bits (docs/kv_store.md). The share is that
+of the exchange. Imbalance is by how much the server that holds most of the weights has more than their mean.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from compare_pytorch import run, spread, tell
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+CLUSTER = str(HERE / "cluster.sh")
+RATES = {"1gbit": 125e6, "100mbit": 12.5e6, "none": None}
+
+
+class Strategy:
+    def __init__(self, name, kv_store, servers, more=()):
+        self.name, self.kv_store, self.servers, self.more = name, kv_store, servers, list(more)
+        self.exchanges = "none" not in self.more
+
+    def bound(self, weights, hosts, rate):
+        if rate is None or not self.exchanges:
+            return None
+        if self.servers:
+            out, back = 1, 1
+            if "2bit" in self.more:
+                out, back = 16, int(32 / math.log2(2 * hosts + 1))
+            return max(weights / out, hosts * weights / self.servers / back) / rate
+        return 2 * (hosts - 1) / hosts * weights / rate
+
+    def command(self, options):
+        """Returns the arguments of both commands."""
+        names = [f"strategies-{number}" for number in range(1, options.hosts + max(options.servers) + 1)]
+        command = [
+            "--hosts", ",".join(f"{name}:1" for name in names[: options.hosts]), "--cases", f"{options.hosts}n1g",
+            "--model", options.model, "--device", "cpu", "--threads", "1", "--warmup", str(options.warmup), *self.more,
+        ]  # fmt: skip
+        if self.kv_store != "ring":
+            command += ["--kv-store", self.kv_store]
+        if self.servers:
+            hosts = names[options.hosts : options.hosts + self.servers]
+            command += ["--servers", str(self.servers), "--server-hosts", ",".join(hosts)]
+        return command
+
+    def measure(self, program, arguments, pattern, options, environment):
+        """Runs the command; returns the lines of its record, or the complete record."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = [CLUSTER, "run", options.ringmark, program, *self.command(options), *arguments, "--out", f"{folder}/out"]
+            run(command, environment)
+            (record,) = pathlib.Path(folder).glob(f"out/*/{pattern}")
+            return [json.loads(line) for line in record.open()]
+
+    def step(self, options, environment):
+        """Returns seconds of one step, bytes of the weights, and the imbalance of servers."""
+        count = options.warmup + options.iters
+        arguments = ["--runs", "1", "--image-size", str(options.image_size), "--batch-size", "1", "--iters", str(count)]
+        lines = self.measure("sweep", arguments, "*.jsonl", options, environment)
+        steps = [max(line["step"]) for line in lines if line["kind"] == "iteration"]
+        held = [server["weights"] for server in lines[-1].get("kv_store", {}).get("servers", [])]
+        imbalance = max(held) / statistics.mean(held) - 1 if held and sum(held) else None
+        return statistics.median(steps[options.warmup :]), sum(lines[0]["buckets"]), imbalance
+
+    def exchange(self, options, environment):
+        """Returns seconds of one exchange and its update."""
+        arguments = ["--iters", str(options.iters), "--optimizer", "sgd", "--arrays", "all"]
+        (record,) = self.measure("bandwidth", arguments, "bandwidth.json", options, environment)
+        (gradients,) = record["results"]
+        return statistics.median(max(ranks) for ranks in zip(*(gradients["in_place"] or gradients["out_of_place"])["seconds"]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--hosts", type=int, default=4)
+    parser.add_argument("--servers", default="1,2,4", type=lambda text: [int(part) for part in text.split(",")])
+    parser.add_argument("--rate", choices=list(RATES), default="1gbit")
+    parser.add_argument("--model", default="resnet50_v1b")
+    parser.add_argument("--image-size", type=int, default=64)
+    parser.add_argument("--iters", type=int, default=6)
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--ringmark", default=str(ROOT / "target/release/ringmark"))
+    parser.add_argument("--only", help="names of strategies that count, as in the table", type=lambda text: text.split(";"))
+    parser.add_argument("--out", help="file for the table and the raw figures (JSON)")
+    options = parser.parse_args()
+    strategies = [Strategy("no exchange", "ring", 0, ["--backend", "none"])]
+    strategies += [Strategy("ring", "ring", 0), Strategy("device", "device", 0)]
+    for count in options.servers:
+        name = f"dist_sync, {count} server{'s' * (count > 1)}"
+        strategies.append(Strategy(name, "dist_sync", count))
+        strategies.append(Strategy(f"{name}, 2bit", "dist_sync", count, ["--gradient-compression", "2bit"]))
+    servers = max(options.servers)
+    strategies.append(Strategy(f"dist_async, {servers} server{'s' * (servers > 1)}", "dist_async", servers))
+
+    strategies = [strategy for strategy in strategies if not options.only or strategy.name in options.only]
+
+    environment = {**os.environ, "CLUSTER_NAME": "strategies", "OMP_NUM_THREADS": "1"}
+    subprocess.run([CLUSTER, "up", str(options.hosts + max(options.servers))], env=environment, check=True, stdout=subprocess.DEVNULL)
+    steps, exchanges = ({strategy.name: [] for strategy in strategies} for _ in range(2))
+    weights, imbalances = 0, {}
+    try:
+        if options.rate != "none":
+            subprocess.run([CLUSTER, "limit", options.rate], env=environment, check=True)
+        for number in range(options.rounds):
+            for strategy in strategies[number % len(strategies) :] + strategies[: number % len(strategies)]:
+                name = strategy.name
+                seconds, weights, imbalances[name] = strategy.step(options, environment)
+                steps[name].append(seconds)
+                if strategy.exchanges:
+                    exchanges[name].append(strategy.exchange(options, environment))
+                print(f"round {number + 1} {name}: {seconds:.3f} s, {exchanges[name][-1:]} s alone", file=sys.stderr)
+    finally:
+        subprocess.run([CLUSTER, "down"], env=environment, check=False)
+
+    lines = [f"{'strategy':28} {'step s':>20} {'exchange s':>20} {'bound s':>8} {'of it %':>8} {'imbalance %':>12}"]
+    for strategy in strategies:
+        alone = exchanges[strategy.name]
+        bound = strategy.bound(weights, options.hosts, RATES[options.rate])
+        cells = [spread(steps[strategy.name]).rjust(20), (spread(alone) if alone else "-").rjust(20)]
+        cells += ["-".rjust(8)] * 2 if bound is None else [f"{bound:8.3f}", f"{100 * bound / statistics.median(alone):8.1f}"]
+        imbalance = imbalances[strategy.name]
+        cells.append("-".rjust(12) if imbalance is None else f"{100 * imbalance:12.2f}")
+        lines.append(f"{strategy.name:28} {' '.join(cells)}")
+    lines.append(
+        f"{options.model}, {weights / 1e6:.1f} MB of weights, {options.hosts} hosts of one rank, links of {options.rate}; "
+        f"medians [lowest, highest] of {options.rounds} rounds"
+    )
+    tell(lines, options.out, seconds_a_step=steps, seconds_an_exchange=exchanges, imbalance=imbalances)
+
+
+if __name__ == "__main__":
+    main()

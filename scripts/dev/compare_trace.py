@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Measures the cost of tracing and of telemetry: traced iterations compared with those around them in the same run.
+
+    scripts/dev/compare_trace.py [--rounds 10] [--worker target/release/ringmark-worker] [--out FILE] [-- OPTIONS OF train]
+
+Each round is one run of one process. The 50 iterations in the middle of its 150 are traced by layer. The ratio is that of their
+median step to the median of the 50 before and the 50 after them, which cancels differences between runs and drift within a run.
+The record contains the core time of the readings (`telemetry.processor_time`).
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import tempfile
+
+from compare_pytorch import ROOT, run, tell
+
+USUAL = "--model resnet18 --image-size 64 --batch-size 8 --device cpu --dtype fp32 --threads 1"
+WARMUP, THIRD = 10, 50
+
+
+def train(worker, options):
+    """Returns the median steps of traced and of other iterations in seconds, and the share of one core used by readings."""
+    first, last = WARMUP + THIRD + 1, WARMUP + 2 * THIRD
+    with tempfile.TemporaryDirectory() as folder:
+        record = pathlib.Path(folder) / "record.jsonl"
+        length = ["--iters", WARMUP + 3 * THIRD, "--warmup", WARMUP]
+        traced = ["--trace", f"{folder}/trace.json", "--trace-iterations", f"{first}-{last}"]
+        run(list(map(str, [worker, "train", *options, *length, *traced, "--record", record])), os.environ)
+        lines = [json.loads(line) for line in record.read_text().splitlines()]
+    steps = [line["step"][0] for line in lines if line["kind"] == "iteration"]
+    host = lines[-1]["host_use"][0]
+    return {
+        "traced": statistics.median(steps[first - 1 : last]),
+        "plain": statistics.median(steps[WARMUP : first - 1] + steps[last:]),
+        "readings": host["telemetry"]["processor_time"] / host["elapsed"],
+    }
+
+
+def spread(values, unit=""):
+    return f"{statistics.median(values):.4f} [{min(values):.4f}, {max(values):.4f}] {unit}".rstrip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--worker", default=ROOT / "target/release/ringmark-worker")
+    parser.add_argument("--out", help="file for the table and the raw figures (JSON)")
+    parser.add_argument("train", nargs="*", default=USUAL.split())
+    options = parser.parse_args()
+    rounds = [train(options.worker, options.train) for _ in range(options.rounds)]
+    table = [
+        f"step {spread([1e3 * it['plain'] for it in rounds], 'ms')}",
+        f"step, traced / plain {spread([it['traced'] / it['plain'] for it in rounds])}",
+        f"readings {spread([100 * it['readings'] for it in rounds], '% of one core')}",
+    ]
+    tell(table, options.out, train=options.train, rounds=rounds)
+
+
+if __name__ == "__main__":
+    main()

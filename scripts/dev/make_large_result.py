@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Creates a result folder of any size to test readers: records and logs as ringmark writes them, with synthetic times.
+
+    scripts/dev/make_large_result.py RANKS RUNS ITERATIONS OUT [--straggler RANK:FACTOR] [--seed 1]
+
+    scripts/dev/make_large_result.py 1,64 5 10000 /tmp/large
+
+RANKS may be a list: one case each, eight ranks per host from eight on. Options and environment come from a record of
+results/cpu-2-cores. Times have the noise of a quiet machine; ranks wait for the slowest of each iteration, so that the parts
+of a step are consistent. The same arguments create the same files.
+"""
+
+import argparse
+import collections
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import struct
+
+TEMPLATE = pathlib.Path(__file__).resolve().parents[2] / "results/cpu-2-cores/1n2g/rn50_b8_bf16_1.jsonl"
+RANKS_A_HOST = 8
+WARMUP = 20
+
+# Seconds on one rank, and their coefficients of variation between iterations and between runs.
+FORWARD, BACKWARD, ALLREDUCE, OPTIMIZER, LOOP = 0.1, 0.2, 0.012, 0.004, 0.0002
+NOISE, NOISE_OF_RUN = 0.01, 0.003
+
+
+def header(lines, case, ranks, run, iterations):
+    line = json.loads(lines[0])
+    line["config"].update(iterations=iterations, warmup=min(WARMUP, iterations // 2), record=None, seed=run)
+    template = line["ranks"][0]
+    places = [
+        {**template, "rank": rank, "local_rank": rank % RANKS_A_HOST, "host": host(rank), "process": 1000 + rank}
+        for rank in range(ranks)
+    ]
+    # The name of the key depends on the version of the template.
+    backend = {"backend" if "backend" in line else "collective": "solo" if ranks == 1 else "mpi"}
+    return {**line, "case": case, "run": run, "started": 1.7e9 + 3600 * run, **backend, "ranks": places}
+
+
+def host(rank):
+    return f"node{rank // RANKS_A_HOST + 1:02}"
+
+
+def end(lines, ranks, iterations, wall):
+    line = json.loads(lines[-1])
+    here = collections.Counter(host(rank) for rank in range(ranks))
+    use = {**line["host_use"][0], "cores": RANKS_A_HOST, "cores_of_ranks": RANKS_A_HOST, "elapsed": wall, "steal": 0.0}
+    host_use = [{**use, "host": name, "machine": name, "busy": 0.98 * wall * count} for name, count in here.items()]
+    rank_use = [{**line["rank_use"][0], "core_time": 0.975 * wall}] * ranks
+    checksums, memory = line["parameter_checksums"][:1] * ranks, line["peak_memory"][:1] * ranks
+    line.update(iterations=iterations, wall=wall, host_use=host_use, rank_use=rank_use)
+    return {**line, "parameter_checksums": checksums, "peak_memory": memory}
+
+
+def iteration(noise, number, ranks, level, straggler):
+    """Returns lists over ranks, in whole nanoseconds like clocks; `level` is the run's factor, 1 on average."""
+    gauss = noise.gauss
+    # Common to all ranks; the first iterations are slower.
+    factors = [level * (1 + 2 / number**2) * gauss(1, NOISE / 2)] * ranks
+    if straggler and straggler[0] < ranks:
+        factors[straggler[0]] *= straggler[1]
+    forward = [round(FORWARD * factor * gauss(1, NOISE), 9) for factor in factors]
+    backward = [round(BACKWARD * factor * gauss(1, NOISE), 9) for factor in factors]
+    optimizer = [round(OPTIMIZER * gauss(1, NOISE), 9) for _ in factors]
+    done = [one + other for one, other in zip(forward, backward)]
+    summed = round(max(done) + (ALLREDUCE * gauss(1, 3 * NOISE) if ranks > 1 else 0.0), 9)
+    loss = 7 / (1 + number / 2000)
+    return {
+        "kind": "iteration",
+        "iteration": number,
+        "step": [round(summed + last + LOOP, 9) for last in optimizer],
+        "forward": forward,
+        "backward": backward,
+        # A difference, with its rounding error, as in real records.
+        "exposed_allreduce": [max(summed - own, 0.0) for own in done],
+        "optimizer": optimizer,
+        "before_allreduce": [round(one + other / 8, 9) for one, other in zip(forward, backward)],
+        "loss": [single_precision(loss + gauss(0, 0.02)) for _ in factors],
+        "loss_scale": 1.0,
+        "skipped": False,
+    }
+
+
+def single_precision(value):
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+def case_of(ranks):
+    hosts = -(-ranks // RANKS_A_HOST)
+    return f"{hosts}n{ranks // hosts}g"
+
+
+def write_manifest(logs, options):
+    """Writes the manifest that `ringmark check` needs."""
+    manifest = json.loads((TEMPLATE.parent.parent / "sweep.json").read_text())
+    hosts = list(dict.fromkeys(host(rank) for rank in range(max(options.ranks))))
+    asked, ran_on = manifest["conditions"], manifest["ran_on" if "ran_on" in manifest else "found"]
+    asked["hosts"] = hosts
+    asked["options"].update({"--iters": str(options.iterations), "--warmup": str(min(WARMUP, options.iterations // 2))})
+    ran_on["hosts"] = [{"name": name, "devices": ran_on["hosts"][0]["devices"][:1] * RANKS_A_HOST} for name in hosts]
+    manifest["runs"] = [{"log": str(log.relative_to(options.out)), "state": "finished"} for log in logs]
+    (pathlib.Path(options.out) / "sweep.json").write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def make(ranks, run, options):
+    lines = TEMPLATE.read_text().splitlines()
+    head = [line for line in TEMPLATE.with_suffix(".log").read_text().splitlines() if line[0] in "+#"]
+    case = case_of(ranks)
+    folder = pathlib.Path(options.out) / case
+    folder.mkdir(parents=True, exist_ok=True)
+    noise = random.Random(f"{options.seed} {ranks} {run}")
+    first = header(lines, case, ranks, run, options.iterations)
+    batch, dtype = first["config"]["batch_size"], first["config"]["dtype"]
+    path = folder / f"rn50_b{batch}_{dtype}_{run}.jsonl"
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    level, wall = noise.gauss(1, NOISE_OF_RUN), 0.0
+    with open(path, "w") as record, open(path.with_suffix(".log"), "w") as log:
+        record.write(encode(first) + "\n")
+        log.write("\n".join(head[:-1]) + "\n")
+        for number in range(1, options.iterations + 1):
+            one = iteration(noise, number, ranks, level, options.straggler)
+            wall += one["step"][0]
+            record.write(encode(one) + "\n")
+            speed = batch * ranks / one["step"][0]
+            log.write(f"INFO:root:Epoch[0] Batch[{number}]\tSpeed: {speed:.2f} samples/sec\tloss={one['loss'][0]:.6f}\n")
+        last = end(lines, ranks, options.iterations, wall)
+        record.write(encode(last) + "\n")
+        log.write(f"# {options.iterations} iterations in {wall:.3f} s, 0 skipped, weights {last['parameter_checksums'][0]}\n")
+    return path.with_suffix(".log")
+
+
+def straggler(text):
+    rank, _, factor = text.partition(":")
+    return int(rank), float(factor)
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("ranks", type=lambda text: [int(word) for word in text.split(",")], metavar="RANKS")
+    options.add_argument("runs", type=int, metavar="RUNS")
+    options.add_argument("iterations", type=int, metavar="ITERATIONS")
+    options.add_argument("out", metavar="OUT")
+    options.add_argument("--straggler", type=straggler, metavar="RANK:FACTOR", help="a rank that computes so much longer")
+    options.add_argument("--seed", type=int, default=1)
+    parser, options = options, options.parse_args()
+    if any(ranks < 1 or (ranks > RANKS_A_HOST and ranks % RANKS_A_HOST) for ranks in options.ranks):
+        parser.error(f"RANKS: 1 to {RANKS_A_HOST}, or a multiple of {RANKS_A_HOST}")
+    if min(options.runs, options.iterations) < 1:
+        parser.error("RUNS and ITERATIONS: at least 1")
+    work = [(ranks, run, options) for ranks in options.ranks for run in range(1, options.runs + 1)]
+    with multiprocessing.Pool(len(os.sched_getaffinity(0))) as pool:
+        write_manifest(pool.starmap(make, work, chunksize=1), options)
+
+
+if __name__ == "__main__":
+    main()

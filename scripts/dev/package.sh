@@ -1,0 +1,189 @@
+#!/usr/bin/env bash
+# Packages both programs, in the target folder's `package`: a Debian package, which installs libtorch with `ringmark-setup`,
+# and a tarball with libtorch's libraries in the layout of `ringmark sweep --sync`, which needs only Open MPI.
+#
+#   scripts/dev/package.sh          builds both, the list of their dependencies (SBOM, CycloneDX) and SHA256SUMS
+#   scripts/dev/package.sh check [RELEASE...]  as root: installs the package and unpacks the tarball, each in a clean Debian of these
+#                               releases (default: bookworm with Open MPI 4 and trixie with 5), made by debootstrap, and runs
+#                               them there; needs 5 GB in TMPDIR
+set -euo pipefail
+
+# shellcheck source=scripts/dev/common.sh
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root"
+
+readonly RELEASE=${CARGO_TARGET_DIR:-$root/target}/release
+readonly OUT=$RELEASE/package TREE=$RELEASE/package/tree
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+readonly PACKAGE=$OUT/ringmark_${version}-1_amd64.deb
+
+# --- build ---------------------------------------------------------------------------------------------------------
+
+missing_packages() {
+    command -v patchelf >/dev/null || echo patchelf
+    command -v rsync >/dev/null || echo rsync
+}
+
+# The CUDA part of libtorch is useful only with NVIDIA's libraries.
+kind() {
+    if [[ -d .libtorch/torch/../nvidia/cudnn ]]; then echo cuda; else echo cpu; fi
+}
+
+# Writes the worker to $1. It looks for libraries in its own folder, not on the build machine.
+take_worker() {
+    local beside
+    strip --strip-debug -o "$1" "$RELEASE/ringmark-worker"
+    beside=$(patchelf --print-rpath "$1" | tr : '\n' | grep '^\$ORIGIN/' | paste -sd :)
+    patchelf --set-rpath "$beside" "$1"
+}
+
+# The files of the Debian package, in their installed layout. Cargo.toml lists them.
+make_tree() {
+    local bin=$TREE/usr/bin library=$TREE/usr/lib/ringmark share=$TREE/usr/share
+    rm -rf "$TREE"
+    mkdir -p "$bin" "$library" "$share/completions"
+    strip --strip-debug -o "$bin/ringmark" "$RELEASE/ringmark"
+    take_worker "$library/ringmark-worker"
+    # The real file is next to libtorch, and this link is next to `ringmark`.
+    ln -s ../lib/ringmark/ringmark-worker "$bin/ringmark-worker"
+    "$bin/ringmark" man "$share/man"
+    gzip --best --no-name "$share"/man/*.1
+    local shell
+    for shell in bash zsh fish; do "$bin/ringmark" completions "$shell" >"$share/completions/$shell"; done
+}
+
+make_package() {
+    command -v cargo-deb >/dev/null || cargo install cargo-deb --locked
+    make_tree
+    # It is already built and stripped.
+    cargo deb --no-build --no-strip --quiet --output "$PACKAGE"
+}
+
+make_tarball() {
+    local name stage device copy licenses
+    name=ringmark-$version-x86_64-$(kind)
+    stage=$OUT/$name
+    rm -rf "$stage"
+    if [[ $(kind) == cuda ]]; then device=auto; else device=cpu; fi
+    # The command line with which --sync would copy to this machine, so both have the same layout.
+    copy=$("$RELEASE/ringmark" sweep --dry-run --hosts localhost:1 --cases 1n1g --runs 1 --device "$device" \
+        --sync "$stage" --worker "$RELEASE/ringmark-worker" --out "$OUT/unused" | head -n 1)
+    bash -c "$copy" >/dev/null
+    take_worker "$stage/ringmark-worker"
+    strip --strip-debug -o "$stage/ringmark" "$RELEASE/ringmark"
+    cp LICENSE README.md "$stage/"
+    licenses=$(realpath .libtorch/torch/..)
+    (cd "$licenses" && find torch-*.dist-info nvidia_*.dist-info -type f \( -ipath '*licen[sc]e*' -o -name NOTICE \) \
+        -exec cp --parents -t "$stage" {} + 2>/dev/null) || true
+    tar --create --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=root --group=root --numeric-owner --directory="$OUT" \
+        "$name" | gzip --best --no-name >"$OUT/$name.tar.gz"
+    rm -rf "$stage"
+    echo "$OUT/$name.tar.gz"
+}
+
+build() {
+    ((EUID != 0)) || install_packages missing_packages
+    [[ -z $(missing_packages) ]] || fail "as root: apt-get install --no-install-recommends $(missing_packages | xargs)"
+    scripts/setup.sh
+    cargo build --release --locked
+    mkdir -p "$OUT"
+    # The date of the commit: two builds of it have the same files.
+    SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || date +%s)
+    export SOURCE_DATE_EPOCH
+    make_package
+    make_tarball
+    command -v cargo-sbom >/dev/null || cargo install cargo-sbom --locked --version 0.10.0
+    cargo sbom --output-format cyclone_dx_json_1_4 >"$OUT/ringmark-$version.cdx.json"
+    (cd "$OUT" && sha256sum ./*.deb ./*.tar.gz ./*.cdx.json | tee SHA256SUMS)
+}
+
+# --- check ---------------------------------------------------------------------------------------------------------
+
+missing_for_check() { command -v debootstrap >/dev/null || echo debootstrap; }
+
+# Runs the shell commands $2 in the root folder $1, without this machine's environment.
+in_root() {
+    # shellcheck disable=SC2016 # expanded in the namespace, whose mounts end with it
+    unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
+        mount -t proc proc "$1/proc"
+        mount --rbind /dev "$1/dev"
+        chroot "$1" /usr/bin/env -i HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+            PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -euo pipefail -c "$2"
+    ' - "$1" "$2"
+}
+
+# Creates the root folder $1 with a minimal Debian of release $2 that reaches package servers like this machine.
+make_root() {
+    local setting
+    debootstrap --variant=minbase --include=ca-certificates "$2" "$1" >"$1.log" || { tail "$1.log" >&2; fail "no Debian $2 in $1"; }
+    cp /etc/resolv.conf /etc/hosts "$1/etc/"
+    while IFS=: read -r setting place; do
+        install -D -m 644 "$setting" "$1$place"
+    done < <(lent_settings "$(dirname "$1")")
+    in_root "$1" 'apt-get update && apt-get install -y --no-install-recommends openmpi-bin' >"$1.log" 2>&1 ||
+        { tail "$1.log" >&2; fail "no Open MPI in $1"; }
+}
+
+check_package() {
+    say "the Debian package"
+    cp "$PACKAGE" "$1/ringmark.deb"
+    cp -r results/suite-2-cores "$1/root/result"
+    in_root "$1" '
+        apt-get install -y --no-install-recommends /ringmark.deb >/dev/null
+        ringmark --help | head -n 1
+        ls /usr/share/man/man1/ringmark-sweep.1.gz /usr/share/bash-completion/completions/ringmark
+        ringmark extract /root/result --out /root/read | head -n 4
+        echo "before ringmark-setup:"
+        ! ringmark sweep --quick --out /root/too-early 2>&1 || exit 1
+        ringmark-setup
+        ringmark sweep --quick --device cpu --out /root/first
+        ringmark extract /root/first
+        apt-get purge -y ringmark >/dev/null
+        ! ls /usr/lib/ringmark 2>/dev/null || exit 1'
+}
+
+check_tarball() {
+    say "the tarball"
+    tar --extract --file="$(compgen -G "$OUT/ringmark-$version-*.tar.gz")" --directory="$1/root"
+    in_root "$1" '
+        ! command -v python3 || exit 1
+        cd /root/ringmark-*
+        ./ringmark --version
+        ! ldd ringmark-worker | grep "not found" || exit 1
+        mpirun --allow-run-as-root --oversubscribe -np 2 ./ringmark-worker train --batch-size 2 --image-size 64 --iters 4 \
+            --warmup 1 --threads 1
+        ./ringmark sweep --quick --device cpu --out /root/first
+        ./ringmark extract /root/first'
+}
+
+check() {
+    ((EUID == 0)) || fail "only root can make a Debian of its own"
+    [[ -e $PACKAGE ]] || fail "there is no $PACKAGE: scripts/dev/package.sh makes it"
+    install_packages missing_for_check
+    local scratch
+    scratch=$(mktemp -d)
+    # shellcheck disable=SC2064 # the folder of now
+    trap "rm -rf --one-file-system '$scratch'" EXIT
+    local release
+    for release; do
+        make_root "$scratch/with-open-mpi" "$release"
+        cp -a "$scratch/with-open-mpi" "$scratch/with-package"
+        check_tarball "$scratch/with-open-mpi"
+        rm -rf --one-file-system "$scratch/with-open-mpi"
+        check_package "$scratch/with-package"
+        rm -rf --one-file-system "$scratch/with-package"
+        say "both work on Debian $release"
+    done
+}
+
+case ${1:-} in
+    '') build ;;
+    check)
+        shift
+        (($#)) || set -- bookworm trixie
+        check "$@"
+        ;;
+    -h | --help) usage 0 ;;
+    *) usage 2 >&2 ;;
+esac
