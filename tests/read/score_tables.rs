@@ -273,7 +273,7 @@ fn training_options_are_rejected_for_scoring() {
     let folder = small_folder();
     let path = folder.path().display().to_string();
     let reads_training =
-        format!("{path} holds a score sweep, but this command reads training: `ringmark extract {path}` reads it");
+        format!("{path} contains a score sweep, but this command reads training: `ringmark extract {path}` reads it");
     for (command, options, message) in [
         ("extract", &["--format", "pytorch-ddp"][..], "--format pytorch-ddp applies to training"),
         ("extract", &["--format", "dlperf"], "--format dlperf applies to training"),
