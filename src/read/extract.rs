@@ -112,8 +112,16 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     }
     let extras =
         Extras { published: config.published, price: config.price.as_ref(), is_explained: config.is_explained };
-    if !config.json.write_text(|| render_any(&extraction, ExtractFormat::Json, &extras))? {
-        output::print(&render_any(&extraction, config.format.unwrap_or(ExtractFormat::Table), &extras)?)?;
+    let text = || render_any(&extraction, config.format.unwrap_or(ExtractFormat::Table), &extras);
+    match (&config.out, config.format) {
+        (Some(file), Some(_)) if !file.is_dir() => {
+            let text = text()?;
+            let advice = || format!("cannot write {}: choose another file with --out", file.display());
+            whole_file::write(file, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
+            output::print_note(&format!("wrote {}", file.display()));
+        }
+        _ if config.json.write_text(|| render_any(&extraction, ExtractFormat::Json, &extras))? => {}
+        _ => output::print(&text()?)?,
     }
     if config.format.is_some_and(ExtractFormat::lacks_reliability) {
         let sentences = extraction.reliability_sentences();
@@ -122,11 +130,11 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let left_out = extraction.problems().iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", folder.display()), left_out);
     match &config.out {
-        Some(out) => write(folder, out, &extraction)?,
+        Some(out) if config.format.is_none() || out.is_dir() => write(folder, out, &extraction)?,
         // An explicit format or `--json` replaces the files.
-        None if config.format.is_some() || config.json != Json::No => {}
-        None if folder.join(MANIFEST).exists() => write(folder, folder, &extraction)?,
-        None => output::print_note(&format!(
+        _ if config.format.is_some() || config.json != Json::No => {}
+        _ if folder.join(MANIFEST).exists() => write(folder, folder, &extraction)?,
+        _ => output::print_note(&format!(
             "no files written: {} is not a sweep folder: choose one with --out",
             folder.display()
         )),

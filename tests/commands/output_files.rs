@@ -142,6 +142,10 @@ fn extract_writes_to_sweep_folder_or_given_folder() {
     assert_eq!([more(&sweep), more(&logs)], [1, 0]);
     let (status, ..) = run(ringmark("extract --format csv").arg(logs.path()).arg("--out").arg(logs.path()));
     assert_eq!((status, more(&logs)), (Some(0), 1));
+    let file = logs.path().join("figures.csv");
+    let (status, stdout, stderr) = run(ringmark("extract --format csv").arg(logs.path()).arg("--out").arg(&file));
+    assert_eq!((status, stdout, stderr), (Some(0), String::new(), format!("wrote {}\n", file.display())));
+    assert!(fs::read_to_string(&file).expect("written").starts_with("group,"), "one format in one file");
 }
 
 /// Simulates a disk with a fault.

@@ -191,7 +191,9 @@ fn scheduler_launcher_is_rejected_outside_a_job() {
     let sandbox = Sandbox::new("exit 1");
     for (launcher, place, script, variable) in [
         ("slurm", "needs a Slurm allocation", "slurm.sbatch", "SLURM_JOB_ID"),
+        ("srun", "needs a Slurm allocation", "slurm.sbatch", "SLURM_JOB_ID"),
         ("gridengine", "needs a Grid Engine job", "gridengine.sh", "PE_HOSTFILE"),
+        ("sge", "needs a Grid Engine job", "gridengine.sh", "PE_HOSTFILE"),
     ] {
         for hosts in ["", "--hosts a:1"] {
             let mut command = sandbox.sweep(&format!("--cases 1n1g --launcher {launcher} {hosts}"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ringmark_core::dimension::{DeviceChoice, DeviceKind};
 use ringmark_core::options::option_table::{number, seconds};
 use ringmark_core::options::usage::usage;
@@ -185,13 +185,18 @@ impl LaunchOptions {
 }
 
 /// Parses the values of `--launcher`, with the words of MXNet's launch.py.
-fn launchers() -> PossibleValuesParser {
-    let value = |name: &'static str| match name {
-        starter::MPIRUN => PossibleValue::new(name).aliases(["mpi", "ssh"]),
-        starter::GRID_ENGINE => PossibleValue::new(name).alias("sge"),
-        _ => PossibleValue::new(name),
+fn launchers() -> impl TypedValueParser<Value = String> {
+    const ALIASES: [(&str, &str); 4] =
+        [("mpi", starter::MPIRUN), ("ssh", starter::MPIRUN), ("sge", starter::GRID_ENGINE), ("srun", starter::SLURM)];
+    let value = |name: &'static str| {
+        let aliases = ALIASES.iter().filter(|(_, meant)| *meant == name).map(|(alias, _)| *alias);
+        PossibleValue::new(name).aliases(aliases)
     };
-    PossibleValuesParser::new(starter::NAMES.map(value))
+    // clap returns the word as typed.
+    PossibleValuesParser::new(starter::NAMES.map(value)).map(|typed| {
+        let meant = ALIASES.iter().find(|(alias, _)| *alias == typed).map(|(_, meant)| (*meant).to_owned());
+        meant.unwrap_or(typed)
+    })
 }
 
 /// Parses a value of `CUDA_VISIBLE_DEVICES`. CUDA would ignore everything after an entry that it cannot parse.

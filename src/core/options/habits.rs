@@ -117,6 +117,7 @@ pub const PACK_HINTS: &[MigrationHint] = habits![
 
 /// Hints for both programs.
 pub const COMMON_HINTS: &[MigrationHint] = habits![
+    "--price" => "`ringmark extract` and `ringmark report` have --price: it applies to a result",
     "--test-io" => "`ringmark input --data FILES` reads and decodes alone",
     "--use-adasum" => "omit it: the all-reduce always sums",
     "--quick" => "omit it: `ringmark sweep` and `ringmark score` have a quick profile",
@@ -367,7 +368,9 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
             let parts = word.strip_suffix('g').and_then(|word| word.split_once('n'));
             parts.is_some_and(|(nodes, gpus)| is_number(nodes) && is_number(gpus))
         };
-        let listed = typed.windows(3).find(|words| words[2] == argument && LISTS.contains(&words[0].as_str()));
+        let listed = typed
+            .windows(3)
+            .find(|words| words[2] == argument && !argument.starts_with('-') && LISTS.contains(&words[0].as_str()));
         if let Some([option, first, _]) = listed {
             return Some(format!("separate the values by commas: `{option} {first},{argument}`"));
         }
@@ -382,6 +385,19 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
             (Some("extract" | "check" | "watch"), _) => Some(
                 "pass one folder; `ringmark report` shows several, `ringmark diff BASE TEST` compares two".to_owned(),
             ),
+            // The words of DLPerf's run_test.sh: batch size and precision.
+            (Some("sweep"), number) if is_number(number) => {
+                let dtype = typed.windows(2).find(|pair| pair[0] == number).map(|pair| &pair[1]);
+                let dtype = dtype
+                    .filter(|word| ["fp32", "tf32", "fp16", "bf16"].contains(&word.as_str()))
+                    .map(|dtype| format!(" --dtype {dtype}"));
+                Some(format!("did you mean `--batch-size {number}{}`?", dtype.unwrap_or_default()))
+            }
+            (Some("sweep"), "quick") => Some("did you mean `--quick`?".to_owned()),
+            (Some("sweep"), script) if script.ends_with(".py") || script == "python" => {
+                Some("ringmark trains its own networks, without a script: `--model NAME`".to_owned())
+            }
+            (Some("input"), files) => Some(format!("did you mean `--data {files}`?")),
             (_, case) if is_case(case) => Some(format!("did you mean `--cases {case}`?")),
             (_, host) if is_host(host) => Some(format!("did you mean `--hosts {host}`?")),
             _ => None,

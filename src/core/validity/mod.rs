@@ -300,6 +300,13 @@ mod tests {
             "rank 1 on host c was slow once: in iteration 57, 10.00 times the others' compute time; the others waited \
              450.0 ms for it: repeat the run",
         );
+        // Ranks that were slow in different iterations are reported one by one, also on the only host of the job.
+        let mut apart = record(&[("c", 2)]);
+        slow_down(&mut apart, &[0], 10.0, |iteration| iteration == 57);
+        slow_down(&mut apart, &[1], 10.0, |iteration| iteration == 60);
+        let found = warnings(&apart, 10);
+        let about: Vec<&str> = found.iter().map(|warning| warning.about.as_str()).collect();
+        assert_eq!(about, ["rank 0 on host c", "rank 1 on host c"]);
         let mut at_times = record(&TWO);
         slow_down(&mut at_times, &[1], 2.0, |iteration| [20, 21, 22, 31, 40].contains(&iteration));
         expect(

@@ -9,12 +9,12 @@ use crate::benchmark::warning::{SHOWN, Warning, WarningKind};
 use crate::dimension::{DeviceKind, Phase, Seconds};
 use crate::host::RankPlace;
 use crate::number_text::{percent, ranges};
-use crate::stats::straggler::{self, Straggler, StragglerKind};
+use crate::stats::straggler::{self, LOSS, Straggler, StragglerKind};
 use crate::stats::summary::mean;
 use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
 use crate::validity::observed::Observed;
-use crate::validity::subject::{milliseconds, subjects, warning};
+use crate::validity::subject::{milliseconds, name, subjects, warning};
 use crate::validity::thresholds::{LATE_FOR_INPUT, LONGER_STAGE};
 
 /// Warns about stragglers, judged by own compute time alone, among the ranks on hosts that are not crowded. If the
@@ -56,6 +56,10 @@ pub(super) fn slow_ranks(
     found.iter_mut().for_each(|straggler| straggler.rank = judged[straggler.rank]);
     // Single slow iterations on a host with other load are caused by that load, which has a warning of its own.
     found.retain(|straggler| straggler.kind == StragglerKind::Chronic || !is_loaded(&ranks[straggler.rank], seen));
+    // A single slow iteration that delayed no other rank costs nothing.
+    let run: f64 = steps.iter().sum();
+    let costs = |straggler: &Straggler| straggler.wait * straggler.iterations.len() as f64 >= LOSS * run;
+    found.retain(|straggler| straggler.kind != StragglerKind::Once || !record.header.exchanges() || costs(straggler));
     // The entries are sorted by rank, one per rank.
     let of_kind = |kind: StragglerKind, rank: usize| {
         let place = found.binary_search_by_key(&rank, |found| found.rank).ok()?;
@@ -69,7 +73,17 @@ pub(super) fn slow_ranks(
             let members: Vec<&Straggler> = members.into_iter().filter_map(|rank| of_kind(kind, rank)).collect();
             (about, members)
         });
-        let mut named: Vec<(String, Vec<&Straggler>)> = named.collect();
+        // A host is one subject if its ranks were slow together, compared with ranks of other hosts.
+        let is_one = |members: &[&Straggler]| {
+            members.len() < ranks.len()
+                && (kind == StragglerKind::Chronic
+                    || members.windows(2).all(|two| two[0].iterations == two[1].iterations))
+        };
+        let split = named.flat_map(|(about, members)| match is_one(&members) {
+            true => vec![(about, members)],
+            false => members.into_iter().map(|member| (name(&ranks[member.rank]), vec![member])).collect(),
+        });
+        let mut named: Vec<(String, Vec<&Straggler>)> = split.collect();
         // A long list shows only its first entries, so sort by the longest wait.
         let longest = |members: &[&Straggler]| members.iter().map(|one| one.wait).fold(0.0, f64::max);
         if named.len() > SHOWN {

@@ -29,7 +29,8 @@ pub const NAMES: [&str; 3] = [MPIRUN, SLURM, GRID_ENGINE];
 /// Value of `--launcher` for [`Starter::Mpirun`].
 pub const MPIRUN: &str = "mpirun";
 
-const SLURM: &str = "slurm";
+/// Value of `--launcher` for [`Starter::Slurm`].
+pub const SLURM: &str = "slurm";
 /// Value of `--launcher` for [`Starter::GridEngine`].
 pub const GRID_ENGINE: &str = "gridengine";
 

@@ -362,11 +362,7 @@ mod tests {
 
     #[test]
     fn warnings_start_above_each_threshold() {
-        let asked = SweepFacts {
-            resume_command: Some("ringmark sweep --resume".to_owned()),
-            device: None,
-            shortages: Vec::new(),
-        };
+        let asked = SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), ..SweepFacts::default() };
         let (heavy, light) = (load(0.53), load(HEAVY_FOREIGN_LOAD));
         let runs = [(1, Some(&light)), (2, Some(&heavy)), (3, None)];
         let found: Vec<String> =

@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(result.cases.iter().map(|(case, _)| case.to_string()).collect::<Vec<_>>(), ["1n2g", "2n2g"]);
         let problems: Vec<String> = result.problems.iter().map(ToString::to_string).collect();
         for (problem, start) in problems.iter().zip([
-            "1n4g/bandwidth.json: holds 2 ranks",
+            "1n4g/bandwidth.json: contains 2 ranks",
             "4n2g/bandwidth.json: the run failed: 1 of 8 bytes wrong",
             "8n2g/bandwidth.json: the record cannot be used: the bandwidth record is damaged",
         ]) {

@@ -85,6 +85,8 @@ pub struct SweepFacts {
     pub device: Option<DeviceChoice>,
     /// Batch sizes that do not fit into memory, without duplicates.
     pub shortages: Vec<Shortage>,
+    /// True if the sweep did not include 1n1g.
+    pub is_without_single: bool,
 }
 
 /// Contents of a folder.
@@ -305,6 +307,7 @@ impl Found {
             resume_command: Some(command),
             device: device.filter(|device| *device != DeviceChoice::Auto),
             shortages,
+            is_without_single: manifest.runs.iter().all(|run| run.name.case != Case::SINGLE),
         };
     }
 }

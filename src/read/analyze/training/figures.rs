@@ -256,7 +256,10 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked
             groups[index].compute_figures(single, asked);
         }
     }
-    problems.extend(groups.iter().filter_map(base_problem));
+    // A sweep without 1n1g is complete without it.
+    if !asked.is_without_single {
+        problems.extend(groups.iter().filter_map(base_problem));
+    }
     let conditions: Vec<&Conditions> = groups.iter().map(|group| &group.conditions).collect();
     let labels = grouping::labels(&conditions);
     groups.iter_mut().zip(labels).for_each(|(group, label)| group.label = label);
