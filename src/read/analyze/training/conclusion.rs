@@ -46,23 +46,38 @@ fn loss_text(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
     }
     // The two parts of compute can cancel out through noise; the total is then more accurate.
     let largest = |parts: &[(LossPart, Difference)]| {
-        let largest = parts.iter().max_by(|(_, one), (_, other)| one.seconds.total_cmp(&other.seconds)).copied();
-        largest.filter(|(_, largest)| largest.margin.is_some_and(|margin| largest.seconds > margin))
+        let mut parts = parts.to_vec();
+        parts.sort_by(|(_, one), (_, other)| other.seconds.total_cmp(&one.seconds));
+        let is_significant = parts.first()?.1.margin.is_some_and(|margin| parts[0].1.seconds > margin);
+        is_significant.then(|| (parts[0], parts.get(1).copied()))
     };
     let finest = loss.loss.finest();
     if finest.is_empty() {
         return None;
     }
-    let Some((part, largest)) = largest(&finest).or_else(|| largest(&loss.loss.parts)) else {
+    let Some(((part, largest), second)) = largest(&finest).or_else(|| largest(&loss.loss.parts)) else {
         return Some("the runs differ too much to show where it is lost".to_owned());
     };
     let share = loss.loss.share(largest.seconds)?;
-    let what = match part {
+    let describe = |part: LossPart| match part {
         LossPart::Waiting => {
-            format!("waiting for {}", straggler(case).as_deref().unwrap_or("whichever rank is slowest"))
+            format!("waiting for {}", straggler(case).as_deref().unwrap_or("the slowest rank"))
         }
         part => format!("{} ({})", part.name(), part.meaning()),
     };
+    let what = describe(part);
+    // The margins of two parts are combined as those of independent values.
+    let margin = |one: Difference, other: Difference| one.margin.unwrap_or(0.0).hypot(other.margin.unwrap_or(0.0));
+    if let Some((other, second)) =
+        second.filter(|(_, second)| largest.seconds - second.seconds <= margin(largest, *second))
+    {
+        return Some(format!(
+            "the largest parts of the loss are {what}, {:.0} %, and {}, {:.0} %: which is larger is uncertain",
+            100.0 * share,
+            describe(other),
+            100.0 * loss.loss.share(second.seconds)?
+        ));
+    }
     Some(match share > 0.5 {
         true => format!("most of the loss is {what}"),
         false => format!("the largest part of the loss is {what}, {:.0} %", 100.0 * share),

@@ -80,8 +80,9 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
         }
     };
     let total = signed(loss.loss.total.seconds * 1e3);
+    let note = if loss.is_uncertain() { ", within its confidence interval: use more --runs" } else { "" };
     Chart::Waterfall(Waterfall {
-        title: format!("{}: {total} ms per step", setting.named(series, loss.case)),
+        title: format!("{}: {total} ms per step{note}", setting.named(series, loss.case)),
         description: format!("from the step of {} to that of {}", loss.base, loss.case),
         axis: "ms".to_owned(),
         from: (format!("step of {}", loss.base), loss.loss.base_step * 1e3),
@@ -91,8 +92,9 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
     })
 }
 
+/// Returns true for a loss of unreliable runs, or within its confidence interval: its parts are not significant.
 fn is_doubtful(series: &Series, loss: &CaseLoss) -> bool {
-    !series.group.case(loss.case).is_some_and(|case| series.group.is_reliable(case))
+    loss.is_uncertain() || !series.group.case(loss.case).is_some_and(|case| series.group.is_reliable(case))
 }
 
 /// Maximum number of parts for which a row has space for a bar.
