@@ -1,15 +1,16 @@
-//! ringmark: launch benchmarks of training and of its all-reduce on a cluster, and read what they wrote.
+//! ringmark: launches training and all-reduce benchmarks on a cluster and analyzes their results.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`cli`] | what was typed, turned into configuration; nothing below it sees clap |
-//! | [`output`] | where a command's answer goes: a table, or JSON |
+//! | [`cli`] | command line to configuration; the only module that uses clap |
+//! | [`output`] | output of a command: a table or JSON |
 //! | [`pack`] | packs images and prints a summary |
-//! | [`launch`] | what to run where; starts it through mpirun or srun, watches it, keeps what it wrote |
-//! | [`read`] | turns what was written into figures |
+//! | [`launch`] | plans, starts and monitors jobs through mpirun or srun |
+//! | [`read`] | computes figures from files |
 //!
-//! What they share is the package `ringmark-core` (`src/core`); what `pack` does is in `ringmark-input` (`src/input`); the process that they start is the
-//! package `ringmark-worker` (`src/worker`). `launch` and `read` never import each other: they meet only in files.
+//! Shared types are in `ringmark-core` (`src/core`), image files and packing in `ringmark-input` (`src/input`), and the
+//! program of a rank in `ringmark-worker` (`src/worker`). `launch` and `read` do not import each other and communicate
+//! only through files.
 
 pub mod cli;
 pub mod launch;

@@ -1,4 +1,4 @@
-//! `ringmark pack`: packs a folder of images and prints what was packed.
+//! `ringmark pack`: packs a folder of images and prints a summary.
 
 use std::time::{Duration, Instant};
 
@@ -62,12 +62,12 @@ fn summary(config: &PackConfig, packed: &Packed) -> String {
     );
     if *left_out > 0 {
         let files = plural(left_out, "file", "files");
-        text += &format!("left out: {files} that no class has, or without the ending of an image\n");
+        text += &format!("ignored: {files} outside of a class or without an image extension\n");
     }
     if *repeated > 0 {
         text += &format!(
-            "left out: {}\n",
-            plural(repeated, "link to a folder", "links to folders") + " that the class has already"
+            "ignored: {}\n",
+            plural(repeated, "link to a folder that is", "links to folders that are") + " already in the class"
         );
     }
     text

@@ -84,7 +84,7 @@ pub struct PackOptions {
 }
 
 impl PackOptions {
-    /// Fills in what was not typed.
+    /// Fills in defaults.
     pub fn into_config(self) -> anyhow::Result<PackConfig> {
         let conversion = self.conversion().map_err(usage)?;
         let PackOptions { folder, output, list, shuffle, no_shuffle, image_limits: limits, threads, force, .. } = self;
@@ -94,7 +94,7 @@ impl PackOptions {
         Ok(PackConfig { folder, output, list, shuffle, conversion, limits, threads, force })
     }
 
-    /// `None` where files are stored as they are.
+    /// Returns `None` if files are stored unchanged.
     fn conversion(&self) -> anyhow::Result<Option<Conversion>> {
         let PackOptions { resize, center_crop, quality, encoding, .. } = self;
         if resize.is_none() && !center_crop && quality.is_none() && encoding.is_none() {

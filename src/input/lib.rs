@@ -1,7 +1,7 @@
 //! Training data, from files to pixels. Depends on neither libtorch nor MPI: the launcher uses it to pack files,
 //! ranks to read them.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`location`] | position in a file, for messages |
 //! | [`byte_source`] | reads a file by offset; errors include the location |

@@ -52,7 +52,7 @@ pub enum Command {
     /// Benchmark to run.
     #[command(flatten)]
     Benchmark(Benchmark),
-    /// Started by `ringmark doctor` on every host: prints what it finds there, then measures the links to other hosts
+    /// Started by `ringmark doctor` on every host: prints its findings, then measures the links to other hosts
     /// as directed by its standard input
     Agent(AgentArguments),
 }

@@ -3,14 +3,14 @@
 //! -> `Step` -> autograd hook ->
 //! `GradientReducer` -> `GradientSink` -> `Backend` -> [`ffi`].
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
-//! | [`cli`] | what was typed |
-//! | [`benchmark`] | what is measured: a rank's path through each benchmark |
+//! | [`cli`] | command-line options |
+//! | [`benchmark`] | benchmarks: the steps of a rank in each |
 //! | [`model`], [`data`] | the network and its batch |
 //! | [`exchange`] | the sum over the ranks, and the update |
-//! | [`measure`] | how long each phase took |
-//! | [`job`] | the ranks of this job, the device of this one, and where it is |
+//! | [`measure`] | phase timing |
+//! | [`job`] | ranks and device of the job, and the position reported to the launcher |
 //! | [`host`] | the machine: facts, counters, interfaces, and `ringmark doctor`'s agent on it |
 //! | [`ffi`] | foreign functions; the only module with `unsafe` |
 
@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
     library_defaults::set_defaults(interface.as_ref().ok().and_then(Option::as_deref), facts::cores());
     let ended = interface.and_then(|_| run(Cli::read()));
     match ended {
-        // Where there are GPUs, profilers write what they have measured when the process ends as others do.
+        // On GPUs, profilers write their measurements when the process exits normally.
         Ok(()) if !ffi::process::libraries::has_driver() => ffi::process::exit::exit_cleanly(),
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

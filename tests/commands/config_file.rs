@@ -191,7 +191,7 @@ fn config_file_error_names_the_file() {
         ("weight_decai = 8", "unexpected argument '--weight-decai' found"),
         ("np = 2", "use `--cases"),
         ("resume = true", "resume: not allowed in a file: use the command-line option --resume"),
-        ("hosts = 1979-05-27", "hosts = 1979-05-27: expected a text, a number, true, or a list of them"),
+        ("hosts = 1979-05-27", "hosts = 1979-05-27: expected a string, a number, true, or a list of them"),
         ("[train]\nruns = 1", "[train]: the file has no sections"),
         ("runs = 1\nruns = 2", "duplicate key"),
         ("resume = false\nruns =", "line 2 is not valid TOML: "),

@@ -65,7 +65,7 @@ fn packed_folder_matches_mxnet_bytes() {
     );
     assert_eq!(
         lines[1..],
-        ["out.rec, with out.idx and out.lst", "left out: 2 files that no class has, or without the ending of an image"]
+        ["out.rec, with out.idx and out.lst", "ignored: 2 files outside of a class or without an image extension"]
     );
     let text = |name: &str| fs::read_to_string(folder.path().join(name)).expect("written");
     assert_eq!(text("out.idx"), "0\t0\n1\t44\n2\t88\n");

@@ -15,7 +15,7 @@ use crate::support::images::photographs;
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference};
 use crate::support::worker_run::{AT_ONCE, Run, apart, checksum, losses};
 
-// --- what it computes
+// --- computation
 // ---------------------------------------------------------------------------------------------------
 
 #[test]
@@ -337,7 +337,7 @@ fn thermally_throttled_gpu_is_named() {
     assert!(heat.len() == 1 && heat[0].contains("rank 1 on host "), "{:?}", end.warnings);
 }
 
-// --- what is refused
+// --- rejected options
 // ----------------------------------------------------------------------------------------------------
 
 #[test]

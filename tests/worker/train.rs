@@ -375,7 +375,7 @@ fn killed_rank_ends_the_job_and_is_named() {
     assert_no_rank_left(finished.folder.path());
 }
 
-// --- what is written
+// --- records
 // ----------------------------------------------------------------------------------------------------
 
 #[test]
@@ -418,7 +418,7 @@ fn record_is_complete_and_contains_no_secrets() {
     let environment = &header.environment;
     assert!(environment.libtorch_version.starts_with("2.11.0"), "{environment:?}");
     assert!(environment.mpi_version.starts_with("Open MPI"), "{environment:?}");
-    assert_eq!(environment.cuda_missing.as_deref(), Some("--device cpu was asked for"));
+    assert_eq!(environment.cuda_missing.as_deref(), Some("--device cpu was requested"));
     assert_eq!(environment.variables["NCCL_ALGO"], "Ring");
     assert_eq!(environment.variables["OMP_NUM_THREADS"], "1");
     for (rank, place) in header.ranks.iter().enumerate() {
@@ -689,7 +689,7 @@ fn ranks_score_concurrently() {
     assert_eq!(log.matches("INFO:root:batch size").count(), 1, "{log}");
 }
 
-// --- what is refused, and what is linked
+// --- rejected options, and linked libraries
 // --------------------------------------------------------------------------------
 
 #[test]

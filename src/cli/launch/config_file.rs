@@ -209,7 +209,7 @@ fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
         anyhow!("line {line} is not valid TOML: {}", error.message())
     })?;
     if let Some((name, _)) = table.iter().find(|(_, value)| value.is_table()) {
-        bail!("[{name}]: the file has no sections: write every option on a line of its own, as batch-size = 8");
+        bail!("[{name}]: the file has no sections: write every option on a line of its own, such as batch-size = 8");
     }
     if let Some(of) = table.remove(COMMAND) {
         ensure!(of.as_str() == Some(command), "{COMMAND} = {of}: the file is not for `ringmark {command}`");
@@ -234,7 +234,7 @@ fn texts(name: &str, value: Value) -> anyhow::Result<Vec<String>> {
             texts.concat()
         }
         Value::Datetime(_) | Value::Table(_) => {
-            bail!("{name} = {value}: expected a text, a number, true, or a list of them")
+            bail!("{name} = {value}: expected a string, a number, true, or a list of them")
         }
     })
 }

@@ -1,6 +1,6 @@
 //! Options of the commands that start jobs, and their defaults.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`hosts`] | hosts and how to start ranks on them, shared by all commands |
 //! | [`config_file`] | a sweep as a file: `--config`, `--save-config` |

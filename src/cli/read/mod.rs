@@ -1,10 +1,10 @@
-//! Options of the commands that read what was written.
+//! Options of the commands that read results.
 //!
 //! | module | command |
 //! |---|---|
 //! | [`extract`] | extract: the figures of a folder, also for other programs |
-//! | [`check`] | check: whether a result is sound |
-//! | [`diff`] | diff: two results against each other |
+//! | [`check`] | check: validation of a result |
+//! | [`diff`] | diff: comparison of two results |
 //! | [`report`] | report: a page, tables with bars |
 //! | [`predict`] | predict: larger cases |
 

@@ -76,7 +76,7 @@ fn link(text: &str) -> Result<Link, String> {
     let is_plain =
         scheme.as_deref().is_none_or(|scheme| ["http", "https", "mailto"].contains(&scheme) || scheme.contains('/'));
     if text.is_empty() || address.is_empty() || !is_plain {
-        return Err("choose a text, and an address of http, https or mailto, or a path next to the page".to_owned());
+        return Err("choose TEXT=URL with an http, https or mailto URL, or a path next to the page".to_owned());
     }
     Ok(Link { text: text.to_owned(), address: address.to_owned() })
 }

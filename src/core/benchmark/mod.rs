@@ -1,6 +1,6 @@
 //! The benchmarks, each with its configuration and its record.
 //!
-//! | module | what it measures |
+//! | module | measurement |
 //! |---|---|
 //! | [`train`] | training: forward, backward, exchange of gradients, update |
 //! | [`score`] | inference |

@@ -461,12 +461,12 @@ pub fn filled_in<C: Options>(config: &C) -> Vec<Setting> {
     filled_in
 }
 
-/// An option whose value differs from the one that was asked for.
+/// An option whose value differs from the requested one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedOption {
     /// Name with dashes.
     pub name: String,
-    /// Value that was asked for, or a list of values.
+    /// Requested value, or a list of values.
     pub asked: String,
     /// Actual value.
     pub value: String,

@@ -1,4 +1,4 @@
-//! Pure arithmetic on what was measured, each function with its formula and a worked number. Not for files or tables.
+//! Pure statistics, each with its formula and a worked example. Independent of files and tables.
 
 pub mod allreduce_model;
 pub mod busbw;

@@ -1,4 +1,4 @@
-//! One figure of a case over its runs: where it lies and how far it may be from the truth.
+//! One figure of a case over its runs: its median and confidence interval.
 
 use crate::stats::summary::{coefficient_of_variation, mean, median, median_by_rate, standard_deviation};
 use crate::stats::welch::{self, student};

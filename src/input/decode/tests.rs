@@ -1,4 +1,4 @@
-//! Both decoders, on the same files: small ones by Pillow, and what is wrong with them.
+//! Both decoders on the same files: valid and damaged ones, written by Pillow.
 
 use std::fs;
 use std::path::Path;

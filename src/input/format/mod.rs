@@ -1,7 +1,7 @@
 //! File formats, each on its own. [`dataset`](crate::dataset) combines related files: a `.rec` with its `.idx`,
 //! images with their labels.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`record_io`] | dmlc-core's record container, `.rec` |
 //! | [`image_record`] | MXNet's contents of a record: labels and an image file |

@@ -1,14 +1,14 @@
-//! The hosts and how they are reached. Not for jobs.
+//! The hosts and the connections to them. Independent of jobs.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`typed_hosts`] | hosts as they are typed |
 //! | [`slots`] | asks a host how many ranks it takes |
 //! | [`hosts`] | the machines and how many ranks each takes |
-//! | [`interface`] | which network the hosts use among themselves |
-//! | [`ssh`] | how ssh reaches the hosts |
+//! | [`interface`] | the network that the hosts use among themselves |
+//! | [`ssh`] | ssh command lines and options |
 //! | [`remote`] | runs a command on a host, here or by ssh |
-//! | [`ssh_failure`] | why ssh did not come through |
+//! | [`ssh_failure`] | reason of a failed ssh connection |
 //! | [`sync`] | copies the program and its libraries to the hosts |
 
 pub mod hosts;

@@ -1,15 +1,15 @@
 //! Examines every host before a job uses it: `ringmark doctor`, and its quick part before a sweep. Changes and leaves
 //! nothing on the hosts.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`host`] | visits one host: script, agent, clock |
 //! | [`probe`] | the script that needs no worker, and the parser of its output |
 //! | [`agent`] | launcher side of `ringmark-worker agent` |
-//! | [`network`] | which network the hosts use, and whether they reach each other on it |
+//! | [`network`] | the network that the hosts use, and their connections on it |
 //! | [`links`] | measures the links between the hosts |
-//! | [`checks`] | what is wrong, and the fix |
-//! | [`examination`] | all of it |
+//! | [`checks`] | problems, each with its fix |
+//! | [`examination`] | all hosts, links and findings |
 //! | [`report`] | the table and the lines below it |
 //! | [`command`] | `ringmark doctor`, and its quick part |
 

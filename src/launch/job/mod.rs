@@ -1,6 +1,6 @@
 //! Launch of one job: its command line, processes, log and record.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`request`] | one job: shape, hosts, program, files |
 //! | [`starter`] | the program that starts the ranks: mpirun, alone or in a Grid Engine job, or Slurm's srun |

@@ -1,17 +1,17 @@
 //! Runs a plan of many jobs, one after the other: one [`session`] for every [`benchmark`].
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`benchmark`] | the trait of a benchmark, and the jobs that it plans |
 //! | [`benchmarks`] | train, score, bandwidth, input |
 //! | [`axes_sweep`] | a sweep over cases, models, types and batch sizes, for train and score |
 //! | [`plan`] | expands axes into runs; a rank's share of the cores; pure |
-//! | [`session`] | everything around the jobs that is the same for every benchmark |
-//! | [`schedule`] | which jobs of a plan must run; pure |
+//! | [`session`] | the steps around the jobs that all benchmarks share |
+//! | [`schedule`] | jobs of a plan that must run; pure |
 //! | [`conditions`] | conditions on which results depend, known before a run |
-//! | [`ledger`] | a sweep's manifest while it runs, and which results of an earlier sweep still count |
+//! | [`ledger`] | a sweep's manifest while it runs, and the valid results of an earlier sweep |
 //! | [`folder`] | the results folder: locked by one command, old attempts moved aside |
-//! | [`cost`] | what a job needs of each rank: arithmetic and memory; pure |
+//! | [`cost`] | arithmetic and memory of a job per rank; pure |
 //! | [`estimate`] | estimated duration and memory of jobs; refuses jobs for which this machine has too little memory |
 //! | [`live`] | progress of a running command: terminal, another shell, Prometheus |
 //! | [`trials`] | short jobs before a sweep: the largest batch that fits, the fastest exchange |

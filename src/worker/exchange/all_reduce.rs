@@ -1,5 +1,5 @@
-//! All-reduce and local update: every rank gets the sum of all gradients, bucket by bucket while backward goes on, and
-//! does the same update of its own weights. As Horovod and PyTorch's DDP do.
+//! All-reduce and local update: every rank gets the sum of all gradients, bucket by bucket during backward, and
+//! applies the same update to its own weights, as Horovod and PyTorch's DDP do.
 
 use std::ops::Range;
 
@@ -35,8 +35,8 @@ pub struct AllReduce {
 }
 
 impl AllReduce {
-    /// Connects the ranks and hooks into backward of `parameters`; called by all ranks together. The backend makes the
-    /// memory of the gradients, because where it lies decides how fast it is.
+    /// Connects the ranks and hooks into backward of `parameters`. All ranks call this together. The backend allocates
+    /// the gradients, because their location determines its speed.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<AllReduce> {
         let Parameters { weights, rounded, tensors, ready_from } = parameters;
         let Path { backend, sum_dtype, sums, in_place, sink } = path(request, &weights, &tensors, session)?;
@@ -59,7 +59,7 @@ impl AllReduce {
     }
 }
 
-/// A way from gradients to sums.
+/// All-reduce of values or of codes.
 struct Path {
     backend: BackendName,
     sum_dtype: Option<Wire>,
@@ -70,13 +70,13 @@ struct Path {
     sink: Box<dyn GradientSink>,
 }
 
-/// Creates the way by values, or by codes if these were requested and there are several ranks.
+/// Creates the all-reduce of values, or of codes if these were requested and there are several ranks.
 fn path(request: &ExchangeRequest, weights: &Tensor, tensors: &[Tensor], session: &Session) -> Result<Path> {
     let (exchange, elements) = (&request.exchange, weights.numel());
     if session.world.ranks() > 1
         && let Some(codec) = Codec::new(request.compression)
     {
-        // Again where `--device auto` has come to a GPU.
+        // Checked again, because `--device auto` may have selected a GPU.
         request.compression.check(exchange, request.kv_store.kv_store, session.own.kind.into())?;
         let buckets = reducer::plan(tensors, exchange).buckets;
         let buckets: Vec<Range<usize>> = buckets.into_iter().map(|bucket| bucket.elements).collect();
@@ -141,7 +141,7 @@ impl GradientExchange for AllReduce {
     }
 }
 
-/// Every bucket is summed over all ranks, and the sums lie where the optimizer reads.
+/// Sums every bucket over all ranks into the optimizer's input.
 struct Sums(Box<dyn Backend>);
 
 impl GradientSink for Sums {

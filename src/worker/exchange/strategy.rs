@@ -1,4 +1,4 @@
-//! Which strategy exchanges: what was asked for.
+//! Creates the requested exchange strategy.
 
 use anyhow::Result;
 use ringmark_core::dimension::KvStore;
@@ -10,8 +10,7 @@ use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{GradientExchange, Parameters};
 use crate::job::session::Session;
 
-/// The strategy that is asked for, hooked into backward of `parameters` unless they say otherwise; all ranks call it
-/// together.
+/// Returns the requested strategy, hooked into backward of `parameters`. All ranks call this together.
 pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Box<dyn GradientExchange>> {
     let kv_store = request.kv_store.kv_store;
     Ok(match kv_store {

@@ -1,4 +1,4 @@
-//! Safe wrappers of foreign functions; the only module with `unsafe`. The callers decide what is called when.
+//! Safe wrappers of foreign functions; the only module with `unsafe`. The order of calls is up to the callers.
 //!
 //! | module | library |
 //! |---|---|

@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn inspection_lists_loaded_libraries() {
         let found = inspect(DeviceChoice::Cpu).expect("an inspection");
-        assert_eq!(found.cuda_missing.as_deref(), Some("--device cpu was asked for"));
+        assert_eq!(found.cuda_missing.as_deref(), Some("--device cpu was requested"));
         assert!(found.libtorch.path.contains("/libtorch_cpu.so") && found.libtorch.bytes.0 > 1_000_000, "{found:?}");
         assert!(found.mpi.version.starts_with("Open MPI") && found.mpi.path.contains("/libmpi.so"), "{found:?}");
         assert!(found.nccl.is_none() && found.cores >= 1 && !found.interfaces.is_empty(), "{found:?}");

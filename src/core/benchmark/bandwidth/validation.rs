@@ -1,4 +1,4 @@
-//! Which values of a bandwidth run do not go together.
+//! Checks for conflicting options of a bandwidth run.
 
 use std::ops::RangeInclusive;
 

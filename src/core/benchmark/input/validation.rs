@@ -1,4 +1,4 @@
-//! Which values of a run of reading and decoding do not go together.
+//! Checks for conflicting options of an input run.
 
 use anyhow::{bail, ensure};
 

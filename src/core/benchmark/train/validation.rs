@@ -1,4 +1,4 @@
-//! Which values of a training run do not go together.
+//! Checks for conflicting options of a training run.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ impl TrainConfig {
     /// Refuses values outside their range and values that do not go together; the message names them.
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
-        // What epochs come to is known where the data are.
+        // The iterations of an epoch are known once the data files are read.
         match self.learning.epochs {
             None => self.check_warmup().and_then(|()| self.trace.check(self.iterations))?,
             Some(_) => self.trace.check_number()?,
@@ -103,7 +103,7 @@ impl TrainConfig {
     }
 }
 
-/// Refuses what does not go with a code; the message names both options.
+/// Rejects options that conflict with a code; the message names both.
 fn check_compression(config: &TrainConfig) -> anyhow::Result<()> {
     let compression = config.gradient_compression;
     compression.check(&config.exchange, config.kv_store.kv_store, config.device)?;

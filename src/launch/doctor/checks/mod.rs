@@ -1,8 +1,8 @@
 //! Checks of the facts found on the hosts. Pure functions; each finding has a fix.
 //!
-//! | module | what it checks |
+//! | module | checks |
 //! |---|---|
-//! | [`finding`] | (what the others collect) |
+//! | [`finding`] | problem with its fix |
 //! | [`ssh`] | ssh, mpirun, clocks |
 //! | [`versions`] | the worker and its libraries |
 //! | [`gpu`] | devices and processors |

@@ -1,4 +1,4 @@
-//! Watches a job while it runs: the position of each rank, which rank died and why, and whether the job hangs.
+//! Watches a job while it runs: the position of each rank, crashed ranks and their errors, and hangs.
 //! [`process`](crate::launch::job::process) ends the job.
 //!
 //! | module | purpose |

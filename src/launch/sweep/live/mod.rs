@@ -1,7 +1,7 @@
 //! Progress of a running command: on its own terminal, from another shell or host through a file in its folder, and
 //! as Prometheus metrics. Nothing here ends or delays a run; results are read from the files of the runs.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`run`] | speed and time left of a run, from its log and its ranks |
 //! | [`session_progress`] | position and time left of a session; pure |

@@ -1,7 +1,7 @@
 //! Short jobs before a sweep that determine its configuration; they are not part of its results. Each is started and
 //! ended like any other job, so that nothing of it remains.
 //!
-//! | module | what it is for |
+//! | module | contents |
 //! |---|---|
 //! | [`batch_search`] | `--batch-size auto`: the largest batch that fits |
 //! | [`strategy_search`] | `--autotune-over`: the fastest exchange |

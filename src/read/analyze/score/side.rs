@@ -1,5 +1,5 @@
 //! Scoring runs as a side of a comparison: the JSON that `ringmark extract` makes of them. A table a network and precision;
-//! a case and a batch size together are what is compared with its namesake.
+//! a case and a batch size together are compared with the same pair of the other side.
 
 use anyhow::Context;
 use ringmark_core::dimension::{ImagesPerSecond, Seconds};
@@ -31,7 +31,7 @@ pub fn add_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `None` where a time is none.
+/// Returns `None` if a time is missing.
 fn run_figures(run: &ScoreRowRun) -> Option<RunFigures> {
     let ImagesPerSecond(speed) = run.images_per_second.filter(|speed| speed.0 > 0.0)?;
     let times = run.pass_seconds?;

@@ -22,7 +22,7 @@ const LEGEND: [&str; 3] = [
     "runs / mean. -: no run, or none that counts.",
 ];
 
-/// Returns a section for each table, the `published` ones, then what was left out.
+/// Returns a section for each table, the `published` ones, then the omitted runs.
 pub fn text(extraction: &Extraction<ScoreTable>, published: Vec<Paragraph>, medium: Medium) -> String {
     let by_size = batch_sizes::tables(&extraction.groups, &extraction.shortages);
     let section = |(table, by_size): (&ScoreTable, BatchTable)| {

@@ -1,4 +1,4 @@
-//! The end of an epoch: mean loss and validation on other images.
+//! End of an epoch: mean loss and validation on other images.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -27,7 +27,7 @@ const TOP: i64 = 5;
 
 /// The epochs of a run.
 pub struct Epochs {
-    /// Iterations of one; `None` where nothing is read.
+    /// Iterations per epoch; `None` without data files.
     iterations: Option<u32>,
     validation: Option<Assignment>,
     /// Completed epochs.
@@ -42,12 +42,12 @@ impl Epochs {
             DataSource::Synthetic => None,
             DataSource::Batch(file) => bail!("--validate {}: use image files, not a single batch", file.display()),
         };
-        // Data that do not suit are better refused now than at the end of an epoch.
+        // Reject unsuitable data now, not at the end of an epoch.
         let try_out = |assignment: &Assignment| start(assignment.clone(), config, session).map(drop);
         validation.as_ref().map(try_out).transpose().context("--validate")?;
-        // Ranks that do not wait for each other have no end of an epoch in common.
-        let meet = !config.kv_store.kv_store.is_asynchronous();
-        Ok(Epochs { iterations: config.learning.epoch_iterations.filter(|_| meet), validation, ends })
+        // Asynchronous ranks have no common end of an epoch.
+        let is_synchronous = !config.kv_store.kv_store.is_asynchronous();
+        Ok(Epochs { iterations: config.learning.epoch_iterations.filter(|_| is_synchronous), validation, ends })
     }
 
     /// Returns true if `iteration` is the last of an epoch.
@@ -55,7 +55,7 @@ impl Epochs {
         self.iterations.is_some_and(|epoch| iteration.is_multiple_of(epoch))
     }
 
-    /// The end of the epoch that `iterations`, all of the run so far, end with; all ranks call this together.
+    /// Records the end of the epoch that `iterations`, all of the run so far, end with. All ranks call this together.
     pub fn end(
         &mut self,
         session: &Session,
@@ -75,15 +75,15 @@ impl Epochs {
     }
 }
 
-/// Deals the images of `files` out to the ranks, in even parts; all call this together.
+/// Distributes the images of `files` evenly over the ranks. All ranks call this together.
 ///
 /// # Errors
 ///
-/// Where they cannot be read, or are not those of rank 0.
+/// Fails if files cannot be read or differ from those of rank 0.
 pub fn assignment(files: &[PathBuf], config: &TrainConfig, session: &Session) -> Result<Assignment> {
     let world = session.world;
     let dataset = Dataset::open_within(files, config.input.limits())?;
-    let items = dataset.length().map_or_else(|| "records in turn".to_owned(), |items| format!("{items} images"));
+    let items = dataset.length().map_or_else(|| "sequential records".to_owned(), |items| format!("{items} images"));
     let all = world.gather_text(&format!("{}: {items}", dataset.description()));
     let own = &all[world.rank() as usize];
     ensure!(
@@ -103,7 +103,7 @@ pub fn images(assignment: Assignment, config: &TrainConfig, session: &Session) -
     let part_of_cores = RequestedThreads { number: None, cores_divided_by: config.cores_divided_by };
     let own_threads = match session.own.kind {
         DeviceKind::Cpu => session.own.threads,
-        // Those of `--threads` have little to do where a GPU computes.
+        // The compute threads are mostly idle with a GPU.
         DeviceKind::Cuda => part_of_cores.for_rank(session.world),
     };
     ImageRequest {
@@ -116,7 +116,7 @@ pub fn images(assignment: Assignment, config: &TrainConfig, session: &Session) -
     }
 }
 
-/// Begins to read the images that this rank predicts.
+/// Starts reading the images that this rank predicts.
 fn start(assignment: Assignment, config: &TrainConfig, session: &Session) -> Result<Images> {
     let world = session.world;
     let layout = config.layout.resolve(config.dtype, session.own.kind);
@@ -145,7 +145,7 @@ fn validate(
     model.round()?;
     for _ in 0..steps {
         images.advance()?;
-        // Of the last batch a rank may have none.
+        // A rank may have no image of the last batch.
         let counted = images.counted() as i64;
         predicted += counted;
         let batch = images.current()?;

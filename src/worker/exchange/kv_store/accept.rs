@@ -115,12 +115,12 @@ mod tests {
         for (accepted, worker) in accepted.iter().zip(workers.iter().rev()) {
             assert_eq!(accepted.peer_addr().expect("connected"), worker.local_addr().expect("connected"));
         }
-        // Its socket blocks as every other, and a worker may take its time from now on.
+        // Accepted sockets block without a timeout.
         workers[0].write_all(b"push").expect("sent");
         let mut bytes = [0; 4];
         (&accepted[1]).read_exact(&mut bytes).expect("it comes");
         assert_eq!(&bytes, b"push");
-        // The oldest were closed on the way, the others with the last worker.
+        // The oldest were closed to limit their number, the others once the last worker had connected.
         assert!(others.iter_mut().all(|other| matches!(other.read(&mut [0]), Ok(0) | Err(_))));
     }
 
@@ -132,7 +132,7 @@ mod tests {
         let endless = [&hello(0)[..], &[b' '; 1 << 12]].concat();
         for bytes in [vec![b'x'; 1 << 12], long, pushes, hello(1), endless] {
             let mut other = connection(address);
-            // It may be closed before all is sent.
+            // The connection may be closed before everything is sent.
             let _ = other.write_all(&bytes);
             assert!(!is_welcome(&mut other));
         }
@@ -142,7 +142,7 @@ mod tests {
             assert!(since.elapsed() < TIMEOUT, "it is still there");
             thread::sleep(Duration::from_millis(50));
         }
-        // Where this machine is too busy to read it in time, it comes again.
+        // Sent again if a busy machine did not read it in time.
         loop {
             let mut worker = connection(address);
             let _ = worker.write_all(&hello(0));

@@ -48,7 +48,7 @@ impl NoCuda {
 /// Loads the libraries for CUDA training, in the order driver, libtorch_cuda, NCCL. Loads nothing if `choice` is cpu.
 pub fn load(choice: DeviceChoice) -> Result<Cuda, NoCuda> {
     if choice == DeviceChoice::Cpu {
-        return Err(NoCuda::Absent("--device cpu was asked for".to_owned()));
+        return Err(NoCuda::Absent("--device cpu was requested".to_owned()));
     }
     let driver = query_driver()?;
     let found = described(&driver);
