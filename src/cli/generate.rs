@@ -29,7 +29,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = COMPLETIONS_EXAMPLES)]
 pub struct CompletionsOptions {
-    /// Whose completions
+    /// Shell to complete for
     shell: Shell,
 }
 

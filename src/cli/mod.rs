@@ -116,11 +116,11 @@ pub enum Command {
     Score(Box<ScoreOptions>),
     /// Measure all-reduce and other collectives by message size, as nccl-tests does
     ///
-    /// Or with the gradients of a network. Starts the ranks with mpirun, Slurm or Grid Engine.
+    /// Also measures the gradients of a network (--model). Starts the ranks with mpirun, Slurm or Grid Engine.
     Bandwidth(Box<BandwidthOptions>),
     /// Measure how fast images are read and decoded, by number of threads
     ///
-    /// And whether that feeds the devices of a result.
+    /// With --against, also shows whether this is fast enough for the devices of a result.
     Input(Box<InputOptions>),
     /// Follow a sweep that runs in another shell or on another host
     Watch(WatchOptions),
@@ -144,7 +144,7 @@ pub enum Command {
     Completions(CompletionsOptions),
     /// Write man pages of all commands
     Man(ManOptions),
-    /// Become a command that ends with the process of this number, its parent; how mpirun is started
+    /// Run a command that ends with its parent process; used to start mpirun
     #[command(hide = true)]
     Leash(LeashOptions),
 }

@@ -32,7 +32,7 @@ MXNet reads these files, and ringmark those of MXNet's im2rec.py.";
 pub struct PackOptions {
     /// Folder of images, with a folder for each class
     ///
-    /// With --list: the folder that its paths are relative to.
+    /// With --list, its paths are relative to this folder.
     #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     folder: PathBuf,
     /// File to write, with OUT.idx and OUT.lst next to it
@@ -54,7 +54,7 @@ pub struct PackOptions {
     pass_through: bool,
     /// Resize the shorter edge to this [default: unchanged]
     ///
-    /// Larger or smaller, by bilinear interpolation as OpenCV's.
+    /// Enlarges or reduces with OpenCV's bilinear interpolation.
     #[arg(long, value_name = "PIXELS", value_parser = number(1..=u16::MAX))]
     resize: Option<u16>,
     /// Keep only the center square, cut before --resize
@@ -62,7 +62,7 @@ pub struct PackOptions {
     center_crop: bool,
     /// Quality of JPEG images, 0 to 100 [default: 95]
     ///
-    /// Of PNG images the level of compression, 0 to 9 [default: 9].
+    /// For PNG: compression level, 0 to 9 [default: 9].
     #[arg(long, value_name = "Q", value_parser = number(0..=100_u8))]
     quality: Option<u8>,
     /// Encode images in this format [default: .jpg]

@@ -26,7 +26,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct SchemaOptions {
-    /// Whose schema
+    /// File or output to describe
     #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(schemas().into_iter().map(|(name, _)| name)))]
     name: String,
 }

@@ -409,7 +409,7 @@ fn invalid_options_exit_with_status_2() {
         ),
         (
             "--batch-factor 8",
-            "invalid value '8' for '--batch-factor <NAME=N,..>': choose NAME=FACTOR, as mxnet-alexnet=8",
+            "invalid value '8' for '--batch-factor <NAME=N,..>': choose NAME=FACTOR, such as mxnet-alexnet=8",
         ),
         ("--batch-factor resnet18=0", "the factor \"0\" must be a whole number from 1 to 1024"),
         (

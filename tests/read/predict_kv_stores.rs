@@ -365,7 +365,7 @@ fn servers_keep_their_placement_in_larger_cases() {
     ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, None, &["s", "t"]));
     let (_, stdout, _) =
         sandbox::run(ringmark("predict --kv-store dist_sync --cases 8n2g --explain").arg(folder.path()));
-    let sentence = "in turn on no more than 2 hosts of their own, as measured. A step moves over the busiest link, one way: measured \
+    let sentence = "round-robin on no more than 2 hosts of their own, as measured. A step moves over the busiest link, one way: measured \
                     4n2g with 4 servers 96.0 MB, 8n2g with 8 servers 192.0 MB";
     assert!(single_spaced(&stdout).contains(sentence), "{stdout}");
 }

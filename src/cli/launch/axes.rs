@@ -26,8 +26,8 @@ pub struct AxesOptions {
     /// Cases to run, in this order; 2n8g is 2 nodes with 8 GPUs each
     ///
     /// A GPU has one rank; without GPUs a rank has a part of the host's cores
-    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit the hosts, on several hosts of fewer slots all slots of 1,
-    /// 2, 4, .. of them, then all slots of all hosts; of scoring 1n1g, one rank with all cores]
+    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit; if hosts have fewer slots, all slots of 1, 2, 4, .. hosts;
+    /// the last case uses all slots. score: 1n1g, one rank with all cores]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
     /// Networks, instead of --model: each runs with every precision, batch size and case
@@ -42,20 +42,21 @@ pub struct AxesOptions {
     #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
     #[arg(value_parser = number(1..=65_536_u32))]
     batch_sizes: Option<Vec<u32>>,
-    /// Factors of the batch sizes of some networks, as mxnet-alexnet=8 for MXNet's "Alexnet(*8)"
+    /// Factors of the batch sizes of some networks, such as mxnet-alexnet=8 for MXNet's "Alexnet(*8)"
     #[arg(long, value_name = "NAME=N,..", value_delimiter = ',', value_parser = batch_factor)]
     batch_factor: Vec<(Model, u32)>,
     /// Preset for runs, iterations and batch size
     ///
-    /// Of options that are not given [default: cpu if ranks use the CPU, otherwise dlperf] dlperf: 5 runs of 120 iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5
-    /// warm-up, batch size 8. quick: for a first impression, not a reliable result: 2 runs of 12 iterations, the first 2 warm-up, batch
-    /// size 4 (on GPUs 40, 10 and 32). Scoring takes MXNet's batch sizes 1, 2, 4, 8, 16 and 32 and its 10 passes after 5 dry
-    /// ones, as often as the profile says; quick: 5 passes after 2, batch size 4
+    /// Applies to options that are not given [default: cpu if ranks use the CPU, otherwise dlperf] dlperf: 5 runs of 120
+    /// iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5 warm-up, batch size 8.
+    /// quick: for a first impression, not a reliable result: 2 runs of 12 iterations, the first 2 warm-up, batch size 4 (on
+    /// GPUs 40, 10 and 32). Scoring uses MXNet's batch sizes 1 to 32 and 10 passes after 5 warm-up passes, with the
+    /// profile's number of runs; quick: 5 passes after 2, batch size 4
     #[arg(long, value_name = "NAME", value_parser = keyword::<SweepProfile>())]
     profile: Option<SweepProfile>,
     /// Short runs for a first look, not a reliable result
     ///
-    /// Same as --profile quick: two runs of each case, minutes in all.
+    /// Same as --profile quick: two runs of each case, a few minutes.
     #[arg(long, conflicts_with = "profile")]
     quick: bool,
     /// Runs of each case [default: 5, on CPUs 3]
@@ -67,8 +68,7 @@ pub struct AxesOptions {
     trace_runs: u32,
     /// Folder for logs and records
     ///
-    /// [default: results/TIME_bBATCH_DTYPE; of other benchmarks
-    /// results/TIME_BENCHMARK_bBATCH_DTYPE]
+    /// [default: results/TIME_bBATCH_DTYPE; other benchmarks: results/TIME_BENCHMARK_bBATCH_DTYPE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Resume the sweep in --out: run missing, failed and newly requested runs. Refused if options, program or devices
@@ -176,7 +176,7 @@ impl AxesOptions {
 
 /// Parses `NAME=FACTOR`.
 fn batch_factor(text: &str) -> anyhow::Result<(Model, u32)> {
-    let (model, factor) = text.split_once('=').ok_or_else(|| anyhow!("choose NAME=FACTOR, as mxnet-alexnet=8"))?;
+    let (model, factor) = text.split_once('=').ok_or_else(|| anyhow!("choose NAME=FACTOR, such as mxnet-alexnet=8"))?;
     let factor = number(1..=1024_u32)(factor).map_err(|error| anyhow!("the factor {factor:?} {error}"))?;
     Ok((model.parse()?, factor))
 }

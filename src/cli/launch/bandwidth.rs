@@ -47,12 +47,12 @@ pub struct BandwidthOptions {
     /// Cases to run, in this order; 2n8g is 2 nodes with 8 GPUs each
     ///
     /// A GPU has one rank; without GPUs a rank has a part of the host's cores [default: those of 1n2g,1n4g,1n8g,2n8g,4n8g
-    /// that fit the hosts, and all slots of several hosts]
+    /// that fit; with several hosts, the last case uses all slots]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
-    /// Operations, as all_reduce,all_gather [default: all_reduce]
+    /// Operations, such as all_reduce,all_gather [default: all_reduce]
     ///
-    /// By the names of nccl-tests' programs, in the order of measurement: all_reduce, all_gather, reduce_scatter, reduce,
+    /// Names of nccl-tests' programs, in the order of measurement: all_reduce, all_gather, reduce_scatter, reduce,
     /// broadcast, alltoall, sendrecv
     #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
     op: Option<Vec<Operation>>,

@@ -37,12 +37,12 @@ pub struct DoctorOptions {
     hosts: HostOptions,
     /// Hosts for parameter servers only, checked too
     ///
-    /// Of --kv-store dist_*; their devices are not checked.
+    /// Hosts of --kv-store dist_* servers; their devices are not checked.
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     server_hosts: Vec<String>,
     /// Folder for results; checks its free space
     ///
-    /// And that the first host has it too.
+    /// Also checks that the first host has this folder.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Training data that every host must have

@@ -30,16 +30,16 @@ pub struct HostOptions {
     /// job of Grid Engine
     #[arg(long, value_name = "NAME", default_value = starter::MPIRUN, value_parser = launchers())]
     launcher: String,
-    /// Hosts and GPUs, as a:8,b:8 or node[01-64]:8 [default: this machine]
+    /// Hosts and GPUs, such as a:8,b:8 or node[01-64]:8 [default: this machine]
     ///
-    /// Without numbers, as a,b: as many ranks as each has GPUs, or else cores, detected over ssh. A case takes the first
-    /// hosts of the list
-    /// [default: this machine, with as many ranks as it has GPUs, or else cores; with --launcher slurm the allocation's
-    /// hosts, each with as many ranks as it has GPUs there, or else tasks, if any were asked for, or else CPUs; with
-    /// --launcher gridengine the job's hosts, each with as many ranks as it has slots there]
+    /// Without slots (a,b), a host takes one rank per GPU, or per core without GPUs, detected over ssh. A case takes the
+    /// first hosts of the list
+    /// [default: this machine, with one rank per GPU, or per core without GPUs; with --launcher slurm the allocation's
+    /// hosts, each with one rank per GPU, without GPUs per task, if tasks were requested, otherwise per CPU; with
+    /// --launcher gridengine the job's hosts, each with one rank per slot]
     #[arg(short = 'H', long, alias = "host", value_name = "HOST:SLOTS,..", value_parser = TypedHosts::parse)]
     hosts: Option<TypedHosts>,
-    /// File of hosts, with lines as `a slots=8`, instead of --hosts
+    /// File of hosts, with lines such as `a slots=8`, instead of --hosts
     ///
     /// A line `node[01-64] slots=8` lists many hosts.
     #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "hosts")]
@@ -47,9 +47,9 @@ pub struct HostOptions {
     /// GPUs to use on every host, such as 0,2, instead of all; by number or UUID
     #[arg(long, value_name = "LIST", value_parser = gpu_list)]
     gpus: Option<String>,
-    /// Network between the hosts, as ib0 or 10.77.0.0/24
+    /// Network between the hosts, such as ib0 or 10.77.0.0/24
     ///
-    /// For mpirun, MPI and NCCL: an interface or a network [default: the one by which the hosts reach each other]
+    /// Interface or network for mpirun, MPI and NCCL [default: the one by which the hosts reach each other]
     #[arg(long, value_name = "NAME|CIDR")]
     interface: Option<InterfaceChoice>,
     /// Port of sshd on the hosts
@@ -60,7 +60,7 @@ pub struct HostOptions {
     worker: Option<PathBuf>,
     /// Copy the worker and its libraries to this folder of every host first
     ///
-    /// By rsync; unchanged files are not copied. The ranks run that copy. With --device cpu only what the CPU needs.
+    /// Uses rsync; unchanged files are not copied. The ranks run the copy. With --device cpu, CUDA libraries are not copied.
     #[arg(long, alias = "sync-dst-dir", value_name = "FOLDER")]
     sync: Option<PathBuf>,
     /// More arguments for mpirun or srun, quoted as in a shell; may be repeated
@@ -133,7 +133,7 @@ pub struct LaunchOptions {
     timeout: Option<u64>,
     /// End a run without progress for this time; 0: never
     ///
-    /// The message names the rank that hangs. Three times as long at the start. From 6.
+    /// The message names the rank that hangs. Tripled during startup. Minimum 6.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
     stall_timeout: u64,
     /// Print every command and start nothing
@@ -143,16 +143,16 @@ pub struct LaunchOptions {
     /// network themselves. With --launcher slurm or gridengine it is always skipped
     #[arg(long)]
     no_doctor: bool,
-    /// While it runs, serve the running job's metrics to Prometheus at http://127.0.0.1:PORT/metrics; 0 selects a free
-    /// port and prints it
+    /// Serve the metrics of the running job to Prometheus at http://127.0.0.1:PORT/metrics; 0 selects a free port and
+    /// prints it
     #[arg(long, value_name = "PORT", value_parser = number(0..=u16::MAX))]
     metrics_port: Option<u16>,
     /// Address to serve the metrics at; 0.0.0.0 is all addresses of this machine. Other hosts that reach it can read
     /// the metrics
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "metrics_port")]
     metrics_bind: IpAddr,
-    /// Ranks that `ringmark watch` and the metrics show one by one; of a larger job those of silent and slow hosts, and
-    /// sums over all; 0 shows all
+    /// Maximum number of ranks that `ringmark watch` and the metrics show individually; larger jobs show silent and slow
+    /// hosts, and sums over all ranks; 0 is no limit
     #[arg(long, value_name = "RANKS", default_value_t = WATCHED_RANKS, value_parser = number(0..=10_000_000_usize))]
     watch_ranks: usize,
 }

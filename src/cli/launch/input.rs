@@ -19,7 +19,7 @@ Examples:
   ringmark input --data imagenet/train.rec
       images/s by threads on this machine, from the disk and from memory, and the time of each stage
   ringmark input --data /share/imagenet/train.rec --hosts a:8,b:8,c:8,d:8 --against results/rack7
-      all hosts at once, and whether that feeds the GPUs of a sweep with synthetic images
+      all hosts at once, and whether that is enough for the GPUs of a sweep with synthetic images
   ringmark input --data imagenet/train --decode-threads 16 --cache warm --decoder turbojpeg
       one number of threads, another decoder
   ringmark input --data imagenet/train.rec --batches 200 --cache cold --decode-threads 4
@@ -40,7 +40,7 @@ pub struct InputOptions {
     /// Folder for input.log and input.json [default: results/TIME_input]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Compare with the need of this training result
+    /// Compare with the demand of this training result
     ///
     /// Folder of a sweep with synthetic images.
     #[arg(long, value_name = "RESULT")]

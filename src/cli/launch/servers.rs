@@ -9,8 +9,8 @@ use crate::launch::sweep::plan::joined;
 /// Placement of the servers.
 #[derive(Debug, Args)]
 pub struct ServerOptions {
-    /// Hosts of the servers of --kv-store dist_*, in turn; they need ringmark-worker at the same path as the others [default:
-    /// the ranks' hosts, in turn]
+    /// Hosts of the servers of --kv-store dist_*, round-robin; they need ringmark-worker at the same path as the others
+    /// [default: the ranks' hosts, round-robin]
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     pub server_hosts: Vec<String>,
 }

@@ -40,21 +40,21 @@ Examples:
   ringmark sweep
       a result of this machine: on a CPU half an hour or less, on GPUs DLPerf's protocol
   ringmark sweep --hosts a:8,b:8 --sync /tmp/ringmark
-      the same where nothing is installed on b: copies the worker and its libraries there first
+      for hosts without an installation: first copies the worker and its libraries to b
   salloc --nodes=2 --gpus-per-node=8 --exclusive ringmark sweep --launcher slurm --cases 1n1g,2n8g
-      inside an allocation of Slurm; scripts/slurm.sbatch is a batch script to start from
+      inside an allocation of Slurm; scripts/slurm.sbatch is a template of a batch script
   qsub -pe mpi 16 scripts/gridengine.sh --cases 1n1g,2n8g
-      as a job of Grid Engine, by the script to start from
+      as a job of Grid Engine, with the template of a job script
   ringmark sweep --hosts a:8,b:8 --out results/rack7 --resume
-      goes on with that sweep after it was interrupted or failed: only what is missing runs
+      resumes an interrupted or failed sweep: runs only what is missing
   ringmark sweep --dtypes fp32,bf16 --batch-sizes 32,64,128 --cases 1n1g,1n8g
       every precision with every batch size and case
   ringmark sweep --kv-stores ring,dist_sync --hosts a:8,b:8
       all-reduce and MXNet's servers, compared in every case
   ringmark sweep --hosts a:8,b:8 --autotune-over kv-store=ring,device,dist_sync --autotune-over wire=fp32,bf16
-      with the fastest of these, found by short jobs before it
+      tries these settings in short jobs, then runs the sweep with the fastest
   ringmark sweep --suite ddp --hosts a:8,b:8
-      PyTorch's DDP suite: four networks, every case with and without communication, percentiles in its lines
+      PyTorch's DDP suite: four networks, every case with and without communication, percentiles in its format
   ringmark sweep --hosts localhost:8 --dry-run
       the command lines of eight ranks on one machine, GPUs or not
   ringmark sweep --hosts a:8,b:8 --dry-run --save-config sweep.toml

@@ -48,20 +48,18 @@ pub struct ExtractOptions {
     /// and mllog a folder, for that format alone.
     #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// First iterations to omit from each run [default: by its record]
-    ///
-    /// 20 without a record.
+    /// First iterations to omit from each run [default: from the record; 20 without one]
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// Add published figures: MXNet's, DLPerf's, PyTorch DDP's
     ///
-    /// Of the same networks, below the result, or in its JSON: MXNet's by batch size; of training also DLPerf's and PyTorch DDP's by number of
-    /// GPUs, whatever the conditions of the result.
+    /// Adds figures of the same networks below the result or to its JSON: MXNet's by batch size; for training also
+    /// DLPerf's and PyTorch DDP's by number of GPUs, whatever the conditions of the result.
     #[arg(long)]
     published: bool,
-    /// Add the cost of an epoch of ImageNet, as '$2.49/gpu-hour' or 20/host-hour
+    /// Add the cost of an epoch of ImageNet, such as '$2.49/gpu-hour' or 20/host-hour
     ///
-    /// And of 90 epochs, at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
+    /// Adds the cost of one epoch and of 90 epochs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
     /// Explain the columns and figures
@@ -69,7 +67,7 @@ pub struct ExtractOptions {
     explain: bool,
     /// Print one format only: csv, json, markdown, prometheus, ..
     ///
-    /// Instead of the table and the files.
+    /// Replaces the table and the files.
     #[arg(long, conflicts_with = "json", value_parser = keyword_of_either::<ExtractFormat, ExportFormat, FormatOption>())]
     format: Option<FormatOption>,
     /// JSON output.

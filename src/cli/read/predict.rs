@@ -34,22 +34,22 @@ pub struct PredictOptions {
     sweep: Option<PathBuf>,
     /// Bandwidth result of the same hosts, for a narrower range
     ///
-    /// With two or more hosts, and for kv-store ring.
+    /// Needs two or more hosts; applies to kv-store ring.
     #[arg(long, value_name = "FOLDER", requires = "sweep")]
     bandwidth: Option<PathBuf>,
-    /// Cases to predict, such as 8n8g [default: 2, 4 and 8 times the hosts]
+    /// Cases to predict, such as 8n8g
     ///
-    /// Of the largest measured case.
+    /// Default: 2, 4 and 8 times the hosts of the largest measured case.
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
     cases: Option<Vec<Case>>,
-    /// Kv-store to predict, of a sweep over several [default: all]
+    /// Kv-store to predict, if the sweep has several [default: all]
     ///
     /// Some cannot be predicted; the output names them.
     #[arg(long, value_name = "NAME", requires = "sweep", value_parser = keyword::<KvStore>())]
     kv_store: Option<KvStore>,
     /// Servers to predict for, with kv-store dist_*
     ///
-    /// Of runs of --kv-store dist_sync or dist_device_sync [default: as measured, one for each host or always the same
+    /// Applies to --kv-store dist_sync and dist_device_sync [default: as measured, one for each host or always the same
     /// number]
     #[arg(long, value_name = "N", requires = "sweep", conflicts_with = "backtest", value_parser = number(1..=65_536_u32))]
     servers: Option<u32>,
@@ -58,12 +58,10 @@ pub struct PredictOptions {
     efficiency_below: Option<f64>,
     /// Predict the largest measured case from the others, and compare
     ///
-    /// Without SWEEP for DLPerf's published rows.
+    /// Without SWEEP, uses DLPerf's published rows.
     #[arg(long)]
     backtest: bool,
-    /// First iterations to omit from each run [default: by its record]
-    ///
-    /// 20 without a record.
+    /// First iterations to omit from each run [default: from the record; 20 without one]
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// Explain what the predictions are based on

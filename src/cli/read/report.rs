@@ -49,19 +49,17 @@ pub struct ReportOptions {
     /// DLPerf's of the same network, precision and batch size on GPUs; MXNet's of the same networks.
     #[arg(long)]
     published: bool,
-    /// Add the cost of an epoch of ImageNet, as '$2.49/gpu-hour' or 20/host-hour
+    /// Add the cost of an epoch of ImageNet, such as '$2.49/gpu-hour' or 20/host-hour
     ///
-    /// And of 90 epochs, at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
+    /// Adds the cost of one epoch and of 90 epochs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
     #[arg(long, value_name = "PRICE")]
     price: Option<Price>,
-    /// Link under the title, as 'job log=https://..'; may be repeated
+    /// Link under the title, such as 'job log=https://..'; may be repeated
     ///
-    /// Also to a file next to the page.
+    /// URL may also be a file next to the page.
     #[arg(long, value_name = "TEXT=URL", value_parser = link)]
     link: Vec<Link>,
-    /// First iterations to omit from each run [default: by its record]
-    ///
-    /// 20 without a record.
+    /// First iterations to omit from each run [default: from the record; 20 without one]
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// JSON output.

@@ -163,7 +163,7 @@ pub const COMMON_HINTS: &[MigrationHint] = habits![
     "--base-lr" => "`--lr RATE`, multiplied by the number of ranks",
     "--evaluate" | "--do-eval" => "`ringmark score` measures inference, and `--validate FILES` the accuracy",
     "--scenario" | "--target-qps" | "--max-duration" | "--mlperf_conf" | "--user_conf"
-        => "not supported: `ringmark score` measures fixed batch sizes, as `--batch-sizes 1,32`",
+        => "not supported: `ringmark score` measures fixed batch sizes, such as `--batch-sizes 1,32`",
     "--model-name" | "--model_name" | "--backbone" => "`--model NAME`",
     "--count" => "`--runs N`",
     "--variable-update" | "--variable_update" => "`--kv-store NAME` selects how gradients are summed and weights updated",

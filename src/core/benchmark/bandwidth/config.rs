@@ -151,8 +151,8 @@ config_options! {
         )]).short('c').aliases(&["test-results"]),
         /// Processing of a network's summed gradients inside the measured time.
         optimizer: OptimizerChoice = OptimizerChoice::None => option("optimizer", "NAME",
-            "Use of the gradients of --model: none (every rank gets the sum), or the rule of a weight update with \
-             measure.py's constants (sgd, nag, adam) or PyTorch's (adamw)"),
+            "Weight update after the exchange of --model: none, or a rule with measure.py's constants (sgd, nag, adam) \
+             or PyTorch's (adamw)"),
         /// Momentum of sgd and nag; `None` is the default of the rule.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         momentum: Option<f64> = None => option("momentum", "FACTOR", "Momentum of --optimizer sgd and nag")

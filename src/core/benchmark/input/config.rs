@@ -102,7 +102,7 @@ config_options! {
              files"),
         /// Network that determines image size, channels and classes of the batches.
         model: Model = Model::default() => option("model", "NAME",
-            "Network that determines the image size; and channels and classes"),
+            "Network that determines the image size, channels and classes"),
         /// Height and width of an image in a batch, in pixels; `None` is the network's default. A record contains the
         /// resolved value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image in a batch")

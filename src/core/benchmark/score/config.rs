@@ -40,7 +40,7 @@ config_options! {
         /// Folding of batch normalization into the preceding convolution; absent in records that predate the option.
         #[serde(default = "Switch::off")]
         fold: Switch = Switch::On => option("fold", "ON|OFF",
-            "Fuse batch normalization into convolutions; and ReLU and additions, as compilers do"),
+            "Fuse batch normalization, ReLU and additions into convolutions, as inference compilers do"),
         /// Use of a CUDA graph for the timed passes. A record contains the outcome; absent means off.
         #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
         graphs: GraphChoice = GraphChoice::Auto => option("graphs", "WHEN",

@@ -40,7 +40,7 @@ pub struct ServerSetup {
     pub asked: Option<u32>,
     /// True if servers run on hosts of ranks, in the measured case with the most hosts.
     pub are_on_rank_hosts: bool,
-    /// Hosts that servers shared although more were available; `None` if they use all hosts of the ranks in turn, or
+    /// Hosts that servers shared although more were available; `None` if they use all hosts of the ranks round-robin, or
     /// one host each.
     pub shared_hosts: Option<u32>,
     /// True if every rank pushes its own gradients.

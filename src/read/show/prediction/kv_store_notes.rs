@@ -59,15 +59,15 @@ fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case
     let measured = link(reference, setup.measured_number(reference));
     let asked = link(case, setup.asked_number(case));
     let number = match (setup.asked, setup.number) {
-        (Some(asked), _) => format!("{}, as asked for", count(asked)),
+        (Some(asked), _) => format!("{}, as requested", count(asked)),
         (None, Some(number)) => format!("{}, as measured", count(number)),
         (None, None) => "a server for each host, as measured, and no more than the network has arrays".to_owned(),
     };
     let place = match (setup.are_on_rank_hosts, setup.shared_hosts) {
-        (true, None) => "on the hosts of the ranks in turn".to_owned(),
+        (true, None) => "round-robin on the hosts of the ranks".to_owned(),
         (false, None) => "each on a host of its own".to_owned(),
-        (true, Some(hosts)) => format!("in turn on no more than {hosts} of the ranks' hosts, as measured"),
-        (false, Some(hosts)) => format!("in turn on no more than {hosts} hosts of their own, as measured"),
+        (true, Some(hosts)) => format!("round-robin on no more than {hosts} of the ranks' hosts, as measured"),
+        (false, Some(hosts)) => format!("round-robin on no more than {hosts} hosts of their own, as measured"),
     };
     vec![
         format!(
