@@ -1,5 +1,5 @@
 //! Speed of one thread that reads and decodes. Photographs are those of `target/photographs` (scripts/dev/make_photographs.py);
-//! without them, one JPEG file of their size is drawn.
+//! without them, one JPEG file of their size is generated.
 
 use std::fmt::{self, Display};
 use std::path::Path;
@@ -76,11 +76,11 @@ mod image {
         let entries = std::fs::read_dir(folder).into_iter().flatten();
         let files: Vec<Vec<u8>> =
             entries.map(|entry| std::fs::read(entry.expect("an entry").path()).expect("a file")).collect();
-        if files.is_empty() { vec![drawn()] } else { files }
+        if files.is_empty() { vec![generated_image()] } else { files }
     });
 
     /// 500 x 375 pixels in about 110 KB: waves, finer from left to right.
-    fn drawn() -> Vec<u8> {
+    fn generated_image() -> Vec<u8> {
         let (width, height) = (500u16, 375u16);
         let value = |x: f64, y: f64, color: f64| {
             127.0

@@ -24,7 +24,7 @@ pub fn run(config: &PackConfig) -> anyhow::Result<()> {
         }
         if reported.elapsed() >= REPORT_EVERY {
             reported = Instant::now();
-            print_error(&under_way(progress, start.elapsed()));
+            print_error(&progress_line(progress, start.elapsed()));
         }
         Ok(())
     };
@@ -38,7 +38,7 @@ fn rate(bytes: u64, took: Duration) -> String {
     format!("{megabytes:.1} MB in {seconds:.2} s, {per_second:.1} MB/s")
 }
 
-fn under_way(Progress { images, of, bytes }: Progress, took: Duration) -> String {
+fn progress_line(Progress { images, of, bytes }: Progress, took: Duration) -> String {
     format!("{images} of {of} images, {}", rate(bytes, took))
 }
 

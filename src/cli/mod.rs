@@ -146,7 +146,7 @@ pub enum Command {
     Man(ManOptions),
     /// Run a command that ends with its parent process; used to start mpirun
     #[command(hide = true)]
-    Leash(LeashOptions),
+    RunWithParent(RunWithParentOptions),
 }
 
 impl Command {
@@ -177,17 +177,17 @@ impl Command {
             Command::Schema(options) => options.print(),
             Command::Completions(options) => options.print(&Cli::program()),
             Command::Man(options) => options.write(&Cli::program()),
-            Command::Leash(options) => process::leash(options.launcher, &options.command),
+            Command::RunWithParent(options) => process::run_with_parent(options.launcher, &options.command),
         }
     }
 }
 
-/// Options of `ringmark leash`.
+/// Options of `ringmark run-with-parent`.
 #[derive(Debug, Args)]
-pub struct LeashOptions {
-    /// Process number of the parent, the launcher
+pub struct RunWithParentOptions {
+    /// Process ID of the parent, the launcher
     pub launcher: i32,
-    /// The command
+    /// Command line to run
     #[arg(last = true, required = true)]
     pub command: Vec<String>,
 }

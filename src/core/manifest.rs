@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::BenchmarkKind;
 use crate::dimension::Seconds;
 use crate::file::run_name::{MANIFEST, RunName};
-use crate::file::{schema, sha256, whole_file};
+use crate::file::{atomic_file, schema, sha256};
 use crate::host::{Environment, MemoryShortage, RankPlace};
 
 /// Version of this file format. Version 1, which predates the choice of a benchmark, is read as well; any other is
@@ -318,7 +318,7 @@ impl Manifest {
 
     /// Replaces the manifest of `folder` atomically.
     pub fn write(&self, folder: &Path) -> anyhow::Result<()> {
-        whole_file::write(&folder.join(MANIFEST), |output| {
+        atomic_file::write(&folder.join(MANIFEST), |output| {
             serde_json::to_writer_pretty(&mut *output, self)?;
             Ok(output.write_all(b"\n")?)
         })
@@ -328,7 +328,7 @@ impl Manifest {
     /// is invalid.
     pub fn find(folder: &Path) -> anyhow::Result<Option<Manifest>> {
         let path = folder.join(MANIFEST);
-        let read = match whole_file::open(&path) {
+        let read = match atomic_file::open(&path) {
             Ok(file) => Manifest::read(file),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
             Err(error) => Err(error).context("the manifest cannot be read"),

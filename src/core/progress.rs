@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::BenchmarkKind;
 use crate::dimension::{Bytes, Case, ImagesPerSecond, Seconds};
 use crate::file::run_name::{PROGRESS, RunName};
-use crate::file::{schema, whole_file};
+use crate::file::{atomic_file, schema};
 use crate::host::heartbeat;
 
 /// Version of this file format.
@@ -260,7 +260,7 @@ impl Progress {
 
     /// Reads the progress file of the command that writes into `folder`, or was the last to.
     pub fn read_in(folder: &Path) -> anyhow::Result<Progress> {
-        Progress::read(whole_file::open(&folder.join(PROGRESS))?)
+        Progress::read(atomic_file::open(&folder.join(PROGRESS))?)
     }
 
     /// Returns the content of the file.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_core::dimension::{ImageLimit, ImageLimits};
-use ringmark_core::file::whole_file;
+use ringmark_core::file::atomic_file;
 
 use crate::location::Location;
 
@@ -104,7 +104,7 @@ pub fn read_image(path: &Path, limits: &ImageLimits, buffer: &mut Vec<u8>) -> Re
 
 fn open(path: &Path) -> Result<(Bytes, u64)> {
     let open = || {
-        let file = whole_file::open(path)?;
+        let file = atomic_file::open(path)?;
         let length = file.metadata()?.len();
         Ok::<_, std::io::Error>((Bytes::File(file), length))
     };

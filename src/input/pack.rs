@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ringmark_core::dimension::ImageLimits;
-use ringmark_core::file::whole_file::{self, PreparedFile};
+use ringmark_core::file::atomic_file::{self, PreparedFile};
 use ringmark_core::options::usage::usage;
 
 use crate::byte_source::{check_not_empty, read_image};
@@ -107,7 +107,7 @@ pub fn pack(config: &PackConfig, watch: &mut dyn FnMut(Progress) -> Result<()>) 
     if !keeps_list {
         prepared.push(PreparedFile::new(list, |output| list_file::write(&images, output))?);
     }
-    whole_file::publish_together(&prepared)?;
+    atomic_file::publish_together(&prepared)?;
     Ok(Packed {
         images: images.len() as u64,
         classes: classes.len() as u64,

@@ -11,9 +11,9 @@ use anyhow::{Context, anyhow, ensure};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::dimension::Case;
+use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{INPUT_LOG, INPUT_RECORD, LOCK, MANIFEST, PROGRESS};
 use ringmark_core::file::schema::kind_of;
-use ringmark_core::file::whole_file;
 use ringmark_core::manifest;
 use ringmark_core::options::usage::usage;
 use ringmark_core::untrusted_text::printable_lines;
@@ -80,7 +80,7 @@ impl Json {
             Json::Instead => print(&text()?)?,
             Json::File(path) => {
                 let text = text()?;
-                whole_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
+                atomic_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
             }
         }
         Ok(self.is_instead())

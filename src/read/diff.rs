@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::{BenchmarkKind, Record};
-use ringmark_core::file::whole_file;
+use ringmark_core::file::atomic_file;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::comparison::{Thresholds, Verdict};
@@ -263,7 +263,7 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
     };
     let mut side = Side { left_out, ..Side::new(path, kind) };
     for file in files {
-        let open = || Ok(BufReader::new(whole_file::open(file)?));
+        let open = || Ok(BufReader::new(atomic_file::open(file)?));
         let mut part = Side::new(path, kind);
         let taken = open().and_then(|input| match content {
             Content::Result => training::add_rows(&mut part, result_json::read_rows(input)?),

@@ -9,7 +9,7 @@ use anyhow::{Context, anyhow, ensure};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
 use ringmark_core::dimension::Seconds;
-use ringmark_core::file::whole_file;
+use ringmark_core::file::atomic_file;
 use ringmark_core::options::usage::usage;
 
 use crate::output;
@@ -21,7 +21,7 @@ use crate::read::load::folder::name_of;
 use crate::read::load::problem::{self, Problem};
 use crate::read::load::{record, run};
 use crate::read::results;
-use crate::read::show::export::figure::Series;
+use crate::read::show::export::figure::ExportedSeries;
 use crate::read::show::export::mlflow::{self, Experiment, RunToExport};
 use crate::read::show::export::score::ScoredRun;
 use crate::read::show::export::time_line::{Period, TimeLine};
@@ -76,7 +76,7 @@ pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
 }
 
 /// Returns the figures of all cases, runs and message sizes.
-fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<Series>> {
+fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<ExportedSeries>> {
     let name = &result.name;
     let mut all = training::cases(name, &result.groups);
     all.extend(training::runs(name, &result.groups).into_iter().map(|(_, series)| series));
@@ -101,7 +101,7 @@ fn put(out: Option<&Path>, text: &str) -> anyhow::Result<()> {
         return Err(usage(anyhow!("--out {} is a folder: name a file in it", path.display())));
     }
     output::check_target("--out", path, &[])?;
-    whole_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
+    atomic_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
     output::print_note(&format!("wrote {}", path.display()));
     Ok(())
 }

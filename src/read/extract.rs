@@ -5,9 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::MANIFEST;
 use ringmark_core::file::sha256;
-use ringmark_core::file::whole_file;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
@@ -252,7 +252,7 @@ fn write(folder: &Path, out: &Path, extraction: &AnyExtraction) -> anyhow::Resul
     let mut written = Vec::new();
     for (name, text) in files(folder, extraction)? {
         let path = out.join(&name);
-        whole_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
+        atomic_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
         written.push(match written.is_empty() {
             true => path.display().to_string(),
             false => name.strip_prefix(&common).unwrap_or(&name).to_owned(),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use ringmark_core::file::whole_file;
+use ringmark_core::file::atomic_file;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
@@ -109,7 +109,7 @@ pub fn render(document: &Document, format: ReportFormat, width: usize) -> String
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    whole_file::write(path, |output| Ok(output.write_all(text.as_bytes())?))?;
+    atomic_file::write(path, |output| Ok(output.write_all(text.as_bytes())?))?;
     output::print_note(&format!("wrote {}", path.display()));
     Ok(())
 }

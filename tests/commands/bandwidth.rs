@@ -14,11 +14,11 @@ use ringmark_core::host::{Environment, LoadBefore};
 use ringmark_core::stats::busbw::Bus;
 
 use crate::support::bandwidth::{number, read, rows};
+use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::other_readers::{cloudai, superbenchmark};
 use crate::support::processes_of;
 use crate::support::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
 use crate::support::temporary_folder::without_folder;
-use crate::support::turn::{turn, turn_of};
 
 /// Script in which rank 0 copies a prepared record: that of its case, or else `any.json`.
 const RECORDING: &str = "
@@ -275,7 +275,7 @@ fn folder_can_contain_a_sweep_as_well() {
 
 #[test]
 fn two_ranks_sum_exactly_at_every_size() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth("--hosts localhost:2 -b 8 -e 64K -f 8 -n 6 -w 1"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
@@ -312,7 +312,7 @@ fn two_ranks_sum_exactly_at_every_size() {
 
 #[test]
 fn all_reduction_methods_are_exact_with_four_ranks() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for options in [
         "--backend mpi",
@@ -341,7 +341,7 @@ fn all_reduction_methods_are_exact_with_four_ranks() {
 
 #[test]
 fn gradient_output_matches_measure_py() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options = "--hosts localhost:2 --model resnet50_v1b --arrays all -n 2 -w 1";
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
@@ -366,7 +366,7 @@ fn gradient_output_matches_measure_py() {
 
 #[test]
 fn measure_format_is_the_whole_output_of_measure_py() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options =
         "--hosts localhost:2 --network lenet --kv-store device --num-batches 4 -w 1 --disp-batches 2 --format measure";
@@ -387,7 +387,7 @@ fn measure_format_is_the_whole_output_of_measure_py() {
 
 #[test]
 fn gradients_are_exchanged_singly_and_with_update() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options = "--hosts localhost:2 --model resnet50_v1b --arrays all -n 1 -w 0 --bucket-mb 0 --optimizer sgd";
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
@@ -399,7 +399,7 @@ fn gradients_are_exchanged_singly_and_with_update() {
 
 #[test]
 fn missed_minimum_fails_and_keeps_the_record() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options = "--hosts localhost:2 --cases 1n2g -b 1K -e 1K -n 2 -w 0 --min-busbw";
     let (status, stdout, stderr) = run(sandbox.bandwidth(options).arg("1000"));
@@ -420,7 +420,7 @@ fn missed_minimum_fails_and_keeps_the_record() {
 
 #[test]
 fn unchecked_results_are_marked() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let (status, stdout, stderr) = run(&mut sandbox.worker_ranks(2, "-b 8 -e 8 -n 2 -w 0 -c 0"));
     assert_eq!(status, Some(0), "{stderr}{stdout}");
@@ -432,7 +432,7 @@ fn unchecked_results_are_marked() {
 /// Checks the values that known parsers of nccl-tests' output extract, each by its own rule.
 #[test]
 fn nccl_tests_parsers_read_the_output() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let by_hand = |options: &str| sandbox.worker_ranks(2, options);
     let launched = |options: &str| sandbox.bandwidth(&format!("--hosts localhost:2 --cases 1n2g {options}"));
@@ -468,7 +468,7 @@ fn awk(program: &str, input: &str) -> Vec<String> {
 
 #[test]
 fn single_worker_is_one_rank() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let sandbox = Sandbox::real();
     let mut command = Command::new(sandbox.worker());
     let (status, stdout, stderr) = run(command.args(words("bandwidth --device cpu -b 8 -e 64 -f 8 -n 2 -w 0")));
@@ -480,7 +480,7 @@ fn single_worker_is_one_rank() {
 
 #[test]
 fn load_before_the_first_run_is_recorded() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let sandbox = Sandbox::real();
     let record = sandbox.path("bandwidth.json");
     let mut command = Command::new(sandbox.worker());
@@ -499,7 +499,7 @@ fn load_before_the_first_run_is_recorded() {
 
 #[test]
 fn killed_rank_ends_all_ranks() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for backend in ["mpi", "shared-memory"] {
         let mut command = sandbox.bandwidth("--hosts localhost:2 --cases 1n2g -b 4M -e 4M -n 10000000 --backend");
@@ -525,7 +525,7 @@ fn killed_rank_ends_all_ranks() {
 #[test]
 fn unsupported_worker_options_are_rejected_at_start() {
     let sandbox = Sandbox::real();
-    let turn = turn_of(1);
+    let tokens = take_cores(1);
     let alone = |options: &str, code: i32| {
         let mut command = Command::new(sandbox.worker());
         refused(command.arg("bandwidth").args(words(options)), code)
@@ -539,10 +539,10 @@ fn unsupported_worker_options_are_rejected_at_start() {
         let error = alone(options, 2);
         assert!(error.contains(message), "{options}: {error}");
     }
-    drop(turn);
+    drop(tokens);
 
     // More memory than any machine has.
-    let _turn = turn_of(2);
+    let _tokens = take_cores(2);
     let mut command = sandbox.worker_ranks(2, "-b 1000G -e 1000G -n 1 -w 0");
     let (status, _, stderr) = run(&mut command);
     assert_eq!(status, Some(1), "{stderr}");

@@ -8,11 +8,11 @@ use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse};
 use ringmark_core::dimension::{BackendName, Bytes};
 
 use crate::support::bandwidth::read;
+use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{Sandbox, refused, run};
-use crate::support::turn::turn;
 
 /// Runs two ranks and `servers` servers, and returns the record and output. Fails if a result is wrong.
-fn sound(sandbox: &Sandbox, servers: u32, options: &str) -> (BandwidthRecord, GradientsUse, String) {
+fn run_successfully(sandbox: &Sandbox, servers: u32, options: &str) -> (BandwidthRecord, GradientsUse, String) {
     let path = sandbox.path("record.json");
     let servers_option = if servers > 0 { format!("--servers {servers}") } else { String::new() };
     let mut command = sandbox.worker_ranks(2 + servers, &format!("{options} {servers_option}"));
@@ -52,7 +52,7 @@ fn bytes(all: &[Bytes]) -> Vec<u64> {
 
 #[test]
 fn kv_stores_give_every_rank_sums_or_weights() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for (servers, kv_store) in [
         (0, "ring"),
@@ -72,7 +72,7 @@ fn kv_stores_give_every_rank_sums_or_weights() {
                 continue;
             }
             let options = format!("--model mxnet-lenet -n 2 -w 2 --kv-store {kv_store} --optimizer {optimizer}");
-            let (record, used, stdout) = sound(&sandbox, servers, &options);
+            let (record, used, stdout) = run_successfully(&sandbox, servers, &options);
             // The ranks of a host sum first and push once, so they are at the same step anyway.
             check_lines(&record, &stdout, !kv_store.starts_with("dist_async"), &options);
             assert!(stdout.contains("num of arrays = 8, total size = 1.724320 MB\n"), "{stdout}");
@@ -100,12 +100,12 @@ fn kv_stores_give_every_rank_sums_or_weights() {
 
 #[test]
 fn every_update_rule_is_checked() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for (servers, kv_store) in [(0, "ring"), (0, "local"), (0, "device"), (1, "dist_sync")] {
         for optimizer in ["sgd --momentum 0.5", "nag", "adam", "adamw"] {
             let options = format!("--model mxnet-lenet -n 2 -w 2 --kv-store {kv_store} --optimizer {optimizer}");
-            let (record, used, stdout) = sound(&sandbox, servers, &options);
+            let (record, used, stdout) = run_successfully(&sandbox, servers, &options);
             check_lines(&record, &stdout, true, &options);
             assert!(used.error_by_rank.iter().all(|error| *error < 1e-4), "{options}: {used:?}");
         }
@@ -114,7 +114,7 @@ fn every_update_rule_is_checked() {
     let options = "--model mxnet-lenet -n 3 -w 2 --kv-store dist_async --optimizer adam";
     let error = refused(&mut sandbox.worker_ranks(2, &format!("{options} --servers 1")), 2);
     assert!(error.contains("add --check 0, or use --optimizer sgd without --momentum"), "{error}");
-    let (record, used, _) = sound(&sandbox, 1, &format!("{options} --check 0"));
+    let (record, used, _) = run_successfully(&sandbox, 1, &format!("{options} --check 0"));
     assert_eq!(
         (record.results[0].in_place.as_ref().and_then(|timing| timing.wrong), used.error_by_rank.len()),
         (None, 0)
@@ -139,15 +139,16 @@ fn check_counted(used: &KvStoreUse, servers: u32, kv_store: &str) {
 
 #[test]
 fn sliced_arrays_and_half_precision_are_exchanged() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options = "--model resnet18 -n 2 -w 1 --optimizer sgd";
-    let (record, used, stdout) = sound(&sandbox, 2, &format!("{options} --kv-store dist_sync"));
+    let (record, used, stdout) = run_successfully(&sandbox, 2, &format!("{options} --kv-store dist_sync"));
     check_lines(&record, &stdout, true, options);
     let servers = used.kv_store.expect("servers").servers;
     assert!(servers[0].weights.0.abs_diff(servers[1].weights.0) < 1_000_000, "{servers:?}");
     for (servers, kv_store) in [(0, "device"), (0, "local"), (1, "dist_sync")] {
-        let (record, used, _) = sound(&sandbox, servers, &format!("{options} --kv-store {kv_store} --wire bf16"));
+        let (record, used, _) =
+            run_successfully(&sandbox, servers, &format!("{options} --kv-store {kv_store} --wire bf16"));
         // Rounded to 8 bits before the sum.
         assert_eq!(record.results[0].element, "bfloat16");
         assert!(used.error_by_rank.iter().all(|error| (1e-4..1e-2).contains(error)), "{kv_store}: {used:?}");
@@ -156,7 +157,7 @@ fn sliced_arrays_and_half_precision_are_exchanged() {
 
 #[test]
 fn single_rank_has_error_without_rate() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for (processes, options) in [(1, "--kv-store device"), (2, "--kv-store dist_sync --servers 1")] {
         let options = format!("--model mxnet-lenet -n 1 -w 1 {options}");
@@ -169,7 +170,7 @@ fn single_rank_has_error_without_rate() {
 
 #[test]
 fn launcher_starts_servers_and_records_their_traffic() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options = "--hosts localhost:2 --network mlp -n 1 -w 1 --kvstore dist_async --servers 2 --optimizer sgd";
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth(options));
@@ -213,7 +214,7 @@ const LENET_SUMS: u64 = 4 * (25 + 1 + 1250 + 3 + 3 * 6554 + 340 + 25 + 250 + 1);
 
 #[test]
 fn codes_have_their_own_bytes_and_error() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for (servers, options) in [
         (0, "--kv-store ring --gradient-compression 2bit --bucket-mb 0 --tail-mb 0"),
@@ -222,7 +223,7 @@ fn codes_have_their_own_bytes_and_error() {
         (1, "--kv-store dist_async --gradient-compression 2bit:0.01 --optimizer sgd"),
     ] {
         let options = format!("--model mxnet-lenet -n 3 -w 1 {options}");
-        let (record, used, stdout) = sound(&sandbox, servers, &options);
+        let (record, used, stdout) = run_successfully(&sandbox, servers, &options);
         let result = &record.results[0];
         let timing = result.sides().into_iter().find_map(|(_, timing)| timing).expect("one side");
         assert_eq!(timing.wrong, None, "{options}: what is left out is no mistake");

@@ -11,12 +11,12 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::busbw::busbw;
 
 use crate::support::bandwidth::{number, read, rows};
+use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::other_readers::{cloudai, superbenchmark};
 use crate::support::sandbox::{Sandbox, refused, run, words};
-use crate::support::turn::{turn, turn_of};
 
 /// Runs the operation and returns the record and output. Fails if a result is wrong, out of place or in place.
-fn sound(sandbox: &Sandbox, ranks: u32, options: &str) -> (BandwidthRecord, String) {
+fn run_successfully(sandbox: &Sandbox, ranks: u32, options: &str) -> (BandwidthRecord, String) {
     let path = sandbox.path("record.json");
     let mut command = sandbox.worker_ranks(ranks, options);
     let (status, stdout, stderr) = run(command.arg("--json").arg(&path));
@@ -54,7 +54,7 @@ const FP32: OnTheWire = ("", "float", 4);
 
 #[test]
 fn every_pair_of_ranks_is_measured_alone() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for backend in ["shared-memory", "mpi"] {
         let path = sandbox.path("record.json");
@@ -82,7 +82,7 @@ fn every_pair_of_ranks_is_measured_alone() {
 
 #[test]
 fn operations_are_correct_with_any_rank_count() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for operation in Operation::ALL {
         let mut of_backends = Vec::new();
@@ -96,7 +96,7 @@ fn operations_are_correct_with_any_rank_count() {
         {
             let root = if operation.has_root() { format!("--root {}", ranks - 1) } else { String::new() };
             let options = format!("--op {operation} {root} --backend {backend} {wire} {SIZES}");
-            let (record, stdout) = sound(&sandbox, ranks, &options);
+            let (record, stdout) = run_successfully(&sandbox, ranks, &options);
             assert_eq!(record.config.operation, *operation);
             let sizes: Vec<(u64, u64)> = record.results.iter().map(|result| (result.bytes.0, result.count)).collect();
             // nccl-tests' parts are multiples of 16 bytes; its size is that of all parts, its count that of one part.
@@ -130,7 +130,7 @@ fn operations_are_correct_with_any_rank_count() {
 
 #[test]
 fn reductions_are_correct_for_every_wire_type() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options = [
         "--redop avg --backend shared-memory --wire bf16",
@@ -142,7 +142,7 @@ fn reductions_are_correct_for_every_wire_type() {
         [("all_reduce", &options[..]), ("reduce", &options[..2]), ("reduce_scatter", &options[..2])]
     {
         for options in options {
-            sound(&sandbox, 3, &format!("--op {operation} {options} -b 8 -e 200008 -i 100000 -n 2 -w 1"));
+            run_successfully(&sandbox, 3, &format!("--op {operation} {options} -b 8 -e 200008 -i 100000 -n 2 -w 1"));
         }
     }
 }
@@ -153,7 +153,7 @@ fn each_operation_is_a_separate_job() {
     let options =
         "--hosts localhost:2 --op all_reduce,all_gather,reduce --redop max --root 1 -b 64 -e 1K -f 16 -n 2 -w 0";
     let (status, stdout, stderr) = {
-        let _turn = turn();
+        let _tokens = take_all_cores();
         run(&mut sandbox.bandwidth(options))
     };
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
@@ -221,11 +221,11 @@ fn options_unsupported_by_operation_are_rejected() {
     let sandbox = Sandbox::real();
     let mut command = Command::new(sandbox.worker());
     let error = {
-        let _turn = turn_of(1);
+        let _tokens = take_cores(1);
         refused(command.args(words("bandwidth --device cpu --op all_gather --redop max")), 2)
     };
     assert!(error.contains("does not apply to --op all_gather, which does not reduce"), "{error}");
-    let _turn = turn_of(2);
+    let _tokens = take_cores(2);
     let (status, _, stderr) = run(&mut sandbox.worker_ranks(2, "--op reduce --root 2 -b 8 -e 8"));
     assert!(status == Some(1) && stderr.contains("--root 2 is out of range for 2 ranks"), "{stderr}");
 }

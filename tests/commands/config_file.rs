@@ -143,7 +143,7 @@ fn typed_options_override_the_file() {
 
 #[test]
 fn folder_of_config_file_can_be_resumed() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let file = "iters = 4\nwarmup = 1\ncases = [\"1n1g\"]\nruns = 2\ndevice = \"cpu\"\nhosts = \"localhost:2\"\n\
                 no-doctor = true\nworker = \"./worker\"\nout = \"out\"\n";
     fs::write(sandbox.path("sweep.toml"), file).expect("written");

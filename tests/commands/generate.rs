@@ -104,7 +104,7 @@ fn every_command_has_a_man_page() {
         assert!(text.starts_with(".") && text.contains(".TH") && text.contains(word), "{page}: {text}");
         assert!(text.contains("Examples:"), "{page}: {text}");
     }
-    assert!(!pages.join("ringmark-leash.1").exists());
+    assert!(!pages.join("ringmark-run-with-parent.1").exists());
 
     let file = folder.path().join("file");
     fs::write(&file, "").expect("written");

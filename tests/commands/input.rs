@@ -20,13 +20,13 @@ use ringmark_core::host::Environment;
 use tempfile::TempDir;
 
 use crate::support::cluster::{Cluster, succeed};
+use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::golden::assert_golden;
 use crate::support::images::{digits, noise};
 use crate::support::runs::{self, Folder};
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
 use crate::support::schema;
 use crate::support::temporary_folder::without_folder;
-use crate::support::turn::{turn, turn_of};
 use crate::support::worker;
 
 const IMAGES: u64 = 80;
@@ -79,7 +79,7 @@ fn record(folder: &Path) -> InputRecord {
 
 #[test]
 fn all_thread_counts_read_from_disk_and_memory() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = on_a_disk();
     let data = images(folder.path());
     let options = "--decode-threads 1,2 --batches 30 --warmup 1 --disp-batches 10";
@@ -135,7 +135,7 @@ fn all_thread_counts_read_from_disk_and_memory() {
 /// Records without an index are read sequentially: the same images, and a warm pass repeats the first of them.
 #[test]
 fn sequential_records_are_read_from_disk_and_memory() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = on_a_disk();
     let packed = folder.path().join("packed.rec");
     // 16 MB: the kernel's read-ahead after the first record is a small part of it.
@@ -172,7 +172,7 @@ fn sequential_records_are_read_from_disk_and_memory() {
 #[test]
 fn files_in_memory_are_never_cold() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let data = images(folder.path());
     let (status, stdout, stderr) =
         run(&mut input(folder.path(), &data, "--decode-threads 1 --batches 5 --warmup 0 --cache cold"));
@@ -189,7 +189,7 @@ fn files_in_memory_are_never_cold() {
 
 #[test]
 fn short_epoch_ends_cold_pass_and_excess_threads_are_reported() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = on_a_disk();
     let data = images(folder.path());
     let options = "--decode-threads 1000 --batch-size 30 --warmup 9 --augmentation crop --cache cold";
@@ -202,7 +202,7 @@ fn short_epoch_ends_cold_pass_and_excess_threads_are_reported() {
 
 #[test]
 fn bad_image_is_an_error_or_is_counted() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = on_a_disk();
     let data = images(folder.path());
     fs::write(data.join("two/broken.png"), "no image").expect("written");
@@ -238,7 +238,7 @@ fn unsupported_measurements_are_rejected() {
 
     fs::create_dir(&data).expect("made");
     digits(&data, 4);
-    let turn = turn_of(1);
+    let tokens = take_cores(1);
     let absent = folder.path().join("absent.rec");
     for (data, options, message) in [
         (&absent, "", "absent.rec cannot be opened"),
@@ -249,10 +249,10 @@ fn unsupported_measurements_are_rejected() {
         assert!(status == Some(1) && stderr.contains(message), "{stderr}");
         fs::remove_dir_all(folder.path().join("out")).expect("removed");
     }
-    drop(turn);
+    drop(tokens);
 
     // Without the launcher: each of the two processes would use all cores.
-    let _turn = turn_of(2);
+    let _tokens = take_cores(2);
     let mut command = Command::new("mpirun");
     command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(worker());
     let (status, _, stderr) = run(command.arg("input").arg("--data").arg(&data));
@@ -459,7 +459,7 @@ fn report_shows_ceiling_and_demand() {
 /// The complete command: the lines after its table are the verdict computed from the record and the sweep.
 #[test]
 fn run_against_a_result_ends_with_verdict() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let (folder, result) = (on_a_disk(), sweep(|config| config.image_size = Some(32)));
     let data = images(folder.path());
     let mut command = input(folder.path(), &data, "--decode-threads 1 --batches 5 --warmup 1 --cache warm");
@@ -476,7 +476,7 @@ fn run_against_a_result_ends_with_verdict() {
 #[test]
 fn hosts_read_concurrently_in_separate_rows() {
     let Some(cluster) = Cluster::up(2) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = on_a_disk();
     let data = images(folder.path());
     let out = folder.path().join("out");

@@ -27,7 +27,7 @@ fn measured() -> Folder {
 }
 
 /// Returns the same with the manifest of a sweep.
-fn swept() -> Folder {
+fn sweep_folder() -> Folder {
     let folder = measured();
     let mut manifest = Manifest::new(BenchmarkKind::Train, Vec::new(), Conditions::default());
     for run in ["1n1g/rn50_b4_fp32_1.log", "1n2g/rn50_b4_fp32_1.log"] {
@@ -53,8 +53,8 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 #[test]
 fn commands_do_not_overwrite_inputs_or_sweep_files() {
-    let folder = swept();
-    let other = swept();
+    let folder = sweep_folder();
+    let other = sweep_folder();
     let path = |name: &str| folder.path().join(name).to_str().expect("ASCII").to_owned();
     std::os::unix::fs::symlink(path("sweep.json"), path("link.json")).expect("linked");
     std::os::unix::fs::symlink("../link.json", path("1n1g/linked.json")).expect("linked");
@@ -86,7 +86,7 @@ fn commands_do_not_overwrite_inputs_or_sweep_files() {
 
 #[test]
 fn compared_file_is_kept_and_old_output_replaced() {
-    let (folder, out) = (swept(), tempfile::tempdir().expect("a folder"));
+    let (folder, out) = (sweep_folder(), tempfile::tempdir().expect("a folder"));
     let result = out.path().join("first_result.json");
     let (status, _, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(out.path()));
     assert_eq!(status, Some(0), "{stderr}");
@@ -110,7 +110,7 @@ fn compared_file_is_kept_and_old_output_replaced() {
 
 #[test]
 fn extract_writes_to_sweep_folder_or_given_folder() {
-    let [sweep, logs] = [swept(), measured()];
+    let [sweep, logs] = [sweep_folder(), measured()];
     for folder in [&sweep, &logs] {
         let before = files(&folder.path());
         for options in [
@@ -292,7 +292,7 @@ fn pack_replaces_all_files_or_names_the_failed_one() {
 
 #[test]
 fn sweep_files_are_complete_or_the_failed_one_is_named() {
-    let (disk, sandbox) = (FaultyDisk::new(), Sandbox::sound());
+    let (disk, sandbox) = (FaultyDisk::new(), Sandbox::with_valid_worker());
     let (out, log) = (sandbox.path("out"), "1n1g/rn50_b8_fp32_1.log");
     let sweep = |options: &str| sandbox.short_sweep(&format!("--cases 1n1g {options}"));
     let (status, _, stderr) = run(&mut sweep("--runs 1"));
@@ -343,7 +343,7 @@ fn worker_files_are_complete_or_the_failed_one_is_named() {
     let disk = FaultyDisk::new();
     let run_with = |call: &str, name: &str, fault: &str| {
         let options = "--model mxnet-mlp --image-size 28 --iters 3 --checkpoint-every 2 --trace-iterations 2-3";
-        let run = Run::alone(options);
+        let run = Run::single_rank(options);
         let (trace, checkpoint) = (run.path("trace.json"), run.path("checkpoint.st"));
         fs::write(&checkpoint, "old").expect("written");
         let run = run.file("--trace", &trace).file("--checkpoint", &checkpoint);
@@ -356,13 +356,13 @@ fn worker_files_are_complete_or_the_failed_one_is_named() {
     };
     let whole = run_with("write", "no such file", "EINTR");
     let tensors = saved(&whole);
-    let sums = whole.sound().end.expect("a whole record").parameter_checksums;
+    let sums = whole.valid_record().end.expect("a whole record").parameter_checksums;
     for fault in ["EINTR", "short"] {
         let finished = run_with("write", ".part", fault);
         let trace = File::open(finished.folder.path().join("trace.json")).expect("written");
         assert_eq!(chrome::read(BufReader::new(trace)).expect("a trace").ranks.len(), 1, "{fault}");
         assert!(saved(&finished) == tensors, "{fault}");
-        assert_eq!(finished.sound().end.expect("a whole record").parameter_checksums, sums, "{fault}");
+        assert_eq!(finished.valid_record().end.expect("a whole record").parameter_checksums, sums, "{fault}");
     }
 
     for (call, (fault, text)) in failures() {
@@ -386,6 +386,6 @@ fn worker_files_are_complete_or_the_failed_one_is_named() {
         let warning = format!("# warning: no trace: {} cannot be written: ", trace.display());
         let line = finished.stdout.lines().find(|line| line.starts_with(&warning)).expect(&finished.stdout);
         assert!(line.contains(text) && !trace.exists(), "{call} {fault}: {line}");
-        finished.sound();
+        finished.valid_record();
     }
 }

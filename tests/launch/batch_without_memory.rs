@@ -10,8 +10,8 @@ use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::manifest::{Manifest, RunState};
 
+use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::sandbox::{Sandbox, ringmark, run, words};
-use crate::support::turn::{turn, turn_of};
 use crate::support::worker as worker_program;
 
 /// A network with little arithmetic: a batch that fills the memory is fast.
@@ -36,7 +36,7 @@ fn manifest(folder: &Path) -> Manifest {
 fn out_of_memory_batch_is_recorded_and_sweep_continues() {
     let sandbox = Sandbox::real();
     let options = "sweep --batch-sizes 65536,2,32768 --cases 1n1g --runs 2";
-    let first_turn = turn_of(1);
+    let first_turn = take_cores(1);
     let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, options));
     drop(first_turn);
     assert_eq!(status, Some(0), "{stderr}");
@@ -71,7 +71,7 @@ fn out_of_memory_batch_is_recorded_and_sweep_continues() {
     assert!(!stdout.contains("65536 per rank"), "{stdout}");
 
     // `--repeat` tries it again.
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume --repeat 1n1g")));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("1n1g b32768 run 1 of 2: out of memory at batch 32768: "), "{stdout}");
@@ -82,7 +82,7 @@ fn out_of_memory_batch_is_recorded_and_sweep_continues() {
 /// oneDNN kernel, or at the start of a thread; not all of these check the result.
 #[test]
 fn rank_reports_out_of_memory_or_succeeds() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let folder = tempfile::tempdir().expect("a folder");
     let record = folder.path().join("record.jsonl");
     let train = |limit: &str| {
@@ -111,7 +111,7 @@ fn rank_reports_out_of_memory_or_succeeds() {
 #[test]
 fn out_of_memory_of_the_only_batch_is_an_error() {
     let sandbox = Sandbox::real();
-    let first_turn = turn();
+    let first_turn = take_all_cores();
     let (status, stdout, stderr) =
         run(&mut limited_to(&sandbox, BYTES, "sweep --batch-size 16384 --cases 1n2g --runs 1"));
     drop(first_turn);
@@ -125,7 +125,7 @@ fn out_of_memory_of_the_only_batch_is_an_error() {
 
     // Several batch sizes, none of which fits.
     let sandbox = Sandbox::real();
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let (status, _, stderr) =
         run(&mut limited_to(&sandbox, BYTES, "sweep --batch-sizes 16384,65536 --cases 1n1g --runs 1"));
     assert_eq!(status, Some(1), "{stderr}");
@@ -143,9 +143,9 @@ fn largest_fitting_batch_is_found_and_saved() {
     let sandbox = Sandbox::real();
     // Trials start with the profile's 128.
     let options = "sweep --profile dlperf --batch-size auto --cases 1n1g --runs 1";
-    let turn = turn_of(1);
+    let tokens = take_cores(1);
     let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, options));
-    drop(turn);
+    drop(tokens);
     assert_eq!(status, Some(0), "{stderr}");
     let found = stdout.lines().find_map(|line| line.strip_prefix("1n1g mxnet-lenet fp32: batch size "));
     let numbers = found.expect(&stdout).split([' ', ':']).filter_map(|word| word.parse().ok());

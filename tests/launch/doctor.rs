@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::support::cluster::{Cluster, succeed};
+use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::sandbox::{Sandbox, copy_program, refused, ringmark, run, wait_until, words};
-use crate::support::turn::{turn, turn_of};
 
 impl Sandbox {
     /// Returns `ringmark doctor` with this sandbox's worker.
@@ -47,7 +47,7 @@ fn finding_texts(examination: &Value) -> Vec<&str> {
 
 #[test]
 fn doctor_reports_no_errors_on_this_machine() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let sandbox = Sandbox::real();
     let (status, stdout, stderr) = run(&mut sandbox.doctor("--hosts localhost:1 --device cpu"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
@@ -88,7 +88,7 @@ echo '1, GPU-bb, NVIDIA H100 80GB HBM3, 550.54.15, 81559, 70500, 1200, 1980, 4, 
 
 #[test]
 fn gpus_are_parsed_from_old_and_new_nvidia_smi() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     for old in ["", "old=yes"] {
         let sandbox = Sandbox::real();
         let (_, found) = sandbox.with_nvidia_smi(&format!("{old}\n{TWO_GPUS}"), "--hosts localhost:2 --quick");
@@ -110,7 +110,7 @@ fn gpus_are_parsed_from_old_and_new_nvidia_smi() {
 
 #[test]
 fn hanging_or_failing_nvidia_smi_is_reported() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let sandbox = Sandbox::real();
     let start = Instant::now();
     let options = "--hosts localhost:1 --device cuda --quick";
@@ -153,7 +153,7 @@ fn host_with_unknown_slots_is_listed() {
 
 #[test]
 fn unknown_interface_error_lists_the_available_ones() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let sandbox = Sandbox::real();
     let (status, found) = sandbox.examination("--hosts localhost:1 --device cpu --quick --interface nosuch0");
     let texts = finding_texts(&found);
@@ -206,7 +206,7 @@ fn unused_host_is_reported_and_checked() {
 
 #[test]
 fn sweep_does_not_start_if_data_is_missing() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let sandbox = Sandbox::real();
     let (out, there) = (sandbox.path("out"), sandbox.path("a b.rec"));
     fs::write(&there, "abc").expect("written");
@@ -239,7 +239,7 @@ fn interrupted_doctor_leaves_no_process() {
 
 #[test]
 fn agent_executes_orders_and_exits_at_end_of_input() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let sandbox = Sandbox::real();
     let mut agent = Command::new(sandbox.worker());
     agent.args(["agent", "--device", "cpu"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -325,7 +325,7 @@ impl TestHosts {
 #[test]
 fn four_healthy_hosts_reach_each_other() {
     let Some(test_hosts) = TestHosts::open() else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let all = test_hosts.hosts(&[1, 2, 3, 4]);
     // Every host has this bridge, and no host can be reached on it.
     let bridge = "ip link add docker0 type bridge; ip address add 172.17.0.1/16 dev docker0; ip link set docker0 up";

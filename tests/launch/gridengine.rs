@@ -9,9 +9,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::support::cluster::{Cluster, succeed};
+use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{HANGING, Sandbox, wait_until};
 use crate::support::scheduler::{RINGMARK, SMALL, Scheduler, processes};
-use crate::support::turn::turn;
 
 const SCRIPT: &str = "scripts/gridengine.sh";
 
@@ -39,7 +39,7 @@ fn sweep_runs_under_grid_engine_and_leaves_no_process() {
 }
 
 fn check_script(grid_engine: &Scheduler) {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options = format!("--cases 1n1g,1n2g,2n2g --iters 3 {SMALL}");
     let Output { status, stderr, .. } =
@@ -55,12 +55,12 @@ fn check_script(grid_engine: &Scheduler) {
 
 fn check_stopped_rank(grid_engine: &Scheduler) {
     let sandbox = Sandbox::real();
-    let turn = turn();
+    let tokens = take_all_cores();
     let options = format!("--cases 2n1g --iters 100000 --stall-timeout 10 {SMALL}");
     let sweep = grid_engine.sweep(&sandbox, &options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let rank = rank_in_the_loop(grid_engine, &sandbox, "out", 2);
     kill(rank, Signal::SIGSTOP).expect("running process");
-    drop(turn);
+    drop(tokens);
     let Output { status, stdout, stderr } = sweep.expect("starts").wait_with_output().expect("ended");
     let said = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
     assert_eq!(status.code(), Some(1), "{said}");
@@ -80,18 +80,18 @@ fn check_deleted_job(grid_engine: &Scheduler) {
 
     // Without a warning (-notify) Grid Engine kills the launcher immediately; then the ranks must detect its end.
     let sandbox = Sandbox::real();
-    let turn = turn();
+    let tokens = take_all_cores();
     let batch = Scheduler { run: "qsub -terse -b y -j y -o /dev/null -cwd -V -pe mpi 4", ..*grid_engine };
     let options = format!("--cases 2n1g --iters 100000 --stall-timeout 10 {SMALL}");
     let job = number(batch.sweep(&sandbox, &options));
     rank_in_the_loop(grid_engine, &sandbox, "out", 2);
-    drop(turn);
+    drop(tokens);
     delete_and_wait(grid_engine, &sandbox, &job);
 }
 
 fn check_resume_after_deletion(grid_engine: &Scheduler) {
     let sandbox = Sandbox::real();
-    let first_turn = turn();
+    let first_turn = take_all_cores();
     let job = submit(grid_engine, &sandbox, &format!("--cases 1n1g,2n1g --iters 1000 {SMALL}"));
     let out = format!("results/gridengine-{job}");
     wait_until("the first case is finished", || {
@@ -106,7 +106,7 @@ fn check_resume_after_deletion(grid_engine: &Scheduler) {
     let command = shell_words::split(line).expect("a command line");
     let program = command.first().expect("a program");
     assert!(RINGMARK.ends_with(program), "{line}");
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let mut again = grid_engine.in_a_job(RINGMARK);
     let output = again.args(&command[1..]).current_dir(sandbox.folder.path()).output().expect("starts");
     succeed(&output);

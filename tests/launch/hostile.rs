@@ -15,9 +15,9 @@ use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_core::host::{LauncherAddress, Message, OutOfMemory};
 
+use crate::support::core_tokens::take_all_cores;
 use crate::support::memory_group::MemoryGroup;
 use crate::support::sandbox::{Sandbox, ringmark, run, wait_until, words};
-use crate::support::turn::turn;
 use crate::support::{processes_of, worker};
 
 const SMALL: &str = "--no-doctor --device cpu --model mxnet-lenet --batch-size 2 --warmup 1 --threads 1 --runs 1";
@@ -69,7 +69,7 @@ fn unknown_connections_do_not_affect_the_job() {
     let sandbox = Sandbox::real();
     // Long enough for all the connections and for the next core tokens.
     let options = format!("{SMALL} --hosts localhost:2 --cases 1n2g --iters 1000 --stall-timeout 3600");
-    let first_turn = turn();
+    let first_turn = take_all_cores();
     let launcher = sweep(&sandbox, &options);
     // A limit as low as on most systems.
     let mut limited = Command::new("prlimit");
@@ -122,7 +122,7 @@ fn unknown_connections_do_not_affect_the_job() {
     assert_eq!(count("Threads"), threads);
     assert!(count("VmRSS") < memory.map(|memory| memory + 20_000));
 
-    let _turn = turn();
+    let _tokens = take_all_cores();
     kill(ranks[0].0, Signal::SIGCONT).expect("a rank");
     let output = launcher.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
@@ -168,7 +168,7 @@ fn endless_rank_output_uses_little_memory() {
 
 #[test]
 fn out_of_memory_kill_of_a_rank_is_reported() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let limit = 512 << 20;
     let Some(group) = MemoryGroup::new("ringmark-test", limit).filter(|_| Uid::effective().is_root()) else {
         eprintln!("not tested: this machine gives no control group for memory");

@@ -8,9 +8,9 @@ use std::time::Instant;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Uid;
 
+use crate::support::core_tokens::take_cores;
 use crate::support::memory_group::MemoryGroup;
 use crate::support::sandbox::{Sandbox, compile_library, has_pushed, ringmark, run, wait_until, words};
-use crate::support::turn::turn_of;
 use crate::support::worker;
 use crate::support::worker_run::process_of_rank;
 
@@ -42,13 +42,13 @@ fn sweep_after_push(sandbox: &Sandbox, kv_store: &str, options: &str) -> Child {
 
 /// Sends `signal` to MPI's process `number` and returns the failure of the run.
 fn failure_after_signal(sandbox: &Sandbox, kv_store: &str, options: &str, (number, signal): (u32, Signal)) -> String {
-    let turn = turn_of(3);
+    let tokens = take_cores(3);
     let mut sweep = sweep_after_push(sandbox, kv_store, options);
     kill(process_of_rank(sandbox.folder.path(), number), signal).expect("running process");
     let since = Instant::now();
     if signal == Signal::SIGSTOP {
         // From here on the test only waits for the timeout.
-        drop(turn);
+        drop(tokens);
     }
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     let time = since.elapsed();
@@ -112,7 +112,7 @@ fn asynchronous_run_with_a_lost_worker_does_not_count() {
 
 /// Makes MPI's process `number` send a faulty frame (see `faulty_peer.c`) and returns the failure of the run.
 fn failure_after_frame(number: u32, frame: &str, fault: &str) -> String {
-    let turn = turn_of(3);
+    let tokens = take_cores(3);
     let folder = tempfile::tempdir().expect("a folder");
     let library = folder.path().join("faulty_peer.so");
     compile_library("faulty_peer.c", &library, &[]);
@@ -128,7 +128,7 @@ fn failure_after_frame(number: u32, frame: &str, fault: &str) -> String {
     let is_sent = || fs::read_to_string(&log).is_ok_and(|log| log.contains("the faulty frame is sent"));
     wait_until("it sends the frame", || is_sent() || sweep.try_wait().expect("a child").is_some());
     // From here on the test only waits.
-    drop(turn);
+    drop(tokens);
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     assert_eq!(sandbox.left(), Vec::<String>::new());
     let reason = sandbox.failure(&log_name("dist_sync"));
@@ -176,7 +176,7 @@ fn server_checks_memory_after_the_ranks_have_allocated() {
         eprintln!("not tested: this machine gives no control group for memory");
         return;
     };
-    let _turn = turn_of(2);
+    let _tokens = take_cores(2);
     let sandbox =
         Sandbox::new(&format!("echo $$ >{}\nexec {} $words", group.processes().display(), worker().display()));
     let mut sweep = ringmark(&SWEEP.replace("1n2g", "1n1g"));
@@ -203,7 +203,7 @@ fn server_without_memory_is_reported_before_allocating() {
     // The server is the third process. Its own limit is in kB; that of the kernel would kill it without an error
     // message.
     for limit in ["ulimit -d 1000000".to_owned()].into_iter().chain(in_group) {
-        let _turn = turn_of(3);
+        let _tokens = take_cores(3);
         let sandbox = Sandbox::new(&format!("[ $rank = 2 ] && {limit}\nexec {} $words", worker().display()));
         let mut sweep = ringmark(SWEEP);
         sweep.args(words("--model alexnet --image-size 64 --batch-size 1 --iters 2 --kv-store dist_sync --servers 1"));

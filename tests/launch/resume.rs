@@ -15,11 +15,11 @@ use ringmark_core::benchmark::train::{EpochEnd, RunRecord};
 use ringmark_core::file::run_name;
 use ringmark_core::manifest::{self, Manifest, RunState};
 
+use crate::support::core_tokens::take_all_cores;
 use crate::support::images::digits;
 use crate::support::processes_of;
 use crate::support::sandbox::{Sandbox, SmallDisk, refused, ringmark, run, wait_until, words};
 use crate::support::temporary_folder::without_folder;
-use crate::support::turn::turn;
 
 /// A hook that hangs in the middle of the second run, the first time.
 const HANG_IN_SECOND: &str = "
@@ -87,7 +87,7 @@ const THREE_RUNS: &str = "rn50_b8_fp32_1.jsonl rn50_b8_fp32_1.log rn50_b8_fp32_2
 
 #[test]
 fn interrupted_sweep_prints_the_resume_command() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let mut sweep = sandbox.start_hanging();
     assert!(matches!(sandbox.states()[..], [RunState::Finished, RunState::Running { .. }, RunState::Planned]));
     assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_2.log.part"));
@@ -127,7 +127,7 @@ fn interrupted_sweep_prints_the_resume_command() {
 
 #[test]
 fn killed_sweep_leaves_no_log_that_counts() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let mut sweep = sandbox.start_hanging();
     sweep.kill().expect("running process");
     sweep.wait().expect("ended");
@@ -155,7 +155,7 @@ fn killed_sweep_leaves_no_log_that_counts() {
 
 #[test]
 fn resume_with_other_settings_is_rejected() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     succeeds(sandbox.short_sweep("--cases 1n1g --runs 1").env("NCCL_ALGO", "Ring"));
     let before = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     let resume = "--cases 1n1g --runs 2 --resume";
@@ -182,7 +182,7 @@ fn resume_with_other_settings_is_rejected() {
 
 #[test]
 fn resumed_run_on_another_device_fails() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     fs::write(sandbox.path("device"), "other").expect("written");
     let resume = "--cases 1n1g --runs 2 --resume";
@@ -197,7 +197,7 @@ fn resumed_run_on_another_device_fails() {
 
 #[test]
 fn resume_accepts_more_or_fewer_runs() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --threads 1"));
     // Tracing does not affect the measured configuration.
     let resume = "--cases 1n2g,1n1g --runs 2 --threads 1 --profile-layers --trace-runs 1 --resume";
@@ -233,7 +233,7 @@ fn resume_accepts_more_or_fewer_runs() {
 #[test]
 fn resume_keeps_the_core_share_per_rank() {
     let cores = std::thread::available_parallelism().expect("Linux").get();
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 1"));
     // A single rank would otherwise use all cores.
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
@@ -250,7 +250,7 @@ fn resume_keeps_the_core_share_per_rank() {
 
 #[test]
 fn resume_accepts_more_axis_values_but_not_fewer() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --batch-size 8"));
     let resume = "--cases 1n1g --runs 1 --resume";
     let more = format!("{resume} --batch-sizes 8,16 --dtypes fp32,bf16");
@@ -275,7 +275,7 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     let error = refused(&mut sandbox.short_sweep(&format!("{resume} --batch-size 8 --dtypes fp32,bf16")), 2);
     assert!(error.contains("\n--batch-size: 8,16 then, 8 now\n") && error.lines().count() == 3, "{error}");
     let of_factor = "--cases 1n1g --runs 1 --batch-size 8 --batch-factor resnet50_v1b=2";
-    let stdout = succeeds(&mut Sandbox::sound().short_sweep(of_factor));
+    let stdout = succeeds(&mut Sandbox::with_valid_worker().short_sweep(of_factor));
     assert!(stdout.contains(": batch 8 (resnet50_v1b: x 2), fp32"), "{stdout}");
     assert!(stdout.contains("\n1n1g run 1 of 1: 32.00 images/s"), "{stdout}");
     // A factor is a condition: without it the sizes would mean others.
@@ -297,7 +297,7 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
 
 #[test]
 fn resume_with_more_kv_stores_shares_the_ring_baseline() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let sweep = |options: &str| sandbox.short_sweep(&format!("--cases 1n1g,1n2g --runs 1 --batch-size 8 {options}"));
     succeeds(&mut sweep(""));
     let more = "--kv-stores ring,device,dist_sync --resume --dry-run";
@@ -339,7 +339,7 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
 
 #[test]
 fn resume_checks_the_files_of_finished_runs() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4"));
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
     fs::remove_file(file("rn50_b8_fp32_1.log")).expect("removed");
@@ -373,7 +373,7 @@ fn resume_checks_the_files_of_finished_runs() {
 /// Uses a script in place of the worker. Tests which checkpoint is passed to which run, and which are removed.
 #[test]
 fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let options = "--cases 1n1g --runs 3 --checkpoint-every 2";
     sandbox.hook(HANG_IN_SECOND);
     let mut sweep = sandbox.short_sweep(options).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
@@ -420,7 +420,7 @@ const SUITE: &str = "--suite ddp --model resnet50_v1b --runs 2";
 
 #[test]
 fn repeat_runs_a_case_again_and_keeps_earlier_files() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     let first = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log")).expect("written");
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume --repeat 1n1g"));
@@ -447,7 +447,7 @@ fn repeat_runs_a_case_again_and_keeps_earlier_files() {
 
 #[test]
 fn earlier_sweep_is_extended_to_the_ddp_suite() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     // With its own network and batch size instead of the suite's.
     let stdout = succeeds(&mut sandbox.short_sweep("--suite ddp --runs 2 --resume"));
@@ -472,7 +472,7 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
 
 #[test]
 fn suite_over_axes_has_a_block_per_point() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let options = "--suite ddp --model resnet50_v1b --cases 1n2g --runs 1 --batch-sizes 8,16";
     let stdout = succeeds(&mut sandbox.short_sweep(options));
     assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1", "1n2g_1", "none_1n2g_1"]);
@@ -490,7 +490,7 @@ fn suite_over_axes_has_a_block_per_point() {
 
 #[test]
 fn interrupted_baseline_runs_again_with_its_case() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let hang = HANG_IN_SECOND.replace("1n1g_2", "none_1n2g_1");
     sandbox.hook(&hang);
     let error = File::create(sandbox.path("stderr")).expect("created");
@@ -541,7 +541,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
 
 #[test]
 fn resume_requires_a_readable_manifest() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let mut resume = sandbox.short_sweep("--cases 1n1g --resume");
     let error = refused(&mut resume, 2);
     expect![[r"
@@ -590,7 +590,7 @@ fn resume_requires_a_readable_manifest() {
 
 #[test]
 fn two_commands_never_share_an_output_folder() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let mut sweep = sandbox.start_hanging();
     let process = format!("is in use by ringmark (process {} on host ", sweep.id());
     for options in ["--cases 1n1g", "--cases 1n1g --runs 3 --resume", "--cases 1n1g --batch-size 64"] {
@@ -616,7 +616,7 @@ fi
 
 #[test]
 fn full_disk_is_reported_and_keeps_finished_runs() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     sandbox.hook(FILL_IN_SECOND);
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
@@ -658,7 +658,7 @@ fi
 
 #[test]
 fn finished_run_missing_in_the_manifest_is_not_repeated() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     sandbox.hook(FILL_BEHIND_RECORD);
     let error = fails(&mut sandbox.short_sweep(OPTIONS));
@@ -674,7 +674,7 @@ fn finished_run_missing_in_the_manifest_is_not_repeated() {
 
 #[test]
 fn read_only_folder_is_reported_and_keeps_finished_runs() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     disk.remount("ro");
     let advice = ": Read-only file system (os error 30): make it writable, or choose another --out";
@@ -706,7 +706,7 @@ fn removed_results_folder_ends_the_sweep() {
         ("mv out moved; touch out", Some("moved")),
         ("mv out moved; mkdir other; ln -s other out", Some("moved")),
     ] {
-        let sandbox = Sandbox::sound();
+        let sandbox = Sandbox::with_valid_worker();
         sandbox.hook(&change_in_second(script));
         let error = fails(&mut sandbox.short_sweep(OPTIONS));
         println!("{script}\n{error}");
@@ -727,7 +727,7 @@ fn removed_results_folder_ends_the_sweep() {
         assert_eq!(sandbox.extract().0, Some(0));
     }
     // If the folder is only renamed and still reachable under its path, nothing changes.
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     sandbox.hook(&change_in_second("mv out moved; ln -s moved out"));
     succeeds(&mut sandbox.short_sweep(OPTIONS));
     assert_eq!(sandbox.extract().0, Some(0));
@@ -735,7 +735,7 @@ fn removed_results_folder_ends_the_sweep() {
 
 #[test]
 fn read_only_results_end_the_sweep() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     sandbox.hook(&change_in_second("chattr +i out/1n1g out"));
     let may_change = |how: &str| {
         let folders = ["out/1n1g", "out"].map(|folder| sandbox.path(folder));
@@ -780,7 +780,7 @@ fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
 
 #[test]
 fn resumed_sweep_equals_an_uninterrupted_one() {
-    let first_turn = turn();
+    let first_turn = take_all_cores();
     let sandbox = Sandbox::real();
     let part = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_2.log.part");
     let begins = || fs::read_to_string(&part).is_ok_and(|log| log.contains("Batch[1]"));
@@ -799,7 +799,7 @@ fn resumed_sweep_equals_an_uninterrupted_one() {
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     assert_eq!(sandbox.left(), Vec::<String>::new());
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let (status, stdout, stderr) = run(real_sweep(&sandbox, "out", options).arg("--resume"));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("\n1 of 2 runs are finished\n"), "{stdout}");
@@ -854,13 +854,13 @@ fn resume_from_checkpoint_is_bitwise_identical() {
     };
     // Stops the sweep once the checkpoint differs from `before`.
     let stopped = |mut command: Command, before: &[u8], stop: &dyn Fn(u32)| {
-        let turn = turn();
+        let tokens = take_all_cores();
         let error = File::create(sandbox.path("stderr")).expect("created");
         let mut child = command.stdout(Stdio::null()).stderr(error).spawn().expect("starts");
         wait_until("a checkpoint is written", || fs::read(&checkpoint).is_ok_and(|written| written != before));
         stop(child.id());
         // No rank computes any more.
-        drop(turn);
+        drop(tokens);
         assert_eq!(child.wait().expect("ended").code(), Some(1));
         fs::read_to_string(sandbox.path("stderr")).expect("read")
     };
@@ -875,7 +875,7 @@ fn resume_from_checkpoint_is_bitwise_identical() {
     assert!(matches!(sandbox.states()[..], [RunState::Failed { .. }]));
     // Partial checkpoint of a rank that was killed while writing it.
     fs::write(sandbox.path("out/1n2g/.mxnet-lenet_b4_fp32_1.safetensors.77.part"), "half").expect("written");
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let stdout = succeeds(&mut resume_command(&after_interrupt));
     let announced = format!("\n1n2g run 1 of 1: resuming from checkpoint {}\n", checkpoint.display());
     assert!(stdout.contains(&announced), "{stdout}");
@@ -909,7 +909,7 @@ fn resume_from_checkpoint_is_bitwise_identical() {
 
 #[test]
 fn rank_reports_a_record_that_does_not_fit_on_disk() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     // One block each for the lock, manifest, progress and their part files, and three for a log with all warnings of

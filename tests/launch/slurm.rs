@@ -6,9 +6,9 @@ use std::process::{Output, Stdio};
 use nix::sys::signal::{Signal, kill};
 
 use crate::support::cluster::{Cluster, succeed};
+use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::sandbox::{Sandbox, has_pushed, wait_until};
 use crate::support::scheduler::{SMALL, Scheduler};
-use crate::support::turn::{turn, turn_of};
 use crate::support::worker;
 use crate::support::worker_run::process_of_rank;
 
@@ -35,7 +35,7 @@ fn sweep_runs_under_slurm_and_leaves_no_process() {
 
 /// Runs the real worker from the batch script for users.
 fn check_batch_script(slurm: &Scheduler) {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let options = format!("--cases 1n1g,2n2g --iters 3 {SMALL}");
     let submit = "sbatch --wait --nodes=2 --gpus-per-node=2";
@@ -57,7 +57,7 @@ fn check_batch_script(slurm: &Scheduler) {
 /// Simulates a busy host: until the first iteration, each answer of the second host's slurmstepd to its ranks is
 /// delayed by 0.3 s, so they are still in MPI_Init when those of the first host could leave it.
 fn check_late_starting_host(slurm: &Scheduler) {
-    let _turn = turn_of(4);
+    let _tokens = take_cores(4);
     let (worker, traced) = (worker(), tempfile::NamedTempFile::new().expect("a file"));
     let sandbox = Sandbox::new(&format!(
         "if [ \"$rank\" = 2 ]; then
@@ -82,7 +82,7 @@ fn check_servers_as_tasks(slurm: &Scheduler) {
         ("1n2g", format!("1 --server-hosts {}", slurm.cluster.host(2)), vec![1, 1]),
         ("2n1g", "2".to_owned(), vec![1, 2]),
     ] {
-        let _turn = turn_of(4);
+        let _tokens = take_cores(4);
         let sandbox = Sandbox::real();
         let options = format!("--cases {case} --iters 2 {SMALL} --kv-store dist_sync --servers {servers}");
         succeed(&slurm.sweep(&sandbox, &options).output().expect("starts"));
@@ -96,7 +96,7 @@ fn check_servers_as_tasks(slurm: &Scheduler) {
 
 /// Tests a file after `--nodelist` with the host of each process, one per line, as used for jobs with many processes.
 fn check_process_placement_from_a_file(slurm: &Scheduler) {
-    let _turn = turn_of(4);
+    let _tokens = take_cores(4);
     let sandbox = Sandbox::real();
     let file = sandbox.path("run.hosts");
     let [first, second] = [1, 2].map(|number| slurm.cluster.host(number));
@@ -113,7 +113,7 @@ fn check_process_placement_from_a_file(slurm: &Scheduler) {
 }
 
 fn check_survival_of_a_lost_rank(slurm: &Scheduler) {
-    let _turn = turn_of(3);
+    let _tokens = take_cores(3);
     let sandbox = Sandbox::real();
     // Rank 0 waits for no other rank, and rank 1 has not finished before it is killed.
     let options = format!("--cases 2n1g --iters 1000 {SMALL} --kv-store dist_async --servers 1 --inject slow:1:5000");

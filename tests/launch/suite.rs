@@ -14,11 +14,11 @@ use ringmark_core::dimension::{BackendName, DeviceKind, Dtype, Model, Phase, Sec
 use ringmark_core::file::run_name::RunName;
 use serde_json::Value;
 
+use crate::support::core_tokens::take_all_cores;
 use crate::support::golden::assert_golden;
 use crate::support::runs::{Folder, dlperf_log, record, rows_by_case};
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
 use crate::support::temporary_folder::without_folder;
-use crate::support::turn::turn;
 
 #[test]
 fn dry_run_prints_baselines_between_runs() {
@@ -387,9 +387,9 @@ fn suite_with_real_worker_yields_all_outputs() {
     let out = sandbox.path("out");
     let training = "--device cpu --model mxnet-lenet --batch-size 2 --iters 4 --warmup 1 --threads 1";
     let mut sweep = ringmark(&format!("sweep --suite ddp --no-doctor --hosts localhost:2 --runs 1 {training}"));
-    let turn = turn();
+    let tokens = take_all_cores();
     let (status, stdout, stderr) = run(sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));
-    drop(turn);
+    drop(tokens);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let alone =
         "each run is followed by a run without communication, except for 1n1g, where one rank has no communication";

@@ -25,7 +25,7 @@ use crate::support::virtual_gpu;
 
 /// Script in which rank 0 produces a valid run of 12 iterations: 10.5 images/s in the two warm-up iterations and 20.5
 /// afterwards.
-const SOUND: &str = "
+const VALID_WORKER: &str = "
 [ $rank = 0 ] || exit 0
 for batch in 1 2 3 4 5 6 7 8 9 10 11 12; do
     speed=20.50; [ $batch -le 2 ] && speed=10.50
@@ -100,7 +100,7 @@ impl Sandbox {
         RunRecord { header, iterations, end: Some(end) }.write(file).expect("written");
     }
 
-    /// Returns `ringmark sweep` with this worker and the folder `out`, with runs short enough for [`SOUND`].
+    /// Returns `ringmark sweep` with this worker and the folder `out`, with runs short enough for [`VALID_WORKER`].
     fn sweep(&self, options: &str) -> Command {
         let mut command = ringmark("sweep --no-doctor --iters 12 --warmup 2 --device cpu");
         command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
@@ -373,7 +373,7 @@ fn equivalent_options_of_other_programs_are_accepted() {
 
 #[test]
 fn invalid_options_exit_with_status_2() {
-    let sandbox = with_record(SOUND);
+    let sandbox = with_record(VALID_WORKER);
     fs::write(sandbox.path("nodes"), "a slots=8\nb slots=many\n").expect("written");
     let hostfile = format!("--hostfile {}", sandbox.path("nodes").display());
     for (options, message) in [
@@ -463,7 +463,7 @@ fn invalid_options_exit_with_status_2() {
 
 #[test]
 fn missing_worker_is_reported_with_a_fix() {
-    let sandbox = with_record(SOUND);
+    let sandbox = with_record(VALID_WORKER);
     let lonely = sandbox.path("ringmark");
     copy_program(env!("CARGO_BIN_EXE_ringmark"), &lonely);
     let mut command = Command::new(lonely);
@@ -477,7 +477,7 @@ fn missing_worker_is_reported_with_a_fix() {
 
 #[test]
 fn unwritable_folder_is_reported_before_the_first_job() {
-    let sandbox = with_record(SOUND);
+    let sandbox = with_record(VALID_WORKER);
     let mut command = ringmark("sweep --cases 1n1g --out /dev/null/here");
     let error = refused(command.arg("--worker").arg(sandbox.worker()), 1);
     expect![[r"
@@ -488,7 +488,7 @@ fn unwritable_folder_is_reported_before_the_first_job() {
 
 #[test]
 fn sweep_keeps_every_log_and_record() {
-    let sandbox = with_record(SOUND);
+    let sandbox = with_record(VALID_WORKER);
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 2"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let (threads, cores) = threads_of_two();
@@ -535,7 +535,7 @@ fn sweep_keeps_every_log_and_record() {
 #[test]
 fn every_host_of_a_case_gets_its_share_of_ranks() {
     let local_rank = "echo \"rank $rank is number $OMPI_COMM_WORLD_LOCAL_RANK on its host\"";
-    let sandbox = with_record(&format!("{local_rank}\n{SOUND}"));
+    let sandbox = with_record(&format!("{local_rank}\n{VALID_WORKER}"));
     // Replacement of ssh that skips its five options, logs the host, and runs the command locally. Daemons of several
     // hosts on one machine would share their session folder and crash, so each gets its own.
     let agent = "shift 5; echo $1 >>\"$0.log\"; export TMPDIR=\"$0.$1\"; mkdir \"$TMPDIR\"; shift; sh -c \"$*\"";
@@ -573,7 +573,7 @@ fn host_without_slots_is_queried_once() {
 
 #[test]
 fn session_folder_failure_is_reported_with_a_fix() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     // Even root cannot create a folder there.
     let (status, _, stderr) = run(sandbox.short_sweep("--cases 1n1g --runs 1").env("TMPDIR", "/proc/none"));
     assert_eq!(status, Some(1), "{stderr}");
@@ -584,7 +584,7 @@ fn session_folder_failure_is_reported_with_a_fix() {
 
 #[test]
 fn too_low_open_file_limit_is_reported() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     sandbox.hook("ulimit -Sn >\"$folder/limit\"");
     let sweep = |limits: &str, options: &str| {
         let sweep = sandbox.short_sweep(options);
@@ -611,7 +611,7 @@ fn failed_rank_stops_the_sweep_and_keeps_results() {
     let both = "until [ -e \"$folder/started\" ]; do sleep 0.1; done";
     let failing = format!("[ $rank = 1 ] && {both} && echo 'rank 1 of 2: no memory' && exit 3");
     let waiting = "[ $OMPI_COMM_WORLD_SIZE = 2 ] && touch \"$folder/started\" && exec sleep 600";
-    let sandbox = with_record(&format!("{failing}\n{waiting}\n{SOUND}"));
+    let sandbox = with_record(&format!("{failing}\n{waiting}\n{VALID_WORKER}"));
     let (status, stdout, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n1g,1n2g --runs 1"));
     assert_eq!(status, Some(1), "{stdout}");
     assert!(stdout.contains("1n1g run 1 of 1: 20.50 images/s"), "{stdout}");
@@ -635,7 +635,7 @@ fn run_without_a_valid_record_fails() {
     ]
     .assert_eq(&without_folder(&reason));
 
-    let sandbox = with_record(SOUND);
+    let sandbox = with_record(VALID_WORKER);
     sandbox.write_record(Some("loss is not finite"));
     let (status, ..) = run(&mut sandbox.sweep("--cases 1n1g"));
     assert_eq!(status, Some(1));
@@ -695,7 +695,7 @@ fn killed_or_stopped_rank_is_reported_with_its_position() {
         let mut sweep = ringmark(&format!("sweep --no-doctor {options} {training}"));
         sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
         sweep.envs((device == "cuda").then(virtual_gpu::variables).into_iter().flatten());
-        let turn = crate::support::turn::turn();
+        let tokens = crate::support::core_tokens::take_all_cores();
         let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         let log = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.log.part");
         wait_until("iterations are done", || {
@@ -710,7 +710,7 @@ fn killed_or_stopped_rank_is_reported_with_its_position() {
         let ranks = crate::support::processes_of(sandbox.folder.path()).into_iter();
         let mut ranks = ranks.filter(|(_, line)| line.starts_with(&own)).map(|(process, _)| process);
         kill(ranks.find(is_rank_1).expect("rank 1"), signal).expect("running process");
-        drop(turn);
+        drop(tokens);
         assert_eq!(sweep.wait().expect("ended").code(), Some(1));
         let reason = sandbox.failure("1n2g/mxnet-lenet_b2_fp32_1.log");
         assert!(reason.contains("rank 1 of 2 on host ") && reason.contains(words), "{reason}");

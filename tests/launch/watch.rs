@@ -129,7 +129,7 @@ fn check_by_promtool(metrics: &str) {
 #[test]
 fn running_sweep_can_be_watched_and_scraped() {
     let sandbox = Sandbox::real();
-    let turn = crate::support::turn::turn();
+    let tokens = crate::support::core_tokens::take_all_cores();
     let mut sweep = ringmark(&format!("{ENDLESS} --metrics-port 0"));
     sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     let sweep = Running::start(&mut sweep);
@@ -171,7 +171,7 @@ fn running_sweep_can_be_watched_and_scraped() {
 
     wait_until("it is watched", || watch.printed().starts_with("run 1/1 - 1n2g - "));
     sweep.signal(Signal::SIGINT);
-    drop(turn);
+    drop(tokens);
     let (status, stdout, stderr) = sweep.end();
     assert_eq!(status, Some(1), "{stdout}{stderr}");
     let (status, stdout, stderr) = watch.end();
@@ -182,7 +182,7 @@ fn running_sweep_can_be_watched_and_scraped() {
 
 #[test]
 fn watch_shows_the_end_and_does_not_affect_readers() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let sweep = Running::start(&mut sandbox.waiting_sweep(""));
     sandbox.wait_for_job("the first run is on its way", |job| job.iteration == 1);
     let watch = Running::start(&mut sandbox.watch(""));
@@ -232,7 +232,7 @@ fn watch_shows_the_end_and_does_not_affect_readers() {
 
 #[test]
 fn unwritable_state_file_does_not_affect_the_sweep() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     fs::create_dir_all(sandbox.path("out").join(PROGRESS).join("in the way")).expect("made");
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
@@ -252,7 +252,7 @@ fn unwritable_state_file_does_not_affect_the_sweep() {
 
 #[test]
 fn killed_launcher_is_reported_as_gone() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let sweep = Running::start(&mut sandbox.waiting_sweep(""));
     sandbox.wait_for_job("the first run is on its way", |job| job.iteration == 1);
     let watch = Running::start(&mut sandbox.watch(""));
@@ -288,7 +288,7 @@ fn killed_launcher_is_reported_as_gone() {
 fn used_metrics_port_is_rejected_before_creating_files() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("bound").port();
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let error = refused(&mut sandbox.short_sweep(&format!("--cases 1n1g --runs 1 --metrics-port {port}")), 2);
     let words = format!("--metrics-port {port}: cannot listen on 127.0.0.1:{port}: ");
     assert!(error.contains(&words) && error.contains("choose another port"), "{error}");
@@ -324,22 +324,24 @@ fn shell_words(line: &[&str]) -> String {
 }
 
 /// Returns each drawing of the first of two runs: a line padded to the width.
-fn drawn(output: &str) -> Vec<&str> {
+fn displayed_lines(output: &str) -> Vec<&str> {
     let pieces = output.split(['\r', '\n', '\u{1b}']);
     pieces.filter_map(|piece| Some(&piece[piece.find("run 1/2 - ")?..])).collect()
 }
 
 #[test]
 fn terminal_lines_fit_and_are_cleared_at_the_end() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let sweep = sandbox.waiting_sweep("");
     let mut terminal = Running::start(&mut on_terminal(&sandbox, 44, &sweep, ""));
     let line = "run 1/2 - 1n1g - 1/4 - 20.50 images/s (warm-up)";
-    wait_until("it is drawn", || drawn(&terminal.printed()).iter().any(|drawn| drawn.trim_end() == &line[..44]));
+    wait_until("it is drawn", || {
+        displayed_lines(&terminal.printed()).iter().any(|line_now| line_now.trim_end() == &line[..44])
+    });
     terminal.type_in("\u{3}");
     let (status, output, _) = terminal.end();
     assert_eq!(status, Some(1), "{output}");
-    let lines = drawn(&output);
+    let lines = displayed_lines(&output);
     // The terminal itself echoes the input.
     let is_whole = |line: &&str| line.trim_end_matches("^C").chars().count() == 44;
     assert!(lines.iter().all(is_whole), "{lines:?} in {output:?}");
@@ -352,12 +354,12 @@ fn terminal_lines_fit_and_are_cleared_at_the_end() {
 
 #[test]
 fn narrowed_terminal_is_redrawn_at_its_width() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let sweep = sandbox.waiting_sweep("");
     let folder = sandbox.folder.path().display();
     let narrower = format!("(while [ ! -e {folder}/narrow ]; do sleep 0.05; done; stty -F /dev/tty cols 30) &");
     let terminal = Running::start(&mut on_terminal(&sandbox, 100, &sweep, &narrower));
-    let width = || drawn(&terminal.printed()).last().map_or(0, |line| line.chars().count());
+    let width = || displayed_lines(&terminal.printed()).last().map_or(0, |line| line.chars().count());
     wait_until("it is drawn", || width() == 100);
     fs::write(sandbox.path("narrow"), "").expect("written");
     wait_until("it is drawn narrower", || width() == 30);
@@ -369,7 +371,7 @@ fn narrowed_terminal_is_redrawn_at_its_width() {
 #[test]
 fn terminal_without_cursor_or_colors_gets_plain_output() {
     let draw = |(name, value): (&str, &str)| {
-        let sandbox = Sandbox::sound();
+        let sandbox = Sandbox::with_valid_worker();
         let sweep = sandbox.waiting_sweep("");
         let terminal = Running::start(on_terminal(&sandbox, 100, &sweep, "").env(name, value));
         sandbox.wait_for_job("the first run is on its way", |job| job.iteration == 1);
@@ -379,17 +381,17 @@ fn terminal_without_cursor_or_colors_gets_plain_output() {
         output
     };
     let dumb = draw(("TERM", "dumb"));
-    assert!(!dumb.contains('\u{1b}') && drawn(&dumb).is_empty(), "{dumb:?}");
+    assert!(!dumb.contains('\u{1b}') && displayed_lines(&dumb).is_empty(), "{dumb:?}");
     const GREEN: &str = "\u{1b}[32m";
     let (plain, colored) = (draw(("NO_COLOR", "1")), draw(("CLICOLOR", "1")));
-    assert!(!drawn(&plain).is_empty() && !plain.contains(GREEN), "{plain:?}");
-    assert!(!drawn(&colored).is_empty() && colored.contains(GREEN), "{colored:?}");
+    assert!(!displayed_lines(&plain).is_empty() && !plain.contains(GREEN), "{plain:?}");
+    assert!(!displayed_lines(&colored).is_empty() && colored.contains(GREEN), "{colored:?}");
 }
 
 /// Output that is not a terminal has no additional lines.
 #[test]
 fn pipe_gets_no_live_lines() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     assert!(!stdout.contains('\u{1b}') && !stdout.contains("run 1/1 - "), "{stdout}");

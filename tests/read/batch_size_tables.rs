@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::support::browser::Browser;
 use crate::support::golden::assert_golden;
-use crate::support::report::{DESKTOP, LOOK, PHONE, assert_well_formed, drawn, page, path, report, shown};
+use crate::support::report::{DESKTOP, LOOK, PHONE, assert_well_formed, count_drawn, page, path, report, shown};
 use crate::support::runs::{self, Folder};
 use crate::support::sandbox::{ringmark, run};
 use crate::support::scores::{self, Score};
@@ -114,12 +114,16 @@ fn chart_lines_are_labeled_and_omit_batches_out_of_memory() {
     let charts = from(&page, "<h3>Images/s by batch size, 1n1g").split("</article>").next().expect("its block");
     // Speed and memory of two networks, with different markers.
     for (style, points) in [("s0", 2), ("s1", 3)] {
-        assert_eq!(drawn(charts, &format!("<path class=\"line {style} ")), 2, "{charts}");
-        assert_eq!(drawn(charts, &format!("<path class=\"dot {style}\"")), 2 * points, "{charts}");
-        assert_eq!(drawn(charts, &format!("<circle class=\"run {style}\"")), 2 * points, "runs have a speed each");
+        assert_eq!(count_drawn(charts, &format!("<path class=\"line {style} ")), 2, "{charts}");
+        assert_eq!(count_drawn(charts, &format!("<path class=\"dot {style}\"")), 2 * points, "{charts}");
+        assert_eq!(
+            count_drawn(charts, &format!("<circle class=\"run {style}\"")),
+            2 * points,
+            "runs have a speed each"
+        );
     }
     for name in ["ResNet50-v1b", "ResNet-18"] {
-        assert_eq!(drawn(charts, &format!(">{name}</text>")), 2, "{charts}");
+        assert_eq!(count_drawn(charts, &format!(">{name}</text>")), 2, "{charts}");
         assert!(!charts.contains(&format!("</svg> {name}</li>")), "a name stands at its line or in the key");
     }
     for text in [
@@ -145,7 +149,7 @@ fn up_to_two_batch_sizes_are_drawn_as_bars() {
         let svg = shown(&folder.path(), ReportFormat::Svg);
         assert_well_formed(&svg);
         // The page shows speed and memory; the picture shows speed.
-        let of = |text: &str, tag: &str| drawn(text, tag);
+        let of = |text: &str, tag: &str| count_drawn(text, tag);
         assert_eq!(of(&page, "<rect class=\"bar s0\""), 2 * bars, "{sizes:?}");
         assert_eq!(of(&page, "<path class=\"line s0 "), 2 * lines, "{sizes:?}");
         let in_picture =
@@ -173,7 +177,7 @@ fn many_lines_are_split_into_a_chart_per_precision() {
             assert_eq!(page.matches(&format!("<figcaption>{title}, {dtype}<")).count(), 1, "{title}, {dtype}");
         }
     }
-    assert_eq!(drawn(&page, ">AlexNet</text>"), 4, "the title says the precision");
+    assert_eq!(count_drawn(&page, ">AlexNet</text>"), 4, "the title says the precision");
 }
 
 #[test]
@@ -185,7 +189,7 @@ fn quick_profile_is_gray_in_speed_charts() {
         folder.score(&first_look);
     }
     let page = page(&folder.path());
-    let [gray, colored] = ["doubtful", "s0"].map(|class| drawn(&page, &format!("<path class=\"dot {class}\"")));
+    let [gray, colored] = ["doubtful", "s0"].map(|class| count_drawn(&page, &format!("<path class=\"dot {class}\"")));
     assert_eq!((gray, colored), (3, 3), "speed is gray, memory is not");
     for text in ["Unreliable", "quick profile, a first look", "images/s, unreliable<", "<td>(", "(quick)"] {
         assert!(page.contains(text), "no {text:?} in {page}");
@@ -265,10 +269,10 @@ fn conditions_and_results_have_separate_lines() {
     for text in ["first (fold=on)", "first (fold=off)"] {
         assert!(page.contains(text), "no {text:?} in {page}");
     }
-    assert_eq!(drawn(&page, "<path class=\"line "), 4, "two lines of speed, two of memory");
+    assert_eq!(count_drawn(&page, "<path class=\"line "), 4, "two lines of speed, two of memory");
     let results = read(&[folder.path(), other.path()], None).expect("they can be read");
     let page = render(&content::document(&results, false, &[]), ReportFormat::Html, 100);
-    let of = |color: &str| drawn(&page, &format!("<path class=\"line {color} "));
+    let of = |color: &str| count_drawn(&page, &format!("<path class=\"line {color} "));
     assert_eq!((of("s0"), of("s1"), of("s2")), (4, 2, 0), "a result has one color");
 }
 

@@ -17,8 +17,8 @@ use crate::support::temporary_folder::without_folder;
 const OPTIONS: &str = "--cases 1n1g,1n2g --runs 2";
 
 /// Creates a finished sweep and its extracted figures.
-fn swept() -> Sandbox {
-    let sandbox = Sandbox::sound();
+fn sweep_folder() -> Sandbox {
+    let sandbox = Sandbox::with_valid_worker();
     let (status, stdout, stderr) = run(&mut sandbox.short_sweep(OPTIONS));
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     extract(&sandbox);
@@ -67,7 +67,7 @@ fn change(file: &Path, from: &str, to: &str) {
 
 #[test]
 fn valid_sweep_passes_every_check() {
-    let sandbox = swept();
+    let sandbox = sweep_folder();
     let (status, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     assert_eq!(stdout, include_str!("../golden/check.txt"));
@@ -76,7 +76,7 @@ fn valid_sweep_passes_every_check() {
 
 #[test]
 fn edited_files_are_named_and_resume_repeats_their_runs() {
-    let sandbox = swept();
+    let sandbox = sweep_folder();
     let log = sandbox.path("out/1n1g/rn50_b8_fp32_1.log");
     // No figure changes: a comment in the log, a space in the record.
     change(&log, "\n", "\n# a remark\n");
@@ -108,7 +108,7 @@ fn edited_files_are_named_and_resume_repeats_their_runs() {
 
 #[test]
 fn figures_that_differ_from_the_logs_are_reported() {
-    let sandbox = swept();
+    let sandbox = sweep_folder();
     change(&sandbox.path("out/out_result.md"), "16.0", "19.0");
     let findings = only(&sandbox, "unedited");
     expect!["out_result.md: it was changed after `ringmark extract` wrote it: extract again"].assert_eq(&findings);
@@ -227,7 +227,7 @@ fn finding_of_several_points_is_reported_once() {
 
 #[test]
 fn stale_json_is_removed_if_the_check_is_refused() {
-    let sandbox = swept();
+    let sandbox = sweep_folder();
     let answer = sandbox.path("check.json");
     let (status, ..) = run(ringmark("check").arg(sandbox.path("out")).arg("--json").arg(&answer));
     assert_eq!((status, answer.exists()), (Some(0), true));
@@ -237,7 +237,7 @@ fn stale_json_is_removed_if_the_check_is_refused() {
 
 #[test]
 fn missing_and_foreign_files_are_named() {
-    let sandbox = swept();
+    let sandbox = sweep_folder();
     fs::remove_file(sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl")).expect("removed");
     for ending in ["log", "jsonl"] {
         let [from, to] = [1, 3].map(|run| sandbox.path(&format!("out/1n1g/rn50_b8_fp32_{run}.{ending}")));
@@ -254,7 +254,7 @@ fn missing_and_foreign_files_are_named() {
     }
 
     // A run that was removed from the manifest, or was never run.
-    let sandbox = swept();
+    let sandbox = sweep_folder();
     let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     manifest.runs.remove(0);
     manifest.runs.last_mut().expect("a run").state = RunState::Planned;
@@ -309,7 +309,7 @@ fn check_without_finished_run_is_unknown() {
 
 #[test]
 fn different_options_and_overlapping_runs_break_the_rules() {
-    let sandbox = swept();
+    let sandbox = sweep_folder();
     let manifest = sandbox.path("out/sweep.json");
     change(&manifest, "\"--lr\": \"0.001\"", "\"--lr\": \"0.002\"");
     change(&manifest, "\"--wire\": \"fp32\"", "\"--wire\": \"float\"");
@@ -318,7 +318,7 @@ fn different_options_and_overlapping_runs_break_the_rules() {
     let runs = ["1g/rn50_b8_fp32_1", "1g/rn50_b8_fp32_2", "2g/rn50_b8_fp32_1", "2g/rn50_b8_fp32_2"];
     assert_eq!(findings, runs.map(line).join("\n"), "float is another word for fp32");
 
-    let sandbox = swept();
+    let sandbox = sweep_folder();
     change(&sandbox.path("out/1n1g/rn50_b8_fp32_2.jsonl"), "\"started\":20.0", "\"started\":11.0");
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited", "rules"], "{findings}");
@@ -328,7 +328,7 @@ fn different_options_and_overlapping_runs_break_the_rules() {
 
 #[test]
 fn server_options_apply_only_to_kv_stores_with_servers() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     // Two of the processes are servers.
     sandbox.hook(
         r#"case $record in *dist-sync*)
@@ -350,7 +350,7 @@ fn server_options_apply_only_to_kv_stores_with_servers() {
     assert_eq!(rules(&sandbox), [said]);
 
     // The baselines of a suite have no kv-store.
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let (status, stdout, stderr) =
         run(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --suite ddp --model resnet50_v1b --kv-store device"));
     assert_eq!(status, Some(0), "{stdout}{stderr}");
@@ -365,7 +365,7 @@ fn server_options_apply_only_to_kv_stores_with_servers() {
 
 #[test]
 fn quick_sweep_and_old_manifest_do_not_pass() {
-    let sandbox = Sandbox::sound();
+    let sandbox = Sandbox::with_valid_worker();
     let quick = "if [ $name = 1n1g_1 ]; then sed -i 's/\"full\"/\"quick\"/' \"$folder\"/ranks_*.jsonl; fi";
     sandbox.hook(quick);
     let (status, _, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --quick"));
@@ -373,7 +373,7 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
     let findings = only(&sandbox, "reliable");
     expect!["quick profile, a first look: measure again without --quick, with another --out"].assert_eq(&findings);
 
-    let sandbox = swept();
+    let sandbox = sweep_folder();
     let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     manifest.runs.iter_mut().for_each(|run| run.sha256 = None);
     manifest.write(&sandbox.path("out")).expect("written");
@@ -424,7 +424,7 @@ fn folder_without_a_run_fails_with_the_reason() {
 
 #[test]
 fn folder_without_a_sweep_is_rejected() {
-    let sandbox = swept();
+    let sandbox = sweep_folder();
     fs::remove_file(sandbox.path("out/sweep.json")).expect("removed");
     let error = refused(ringmark("check").arg(sandbox.path("out")), 2);
     expect![[r"

@@ -10,10 +10,10 @@ use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 use serde_json::Value;
 
+use crate::support::core_tokens::take_all_cores;
 use crate::support::golden::assert_golden;
 use crate::support::runs::{Folder, record};
 use crate::support::sandbox::{Sandbox, ringmark, run, words};
-use crate::support::turn::turn;
 
 fn of(kv_store: KvStore, servers: Option<u32>, mut record: RunRecord) -> RunRecord {
     record.header.config.kv_store = KvStoreConfig { kv_store, servers, ..KvStoreConfig::default() };
@@ -202,9 +202,9 @@ fn real_sweep_over_kv_stores_is_read() {
         ringmark("sweep --no-doctor --device cpu --model mlp --batch-size 2 --iters 4 --warmup 1 --threads 1");
     command.args(words("--hosts localhost:2 --cases 1n1g,1n2g --runs 1 --kv-stores ring,device,dist_sync"));
     let out = sandbox.path("out");
-    let turn = turn();
+    let tokens = take_all_cores();
     let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));
-    drop(turn);
+    drop(tokens);
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     let read = |name: &str| {
         let text = fs::read(out.join("1n2g").join(name)).expect(name);

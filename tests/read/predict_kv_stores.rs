@@ -14,7 +14,7 @@ use ringmark_core::dimension::{Bytes, Case, KvStore, Phase};
 use ringmark_core::stats::exchange_growth::BUSIEST_LINK;
 use serde_json::Value;
 
-use crate::support::kv_store_cluster::{Exchange, KvStoreCluster, NETWORKS, Way};
+use crate::support::kv_store_cluster::{Exchange, KvStoreCluster, NETWORKS, TransferPath};
 use crate::support::model_cluster::ModelCluster;
 use crate::support::random::Random;
 use crate::support::runs::{Folder, long_record};
@@ -73,16 +73,16 @@ fn assert_covered(exchange: Exchange, most_off: f64) {
 
 #[test]
 fn band_covers_owners_with_every_routing() {
-    for (kv_store, way) in [
-        (KvStore::Device, Way::Straight),
-        (KvStore::Device, Way::AtOnce),
-        (KvStore::Device, Way::Tree),
-        (KvStore::Device, Way::Chain),
-        (KvStore::Nccl, Way::Straight),
-        (KvStore::Nccl, Way::Tree),
+    for (kv_store, path) in [
+        (KvStore::Device, TransferPath::Straight),
+        (KvStore::Device, TransferPath::AtOnce),
+        (KvStore::Device, TransferPath::Tree),
+        (KvStore::Device, TransferPath::Chain),
+        (KvStore::Nccl, TransferPath::Straight),
+        (KvStore::Nccl, TransferPath::Tree),
     ] {
         // A chain is the extreme, and the middle is far from it.
-        assert_covered(Exchange::Owners(kv_store, way), if way == Way::Chain { 0.7 } else { 0.3 });
+        assert_covered(Exchange::Owners(kv_store, path), if path == TransferPath::Chain { 0.7 } else { 0.3 });
     }
 }
 
@@ -132,7 +132,7 @@ fn unmeasured_server_counts_are_predicted() {
 fn several() -> Folder {
     let (network, mut noise) = (NETWORKS[1], Random(5));
     let of = |exchange| KvStoreCluster { exchange, network, jitter: 0.0, drift: 0.0 };
-    let device = of(Exchange::Owners(KvStore::Device, Way::Tree));
+    let device = of(Exchange::Owners(KvStore::Device, TransferPath::Tree));
     let folder = device.sweep(&MEASURED, 1);
     for name in &MEASURED[1..] {
         for run in 1..=5 {
@@ -174,8 +174,8 @@ fn each_kv_store_is_predicted_by_its_own_model() {
         "H - 1 times the bytes in and out of the owner's host (7 times for 8n2g, 3 for 4n2g)",
         // 102.12 MB of weights, of which the server that holds most has 0.264 and 0.150: a little more than 153.2 and
         // 178.7.
-        "kv-store dist_sync: a server for each host, as measured, and no more than the network has arrays, on the hosts of the \
-         ranks in turn. A step moves over the busiest link, one way: measured 4n2g with 4 servers 156.1 MB, 8n2g with 8 servers 193.8 MB",
+        "kv-store dist_sync: a server for each host, as measured, and no more than the network has arrays, round-robin on the hosts \
+         of the ranks. A step moves over the busiest link, one way: measured 4n2g with 4 servers 156.1 MB, 8n2g with 8 servers 193.8 MB",
     ] {
         assert!(stdout.contains(sentence), "{sentence}: {stdout}");
     }
@@ -263,7 +263,7 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
 
     let coded = Folder::new();
     let cluster = KvStoreCluster {
-        exchange: Exchange::Owners(KvStore::Device, Way::Tree),
+        exchange: Exchange::Owners(KvStore::Device, TransferPath::Tree),
         network: NETWORKS[0],
         jitter: 0.0,
         drift: 0.0,
@@ -302,7 +302,7 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
 #[test]
 fn kv_store_without_valid_runs_is_rejected() {
     let cluster = KvStoreCluster {
-        exchange: Exchange::Owners(KvStore::Device, Way::Tree),
+        exchange: Exchange::Owners(KvStore::Device, TransferPath::Tree),
         network: NETWORKS[0],
         jitter: 0.0,
         drift: 0.0,

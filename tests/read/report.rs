@@ -22,7 +22,7 @@ use ringmark_core::untrusted_text::is_unprintable;
 use serde_json::Value;
 
 use crate::support::browser::{Browser, HEIGHT, Picture};
-use crate::support::report::{DESKTOP, LOOK, PHONE, assert_well_formed, drawn, page, path, report, shown};
+use crate::support::report::{DESKTOP, LOOK, PHONE, assert_well_formed, count_drawn, page, path, report, shown};
 use crate::support::runs::{Folder, record, rows_by_case};
 use crate::support::temporary_folder::without_folder;
 
@@ -200,7 +200,7 @@ fn two_cases_are_bars_and_more_are_lines() {
         // An invalid run has no dot.
         folder.write("1n2g/rn50_b4_fp32_3.log", "nothing of a run\n");
         let page = page(&folder.path());
-        let of = |tag: &str| drawn(&page, tag);
+        let of = |tag: &str| count_drawn(&page, tag);
         assert_eq!((of("<rect class=\"bar s0\""), of("<path class=\"line s0 d0\"")), (bars, lines), "{cases:?}");
         assert_eq!(of("<circle class=\"run s0\""), if bars > 0 { 2 * bars } else { 2 * 3 * lines }, "{cases:?}");
         assert_eq!(of("class=\"ideal across s0\""), bars / 2, "the base is its own ideal: {cases:?}");
@@ -218,10 +218,10 @@ fn several_results_have_bars_side_by_side() {
     let folders = [folder_of(&["1n1g", "1n2g"]), folder_of(&["1n1g", "1n4g"])];
     let results = read(&folders.each_ref().map(Folder::path), None).expect("they can be read");
     let page = render(&content::document(&results, false, &[]), ReportFormat::Html, 100);
-    let [one, other] = ["s0", "s1"].map(|color| drawn(&page, &format!("<rect class=\"bar {color}\"")));
-    assert_eq!((one, other, drawn(&page, "<path class=\"line ")), (6, 6, 0));
+    let [one, other] = ["s0", "s1"].map(|color| count_drawn(&page, &format!("<rect class=\"bar {color}\"")));
+    assert_eq!((one, other, count_drawn(&page, "<path class=\"line ")), (6, 6, 0));
     for case in ["1n1g", "1n2g", "1n4g"] {
-        assert_eq!(drawn(&page, &format!(">{case}</text><text class=\"tick middle faint\"")), 3, "{case}");
+        assert_eq!(count_drawn(&page, &format!(">{case}</text><text class=\"tick middle faint\"")), 3, "{case}");
     }
 }
 
@@ -237,7 +237,7 @@ fn unreliable_figures_are_gray_in_bars_and_lines() {
             folder.run(&first_look);
         }
         let page = page(&folder.path());
-        let [gray, colored] = ["doubtful\"", "s0\""].map(|class| drawn(&page, &format!("{marks}{class}")));
+        let [gray, colored] = ["doubtful\"", "s0\""].map(|class| count_drawn(&page, &format!("{marks}{class}")));
         assert_eq!((gray, colored), (3 * cases.len(), 0), "{cases:?}");
         assert!(page.contains("</svg> unreliable") && page.contains("images/s, unreliable<"), "{cases:?}");
     }
@@ -287,8 +287,11 @@ fn unreliable_result_shows_one_cause_and_folded_lists() {
 #[test]
 fn bars_of_unreliable_figures_are_pale() {
     let page = page(&disturbed_folder().path());
-    assert_eq!(drawn(&page, "<rect class=\"bar s0\""), 0);
-    assert!(drawn(&page, "<rect class=\"bar doubtful\"") > 0 && drawn(&page, "<g class=\"unreliable\">") > 0, "{page}");
+    assert_eq!(count_drawn(&page, "<rect class=\"bar s0\""), 0);
+    assert!(
+        count_drawn(&page, "<rect class=\"bar doubtful\"") > 0 && count_drawn(&page, "<g class=\"unreliable\">") > 0,
+        "{page}"
+    );
     let rows = page.split("<tr").skip(1).filter(|row| row.contains("<td class=\"bar\"><i"));
     let rows: Vec<&str> = rows.collect();
     assert!(rows.len() > 8 && rows.iter().all(|row| row.starts_with(" class=\"doubtful\"")), "{rows:?}");
@@ -321,7 +324,11 @@ fn bandwidth_of_a_busy_host_is_gray() {
         folder.write("1n2g/bandwidth.json", bytes);
         let page = page(&folder.path());
         // Two charts with two lines of two sizes, and the table rows.
-        assert_eq!(drawn(&page, "<path class=\"dot doubtful\""), if is_gray { 8 } else { 0 }, "{share_of_others}");
+        assert_eq!(
+            count_drawn(&page, "<path class=\"dot doubtful\""),
+            if is_gray { 8 } else { 0 },
+            "{share_of_others}"
+        );
         assert_eq!(page.matches("<tr class=\"doubtful\"").count(), if is_gray { 4 } else { 0 }, "{share_of_others}");
     }
 }

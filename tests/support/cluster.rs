@@ -13,7 +13,7 @@ use crate::support::worker;
 /// Names of the clusters in use; several exist if tests run in parallel.
 static NAMES: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
-/// Hosts that are removed when the test ends in any way. A test creates them before it takes core tokens ([`turn`]):
+/// Hosts that are removed when the test ends in any way. A test creates them before it takes core tokens ([`take_all_cores`]):
 /// creation takes seconds, but no core.
 pub struct Cluster {
     /// Script that creates the hosts and runs commands on the first.

@@ -35,7 +35,7 @@ pub const NETWORKS: [(f64, f64); 3] = [(20e-6, 12e9), (20e-6, 3e9), (60e-6, 1e9)
 
 /// Algorithm that sends an array from all hosts to one, or from one to all.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Way {
+pub enum TransferPath {
     /// All through the owner's link, one host after the other.
     Straight,
     /// Like `Straight`, to the owners on all hosts at once.
@@ -48,7 +48,7 @@ pub enum Way {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Exchange {
-    Owners(KvStore, Way),
+    Owners(KvStore, TransferPath),
     /// Number of servers, and true if they have dedicated hosts; `None` is one for each host of the case.
     Servers(Option<u32>, bool),
 }
@@ -76,14 +76,14 @@ impl Resources {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum Position {
     Leaves,
     Arrives,
     AtServer,
 }
 
 /// Time in picoseconds, a sequence number that breaks ties, worker, part, position, and true for a pull.
-type Event = Reverse<(u64, usize, usize, usize, Place, bool)>;
+type Event = Reverse<(u64, usize, usize, usize, Position, bool)>;
 
 impl KvStoreCluster {
     pub fn kv_store(&self) -> KvStore {
@@ -102,9 +102,9 @@ impl KvStoreCluster {
         inside
             + match way {
                 _ if case.nodes == 1 => 0.0,
-                Way::Straight | Way::AtOnce => others * (latency + bytes / rate),
-                Way::Tree => f64::from(case.nodes).log2().ceil() * (latency + bytes / rate),
-                Way::Chain => bytes / rate + others * (latency + 256e3_f64.min(bytes) / rate),
+                TransferPath::Straight | TransferPath::AtOnce => others * (latency + bytes / rate),
+                TransferPath::Tree => f64::from(case.nodes).log2().ceil() * (latency + bytes / rate),
+                TransferPath::Chain => bytes / rate + others * (latency + 256e3_f64.min(bytes) / rate),
             }
     }
 
@@ -123,42 +123,46 @@ impl KvStoreCluster {
         let mut resources = Resources(vec![0.0; 2 * all_hosts + number]);
         let mut events: BinaryHeap<Event> = BinaryHeap::new();
         let mut count = 0;
-        let mut at =
-            |events: &mut BinaryHeap<Event>, time: f64, worker: usize, part: usize, place: Place, is_pull: bool| {
-                count += 1;
-                events.push(Reverse(((time * 1e12) as u64, count, worker, part, place, is_pull)));
-            };
+        let mut at = |events: &mut BinaryHeap<Event>,
+                      time: f64,
+                      worker: usize,
+                      part: usize,
+                      position: Position,
+                      is_pull: bool| {
+            count += 1;
+            events.push(Reverse(((time * 1e12) as u64, count, worker, part, position, is_pull)));
+        };
         for worker in 0..hosts {
             for (part, planned) in parts.iter().enumerate() {
                 let ready = ready(worker, ARRAYS.len() - 1 - planned.key);
-                at(&mut events, ready, worker, part, Place::Leaves, false);
+                at(&mut events, ready, worker, part, Position::Leaves, false);
             }
         }
         let (mut arrived, mut done) = (vec![0; parts.len()], vec![0.0_f64; hosts]);
-        while let Some(Reverse((time, _, worker, part, place, is_pull))) = events.pop() {
+        while let Some(Reverse((time, _, worker, part, position, is_pull))) = events.pop() {
             let time = time as f64 * 1e-12;
             let server = parts[part].server;
             let (from, to) = if is_pull { (host_of(server), worker) } else { (worker, host_of(server)) };
             let wire = slow * bytes(part) / rate;
-            match place {
-                Place::Leaves if from == to => at(&mut events, time, worker, part, Place::AtServer, is_pull),
-                Place::Leaves => {
+            match position {
+                Position::Leaves if from == to => at(&mut events, time, worker, part, Position::AtServer, is_pull),
+                Position::Leaves => {
                     let begin = resources.take(2 * from, time, MESSAGE + wire);
-                    at(&mut events, begin + MESSAGE + latency, worker, part, Place::Arrives, is_pull);
+                    at(&mut events, begin + MESSAGE + latency, worker, part, Position::Arrives, is_pull);
                 }
-                Place::Arrives => {
+                Position::Arrives => {
                     let begin = resources.take(2 * to + 1, time, wire);
-                    at(&mut events, begin + wire, worker, part, Place::AtServer, is_pull);
+                    at(&mut events, begin + wire, worker, part, Position::AtServer, is_pull);
                 }
-                Place::AtServer if is_pull => done[worker] = done[worker].max(time),
-                Place::AtServer => {
+                Position::AtServer if is_pull => done[worker] = done[worker].max(time),
+                Position::AtServer => {
                     let add = slow * bytes(part) / MEMORY;
                     let mut end = resources.take(2 * all_hosts + server, time, add) + add;
                     arrived[part] += 1;
                     if arrived[part] == hosts {
                         let update = 2.0 * add;
                         end = resources.take(2 * all_hosts + server, end, update) + update;
-                        (0..hosts).for_each(|worker| at(&mut events, end, worker, part, Place::Leaves, true));
+                        (0..hosts).for_each(|worker| at(&mut events, end, worker, part, Position::Leaves, true));
                     }
                 }
             }
@@ -194,7 +198,7 @@ impl ModelCluster for KvStoreCluster {
                 let root = |bucket: usize| if kv_store == KvStore::Nccl { 0 } else { owners(&BUCKETS, ranks)[bucket] };
                 let way = |bucket: usize| slow * self.way(case, (BUCKETS[bucket] * 4) as f64);
                 // Buckets that share a link are sent one after the other.
-                let link = |bucket: usize| if kind == Way::AtOnce { root(bucket) / a_host } else { 0 };
+                let link = |bucket: usize| if kind == TransferPath::AtOnce { root(bucket) / a_host } else { 0 };
                 let (mut done, mut back) = (vec![0.0_f64; case.nodes as usize], vec![0.0_f64; case.nodes as usize]);
                 for bucket in 0..BUCKETS.len() {
                     let done = &mut done[link(bucket)];

@@ -40,7 +40,7 @@ pub fn assert_well_formed(svg: &str) {
 }
 
 /// Counts a tag in a page's drawings. Legend samples do not count: they are drawings with a class.
-pub fn drawn(page: &str, tag: &str) -> usize {
+pub fn count_drawn(page: &str, tag: &str) -> usize {
     let drawings = page.split("<svg viewBox=").skip(1).map(|rest| rest.split("</svg>").next().expect("its end"));
     drawings.map(|drawing| drawing.matches(tag).count()).sum()
 }

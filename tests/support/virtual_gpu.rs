@@ -73,8 +73,8 @@ impl Virtual {
     }
 
     /// Runs one rank, with NCCL.
-    pub fn alone(options: &str) -> Virtual {
-        Virtual::new(Run::alone(&format!("--device cuda --backend nccl {options}")))
+    pub fn single_rank(options: &str) -> Virtual {
+        Virtual::new(Run::single_rank(&format!("--device cuda --backend nccl {options}")))
     }
 
     pub fn set(self, name: &str, value: impl ToString) -> Virtual {
@@ -115,10 +115,10 @@ impl Virtual {
     }
 
     /// Returns the record of a run that must be valid and free of races.
-    pub fn sound(self) -> RunRecord {
+    pub fn valid_record(self) -> RunRecord {
         let (finished, reports) = self.finish();
         assert!(!reports.is_empty() && reports.iter().all(|report| report.races == 0), "{}", finished.stderr);
-        finished.sound()
+        finished.valid_record()
     }
 }
 

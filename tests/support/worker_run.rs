@@ -16,10 +16,10 @@ use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::RunRecord;
 use tempfile::TempDir;
 
+use crate::support::core_tokens::take_cores;
 use crate::support::safetensors::{self, Stored, Tensors};
 use crate::support::sandbox::{wait_until, words};
 use crate::support::temporary_folder::without_folder;
-use crate::support::turn::turn_of;
 use crate::support::{processes_of, worker};
 
 /// Options of a run unless a test sets them.
@@ -56,7 +56,7 @@ pub struct Finished {
 
 impl Run {
     /// Starts the worker without mpirun.
-    pub fn alone(options: &str) -> Run {
+    pub fn single_rank(options: &str) -> Run {
         let folder = tempfile::tempdir().expect("a folder");
         let mut run = Run { command: Command::new(in_folder(&folder)), folder, ranks: 1 };
         run.train(options);
@@ -65,7 +65,7 @@ impl Run {
 
     /// Runs `ranks` ranks, under mpirun if there are several.
     pub fn ranks(ranks: u32, options: &str) -> Run {
-        if ranks == 1 { Run::alone(options) } else { Run::processes(ranks, "", options) }
+        if ranks == 1 { Run::single_rank(options) } else { Run::processes(ranks, "", options) }
     }
 
     /// Runs this number of processes under mpirun with additional options of mpirun.
@@ -125,7 +125,7 @@ impl Run {
 
     /// Runs to completion; `meanwhile` gets the path of standard output and the folder.
     pub fn finish_after(mut self, meanwhile: impl FnOnce(&Path, &Path)) -> Finished {
-        let _turn = turn_of(self.ranks);
+        let _tokens = take_cores(self.ranks);
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
         let file = |path: &Path| File::create(path).expect("created");
         self.command.stdin(Stdio::null()).stdout(file(&stdout)).stderr(file(&stderr));
@@ -161,8 +161,8 @@ impl Run {
     }
 
     /// Returns the record of a run that must be valid.
-    pub fn sound(self) -> RunRecord {
-        self.finish().sound()
+    pub fn valid_record(self) -> RunRecord {
+        self.finish().valid_record()
     }
 
     /// Returns the standard error of a run that must fail with exit status `status` and write no record.
@@ -190,9 +190,9 @@ impl Run {
 }
 
 impl Finished {
-    pub fn sound(self) -> RunRecord {
+    pub fn valid_record(self) -> RunRecord {
         assert_eq!(self.status, Some(0), "{}", self.stderr);
-        let record = self.record.expect("a sound run leaves a record");
+        let record = self.record.expect("a successful run leaves a record");
         assert_eq!(record.failure(), None);
         record
     }
@@ -246,7 +246,7 @@ pub fn small_init() -> &'static Path {
     static FILE: OnceLock<PathBuf> = OnceLock::new();
     FILE.get_or_init(|| {
         let options = format!("--model resnet18 --iters 1 --lr 0 --freeze-batch-norm {AT_ONCE}");
-        let saved = Run::alone(&options).save().finish();
+        let saved = Run::single_rank(&options).save().finish();
         kept("resnet18.safetensors", |path| fs::copy(saved.saved(), path).map(drop).expect("copied"))
     })
 }

@@ -21,14 +21,14 @@ fn kernels(record: &RunRecord) -> KernelsChoice {
     record.header.config.kernels
 }
 
-/// Returns the record of a sound run, its log, and the names of the kernels that it launched.
+/// Returns the record of a successful run, its log, and the names of the kernels that it launched.
 fn traced(run: Virtual) -> (RunRecord, String, String) {
     let calls = run.path("calls");
     let (finished, reports) = run.set("CALLS", calls.display()).finish();
     assert!(reports.iter().all(|report| report.races == 0), "{}", finished.stderr);
     let log = finished.stdout.clone();
     let text = fs::read_to_string(&calls).expect("calls");
-    (finished.sound(), log, text)
+    (finished.valid_record(), log, text)
 }
 
 #[test]
@@ -40,8 +40,10 @@ fn fused_kernels_match_cpus() {
         let options = format!("{model} {RATE} {AT_ONCE}");
         let is_near = |seed| {
             let options = format!("{options} --seed {seed}");
-            let cpu = Run::ranks(ranks, &format!("--device cpu --dtype fp32 --layout nhwc {options}")).finish().sound();
-            let gpu = Virtual::ranks(ranks, &format!("{EXACT} --kernels fused {options}")).sound();
+            let cpu = Run::ranks(ranks, &format!("--device cpu --dtype fp32 --layout nhwc {options}"))
+                .finish()
+                .valid_record();
+            let gpu = Virtual::ranks(ranks, &format!("{EXACT} --kernels fused {options}")).valid_record();
             // Panics if the ranks' weights differ.
             checksum(&gpu);
             assert_eq!(gpu.header.backend, if ranks == 1 { BackendName::Solo } else { BackendName::Nccl });
@@ -71,7 +73,7 @@ fn network_gradients_match_cpus() {
             let options = format!("{options} --seed {seed}");
             let cpu = |rate: u32, layout: &str| {
                 let options = format!("--device cpu --dtype fp32 --layout {layout} --lr {rate} {options}");
-                Run::alone(&options).save().finish().weights()
+                Run::single_rank(&options).save().finish().weights()
             };
             let (gpu, reports) =
                 Virtual::ranks(1, &format!("{EXACT} --kernels fused --lr 1 {options}")).save().finish();
@@ -88,7 +90,7 @@ fn network_gradients_match_cpus() {
 fn each_kernels_choice_runs_its_own_kernels() {
     let run = |choice: &str, options: &str| {
         let options = format!("{BOTTLENECKS} --layout nhwc --iters 1 {AT_ONCE} --kernels {choice} {options}");
-        traced(Virtual::alone(&options))
+        traced(Virtual::single_rank(&options))
     };
     let mut losses = Vec::new();
     for (choice, expected, has_norm, has_pointwise) in [
@@ -125,11 +127,11 @@ fn each_kernels_choice_runs_its_own_kernels() {
     }
     // The only layout of libtorch's kernels.
     let options = format!("{SMALL} --iters 1 --layout nchw");
-    let (record, log, calls) = traced(Virtual::alone(&options));
+    let (record, log, calls) = traced(Virtual::single_rank(&options));
     assert_eq!((kernels(&record), calls.contains("batch_norm_statistics")), (KernelsChoice::Libtorch, false));
     assert!(!log.contains("libtorch kernels"), "{log}");
     for choice in ["fused", "norm"] {
-        let error = Virtual::alone(&format!("{options} --kernels {choice}")).refused(1);
+        let error = Virtual::single_rank(&format!("{options} --kernels {choice}")).refused(1);
         assert!(error.contains(&format!("--kernels {choice} needs --layout nhwc")), "{error}");
     }
 }
@@ -167,7 +169,7 @@ fn compiled_kernels_are_cached() {
     let cache = tempfile::tempdir().expect("a folder");
     let run = |options: &str, compiler: &str| {
         let options = format!("{SMALL} --layout nhwc --iters 1 {AT_ONCE} {options}");
-        Virtual::alone(&options).variable("XDG_CACHE_HOME", cache.path()).variable("CXX", compiler)
+        Virtual::single_rank(&options).variable("XDG_CACHE_HOME", cache.path()).variable("CXX", compiler)
     };
     let cubins = || {
         let folder = cache.path().join("ringmark/kernels");
@@ -180,12 +182,12 @@ fn compiled_kernels_are_cached() {
     let (record, log, _) = traced(run("", "false"));
     assert!(log.contains(remark), "{log}");
     assert_eq!((kernels(&record), cubins()), (KernelsChoice::Libtorch, 0));
-    let first = run("--dtype bf16", "c++").sound();
+    let first = run("--dtype bf16", "c++").valid_record();
     assert_eq!((kernels(&first), cubins()), (KernelsChoice::Fused, 2));
-    let second = run("--dtype bf16", "false").sound();
+    let second = run("--dtype bf16", "false").valid_record();
     assert_eq!((kernels(&second), checksum(&second)), (KernelsChoice::Fused, checksum(&first)));
     // Kernels for another type are compiled separately.
-    assert_eq!(kernels(&run("--dtype fp32", "false").sound()), KernelsChoice::Libtorch);
+    assert_eq!(kernels(&run("--dtype fp32", "false").valid_record()), KernelsChoice::Libtorch);
     assert_eq!(cubins(), 2);
 }
 
@@ -193,7 +195,7 @@ fn compiled_kernels_are_cached() {
 fn layer_profile_matches_libtorch_kernels() {
     let rows = |choice: &str| {
         let options = format!("{BOTTLENECKS} --dtype bf16 --layout nhwc --iters 2 {AT_ONCE}");
-        let record = Virtual::alone(&format!("{options} --profile-layers --kernels {choice}")).sound();
+        let record = Virtual::single_rank(&format!("{options} --profile-layers --kernels {choice}")).valid_record();
         let profile = record.end.expect("an end").layers.expect("layers");
         profile.layers.into_iter().map(|layer| layer.name).collect::<Vec<String>>()
     };

@@ -14,7 +14,7 @@ use crate::support::worker_run::{AT_ONCE, Run, checksum, losses};
 /// Iterations before the capture.
 const EAGER: usize = 3;
 
-/// Output of a sound run.
+/// Output of a successful run.
 struct Trained {
     log: String,
     record: RunRecord,
@@ -30,18 +30,18 @@ fn virtual_gpus(ranks: u32, graphs: &str, options: &str) -> Virtual {
 }
 
 /// Asserts that the run is valid and free of races.
-fn sound(run: Virtual) -> Trained {
+fn run_successfully(run: Virtual) -> Trained {
     let calls = run.path("calls");
     let (finished, reports) = run.set("CALLS", calls.display()).finish();
     assert!(!reports.is_empty() && reports.iter().all(|report| report.races == 0), "{}", finished.stderr);
     let log = finished.stdout.clone();
     let calls = fs::read_to_string(calls).unwrap_or_default();
     let count = |call: &str| call.strip_prefix("replay of ")?.split(' ').next()?.parse().ok();
-    Trained { log, replays: calls.lines().filter_map(count).collect(), record: finished.sound() }
+    Trained { log, replays: calls.lines().filter_map(count).collect(), record: finished.valid_record() }
 }
 
 fn train(ranks: u32, graphs: &str, options: &str) -> Trained {
-    sound(virtual_gpus(ranks, graphs, options))
+    run_successfully(virtual_gpus(ranks, graphs, options))
 }
 
 fn assert_same(actual: &Trained, expected: &Trained, what: &str) {
@@ -118,7 +118,7 @@ fn capture_memory_is_counted() {
 fn read_images_reach_the_graphs() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = photographs(folder.path());
-    let run = |graphs: &str| sound(virtual_gpus(1, graphs, "--layout nchw").file("--data", &data));
+    let run = |graphs: &str| run_successfully(virtual_gpus(1, graphs, "--layout nchw").file("--data", &data));
     let (graphs, launches) = (run("on"), run("off"));
     assert_same(&graphs, &launches, "read images");
     assert_uses_graphs(&graphs, "read images");
@@ -136,7 +136,7 @@ fn graphs_keep_results_of_epochs_and_resumed_runs() {
         let run = virtual_gpus(1, graphs, &options).file("--checkpoint", &checkpoint).file("--data", &data);
         run.file("--validate", &data)
     };
-    let (graphs, launches) = (sound(run("on", "", "graphs")), sound(run("off", "", "launches")));
+    let (graphs, launches) = (run_successfully(run("on", "", "graphs")), run_successfully(run("off", "", "launches")));
     assert_same(&graphs, &launches, "epochs");
     assert_uses_graphs(&graphs, "epochs");
     let validations = |trained: &Trained| -> Vec<Option<f64>> {
@@ -148,7 +148,7 @@ fn graphs_keep_results_of_epochs_and_resumed_runs() {
     assert_eq!(validations(&graphs), validations(&launches));
 
     // Starts at iteration 5; the warm-up is repeated before the capture.
-    let resumed = sound(run("on", "", "resumed").file("--from-checkpoint", &folder.path().join("launches")));
+    let resumed = run_successfully(run("on", "", "resumed").file("--from-checkpoint", &folder.path().join("launches")));
     assert_same(&resumed, &launches, "resumed");
     assert_uses_graphs(&resumed, "resumed");
     assert_eq!(resumed.replays.len(), 2);
@@ -184,7 +184,7 @@ fn uncapturable_step_runs_kernel_by_kernel() {
     }
     let error = virtual_gpus(1, "on", "--layout nchw --warmup 3").refused(1);
     assert!(error.contains("--graphs on: --warmup is 3, but a capture needs 4 warm-up iterations"), "{error}");
-    let error = Run::alone("--device cpu --graphs on --iters 6 --warmup 4").refused(1);
+    let error = Run::single_rank("--device cpu --graphs on --iters 6 --warmup 4").refused(1);
     assert!(error.contains("--graphs on: CUDA graphs need a GPU"), "{error}");
 
     // Failed capture of forward, of backward, and of backward on one rank of two.
@@ -199,7 +199,7 @@ fn uncapturable_step_runs_kernel_by_kernel() {
             settings.iter().fold(run, |run, (name, value)| run.set(name, value))
         };
         let reason = format!("rank {rank} cannot capture a CUDA graph: libtorch: CUDA error");
-        let trained = sound(broken("auto"));
+        let trained = run_successfully(broken("auto"));
         off(&trained, &reason);
         assert_same(&trained, &expected[ranks as usize - 1], &reason);
         let error = broken("on").refused(1);

@@ -16,9 +16,9 @@ use tempfile::TempDir;
 
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::cluster_sweep::{self, FaultOutcome, Sweep};
+use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::runs::rows_by_case;
 use crate::support::sandbox::{ringmark, run, wait_until, words};
-use crate::support::turn::{turn, turn_of};
 use crate::support::virtual_gpu::{assert_near, libraries, program_path, variables};
 use crate::support::virtual_time::{AFTER_SUMS, compute, wire};
 use crate::support::worker;
@@ -102,7 +102,7 @@ fn findings(text: &str) -> Vec<&str> {
 
 #[test]
 fn doctor_accepts_virtual_gpus() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let (status, text) = doctor(ringmark("doctor --quick --hosts localhost:8").env("PATH", program_path()));
     assert_eq!((status, findings(&text)), (Some(0), Vec::new()), "{text}");
     assert!(text.contains("8 x Virtual GPU"), "{text}");
@@ -114,7 +114,7 @@ fn doctor_accepts_virtual_gpus() {
 #[test]
 fn doctor_names_the_faulty_gpu_and_host() {
     let Some(hosts) = Hosts::up() else { return };
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let examine = |options: &str| {
         let line = format!("doctor {} {options}", hosts.slots(8));
         let line: Vec<&str> = ["run", env!("CARGO_BIN_EXE_ringmark")].into_iter().chain(words(&line)).collect();
@@ -165,7 +165,7 @@ fn doctor_names_the_faulty_gpu_and_host() {
 #[test]
 fn doctor_reports_inaccessible_infiniband_and_memlock_limit() {
     let Some(hosts) = Hosts::up() else { return };
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let class = hosts.folder.path().join("class");
     for (file, text) in [
         ("infiniband/mlx5_0/ports/1/state", "4: ACTIVE"),
@@ -231,7 +231,7 @@ fn seconds(kernels: u64) -> f64 {
 #[test]
 fn sweep_over_two_gpu_hosts_matches_hand_computed_figures() {
     let Some(hosts) = Hosts::up() else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     set_times(&hosts, "");
     let cases = [("1n1g", 1), ("1n2g", 2), ("2n1g", 2), ("2n2g", 4)];
     let names = cases.map(|(case, _)| case).join(",");
@@ -276,7 +276,7 @@ fn sweep_over_two_gpu_hosts_matches_hand_computed_figures() {
 #[test]
 fn slow_gpu_of_second_host_is_named_in_all_outputs() {
     let Some(hosts) = Hosts::up() else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     set_times(&hosts, "FAULTY_DEVICE=1 SLOW_FACTOR=2");
     let records = hosts.sweep("2n2g", 2, "--overlap off --iters 14 --warmup 2");
     let waited = seconds(compute(&records[0]) + AFTER_SUMS);
@@ -301,7 +301,7 @@ fn slow_gpu_of_second_host_is_named_in_all_outputs() {
 /// Returns the outcome of a sweep of 2n2g whose last rank gets `signal`, or whose GPU fails by itself. Checks that no
 /// process is left.
 fn failed_sweep(hosts: &Hosts, fault: &str, signal: Option<Signal>) -> FaultOutcome {
-    let turn = turn();
+    let tokens = take_all_cores();
     let folder = hosts.folder.path().join(words(fault).collect::<String>());
     fs::create_dir(&folder).expect("made");
     let options = format!("{} --device cuda --iters 100000 --stall-timeout 10", hosts.slots(2));
@@ -314,7 +314,7 @@ fn failed_sweep(hosts: &Hosts, fault: &str, signal: Option<Signal>) -> FaultOutc
         None => wait_until("it trains", || sweep.has_trained()),
     }
     // From here on the test only waits for the timeout.
-    drop(turn);
+    drop(tokens);
     let outcome = sweep.end(Instant::now());
     cluster_sweep::print(fault, &outcome);
     cluster_sweep::until_empty(&hosts.cluster);

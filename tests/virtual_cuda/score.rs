@@ -11,8 +11,8 @@ use ringmark_core::benchmark::score::{RectifiedConvolutions, ScoreRecord};
 use ringmark_core::dimension::{DeviceKind, GraphChoice};
 use serde_json::Value;
 
+use crate::support::core_tokens::take_cores;
 use crate::support::sandbox::{run, words};
-use crate::support::turn::turn_of;
 use crate::support::virtual_gpu::variables;
 use crate::support::worker;
 
@@ -22,7 +22,7 @@ const RECTIFIED: u32 = 17;
 /// All convolutions of ResNet-18: three shortcuts have one without ReLU.
 const CONVOLUTIONS: u32 = RECTIFIED + 3;
 
-/// Output of a sound run.
+/// Output of a successful run.
 struct Scored {
     log: String,
     record: ScoreRecord,
@@ -40,7 +40,7 @@ impl Scored {
 /// Runs `score` for ResNet-18 with 2 warm-up and 3 timed passes; returns exit status, standard error, and the output
 /// on success.
 fn score(options: &str, settings: &[(&str, &str)]) -> (Option<i32>, String, Option<Scored>) {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let mut command = Command::new(worker());
@@ -69,7 +69,7 @@ fn score(options: &str, settings: &[(&str, &str)]) -> (Option<i32>, String, Opti
 }
 
 /// Runs `score` and asserts that the run is valid and free of races.
-fn sound(options: &str, settings: &[(&str, &str)]) -> Scored {
+fn run_successfully(options: &str, settings: &[(&str, &str)]) -> Scored {
     let (_, stderr, scored) = score(options, settings);
     let scored = scored.unwrap_or_else(|| panic!("{options}: {stderr}"));
     assert_eq!((scored.races, scored.record.failure()), (0, None), "{options}: {stderr}");
@@ -84,7 +84,7 @@ fn assert_same(actual: &Scored, expected: &Scored, tolerance: f64, what: &str) {
 #[test]
 fn graph_matches_kernels_and_cpus() {
     for (options, tolerance) in [("--layout nhwc", 1e-5), ("--fold off", 1e-5), ("--dtype bf16", 0.05)] {
-        let gpu = |more: &str| sound(&format!("--device cuda {options} {more}"), &[]);
+        let gpu = |more: &str| run_successfully(&format!("--device cuda {options} {more}"), &[]);
         let (graph, kernels) = (gpu(""), gpu("--graphs off"));
         assert_eq!(graph.record.ranks[0].device, DeviceKind::Cuda);
         assert_eq!(
@@ -93,7 +93,7 @@ fn graph_matches_kernels_and_cpus() {
             "{options}"
         );
         assert_same(&graph, &kernels, 1e-6, options);
-        let cpu = sound(&format!("--device cpu {options}"), &[]);
+        let cpu = run_successfully(&format!("--device cpu {options}"), &[]);
         assert_eq!((cpu.record.config.graphs, cpu.record.no_graph.is_none()), (GraphChoice::Off, true));
         assert_same(&graph, &cpu, tolerance, options);
 
@@ -106,7 +106,7 @@ fn graph_matches_kernels_and_cpus() {
 
 #[test]
 fn graph_contains_every_kernel_of_a_pass() {
-    let scored = sound("--device cuda --graphs on --layout nhwc", &[]);
+    let scored = run_successfully("--device cuda --graphs on --layout nhwc", &[]);
     let replays: Vec<&String> = scored.calls.iter().filter(|call| call.starts_with("replay ")).collect();
     let kernels: usize = words(replays[0]).nth(2).and_then(|count| count.parse().ok()).expect("a count");
     let start = scored.calls.iter().position(|call| call == replays[0]).expect("a replay");
@@ -118,9 +118,9 @@ fn graph_contains_every_kernel_of_a_pass() {
 
 #[test]
 fn uncapturable_pass_runs_kernel_by_kernel() {
-    let expected = sound("--device cuda --graphs off", &[]);
+    let expected = run_successfully("--device cuda --graphs off", &[]);
     let no_graph = |options: &str, settings: &[(&str, &str)], reason: &str| {
-        let scored = sound(&format!("--device cuda {options}"), settings);
+        let scored = run_successfully(&format!("--device cuda {options}"), settings);
         assert_eq!((scored.record.config.graphs, scored.calls_of("replay")), (GraphChoice::Off, 0), "{reason}");
         let recorded = scored.record.no_graph.as_deref().unwrap_or_default();
         assert!(recorded.contains(reason), "{recorded}");
@@ -140,7 +140,7 @@ fn uncapturable_pass_runs_kernel_by_kernel() {
 
 #[test]
 fn cudnn_fuses_relu_and_sum_if_supported() {
-    let run = |kind: &str| sound("--device cuda --graphs off", &[("FUSED_CONVOLUTION", kind)]);
+    let run = |kind: &str| run_successfully("--device cuda --graphs off", &[("FUSED_CONVOLUTION", kind)]);
     let counted = |fused: u32| Some(RectifiedConvolutions { all: RECTIFIED, fused });
     let fused = run("kernel");
     assert_eq!(fused.record.rectified_convolutions, counted(RECTIFIED));
@@ -158,5 +158,5 @@ fn cudnn_fuses_relu_and_sum_if_supported() {
         assert_same(&plain, &fused, 1e-5, kind);
     }
     // Only folded convolutions are fused.
-    assert_eq!(sound("--device cuda --fold off", &[]).record.rectified_convolutions, None);
+    assert_eq!(run_successfully("--device cuda --fold off", &[]).record.rectified_convolutions, None);
 }

@@ -31,7 +31,7 @@ fn virtual_gpus_match_cpus() {
             let expected = cpu(ranks, &options);
             let (actual, reports) = Virtual::ranks(ranks, &options).save().finish();
             let distance = apart(&actual.weights(), &expected.weights(), &start);
-            let (actual, expected) = (actual.sound(), expected.sound());
+            let (actual, expected) = (actual.valid_record(), expected.valid_record());
             // Panics if the ranks' weights differ.
             checksum(&actual);
             assert_eq!(actual.header.backend, if ranks == 1 { BackendName::Solo } else { BackendName::Nccl });
@@ -53,14 +53,15 @@ fn virtual_gpus_match_cpus() {
 /// Compares the weights of `ranks` with a kv-store on virtual GPUs with those on CPUs.
 fn assert_near_with(kv_store: &str, ranks: u32, servers: u32, tolerance: f64) {
     let is_near = |seed| {
-        let start = Run::alone(&format!("{SMALL} --iters 1 --lr 0 {AT_ONCE} --seed {seed}")).save().finish().weights();
+        let start =
+            Run::single_rank(&format!("{SMALL} --iters 1 --lr 0 {AT_ONCE} --seed {seed}")).save().finish().weights();
         let options = format!("{} --seed {seed}", with_kv_store(kv_store));
         let expected = Run::ranks(ranks + servers, &options).save().finish().weights();
         let (actual, reports) = Virtual::ranks(ranks + servers, &options).save().finish();
         let distance = apart(&actual.weights(), &expected, &start);
         let is_clean = reports.len() >= ranks as usize && reports.iter().all(|report| report.races == 0);
         assert!(is_clean, "{reports:?}\n{}", actual.stderr);
-        actual.sound();
+        actual.valid_record();
         distance <= tolerance
     };
     assert_near_for_a_seed(is_near, kv_store);
@@ -76,7 +77,7 @@ fn virtual_gpus_match_cpus_with_a_server() {
     assert_near_with("dist_sync --servers 1", 2, 1, 1e-5);
     // A single rank is in step with itself.
     assert_near_with("dist_async --servers 1", 1, 1, 1e-5);
-    Virtual::ranks(3, &with_kv_store("dist_async --servers 1")).sound();
+    Virtual::ranks(3, &with_kv_store("dist_async --servers 1")).valid_record();
 }
 
 /// Servers return weights, or sums with which a rank updates on its GPU. Two ranks of a host send two codes on GPUs,
@@ -86,7 +87,8 @@ fn virtual_gpus_push_the_same_codes_as_cpus() {
     assert_near_with("dist_sync --servers 1 --gradient-compression topk:1", 1, 1, 1e-5);
     // Rounding determines if a gradient at the threshold is sent.
     assert_near_with("dist_sync --servers 1 --gradient-compression 2bit:0.001", 1, 1, 0.02);
-    let record = Virtual::ranks(3, &with_kv_store("dist_sync --servers 1 --gradient-compression 2bit:0.001")).sound();
+    let record =
+        Virtual::ranks(3, &with_kv_store("dist_sync --servers 1 --gradient-compression 2bit:0.001")).valid_record();
     checksum(&record);
     let used = record.end.expect("an end").compression.expect("codes");
     assert!(used.residual_norm.iter().all(|norm| *norm > 0.0), "{used:?}");
@@ -108,14 +110,14 @@ fn release_worker_matches_test_worker() {
     }
     let run = || Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE}"));
     let release = run();
-    let release = Virtual { run: release.run.program(&program), ..release }.sound();
-    assert_eq!(checksum(&release), checksum(&run().sound()));
+    let release = Virtual { run: release.run.program(&program), ..release }.valid_record();
+    assert_eq!(checksum(&release), checksum(&run().valid_record()));
 }
 
 #[test]
 fn overflow_skips_one_step_on_all_ranks() {
     let options = format!("{SMALL} {RATE} --dtype fp16 --loss-scale 128 --iters 4 --batch-size 4 {AT_ONCE}");
-    let record = Virtual::ranks(2, &format!("{options} --inject overflow:2")).sound();
+    let record = Virtual::ranks(2, &format!("{options} --inject overflow:2")).valid_record();
     let skipped: Vec<bool> = record.iterations.iter().map(|iteration| iteration.skipped).collect();
     assert_eq!(skipped, [false, true, false, false]);
     let scales: Vec<f64> = record.iterations.iter().map(|iteration| iteration.loss_scale).collect();
@@ -125,7 +127,7 @@ fn overflow_skips_one_step_on_all_ranks() {
     assert_ne!(record.iterations[3].loss, record.iterations[2].loss);
     checksum(&record);
 
-    let exact = Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 1 --batch-size 4 {AT_ONCE}")).sound();
+    let exact = Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 1 --batch-size 4 {AT_ONCE}")).valid_record();
     assert_near(record.iterations[0].loss[0], exact.iterations[0].loss[0], 0.01, "loss of fp16");
 }
 
@@ -138,8 +140,8 @@ fn resumed_run_on_virtual_gpus_is_bit_identical() {
     let run = |more: &str| {
         Virtual::ranks(2, &format!("{options} --checkpoint-every 3 {more}")).file("--checkpoint", &checkpoint)
     };
-    let whole = run("--inject overflow:2").sound();
-    let resumed = run("").file("--from-checkpoint", &checkpoint).sound();
+    let whole = run("--inject overflow:2").valid_record();
+    let resumed = run("").file("--from-checkpoint", &checkpoint).valid_record();
     assert_eq!((resumed.header.iterations_before(), losses(&resumed)), (3, losses(&whole)));
     assert_eq!(checksum(&resumed), checksum(&whole));
     assert_eq!(resumed.iterations[4].loss_scale, 64.0);
@@ -154,10 +156,10 @@ fn resumed_run_on_virtual_gpus_is_bit_identical() {
 fn missing_stream_wait_is_detected_as_race() {
     let options = format!("{SMALL} {RATE} --iters 2 --freeze-batch-norm {AT_ONCE}");
     for more in ["--overlap on", "--overlap off", "--dtype fp16 --loss-scale 128 --wire fp16"] {
-        let run = || Virtual::alone(&format!("{options} {more}"));
+        let run = || Virtual::single_rank(&format!("{options} {more}"));
         let (finished, reports) = run().finish();
         assert_eq!((reports.len(), reports[0].races), (1, 0), "{}", finished.stderr);
-        let buckets = finished.sound().header.buckets.len() as u64;
+        let buckets = finished.valid_record().header.buckets.len() as u64;
         // The all-reduce stream waits once for every bucket, the optimizer's stream once.
         let waits = buckets + 1;
         assert_eq!(reports[0].waits, 2 * waits, "{more}");
@@ -187,19 +189,20 @@ fn images_reach_virtual_gpus_in_order() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = photographs(folder.path());
     let options = format!("{SMALL} {RATE} --iters 4 --batch-size 2 --layout nchw {AT_ONCE}");
-    let run = || Virtual::alone(&options).file("--data", &data);
+    let run = || Virtual::single_rank(&options).file("--data", &data);
     let is_near = |seed: u32| {
-        let on_gpu = Virtual::alone(&format!("{options} --seed {seed}")).file("--data", &data).sound();
+        let on_gpu = Virtual::single_rank(&format!("{options} --seed {seed}")).file("--data", &data).valid_record();
         // The rank's share of the cores, regardless of `--threads`: the GPU computes.
         let cores = std::thread::available_parallelism().expect("known").get() as u32;
         assert_eq!(on_gpu.end.as_ref().and_then(|end| end.input.as_ref()).expect("images").ranks[0].threads, cores);
-        let on_cpu = Run::alone(&format!("{options} --seed {seed}")).file("--data", &data).finish().sound();
+        let on_cpu =
+            Run::single_rank(&format!("{options} --seed {seed}")).file("--data", &data).finish().valid_record();
         difference(&on_gpu, &on_cpu) <= 1e-5
     };
     assert_near_for_a_seed(is_near, "images that are read");
     let (finished, reports) = run().finish();
     assert_eq!(reports[0].races, 0, "{}", finished.stderr);
-    let (finished, of_one_batch) = Virtual::alone(&options).finish();
+    let (finished, of_one_batch) = Virtual::single_rank(&options).finish();
     // Mean and deviation, before the first step.
     assert_eq!(reports[0].synchronizations, of_one_batch[0].synchronizations + 2, "{}", finished.stderr);
 
@@ -220,9 +223,9 @@ fn images_reach_virtual_gpus_in_order() {
 
 #[test]
 fn loss_is_not_read_before_the_device_is_done() {
-    let run = || Virtual::alone(&format!("{SMALL} {RATE} --iters 1 {AT_ONCE}"));
+    let run = || Virtual::single_rank(&format!("{SMALL} {RATE} --iters 1 {AT_ONCE}"));
     // Regardless of the device's delay.
-    let patient = run().set("LATE_ANSWERS", 5).sound();
+    let patient = run().set("LATE_ANSWERS", 5).valid_record();
     assert!(patient.iterations.iter().all(|iteration| iteration.loss[0].is_finite()));
     // A host that does not check for completion.
     let (hasty, _) = run().set("EARLY_ANSWERS", 1).finish();
@@ -235,7 +238,7 @@ fn loss_is_not_read_before_the_device_is_done() {
 /// Returns the calls of a step, without the kernels of forward and backward. Checks that each wait is for the last
 /// event recorded on the other stream.
 fn calls(options: &str) -> (Vec<String>, RunRecord) {
-    let run = Virtual::alone(&format!("{SMALL} --iters 1 {AT_ONCE} {options}"));
+    let run = Virtual::single_rank(&format!("{SMALL} --iters 1 {AT_ONCE} {options}"));
     let file = run.run.path("calls");
     let (finished, reports) = run.set("CALLS", file.display()).finish();
     assert_eq!(reports[0].races, 0, "{}", finished.stderr);
@@ -263,7 +266,7 @@ fn calls(options: &str) -> (Vec<String>, RunRecord) {
             _ => {}
         }
     }
-    (calls, finished.sound())
+    (calls, finished.valid_record())
 }
 
 /// Returns the calls for an all-reduce of `bytes` of fp32, in elements of NCCL's type.
@@ -312,7 +315,7 @@ fn step_makes_exactly_the_expected_calls() {
 
 #[test]
 fn nccl_errors_end_the_run_with_nccl_message() {
-    let run = Virtual::alone(&format!("{SMALL} --iters 50 {AT_ONCE}")).set("FAILING_SUM", 3);
+    let run = Virtual::single_rank(&format!("{SMALL} --iters 50 {AT_ONCE}")).set("FAILING_SUM", 3);
     let (finished, _) = run.finish();
     let message = "a sum in flight: remote process exited or there was a network error: a rank closed its connection";
     assert!(finished.stderr.contains(message), "{}", finished.stderr);
@@ -325,7 +328,7 @@ fn thermally_throttled_gpu_is_named() {
         .set("FAULTY_DEVICE", 1)
         .set("CLOCK_MHZ", 1200)
         .set("CLOCK_REASONS", "0x0000000000000040")
-        .sound();
+        .valid_record();
     let environment = &record.header.environment;
     assert_eq!(environment.driver_version.as_deref(), Some("580.95.05"));
     assert!(environment.topology[1].starts_with("GPU0") && environment.topology.len() == 9, "{environment:?}");
@@ -359,9 +362,9 @@ fn hierarchical_is_rejected_if_auto_selects_a_gpu() {
     let run = |options: &str| Virtual::new(Run::ranks(2, &format!("{SMALL} --iters 1 --device auto {options}")));
     let error = run("--hierarchical on").run.refused(1);
     assert!(error.contains("--hierarchical on does not apply to NCCL"), "{error}");
-    let header = run("--hierarchical off").sound().header;
+    let header = run("--hierarchical off").valid_record().header;
     assert_eq!((header.backend, header.config.exchange.hierarchical), (BackendName::Nccl, Some(Switch::Off)));
-    assert_eq!(run("").sound().header.config.exchange.hierarchical, None, "NCCL decides");
+    assert_eq!(run("").valid_record().header.config.exchange.hierarchical, None, "NCCL decides");
 }
 
 #[test]

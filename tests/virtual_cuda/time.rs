@@ -11,8 +11,8 @@ use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{BackendName, Bytes, Phase};
 
+use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{ringmark, run, words};
-use crate::support::turn::turn;
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual, assert_near, variables};
 use crate::support::virtual_time::{AFTER_SUMS, FORWARD, backward, compute, wire};
 use crate::support::worker;
@@ -38,7 +38,7 @@ fn phases_match_hand_computed_times() {
                 .set("KERNEL_NS", KERNEL_NS)
                 .set("WIRE_NS", wire_ns)
                 .set("WIRE_NS_PER_BYTE", wire_ns_per_byte)
-                .sound();
+                .valid_record();
         let buckets = &record.header.buckets;
         let wire = |bytes: &Bytes| wire(*bytes, wire_ns, wire_ns_per_byte);
         let all: f64 = buckets.iter().map(wire).sum();
@@ -77,7 +77,7 @@ fn slow_gpu_is_a_straggler() {
         .set("WIRE_NS_PER_BYTE", 0.01)
         .finish();
     let log = finished.stdout.clone();
-    let record = finished.sound();
+    let record = finished.valid_record();
     let (compute, after) = (200.0 * kernels(compute(&record)), 200.0 * kernels(AFTER_SUMS));
     let wire: f64 = record.header.buckets.iter().map(|bytes| wire(*bytes, 0, 0.01)).sum();
     // All ranks leave the all-reduce together; then the slow one takes 1.5 times as long.
@@ -108,7 +108,7 @@ fn slow_gpu_is_a_straggler() {
 fn thousand_steps_have_no_stalls_warnings_or_leaks() {
     let run = |network: &str, iterations: u32| {
         let options = format!("{network} --batch-size 1 --iters {iterations} --lr 1e-9");
-        let (finished, mut reports) = Virtual::alone(&options).finish();
+        let (finished, mut reports) = Virtual::single_rank(&options).finish();
         assert_eq!(finished.stderr, "");
         let peak = finished.record.as_ref().and_then(|record| record.end.as_ref()).expect("an end").peak_memory[0];
         (reports.remove(0), peak)
@@ -142,7 +142,7 @@ fn thousand_steps_have_no_stalls_warnings_or_leaks() {
 
 /// Runs `ringmark-worker bandwidth` on virtual GPUs; returns its output, and the record that it wrote to `json`.
 fn bandwidth(ranks: u32, options: &str, settings: &[(&str, &str)], json: &Path) -> (String, BandwidthRecord) {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let mut command = Command::new("mpirun");
     command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np")).arg(ranks.to_string());
     command
@@ -258,7 +258,7 @@ fn one_wrong_element_is_detected_in_any_operation() {
     for operation in
         ["all_reduce", "all_gather", "reduce_scatter", "reduce --root 1", "broadcast", "alltoall", "sendrecv"]
     {
-        let _turn = turn();
+        let _tokens = take_all_cores();
         let mut command = Command::new("mpirun");
         command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(worker());
         command.args(words("bandwidth --device cuda --threads 1 -b 48K -e 48K -n 2 -w 1 --op"));

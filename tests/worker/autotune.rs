@@ -11,8 +11,8 @@ use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::exchange::Switch;
 use ringmark_core::benchmark::train::RunRecord;
 
+use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
-use crate::support::turn::turn;
 use crate::support::worker_run::{Run, checksum};
 
 /// Horovod's columns, as written by `parameter_manager.cc`.
@@ -42,13 +42,13 @@ fn number(row: &BTreeMap<String, String>, column: &str) -> f64 {
 #[test]
 fn autotune_log_matches_horovod() {
     let options = format!("{SMALL} --iters 2 --lr 0.0001 --lr-warmup-iters 0");
-    let plain = Run::ranks(2, &options).finish().sound();
+    let plain = Run::ranks(2, &options).finish().valid_record();
     let log = |options: &str| {
         let run = Run::ranks(2, &format!("{options} --autotune"));
         let path = run.path("autotune.csv");
         let finished = run.file("--autotune-log", &path).finish();
         let rows = read(&path);
-        (finished.sound(), rows)
+        (finished.valid_record(), rows)
     };
     let (record, rows) = log(&options);
     assert_eq!(checksum(&record), checksum(&plain), "the search changes no result");
@@ -67,10 +67,10 @@ fn autotune_log_matches_horovod() {
     assert_eq!(log(&format!("{options} --hierarchical off")).1[0]["hierarchical_allreduce"], "0");
 
     // A single rank has nothing to choose and writes a log without rows.
-    let alone = Run::alone(&format!("{options} --autotune"));
+    let alone = Run::single_rank(&format!("{options} --autotune"));
     let path = alone.path("autotune.csv");
     let folder = alone.file("--autotune-log", &path).finish();
-    assert_eq!((read(&path).len(), folder.sound().header.tuning), (0, None));
+    assert_eq!((read(&path).len(), folder.valid_record().header.tuning), (0, None));
 }
 
 fn sweep(sandbox: &Sandbox, out: &str, cases: &str, options: &str) -> Command {
@@ -106,7 +106,7 @@ fn sweep_uses_the_fastest_trial() {
         let mut command = sweep(&sandbox, "tuned", "1n1g,1n2g", &format!("{over} {options}"));
         run(command.arg("--autotune-log").arg(&log))
     };
-    let turn = turn();
+    let tokens = take_all_cores();
     let (status, stdout, stderr) = tuned("");
     assert_eq!(status, Some(0), "{stdout}{stderr}");
 
@@ -139,7 +139,7 @@ fn sweep_uses_the_fastest_trial() {
     );
     let (status, _, stderr) = run(&mut sweep(&sandbox, "plain", "1n2g", &typed(&record)));
     assert_eq!(status, Some(0), "{stderr}");
-    drop(turn);
+    drop(tokens);
     assert_eq!(checksum(&record_of(&sandbox, "plain")), checksum(&record), "{}", typed(&record));
 
     // The resumed sweep keeps the choice and tries nothing again; without the option it is a different sweep.
@@ -207,7 +207,7 @@ fn invalid_autotune_is_rejected_at_start() {
         error: --autotune-over gradient-compression=2bit: --gradient-compression 2bit:0.5 needs finite gradients, but --dtype fp16 finds its loss scale by overflow: use --dtype bf16 or fp32
         error: --autotune-log a.csv records one search, but in a sweep with --autotune every run has its own, in its record: add --autotune-over, or log one run with ringmark-worker train --autotune --autotune-log FILE
     "#]].assert_eq(&errors.concat());
-    let error = Run::alone("--iters 1 --autotune-log a.csv").refusal(2);
+    let error = Run::single_rank("--iters 1 --autotune-log a.csv").refusal(2);
     expect![[r#"
         error: --autotune-log a.csv needs a search: add --autotune
     "#]]

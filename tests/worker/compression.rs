@@ -51,8 +51,8 @@ fn compressed_training_converges() {
                 "--model {model} --image-size 28 --lr-warmup-iters 0 --weight-decay 0 --momentum 0.5 --batch-size 32 --lr 0.05 \
                  --iters 60 --gradient-compression {code}"
             );
-            let record = Run::ranks(2, &options).file("--data", &data).finish().sound();
-            let loss = |index: usize| record.header.joined_loss(&record.iterations[index].loss).expect("ranks");
+            let record = Run::ranks(2, &options).file("--data", &data).finish().valid_record();
+            let loss = |index: usize| record.header.global_loss(&record.iterations[index].loss).expect("ranks");
             let (first, last) = (loss(0), loss(59));
             assert!(last < 0.1 * first, "{model}, {code}: {first} became {last}");
             ends.push((checksum(&record).to_owned(), first));
@@ -67,7 +67,7 @@ fn compressed_training_converges() {
 fn codes_do_not_depend_on_rank_or_backend() {
     let run = |ranks: u32, options: &str| {
         let options = format!("--iters 6 --lr 0.01 --batch-size 4 {options}");
-        mlp(ranks, &options).finish().sound()
+        mlp(ranks, &options).finish().valid_record()
     };
     let ways = ["--backend mpi --overlap off --chunk-kb 1", "--backend mpi"];
     for code in ["2bit:0.001", "topk:0.02"] {
@@ -112,8 +112,8 @@ fn servers_decode_pushed_codes() {
     let data = separable(folder.path(), 64, 32);
     let run = |processes: u32, options: &str| {
         let options = format!("--momentum 0.5 --batch-size 32 --lr 0.05 --iters 60 {options}");
-        let record = mlp(processes, &options).file("--data", &data).finish().sound();
-        let loss = |index: usize| record.header.joined_loss(&record.iterations[index].loss).expect("ranks");
+        let record = mlp(processes, &options).file("--data", &data).finish().valid_record();
+        let loss = |index: usize| record.header.global_loss(&record.iterations[index].loss).expect("ranks");
         let (first, last) = (loss(0), loss(59));
         assert!(last < 0.1 * first, "{options}: {first} became {last}");
         record
@@ -153,7 +153,7 @@ fn record_contains_code_sizes_and_residual() {
     let finished =
         mlp(2, "--iters 3 --batch-size 4 --gradient-compression 2bit:0.001 --bucket-mb 100 --tail-mb 0").finish();
     let log = finished.stdout.clone();
-    let record = finished.sound();
+    let record = finished.valid_record();
     let of = used(&record);
     // One bucket, 16 values in 4 bytes.
     let code = Bytes(4 * PARAMETERS.div_ceil(16));
@@ -164,11 +164,11 @@ fn record_contains_code_sizes_and_residual() {
     assert!(log.contains(&format!("\n# 2bit:0.001: {}\n", of.text())), "{log}");
     assert!(log.contains(", wire 2bit:0.001, added in fp32\n"), "{log}");
     // A threshold that no gradient reaches sends nothing: everything stays in the residual, and no weight changes.
-    let high = mlp(2, "--iters 3 --batch-size 4 --gradient-compression 2bit:1e6").finish().sound();
+    let high = mlp(2, "--iters 3 --batch-size 4 --gradient-compression 2bit:1e6").finish().valid_record();
     assert!(used(&high).residual_norm.iter().all(|norm| *norm > 0.0), "{high:?}");
-    assert_eq!(checksum(&high), checksum(&mlp(2, "--iters 3 --batch-size 4 --lr 0").finish().sound()));
+    assert_eq!(checksum(&high), checksum(&mlp(2, "--iters 3 --batch-size 4 --lr 0").finish().valid_record()));
     // If everything is sent, the residual is zero.
-    let all = mlp(2, "--iters 3 --batch-size 4 --gradient-compression topk:1").finish().sound();
+    let all = mlp(2, "--iters 3 --batch-size 4 --gradient-compression topk:1").finish().valid_record();
     assert_eq!(used(&all).residual_norm, [0.0, 0.0]);
     assert_eq!(used(&all).code, Bytes(8 * PARAMETERS));
 }

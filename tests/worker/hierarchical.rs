@@ -5,9 +5,9 @@ use std::fs;
 use ringmark_core::benchmark::exchange::Switch;
 
 use crate::support::bandwidth::read;
+use crate::support::core_tokens::take_all_cores;
 use crate::support::runs::{Folder, record};
 use crate::support::sandbox::{Sandbox, refused, ringmark, run};
-use crate::support::turn::turn;
 use crate::support::worker_run::{Run, checksum};
 
 const TRAIN: &str = "--model mlp --image-size 28 --iters 2 --lr 0.001 --lr-warmup-iters 0";
@@ -16,7 +16,7 @@ const TRAIN: &str = "--model mlp --image-size 28 --iters 2 --lr 0.001 --lr-warmu
 fn training_uses_and_records_the_requested_hierarchy() {
     let (on, off) = (Some(Switch::On), Some(Switch::Off));
     let train = |ranks: u32, options: &str, backend: &str, hierarchical: Option<Switch>| {
-        let record = Run::ranks(ranks, &format!("{TRAIN} {options}")).finish().sound();
+        let record = Run::ranks(ranks, &format!("{TRAIN} {options}")).finish().valid_record();
         let header = &record.header;
         assert_eq!(
             (header.backend.to_string().as_str(), header.config.exchange.hierarchical),
@@ -42,13 +42,13 @@ fn training_uses_and_records_the_requested_hierarchy() {
     ] {
         train(ranks, options, backend, hierarchical);
     }
-    let served = Run::ranks(3, &format!("{TRAIN} --kv-store dist_sync --servers 1")).finish().sound();
+    let served = Run::ranks(3, &format!("{TRAIN} --kv-store dist_sync --servers 1")).finish().valid_record();
     assert_eq!(served.header.config.exchange.hierarchical, None, "servers sum");
 }
 
 #[test]
 fn bandwidth_measures_both_hierarchies() {
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     for (options, backend, expected) in [
         ("-b 100000 -e 100000", "shared-memory", Switch::On),

@@ -25,8 +25,8 @@ fn resnet(ranks: u32, data: &Path, options: &str) -> Run {
     Run::ranks(ranks, &format!("--model resnet18 {AT_ONCE} {options}")).file("--data", data)
 }
 
-fn joined_losses(record: &RunRecord) -> Vec<f64> {
-    record.iterations.iter().map(|one| record.header.joined_loss(&one.loss).expect("ranks")).collect()
+fn global_losses(record: &RunRecord) -> Vec<f64> {
+    record.iterations.iter().map(|one| record.header.global_loss(&one.loss).expect("ranks")).collect()
 }
 
 #[track_caller]
@@ -54,8 +54,8 @@ fn image_files_train_like_the_same_batch_file() {
     ]);
     safetensors::write(&batch, &tensors);
     let options = "--iters 4 --batch-size 6 --lr 0.03125";
-    let fixed = mlp(1, &batch, options).finish().sound();
-    let read = mlp(1, folder.path(), &format!("{options} --shuffle off")).finish().sound();
+    let fixed = mlp(1, &batch, options).finish().valid_record();
+    let read = mlp(1, folder.path(), &format!("{options} --shuffle off")).finish().valid_record();
     assert_eq!(losses(&read), losses(&fixed));
     assert_eq!(checksum(&read), checksum(&fixed));
     assert_eq!(fixed.end.expect("an end").input, None);
@@ -72,17 +72,17 @@ fn ranks_split_the_batch_of_one_rank() {
             .save()
             .finish();
         let weights = run.weights();
-        (run.sound(), weights)
+        (run.valid_record(), weights)
     };
     let (alone, weights) = train(1, 6, "");
     let start = mlp(1, folder.path(), "--iters 1 --batch-size 6 --lr 0").save().finish().weights();
     for (ranks, images, options) in [(2, 3, ""), (3, 2, ""), (2, 3, "--work-load 2,1")] {
         let (record, own) = train(ranks, images, options);
-        close(&joined_losses(&record), &joined_losses(&alone), 1e-5);
+        close(&global_losses(&record), &global_losses(&alone), 1e-5);
         assert!(apart(&own, &weights, &start) < 1e-4, "{ranks} ranks {options}");
     }
     let (other_order, _) = train(1, 6, "--seed 1 --shuffle off");
-    assert_ne!(joined_losses(&other_order), joined_losses(&alone));
+    assert_ne!(global_losses(&other_order), global_losses(&alone));
 }
 
 /// Tests epochs, validation and learning-rate schedule with images that are easy to classify: each class has a bright
@@ -113,7 +113,7 @@ fn accuracy_is_reported_after_every_epoch() {
             .finish()
     };
     let one = run(1, 32, "--lr-schedule cosine");
-    let (output, record) = (one.stdout.clone(), one.sound());
+    let (output, record) = (one.stdout.clone(), one.valid_record());
     let epochs = |record: &RunRecord| record.end.as_ref().expect("an end").epochs.clone();
     let ends = epochs(&record);
     assert_eq!(
@@ -130,7 +130,7 @@ fn accuracy_is_reported_after_every_epoch() {
     );
 
     // Two ranks have 64 of 101 images in two steps of 32, and the last rank has none in the fourth.
-    let two = epochs(&run(2, 16, "--lr-schedule cosine").sound());
+    let two = epochs(&run(2, 16, "--lr-schedule cosine").valid_record());
     for (one, two) in ends.iter().zip(&two) {
         let (one, two) = (one.validation.expect("predicted"), two.validation.expect("predicted"));
         assert_eq!((one.images, one.top_5), (two.images, two.top_5));
@@ -138,7 +138,7 @@ fn accuracy_is_reported_after_every_epoch() {
         close(&[two.loss.expect("finite")], &[one.loss.expect("finite")], 1e-3);
     }
     // The learning rate is 0 from the second epoch on.
-    let stopped = epochs(&run(1, 32, "--lr-step-epochs 1 --lr-factor 0 --label-smoothing 0.1").sound());
+    let stopped = epochs(&run(1, 32, "--lr-step-epochs 1 --lr-factor 0 --label-smoothing 0.1").valid_record());
     let losses: Vec<f64> = stopped.iter().map(|end| end.validation.expect("predicted").loss.expect("finite")).collect();
     assert!(losses[1..].iter().all(|loss| *loss == losses[0]), "{losses:?}");
 }
@@ -150,7 +150,7 @@ fn label_smoothing_spreads_loss_over_all_classes() {
     digits(folder.path(), 20);
     let first_loss = |share: f64| {
         let options = format!("--iters 1 --batch-size 20 --lr 0 --label-smoothing {share}");
-        losses(&mlp(1, folder.path(), &options).finish().sound())[0]
+        losses(&mlp(1, folder.path(), &options).finish().valid_record())[0]
     };
     let (plain, tenth, half) = (first_loss(0.0), first_loss(0.1), first_loss(0.5));
     let of_all = plain + (half - plain) / 0.5;
@@ -247,12 +247,12 @@ fn resumed_training_is_bit_identical() {
         let again = folder.path().join("again.safetensors");
         let finished = resumed.file("--from-checkpoint", &checkpoint).file("--checkpoint", &again).finish();
         let output = finished.stdout.clone();
-        let resumed = finished.sound();
+        let resumed = finished.valid_record();
         assert_eq!((resumed.header.iterations_before(), resumed.iterations.len()), (before, 30), "{output}");
         assert_eq!(output.matches("] Batch[").count(), 30, "{output}");
         assert!(output.contains(&format!("# resumed from its checkpoint after iteration {before}\n")), "{output}");
         assert_eq!(checksum(&resumed), checksum(whole));
-        assert_eq!(joined_losses(&resumed), joined_losses(whole));
+        assert_eq!(global_losses(&resumed), global_losses(whole));
         let scales = |record: &RunRecord| record.iterations.iter().map(|one| one.loss_scale).collect::<Vec<_>>();
         assert_eq!(scales(&resumed), scales(whole));
         let [part] = resumed.header.resumptions.as_slice() else { panic!("{:?}", resumed.header.resumptions) };
@@ -266,36 +266,36 @@ fn resumed_training_is_bit_identical() {
     // Five steps per epoch. An overflow halves the scale before the last checkpoint, which is that of step 28.
     let half = "--batch-size 2 --dtype fp16 --loss-scale 1024 --checkpoint-every 4";
     let overflow = run(1, &format!("{half} --inject overflow:7"));
-    let whole = overflow.file("--checkpoint", &checkpoint).finish().sound();
+    let whole = overflow.file("--checkpoint", &checkpoint).finish().valid_record();
     goes_on(run(1, half), &whole, 28);
     // Resumes to the last bit.
     let again = run(1, half).file("--from-checkpoint", &checkpoint).file("--checkpoint", &folder.path().join("third"));
-    let again = again.finish().sound();
+    let again = again.finish().valid_record();
     assert_eq!((&again.iterations[..28], again.header.started), (&whole.iterations[..28], whole.header.started));
     // The moments of Adam, and the number of updates, which an overflow does not increase.
     let adam = format!("{half} --optimizer adamw --adam-eps 0.0625");
     let overflow = run(1, &format!("{adam} --inject overflow:7"));
-    let whole = overflow.file("--checkpoint", &checkpoint).finish().sound();
+    let whole = overflow.file("--checkpoint", &checkpoint).finish().valid_record();
     goes_on(run(1, &adam), &whole, 28);
     // The same with two ranks, which are killed in step 11.
     let two = "--batch-size 1 --checkpoint-every 4";
-    let whole = run(2, two).file("--checkpoint", &checkpoint).finish().sound();
+    let whole = run(2, two).file("--checkpoint", &checkpoint).finish().valid_record();
     fs::remove_file(&checkpoint).expect("written");
     let killed = run(2, &format!("{two} --inject fail:11:0")).file("--checkpoint", &checkpoint).refused(1);
     assert!(killed.contains("failure injected in iteration 11"), "{killed}");
     goes_on(run(2, two), &whole, 8);
     // Dropout.
     let dropping =
-        || Run::alone(&format!("--model inception_v3 --image-size 75 --iters 3 --checkpoint-every 2 {AT_ONCE}"));
+        || Run::single_rank(&format!("--model inception_v3 --image-size 75 --iters 3 --checkpoint-every 2 {AT_ONCE}"));
     let [before, again] = ["before.safetensors", "again.safetensors"].map(|name| folder.path().join(name));
-    let whole = dropping().file("--checkpoint", &before).finish().sound();
-    let resumed = dropping().file("--checkpoint", &again).file("--from-checkpoint", &before).finish().sound();
+    let whole = dropping().file("--checkpoint", &before).finish().valid_record();
+    let resumed = dropping().file("--checkpoint", &again).file("--from-checkpoint", &before).finish().valid_record();
     assert_eq!((resumed.header.iterations_before(), checksum(&resumed)), (2, checksum(&whole)));
     assert_eq!(losses(&resumed), losses(&whole));
     // Killed after the last step, before there was a record.
     let four = || mlp(1, &data, "--iters 4 --checkpoint-every 2").file("--checkpoint", &before);
-    let whole = four().finish().sound();
-    let resumed = four().file("--from-checkpoint", &before).finish().sound();
+    let whole = four().finish().valid_record();
+    let resumed = four().file("--from-checkpoint", &before).finish().valid_record();
     assert_eq!((&resumed.iterations, checksum(&resumed)), (&whole.iterations, checksum(&whole)));
     let error = mlp(1, &data, "--iters 4 --checkpoint-every 2").refusal(2);
     expect![[r#"
@@ -347,7 +347,7 @@ fn records_without_index_are_read_in_order() {
         resnet(ranks, data, &options).file("--validate", data).finish()
     };
     let predicted = |ranks: u32, data: &Path| {
-        let record = learn(ranks, data, "").sound();
+        let record = learn(ranks, data, "").valid_record();
         let end = record.end.expect("an end");
         let validation = end.epochs.last().and_then(|epoch| epoch.validation).expect("predicted");
         assert_eq!((end.epochs.len(), validation.images), (2, 5));
@@ -361,7 +361,7 @@ fn records_without_index_are_read_in_order() {
         assert_eq!(items, None);
     }
     // Validation images have the requested size.
-    let large = learn(1, &by_number, "--resize 64").sound().end.expect("an end");
+    let large = learn(1, &by_number, "--resize 64").valid_record().end.expect("an end");
     let large = large.epochs[1].validation.and_then(|validation| validation.loss).expect("finite");
     assert!((large - expected).abs() > 1e-4 * expected, "{large} and {expected}");
     let Finished { stderr, .. } = learn(2, &in_turn, "--work-load 1,3");
@@ -377,15 +377,16 @@ fn batches_depend_only_on_the_seed() {
     let train = |options: &str| resnet(1, &data, &format!("--iters 3 --batch-size 2 {options}")).finish();
     let finished = train("--decode-threads 1");
     let output = finished.stdout.clone();
-    let record = finished.sound();
+    let record = finished.valid_record();
     for options in ["--decode-threads 3", "--decode-threads 2 --prefetch 1"] {
-        assert_eq!(checksum(&train(options).sound()), checksum(&record), "{options}");
+        assert_eq!(checksum(&train(options).valid_record()), checksum(&record), "{options}");
     }
-    assert_ne!(checksum(&train("--decode-threads 1 --augmentation mxnet-3").sound()), checksum(&record));
+    assert_ne!(checksum(&train("--decode-threads 1 --augmentation mxnet-3").valid_record()), checksum(&record));
     let pixels = folder.path().join("pixels");
     fs::create_dir(&pixels).expect("made");
     digits(&pixels, 12);
-    let train_digits = |options: &str| mlp(2, &pixels, &format!("--iters 3 --batch-size 2 {options}")).finish().sound();
+    let train_digits =
+        |options: &str| mlp(2, &pixels, &format!("--iters 3 --batch-size 2 {options}")).finish().valid_record();
     assert_eq!(checksum(&train_digits("--autotune")), checksum(&train_digits("")));
 
     let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
@@ -444,7 +445,8 @@ fn invalid_image_fails_the_run_or_is_counted() {
     expect![[r#"
         error: DIR/photographs/dog/broken.jpg: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 8 bytes begin with 6e 6f 20 69 6d 61 67 65
     "#]].assert_eq(&error);
-    let record = resnet(2, &data, "--iters 3 --batch-size 3 --decode-threads 1 --on-bad-image skip").finish().sound();
+    let record =
+        resnet(2, &data, "--iters 3 --batch-size 3 --decode-threads 1 --on-bad-image skip").finish().valid_record();
     let skipped: u64 = rank_inputs(&record).iter().map(|rank| rank.skipped).sum();
     assert_eq!(skipped, 3);
     let input = record.end.as_ref().expect("an end").input.as_ref().expect("images were read");
@@ -458,7 +460,7 @@ fn invalid_image_fails_the_run_or_is_counted() {
         resnet(2, &data, &options).file("--checkpoint", &checkpoint)
     };
     run("--inject fail:7:0").refused(1);
-    let record = run("").file("--from-checkpoint", &checkpoint).finish().sound();
+    let record = run("").file("--from-checkpoint", &checkpoint).finish().valid_record();
     assert_eq!((record.header.iterations_before(), record.iterations.len()), (6, 8));
     let used = rank_inputs(&record);
     assert_eq!(used.iter().map(|rank| rank.skipped).sum::<u64>(), 8);
@@ -487,7 +489,7 @@ fn unsuitable_data_is_rejected_with_a_reason() {
         error: --resize 64 has no effect with --augmentation imagenet, which crops the stored image: omit --resize, or use another --augmentation
         error: --data: DIR/nothing cannot be opened: No such file or directory (os error 2)
     "#]].assert_eq(&errors.concat());
-    let error = Run::alone("--augmentation crop").refusal(2);
+    let error = Run::single_rank("--augmentation crop").refusal(2);
     expect![[r#"
         error: --augmentation crop needs input images: add --data FILE, or omit the option
     "#]]
@@ -511,7 +513,7 @@ fn slow_disk_of_a_rank_is_named() {
     );
     write_program(&script, &text);
     let run = mlp(2, &data, "--iters 24 --warmup 4 --batch-size 4 --decode-threads 1");
-    let record = run.program(&script).finish().sound();
+    let record = run.program(&script).finish().valid_record();
     let warnings = &record.end.as_ref().expect("an end").warnings;
     let stragglers: Vec<_> = warnings.iter().filter(|warning| warning.kind == WarningKind::Straggler).collect();
     let [straggler] = stragglers.as_slice() else { panic!("{warnings:?}") };

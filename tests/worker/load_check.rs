@@ -3,9 +3,9 @@
 
 use std::process::Command;
 
+use crate::support::core_tokens::take_cores;
 use crate::support::sandbox::{run, words};
 use crate::support::stub_driver;
-use crate::support::turn::turn_of;
 use crate::support::worker;
 
 fn train(options: &str, stub: &str) -> (Option<i32>, String, String) {
@@ -15,7 +15,7 @@ fn train(options: &str, stub: &str) -> (Option<i32>, String, String) {
     command.arg("--record").arg(record.path().join("record.jsonl"));
     command.env("LD_LIBRARY_PATH", stub_driver::folder());
     command.envs(words(stub).filter_map(|variable| variable.split_once('=')));
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     run(&mut command)
 }
 

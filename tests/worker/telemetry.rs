@@ -15,8 +15,8 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::host::{Quantity, Series, Telemetry};
 use serde_json::Value;
 
+use crate::support::core_tokens::take_cores;
 use crate::support::sandbox::{Sandbox, ringmark, run};
-use crate::support::turn::turn_of;
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual};
 use crate::support::worker_run::Run;
 
@@ -45,7 +45,7 @@ fn assert_near(actual: f64, expected: f64, what: &str) {
 
 #[test]
 fn telemetry_covers_all_iterations() {
-    let record = Run::ranks(2, "--model resnet18 --iters 6").finish().sound();
+    let record = Run::ranks(2, "--model resnet18 --iters 6").finish().valid_record();
     let read = telemetry(&record);
     assert!(read.at.len() >= 2 && read.at.is_sorted(), "{:?}", read.at);
     assert_eq!((read.iteration[0], *read.iteration.last().expect("two")), (0, 6));
@@ -60,11 +60,11 @@ fn telemetry_covers_all_iterations() {
 }
 
 /// A simulated energy counter in a folder like /sys/class/powercap, which runs until it is dropped.
-struct Meter<'a> {
+struct PowerMeter<'a> {
     stop: &'a AtomicBool,
 }
 
-impl Drop for Meter<'_> {
+impl Drop for PowerMeter<'_> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -101,7 +101,7 @@ fn processor_energy_is_in_all_outputs() {
     sweep.args("--device cpu --threads 1 --dtype fp32 --no-doctor --worker".split(' ')).arg(sandbox.worker());
     sweep.arg("--out").arg(&first);
     let (status, output, error) = thread::scope(|scope| {
-        let _turn = turn_of(2);
+        let _tokens = take_cores(2);
         scope.spawn(|| {
             for joules in 2.. {
                 if stop.load(Ordering::Relaxed) {
@@ -111,7 +111,7 @@ fn processor_energy_is_in_all_outputs() {
                 thread::sleep(Duration::from_millis(5));
             }
         });
-        let _meter = Meter { stop: &stop };
+        let _meter = PowerMeter { stop: &stop };
         run(&mut sweep)
     });
     assert_eq!(status, Some(0), "{output}{error}");
@@ -170,7 +170,7 @@ fn page(folder: &Path, options: &str) -> String {
 #[test]
 fn gpus_and_links_are_read_by_nvml() {
     let run = Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 3")).set("FAULTY_DEVICE", 1);
-    let record = run.set("CLOCK_MHZ", 1410).set("CLOCK_REASONS", "0x24").sound();
+    let record = run.set("CLOCK_MHZ", 1410).set("CLOCK_REASONS", "0x24").valid_record();
     let read = telemetry(&record);
     let steps = (read.at.len() - 1) as f64;
     assert_eq!(read.missing.iter().filter(|what| what.starts_with("GPU")).count(), 0, "{:?}", read.missing);

@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::cluster_sweep;
+use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::images::{noise, photographs};
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until};
 use crate::support::temporary_folder::without_folder;
-use crate::support::turn::{turn, turn_of};
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual};
 use crate::support::worker;
 use crate::support::worker_run::{AT_ONCE, Run, losses};
@@ -78,7 +78,7 @@ fn trace_of_two_ranks_has_every_lane_on_one_clock() {
     let traced = Run::ranks(2, &format!("{TRAIN} --trace-iterations 3-4 --profile-layers"));
     let path = traced.path("trace.json");
     let traced = traced.file("--trace", &path).finish();
-    let plain = Run::ranks(2, TRAIN).finish().sound();
+    let plain = Run::ranks(2, TRAIN).finish().valid_record();
     let timeline = timeline(&path);
     assert_eq!(timeline.exchange, "shared-memory");
     assert_eq!(timeline.ranks.len(), 2);
@@ -207,7 +207,7 @@ fn servers_links_and_decode_threads_have_lanes() {
 
 #[test]
 fn bandwidth_and_input_are_traced() {
-    let _turn = turn_of(2);
+    let _tokens = take_cores(2);
     let sandbox = Sandbox::real();
     let path = sandbox.path("trace.json");
     let sizes = "-b 1K -e 32K -f 32 -n 3 -w 1 --trace-iterations 2-3";
@@ -260,7 +260,7 @@ fn sweep_traces_first_runs_and_report_draws_them() {
     let options = "sweep --no-doctor --device cpu --hosts localhost:2 --cases 1n1g,1n2g --runs 2 --trace-runs 1 --model \
                    resnet18 --batch-size 2 --image-size 32 --iters 4 --warmup 1 --threads 1";
     let (status, _, stderr) = {
-        let _turn = turn_of(2);
+        let _tokens = take_cores(2);
         run(ringmark(options).arg("--worker").arg(worker()).arg("--out").arg(&out))
     };
     assert_eq!(status, Some(0), "{stderr}");
@@ -316,7 +316,7 @@ fn gpu_streams_have_separate_lanes() {
         let (finished, _) = traced.file("--trace", &path).finish();
         assert_eq!(finished.status, Some(0), "{}", finished.stderr);
         let timeline = timeline(&path);
-        let buckets = finished.sound().header.buckets.len() as u32;
+        let buckets = finished.valid_record().header.buckets.len() as u32;
         for rank in &timeline.ranks {
             assert_drawable(rank);
             // The device clock was compared with the host's.
@@ -369,7 +369,7 @@ fn unwritable_trace_is_reported_and_keeps_the_record() {
     // The output folder is removed while the iterations run; the record is written nevertheless.
     let place = folder.path().join("taken away");
     fs::create_dir(&place).expect("made");
-    let run = Run::alone("--model resnet18 --iters 60 --warmup 1").file("--trace", &place.join("trace.json"));
+    let run = Run::single_rank("--model resnet18 --iters 60 --warmup 1").file("--trace", &place.join("trace.json"));
     let finished = run.finish_after(|stdout, _| {
         wait_until("iterations", || fs::read_to_string(stdout).is_ok_and(|text| text.contains("Batch[2]")));
         fs::remove_dir(&place).expect("it is empty");
@@ -378,10 +378,10 @@ fn unwritable_trace_is_reported_and_keeps_the_record() {
     let warning = finished.stdout.lines().find(|line| line.starts_with(words)).expect(words);
     expect!["# warning: no trace: DIR/taken away/trace.json cannot be written: No such file or directory (os error 2)"]
         .assert_eq(&without_folder(warning));
-    finished.sound();
+    finished.valid_record();
     // The number of iterations of an epoch is known only once the data are open.
     let data = photographs(folder.path());
-    let epochs = Run::alone("--model resnet18 --epochs 1 --trace-iterations 90-91").file("--data", &data);
+    let epochs = Run::single_rank("--model resnet18 --epochs 1 --trace-iterations 90-91").file("--data", &data);
     let error = epochs.file("--trace", &folder.path().join("trace.json")).refusal(1);
     expect![[r#"
         error: --trace-iterations 90-91 is out of range: choose iterations from 1 to 3
@@ -389,16 +389,17 @@ fn unwritable_trace_is_reported_and_keeps_the_record() {
     .assert_eq(&error);
     // Iterations of an earlier part of the run.
     let checkpoint = folder.path().join("checkpoint.safetensors");
-    let run =
-        |more: &str| Run::alone(&format!("{TRAIN} --checkpoint-every 3 {more}")).file("--checkpoint", &checkpoint);
-    run("").finish().sound();
+    let run = |more: &str| {
+        Run::single_rank(&format!("{TRAIN} --checkpoint-every 3 {more}")).file("--checkpoint", &checkpoint)
+    };
+    run("").finish().valid_record();
     for (range, left) in [("2-3", None), ("3-4", Some(4))] {
         let path = folder.path().join(format!("{range}.json"));
         let resumed = run(&format!("--trace-iterations {range}")).file("--from-checkpoint", &checkpoint);
         let resumed = resumed.file("--trace", &path).finish();
         let words = "# warning: no trace: iterations 2 to 3 were completed before the checkpoint (iteration 3)\n";
         assert_eq!(resumed.stdout.contains(words), left.is_none(), "{}", resumed.stdout);
-        resumed.sound();
+        resumed.valid_record();
         let traced: BTreeSet<u32> = match left {
             Some(_) => timeline(&path).ranks[0].spans.iter().map(|span| span.iteration).collect(),
             None => BTreeSet::new(),
@@ -418,7 +419,7 @@ fn unwritable_trace_is_reported_and_keeps_the_record() {
 #[test]
 fn clocks_of_two_hosts_are_compared() {
     let Some(cluster) = Cluster::up(2) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let hosts = format!("--hosts {}:1,{}:1", cluster.host(1), cluster.host(2));
@@ -441,7 +442,7 @@ fn clocks_of_two_hosts_are_compared() {
 
 #[test]
 fn score_traces_layers() {
-    let _turn = turn_of(1);
+    let _tokens = take_cores(1);
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let options = "score --no-doctor --device cpu --hosts localhost:1 --cases 1n1g --runs 1 --trace-runs 1 --profile-layers \

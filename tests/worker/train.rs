@@ -25,11 +25,11 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::support::core_tokens::take_cores;
 use crate::support::other_readers::dlperf_speeds;
 use crate::support::runs::rows_by_case;
 use crate::support::safetensors::{self, Stored, Tensors};
 use crate::support::sandbox::{wait_until, words};
-use crate::support::turn::turn_of;
 use crate::support::worker;
 use crate::support::worker_run::{
     AT_ONCE, Run, apart, assert_no_rank_left, batch, checksum, checksums, gradient_step, in_folder, kept, losses,
@@ -59,7 +59,7 @@ fn losses_match_pytorch_in_both_layouts() {
     let golden = &golden()["ten_steps"];
     for layout in Layout::KEYWORDS {
         let options = format!("{} --layout {layout}", golden["options"].as_str().expect("options"));
-        let losses = losses(&Run::alone(&options).file("--init", init()).sound());
+        let losses = losses(&Run::single_rank(&options).file("--init", init()).valid_record());
         let expected: Vec<f64> = serde_json::from_value(golden["losses"][layout].clone()).expect("losses");
         assert_eq!((losses.len(), expected.len()), (10, 10));
         for (number, (loss, expected)) in losses.iter().zip(&expected).enumerate() {
@@ -71,7 +71,7 @@ fn losses_match_pytorch_in_both_layouts() {
 
 #[test]
 fn weights_round_trip_with_torchvision_names() {
-    let run = Run::alone(&format!("--iters 2 {AT_ONCE}")).file("--init", init()).save();
+    let run = Run::single_rank(&format!("--iters 2 {AT_ONCE}")).file("--init", init()).save();
     let trained = run.finish();
     let weights = trained.weights();
     let shapes = |tensors: &Tensors| -> BTreeSet<_> {
@@ -89,7 +89,7 @@ fn weights_round_trip_with_torchvision_names() {
     let still = format!("--iters 1 --lr 0 --freeze-batch-norm {AT_ONCE}");
     for layout in Layout::KEYWORDS {
         let options = format!("{still} --layout {layout}");
-        let again = Run::alone(&options).file("--init", &trained.saved()).save().finish();
+        let again = Run::single_rank(&options).file("--init", &trained.saved()).save().finish();
         // Includes the number of batches: frozen statistics count none.
         for (name, tensor) in &again.weights() {
             assert!(tensor == &weights[name], "{name} of {layout}");
@@ -97,10 +97,10 @@ fn weights_round_trip_with_torchvision_names() {
         // A checksum covers memory, whose order depends on the layout.
         if *layout == "nhwc" {
             let before = trained.record.as_ref().expect("a record");
-            assert_eq!(checksum(&again.sound()), checksum(before));
+            assert_eq!(checksum(&again.valid_record()), checksum(before));
         }
     }
-    let on = Run::alone(&format!("--iters 3 {AT_ONCE}")).file("--init", &trained.saved()).save().finish();
+    let on = Run::single_rank(&format!("--iters 3 {AT_ONCE}")).file("--init", &trained.saved()).save().finish();
     assert_eq!(on.weights()["bn1.num_batches_tracked"], Stored::integers(&[], &[5]));
 }
 
@@ -108,7 +108,7 @@ fn weights_round_trip_with_torchvision_names() {
 fn weights_of_another_network_are_rejected_by_tensor_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("bad.safetensors");
-    let refused = || Run::alone("--iters 1").file("--init", &path).refusal(1);
+    let refused = || Run::single_rank("--iters 1").file("--init", &path).refusal(1);
 
     expect![[r#"
         error: cannot read DIR/bad.safetensors as safetensors: No such file or directory (os error 2)
@@ -116,8 +116,8 @@ fn weights_of_another_network_are_rejected_by_tensor_name() {
     .assert_eq(&refused());
     // The pipe has no writer, and the device has no end.
     mkfifo(&path, Mode::S_IRWXU).expect("made");
-    let errors =
-        ["--init", "--from-checkpoint", "--data"].map(|option| Run::alone("--iters 1").file(option, &path).refusal(1));
+    let errors = ["--init", "--from-checkpoint", "--data"]
+        .map(|option| Run::single_rank("--iters 1").file(option, &path).refusal(1));
     expect![[r#"
         error: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
         error: cannot read DIR/bad.safetensors as safetensors: not a regular file (a pipe, socket or device)
@@ -172,7 +172,7 @@ fn weights_of_another_network_are_rejected_by_tensor_name() {
 fn ranks_have_equal_weights_with_every_backend() {
     let run = |ranks: u32, options: &str| {
         let options = format!("--model resnet18 --iters 2 --lr 0.0001 --lr-warmup-iters 0 {options}");
-        Run::ranks(ranks, &options).file("--init", small_init()).sound()
+        Run::ranks(ranks, &options).file("--init", small_init()).valid_record()
     };
     let two = run(2, "");
     assert_eq!((two.header.backend, two.header.case.to_string().as_str()), (BackendName::SharedMemory, "1n2g"));
@@ -214,15 +214,15 @@ fn autotune_is_recorded_and_keeps_the_result() {
         [("resnet18", "--autotune", 6), ("mxnet-lenet --image-size 28", "--autotune --backend mpi", 9)]
     {
         let options = format!("{options} {model}");
-        let plain = Run::ranks(2, &options).sound();
+        let plain = Run::ranks(2, &options).valid_record();
         assert_eq!(plain.header.tuning, None);
-        let record = Run::ranks(2, &format!("{options} {more}")).sound();
+        let record = Run::ranks(2, &format!("{options} {more}")).valid_record();
         assert_eq!(checksum(&record), checksum(&plain), "{more}");
         let tuning = record.header.tuning.expect("a search");
         assert_eq!(tuning.trials.len(), trials, "{more}");
         assert!(tuning.trials.iter().all(|trial| trial.step.0 > 0.0), "{tuning:?}");
         let chosen = tuning.trials[tuning.chosen].bucket_mb;
-        let asked = Run::ranks(2, &format!("{options} --bucket-mb {chosen}")).sound();
+        let asked = Run::ranks(2, &format!("{options} --bucket-mb {chosen}")).valid_record();
         assert_eq!(record.header.buckets, asked.header.buckets, "{chosen} MB chosen");
     }
 }
@@ -230,16 +230,16 @@ fn autotune_is_recorded_and_keeps_the_result() {
 #[test]
 fn ranks_diverge_without_exchange_and_the_run_is_valid() {
     let options = format!("--model resnet18 --iters 2 {AT_ONCE}");
-    let record = Run::ranks(2, &format!("{options} --backend none")).sound();
+    let record = Run::ranks(2, &format!("{options} --backend none")).valid_record();
     assert_eq!(record.header.backend, BackendName::None);
     assert_ne!(checksums(&record)[0], checksums(&record)[1]);
     // Each rank trains as if alone, with the learning rate divided by the number of ranks.
-    let alone = Run::alone(&format!("{options} --lr 0.002")).sound();
+    let alone = Run::single_rank(&format!("{options} --lr 0.002")).valid_record();
     assert_eq!(checksums(&record)[0], checksum(&alone));
 }
 
 #[test]
-fn gradient_of_n_ranks_matches_joined_batch() {
+fn gradient_of_n_ranks_matches_global_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("batch.safetensors");
     safetensors::write(&data, &batch(4));
@@ -272,7 +272,7 @@ fn gradient_of_n_ranks_matches_joined_batch() {
 fn fp16_overflow_skips_one_step() {
     let run = |options: &str| {
         let model = "--model mxnet-lenet --image-size 28 --dtype fp16 --loss-scale 128";
-        Run::ranks(2, &format!("{model} --lr 0.001 {AT_ONCE} {options}")).sound()
+        Run::ranks(2, &format!("{model} --lr 0.001 {AT_ONCE} {options}")).valid_record()
     };
     let one = run("--iters 1");
     let skipped = run("--iters 2 --inject overflow:2");
@@ -288,7 +288,7 @@ fn fp16_overflow_skips_one_step() {
     assert_eq!((end.skipped_steps, end.iterations), (1, 3));
 
     let options = format!("--model mxnet-lenet --image-size 28 --iters 1 --dtype fp16 --inject overflow:1 {AT_ONCE}");
-    let finished = Run::alone(&options).finish();
+    let finished = Run::single_rank(&options).finish();
     assert_eq!(finished.status, Some(1), "{}", finished.stderr);
     let failure = finished.record.expect("a record of what was done").failure().expect("a failure");
     expect!["all updates (1) were skipped because of non-finite gradients: lower --loss-scale, or train longer"]
@@ -300,8 +300,8 @@ fn fp16_overflow_skips_one_step() {
 fn training_is_bit_reproducible() {
     for dtype in ["fp32", "bf16"] {
         let [one, other] = [(); 2].map(|()| {
-            let record =
-                Run::alone(&format!("--model resnet18 --iters 3 --threads 2 --dtype {dtype} {AT_ONCE}")).sound();
+            let record = Run::single_rank(&format!("--model resnet18 --iters 3 --threads 2 --dtype {dtype} {AT_ONCE}"))
+                .valid_record();
             (losses(&record), checksum(&record).to_owned())
         });
         assert_eq!(one, other, "{dtype}");
@@ -312,7 +312,7 @@ fn training_is_bit_reproducible() {
 fn half_precision_follows_fp32() {
     let run = |dtype: &str| {
         let model = "--model resnet18 --image-size 64 --loss-scale 128";
-        losses(&Run::alone(&format!("{model} --iters 2 --lr 0.005 --dtype {dtype} {AT_ONCE}")).sound())
+        losses(&Run::single_rank(&format!("{model} --iters 2 --lr 0.005 --dtype {dtype} {AT_ONCE}")).valid_record())
     };
     let exact = run("fp32");
     assert!(exact[1] < 0.9 * exact[0], "{exact:?} does not fall");
@@ -407,7 +407,7 @@ fn record_is_complete_and_contains_no_secrets() {
         assert!(!text.contains(secret) && !text.contains("AWS_SECRET"), "{text}");
     }
     let log = finished.stdout.clone();
-    let record = finished.sound();
+    let record = finished.valid_record();
 
     let header = &record.header;
     assert_eq!((header.case.to_string().as_str(), header.run, header.profile), ("1n2g", 3, RunProfile::Quick));
@@ -539,7 +539,7 @@ fn sweep_of_the_real_worker_produces_figures() {
 #[test]
 fn compute_time_is_measured_with_every_backend() {
     for options in ["--backend mpi", "--backend none", "--bucket-mb 1000"] {
-        let record = Run::ranks(2, &format!("--model resnet18 --iters 3 {options}")).sound();
+        let record = Run::ranks(2, &format!("--model resnet18 --iters 3 {options}")).valid_record();
         for iteration in &record.iterations {
             let own = &iteration.before_allreduce;
             assert!(
@@ -548,7 +548,7 @@ fn compute_time_is_measured_with_every_backend() {
             );
         }
     }
-    for iteration in &Run::ranks(2, "--model resnet18 --iters 3 --overlap off").sound().iterations {
+    for iteration in &Run::ranks(2, "--model resnet18 --iters 3 --overlap off").valid_record().iterations {
         for rank in 0..2 {
             let whole = iteration.phases[Phase::Forward][rank].0 + iteration.phases[Phase::Backward][rank].0;
             assert!((iteration.before_allreduce[rank].0 - whole).abs() < 1e-9, "{iteration:?}");
@@ -609,12 +609,12 @@ fn straggler_is_named_in_log_record_and_table() {
 fn other_network_is_named_in_log_and_record() {
     let finished = Run::ranks(2, "--iters 2 --model resnet18 --case 1n2g").finish();
     assert!(finished.stdout.starts_with("# ringmark 0.1.0 ResNet-18 1n2g run 1\n"), "{}", finished.stdout);
-    let record = finished.sound();
+    let record = finished.valid_record();
     assert_eq!(record.header.config.model, Model::Resnet18);
     assert_eq!(record.header.buckets.iter().map(|bucket| bucket.0).sum::<u64>(), 4 * 11_689_512);
     checksum(&record);
     // Weights of another network are rejected at the first tensor that differs.
-    let error = Run::alone("--iters 1 --model resnet18").file("--init", init()).refusal(1);
+    let error = Run::single_rank("--iters 1 --model resnet18").file("--init", init()).refusal(1);
     expect![[r#"
         error: layer1.0.conv1.weight has shape [64, 64, 1, 1] in INIT, but [64, 64, 3, 3] in the model
     "#]]
@@ -623,7 +623,7 @@ fn other_network_is_named_in_log_and_record() {
 
 /// Runs `score` and reads its record; `program` starts this number of ranks of the worker.
 fn score(mut program: Command, folder: &TempDir, ranks: u32, options: &str) -> (String, ScoreRecord) {
-    let _turn = turn_of(ranks);
+    let _tokens = take_cores(ranks);
     let path = folder.path().join("score.json");
     program.arg("score").args(words("--device cpu --threads 1 --image-size 32 --batch-size 2"));
     program.args(words(options)).arg("--record").arg(&path).env("OMP_NUM_THREADS", "1");
@@ -643,7 +643,7 @@ fn rank_memory_matches_the_estimate() {
     ] {
         // Momenta are allocated by the first update, so that the second iteration uses as much memory as any later one.
         let options = format!("--model {model} --iters 2 {options}");
-        let record = Run::alone(&options).finish().record.expect("a record");
+        let record = Run::single_rank(&options).finish().record.expect("a record");
         let image_size = record.header.config.image_size();
         let TrainConfig { dtype, layout, batch_size, .. } = record.header.config;
         let facts = model.facts();
@@ -704,7 +704,7 @@ fn invalid_options_are_rejected_with_a_reason() {
         // Situation of ranks that were started by another MPI's mpirun.
         ("--case 1n2g", 1),
     ]
-    .map(|(options, status)| Run::alone(options).refusal(status));
+    .map(|(options, status)| Run::single_rank(options).refusal(status));
     expect![[r#"
         error: --batch-size 0 is out of range: choose 1 to 65536
         error: --warmup 3 leaves none of --iters 3 to measure: choose a smaller --warmup
@@ -725,14 +725,14 @@ fn missing_cuda_is_rejected_with_a_reason() {
         eprintln!("not tested: this machine has an NVIDIA driver");
         return;
     }
-    let error = Run::alone("--device cuda").refused(1);
+    let error = Run::single_rank("--device cuda").refused(1);
     assert!(error.starts_with("error: cannot use --device cuda: no NVIDIA driver (libcuda.so.1"), "{error}");
-    let error = Run::alone("--device auto --backend nccl").refusal(1);
+    let error = Run::single_rank("--device auto --backend nccl").refusal(1);
     expect![[r#"
         error: --backend nccl needs a GPU, but this rank uses the CPU: use shared-memory, mpi or auto
     "#]]
     .assert_eq(&error);
-    let record = Run::alone("--device auto --model resnet18 --iters 1").sound();
+    let record = Run::single_rank("--device auto --model resnet18 --iters 1").valid_record();
     let missing = record.header.environment.cuda_missing.expect("a reason");
     assert!(missing.starts_with("no NVIDIA driver"), "{missing}");
 }
@@ -743,7 +743,7 @@ fn mismatched_batch_file_is_rejected() {
     let path = folder.path().join("batch.safetensors");
     let refused = |tensors: &Tensors, options: &str| {
         safetensors::write(&path, tensors);
-        Run::alone(&format!("--model resnet18 {options}")).file("--data", &path).refusal(1)
+        Run::single_rank(&format!("--model resnet18 {options}")).file("--data", &path).refusal(1)
     };
     let error = refused(&batch(1), "--batch-size 2");
     expect![[r#"

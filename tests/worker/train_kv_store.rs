@@ -40,7 +40,7 @@ const WEIGHTS: u64 = 4 * 11_689_512;
 
 #[test]
 fn synchronous_kv_stores_match_all_reduce() {
-    let ring = Run::ranks(2, TRAIN).finish().sound();
+    let ring = Run::ranks(2, TRAIN).finish().valid_record();
     assert!(ring.end.as_ref().expect("an end").kv_store.is_none());
     for (servers, kv_store) in [
         (0, "local"),
@@ -52,7 +52,7 @@ fn synchronous_kv_stores_match_all_reduce() {
     ] {
         let servers_option = if servers > 0 { format!("--servers {servers}") } else { String::new() };
         let record =
-            Run::ranks(2 + servers, &format!("{TRAIN} --kv-store {kv_store} {servers_option}")).finish().sound();
+            Run::ranks(2 + servers, &format!("{TRAIN} --kv-store {kv_store} {servers_option}")).finish().valid_record();
         // The sum of two gradients does not depend on the order.
         assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{kv_store}");
         assert_eq!((record.header.ranks.len(), record.header.case.to_string().as_str()), (2, "1n2g"), "{kv_store}");
@@ -92,18 +92,18 @@ fn every_update_rule_matches_all_reduce() {
                 "--model resnet18 --image-size 32 --iters 3 --warmup 1 --lr-warmup-iters 0 --optimizer {rule} {kv_store}"
             )
         };
-        let ring = Run::ranks(2, &options("")).finish().sound();
+        let ring = Run::ranks(2, &options("")).finish().valid_record();
         for (servers, kv_store) in
             [(0, "--kv-store local"), (0, "--kv-store device"), (2, "--kv-store dist_sync --servers 2")]
         {
-            let record = Run::ranks(2 + servers, &options(kv_store)).finish().sound();
+            let record = Run::ranks(2 + servers, &options(kv_store)).finish().valid_record();
             assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{rule} {kv_store}");
         }
     }
 }
 
 #[test]
-fn servers_match_gradient_of_joined_batch() {
+fn servers_match_gradient_of_global_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("batch.safetensors");
     safetensors::write(&data, &batch(3));
@@ -123,7 +123,7 @@ fn asynchronous_workers_train_without_waiting() {
     let options =
         "--model resnet18 --iters 8 --warmup 2 --lr 0.0005 --lr-warmup-iters 0 --kv-store dist_async --servers 2";
     // Rank 1 is slower: rank 0's weights advance without it.
-    let record = Run::ranks(4, &format!("{options} --inject slow:1:100")).finish().sound();
+    let record = Run::ranks(4, &format!("{options} --inject slow:1:100")).finish().valid_record();
     // At the end all ranks have the same weights.
     checksum(&record);
     let losses = losses(&record);
@@ -288,7 +288,7 @@ fn contradicting_kv_store_options_are_rejected() {
         "--kv-store nccl --dtype fp16",
         "--kv-store distributed",
     ]
-    .map(|options| Run::alone(options).refusal(2));
+    .map(|options| Run::single_rank(options).refusal(2));
     expect![[r#"
         error: --servers 1 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
         error: --kv-store dist_sync needs --servers N: the last N processes that mpirun starts are servers, the others ranks

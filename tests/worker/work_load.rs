@@ -30,12 +30,12 @@ fn division(record: &RunRecord) -> &WorkDivision {
     record.header.work_division.as_ref().expect("uneven parts")
 }
 
-fn joined_losses(record: &RunRecord) -> Vec<f64> {
-    record.iterations.iter().map(|one| record.header.joined_loss(&one.loss).expect("ranks")).collect()
+fn global_losses(record: &RunRecord) -> Vec<f64> {
+    record.iterations.iter().map(|one| record.header.global_loss(&one.loss).expect("ranks")).collect()
 }
 
 #[test]
-fn uneven_shares_match_the_joined_batch() {
+fn uneven_shares_match_the_global_batch() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("batch.safetensors");
     safetensors::write(&data, &small_batch(12));
@@ -55,16 +55,16 @@ fn uneven_shares_match_the_joined_batch() {
             (small(1, &data, &format!("--model {model} --iters 1 --batch-size 12 --lr 0 {AT_ONCE}")), 12);
         let start = start.save().finish().weights();
         let (joined, one) = run(model, (1, first), &options(""));
-        let joined = joined.sound();
+        let joined = joined.valid_record();
         for (ranks, images, weights, parts) in
             [(2, first / 2, "3,1", vec![9, 3]), (3, first / 3, "1,2,5", vec![2, 3, 7])]
         {
             let (uneven, several) = run(model, (ranks, images), &options(&format!("--work-load {weights}")));
-            let uneven = uneven.sound();
+            let uneven = uneven.valid_record();
             assert_eq!(division(&uneven).images, parts);
             let difference = apart(&several, &one, &start);
             assert!(difference < tolerance, "{model}, {dtype}, {weights}: {difference}");
-            for (one, several) in joined_losses(&joined).iter().zip(joined_losses(&uneven)) {
+            for (one, several) in global_losses(&joined).iter().zip(global_losses(&uneven)) {
                 assert!((one - several).abs() < tolerance * one, "{model}, {dtype}: {one}, {weights}: {several}");
             }
             // Without weighting the parts the gradient would differ: here the ranks have different losses.
@@ -81,7 +81,7 @@ fn uneven_shares_match_the_joined_batch() {
                 let finished = small(processes, &data, &options).save().finish();
                 let difference = apart(&finished.weights(), &one, &start);
                 assert!(difference < tolerance, "{kv_store}: {difference}");
-                assert_eq!(division(&finished.sound()).images, [9, 3]);
+                assert_eq!(division(&finished.valid_record()).images, [9, 3]);
             }
             // Part of the batch gives a different gradient.
             let part = apart(&run(model, (1, 9), &options("")).1, &one, &start);
@@ -95,11 +95,11 @@ fn record_contains_shares_and_total_speed() {
     let finished =
         Run::ranks(2, "--model mxnet-mlp --image-size 28 --batch-size 16 --iters 4 --work-load 3,1").finish();
     let log = finished.stdout.clone();
-    let record = finished.sound();
+    let record = finished.valid_record();
     assert_eq!(*division(&record), WorkDivision { weights: vec![3.0, 1.0], images: vec![24, 8] });
     assert!(log.contains("\n# work load: 24, 8 images by rank (weights 3, 1)\n"), "{log}");
-    let joined = joined_losses(&record)[3];
-    assert!(log.contains(&format!("\n# loss of the joined batch in the last iteration: {joined:.6}\n")), "{log}");
+    let joined = global_losses(&record)[3];
+    assert!(log.contains(&format!("\n# loss of the global batch in the last iteration: {joined:.6}\n")), "{log}");
     let loss = &record.iterations[3].loss;
     assert!((joined - (24.0 * loss[0] + 8.0 * loss[1]) / 32.0).abs() < 1e-9, "{joined} of {loss:?}");
     let steps: f64 = record.iterations.iter().flat_map(|one| &one.step).map(|step| step.0).sum::<f64>() / 2.0;
@@ -109,7 +109,7 @@ fn record_contains_shares_and_total_speed() {
     // The sum of two numbers does not depend on the order, and a rank with an even share is not weighted.
     let same = |options: &str| {
         let options = format!("--model mxnet-mlp --image-size 28 --batch-size 16 --iters 4 {options}");
-        Run::ranks(2, &options).finish().sound()
+        Run::ranks(2, &options).finish().valid_record()
     };
     assert_eq!(checksum(&same("--work-load 3,1 --backend mpi --overlap off")), checksum(&record));
     let even = same("");
@@ -123,7 +123,7 @@ fn auto_gives_the_slower_rank_less() {
     // that.
     let options =
         "--model mxnet-lenet --image-size 28 --batch-size 64 --iters 4 --inject slow:0:10000 --work-load auto";
-    let record = Run::ranks(2, options).finish().sound();
+    let record = Run::ranks(2, options).finish().valid_record();
     let WorkDivision { weights, images } = division(&record);
     assert_eq!(images.iter().sum::<u32>(), 128);
     assert!(2 * images[0] < images[1] && 2.0 * weights[0] < weights[1], "{images:?} of {weights:?}");
@@ -137,7 +137,7 @@ fn invalid_work_load_is_rejected_with_a_reason() {
         the weights 100, 1 leave rank 1 on host HOST none of the 8 images (4 per rank): use a larger --batch-size, a larger weight in --work-load, or omit --work-load
         --work-load 3 has 1 weights for 2 ranks: use one per rank (3,1), one per host (a=3,b=1), or auto
         --work-load elsewhere=3 has no weight for host HOST (rank 0): add HOST=1"#]].assert_eq(&errors.join("\n"));
-    let error = Run::alone("--work-load 3,zero").refusal(2);
+    let error = Run::single_rank("--work-load 3,zero").refusal(2);
     expect![[r#"
         error: invalid value '3,zero' for '--work-load <WEIGHTS>': "zero" is not a weight: use numbers above 0
 

@@ -118,7 +118,7 @@ impl AxesOptions {
     }
 
     /// Returns the original options of the sweep to resume; empty if there is none.
-    pub(super) fn begun(&self) -> BTreeMap<String, String> {
+    pub(super) fn original_options(&self) -> BTreeMap<String, String> {
         let out = self.out.as_ref().filter(|_| self.resume);
         // An unreadable manifest is reported later by the session.
         let manifest = out.and_then(|out| Manifest::find(out).ok().flatten());
@@ -197,7 +197,7 @@ fn check_batch_factors(axes: &Axes) -> anyhow::Result<()> {
 /// Returns the axes of `sweep` followed by the `others`, for an options file. Each axis uses the option for one value
 /// or for several. The threads per rank are included if this machine determines them.
 pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Setting>) -> Vec<Setting> {
-    let threads = sweep.threads(PlanContext { environment: &machine.environment, begun: None });
+    let threads = sweep.threads(PlanContext { environment: &machine.environment, resumed: None });
     let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs, .. } = &sweep.axes;
     let mut settings = vec![
         Setting::new("profile", vec![sweep.profile.to_string()]),

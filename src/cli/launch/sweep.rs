@@ -139,9 +139,9 @@ impl SweepOptions {
         let ddp_suite = self.suite.is_some();
         let profile = self.axes.profile(&machine, &launch);
         let defaults = TrainConfig::for_profile(profile, device);
-        let begun = self.axes.begun();
+        let original_options = self.axes.original_options();
         // A resumed sweep keeps the defaults of its suite.
-        let is_pytorch_s = |option: &str| ddp_suite && !begun.contains_key(option);
+        let is_pytorch_s = |option: &str| ddp_suite && !original_options.contains_key(option);
         let defaults = match profile {
             SweepProfile::Dlperf if is_pytorch_s("--batch-size") => {
                 TrainConfig { batch_size: suite::BATCH_SIZE, ..defaults }

@@ -64,7 +64,7 @@ pub const PROGRESS: &str = ".ringmark.progress.json";
 
 /// Returns the name of a log while its job runs. Neither DLPerf's extractor, which takes `*.log`, nor ours counts it as
 /// a run.
-pub fn under_way(log: &Path) -> PathBuf {
+pub fn unfinished_log_path(log: &Path) -> PathBuf {
     with_suffix(log, ".part")
 }
 
@@ -282,9 +282,10 @@ mod tests {
 
     #[test]
     fn unfinished_runs_and_old_attempts_are_not_runs() {
-        for path in
-            [under_way(Path::new("1n1g/rn50_b128_fp32_1.log")), attempt_path(Path::new("1n1g/rn50_b128_fp32_1.log"), 2)]
-        {
+        for path in [
+            unfinished_log_path(Path::new("1n1g/rn50_b128_fp32_1.log")),
+            attempt_path(Path::new("1n1g/rn50_b128_fp32_1.log"), 2),
+        ] {
             assert_eq!(RunName::parse(&path), None, "{}", path.display());
             assert_ne!(path.extension().expect("one"), "log");
         }

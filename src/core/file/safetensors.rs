@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 
 use crate::dimension::Bytes;
-use crate::file::whole_file;
+use crate::file::atomic_file;
 
 /// Maximum header length that the format allows.
 const MAX_HEADER_LENGTH: u64 = 100_000_000;
@@ -16,7 +16,7 @@ const MAX_HEADER_LENGTH: u64 = 100_000_000;
 /// Refuses a path that is not a regular file, a file whose size differs from that in its header, and one that does not
 /// fit into `memory` twice: its bytes and its tensors are in memory at the same time.
 pub fn check(path: &Path, memory: Bytes) -> Result<()> {
-    let file = whole_file::open(path)?;
+    let file = atomic_file::open(path)?;
     let length = file.metadata()?.len();
     let header = header(&file, length)?;
     let end = |tensor: &Value| tensor.get("data_offsets")?.get(1)?.as_u64();

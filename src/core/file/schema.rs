@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::file::whole_file;
+use crate::file::atomic_file;
 
 /// Maximum length of a string in a ringmark file, in bytes: longer than any name, message or setting, and short enough
 /// to display quickly.
@@ -58,7 +58,7 @@ pub fn kind_of(file: &Path) -> Option<String> {
     /// Upper limit for the size of a header in bytes.
     const HEAD: u64 = 200;
     let mut head = Vec::new();
-    whole_file::open(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
+    atomic_file::open(file).ok()?.take(HEAD).read_to_end(&mut head).ok()?;
     let head = String::from_utf8_lossy(&head);
     let kind = head.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"kind\"")?.trim_start();
     let kind = kind.strip_prefix(':')?.trim_start().strip_prefix('"')?;

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::file::whole_file;
+use crate::file::atomic_file;
 
 /// Returns the hash of the contents of `file`.
 pub fn hash_file(file: &Path) -> io::Result<String> {
     let mut hash = Sha256::new();
-    io::copy(&mut whole_file::open(file)?, &mut hash)?;
+    io::copy(&mut atomic_file::open(file)?, &mut hash)?;
     Ok(format!("{:x}", hash.finalize()))
 }
 

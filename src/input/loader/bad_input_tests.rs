@@ -32,7 +32,7 @@ fn outcome(path: &Path, classes: u32) -> Result<Vec<i64>> {
     let config = LoaderConfig { classes, ..config(Augmentation::None, 1, 1) };
     let (mut loader, steps) = match dataset.length() {
         Some(items) => {
-            let order = Order::new(items, None, Share { joined: 1, first: 0, images: 1 })?;
+            let order = Order::new(items, None, Share { global_batch: 1, first: 0, images: 1 })?;
             (Loader::start(dataset, order, config, 0)?, items)
         }
         None => {
@@ -232,7 +232,8 @@ fn only_images_are_skipped() {
         let (path, offsets) = records(folder.path(), images, true);
         let dataset = Arc::new(Dataset::open(std::slice::from_ref(&path)).expect("records"));
         damage(&path, &offsets);
-        let order = Order::new(RECORDS, None, Share { joined: RECORDS, first: 0, images: RECORDS }).expect("a share");
+        let order =
+            Order::new(RECORDS, None, Share { global_batch: RECORDS, first: 0, images: RECORDS }).expect("a share");
         let config = LoaderConfig { on_bad_image: BadImage::Skip, classes, ..config(Augmentation::None, RECORDS, 1) };
         Loader::start(dataset, order, config, 0).expect("it starts").next_batch().map_err(|error| format!("{error:#}"))
     };
@@ -273,7 +274,7 @@ fn shrinking_or_removed_file_is_reported_with_byte() {
     let (path, offsets) = records(folder.path(), [good(), good(), good()], true);
     let dataset = Arc::new(Dataset::open(std::slice::from_ref(&path)).expect("records"));
     fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(offsets[1] + 16).expect("cut");
-    let order = Order::new(RECORDS, None, Share { joined: 1, first: 0, images: 1 }).expect("a share");
+    let order = Order::new(RECORDS, None, Share { global_batch: 1, first: 0, images: 1 }).expect("a share");
     let mut loader = Loader::start(dataset, order, config(Augmentation::None, 1, 1), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("of a file that was cut"));
     let place = format!("{}, byte {}: the file ends here but had", path.display(), offsets[1] + 16);
@@ -285,7 +286,7 @@ fn shrinking_or_removed_file_is_reported_with_byte() {
     fs::write(&image, good()).expect("written");
     let dataset = Arc::new(Dataset::open(&[classes.path().to_owned()]).expect("a class"));
     fs::remove_file(&image).expect("removed");
-    let order = Order::new(1, None, Share { joined: 1, first: 0, images: 1 }).expect("a share");
+    let order = Order::new(1, None, Share { global_batch: 1, first: 0, images: 1 }).expect("a share");
     let mut loader = Loader::start(dataset, order, config(Augmentation::None, 1, 1), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("it is gone"));
     assert!(error.starts_with(&format!("{} cannot be opened: No such file", image.display())), "{error}");

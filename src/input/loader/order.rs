@@ -1,4 +1,4 @@
-//! Order of the items in the steps, the same for every rank; a pure function. The joined batch of a step equals the
+//! Order of the items in the steps, the same for every rank; a pure function. The global batch of a step equals the
 //! batch of a single rank with as many images, so the number of ranks does not change the training data.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,11 +16,11 @@ pub struct SampleIndex {
     pub item: u64,
 }
 
-/// A rank's part of every joined batch.
+/// A rank's part of every global batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     /// Images of all ranks.
-    pub joined: u64,
+    pub global_batch: u64,
     /// Index of this rank's first image among them.
     pub first: u64,
     /// Images of this rank.
@@ -48,7 +48,7 @@ impl Order {
     ///
     /// # Errors
     ///
-    /// If there are no items or more than 2^32, or if the share does not lie within the joined batch.
+    /// If there are no items or more than 2^32, or if the share does not lie within the global batch.
     pub fn new(items: u64, shuffle: Option<u64>, share: Share) -> Result<Order> {
         ensure!(
             (1..=1 << 32).contains(&items),
@@ -56,11 +56,11 @@ impl Order {
                                                  items"
         );
         ensure!(
-            share.images > 0 && share.first + share.images <= share.joined,
-            "images {} to {} are outside of a joined batch of {}",
+            share.images > 0 && share.first + share.images <= share.global_batch,
+            "images {} to {} are outside of a global batch of {}",
             share.first,
             share.first + share.images,
-            share.joined
+            share.global_batch
         );
         Ok(Order { items, shuffle, share, repeated: None, shuffled: Mutex::default() })
     }
@@ -73,13 +73,13 @@ impl Order {
     /// Returns the steps per epoch. The last one is filled up with the epoch's first items, like MXNet's
     /// `round_batch`.
     pub fn steps(&self) -> u64 {
-        self.items.div_ceil(self.share.joined)
+        self.items.div_ceil(self.share.global_batch)
     }
 
     /// Returns the number of this rank's images in a step that count: the rest only fill it up. Each item counts once
     /// per epoch.
     pub fn batch_images(&self, step: u64) -> u64 {
-        let first = step % self.steps() * self.share.joined + self.share.first;
+        let first = step % self.steps() * self.share.global_batch + self.share.first;
         self.items.saturating_sub(first).min(self.share.images)
     }
 
@@ -87,7 +87,7 @@ impl Order {
     pub fn draw(&self, step: u64, slot: u64) -> SampleIndex {
         let step = self.repeated.map_or(step, |steps| step % steps);
         let (epoch, step) = (step / self.steps(), step % self.steps());
-        let place = (step * self.share.joined + self.share.first + slot) % self.items;
+        let place = (step * self.share.global_batch + self.share.first + slot) % self.items;
         let item = match self.shuffle {
             Some(seed) => u64::from(self.shuffled(seed, epoch)[place as usize]),
             None => place,
@@ -128,17 +128,17 @@ mod tests {
     use super::*;
 
     fn epoch(items: u64, ranks: u64, images: u64, epoch: u64) -> Vec<Vec<u64>> {
-        let share = |rank| Share { joined: ranks * images, first: rank * images, images };
+        let share = |rank| Share { global_batch: ranks * images, first: rank * images, images };
         let orders: Vec<Order> =
             (0..ranks).map(|rank| Order::new(items, Some(7), share(rank)).expect("a share")).collect();
         let steps = orders[0].steps();
-        let joined = |step| -> Vec<u64> {
+        let global_batch = |step| -> Vec<u64> {
             let of_rank = |order: &Order| -> Vec<u64> {
                 (0..images).map(|slot| order.draw(epoch * steps + step, slot)).map(|draw| draw.item).collect()
             };
             orders.iter().flat_map(of_rank).collect()
         };
-        (0..steps).map(joined).collect()
+        (0..steps).map(global_batch).collect()
     }
 
     #[test]
@@ -161,7 +161,7 @@ mod tests {
             assert!(times.len() == 103 && times.values().all(|times| *times == 1), "{ranks} ranks");
             assert_eq!(all[103..], all[..all.len() - 103]);
         }
-        let share = |first| Share { joined: 8, first, images: 4 };
+        let share = |first| Share { global_batch: 8, first, images: 4 };
         let order = |first| Order::new(13, None, share(first)).expect("a share");
         let counted = |first: u64| (0..4).map(|step| order(first).batch_images(step)).collect::<Vec<_>>();
         assert_eq!((counted(0), counted(4)), (vec![4, 4, 4, 4], vec![4, 1, 4, 1]));
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn first_steps_can_be_repeated() {
-        let share = Share { joined: 4, first: 0, images: 4 };
+        let share = Share { global_batch: 4, first: 0, images: 4 };
         let order = || Order::new(103, Some(7), share).expect("a share");
         let draws = |order: &Order, steps: std::ops::Range<u64>| -> Vec<SampleIndex> {
             steps
@@ -196,9 +196,9 @@ mod tests {
 
     #[test]
     fn invalid_shares_are_rejected() {
-        let share = Share { joined: 8, first: 6, images: 4 };
+        let share = Share { global_batch: 8, first: 6, images: 4 };
         let error = Order::new(10, None, share).expect_err("refused").to_string();
-        expect!["images 6 to 10 are outside of a joined batch of 8"].assert_eq(&error);
+        expect!["images 6 to 10 are outside of a global batch of 8"].assert_eq(&error);
         assert!(Order::new(0, None, Share { first: 0, ..share }).is_err());
     }
 }

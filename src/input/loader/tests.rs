@@ -40,8 +40,8 @@ pub(super) fn config(augmentation: Augmentation, images: u64, threads: usize) ->
     }
 }
 
-fn order(items: u64, joined: u64, first: u64, images: u64) -> Order {
-    Order::new(items, Some(7), Share { joined, first, images }).expect("a share")
+fn order(items: u64, global_batch: u64, first: u64, images: u64) -> Order {
+    Order::new(items, Some(7), Share { global_batch, first, images }).expect("a share")
 }
 
 /// Returns pixels and labels of the steps from `first` to `end`.
@@ -116,7 +116,7 @@ fn only_the_record_above_the_limit_is_skipped() {
     let limits = ImageLimits::default().with(ImageLimit::Bytes, 1 << 20);
     let open = || Dataset::open_within(std::slice::from_ref(&path), limits).expect("records");
     let skipping = LoaderConfig { on_bad_image: BadImage::Skip, ..config(Augmentation::None, 3, 2) };
-    let in_order = Order::new(3, None, Share { joined: 3, first: 0, images: 3 }).expect("a share");
+    let in_order = Order::new(3, None, Share { global_batch: 3, first: 0, images: 3 }).expect("a share");
     let by_number = Loader::start(Arc::new(open()), in_order, skipping, 0).expect("it starts");
     fs::remove_file(path.with_extension("idx")).expect("removed");
     let dataset = open();
@@ -138,7 +138,7 @@ fn bad_image_is_reported_or_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let cut = golden("baseline.jpg")[..500].to_vec();
     let dataset = records(folder.path(), 12, &[golden("baseline.jpg"), cut.clone(), golden("grayscale.jpg")]);
-    let in_order = || Order::new(12, None, Share { joined: 6, first: 0, images: 6 }).expect("a share");
+    let in_order = || Order::new(12, None, Share { global_batch: 6, first: 0, images: 6 }).expect("a share");
     let mut loader =
         Loader::start(dataset.clone(), in_order(), config(Augmentation::None, 6, 3), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("images 1 and 4 are cut"));
@@ -197,7 +197,7 @@ fn pixel_arrays_are_copied_if_they_fit() {
     write("train-images-idx3-ubyte", idx_array(8, &[5, 2, 2], &pixels));
     write("train-labels-idx1-ubyte", idx_array(8, &[5], &[3, 1, 4, 1, 5]));
     let dataset = Arc::new(Dataset::open(&[folder.path().to_owned()]).expect("MNIST's arrays"));
-    let in_order = || Order::new(5, None, Share { joined: 5, first: 0, images: 5 }).expect("a share");
+    let in_order = || Order::new(5, None, Share { global_batch: 5, first: 0, images: 5 }).expect("a share");
     let gray = LoaderConfig {
         channels: 1,
         classes: 10,

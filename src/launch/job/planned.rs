@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use ringmark_core::file::{run_name, whole_file};
+use ringmark_core::file::{atomic_file, run_name};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::host::environment::LOAD_BEFORE_VARIABLE;
 use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
@@ -63,13 +63,13 @@ impl Job<'_> {
     /// Returns the path of the log while the job runs. The name differs, so that an incomplete log is not read as
     /// complete.
     fn unfinished_log(&self) -> PathBuf {
-        run_name::under_way(self.log())
+        run_name::unfinished_log_path(self.log())
     }
 
     /// Returns the current path of the log.
     pub fn log_now(&self) -> PathBuf {
-        let under_way = self.unfinished_log();
-        if under_way.exists() { under_way } else { self.log().to_owned() }
+        let unfinished = self.unfinished_log();
+        if unfinished.exists() { unfinished } else { self.log().to_owned() }
     }
 
     /// Runs the job to its end; [`close`](Job::close) is the next step, also after an error. The command and the output
@@ -136,7 +136,7 @@ impl Job<'_> {
                 log.write_all(format!("{separator}{}\n", dlperf::write_failure(reason)).as_bytes())?;
             }
             log.sync_all()?;
-            whole_file::publish(&self.unfinished_log(), self.log())
+            atomic_file::publish(&self.unfinished_log(), self.log())
         };
         close().map_err(|error| self.log_error(error))
     }

@@ -161,12 +161,12 @@ fn deliver(
     each(JobEvent::Block(block))
 }
 
-/// The subcommand of `ringmark` that calls [`leash`].
-const LEASH: &str = "leash";
+/// The subcommand of `ringmark` that calls [`run_with_parent`].
+const RUN_WITH_PARENT: &str = "run-with-parent";
 
 /// Executes `command`, which gets SIGTERM when `launcher`, this process's parent, ends in any way, including by
 /// SIGKILL. Returns only on error.
-pub fn leash(launcher: i32, command: &[String]) -> anyhow::Result<()> {
+pub fn run_with_parent(launcher: i32, command: &[String]) -> anyhow::Result<()> {
     let (program, arguments) = command.split_first().context("command line is empty")?;
     nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).context("cannot request a signal for the launcher's exit")?;
     // The launcher may have ended before the call above.
@@ -197,9 +197,9 @@ impl RunningJob {
             true => EndPolicy::TerminateLeader(END_GRACE),
             false => EndPolicy::Terminate(END_GRACE),
         };
-        let mut leashed = Command::new("/proc/self/exe");
-        leashed
-            .args([LEASH, &process::id().to_string(), "--"])
+        let mut wrapper = Command::new("/proc/self/exe");
+        wrapper
+            .args([RUN_WITH_PARENT, &process::id().to_string(), "--"])
             .args(command)
             .env(LAUNCHER_VARIABLE, address.to_string())
             .envs(variable)
@@ -207,7 +207,7 @@ impl RunningJob {
             .stdout(writer.try_clone().context("cannot create a pipe for the output")?)
             .stderr(writer);
         let leader =
-            ChildProcess::start(&mut leashed, policy).context("cannot start the wrapper process of mpirun or srun")?;
+            ChildProcess::start(&mut wrapper, policy).context("cannot start the wrapper process of mpirun or srun")?;
         let (sender, blocks) = mpsc::sync_channel(BLOCK_CAPACITY);
         thread::Builder::new().spawn(move || send_blocks(reader, &sender)).context(
             "cannot start a thread for the \

@@ -10,8 +10,8 @@ use anyhow::{anyhow, bail, ensure};
 use ringmark_core::benchmark::warning::{self, Warning};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
 use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond, KvStore, Seconds};
+use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::RunName;
-use ringmark_core::file::whole_file;
 use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::number_text::count;
 use ringmark_core::progress::FinishedRun;
@@ -102,18 +102,18 @@ impl AxesSweep {
         let AxesSweep { axes, launch, .. } = self;
         let hosts = axes.cases.iter().flat_map(|case| launch.hosts.for_case(*case));
         let is_local = hosts.into_iter().all(|host| context.environment.is_here(&host.name));
-        let begun = context.begun.and_then(|begun| begun.options.get(THREADS_PER_RANK)?.parse().ok());
+        let resumed = context.resumed.and_then(|resumed| resumed.options.get(THREADS_PER_RANK)?.parse().ok());
         let is_shared = self.device == DeviceKind::Cpu && self.threads.is_none() && is_local;
-        is_shared.then(|| CoreShare::new(&axes.cases, context.environment.cores, begun))
+        is_shared.then(|| CoreShare::new(&axes.cases, context.environment.cores, resumed))
     }
 
     /// Returns the number of ranks that divide a host's cores: only on the CPU, if the user set no threads and some
     /// ranks run elsewhere, so that each host counts its own cores.
     pub fn cores_divided_by(&self, context: PlanContext) -> Option<u32> {
-        let begun = context.begun.and_then(|begun| begun.options.get(CORES_DIVIDED_BY)?.parse().ok());
+        let resumed = context.resumed.and_then(|resumed| resumed.options.get(CORES_DIVIDED_BY)?.parse().ok());
         let is_divided = self.device == DeviceKind::Cpu && self.threads.is_none() && self.core_share(context).is_none();
         let most = self.axes.cases.iter().map(|case| case.gpus_per_node).max();
-        is_divided.then_some(most.max(begun)).flatten()
+        is_divided.then_some(most.max(resumed)).flatten()
     }
 
     /// Returns the threads of a rank, if known.
@@ -222,7 +222,7 @@ impl AxesSweep {
     pub fn finished_log(&self, run: RunName) -> Result<u32, String> {
         let log = run.log(&self.out);
         let count = || -> anyhow::Result<u32> {
-            let file = whole_file::open(&log).map_err(|error| anyhow!("cannot be read: {error}"))?;
+            let file = atomic_file::open(&log).map_err(|error| anyhow!("cannot be read: {error}"))?;
             let mut count = 0;
             for line in BufReader::new(file).split(b'\n') {
                 match dlperf::parse(&line.map_err(|error| anyhow!("cannot be read: {error}"))?) {
@@ -240,7 +240,7 @@ impl AxesSweep {
     pub fn finished_record<R: SweepRecord>(&self, run: RunName) -> Result<R, String> {
         let path = run.record(&self.out);
         let read = || -> anyhow::Result<R> {
-            let record = R::read(BufReader::new(whole_file::open(&path)?))?;
+            let record = R::read(BufReader::new(atomic_file::open(&path)?))?;
             let number = record.label().run;
             ensure!(number == run.run, "contains run {number}, unlike its file name: restore the original name");
             record.check(&run)?;

@@ -93,7 +93,7 @@ pub struct PlanContext<'a> {
     /// Environment of this machine.
     pub environment: &'a LaunchEnvironment,
     /// Conditions of the sweep that is resumed.
-    pub begun: Option<&'a Conditions>,
+    pub resumed: Option<&'a Conditions>,
 }
 
 /// Prefix of a failed rank's message in a job's output; the launcher's error repeats it with rank and host.

@@ -11,8 +11,8 @@ use anyhow::{Context, anyhow, ensure};
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{self, LOCK};
-use ringmark_core::file::whole_file;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::local::disk_error;
@@ -139,7 +139,7 @@ pub fn prepare<'a>(out: &Path, logs: impl IntoIterator<Item = &'a Path>) -> anyh
 /// Removes the part files that killed writers left directly in `folder`. No other process may be writing there.
 fn remove_part_files(folder: &Path) {
     for file in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if whole_file::is_part(&file.path()) {
+        if atomic_file::is_part(&file.path()) {
             // A part file that cannot be removed only takes disk space.
             let _ = fs::remove_file(file.path());
         }

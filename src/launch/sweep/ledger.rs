@@ -156,7 +156,7 @@ impl Ledger {
     /// Moves the files of an earlier attempt aside, and records that the run is in progress.
     pub fn start(&mut self, run: RunName) -> anyhow::Result<()> {
         let log = run.log(&self.out);
-        folder::rename_earlier(&[run_name::under_way(&log), log, run.record(&self.out)])?;
+        folder::rename_earlier(&[run_name::unfinished_log_path(&log), log, run.record(&self.out)])?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.set(run, RunState::Running { since: Seconds(since.as_secs_f64()) }, None)
     }

@@ -205,11 +205,11 @@ pub struct CoreShare {
 
 impl CoreShare {
     /// Computes the share on hosts with `cores` cores: the cores divided among the ranks of the largest of `cases`, but
-    /// at most the `begun` threads of a resumed sweep.
-    pub fn new(cases: &[Case], cores: u32, begun: Option<u32>) -> CoreShare {
+    /// at most the `resumed` threads of a resumed sweep.
+    pub fn new(cases: &[Case], cores: u32, resumed: Option<u32>) -> CoreShare {
         let most = cases.iter().map(|case| case.gpus_per_node).max().unwrap_or(1);
         let threads = (cores / most).max(1);
-        CoreShare { threads: begun.unwrap_or(threads).min(threads), cores }
+        CoreShare { threads: resumed.unwrap_or(threads).min(threads), cores }
     }
 
     /// Returns `each rank has 1 of 2 cores in every case`.
@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn core_share_is_equal_in_every_case() {
-        let threads = |list: &str, cores: u32, begun| CoreShare::new(&cases(list), cores, begun).threads;
+        let threads = |list: &str, cores: u32, resumed| CoreShare::new(&cases(list), cores, resumed).threads;
         assert_eq!(threads("1n1g,1n2g", 2, None), 1);
         assert_eq!(threads("1n1g,1n2g,1n4g", 6, None), 1);
         assert_eq!(threads("1n1g,1n2g", 64, None), 32);

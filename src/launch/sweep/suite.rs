@@ -9,8 +9,8 @@ use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
 use ringmark_core::dimension::{Case, DeviceKind, Dtype, Model};
+use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::RunName;
-use ringmark_core::file::whole_file;
 use ringmark_core::line::pytorch_ddp;
 
 use crate::launch::cluster::hosts::Hosts;
@@ -106,7 +106,7 @@ fn head(RunRecord { header, .. }: &RunRecord) -> Vec<String> {
 }
 
 fn read(record: &Path) -> anyhow::Result<RunRecord> {
-    let read = || RunRecord::read(BufReader::new(whole_file::open(record)?));
+    let read = || RunRecord::read(BufReader::new(atomic_file::open(record)?));
     read().with_context(|| format!("record {}", record.display()))
 }
 

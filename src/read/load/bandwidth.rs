@@ -8,8 +8,8 @@ use anyhow::{Context, anyhow, ensure};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, figures};
 use ringmark_core::dimension::{Case, Operation};
+use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{BANDWIDTH_RECORD, bandwidth_files};
-use ringmark_core::file::whole_file;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::options::usage::usage;
 
@@ -77,7 +77,7 @@ fn path(case: Case, operation: Operation) -> String {
 }
 
 fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<BandwidthRecord> {
-    let file = whole_file::open(path).context("the record cannot be read")?;
+    let file = atomic_file::open(path).context("the record cannot be read")?;
     let record = BandwidthRecord::read(BufReader::new(file)).context("the record cannot be used")?;
     if let Some(failure) = &record.failure {
         anyhow::bail!("the run failed: {failure}: repeat it");

@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::input::InputRecord;
+use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::INPUT_RECORD;
-use ringmark_core::file::whole_file;
 
 use crate::read::load::problem::Problem;
 
@@ -18,7 +18,7 @@ pub fn find(root: &Path) -> Option<Result<InputRecord, Problem>> {
 }
 
 fn read(path: &Path) -> anyhow::Result<InputRecord> {
-    let file = whole_file::open(path).context("the record cannot be read")?;
+    let file = atomic_file::open(path).context("the record cannot be read")?;
     let record = InputRecord::read(BufReader::new(file)).context("the record cannot be used")?;
     if let Some(failure) = &record.failure {
         bail!("the run failed: {failure}: repeat it");

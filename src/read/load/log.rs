@@ -3,7 +3,7 @@
 use std::io::BufReader;
 use std::path::Path;
 
-use ringmark_core::file::whole_file;
+use ringmark_core::file::atomic_file;
 use ringmark_core::line::log::{self, Log};
 
 use crate::read::load::problem::Problem;
@@ -13,7 +13,7 @@ pub(super) const BLOCK: usize = 1 << 17;
 
 /// Reads a log of any length and content. Fails only if the file itself cannot be read.
 pub fn read(root: &Path, path: &Path) -> Result<Log, Problem> {
-    let file = whole_file::open(&root.join(path));
+    let file = atomic_file::open(&root.join(path));
     let log = file.and_then(|file| log::read(&mut BufReader::with_capacity(BLOCK, file)));
     log.map_err(|error| Problem::in_file(path, format!("the log cannot be read: {error}")))
 }

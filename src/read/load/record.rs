@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use ringmark_core::benchmark::Record;
 use ringmark_core::dimension::{Bytes, DeviceKind, Dtype, ImagesPerSecond, TeraflopsPerSecond, device_peak};
-use ringmark_core::file::whole_file;
+use ringmark_core::file::atomic_file;
 use ringmark_core::host::{Environment, RankPlace};
 
 use crate::read::load::log;
@@ -16,7 +16,7 @@ use crate::read::load::problem::Problem;
 /// Reads the record next to a log; returns `None` if there is none.
 pub fn read_for_log<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Problem> {
     let path = log.with_extension("jsonl");
-    match whole_file::open(&root.join(&path)) {
+    match atomic_file::open(&root.join(&path)) {
         Ok(file) => R::read(BufReader::with_capacity(log::BLOCK, file))
             .map(Some)
             .context("the record cannot be used")

@@ -3,8 +3,8 @@
 use std::io::{BufReader, ErrorKind};
 use std::path::Path;
 
+use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::RunName;
-use ringmark_core::file::whole_file;
 use ringmark_core::trace::{Timeline, chrome};
 
 use crate::read::load::problem::Problem;
@@ -18,7 +18,7 @@ pub fn read_runs(
     let mut traces = Vec::new();
     for run in runs {
         let path = run.trace(Path::new(""));
-        let file = match whole_file::open(&folder.join(&path)) {
+        let file = match atomic_file::open(&folder.join(&path)) {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             file => file,
         };

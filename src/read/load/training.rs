@@ -202,12 +202,12 @@ impl Readable for RunRecord {
                     steps,
                     ranks,
                     last_loss: match &record {
-                        Some(record) => record.header.joined_loss(&record.iterations.last()?.loss),
+                        Some(record) => record.header.global_loss(&record.iterations.last()?.loss),
                         None => log.last_loss,
                     },
                     losses: match &record {
                         Some(RunRecord { header, iterations, end: Some(end) }) if end.input.is_some() => {
-                            iterations.iter().filter_map(|iteration| header.joined_loss(&iteration.loss)).collect()
+                            iterations.iter().filter_map(|iteration| header.global_loss(&iteration.loss)).collect()
                         }
                         _ => Vec::new(),
                     },

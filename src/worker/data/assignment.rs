@@ -22,7 +22,7 @@ pub struct Assignment {
 
 #[derive(Debug, Clone, Copy)]
 pub enum Access {
-    /// Each rank takes its share of the joined batch of every step.
+    /// Each rank takes its share of the global batch of every step.
     ByNumber {
         /// Number of images of the data set.
         items: u64,
@@ -76,7 +76,7 @@ impl Assignment {
         self.steps
     }
 
-    /// Checks that the images form a joined batch of all ranks, which `option` requires.
+    /// Checks that the images form a global batch of all ranks, which `option` requires.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl Assignment {
         Ok(())
     }
 
-    /// Starts a loader of a rank's `share` of the joined batch, from step `first`. `shuffle` is the seed of the order;
+    /// Starts a loader of a rank's `share` of the global batch, from step `first`. `shuffle` is the seed of the order;
     /// a data set that is read in sequence is not shuffled.
     pub fn start(&self, share: Share, shuffle: Option<u64>, config: LoaderConfig, first: u64) -> Result<Loader> {
         let loader = match self.access {

@@ -32,7 +32,7 @@ pub struct ImageRequest {
     pub config: ImageInputConfig,
     pub threads: u32,
     /// Images of all ranks in a step.
-    pub joined: u64,
+    pub global_batch: u64,
     /// Number of earlier steps, counted over all epochs.
     pub steps_before: u64,
     /// True for validation: each image unchanged, in storage order.

@@ -59,7 +59,8 @@ impl Images {
         let &ImageRequest { ref assignment, threads, is_validation, .. } = images;
         let recipe_of = if is_validation { validation_recipe } else { training_recipe };
         let recipe = recipe_of(&images.config, &assignment.dataset, request.image_size)?;
-        let share = Share { joined: images.joined, first: request.first.into(), images: request.images.into() };
+        let share =
+            Share { global_batch: images.global_batch, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
         let shuffle = images.config.shuffle_seed(seed).filter(|_| !is_validation);
         let batches = BatchSpec { model: request.model, images: request.images, seed, threads };

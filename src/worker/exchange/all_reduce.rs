@@ -14,7 +14,7 @@ use crate::exchange::compressed_all_reduce::CompressedAllReduce;
 use crate::exchange::compression::Codec;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::MemoryShape;
-use crate::exchange::optimizer::Optimizer;
+use crate::exchange::optimizer::FusedOptimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
@@ -25,7 +25,7 @@ use crate::job::session::Session;
 pub struct AllReduce {
     reducer: &'static GradientReducer,
     /// `None` leaves the sums in place.
-    optimizer: Option<Optimizer>,
+    optimizer: Option<FusedOptimizer>,
     /// Result of the update.
     result: Tensor,
     in_place: bool,
@@ -47,7 +47,7 @@ impl AllReduce {
             true => (sums, None),
             false => {
                 let optimizer =
-                    Optimizer::new(&request.rule, counts, weights.shallow_clone(), sums)?.with_rounded(rounded);
+                    FusedOptimizer::new(&request.rule, counts, weights.shallow_clone(), sums)?.with_rounded(rounded);
                 (weights, Some(optimizer))
             }
         };
@@ -124,7 +124,7 @@ impl GradientExchange for AllReduce {
     }
 
     fn rounds_weights(&self) -> bool {
-        self.optimizer.as_ref().is_some_and(Optimizer::has_rounded)
+        self.optimizer.as_ref().is_some_and(FusedOptimizer::has_rounded)
     }
 
     fn loss_scaler(&self) -> Option<&LossScaler> {
@@ -133,7 +133,7 @@ impl GradientExchange for AllReduce {
 
     /// Codes leave values on every rank for the next step.
     fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
-        self.reducer.compression().is_none().then(|| self.optimizer.as_ref().map(Optimizer::state))?
+        self.reducer.compression().is_none().then(|| self.optimizer.as_ref().map(FusedOptimizer::state))?
     }
 
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {

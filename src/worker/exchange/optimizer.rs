@@ -55,7 +55,7 @@ impl UpdateArrays {
 }
 
 /// Flat tensors of the update, and its rule.
-pub struct Optimizer {
+pub struct FusedOptimizer {
     rule: UpdateRule,
     ranks: RankCounts,
     arrays: UpdateArrays,
@@ -67,12 +67,12 @@ pub struct Optimizer {
     loss_scaler: Option<LossScaler>,
 }
 
-impl Optimizer {
-    pub fn new(rule: &UpdateRule, ranks: RankCounts, weights: Tensor, gradients: Tensor) -> Result<Optimizer> {
+impl FusedOptimizer {
+    pub fn new(rule: &UpdateRule, ranks: RankCounts, weights: Tensor, gradients: Tensor) -> Result<FusedOptimizer> {
         let (length, wanted) = (gradients.numel(), weights.numel());
         ensure!(length == wanted, "{length} gradients for {wanted} parameters");
         let states = rule.state_names().iter().map(|_| Ok(weights.f_zeros_like()?)).collect::<Result<_>>()?;
-        Ok(Optimizer {
+        Ok(FusedOptimizer {
             rule: rule.clone(),
             ranks,
             updates: Tensor::f_zeros([1], (Kind::Float, weights.device()))?,
@@ -83,11 +83,11 @@ impl Optimizer {
     }
 
     /// Adds a copy of the weights in the type of convolutions and matrix products.
-    pub fn with_rounded(self, rounded: Option<Tensor>) -> Optimizer {
-        Optimizer { rounded, ..self }
+    pub fn with_rounded(self, rounded: Option<Tensor>) -> FusedOptimizer {
+        FusedOptimizer { rounded, ..self }
     }
 
-    /// Returns true if [`step`](Optimizer::step) also writes the rounded copy.
+    /// Returns true if [`step`](FusedOptimizer::step) also writes the rounded copy.
     pub fn has_rounded(&self) -> bool {
         self.rounded.is_some() && self.kernel(self.rule.step(1, self.ranks)).is_some()
     }
@@ -228,10 +228,11 @@ mod tests {
     }
 
     /// An optimizer, its weights, and its gradients: the sums over all ranks.
-    fn optimizer(rule: &UpdateRule) -> (Optimizer, Tensor, Tensor) {
+    fn optimizer(rule: &UpdateRule) -> (FusedOptimizer, Tensor, Tensor) {
         let (weights, sums) = (floats(|index| number(index, 0)), floats(|_| 0.0));
         let ranks = RankCounts { all: RANKS, summed: RANKS, averaged: RANKS };
-        let optimizer = Optimizer::new(rule, ranks, weights.shallow_clone(), sums.shallow_clone()).expect("as long");
+        let optimizer =
+            FusedOptimizer::new(rule, ranks, weights.shallow_clone(), sums.shallow_clone()).expect("as long");
         (optimizer, weights, sums)
     }
 

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use ringmark_core::dimension::{Dtype, KernelsChoice, Layout};
-use ringmark_core::file::{sha256, whole_file};
+use ringmark_core::file::{atomic_file, sha256};
 
 use crate::ffi::cuda::ComputeCapability;
 use crate::ffi::cuda::kernels::{Compilation, CompilerLibrary, KernelSet, LoadedKernels};
@@ -105,7 +105,7 @@ fn image(
     if let Some(path) = &path {
         // If the cache cannot be written, the next start compiles again; nothing else depends on it.
         let _ = path.parent().map(fs::create_dir_all);
-        let _ = whole_file::replace(path, &bytes);
+        let _ = atomic_file::replace(path, &bytes);
     }
     Ok(CachedImage { bytes, path })
 }

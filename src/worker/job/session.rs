@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use ringmark_core::benchmark::exchange::NcclAlgorithm;
 use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::{Bytes, Case, DeviceChoice, DeviceKind};
-use ringmark_core::file::whole_file;
+use ringmark_core::file::atomic_file;
 use ringmark_core::host::{Environment, LauncherAddress, RankPlace};
 use ringmark_core::untrusted_text::printable_lines;
 use tch::Device;
@@ -134,7 +134,7 @@ impl Session<'_> {
     /// Writes a file atomically on rank 0, if `path` is given.
     pub fn write(&self, path: Option<&Path>, content: impl FnOnce(&mut BufWriter<File>) -> Result<()>) -> Result<()> {
         match path {
-            Some(path) if self.world.rank() == 0 => whole_file::write(path, content),
+            Some(path) if self.world.rank() == 0 => atomic_file::write(path, content),
             _ => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ringmark_core::dimension::ModelFacts;
-use ringmark_core::file::{safetensors, whole_file};
+use ringmark_core::file::{atomic_file, safetensors};
 use ringmark_core::host::memory;
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -74,14 +74,14 @@ pub fn save(path: &Path, tensors: &NamedTensors, training_state: &TrainingState)
             file.push((format!("{layer}{BATCH_COUNT}"), Tensor::from(*batches)));
         }
     }
-    whole_file::write_by_name(path, |part| Tensor::write_safetensors(&file, part).map_err(plain)).context("weights")
+    atomic_file::write_by_name(path, |part| Tensor::write_safetensors(&file, part).map_err(plain)).context("weights")
 }
 
 /// Reads every tensor of a safetensors file by name, into host memory.
 pub fn read(path: &Path) -> Result<Vec<(String, Tensor)>> {
     let unreadable = || format!("cannot read {} as safetensors", path.display());
     // Fails here for a pipe, before a read blocks on it.
-    whole_file::open(path).with_context(unreadable)?;
+    atomic_file::open(path).with_context(unreadable)?;
     ensure!(
         !is_pickle(path),
         "{file} is a PyTorch pickle, not safetensors: convert it in Python with \

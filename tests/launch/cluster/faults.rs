@@ -16,18 +16,18 @@ use ringmark_core::stats::summary::median;
 
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::cluster_sweep::{FaultOutcome, Sweep, command, print, rank_on, until_empty};
+use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{run, wait_until};
-use crate::support::turn::turn;
 
 /// Causes a fault in the iterations of `4n1g`, after `1n1g` has finished. If `folder` has a sweep from an earlier
 /// fault, the sweep is resumed and does not run `1n1g` again.
 fn inject_fault(cluster: &Cluster, folder: &Path, fault: &str, fault_action: impl FnOnce(&Sweep)) -> FaultOutcome {
-    let turn = turn();
+    let tokens = take_all_cores();
     let options = if folder.join("out").exists() { "--resume" } else { "" };
     let mut sweep = Sweep::start(cluster, folder, "1n1g,4n1g", options);
     sweep.reach();
     // From here on the test only waits for the fault to be detected.
-    drop(turn);
+    drop(tokens);
     let since = Instant::now();
     fault_action(&sweep);
     let outcome = sweep.end(since);
@@ -105,13 +105,13 @@ fn host_with_a_failed_link_is_reported() {
 #[test]
 fn run_continues_when_a_link_recovers() {
     let Some(cluster) = Cluster::up(4) else { return };
-    let turn = turn();
+    let tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let mut sweep = Sweep::start(&cluster, folder.path(), "4n1g", "--stall-timeout 30 --iters 100000");
     sweep.reach();
     // From here on the sweep waits for the network.
     succeed(&cluster.call(&["limit", "200mbit"]));
-    drop(turn);
+    drop(tokens);
     // A rank tries to reach the launcher for this long after it lost the connection, regardless of the connection's
     // age.
     thread::sleep(Duration::from_secs(30));
@@ -135,7 +135,7 @@ fn run_continues_when_a_link_recovers() {
 #[test]
 fn slow_link_increases_the_exposed_all_reduce() {
     let Some(cluster) = Cluster::up(4) else { return };
-    let turn = turn();
+    let tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let exposed = |out: &str| {
         let since = Instant::now();
@@ -157,7 +157,7 @@ fn slow_link_increases_the_exposed_all_reduce() {
     let limit = "tc qdisc replace dev eth0 root tbf rate 100mbit burst 256k latency 50ms";
     succeed(&cluster.call(&[&["on", "3"], &limit.split(' ').collect::<Vec<_>>()[..]].concat()));
     // The sweep waits for the network.
-    drop(turn);
+    drop(tokens);
     let (narrow, gradients, time) = exposed("narrow");
     let words = format!("exposed all-reduce {narrow:.1} s an iteration, {free:.1} s without the limit");
     println!("{:<34} {:>5.1} s  {words}", "link of a host at 100 Mbit/s", time.as_secs_f64());
@@ -172,7 +172,7 @@ fn slow_link_increases_the_exposed_all_reduce() {
 #[test]
 fn only_the_slowed_host_is_reported() {
     let Some(cluster) = Cluster::up(4) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     succeed(&cluster.call(&["quota", "2", "50"]));
@@ -208,7 +208,7 @@ fn only_the_slowed_host_is_reported() {
 #[test]
 fn sweep_resumes_after_a_full_disk() {
     let Some(cluster) = Cluster::up(4) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     fs::create_dir(&out).expect("made");
@@ -251,7 +251,7 @@ fn sweep_resumes_after_a_full_disk() {
 #[test]
 fn interrupted_sweep_resumes_and_locks_its_folder() {
     let Some(cluster) = Cluster::up(4) else { return };
-    let first_turn = turn();
+    let first_turn = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let options = "--iters 20 --warmup 4 --stall-timeout 300";
     let mut sweep = Sweep::start(&cluster, folder.path(), "1n1g,4n1g", options);
@@ -272,7 +272,7 @@ fn interrupted_sweep_resumes_and_locks_its_folder() {
     print("interrupted in the middle of a run", &outcome);
     assert!(outcome.last_line.contains("resume with: ") && outcome.last_line.ends_with("--resume"), "{outcome:?}");
     let first = fs::read(sweep.out.join("1n1g/resnet18_b2_fp32_1.jsonl")).expect("finished run");
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let since = Instant::now();
     let again = command(&cluster, "1n1g,4n1g", &sweep.out, &format!("{options} --resume")).output().expect("starts");
     succeed(&again);

@@ -15,15 +15,15 @@ use ringmark_core::dimension::{BackendName, Operation};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use crate::support::cluster::{Cluster, succeed};
+use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{Sandbox, wait_until, words};
-use crate::support::turn::turn;
 use crate::support::worker_run::{AT_ONCE, apart};
 use crate::support::{processes_of, safetensors, worker};
 
 #[test]
 fn sums_across_hosts_are_exact_and_training_matches() {
     let Some(cluster) = Cluster::up(3) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
 
@@ -74,7 +74,7 @@ fn sums_across_hosts_are_exact_and_training_matches() {
 #[test]
 fn every_operation_is_correct_on_two_hosts() {
     let Some(cluster) = Cluster::up(2) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let is_right = |operation: &Operation, ranks: [u32; 2], wire: &str, reduction: &str, json: &Path| {
         let file = json.display();
         let mut all = format!("bandwidth --json {file} --op {operation} --wire {wire} --device cpu --chunk-kb 100");
@@ -113,7 +113,7 @@ fn every_operation_is_correct_on_two_hosts() {
 #[test]
 fn sums_between_hosts_use_fp32_and_round_once() {
     let Some(cluster) = Cluster::up(4) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let weights = |ranks: &[u32], rate: &str, options: &str| {
         let file = folder.path().join("weights").display().to_string();
@@ -142,7 +142,7 @@ fn sums_between_hosts_use_fp32_and_round_once() {
 #[test]
 fn hierarchical_and_flat_all_reduce_train_identically() {
     let Some(cluster) = Cluster::up(2) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let weights = |ranks: &[u32], rate: &str, hierarchical: &str| {
         let file = folder.path().join("weights").display().to_string();
@@ -174,7 +174,7 @@ fn hierarchical_and_flat_all_reduce_train_identically() {
 #[test]
 fn synced_copy_runs_on_a_bare_host() {
     let Some(cluster) = Cluster::up(2) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let (first, second) = (cluster.host(1), cluster.host(2));
     let on = |host: &str, command: &str| succeed(&cluster.call(&["run", "ssh", host, command]));

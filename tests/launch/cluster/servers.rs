@@ -15,8 +15,8 @@ use ringmark_core::benchmark::train::RunRecord;
 
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::cluster_sweep::{Sweep, print, until_empty};
+use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{Sandbox, wait_until, words};
-use crate::support::turn::turn;
 use crate::support::worker_run::{checksum, process_of_rank};
 use crate::support::{processes_of, worker};
 
@@ -25,7 +25,7 @@ use crate::support::{processes_of, worker};
 #[test]
 fn every_kv_store_matches_all_reduce_on_two_hosts() {
     let Some(cluster) = Cluster::up(2) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("record.jsonl");
     // Three iterations with momentum, with one array that is split and some that are not.
@@ -54,7 +54,7 @@ fn every_kv_store_matches_all_reduce_on_two_hosts() {
 #[test]
 fn server_host_with_a_failed_link_is_reported() {
     let Some(cluster) = Cluster::up(3) else { return };
-    let turn = turn();
+    let tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let [first, second, third] = [1, 2, 3].map(|number| cluster.host(number));
     let servers = format!("--kv-store dist_sync --servers 1 --server-hosts {third}");
@@ -62,7 +62,7 @@ fn server_host_with_a_failed_link_is_reported() {
     let mut sweep = Sweep::start(&cluster, folder.path(), "2n1g", &options);
     sweep.reach();
     // From here on the test only waits for the fault to be detected.
-    drop(turn);
+    drop(tokens);
     let since = Instant::now();
     succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", "down"]));
     let outcome = sweep.end(since);
@@ -90,7 +90,7 @@ fn server_host_with_a_failed_link_is_reported() {
 fn lost_aggregating_ranks_end_an_asynchronous_job() {
     let Some(cluster) = Cluster::up(2) else { return };
     let lose = |lost: &[u32], name: &str| {
-        let turn = turn();
+        let tokens = take_all_cores();
         let folder = tempfile::tempdir().expect("a folder");
         let (program, path) = (folder.path().join("worker"), |name: &str| folder.path().join(name));
         symlink(worker(), &program).expect("linked");
@@ -110,7 +110,7 @@ fn lost_aggregating_ranks_end_an_asynchronous_job() {
             kill(process_of_rank(folder.path(), *rank), Signal::SIGKILL).expect("running process");
         }
         // No core is needed: a rank that waits in shared memory detects the end of another after a while.
-        drop(turn);
+        drop(tokens);
         let own = program.display().to_string();
         let is_worker = |(_, line): &(_, String)| line.starts_with(&own);
         wait_until("no rank is left", || !processes_of(folder.path()).iter().any(is_worker));
@@ -135,7 +135,7 @@ fn lost_aggregating_ranks_end_an_asynchronous_job() {
 #[test]
 fn server_only_host_is_checked_and_synced() {
     let Some(cluster) = Cluster::up(2) else { return };
-    let _turn = turn();
+    let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let [first, second] = [1, 2].map(|number| cluster.host(number));
     let on = |host: &str, command: &str| succeed(&cluster.call(&["run", "ssh", host, command]));

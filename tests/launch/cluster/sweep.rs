@@ -4,14 +4,14 @@ use std::fs;
 use std::process::Command;
 
 use crate::support::cluster::{Cluster, succeed};
+use crate::support::core_tokens::take_all_cores;
 use crate::support::sandbox::{run, words};
-use crate::support::turn::turn;
 use crate::support::worker;
 
 #[test]
 fn sweep_from_a_hostfile_prints_an_efficiency_table() {
     let Some(cluster) = Cluster::up(4) else { return };
-    let turn = turn();
+    let tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let (hostfile, out) = (folder.path().join("hosts"), folder.path().join("out"));
     let lines: Vec<String> = (1..=4).map(|number| format!("{} slots=2\n", cluster.host(number))).collect();
@@ -37,7 +37,7 @@ fn sweep_from_a_hostfile_prints_an_efficiency_table() {
     sweep.arg("--hostfile").arg(&hostfile).arg("--worker").arg(worker()).arg("--out").arg(&out);
     sweep.args(words("--runs 1 --device cpu --model mxnet-lenet --batch-size 2 --iters 5 --warmup 1 --threads 1"));
     let output = sweep.output().expect("starts");
-    drop(turn);
+    drop(tokens);
     succeed(&output);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.starts_with("interface: eth0, 10.77.0.0/24 (the host names resolve to it)\n"), "{said}");

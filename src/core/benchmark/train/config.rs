@@ -270,11 +270,11 @@ impl TrainConfig {
 
     /// Returns the steps of an epoch of `items` images on `ranks` ranks; its last batch is filled up.
     pub fn epoch_steps(&self, items: u64, ranks: u32) -> u64 {
-        items.div_ceil(self.joined_batch(ranks))
+        items.div_ceil(self.global_batch(ranks))
     }
 
     /// Returns the images of all ranks in one iteration.
-    pub fn joined_batch(&self, ranks: u32) -> u64 {
+    pub fn global_batch(&self, ranks: u32) -> u64 {
         u64::from(self.batch_size) * u64::from(ranks)
     }
 
@@ -321,11 +321,11 @@ impl TrainConfig {
     /// DLPerf's warm-up is one epoch, `ceil(floor(1281167 / ranks) / batch)` iterations (DLPerf, MxNet/Classification/RN50v1b).
     pub fn learning_rate_at(&self, update: u32, ranks: u32) -> f64 {
         let full = self.learning_rate * f64::from(ranks);
-        let course = |warmup: u64| self.learning.rate_factor(update, self.iterations, warmup);
+        let schedule = |warmup: u64| self.learning.rate_factor(update, self.iterations, warmup);
         let of_imagenet = || (IMAGENET_IMAGES / u64::from(ranks)).div_ceil(u64::from(self.batch_size));
         let epoch = || self.learning.epoch_iterations.map_or_else(of_imagenet, u64::from);
         let warmup = self.learning_rate_warmup.map_or_else(epoch, u64::from);
-        if u64::from(update) >= warmup { full * course(warmup) } else { full * f64::from(update) / warmup as f64 }
+        if u64::from(update) >= warmup { full * schedule(warmup) } else { full * f64::from(update) / warmup as f64 }
     }
 }
 
@@ -349,7 +349,7 @@ mod tests {
     fn epochs_are_converted_to_iterations() {
         let learning = LearningConfig { epochs: Some(3), ..LearningConfig::default() };
         let config = TrainConfig { batch_size: 16, learning, ..TrainConfig::default() };
-        // 1000 images are 31.25 joined batches of 32.
+        // 1000 images are 31.25 global batches of 32.
         assert_eq!(config.epoch_steps(1000, 2), 32);
         let resolved = config.with_epochs(32);
         assert_eq!((resolved.iterations, resolved.learning.epoch_iterations), (96, Some(32)));

@@ -16,7 +16,7 @@ use crate::{config_options, keyword_enum};
 
 keyword_enum!(
     /// Learning-rate schedule after warm-up.
-    LearningRateCourse {
+    LearningRateSchedule {
         /// Constant, except for the steps of `--lr-step-epochs`.
         Constant = "constant",
         /// Decreases to 0 at the end of the run along half a cosine (Loshchilov and Hutter, SGDR, 2016).
@@ -64,7 +64,7 @@ config_options! {
         validate: DataFiles = DataFiles::default() => option("validate", "FILES",
             "Images to validate on after every epoch, as --data: loss, top-1 and top-5").default_is("none"),
         /// Learning-rate schedule after warm-up.
-        course: LearningRateCourse = LearningRateCourse::Constant => option("lr-schedule", "COURSE",
+        course: LearningRateSchedule = LearningRateSchedule::Constant => option("lr-schedule", "SCHEDULE",
             "Learning-rate schedule after warm-up; cosine ends at 0"),
         /// Epochs at whose end the learning rate is multiplied by `factor`.
         #[serde(default)]
@@ -174,8 +174,8 @@ impl LearningConfig {
         let steps = self.step_epochs.0.iter().filter(|epoch| **epoch <= epochs_over).count();
         let stepped = self.factor.powi(steps as i32);
         match self.course {
-            LearningRateCourse::Constant => stepped,
-            LearningRateCourse::Cosine => {
+            LearningRateSchedule::Constant => stepped,
+            LearningRateSchedule::Cosine => {
                 let length = u64::from(iterations).saturating_sub(warmup).max(1) as f64;
                 let done = u64::from(update).saturating_sub(warmup + 1) as f64;
                 stepped * 0.5 * (1.0 + (std::f64::consts::PI * (done / length).min(1.0)).cos())
@@ -248,7 +248,7 @@ mod tests {
         for (update, expected) in [(1, 1.0), (20, 1.0), (21, 0.1), (30, 0.1), (31, 0.1 * 0.1), (99, 0.1 * 0.1)] {
             assert!((stepped.rate_factor(update, 100, 0) - expected).abs() < 1e-15, "update {update}");
         }
-        let cosine = LearningConfig { course: LearningRateCourse::Cosine, ..LearningConfig::default() };
+        let cosine = LearningConfig { course: LearningRateSchedule::Cosine, ..LearningConfig::default() };
         for (update, expected) in [(1, 1.0), (11, 1.0), (61, 0.5), (111, 0.0), (200, 0.0)] {
             assert!((cosine.rate_factor(update, 110, 10) - expected).abs() < 1e-15, "update {update}");
         }

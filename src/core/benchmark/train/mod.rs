@@ -11,6 +11,6 @@ pub mod work_load;
 pub use autotune_log::{AutotuneLog, Row};
 pub use config::{Fault, TrainConfig};
 pub use iteration::Iteration;
-pub use learning::{EpochEnd, LearningConfig, LearningRateCourse, Validation};
+pub use learning::{EpochEnd, LearningConfig, LearningRateSchedule, Validation};
 pub use record::{Resumption, RunEnd, RunHeader, RunRecord, Trial, Tuning};
 pub use work_load::{WorkDivision, WorkLoad};

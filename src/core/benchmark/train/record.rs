@@ -117,11 +117,11 @@ impl RunHeader {
         }
     }
 
-    /// Returns the mean loss over the joined batch of all ranks, given each rank's own: `sum of images x loss / sum of
+    /// Returns the mean loss over the global batch of all ranks, given each rank's own: `sum of images x loss / sum of
     /// images`. `None` without ranks.
     ///
     /// For 24 images of loss 2 and 8 of loss 4 the result is `(24 x 2 + 8 x 4) / 32 = 2.5`.
-    pub fn joined_loss(&self, losses: &[f64]) -> Option<f64> {
+    pub fn global_loss(&self, losses: &[f64]) -> Option<f64> {
         match &self.work_division {
             None => mean(losses),
             Some(WorkDivision { images, .. }) => {

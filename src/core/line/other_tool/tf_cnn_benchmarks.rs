@@ -18,7 +18,7 @@ pub struct TfCnnBenchmarks {
     /// Images per iteration, of all devices and of each.
     batch_sizes: [Option<u32>; 2],
     /// Number of processes that printed their first step.
-    begun: usize,
+    started: usize,
     /// Total over all processes, as printed by each process that has ended.
     totals: Vec<f64>,
 }
@@ -33,7 +33,7 @@ impl ToolReader for TfCnnBenchmarks {
             return Some(speed.map(|speed| self.totals.push(speed)).map_err(str::to_owned));
         }
         if let Some((step, _)) = line.split_once("\timages/sec: ").filter(|(_, rest)| rest.contains("(jitter = ")) {
-            self.begun += usize::from(step.rsplit(|letter: char| !letter.is_ascii_digit()).next() == Some("1"));
+            self.started += usize::from(step.rsplit(|letter: char| !letter.is_ascii_digit()).next() == Some("1"));
             return Some(Ok(()));
         }
         if let Some((_, mode)) = line.split_once("Mode:        ") {
@@ -49,11 +49,11 @@ impl ToolReader for TfCnnBenchmarks {
     fn finish(&self) -> Result<(Vec<f64>, Windows), LogProblem> {
         let error = |what: String| Err(LogProblem::in_log(what));
         let ended = self.totals.len();
-        let Some(speed) = harmonic_mean(&self.totals).filter(|_| ended >= self.begun) else {
+        let Some(speed) = harmonic_mean(&self.totals).filter(|_| ended >= self.started) else {
             return error(format!(
                 "'total images/sec' of tf_cnn_benchmarks occurs {ended} times for {} processes (step lines are \
                  running means and not used): truncated output: repeat the run",
-                self.begun
+                self.started
             ));
         };
         let (Some(mode), [Some(all), Some(each)]) = (&self.mode, self.batch_sizes) else {

@@ -73,17 +73,17 @@ pub struct Joined {
 }
 
 /// A listener for the ranks' reports. Dropping it closes every connection, which ends the ranks that are still running.
-pub struct Listener {
+pub struct HeartbeatListener {
     address: LauncherAddress,
     /// `None` while the listener closes.
     events: Option<Receiver<(u32, Event)>>,
     _thread: ListenerThread,
 }
 
-impl Listener {
+impl HeartbeatListener {
     /// Listens on a port that the kernel chooses, for `ranks` ranks that reach this machine at `addresses`. If
     /// `addresses` is empty, only ranks on this machine can connect.
-    pub fn open(ranks: u32, addresses: &[IpAddr], patience: Seconds) -> anyhow::Result<Listener> {
+    pub fn open(ranks: u32, addresses: &[IpAddr], patience: Seconds) -> anyhow::Result<HeartbeatListener> {
         let bound = match addresses {
             [] => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)),
             // Accepts IPv4 as well if the machine has both.
@@ -105,7 +105,7 @@ impl Listener {
         let limits = Limits { pending: MAX_PENDING + ranks.count as usize, patience: HELLO_TIMEOUT, burst: usize::MAX };
         let serve = move |listener: &mut _, connection| ranks.read(listener, connection);
         let thread = ListenerThread::start(socket, limits, serve).context("cannot start a thread for rank reports")?;
-        Ok(Listener { address, events: Some(events), _thread: thread })
+        Ok(HeartbeatListener { address, events: Some(events), _thread: thread })
     }
 
     /// Returns the address and token that a rank needs to connect.
@@ -119,7 +119,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for HeartbeatListener {
     fn drop(&mut self) {
         // The thread may be blocked on a full queue.
         self.events = None;
@@ -268,7 +268,7 @@ mod tests {
 
     use super::*;
 
-    fn wait(listener: &Listener) -> (u32, Event) {
+    fn wait(listener: &HeartbeatListener) -> (u32, Event) {
         let end = Instant::now() + Duration::from_secs(300);
         loop {
             if let Some(event) = listener.next_event() {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     /// Connects to the listener as `rank`, process `process` on host `b`.
-    fn hello(listener: &Listener, token: &str, rank: u32, process: u32) -> BufReader<TcpStream> {
+    fn hello(listener: &HeartbeatListener, token: &str, rank: u32, process: u32) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(listener.address().addresses[0]).expect("listener accepts");
         let hello =
             Message::Hello { token: token.to_owned(), rank, host: "b".to_owned(), process, out_of_memory: NEVER };
@@ -301,7 +301,7 @@ mod tests {
     }
 
     /// Connects as a rank that has been accepted and has reported.
-    fn joined(listener: &Listener, rank: u32, process: u32) -> BufReader<TcpStream> {
+    fn joined(listener: &HeartbeatListener, rank: u32, process: u32) -> BufReader<TcpStream> {
         let mut stream = hello(listener, &listener.address().token, rank, process);
         assert_eq!(answer(&mut stream), "welcome\n");
         send(&mut stream, &Message::At(HEARTBEAT));
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn rank_events_are_received_until_disconnect() {
-        let listener = Listener::open(4, &[], Seconds(60.0)).expect("a port");
+        let listener = HeartbeatListener::open(4, &[], Seconds(60.0)).expect("a port");
         let mut rank = hello(&listener, &listener.address().token, 3, 7);
         assert_eq!(answer(&mut rank), "welcome\n");
         assert_eq!(listener.next_event(), None);
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn connection_without_token_is_ignored() {
-        let listener = Listener::open(4, &[], Seconds(60.0)).expect("a port");
+        let listener = HeartbeatListener::open(4, &[], Seconds(60.0)).expect("a port");
         let mut rank = joined(&listener, 3, 7);
         let token = listener.address().token.clone();
         // A guessed token; a valid token with a rank outside the job, or with another process's rank.
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn idle_connections_do_not_block_ranks() {
-        let listener = Listener::open(4, &[], Seconds(60.0)).expect("a port");
+        let listener = HeartbeatListener::open(4, &[], Seconds(60.0)).expect("a port");
         let first = joined(&listener, 0, 7);
         let address = listener.address().addresses[0];
         let connect = |_| TcpStream::connect(address).expect("listener accepts");
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn dropped_listener_closes_all_connections() {
-        let listener = Listener::open(4, &[IpAddr::V4(Ipv4Addr::LOCALHOST)], Seconds(60.0)).expect("a port");
+        let listener = HeartbeatListener::open(4, &[IpAddr::V4(Ipv4Addr::LOCALHOST)], Seconds(60.0)).expect("a port");
         let local = LauncherAddress {
             addresses: vec![*listener.address().addresses.last().expect("loopback")],
             ..listener.address().clone()

@@ -24,7 +24,7 @@ use ringmark_core::host::{LauncherAddress, MemoryShortage, Stage};
 use ringmark_core::progress::RankProgress;
 
 use crate::launch::job::request::ServerRanks;
-use crate::launch::job::watch::listener::{EVENT_CAPACITY, Listener, raise_descriptor_limit};
+use crate::launch::job::watch::listener::{EVENT_CAPACITY, HeartbeatListener, raise_descriptor_limit};
 use crate::launch::job::watch::watchdog::Watchdog;
 
 /// Time for which a rank tries to reach the launcher if there is no stall timeout.
@@ -62,7 +62,7 @@ impl WatchedRanks {
 /// Monitor of one job.
 pub struct Watch<'a> {
     query: HostQuery<'a>,
-    listener: Listener,
+    listener: HeartbeatListener,
     watchdog: Watchdog,
     /// Time of the latest check.
     last_check: Instant,
@@ -94,7 +94,7 @@ impl<'a> Watch<'a> {
                 ranks + servers.number
             )
         });
-        let listener = Listener::open(ranks + servers.number, addresses, patience)?;
+        let listener = HeartbeatListener::open(ranks + servers.number, addresses, patience)?;
         let interval = listener.address().interval;
         let watchdog = Watchdog::new(ranks, servers, stall_timeout, interval, now);
         Ok(Watch { query, listener, watchdog, last_check: now, last_full_check: None, lost_rank: None, limitation })

@@ -338,7 +338,7 @@ mod tests {
 
     fn job(case: Case) -> JobPlan {
         let environment = LaunchEnvironment::default();
-        let context = PlanContext { environment: &environment, begun: None };
+        let context = PlanContext { environment: &environment, resumed: None };
         let sweep = BandwidthSweep { cases: vec![case], ..sweep() };
         sweep.plan(context).expect("a plan").remove(0)
     }
@@ -410,7 +410,7 @@ in parentheses: unreliable, other programs took more than 25 %: stop them and me
         let environment = LaunchEnvironment::default();
         let operations = vec![Operation::AllReduce, Operation::AllGather];
         let sweep = BandwidthSweep { operations, ..sweep() };
-        let jobs = sweep.plan(PlanContext { environment: &environment, begun: None }).expect("a plan");
+        let jobs = sweep.plan(PlanContext { environment: &environment, resumed: None }).expect("a plan");
         let titles: Vec<&str> = jobs.iter().map(|job| job.title.as_str()).collect();
         assert_eq!(titles, ["1n2g", "1n2g all_gather"]);
         let logs: Vec<String> = jobs.iter().map(|job| job.files.log.display().to_string()).collect();

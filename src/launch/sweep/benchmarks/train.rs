@@ -107,7 +107,7 @@ impl TrainSweep {
             return Ok(None);
         }
         let file = run.checkpoint(&results_folder::absolute(out)?);
-        let is_resumed = context.begun.is_some() && !repeat.contains(&run.case) && file.exists();
+        let is_resumed = context.resumed.is_some() && !repeat.contains(&run.case) && file.exists();
         Ok(Some(JobCheckpoint { file, is_resumed }))
     }
 

@@ -44,7 +44,7 @@ use crate::launch::sweep::live::state_file::StateFile;
 #[derive(Debug)]
 pub struct Live {
     latest: Latest,
-    begun: Progress,
+    initial: Progress,
     path: PathBuf,
     _file: Option<StateFile>,
     _metrics: Option<MetricsServer>,
@@ -61,21 +61,21 @@ impl Live {
     ) -> anyhow::Result<T> {
         let latest = Latest::default();
         let host = LaunchEnvironment::read().host_name;
-        let begun = Progress::begin(kind, host, process::id(), now());
+        let initial = Progress::begin(kind, host, process::id(), now());
         let path = out.join(PROGRESS);
         if launch.dry_run {
-            return run(&Live { latest, begun, path, _file: None, _metrics: None });
+            return run(&Live { latest, initial, path, _file: None, _metrics: None });
         }
         let open = |address| {
-            let (latest, begun) = (latest.clone(), begun.clone());
-            MetricsServer::open(address, move || metrics::text(latest.get().as_ref().unwrap_or(&begun)))
+            let (latest, initial) = (latest.clone(), initial.clone());
+            MetricsServer::open(address, move || metrics::text(latest.get().as_ref().unwrap_or(&initial)))
         };
         let metrics = launch.metrics.map(open).transpose()?;
         if let Some(metrics) = &metrics {
             printer.line(&format!("metrics: {}", metrics.url()));
         }
         let file = StateFile::open(path.clone(), latest.clone());
-        let live = Live { latest, begun, path, _file: Some(file), _metrics: metrics };
+        let live = Live { latest, initial, path, _file: Some(file), _metrics: metrics };
         let outcome = run(&live);
         if let Some(last) = live.latest.get() {
             let failure = outcome.as_ref().err().map(|error| format!("{error:#}"));
@@ -86,7 +86,7 @@ impl Live {
 
     /// Removes the progress file of an earlier command, so that it is not mistaken for this one's. This command has
     /// exclusive use of the folder.
-    pub fn forget_earlier(&self) {
+    pub fn remove_stale(&self) {
         if self.latest.get().is_none() {
             // If it cannot be removed, the first update replaces it.
             let _ = fs::remove_file(&self.path);
@@ -95,7 +95,7 @@ impl Live {
 
     /// Adds a row to the table.
     pub fn finish_run(&self, run: FinishedRun) {
-        let mut progress = self.latest.get().unwrap_or_else(|| self.begun.clone());
+        let mut progress = self.latest.get().unwrap_or_else(|| self.initial.clone());
         progress.finished.push(run);
         self.latest.set(Progress { updated: now(), ..progress });
     }
@@ -103,7 +103,7 @@ impl Live {
     /// Publishes the progress between two jobs or within one.
     pub fn publish(&self, jobs: JobCounts, left: Option<Duration>, job: Option<JobProgress>) -> Progress {
         let left = left.map(|left| Seconds(left.as_secs_f64()));
-        let progress = self.latest.get().unwrap_or_else(|| self.begun.clone());
+        let progress = self.latest.get().unwrap_or_else(|| self.initial.clone());
         let progress = Progress { updated: now(), jobs, left, job, ..progress };
         self.latest.set(progress.clone());
         progress

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use ringmark_core::file::whole_file;
+use ringmark_core::file::atomic_file;
 use ringmark_core::progress::INTERVAL;
 
 use crate::launch::sweep::live::latest::Latest;
@@ -38,7 +38,7 @@ impl StateFile {
                 let now = latest.get();
                 if let Some(progress) = now.filter(|now| written.as_ref() != Some(now)) {
                     // Write errors are ignored; see the module documentation.
-                    let _ = whole_file::replace(&path, progress.text().as_bytes());
+                    let _ = atomic_file::replace(&path, progress.text().as_bytes());
                     written = Some(progress);
                 }
                 if is_over {

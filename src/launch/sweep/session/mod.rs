@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail, ensure};
 use ringmark_core::dimension::Case;
+use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{self, RunName};
-use ringmark_core::file::whole_file;
 use ringmark_core::host::memory;
 use ringmark_core::options::usage::usage;
 
@@ -92,7 +92,7 @@ impl<B: Benchmark> Session<'_, B> {
         }
         if let Some(SavedConfig { path, text }) = &launch.save_config {
             output::check_target("--save-config", path, &[])?;
-            whole_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
+            atomic_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
             print_line(&format!("# wrote the options to {}", path.display()));
         }
         Ok(())
@@ -101,7 +101,7 @@ impl<B: Benchmark> Session<'_, B> {
     fn run(&mut self) -> anyhow::Result<Vec<EndedJob<B::Figures>>> {
         let out = self.config.out;
         let lock = FolderLock::acquire(out, &self.launcher.environment().host_name)?;
-        self.config.live.forget_earlier();
+        self.config.live.remove_stale();
         let (mut schedule, mut ended) = self.schedule()?;
         self.check_memory(&schedule)?;
         let interrupt = Interrupt::install()?;
@@ -165,9 +165,9 @@ impl<B: Benchmark> Session<'_, B> {
     /// Returns the plan and the jobs that an earlier session finished; starts and writes nothing.
     fn schedule(&self) -> anyhow::Result<(Schedule, Vec<EndedJob<B::Figures>>)> {
         let SessionConfig { launch, out, resume, repeat, cooldown, .. } = self.config;
-        let begun = if resume { Some(ledger::find(out)?) } else { None };
+        let resumed = if resume { Some(ledger::find(out)?) } else { None };
         let environment = self.launcher.environment();
-        let context = PlanContext { environment, begun: begun.as_ref().map(|manifest| &manifest.conditions) };
+        let context = PlanContext { environment, resumed: resumed.as_ref().map(|manifest| &manifest.conditions) };
         let plan = self.benchmark.plan(context)?;
         let Some(benchmark) = self.benchmark.resumable() else {
             refuse_used_files(out, &plan)?;
@@ -180,7 +180,7 @@ impl<B: Benchmark> Session<'_, B> {
         let command = resume_command(environment, out);
         let sweep = RequestedSweep { benchmark: self.benchmark.kind(), out, command, conditions };
         let figures = RefCell::new(BTreeMap::new());
-        let (ledger, notes) = match begun {
+        let (ledger, notes) = match resumed {
             None => (Ledger::begin(sweep)?, Vec::new()),
             Some(manifest) => {
                 let is_repeated = |run: &RunName| repeat.contains(&run.case);
@@ -339,7 +339,7 @@ impl<B: Benchmark> Session<'_, B> {
 fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
     let mut files = plan.iter().flat_map(|job| {
         let JobFiles { log, record } = &job.files;
-        [run_name::under_way(log), log.clone(), record.clone()]
+        [run_name::unfinished_log_path(log), log.clone(), record.clone()]
     });
     match files.find(|file| file.exists()) {
         None => Ok(()),

@@ -58,7 +58,7 @@ impl<R: Record, F> TrialJob<'_, R, F> {
     /// Runs the trial after moving files of an earlier one aside; `None` if its device has too little memory.
     pub fn run(&self, launch: &LaunchConfig) -> anyhow::Result<Option<F>> {
         let JobFiles { log, record } = files_in(self.out, self.run)?;
-        folder::rename_earlier(&[run_name::under_way(&log), log, record])?;
+        folder::rename_earlier(&[run_name::unfinished_log_path(&log), log, record])?;
         let session = SessionConfig {
             cases: &[self.run.case],
             launch,

@@ -9,8 +9,8 @@ use anyhow::{Context, anyhow, ensure};
 use ringmark_core::benchmark::train::{AutotuneLog, Fault, Row, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepRecord};
 use ringmark_core::dimension::{Bytes, Case, KvStore, Seconds};
+use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{RunName, STRATEGY_TRIALS};
-use ringmark_core::file::whole_file;
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::summary;
 
@@ -221,7 +221,7 @@ impl StrategyTrials<'_> {
 
     /// Writes the results so far, so that an interrupted search keeps them.
     fn write_log(&self) -> anyhow::Result<()> {
-        let write = |path| whole_file::write(path, |file| self.log.write(file));
+        let write = |path| atomic_file::write(path, |file| self.log.write(file));
         self.tuning.log.as_deref().map_or(Ok(()), write)
     }
 }

@@ -32,12 +32,12 @@ const GRADIENTS: f64 = 2.0;
 const OPTIMIZER: Part = |(_, times)| times.phases[Phase::Optimizer];
 
 /// Growth of an exchange, and the runs of the next smaller case than the reference.
-struct Measured {
+struct MeasuredGrowth {
     growth: Growth,
     smaller: Option<(Steps, Case)>,
 }
 
-impl Measured {
+impl MeasuredGrowth {
     /// Predicts a part of a step from its values in the runs of the reference and of the smaller case.
     fn grown(&self, values: &RunValues, of_smaller: impl Fn(&Steps, Case) -> RunValues, hidden: f64) -> Band {
         let seen = self.smaller.as_ref().map(|(runs, case)| {
@@ -89,7 +89,7 @@ pub fn grown(
         main: (!strategy.has_owners()).then_some(BUSIEST_LINK),
     };
     let longer = growth.longer();
-    let measured = Measured { growth, smaller };
+    let measured = MeasuredGrowth { growth, smaller };
 
     let owners = strategy.has_owners().then(|| (Updates::new(evidence, reference.case), Updates::new(evidence, case)));
     let ways_back = |steps: &Steps, case: Case| match owners {

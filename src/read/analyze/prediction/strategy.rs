@@ -96,7 +96,7 @@ impl Strategy {
                 return Err(
                     "its ranks do not wait for each other: the queueing time of a push at a server depends on \
                     when the other ranks push, which is unknown for larger cases, and images/s with stale weights are \
-                    not comparable to those of a joined batch"
+                    not comparable to those of a global batch"
                         .to_owned(),
                 );
             }

@@ -9,7 +9,7 @@ use ringmark_core::dimension::{Case, Dtype, KvStore, Model};
 use crate::read::analyze::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyze::settings::AXES;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
-use crate::read::analyze::training::grouping::{self, Conditions};
+use crate::read::analyze::training::grouping::{self, TableConditions};
 use crate::read::load::folder::Shortage;
 use crate::read::load::record;
 use crate::read::load::run::RecordedConditions;
@@ -18,7 +18,7 @@ use crate::read::load::run::RecordedConditions;
 /// counted run gets no table of its own if another group has one: its runs may have failed before recording their
 /// conditions.
 pub fn tables<'a>(groups: &'a [Group], shortages: &[Shortage]) -> Vec<(BatchTable, Vec<&'a Group>)> {
-    let mut tables: Vec<(Conditions, Vec<&Group>)> = Vec::new();
+    let mut tables: Vec<(TableConditions, Vec<&Group>)> = Vec::new();
     let (counted, failed): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|group| group.base.is_some());
     for group in counted.into_iter().chain(failed) {
         let shared = without_axes(&group.conditions);
@@ -47,7 +47,7 @@ fn line_of(group: &Group) -> (Model, Dtype, KvStore) {
 }
 
 /// Returns the conditions with defaults for everything that may differ between the series of a table.
-fn without_axes(conditions: &Conditions) -> Conditions {
+fn without_axes(conditions: &TableConditions) -> TableConditions {
     let defaults = TrainConfig::default();
     let recorded = conditions.recorded.as_ref().map(|recorded| RecordedConditions {
         config: TrainConfig {
@@ -61,13 +61,13 @@ fn without_axes(conditions: &Conditions) -> Conditions {
         ..recorded.clone()
     });
     let TrainConfig { model, dtype, batch_size, .. } = defaults;
-    Conditions { model, dtype, batch_size, kv_store: conditions.kv_store, recorded, tool: conditions.tool }
+    TableConditions { model, dtype, batch_size, kv_store: conditions.kv_store, recorded, tool: conditions.tool }
 }
 
-fn table(shared: &Conditions, groups: &[&Group]) -> BatchTable {
+fn table(shared: &TableConditions, groups: &[&Group]) -> BatchTable {
     let mut series: BTreeMap<(Model, Dtype, u32, Case), Vec<BatchPoint>> = BTreeMap::new();
     for group in groups {
-        let Conditions { model, dtype, batch_size, .. } = group.conditions;
+        let TableConditions { model, dtype, batch_size, .. } = group.conditions;
         for case in &group.cases {
             let points = series.entry((model, dtype, case.case.ranks(), case.case)).or_default();
             let is_doubtful = group.speed_reliability_warnings(case).next().is_some();

@@ -20,7 +20,7 @@ use crate::read::analyze::extraction;
 use crate::read::analyze::published::scaling::MeasuredConditions;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::run_warnings;
-use crate::read::analyze::training::grouping::{self, Conditions};
+use crate::read::analyze::training::grouping::{self, TableConditions};
 use crate::read::analyze::utilization::Utilization;
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::iteration_times::IterationTimes;
@@ -35,7 +35,7 @@ pub struct Group {
     /// Model name as in file names, which is also the key in DLPerf's JSON. Extended if several groups share it.
     pub label: String,
     /// Conditions that the runs share.
-    pub conditions: Conditions,
+    pub conditions: TableConditions,
     /// Requested device, if the manifest contains it and no record does.
     pub asked_device: Option<DeviceChoice>,
     /// Names of all devices.
@@ -119,7 +119,7 @@ impl Group {
 
     /// Returns the conditions that published rows may differ from.
     pub fn measured_conditions(&self) -> MeasuredConditions {
-        let Conditions { model, dtype, batch_size, recorded, .. } = &self.conditions;
+        let TableConditions { model, dtype, batch_size, recorded, .. } = &self.conditions;
         let reads_images = recorded.as_ref().map(|recorded| recorded.config.data.are_read());
         MeasuredConditions { model: *model, dtype: *dtype, batch_size: *batch_size, reads_images }
     }
@@ -260,7 +260,7 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked
     if !asked.is_without_single {
         problems.extend(groups.iter().filter_map(base_problem));
     }
-    let conditions: Vec<&Conditions> = groups.iter().map(|group| &group.conditions).collect();
+    let conditions: Vec<&TableConditions> = groups.iter().map(|group| &group.conditions).collect();
     let labels = grouping::labels(&conditions);
     groups.iter_mut().zip(labels).for_each(|(group, label)| group.label = label);
     let (resume_command, shortages) = (asked.resume_command.clone(), asked.shortages.clone());
@@ -298,7 +298,7 @@ fn leave_out_cut_off(runs: &mut [Run]) {
 }
 
 /// Returns the group without figures that are relative to a base.
-fn group_from_runs(conditions: Conditions, runs: Vec<Run>) -> Group {
+fn group_from_runs(conditions: TableConditions, runs: Vec<Run>) -> Group {
     let counted = || runs.iter().filter_map(|run| run.outcome.as_ref().ok());
     let timed = counted().map(|measured| measured.figures.timed).collect();
     let warmup = counted().map(|measured| measured.figures.warmup).collect();

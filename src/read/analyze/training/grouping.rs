@@ -14,7 +14,7 @@ use crate::read::load::run::{RecordedConditions, Run};
 
 /// Conditions that must be equal for two runs to be in one table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Conditions {
+pub struct TableConditions {
     /// Network.
     pub model: Model,
     /// Precision of the step.
@@ -30,9 +30,9 @@ pub struct Conditions {
     pub tool: Option<Tool>,
 }
 
-impl Conditions {
+impl TableConditions {
     /// Returns the conditions of the baselines of these runs.
-    fn without_exchange(&self) -> Conditions {
+    fn without_exchange(&self) -> TableConditions {
         let mut conditions = self.clone();
         if let Some(recorded) = &mut conditions.recorded {
             recorded.config = recorded.config.without_exchange();
@@ -42,8 +42,8 @@ impl Conditions {
     }
 
     /// Returns the same conditions with `ring`.
-    pub fn with_ring(&self) -> Conditions {
-        let mut conditions = Conditions { kv_store: KvStore::Ring, ..self.clone() };
+    pub fn with_ring(&self) -> TableConditions {
+        let mut conditions = TableConditions { kv_store: KvStore::Ring, ..self.clone() };
         if let Some(recorded) = &mut conditions.recorded {
             recorded.config.kv_store = KvStoreConfig::default();
             recorded.config.exchange = recorded.config.exchange.on(recorded.device, KvStore::Ring);
@@ -55,17 +55,17 @@ impl Conditions {
 /// Groups runs by their conditions; a baseline joins the runs that it belongs to. A run that does not count gets no
 /// table of its own if there is one with its precision, batch size and kv-store: it may have failed before recording
 /// its conditions.
-pub fn group(mut runs: Vec<Run>) -> Vec<(Conditions, Vec<Run>)> {
-    let mut groups: Vec<(Conditions, Vec<Run>)> = Vec::new();
+pub fn group(mut runs: Vec<Run>) -> Vec<(TableConditions, Vec<Run>)> {
+    let mut groups: Vec<(TableConditions, Vec<Run>)> = Vec::new();
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
     drop_default_servers(&mut runs);
     for run in runs {
         let own = conditions(&run);
-        let point = |it: &Conditions| (it.model, it.dtype, it.batch_size);
-        let alike = |known: &Conditions| point(known) == point(&own) && known.kv_store == own.kv_store;
+        let point = |it: &TableConditions| (it.model, it.dtype, it.batch_size);
+        let alike = |known: &TableConditions| point(known) == point(&own) && known.kv_store == own.kv_store;
         // Names from before kv-stores were part of them do not contain any.
-        let may_be_alike = |known: &Conditions| point(known) == point(&own) && own.kv_store.is_ring();
-        let belongs = |known: &Conditions| match run.found.name.baseline {
+        let may_be_alike = |known: &TableConditions| point(known) == point(&own) && own.kv_store.is_ring();
+        let belongs = |known: &TableConditions| match run.found.name.baseline {
             true => *known == own || known.without_exchange() == own,
             false => *known == own,
         };
@@ -97,7 +97,7 @@ fn drop_default_servers(runs: &mut [Run]) {
         without.recorded.iter_mut().for_each(|recorded| recorded.config.kv_store.servers = None);
         Some((without, servers, run.found.name.case.nodes))
     };
-    let all: Vec<Option<(Conditions, u32, u32)>> = runs.iter().map(with_servers).collect();
+    let all: Vec<Option<(TableConditions, u32, u32)>> = runs.iter().map(with_servers).collect();
     for (run, own) in runs.iter_mut().zip(&all) {
         let (Some((own, ..)), Some(recorded)) = (own, &mut run.recorded) else { continue };
         let alike = || all.iter().flatten().filter(|(known, ..)| known == own);
@@ -108,18 +108,18 @@ fn drop_default_servers(runs: &mut [Run]) {
     }
 }
 
-fn conditions(run: &Run) -> Conditions {
+fn conditions(run: &Run) -> TableConditions {
     let name = run.found.name;
     let recorded = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
     let tool = run.outcome.as_ref().ok().and_then(|measured| Some(measured.figures.windows?.tool));
     let in_record = run.recorded.as_ref().map(|recorded| recorded.conditions.config.kv_store.kv_store);
     let kv_store = in_record.unwrap_or(name.kv_store);
-    Conditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, kv_store, recorded, tool }
+    TableConditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, kv_store, recorded, tool }
 }
 
 /// Returns a name for each group: the model's file name if there is a single group, otherwise what distinguishes the
 /// groups.
-pub fn labels(groups: &[&Conditions]) -> Vec<String> {
+pub fn labels(groups: &[&TableConditions]) -> Vec<String> {
     if let [alone] = groups {
         return vec![alone.model.facts().file_name.to_owned()];
     }
@@ -133,8 +133,8 @@ pub fn labels(groups: &[&Conditions]) -> Vec<String> {
     (0..groups.len()).map(label).collect()
 }
 
-fn plain_label(conditions: &Conditions) -> String {
-    let Conditions { model, dtype, batch_size, kv_store, recorded, .. } = conditions;
+fn plain_label(conditions: &TableConditions) -> String {
+    let TableConditions { model, dtype, batch_size, kv_store, recorded, .. } = conditions;
     let kv_store = if kv_store.is_ring() { String::new() } else { format!("_{}", kv_store.file_name()) };
     let shared = format!("{}_b{batch_size}_{dtype}{kv_store}", model.facts().file_name);
     match recorded {
@@ -146,7 +146,7 @@ fn plain_label(conditions: &Conditions) -> String {
 
 /// Returns the options that a group's runs share, by their names in the record. Logs of another tool have its name as
 /// `log`.
-pub fn settings(conditions: &Conditions) -> BTreeMap<String, Value> {
+pub fn settings(conditions: &TableConditions) -> BTreeMap<String, Value> {
     let mut settings = conditions.recorded.as_ref().map(|recorded| fields(&recorded.config)).unwrap_or_default();
     settings.extend(conditions.tool.map(|tool| ("log".to_owned(), Value::from(tool.keyword()))));
     settings

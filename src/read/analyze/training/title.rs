@@ -10,7 +10,7 @@ use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::number_text::count;
 
 use crate::read::analyze::training::figures::{Group, TrainedCase};
-use crate::read::analyze::training::grouping::Conditions;
+use crate::read::analyze::training::grouping::TableConditions;
 use crate::read::load::record;
 
 /// Returns the title lines of a group: measurement, devices, options, length.
@@ -89,7 +89,7 @@ fn failure(group: &Group) -> Option<&str> {
 /// these names are not unique.
 pub fn distinctions(groups: &[&Group]) -> Vec<String> {
     let values = |group: &&Group| {
-        let Conditions { model, dtype, batch_size, kv_store, .. } = &group.conditions;
+        let TableConditions { model, dtype, batch_size, kv_store, .. } = &group.conditions;
         [model.facts().title.to_owned(), dtype.to_string(), format!("batch size {batch_size}"), kv_store.to_string()]
     };
     let values: Vec<[String; 4]> = groups.iter().map(values).collect();

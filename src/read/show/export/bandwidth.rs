@@ -7,13 +7,13 @@ use ringmark_core::stats::busbw::{algbw, busbw};
 
 use crate::read::analyze::reliability;
 use crate::read::load::environment::{self, EnvironmentText};
-use crate::read::show::export::figure::{self, Scope, Series};
+use crate::read::show::export::figure::{self, ExportedSeries, Scope};
 
-pub fn series(name: &str, cases: &[(Case, BandwidthRecord)]) -> Vec<Series> {
+pub fn series(name: &str, cases: &[(Case, BandwidthRecord)]) -> Vec<ExportedSeries> {
     cases.iter().flat_map(|(case, record)| record_series(name, *case, record)).collect()
 }
 
-fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series> {
+fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<ExportedSeries> {
     let operands = record.config.operands();
     let mut environment = EnvironmentText::new();
     environment::add_environment(&mut environment, &record.environment);
@@ -37,7 +37,7 @@ fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Series
                 ("place", place.to_owned()),
                 ("message_bytes", message.bytes.0.to_string()),
             ];
-            let mut series = Series::new(Scope::Message, labels, Some(record.started));
+            let mut series = ExportedSeries::new(Scope::Message, labels, Some(record.started));
             series.describe(&environment);
             series.add(&figure::RANKS, Some(case.ranks()));
             series.add(&figure::MESSAGE, Some(message.bytes.0));

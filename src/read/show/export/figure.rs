@@ -49,7 +49,7 @@ pub enum Scope {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Series {
+pub struct ExportedSeries {
     pub scope: Scope,
     /// Labels that identify it within its scope; no value is empty.
     pub labels: Vec<(&'static str, String)>,
@@ -135,11 +135,11 @@ impl Scope {
     }
 }
 
-impl Series {
+impl ExportedSeries {
     /// Creates a series without figures; empty labels are left out.
-    pub fn new(scope: Scope, labels: Vec<(&'static str, String)>, started: Option<Seconds>) -> Series {
+    pub fn new(scope: Scope, labels: Vec<(&'static str, String)>, started: Option<Seconds>) -> ExportedSeries {
         let labels = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-        Series { scope, labels, details: Vec::new(), started, figures: Vec::new() }
+        ExportedSeries { scope, labels, details: Vec::new(), started, figures: Vec::new() }
     }
 
     /// Adds a figure, unless it is missing or not finite.
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn reasons_of_unreliable_figures_are_a_detail() {
-        let mut series = Series::new(Scope::Run, Vec::new(), None);
+        let mut series = ExportedSeries::new(Scope::Run, Vec::new(), None);
         series.add_reliability(&[]);
         assert_eq!(series.detail(RELIABILITY_WARNINGS), None);
         series.add_reliability(&[reliability::to_quick()]);
@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn missing_values_are_omitted() {
-        let mut series = Series::new(Scope::Run, vec![("case", "1n1g".to_owned()), ("device", String::new())], None);
+        let mut series =
+            ExportedSeries::new(Scope::Run, vec![("case", "1n1g".to_owned()), ("device", String::new())], None);
         series.add(&STEP, Some(f64::NAN));
         series.add(&STEP, None::<f64>);
         series.add(&RANKS, Some(2_u32));

@@ -5,7 +5,7 @@
 use ringmark_core::untrusted_text::is_unprintable;
 
 use crate::read::load::problem::Problem;
-use crate::read::show::export::figure::{Figure, Scope, Series, Value};
+use crate::read::show::export::figure::{ExportedSeries, Figure, Scope, Value};
 
 fn measurement(scope: Scope) -> &'static str {
     match scope {
@@ -16,7 +16,7 @@ fn measurement(scope: Scope) -> &'static str {
 }
 
 /// Returns the lines, and a problem for each series without a start time: the server would insert the current time.
-pub fn lines(all: &[Series]) -> (String, Vec<Problem>) {
+pub fn lines(all: &[ExportedSeries]) -> (String, Vec<Problem>) {
     let (mut text, mut problems) = (String::new(), Vec::new());
     for series in all {
         match line(series) {
@@ -32,7 +32,7 @@ pub fn lines(all: &[Series]) -> (String, Vec<Problem>) {
     (text, problems)
 }
 
-fn line(series: &Series) -> Option<String> {
+fn line(series: &ExportedSeries) -> Option<String> {
     let nanoseconds = (1e9 * series.started?.0).round() as i64;
     let mut tags: Vec<&(&str, String)> = series.labels.iter().collect();
     // The server is faster if tags are sorted.
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn tags_are_sorted_and_fields_have_types() {
         let labels = vec![("result", "a b,c=\\".to_owned()), ("case", "1n1g".to_owned())];
-        let mut series = Series::new(Scope::Run, labels, Some(Seconds(1.7e9)));
+        let mut series = ExportedSeries::new(Scope::Run, labels, Some(Seconds(1.7e9)));
         series.add(&IMAGES_PER_SECOND, Some(12.5));
         series.add_part(&PHASE, Some(("phase", "forward")), Some(0.25));
         series.add(&RANKS, Some(2_u32));
@@ -92,7 +92,7 @@ mod tests {
 "#;
         let (text, problems) = lines(&[series.clone()]);
         assert_eq!((text.as_str(), problems), (expected, Vec::new()));
-        let (text, problems) = lines(&[Series { started: None, ..series }]);
+        let (text, problems) = lines(&[ExportedSeries { started: None, ..series }]);
         assert_eq!((text.as_str(), problems.len()), ("", 1));
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::read::load::environment::EnvironmentText;
-use crate::read::show::export::figure::{RELIABILITY_WARNINGS, Series, Value};
+use crate::read::show::export::figure::{ExportedSeries, RELIABILITY_WARNINGS, Value};
 use crate::read::show::export::time_line::{Period, TimeLine, milliseconds};
 
 /// Length limit of MLflow for the value of a parameter or a tag.
@@ -35,7 +35,7 @@ pub struct RunToExport<'a> {
     /// Path of the log relative to the result's folder.
     pub log: &'a Path,
     pub period: Period,
-    pub series: &'a Series,
+    pub series: &'a ExportedSeries,
     /// Options by their names in the record.
     pub options: BTreeMap<String, Json>,
     pub environment: EnvironmentText,
@@ -147,7 +147,7 @@ fn metrics(run: &RunToExport) -> BTreeMap<String, String> {
     let time_line = TimeLine::from_record(record);
     for (iteration, Period { start, end }) in record.iterations.iter().zip(&time_line.iterations) {
         add("iteration_seconds", *end, end.0 - start.0, iteration.iteration);
-        add("loss", *end, record.header.joined_loss(&iteration.loss).unwrap_or(f64::NAN), iteration.iteration);
+        add("loss", *end, record.header.global_loss(&iteration.loss).unwrap_or(f64::NAN), iteration.iteration);
     }
     for times in &time_line.epochs {
         let (step, validation) = (times.epoch.iteration, times.epoch.validation);

@@ -7,7 +7,7 @@ use std::path::Path;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::optimizer::{AdamConfig, Optimizer};
 use ringmark_core::benchmark::train::config::IMAGENET_IMAGES;
-use ringmark_core::benchmark::train::{LearningConfig, LearningRateCourse, RunRecord, TrainConfig};
+use ringmark_core::benchmark::train::{LearningConfig, LearningRateSchedule, RunRecord, TrainConfig};
 use ringmark_core::dimension::{Model, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde::Serialize;
@@ -55,11 +55,11 @@ fn conditions(record: &RunRecord) -> Vec<(&'static str, Value)> {
         ("submission_benchmark", benchmark(record).into()),
         ("submission_platform", platform(record).into()),
         ("seed", config.seed.into()),
-        ("global_batch_size", config.joined_batch(ranks).into()),
+        ("global_batch_size", config.global_batch(ranks).into()),
         ("gradient_accumulation_steps", 1.into()),
     ];
     all.extend(update_rule(config, ranks));
-    all.extend(course(config));
+    all.extend(schedule(config));
     // Only the network that MLPerf trains is known to use batch normalization, over the images of a rank.
     let has_span = config.model == Model::Resnet50V1b && !config.freeze_batch_norm && config.work_load.is_none();
     all.extend(has_span.then(|| ("model_bn_span", config.batch_size.into())));
@@ -94,13 +94,13 @@ fn update_rule(config: &TrainConfig, ranks: u32) -> Vec<(&'static str, Value)> {
 }
 
 /// Returns the schedule of the learning rate.
-fn course(config: &TrainConfig) -> Vec<(&'static str, Value)> {
+fn schedule(config: &TrainConfig) -> Vec<(&'static str, Value)> {
     let LearningConfig { course, step_epochs, factor, epoch_iterations, .. } = &config.learning;
     let mut all = vec![("opt_learning_rate_decay_schedule", Value::from(course.to_string()))];
     if let Some(epoch) = *epoch_iterations {
         let warmup = config.learning_rate_warmup.unwrap_or(epoch);
         all.push(("opt_learning_rate_warmup_epochs", (f64::from(warmup) / f64::from(epoch)).into()));
-        if *course == LearningRateCourse::Cosine {
+        if *course == LearningRateSchedule::Cosine {
             let key = if config.optimizer.is_adam() {
                 "opt_learning_rate_decay_steps"
             } else {
@@ -159,7 +159,7 @@ impl MlLog<'_> {
         let number = || object(json!({ "epoch_num": epoch.epoch }));
         self.event("INTERVAL_START", training.start, "epoch_start", Value::Null, (first, number()));
         self.event("INTERVAL_END", training.end, "epoch_stop", Value::Null, (end, number()));
-        let images = record.header.config.joined_batch(record.header.ranks.len() as u32) as f64;
+        let images = record.header.config.global_batch(record.header.ranks.len() as u32) as f64;
         let seconds = training.end.0 - training.start.0;
         let throughput = json!({ "throughput": images * f64::from(epoch.iteration + 1 - first_iteration) / seconds });
         self.event("POINT_IN_TIME", training.end, "tracked_stats", throughput, (end, number()));

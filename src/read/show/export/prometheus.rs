@@ -4,13 +4,14 @@
 
 use ringmark_core::line::prometheus::{MetricFamily, MetricKind, Sample};
 
-use crate::read::show::export::figure::{Figure, FigureKind, INFO, Scope, Series, Value};
+use crate::read::show::export::figure::{ExportedSeries, Figure, FigureKind, INFO, Scope, Value};
 
-pub fn text(all: &[Series]) -> String {
+pub fn text(all: &[ExportedSeries]) -> String {
     let mut text = String::new();
     for scope in [Scope::Case, Scope::Run, Scope::Message] {
-        let of_scope: Vec<&Series> = all.iter().filter(|series| series.scope == scope).collect();
-        let info = |series: &&Series| Sample { labels: [&series.labels[..], &series.details].concat(), value: 1.0 };
+        let of_scope: Vec<&ExportedSeries> = all.iter().filter(|series| series.scope == scope).collect();
+        let info =
+            |series: &&ExportedSeries| Sample { labels: [&series.labels[..], &series.details].concat(), value: 1.0 };
         text.push_str(&family(scope, &INFO, of_scope.iter().map(info).collect()).to_string());
         for kind in kinds(&of_scope) {
             let of_series = of_scope.iter().flat_map(|series| {
@@ -24,7 +25,7 @@ pub fn text(all: &[Series]) -> String {
 }
 
 /// Returns the distinct kinds in order of appearance: all samples of a family must be contiguous.
-fn kinds(all: &[&Series]) -> Vec<&'static FigureKind> {
+fn kinds(all: &[&ExportedSeries]) -> Vec<&'static FigureKind> {
     let mut kinds: Vec<&'static FigureKind> = Vec::new();
     for figure in all.iter().flat_map(|series| &series.figures) {
         if !kinds.contains(&figure.kind) {
@@ -44,7 +45,7 @@ fn family(scope: Scope, kind: &FigureKind, samples: Vec<Sample>) -> MetricFamily
     }
 }
 
-fn sample(series: &Series, figure: &Figure) -> Sample {
+fn sample(series: &ExportedSeries, figure: &Figure) -> Sample {
     let part = figure.part.map(|(name, value)| (name, value.to_owned()));
     let value = match figure.value {
         Value::Float(number) => number,
@@ -63,7 +64,7 @@ mod tests {
     #[test]
     fn samples_are_grouped_by_family_and_labels_are_complete() {
         let series = |result: &str| {
-            let mut series = Series::new(Scope::Case, vec![("result", result.to_owned())], None);
+            let mut series = ExportedSeries::new(Scope::Case, vec![("result", result.to_owned())], None);
             series.add(&IMAGES_PER_SECOND, Some(12.5));
             series.add(&RELIABLE, Some(true));
             series

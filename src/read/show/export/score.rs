@@ -7,7 +7,7 @@ use ringmark_core::stats::summary::step_percentiles;
 
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
 use crate::read::load::run::{self, Run};
-use crate::read::show::export::figure::{self, Scope, Series};
+use crate::read::show::export::figure::{self, ExportedSeries, Scope};
 use crate::read::show::export::training::add_arithmetic;
 
 /// A run that counts, with its table and point.
@@ -17,11 +17,11 @@ pub struct ScoredRun<'a> {
     /// Runs with the same network, precision, batch size and case.
     pub point: &'a ScorePoint,
     pub run: &'a Run<ScoreRecord>,
-    pub series: Series,
+    pub series: ExportedSeries,
 }
 
 /// Returns the figures of every point of the result `name` with a run that counts.
-pub fn cases(name: &str, tables: &[ScoreTable]) -> Vec<Series> {
+pub fn cases(name: &str, tables: &[ScoreTable]) -> Vec<ExportedSeries> {
     points(tables).filter_map(|(group, table, point)| point_series(name, &group, table, point)).collect()
 }
 
@@ -61,10 +61,10 @@ fn labels(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> Ve
     ]
 }
 
-fn point_series(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> Option<Series> {
+fn point_series(name: &str, group: &str, table: &ScoreTable, point: &ScorePoint) -> Option<ExportedSeries> {
     let figures = point.figures?;
     let started = point.recorded().map(|recorded| recorded.started.0).reduce(f64::min).map(Seconds);
-    let mut series = Series::new(Scope::Case, labels(name, group, table, point), started);
+    let mut series = ExportedSeries::new(Scope::Case, labels(name, group, table, point), started);
     series.describe(&run::environment(&point.runs));
     series.add(&figure::IMAGES_PER_SECOND, Some(figures.speed.0));
     series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.speed.0 / f64::from(point.case.ranks())));
@@ -86,11 +86,11 @@ fn run_series(
     table: &ScoreTable,
     point: &ScorePoint,
     run: &Run<ScoreRecord>,
-) -> Option<Series> {
+) -> Option<ExportedSeries> {
     let measured = run.outcome.as_ref().ok()?;
     let mut labels = labels(name, group, table, point);
     labels.push(("run", run.found.name.run.to_string()));
-    let mut series = Series::new(Scope::Run, labels, run.recorded.as_ref().map(|recorded| recorded.started));
+    let mut series = ExportedSeries::new(Scope::Run, labels, run.recorded.as_ref().map(|recorded| recorded.started));
     series.describe(&run::environment([run]));
     series.add(&figure::STARTED, series.started.map(|started| started.0));
     series.add(&figure::IMAGES_PER_SECOND, Some(measured.speed.0));

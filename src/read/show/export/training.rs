@@ -11,10 +11,10 @@ use crate::read::analyze::training::scaling_loss;
 use crate::read::analyze::utilization::Utilization;
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::run::{self, Measured, Run};
-use crate::read::show::export::figure::{self, Scope, Series};
+use crate::read::show::export::figure::{self, ExportedSeries, Scope};
 
 /// Returns the figures of every case of the result `name` that has a counted run, with and without communication.
-pub fn cases(name: &str, groups: &[Group]) -> Vec<Series> {
+pub fn cases(name: &str, groups: &[Group]) -> Vec<ExportedSeries> {
     let of_case = |(group, case): (&Group, &TrainedCase)| {
         let baseline = case.baseline.as_ref().and_then(|baseline| case_series(name, group, baseline, false));
         case_series(name, group, case, true).into_iter().chain(baseline).collect::<Vec<_>>()
@@ -23,7 +23,7 @@ pub fn cases(name: &str, groups: &[Group]) -> Vec<Series> {
     all.flat_map(of_case).collect()
 }
 
-pub fn runs<'a>(name: &str, groups: &'a [Group]) -> Vec<(&'a Run, Series)> {
+pub fn runs<'a>(name: &str, groups: &'a [Group]) -> Vec<(&'a Run, ExportedSeries)> {
     let of_group = |group: &'a Group| {
         let runs = group.with_baselines().flat_map(|case| case.runs.iter().map(move |run| (case, run)));
         runs.filter_map(|(case, run)| Some((run, run_series(name, group, case, run)?))).collect::<Vec<_>>()
@@ -51,12 +51,12 @@ fn labels(name: &str, group: &Group, case: String, communicates: bool) -> Vec<(&
 }
 
 /// Returns the figures over all counted runs. Communication cost belongs to the runs with communication.
-fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool) -> Option<Series> {
+fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool) -> Option<ExportedSeries> {
     let figures = case.figures.as_ref()?;
     let started = |run: &Run| run.outcome.is_ok().then(|| run.recorded.as_ref().map(|it| it.started.0)).flatten();
     let started = case.runs.iter().filter_map(started).reduce(f64::min).map(Seconds);
     let labels = labels(name, group, case.case.to_string(), communicates);
-    let mut series = Series::new(Scope::Case, labels, started);
+    let mut series = ExportedSeries::new(Scope::Case, labels, started);
     series.describe(&run::environment(&case.runs));
     series.add(&figure::IMAGES_PER_SECOND, Some(figures.speed.0));
     series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(figures.per_rank.0));
@@ -88,11 +88,11 @@ fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool
 }
 
 /// Returns the figures of a run, or `None` if it does not count.
-fn run_series(name: &str, group: &Group, case: &TrainedCase, run: &Run) -> Option<Series> {
+fn run_series(name: &str, group: &Group, case: &TrainedCase, run: &Run) -> Option<ExportedSeries> {
     let measured = run.outcome.as_ref().ok()?;
     let mut labels = labels(name, group, run.found.name.case.to_string(), !run.found.name.baseline);
     labels.push(("run", run.found.name.run.to_string()));
-    let mut series = Series::new(Scope::Run, labels, run.recorded.as_ref().map(|recorded| recorded.started));
+    let mut series = ExportedSeries::new(Scope::Run, labels, run.recorded.as_ref().map(|recorded| recorded.started));
     series.describe(&run::environment([run]));
     series.add(&figure::STARTED, series.started.map(|started| started.0));
     series.add(&figure::IMAGES_PER_SECOND, Some(measured.speed.0));
@@ -108,7 +108,7 @@ fn run_series(name: &str, group: &Group, case: &TrainedCase, run: &Run) -> Optio
     Some(series)
 }
 
-fn add_outcome(series: &mut Series, measured: &Measured) {
+fn add_outcome(series: &mut ExportedSeries, measured: &Measured) {
     series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
     series.add(&figure::LAST_LOSS, measured.figures.last_loss);
     series.add(&figure::SKIPPED_STEPS, measured.figures.skipped_steps);
@@ -117,7 +117,7 @@ fn add_outcome(series: &mut Series, measured: &Measured) {
     series.add(&figure::WARNINGS, Some(measured.warnings.len()));
 }
 
-fn add_times(series: &mut Series, times: Option<IterationTimes>) {
+fn add_times(series: &mut ExportedSeries, times: Option<IterationTimes>) {
     let Some(times) = times else { return };
     series.add(&figure::STEP, Some(times.step.0));
     for (phase, time) in times.phases.iter().filter(|(phase, time)| phase.is_always() || time.0 != 0.0) {
@@ -127,7 +127,7 @@ fn add_times(series: &mut Series, times: Option<IterationTimes>) {
 }
 
 /// Adds the arithmetic rate of the network and its shares of the devices' rates.
-pub fn add_arithmetic(series: &mut Series, arithmetic: Option<Utilization>) {
+pub fn add_arithmetic(series: &mut ExportedSeries, arithmetic: Option<Utilization>) {
     series.add(&figure::FLOP_RATE, arithmetic.map(|it| 1e12 * it.teraflops_per_second.0));
     series.add(&figure::PRODUCT_SHARE, arithmetic.and_then(|it| it.share_of_matrix_product));
     series.add(&figure::PEAK_SHARE, arithmetic.and_then(|it| it.share_of_published_peak));

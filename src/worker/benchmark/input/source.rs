@@ -70,7 +70,7 @@ impl Source {
     }
 
     fn share(&self) -> Share {
-        Share { joined: self.loader.images, first: 0, images: self.loader.images }
+        Share { global_batch: self.loader.images, first: 0, images: self.loader.images }
     }
 
     /// Starts a loader with this number of threads, in the order of training. A warm pass repeats the first batches.

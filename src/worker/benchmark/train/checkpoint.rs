@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use ringmark_core::benchmark::image_input::ImageInputUse;
-use ringmark_core::benchmark::train::{EpochEnd, Iteration, LearningRateCourse, Resumption, RunHeader, TrainConfig};
+use ringmark_core::benchmark::train::{EpochEnd, Iteration, LearningRateSchedule, Resumption, RunHeader, TrainConfig};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::manifest::RanOn;
 use ringmark_core::options::option_table;
@@ -208,7 +208,7 @@ impl SavedProgress {
 fn settings(config: &TrainConfig) -> BTreeMap<String, String> {
     let is_fixed = |name: &str| match name {
         // The learning-rate schedule ends with the run.
-        "iters" | "epochs" => config.learning.course == LearningRateCourse::Cosine,
+        "iters" | "epochs" => config.learning.course == LearningRateSchedule::Cosine,
         name => !CHANGEABLE_OPTIONS.contains(&name),
     };
     let all = option_table::settings(config).into_iter();

@@ -65,8 +65,8 @@ impl Epochs {
     ) -> Result<&EpochEnd> {
         let epoch = self.iterations.context("epochs need image files")?;
         let own = &iterations[iterations.len() - epoch as usize..];
-        let joined = |iteration: &Iteration| header.joined_loss(&iteration.loss).unwrap_or(f64::NAN);
-        let loss = mean(&own.iter().map(joined).collect::<Vec<f64>>()).filter(|loss| loss.is_finite());
+        let global_loss = |iteration: &Iteration| header.global_loss(&iteration.loss).unwrap_or(f64::NAN);
+        let loss = mean(&own.iter().map(global_loss).collect::<Vec<f64>>()).filter(|loss| loss.is_finite());
         let validation = self.validation.clone();
         let validation =
             validation.map(|assignment| validate(session, &header.config, model, assignment)).transpose()?;
@@ -110,7 +110,7 @@ pub fn images(assignment: Assignment, config: &TrainConfig, session: &Session) -
         assignment,
         config: config.input,
         threads: config.input.decode_threads.unwrap_or(own_threads),
-        joined: config.joined_batch(session.world.ranks()),
+        global_batch: config.global_batch(session.world.ranks()),
         steps_before: 0,
         is_validation: false,
     }

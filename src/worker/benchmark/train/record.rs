@@ -27,11 +27,11 @@ use crate::measure::step_timer::Sample;
 use crate::measure::trace::Profiles;
 
 /// Measurements of this rank.
-pub struct Measured {
+pub struct RankMeasurements {
     /// One sample for each iteration since the run was last resumed.
     pub samples: Vec<Sample>,
     /// Iterations gathered so far, earlier parts of the run included.
-    pub recorded: Recorded,
+    pub recorded: GatheredIterations,
     /// Counters of all hosts and ranks.
     pub counters: CountersOfRun,
     /// Time from the start of the first iteration to the end of the last one.
@@ -48,17 +48,17 @@ pub struct Measured {
 }
 
 /// Iterations of all ranks gathered so far on rank 0; empty on other ranks.
-pub struct Recorded {
+pub struct GatheredIterations {
     /// All iterations of the run.
     pub iterations: Vec<Iteration>,
     /// Samples that are contained in `iterations`.
     gathered_samples: usize,
 }
 
-impl Recorded {
+impl GatheredIterations {
     /// Continues after `iterations`.
-    pub fn new(iterations: Vec<Iteration>) -> Recorded {
-        Recorded { iterations, gathered_samples: 0 }
+    pub fn new(iterations: Vec<Iteration>) -> GatheredIterations {
+        GatheredIterations { iterations, gathered_samples: 0 }
     }
 
     /// Gathers the rest of `samples`. All ranks call this together.
@@ -71,9 +71,24 @@ impl Recorded {
 
 /// Gathers the results of all ranks; rank 0 writes the record, valid or not. Returns the reason why the run is invalid,
 /// if any.
-pub fn gather(session: &Session, header: RunHeader, weights: &Tensor, measured: Measured) -> Result<Option<String>> {
-    let Measured { samples, mut recorded, counters, wall, kv_store, compression, input, epochs, profiles, graphs } =
-        measured;
+pub fn gather(
+    session: &Session,
+    header: RunHeader,
+    weights: &Tensor,
+    measured: RankMeasurements,
+) -> Result<Option<String>> {
+    let RankMeasurements {
+        samples,
+        mut recorded,
+        counters,
+        wall,
+        kv_store,
+        compression,
+        input,
+        epochs,
+        profiles,
+        graphs,
+    } = measured;
     let world = session.world;
     let GraphUse { choice, no_graph } = graphs;
     let config = TrainConfig { graphs: choice, ..header.config.clone() };
@@ -239,9 +254,9 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         end.parameter_checksums[0]
     );
     // The iteration lines show the values of rank 0.
-    let joined = record.header.work_division.as_ref().and(record.iterations.last());
-    let joined = joined.and_then(|last| record.header.joined_loss(&last.loss));
-    let joined = joined.map(|loss| format!("loss of the joined batch in the last iteration: {loss:.6}"));
+    let global_loss = record.header.work_division.as_ref().and(record.iterations.last());
+    let global_loss = global_loss.and_then(|last| record.header.global_loss(&last.loss));
+    let global_loss = global_loss.map(|loss| format!("loss of the global batch in the last iteration: {loss:.6}"));
     let speed = record.speed(config.warmup as usize);
     let speed = speed.map(|speed| format!("speed: {speed:.2}{}", rates(record)));
     let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
@@ -255,7 +270,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let warnings = warning::texts(&end.warnings).into_iter().map(|text| format!("warning: {text}"));
     [length]
         .into_iter()
-        .chain(joined)
+        .chain(global_loss)
         .chain(speed)
         .chain(kv_store)
         .chain(compression)

@@ -15,7 +15,7 @@ use crate::benchmark::train::checkpoint::{self, SavedProgress};
 use crate::benchmark::train::epochs::Epochs;
 use crate::benchmark::train::graphs::GraphUse;
 use crate::benchmark::train::progress::Progress;
-use crate::benchmark::train::record::{self, Measured, Recorded};
+use crate::benchmark::train::record::{self, GatheredIterations, RankMeasurements};
 use crate::benchmark::train::step::Step;
 use crate::job::heartbeat;
 use crate::job::host_watch::HostWatch;
@@ -32,7 +32,7 @@ pub struct TimedLoop<'a> {
     step: &'a mut Step,
     timer: StepTimer,
     samples: Vec<Sample>,
-    recorded: Recorded,
+    recorded: GatheredIterations,
     progress: Progress,
     epochs: Epochs,
     graphs: GraphUse,
@@ -79,7 +79,7 @@ impl<'a> TimedLoop<'a> {
             step,
             timer,
             samples: Vec::with_capacity((config.iterations - before) as usize),
-            recorded: Recorded::new(iterations),
+            recorded: GatheredIterations::new(iterations),
             progress,
             epochs,
             graphs: GraphUse { choice: config.graphs, no_graph: header.no_graph.clone() },
@@ -142,7 +142,7 @@ impl<'a> TimedLoop<'a> {
         })
     }
 
-    pub fn end(mut self) -> Result<Measured> {
+    pub fn end(mut self) -> Result<RankMeasurements> {
         self.finish_iterations()?;
         let wall = self.wall();
         // Asynchronous ranks detect failed peers here.
@@ -157,7 +157,18 @@ impl<'a> TimedLoop<'a> {
         let input = record::input(self.session.world, &self.step.batches, self.input_before.as_ref())?;
         let (compression, epochs) = (self.step.exchange.reducer().compression(), self.epochs.ends);
         let TimedLoop { samples, recorded, graphs, .. } = self;
-        Ok(Measured { samples, recorded, counters, wall, kv_store, compression, input, epochs, profiles, graphs })
+        Ok(RankMeasurements {
+            samples,
+            recorded,
+            counters,
+            wall,
+            kv_store,
+            compression,
+            input,
+            epochs,
+            profiles,
+            graphs,
+        })
     }
 
     /// Waits for pending iterations, then calls `work`, whose time is not counted.

@@ -1,4 +1,4 @@
-//! `--work-load`: the division of the joined batch among ranks. `auto` first measures the speed of each rank alone:
+//! `--work-load`: the division of the global batch among ranks. `auto` first measures the speed of each rank alone:
 //! forward and backward without exchange, on all ranks at once, so that ranks on one host share its resources as they
 //! will later.
 
@@ -39,11 +39,11 @@ pub fn divide(config: &TrainConfig, session: &Session, model: &PreparedModel) ->
     Ok(Some(division))
 }
 
-/// A rank's images in the joined batch of all ranks.
+/// A rank's images in the global batch of all ranks.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageShare {
     pub images: u32,
-    /// Index of the first image in the joined batch.
+    /// Index of the first image in the global batch.
     pub first: u32,
 }
 

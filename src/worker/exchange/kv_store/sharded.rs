@@ -23,7 +23,7 @@ use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::Bucket;
 use crate::exchange::collective::{Collective, Route, Target, split_evenly};
 use crate::exchange::memory::{MemoryShape, narrow};
-use crate::exchange::optimizer::Optimizer;
+use crate::exchange::optimizer::FusedOptimizer;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
@@ -40,7 +40,7 @@ pub struct Sharded {
     reducer: &'static GradientReducer,
     exchange: Arc<Mutex<Exchange>>,
     /// One optimizer for each part of this rank.
-    optimizers: Vec<Optimizer>,
+    optimizers: Vec<FusedOptimizer>,
     /// Size of the parts of this rank in fp32.
     owned: Bytes,
     weights: Tensor,
@@ -114,8 +114,9 @@ impl Sharded {
         let route = if kv_store == KvStore::Nccl { Route::Chain } else { Route::Direct };
         let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
         let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
-        let optimizer =
-            |part: &Range<usize>| Optimizer::new(&request.rule, counts, narrow(&updated, part)?, narrow(&sums, part)?);
+        let optimizer = |part: &Range<usize>| {
+            FusedOptimizer::new(&request.rule, counts, narrow(&updated, part)?, narrow(&sums, part)?)
+        };
         let optimizers = own.iter().map(optimizer).collect::<Result<_>>()?;
         let owned: usize = own.iter().map(ExactSizeIterator::len).sum();
 

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use ringmark_core::dimension::{BackendName, KvStore};
-use ringmark_core::file::whole_file;
+use ringmark_core::file::atomic_file;
 use ringmark_core::trace::{
     ClockMethod, ClockReading, GradientArray, LayerProfile, OperatorProfile, RankClock, RankTrace, Timeline,
     TraceConfig, TraceFormat, chrome, horovod,
@@ -76,7 +76,7 @@ impl<'a> Tracer<'a> {
     ) -> Result<Option<Tracer<'a>>> {
         let Some(traced) = traced else { return Ok(None) };
         if let (Some(path), 0) = (&config.file, session.world.rank()) {
-            whole_file::check(path)?;
+            atomic_file::check(path)?;
         }
         let (method, first) = clock::read(session.world)?;
         recorder::start(session.device(), traced.clone());

@@ -67,8 +67,8 @@ pub struct LineSeries {
     pub name: String,
     pub style: Style,
     /// Medians from left to right.
-    pub points: Vec<Point>,
-    pub dots: Vec<Point>,
+    pub points: Vec<ChartPoint>,
+    pub dots: Vec<ChartPoint>,
     /// Values without scaling loss; may be empty.
     pub ideal: Vec<(f64, f64)>,
     /// True for published values, drawn paler and in gray.
@@ -76,7 +76,7 @@ pub struct LineSeries {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Point {
+pub struct ChartPoint {
     pub x: f64,
     pub y: f64,
     pub tip: String,
@@ -84,7 +84,7 @@ pub struct Point {
     pub is_doubtful: bool,
 }
 
-impl Point {
+impl ChartPoint {
     fn is_finite(&self) -> bool {
         self.x.is_finite() && self.y.is_finite()
     }
@@ -114,7 +114,7 @@ impl LineChart {
         several.then(|| labels::margin(self.series.iter().map(|series| series.name.as_str()))).flatten()
     }
 
-    fn points(&self) -> impl Iterator<Item = &Point> {
+    fn points(&self) -> impl Iterator<Item = &ChartPoint> {
         self.series.iter().flat_map(|series| series.points.iter().chain(&series.dots)).filter(|point| point.is_finite())
     }
 
@@ -155,7 +155,7 @@ impl LineChart {
             false => self.x.marks.iter().map(|(at, label, below)| (x.at(*at), label.clone(), below.clone())).collect(),
             true => x.ticks(8).into_iter().map(|tick| (x.at(tick), number(tick), String::new())).collect::<Vec<_>>(),
         };
-        let place = |point: &Point| (x.at(point.x), y.at(point.y));
+        let place = |point: &ChartPoint| (x.at(point.x), y.at(point.y));
         let named = self.series.iter().filter(|_| margin.is_some());
         let labels = named.filter_map(|LineSeries { name, points, .. }| {
             let last = points.iter().rev().find(|point| point.is_finite())?;
@@ -202,7 +202,7 @@ fn class(series: &LineSeries) -> String {
     if series.is_reference { "reference".to_owned() } else { color(series.style) }
 }
 
-fn point_class(series: &LineSeries, point: &Point) -> String {
+fn point_class(series: &LineSeries, point: &ChartPoint) -> String {
     if point.is_doubtful { "doubtful".to_owned() } else { class(series) }
 }
 
@@ -239,8 +239,8 @@ mod tests {
     use super::*;
 
     fn chart(points: &[(f64, f64)]) -> LineChart {
-        let point = |(x, y): &(f64, f64)| Point { x: *x, y: *y, tip: "<i>tip</i>".to_owned(), is_doubtful: false };
-        let points: Vec<Point> = points.iter().map(point).collect();
+        let point = |(x, y): &(f64, f64)| ChartPoint { x: *x, y: *y, tip: "<i>tip</i>".to_owned(), is_doubtful: false };
+        let points: Vec<ChartPoint> = points.iter().map(point).collect();
         LineChart {
             title: "<b>title</b>".to_owned(),
             description: "text".to_owned(),

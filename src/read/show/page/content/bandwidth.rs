@@ -15,7 +15,7 @@ use crate::read::analyze::reliability;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::show::numbers::percent_number;
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, Shade, far_apart};
+use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, Shade, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::document::{Block, Section, Subject};
 
@@ -211,7 +211,7 @@ fn block(device: DeviceKind, exchanged: Exchanged, lines: &[Line]) -> Block {
                 line.name,
                 size(message.bytes)
             );
-            Point { x: message.bytes.0 as f64, y, tip, is_doubtful: line.is_doubtful }
+            ChartPoint { x: message.bytes.0 as f64, y, tip, is_doubtful: line.is_doubtful }
         };
     let series = |line: &Line, value: fn(Bus, Bytes, f64) -> f64, unit: &str, limit: bool| LineSeries {
         name: line.name.clone(),

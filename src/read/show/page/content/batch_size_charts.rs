@@ -9,7 +9,7 @@ use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, b
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
-use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, far_apart};
+use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, far_apart};
 use crate::read::show::page::charts::scale::{ScaleKind, extent};
 
 /// Largest number of batch sizes that is shown as bars instead of a line.
@@ -159,7 +159,7 @@ fn tip_of_all(line: &ChartLine, point: &BatchPoint, figures: &BatchFigures, quan
 
 fn lines(title: String, lines: &[&ChartLine], quantity: &Quantity, device: Option<DeviceKind>) -> Chart {
     let line = |(line, name): (&&ChartLine, String)| {
-        let at = |point: &BatchPoint, y: f64, tip: String| Point {
+        let at = |point: &BatchPoint, y: f64, tip: String| ChartPoint {
             x: f64::from(point.batch_size),
             y,
             tip,

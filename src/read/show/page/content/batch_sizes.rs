@@ -19,7 +19,7 @@ use crate::read::show::batch_sizes::{ExtraRows, Line, table};
 use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
 use crate::read::show::page::content::published_rates;
 use crate::read::show::page::content::series::device_title;
-use crate::read::show::page::content::trust::Evidence;
+use crate::read::show::page::content::trust::TrustEvidence;
 use crate::read::show::page::document::{Block, Section, Subject};
 
 const NOTE: &str = "Images/s are of all ranks, the median over runs; CV is the runs' standard deviation by their mean; peak GB is the \
@@ -33,7 +33,7 @@ pub struct PageTable<'a> {
     pub name: String,
     pub workload: Workload,
     pub table: BatchTable,
-    pub evidence: Evidence,
+    pub evidence: TrustEvidence,
     /// Training groups in the table; empty for scoring.
     pub groups: Vec<&'a Group>,
     /// Description of the passes; empty for training, where each group has its own.
@@ -64,7 +64,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
                 name: result.name.clone(),
                 workload: Workload::Training,
                 table,
-                evidence: Evidence::from_groups(&groups),
+                evidence: TrustEvidence::from_groups(&groups),
                 groups,
                 how: String::new(),
             }
@@ -77,7 +77,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
             name: result.name.clone(),
             workload: Workload::Inference,
             table: by_size,
-            evidence: Evidence::from_scoring(table),
+            evidence: TrustEvidence::from_scoring(table),
             groups: Vec::new(),
             how: show::score::text::how(table),
         })

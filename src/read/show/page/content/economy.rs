@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::read::analyze::training::energy;
 use crate::read::show::economy;
-use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
 /// Returns a block for each series with known power or a price.
@@ -12,7 +12,7 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
     setting.series.iter().filter_map(|series| block(setting, series)).collect()
 }
 
-fn block(setting: &Setting, series: &Series) -> Option<Block> {
+fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     let (table, legend) = economy::table(series.group, series.price)?;
     let parts = series.group.cases.iter().filter_map(energy::case_energy).flat_map(|energy| energy.of);
     let parts: BTreeSet<String> = parts.collect();

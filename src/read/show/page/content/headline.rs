@@ -23,8 +23,8 @@ use crate::read::show::page::content::bandwidth::size as size_of_message;
 use crate::read::show::page::content::batch_sizes::{self, PageTable};
 use crate::read::show::page::content::input;
 use crate::read::show::page::content::scaling_loss::class;
-use crate::read::show::page::content::series::{self, Series, Setting};
-use crate::read::show::page::content::trust::Evidence;
+use crate::read::show::page::content::series::{self, PageSeries, Setting};
+use crate::read::show::page::content::trust::TrustEvidence;
 use crate::read::show::page::document::{Figure, Headline, Share, Trust};
 
 /// Returns a headline for each series. A table by batch size that does not scale gets one headline for all its series.
@@ -165,9 +165,9 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
 }
 
 /// Returns the headline of a series, named by its conditions if it is the only one of the only result.
-fn headline(result: &ResultFolder, setting: &Setting, series: &Series, is_only: bool) -> Headline {
+fn headline(result: &ResultFolder, setting: &Setting, series: &PageSeries, is_only: bool) -> Headline {
     let group = series.group;
-    let (trust, reasons) = Evidence::from_groups(&[group]).trust(result);
+    let (trust, reasons) = TrustEvidence::from_groups(&[group]).trust(result);
     let size =
         largest(group).map(|(case, _)| format!("; {}", size(case.case, title::process(group)))).unwrap_or_default();
     let quick = if group.is_quick() { " (quick)" } else { "" };

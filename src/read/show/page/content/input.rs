@@ -13,7 +13,7 @@ use crate::read::analyze::input_demand::{Demand, demands};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point, far_apart};
+use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject, Trust};
 
@@ -140,13 +140,13 @@ fn chart(record: &InputRecord, number: usize, demands: &[Demand]) -> Chart {
     let mut series: Vec<LineSeries> = Vec::new();
     for (rank, place) in record.ranks.iter().enumerate() {
         for (kind, (cache, what)) in [(PageCache::Warm, "memory"), (PageCache::Cold, "disk")].into_iter().enumerate() {
-            let point = |(threads, speed): (u32, f64)| Point {
+            let point = |(threads, speed): (u32, f64)| ChartPoint {
                 x: f64::from(threads),
                 y: speed,
                 tip: format!("{}, from {what}, {threads} threads: {speed:.1} images/s", place.host),
                 is_doubtful: false,
             };
-            let points: Vec<Point> =
+            let points: Vec<ChartPoint> =
                 record.passes_of(rank, cache).map(|ceiling| point((ceiling.threads, ceiling.speed.0))).collect();
             if !points.is_empty() {
                 let name = if record.ranks.len() > 1 { format!("{}, {what}", place.host) } else { what.to_owned() };
@@ -164,7 +164,7 @@ fn chart(record: &InputRecord, number: usize, demands: &[Demand]) -> Chart {
     series.extend(needed(record, demands).into_iter().map(|(name, speed)| {
         let ends = [threads.first(), threads.last()].into_iter().flatten();
         let tip = format!("{name} {} images/s", thousands(speed, ','));
-        let points = ends.map(|x| Point { x: *x, y: speed, tip: tip.clone(), is_doubtful: false });
+        let points = ends.map(|x| ChartPoint { x: *x, y: speed, tip: tip.clone(), is_doubtful: false });
         LineSeries {
             name,
             style: Style { color: number, shape: 0 },

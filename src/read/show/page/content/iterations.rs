@@ -12,7 +12,7 @@ use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::charts::step_times::{StepTimes, iteration_ranges};
-use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
 /// Limits of outliers, the same as in the record's warnings: an iteration must exceed the median by this share and by
@@ -57,7 +57,7 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
 }
 
 /// Returns one row of drawings per case; `None` if no run counts.
-fn block(setting: &Setting, series: &Series) -> Option<Block> {
+fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     let cases = series.group.cases.iter().flat_map(|case| {
         let baseline = case.baseline.as_ref().map(|runs| case_times(series, format!("{} baseline", case.case), runs));
         std::iter::once(case_times(series, case.case.to_string(), case)).chain(baseline)
@@ -73,7 +73,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
     Some(Block { charts, table: Some(table(series, &cases)), reading: READING.to_owned(), ..Block::new(title, "") })
 }
 
-fn case_times<'a>(series: &Series, name: String, case: &'a TrainedCase) -> CaseTimes<'a> {
+fn case_times<'a>(series: &PageSeries, name: String, case: &'a TrainedCase) -> CaseTimes<'a> {
     let runs = case.runs.iter().filter_map(|run| {
         let measured = run.outcome.as_ref().ok()?;
         Some((run.found.name.run, measured, times(measured)?))
@@ -82,7 +82,7 @@ fn case_times<'a>(series: &Series, name: String, case: &'a TrainedCase) -> CaseT
     CaseTimes { name, runs: runs.collect(), is_doubtful }
 }
 
-fn charts(series: &Series, case: &CaseTimes, each: usize) -> Vec<Chart> {
+fn charts(series: &PageSeries, case: &CaseTimes, each: usize) -> Vec<Chart> {
     let domain = domain(&case.runs);
     let chart = |(run, measured, times): &(u32, &Measured, Times)| {
         let outliers = match times.outliers.len() {
@@ -131,7 +131,7 @@ fn domain(runs: &[(u32, &Measured, Times)]) -> [f64; 2] {
     [low - 2.0 * air, high + air]
 }
 
-fn table(series: &Series, cases: &[CaseTimes]) -> Table {
+fn table(series: &PageSeries, cases: &[CaseTimes]) -> Table {
     let columns = vec![
         Column::text("case"),
         Column::numbers("run", ""),

@@ -14,7 +14,7 @@ use crate::read::load::iteration_times::RankTimes;
 use crate::read::show::numbers::{count, list, percent_number};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::ranks::{HostOfRanks, RankChart, RankSpread};
-use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
 /// One rank on one host over the runs of a case, in milliseconds.
@@ -68,7 +68,7 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
 }
 
 /// Returns a block with a chart for each case of several ranks with recorded compute times; `None` if there are none.
-fn block(setting: &Setting, series: &Series) -> Option<Block> {
+fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     let cases: Vec<CaseRanks> = series.group.cases.iter().map(case_ranks).filter(|case| case.ranks.len() > 1).collect();
     if cases.is_empty() {
         return None;
@@ -156,7 +156,7 @@ fn verdict(cases: &[CaseRanks]) -> String {
     if slow.is_empty() { "No warning names a rank as slow.".to_owned() } else { format!("Slow: {}.", list(&slow)) }
 }
 
-fn chart(series: &Series, case: &CaseRanks) -> Chart {
+fn chart(series: &PageSeries, case: &CaseRanks) -> Chart {
     let mut hosts: Vec<HostOfRanks> = Vec::new();
     for rank in &case.ranks {
         let Spread { low, middle, high } = rank.own;
@@ -212,7 +212,7 @@ fn ranks<'a>(case: &'a TrainedCase, slow: &BTreeSet<(WarningKind, &str)>) -> Vec
         .collect()
 }
 
-fn table(series: &Series, cases: &[CaseRanks]) -> Table {
+fn table(series: &PageSeries, cases: &[CaseRanks]) -> Table {
     let columns = vec![
         Column::text("case"),
         Column::numbers("rank", ""),

@@ -13,7 +13,7 @@ use crate::read::show::extraction::kv_stores::{self, Comparison};
 use crate::read::show::numbers::{marked, percent_number};
 use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::content::scaling_charts::{self, Measurements};
-use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
 const NOTE: &str = "Speed is all images of a run over all its time, the median of the runs; speedup and efficiency are those \
@@ -42,9 +42,10 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     measured.extend(rows.iter().zip(published_shapes).filter_map(|(row, shape)| scaling_charts::reference(row, shape)));
     let (reading, charts) = scaling_charts::charts(&measured);
     let mut notes = vec![NOTE.to_owned()];
-    let common = |series: &Series| Some(format!("{}: {}.", series.name, common_base(series.group)?));
+    let common = |series: &PageSeries| Some(format!("{}: {}.", series.name, common_base(series.group)?));
     notes.extend(setting.series.iter().filter_map(common));
-    let unlike = |series: &Series| Some(format!("Note: {}.", setting.named(series, &unlike_devices(series.group)?)));
+    let unlike =
+        |series: &PageSeries| Some(format!("Note: {}.", setting.named(series, &unlike_devices(series.group)?)));
     notes.extend(setting.series.iter().filter_map(unlike));
     let own: Vec<MeasuredConditions> = setting.series.iter().map(|series| series.group.measured_conditions()).collect();
     notes.extend(rows.iter().map(|row| cited(row, &own)));
@@ -68,7 +69,7 @@ pub fn block(setting: &Setting, published: bool) -> Block {
 /// Returns the published rows of the same model, precision and batch size if the setting uses GPUs.
 fn published_rows(setting: &Setting) -> Vec<&'static Published> {
     let fits = |row: &&Published| {
-        let is_alike = |series: &Series| {
+        let is_alike = |series: &PageSeries| {
             let conditions = &series.group.conditions;
             (conditions.model, conditions.dtype, conditions.batch_size) == (row.model, row.dtype, row.batch_size)
         };

@@ -13,9 +13,9 @@ use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
-use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
+use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries};
 use crate::read::show::page::charts::scale::{ScaleKind, extent};
-use crate::read::show::page::content::series::Series;
+use crate::read::show::page::content::series::PageSeries;
 
 /// Largest number of cases of a result that is shown as bars instead of a line.
 const FEW: usize = 2;
@@ -105,7 +105,7 @@ const EFFICIENCY: Quantity = Quantity {
 };
 
 /// Returns the data of a series; `None` if no run counts.
-pub fn measured(series: &Series) -> Option<Measurements> {
+pub fn measured(series: &PageSeries) -> Option<Measurements> {
     let group = series.group;
     let of_case = |case: &TrainedCase| {
         let counted = case.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?.speed.0)));
@@ -198,7 +198,7 @@ impl Measurements {
     }
 
     fn line(&self, quantity: &Quantity) -> LineSeries {
-        let point = |case: &Speeds, (y, tip): (f64, String)| Point {
+        let point = |case: &Speeds, (y, tip): (f64, String)| ChartPoint {
             x: f64::from(case.case.ranks()),
             y,
             tip,
@@ -318,7 +318,7 @@ fn runs_axis(series: &[Measurements]) -> Axis {
 fn by_run(series: &[Measurements]) -> Chart {
     let of_case = |series: &Measurements, case: &Speeds| {
         let ends = extent(case.runs.iter().map(|(run, _)| f64::from(*run))).unwrap_or([1.0, 1.0]);
-        let points = case.runs.iter().zip(series.runs(&THROUGHPUT, case)).map(|((run, _), (y, tip))| Point {
+        let points = case.runs.iter().zip(series.runs(&THROUGHPUT, case)).map(|((run, _), (y, tip))| ChartPoint {
             x: f64::from(*run),
             y,
             tip,

@@ -12,7 +12,7 @@ use crate::read::show::numbers::{marked, milliseconds};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::charts::waterfall::{self, Waterfall, signed};
-use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
 const NOTE: &str = "The step of a case less that of the base, in parts that add up: compute is forward and backward beyond \
@@ -34,7 +34,7 @@ pub fn losses(group: &Group) -> Vec<CaseLoss> {
 
 /// Returns `None` if no case has a base to compare with, or if there are no records.
 pub fn block(setting: &Setting) -> Option<Block> {
-    let series: Vec<(&Series, Vec<CaseLoss>)> = setting
+    let series: Vec<(&PageSeries, Vec<CaseLoss>)> = setting
         .series
         .iter()
         .map(|series| (series, losses(series.group)))
@@ -43,8 +43,9 @@ pub fn block(setting: &Setting) -> Option<Block> {
     if series.is_empty() {
         return None;
     }
-    let charts =
-        |(series, losses): &(&Series, Vec<CaseLoss>)| losses.iter().map(|loss| chart(setting, series, loss)).collect();
+    let charts = |(series, losses): &(&PageSeries, Vec<CaseLoss>)| {
+        losses.iter().map(|loss| chart(setting, series, loss)).collect()
+    };
     let is_split = series.iter().flat_map(|(_, losses)| losses).any(|loss| !loss.loss.compute.is_empty());
     let note = if is_split { format!("{NOTE} {ALONE}") } else { NOTE.to_owned() };
     Some(Block {
@@ -66,7 +67,7 @@ pub fn class(part: LossPart) -> &'static str {
     }
 }
 
-fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
+fn chart(setting: &Setting, series: &PageSeries, loss: &CaseLoss) -> Chart {
     let part = |(part, Difference { seconds, margin }): (LossPart, Difference)| {
         let sure = margin.map(|margin| format!(" \u{b1} {:.2}", margin * 1e3)).unwrap_or_default();
         let share =
@@ -93,14 +94,14 @@ fn chart(setting: &Setting, series: &Series, loss: &CaseLoss) -> Chart {
 }
 
 /// Returns true for a loss of unreliable runs, or within its confidence interval: its parts are not significant.
-fn is_doubtful(series: &Series, loss: &CaseLoss) -> bool {
+fn is_doubtful(series: &PageSeries, loss: &CaseLoss) -> bool {
     loss.is_uncertain() || !series.group.case(loss.case).is_some_and(|case| series.group.is_reliable(case))
 }
 
 /// Maximum number of parts for which a row has space for a bar.
 const WITH_BARS: usize = 6;
 
-fn table(setting: &Setting, series: &[(&Series, Vec<CaseLoss>)]) -> Table {
+fn table(setting: &Setting, series: &[(&PageSeries, Vec<CaseLoss>)]) -> Table {
     let several = setting.series.len() > 1;
     let all = || series.iter().flat_map(|(_, losses)| losses);
     let shown: Vec<LossPart> =

@@ -21,11 +21,11 @@ pub struct Setting<'a> {
     pub title: String,
     /// Devices of each series.
     pub note: String,
-    pub series: Vec<Series<'a>>,
+    pub series: Vec<PageSeries<'a>>,
 }
 
 #[derive(Debug)]
-pub struct Series<'a> {
+pub struct PageSeries<'a> {
     pub name: String,
     pub style: Style,
     pub group: &'a Group,
@@ -37,12 +37,12 @@ pub struct Series<'a> {
 
 impl Setting<'_> {
     /// Returns `laptop, 1n2g` if there are several series, otherwise `1n2g`.
-    pub fn named(&self, series: &Series, what: impl std::fmt::Display) -> String {
+    pub fn named(&self, series: &PageSeries, what: impl std::fmt::Display) -> String {
         if self.series.len() > 1 { format!("{}, {what}", series.name) } else { what.to_string() }
     }
 
     /// Returns `Every rank: laptop` if there are several series, otherwise `Every rank`.
-    pub fn titled(&self, title: &str, series: &Series) -> String {
+    pub fn titled(&self, title: &str, series: &PageSeries) -> String {
         if self.series.len() > 1 { format!("{title}: {}", series.name) } else { title.to_owned() }
     }
 
@@ -116,7 +116,7 @@ pub fn settings(results: &[ResultFolder]) -> Vec<Setting<'_>> {
             });
             let series = &mut settings[index].1.series;
             let style = Style { color: number, shape: series.len() };
-            series.push(Series {
+            series.push(PageSeries {
                 name: result.name.clone(),
                 style,
                 group,
@@ -133,7 +133,8 @@ fn named(mut setting: Setting) -> Setting {
     let mut results: Vec<String> = setting.series.iter().map(|series| series.name.clone()).collect();
     results.dedup();
     for result in results {
-        let mut series: Vec<&mut Series> = setting.series.iter_mut().filter(|series| series.name == result).collect();
+        let mut series: Vec<&mut PageSeries> =
+            setting.series.iter_mut().filter(|series| series.name == result).collect();
         let groups: Vec<&Group> = series.iter().map(|series| series.group).collect();
         for (series, distinction) in series.iter_mut().zip(title::distinctions(&groups)) {
             series.name = match distinction.as_str() {

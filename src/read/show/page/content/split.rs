@@ -10,7 +10,7 @@ use crate::read::show::numbers::{marked, milliseconds, percent_number};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup};
 use crate::read::show::page::charts::style::phase_class;
-use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
 struct StepPart {
@@ -43,7 +43,7 @@ struct Step<'a> {
     is_doubtful: bool,
 }
 
-fn steps<'a>(series: &Series<'a>) -> Vec<Step<'a>> {
+fn steps<'a>(series: &PageSeries<'a>) -> Vec<Step<'a>> {
     let times = |case: &'a TrainedCase| -> Option<&'a IterationTimes> {
         let Figures { times, .. } = case.figures.as_ref()?;
         times.as_ref()
@@ -62,7 +62,7 @@ fn steps<'a>(series: &Series<'a>) -> Vec<Step<'a>> {
 
 /// Returns `None` if no run has a record.
 pub fn block(setting: &Setting) -> Option<Block> {
-    let groups: Vec<(&Series, Vec<Step>)> =
+    let groups: Vec<(&PageSeries, Vec<Step>)> =
         setting.series.iter().map(|series| (series, steps(series))).filter(|(_, steps)| !steps.is_empty()).collect();
     if groups.is_empty() {
         return None;
@@ -70,7 +70,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
     let all = groups.iter().flat_map(|(_, steps)| steps).map(|step| step.times);
     let parts = parts(&phases_to_show(all));
     let bars = |is_share: bool| {
-        let group = |(series, steps): &(&Series, Vec<Step>)| StackGroup {
+        let group = |(series, steps): &(&PageSeries, Vec<Step>)| StackGroup {
             name: series.name.clone(),
             style: series.style,
             bars: steps.iter().map(|step| bar(setting, series, step, &parts, is_share)).collect(),
@@ -101,7 +101,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
 }
 
 /// Returns the bar of a step, in milliseconds or in percent of the step.
-fn bar(setting: &Setting, series: &Series, step: &Step, parts: &[StepPart], is_share: bool) -> StackBar {
+fn bar(setting: &Setting, series: &PageSeries, step: &Step, parts: &[StepPart], is_share: bool) -> StackBar {
     let whole = step.times.step.0;
     let part = |part: &StepPart| {
         let (name, time) = (part.name, (part.time)(step.times));
@@ -118,7 +118,7 @@ fn bar(setting: &Setting, series: &Series, step: &Step, parts: &[StepPart], is_s
     }
 }
 
-fn table(setting: &Setting, groups: &[(&Series, Vec<Step>)], parts: &[StepPart]) -> Table {
+fn table(setting: &Setting, groups: &[(&PageSeries, Vec<Step>)], parts: &[StepPart]) -> Table {
     let several = setting.series.len() > 1;
     let mut columns = vec![Column::text("case"), Column::numbers("step", "ms")];
     if several {

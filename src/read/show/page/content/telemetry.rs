@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::host::telemetry::{Series as Readings, throttle_reasons};
+use ringmark_core::host::telemetry::{Series, throttle_reasons};
 use ringmark_core::host::{Quantity, Telemetry};
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::load::run::Measured;
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
+use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries};
 use crate::read::show::page::charts::scale::{ScaleKind, extent};
-use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
 const NOTE: &str = "One reading per second on every host during the run. A point is a mean over some iterations, \
@@ -53,7 +53,7 @@ pub fn blocks(setting: &Setting) -> Vec<Block> {
     setting.series.iter().filter_map(|series| block(setting, series)).collect()
 }
 
-fn block(setting: &Setting, series: &Series) -> Option<Block> {
+fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     let cases = series.group.cases.iter().rev();
     let (case, run, measured) = cases.filter_map(|case| slowest(case).map(|(run, it)| (case, run, it))).next()?;
     let mut hosts: Vec<(&str, &Telemetry)> =
@@ -127,7 +127,7 @@ fn binned(values: impl Iterator<Item = (f64, f64)>, iterations: usize) -> Vec<(f
 fn line(name: &str, number: usize, values: Vec<(f64, f64)>, unit: &str) -> LineSeries {
     let point = |(x, y): (f64, f64)| {
         let tip = format!("{name}, up to iteration {x:.0}: {y:.1} {unit}");
-        Point { x, y, tip, is_doubtful: false }
+        ChartPoint { x, y, tip, is_doubtful: false }
     };
     LineSeries {
         name: name.to_owned(),
@@ -165,7 +165,7 @@ fn iterations(measured: &Measured) -> Option<LineChart> {
 fn chart(hosts: &[(&str, &Telemetry)], iterations: usize, spec: ChartSpec) -> Option<LineChart> {
     let (title, unit, quantity, aggregation, factor) = spec;
     let of_host = |(number, (host, read)): (usize, &(&str, &Telemetry))| {
-        let series: Vec<&Readings> = read.series_of(quantity).filter(|series| is_drawn(series, read)).collect();
+        let series: Vec<&Series> = read.series_of(quantity).filter(|series| is_drawn(series, read)).collect();
         let at = |index: usize| {
             let values = series.iter().filter_map(|series| series.values.get(index).copied().flatten());
             let value = aggregate(values.map(|value| limited(quantity, value)), aggregation)?;
@@ -187,7 +187,7 @@ fn limited(quantity: Quantity, value: f64) -> f64 {
 
 /// Returns true if the readings belong in a chart: not traffic between GPUs, nor clock and utilization of cores if
 /// there are GPUs.
-fn is_drawn(series: &Readings, read: &Telemetry) -> bool {
+fn is_drawn(series: &Series, read: &Telemetry) -> bool {
     let has_gpus = read.series.iter().any(|other| other.quantity == series.quantity && other.is_of_gpu());
     match series.quantity {
         Quantity::Sent => !series.is_of_gpu(),
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn utilization_is_capped_at_100_percent() {
         let values = vec![None, Some(0.61), Some(1.65), Some(1.35)];
-        let series = Readings { quantity: Quantity::Utilization, of: "cores".to_owned(), values };
+        let series = Series { quantity: Quantity::Utilization, of: "cores".to_owned(), values };
         let read = Telemetry {
             at: (0..4).map(|at| Seconds(f64::from(at))).collect(),
             iteration: vec![0, 1, 2, 3],

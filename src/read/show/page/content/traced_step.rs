@@ -11,7 +11,7 @@ use crate::read::show::numbers::percent_number;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::spans::{SpanBar, SpanChart, SpanRow};
 use crate::read::show::page::charts::style::phase_class;
-use crate::read::show::page::content::series::{Series, Setting};
+use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
 const NOTE: &str = "The traced iteration of median length, of the first run of each case that was traced. Outlined: the critical path, \
@@ -41,7 +41,7 @@ struct Traced<'a> {
     path: CriticalPath,
 }
 
-fn block(setting: &Setting, series: &Series) -> Option<Block> {
+fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     let traced: Vec<Traced> = series.group.cases.iter().filter_map(|case| traced(series, case)).collect();
     if traced.is_empty() {
         return None;
@@ -58,7 +58,7 @@ fn block(setting: &Setting, series: &Series) -> Option<Block> {
 }
 
 /// Returns the iteration with the median critical path, from the first traced run of `case`.
-fn traced<'a>(series: &Series<'a>, case: &TrainedCase) -> Option<Traced<'a>> {
+fn traced<'a>(series: &PageSeries<'a>, case: &TrainedCase) -> Option<Traced<'a>> {
     let of_run = |run: &crate::read::load::run::Run| {
         series.traces.iter().find(|(name, _)| *name == run.found.name).map(|(_, timeline)| timeline)
     };

@@ -11,7 +11,7 @@ use crate::read::show::numbers::count;
 use crate::read::show::page::document::Trust;
 
 /// Facts about runs that determine the reliability of their figures.
-pub struct Evidence {
+pub struct TrustEvidence {
     runs: usize,
     counted: usize,
     reliability_warnings: Vec<ReliabilityWarning>,
@@ -24,8 +24,8 @@ pub struct Evidence {
     spreads: Vec<f64>,
 }
 
-impl Evidence {
-    pub fn from_groups(groups: &[&Group]) -> Evidence {
+impl TrustEvidence {
+    pub fn from_groups(groups: &[&Group]) -> TrustEvidence {
         let cases = || groups.iter().flat_map(|group| &group.cases);
         let measured = || cases().filter(|case| case.figures.is_some());
         let warnings = |group: &&Group| {
@@ -36,7 +36,7 @@ impl Evidence {
             let named = |warning: ReliabilityWarning| if several { warning.to(&group.label) } else { warning };
             group.all_reliability_warnings().into_iter().map(named).collect::<Vec<_>>()
         };
-        Evidence {
+        TrustEvidence {
             runs: cases().map(|case| case.runs.len()).sum(),
             counted: cases().map(|case| case.counted().count()).sum(),
             reliability_warnings: groups.iter().flat_map(reliability_warnings).collect(),
@@ -48,9 +48,9 @@ impl Evidence {
         }
     }
 
-    pub fn from_scoring(table: &ScoreTable) -> Evidence {
+    pub fn from_scoring(table: &ScoreTable) -> TrustEvidence {
         let points = || table.points.iter();
-        Evidence {
+        TrustEvidence {
             runs: points().map(|point| point.runs.len()).sum(),
             counted: points().map(|point| point.counted().count()).sum(),
             reliability_warnings: table.all_reliability_warnings(),
@@ -64,7 +64,7 @@ impl Evidence {
 
     /// Returns the level of trust and the reasons.
     pub fn trust(&self, result: &ResultFolder) -> (Trust, Vec<String>) {
-        let Evidence { runs, counted, .. } = *self;
+        let TrustEvidence { runs, counted, .. } = *self;
         let mut trust = Trust::Sound;
         let mut reasons = Vec::new();
         let mut lower = |to: Trust, reason: String| {

@@ -6,11 +6,11 @@ use anyhow::Result;
 use tch::Device;
 
 use crate::exchange::kv_store::plan::PlannedPart;
-use crate::exchange::optimizer::Optimizer;
+use crate::exchange::optimizer::FusedOptimizer;
 
 /// Optimizer and progress of the update.
 pub struct LocalUpdate {
-    optimizer: Optimizer,
+    optimizer: FusedOptimizer,
     /// Empty if all is updated at once: on a GPU, which receives the sums by one copy, and with a loss scaler. All
     /// ranks of a host use the same parts, because the end of a range is rounded differently.
     parts: Vec<Range<usize>>,
@@ -20,7 +20,7 @@ pub struct LocalUpdate {
 
 impl LocalUpdate {
     /// Creates the update by `parts`.
-    pub fn new(optimizer: Optimizer, parts: &[PlannedPart]) -> LocalUpdate {
+    pub fn new(optimizer: FusedOptimizer, parts: &[PlannedPart]) -> LocalUpdate {
         let is_by_parts = optimizer.loss_scaler().is_none() && optimizer.device() == Device::Cpu;
         let parts = parts.iter().filter(|_| is_by_parts).map(|part| part.elements.clone()).collect();
         LocalUpdate { optimizer, parts, partial_update: None }
@@ -49,7 +49,7 @@ impl LocalUpdate {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::benchmark::optimizer::Optimizer as OptimizerName;
+    use ringmark_core::benchmark::optimizer::Optimizer;
     use ringmark_core::benchmark::train::config::TrainConfig;
     use ringmark_core::dimension::Dtype;
     use tch::Tensor;
@@ -65,12 +65,12 @@ mod tests {
     const PARTS: [Range<usize>; 3] = [0..5, 5..21, 21..64];
 
     /// Weights after two updates, with the momenta of the first in the second; `arrivals` of the first, if it is begun.
-    fn updated(optimizer: OptimizerName, arrivals: Option<[usize; 3]>) -> Tensor {
+    fn updated(optimizer: Optimizer, arrivals: Option<[usize; 3]>) -> Tensor {
         let (weights, sums) = (values(1.7), values(2.3));
         let config = TrainConfig { dtype: Dtype::Fp32, optimizer, ..TrainConfig::default() };
         let rule = UpdateRule::Training(Box::new(config));
         let counts = RankCounts { all: 2, summed: 2, averaged: 2 };
-        let optimizer = Optimizer::new(&rule, counts, weights.shallow_clone(), sums).expect("as long");
+        let optimizer = FusedOptimizer::new(&rule, counts, weights.shallow_clone(), sums).expect("as long");
         let mut own = LocalUpdate { optimizer, parts: PARTS.to_vec(), partial_update: None };
         if let Some(arrivals) = arrivals {
             own.begin(1, arrivals.into_iter().map(|part| PARTS[part].clone())).expect("the first update");
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn update_does_not_depend_on_arrival_order() {
-        for optimizer in [OptimizerName::Nag, OptimizerName::AdamW] {
+        for optimizer in [Optimizer::Nag, Optimizer::AdamW] {
             let at_once = updated(optimizer, None);
             for arrivals in [[0, 1, 2], [2, 0, 1]] {
                 assert!(updated(optimizer, Some(arrivals)).equal(&at_once), "{optimizer} {arrivals:?}");

@@ -32,7 +32,7 @@ use crate::exchange::kv_store::plan::{self, PlannedPart};
 use crate::exchange::kv_store::protocol::ServerReport;
 use crate::exchange::kv_store::rendezvous::{self, Announcement, Membership, WorkerFacts};
 use crate::exchange::memory;
-use crate::exchange::optimizer::Optimizer;
+use crate::exchange::optimizer::FusedOptimizer;
 use crate::exchange::reducer::{GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
@@ -114,7 +114,7 @@ impl ServerClient {
             AnswerFormat::Weights => None,
             AnswerFormat::Sums(_) => {
                 let optimizer =
-                    Optimizer::new(&request.rule, counts, weights.shallow_clone(), answers.shallow_clone())?;
+                    FusedOptimizer::new(&request.rule, counts, weights.shallow_clone(), answers.shallow_clone())?;
                 Some(LocalUpdate::new(optimizer, &parts))
             }
         };

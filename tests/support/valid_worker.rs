@@ -14,7 +14,7 @@ use crate::support::sandbox::{Sandbox, ringmark, words};
 
 /// Script in which rank 0 produces a valid run of 4 iterations and logs its name. A test's `hook` script gets `$name`
 /// (`1n1g_2`, a baseline's `none_1n2g_2`) and the path of the record.
-const SOUND: &str = "
+const VALID_WORKER: &str = "
 [ $rank = 0 ] || exit 0
 case=$(basename \"$(dirname \"$record\")\")
 run=${record##*_}
@@ -47,9 +47,9 @@ sed \"$change\" \"$folder/ranks_$OMPI_COMM_WORLD_SIZE.jsonl\" >\"$record\" || ex
 ";
 
 impl Sandbox {
-    /// Creates a sandbox with the worker [`SOUND`].
-    pub fn sound() -> Sandbox {
-        let sandbox = Sandbox::new(SOUND);
+    /// Creates a sandbox with the worker [`VALID_WORKER`].
+    pub fn with_valid_worker() -> Sandbox {
+        let sandbox = Sandbox::new(VALID_WORKER);
         for ranks in [1, 2] {
             let file = File::create(sandbox.path(&format!("ranks_{ranks}.jsonl"))).expect("created");
             record(ranks).write(file).expect("written");
@@ -58,7 +58,7 @@ impl Sandbox {
         sandbox
     }
 
-    /// Returns `ringmark sweep` with this worker and the folder `out`, with runs of the length of [`SOUND`]'s.
+    /// Returns `ringmark sweep` with this worker and the folder `out`, with runs of the length of [`VALID_WORKER`]'s.
     pub fn short_sweep(&self, options: &str) -> Command {
         let mut command = ringmark("sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2");
         command.arg("--worker").arg(self.worker()).arg("--out").arg(self.path("out")).args(words(options));
@@ -75,7 +75,7 @@ impl Sandbox {
     }
 }
 
-/// Creates the record that [`SOUND`] adapts.
+/// Creates the record that [`VALID_WORKER`] adapts.
 fn record(ranks: u32) -> RunRecord {
     let of_each = |seconds| vec![Seconds(seconds); ranks as usize];
     let iteration = |iteration| Iteration {

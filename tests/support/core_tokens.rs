@@ -16,12 +16,12 @@ pub struct CoreTokens {
 const TOKENS_PER_CORE: usize = 2;
 
 /// Takes one token per core, for a run of several ranks or one that measures.
-pub fn turn() -> CoreTokens {
+pub fn take_all_cores() -> CoreTokens {
     CoreTokens::take(usize::MAX)
 }
 
 /// Takes one token for each of `ranks` single-threaded ranks.
-pub fn turn_of(ranks: u32) -> CoreTokens {
+pub fn take_cores(ranks: u32) -> CoreTokens {
     CoreTokens::take(ranks as usize)
 }
 
