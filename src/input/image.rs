@@ -34,7 +34,7 @@ impl ImagePipeline {
     ///
     /// # Errors
     ///
-    /// If the file is not a complete image of a supported kind, or a step of the plan exceeds the limits.
+    /// Fails if the file is not a complete image of a supported kind, or a step of the plan exceeds the limits.
     pub fn decode(&mut self, file: &[u8], recipe: &Recipe, generator: &mut Generator) -> Result<Plan> {
         let header = decode::header(file, &self.limits)?;
         let plan = recipe.plan(header.size(), generator);
@@ -47,7 +47,7 @@ impl ImagePipeline {
     ///
     /// # Errors
     ///
-    /// If `slot` does not have the plan's size.
+    /// Fails if `slot` does not have the plan's size.
     pub fn augment(&mut self, plan: &Plan, slot: &mut [u8]) -> Result<()> {
         self.augmenter.apply(plan, &self.pixels, slot)
     }

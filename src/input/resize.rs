@@ -87,7 +87,7 @@ impl Resizer {
     ///
     /// # Errors
     ///
-    /// If a buffer is too small for its size, or the region is not inside the image.
+    /// Fails if a buffer is too small for its size, or the region is not inside the image.
     pub fn resize(
         &mut self,
         ImageView { rgb, size }: ImageView,

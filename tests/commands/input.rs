@@ -195,7 +195,7 @@ fn short_epoch_ends_cold_pass_and_excess_threads_are_reported() {
     let options = "--decode-threads 1000 --batch-size 30 --warmup 9 --augmentation crop --cache cold";
     let (status, stdout, stderr) = run(&mut input(folder.path(), &data, options));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    // Of two complete batches one remains to be measured.
+    // One of the two complete batches remains to be measured.
     assert_eq!(record(folder.path()).passes[0].hosts[0].batches.len(), 1);
     assert!(stdout.contains(": 1000 threads share "), "{stdout}");
 }

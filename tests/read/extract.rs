@@ -261,7 +261,7 @@ fn baseline_belongs_to_its_case() {
     let efficiency = |case: &TrainedCase| case.figures.as_ref().expect("figures").efficiency;
     assert!((efficiency(two) - 0.8).abs() < 1e-3 && (efficiency(baseline) - 1.0).abs() < 1e-3);
 
-    // By themselves they are ordinary runs.
+    // Read separately, they are ordinary runs.
     fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     fs::remove_dir_all(folder.path().join("1n2g")).expect("removed");
     let extraction = ringmark::read::results::read_training(&folder.path(), None).expect("a folder of runs");

@@ -52,7 +52,7 @@ impl RunValues {
     /// Returns the 95 % margin of one more run, `t(0.975, n - 1) x standard deviation x sqrt(1 + 1/n)`; 0 for one run, which shows no
     /// spread.
     ///
-    /// Of 20 and 22: `12.706 x 1.4142 x 1.2247 = 22.007`.
+    /// For 20 and 22: `12.706 x 1.4142 x 1.2247 = 22.007`.
     pub fn margin_of_next_run(&self) -> f64 {
         let count = self.0.len() as f64;
         let spread = standard_deviation(&self.0);

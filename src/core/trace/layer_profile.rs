@@ -96,7 +96,7 @@ pub struct LayerProfile {
 impl LayerProfile {
     /// Computes the profile of the traced ranks.
     pub fn from_traces(ranks: &[RankTrace]) -> LayerProfile {
-        // By layer and direction: its name and kind, and the time of each pass.
+        // Name, kind and pass times of each layer and direction.
         type Layer<'a> = (&'a str, LayerKind, BTreeMap<(u32, u32), (i64, LayerPass)>);
         let mut passes: BTreeMap<(u32, Direction), Layer> = BTreeMap::new();
         let mut steps: BTreeMap<(u32, u32), i64> = BTreeMap::new();

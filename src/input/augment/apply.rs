@@ -21,7 +21,7 @@ impl Augmenter {
     ///
     /// # Errors
     ///
-    /// If `slot` does not have the plan's size.
+    /// Fails if `slot` does not have the plan's size.
     pub fn apply(&mut self, plan: &Plan, pixels: &Pixels, slot: &mut [u8]) -> Result<()> {
         let edge = plan.size;
         ensure!(slot.len() == 3 * edge * edge, "an image of {edge} x {edge} pixels does not fill {} bytes", slot.len());

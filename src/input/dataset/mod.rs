@@ -253,7 +253,7 @@ fn open_folder(folder: &Path, limits: ImageLimits) -> Result<DatasetKind> {
         folder.display(),
         records[0].display()
     );
-    // Of the Python version: lists of class names.
+    // Lists of class names in the Python version of the data set.
     ensure!(
         !["batches.meta", "meta"].iter().any(|name| folder.join(name).is_file()),
         "{} has CIFAR in the Python version, which is not supported: download the binary version",

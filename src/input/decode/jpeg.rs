@@ -40,8 +40,8 @@ pub struct JpegHeader {
 ///
 /// # Errors
 ///
-/// If the file is truncated (with the offset), of an unsupported kind, or beyond the limits, or if its header states
-/// more pixels than its bytes can hold.
+/// Fails if the file is truncated (with the offset), of an unsupported kind, or beyond the limits, or if its header
+/// states more pixels than its bytes can hold.
 pub fn header(file: &[u8], limits: &ImageLimits) -> Result<JpegHeader> {
     let mut frame: Option<Frame> = None;
     let mut adobe = None;

@@ -62,7 +62,7 @@ impl Header {
 ///
 /// # Errors
 ///
-/// If the file is neither JPEG nor PNG, is truncated, exceeds the limits, or is of an unsupported kind.
+/// Fails if the file is neither JPEG nor PNG, is truncated, exceeds the limits, or is of an unsupported kind.
 pub fn header(file: &[u8], limits: &ImageLimits) -> Result<Header> {
     if file.starts_with(&jpeg::START) {
         return jpeg::header(file, limits).map(Header::Jpeg).context("not a JPEG that can be decoded");
@@ -97,7 +97,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// If turbojpeg was chosen and is missing; the message names the package.
+    /// Fails if turbojpeg was chosen and is missing; the message names the package.
     pub fn new(choice: DecoderChoice, scaling: Scaling) -> Result<Decoder> {
         let jpeg = match choice {
             DecoderChoice::Zune => JpegDecoder::Zune(Vec::new()),
@@ -129,7 +129,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// If the file is damaged, with the library's message.
+    /// Fails if the file is damaged, with the library's message.
     pub fn decode(
         &mut self,
         file: &[u8],

@@ -128,7 +128,7 @@ impl Decompressor {
     ///
     /// # Errors
     ///
-    /// If the library is absent or lacks a function; contains the loader's message.
+    /// Fails if the library is absent or lacks a function; contains the loader's message.
     pub fn new() -> Result<Decompressor, String> {
         let functions = functions()?;
         // SAFETY: takes no arguments; null is checked below.
@@ -176,7 +176,7 @@ impl Decompressor {
     ///
     /// # Panics
     ///
-    /// If `pixels` is smaller than `height` such rows.
+    /// Panics if `pixels` is smaller than `height` such rows.
     pub fn decompress(
         &mut self,
         jpeg: &[u8],

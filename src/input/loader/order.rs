@@ -48,7 +48,7 @@ impl Order {
     ///
     /// # Errors
     ///
-    /// If there are no items or more than 2^32, or if the share does not lie within the global batch.
+    /// Fails if there are no items or more than 2^32, or if the share does not lie within the global batch.
     pub fn new(items: u64, shuffle: Option<u64>, share: Share) -> Result<Order> {
         ensure!(
             (1..=1 << 32).contains(&items),

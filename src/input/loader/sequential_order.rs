@@ -27,7 +27,7 @@ impl SequentialOrder {
     ///
     /// # Errors
     ///
-    /// If a record's header is damaged or the last record is cut off (with file and offset), if the part has no
+    /// Fails if a record's header is damaged or the last record is cut off (with file and offset), if the part has no
     /// record, or if the data can be read by number.
     pub fn new(dataset: &Dataset, part: Shard, images: u64) -> Result<SequentialOrder> {
         ensure!(images > 0, "a step without images reads nothing");
@@ -45,7 +45,7 @@ impl SequentialOrder {
     ///
     /// # Errors
     ///
-    /// If it is less than this part needs.
+    /// Fails if it is less than this part needs.
     pub fn with_steps(self, steps: u64) -> Result<SequentialOrder> {
         ensure!(
             steps >= self.steps,

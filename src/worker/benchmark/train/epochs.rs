@@ -22,7 +22,7 @@ use crate::job::session::Session;
 use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
 
-/// Predictions that top-5 looks at.
+/// Number of predictions for the top-5 accuracy.
 const TOP: i64 = 5;
 
 /// The epochs of a run.

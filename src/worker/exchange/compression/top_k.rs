@@ -101,7 +101,7 @@ mod tests {
         let sent = coded(0.4, &mut residual, &[0.5, 1.0, -3.0, 0.25, 0.5]);
         assert_eq!(sent, [(1, 2.0), (2, -3.0)]);
         assert_eq!(residual, [0.5, 0.0, 0.0, 0.25, -0.5]);
-        // Of equal magnitudes the first are sent; the rest follows in the next step.
+        // If magnitudes are equal, the first are sent; the rest follows in the next step.
         let mut residual = [0.0; 4];
         assert_eq!(coded(0.5, &mut residual, &[1.0, -1.0, 1.0, -1.0]), [(0, 1.0), (1, -1.0)]);
         assert_eq!(coded(0.5, &mut residual, &[0.0; 4]), [(2, 1.0), (3, -1.0)]);

@@ -51,7 +51,7 @@ impl Profiler {
             let (events, name) =
                 unsafe { (&mut *events.cast::<Vec<ProfiledEvent>>(), std::slice::from_raw_parts(name, length)) };
             let name = String::from_utf8_lossy(name);
-            // Of nodes of backward, which are not operators but call them.
+            // Prefix of backward nodes, which are not operators but call them.
             let name = name.strip_prefix("autograd::engine::evaluate_function: ").unwrap_or(&name).to_owned();
             let (begin_ns, end_ns) = (begin as i64, end as i64);
             events.push(ProfiledEvent { name, begin_ns, end_ns, thread, is_on_device: device != 0 });
