@@ -24,7 +24,7 @@ Examples:
   ringmark score --models resnet50_v1b,resnet18 --dtypes fp32,bf16 --batch-sizes 1,8,32
       two networks in two precisions
   ringmark score --batch-size 32 --cases 1n1g,1n8g --hosts a:8
-      one GPU alone, and eight side by side
+      one GPU, then eight at the same time
 
 Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use.";
 

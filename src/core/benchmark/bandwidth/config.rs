@@ -107,8 +107,8 @@ config_options! {
         /// True if every pair of ranks is measured alone, in both directions.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         pairs: bool = false => option("pairs", "",
-            "With --op sendrecv: measure every pair of ranks alone, one direction at a time, at the smallest and the \
-             largest size, and print the matrix").order(1),
+            "With --op sendrecv: measure each pair of ranks separately, one direction at a time, at the smallest and \
+             the largest size, and print the matrix").order(1),
         /// Messages to exchange.
         messages: Messages = Messages::default() => group(Messages::options()),
         /// Arrays whose gradients are exchanged, if the messages are those of a network.

@@ -85,7 +85,7 @@ impl<'a> Bench<'a> {
         self.config.arrays_among(self.rank.ranks)
     }
 
-    /// Measures every pair of ranks alone, in both directions. A rank's times are those of its receptions, sender by
+    /// Measures each pair of ranks separately, in both directions. A rank's times are those of its receptions, sender by
     /// sender.
     fn measure_pairs(&mut self, size: ArraySize, world: &World) -> Result<Timing> {
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
