@@ -22,8 +22,8 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use ringmark_core::dimension::Model;
-use ringmark_core::options::habits::{self, MigrationHint};
 use ringmark_core::options::help;
+use ringmark_core::options::migration_hints::{self, MigrationHint};
 
 use crate::cli::generate::{CompletionsOptions, ManOptions};
 use crate::cli::launch::bandwidth::BandwidthOptions;
@@ -78,21 +78,23 @@ impl Cli {
             let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
             cli.map_err(|error| with_hint(error, &LaunchEnvironment::read().command))
         });
-        cli.unwrap_or_else(|error| habits::exit(&error))
+        cli.unwrap_or_else(|error| migration_hints::exit(&error))
     }
 }
 
 /// Adds a migration hint to an error caused by an option of another program.
 fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
-    let habits: &[&[MigrationHint]] = match typed.get(1).map(String::as_str) {
-        Some("bandwidth") => &[habits::BANDWIDTH_HINTS, habits::LAUNCHER_HINTS, habits::COMMON_HINTS],
-        Some("pack") => &[habits::PACK_HINTS],
-        Some("sweep" | "score" | "input") => &[habits::LAUNCHER_HINTS, habits::COMMON_HINTS],
-        Some("doctor") => &[habits::READER_HINTS, habits::LAUNCHER_HINTS],
-        Some(option) if option.starts_with('-') => &[habits::LAUNCHER_HINTS, habits::COMMON_HINTS],
-        _ => &[habits::READER_HINTS],
+    let hints: &[&[MigrationHint]] = match typed.get(1).map(String::as_str) {
+        Some("bandwidth") => {
+            &[migration_hints::BANDWIDTH_HINTS, migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS]
+        }
+        Some("pack") => &[migration_hints::PACK_HINTS],
+        Some("sweep" | "score" | "input") => &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS],
+        Some("doctor") => &[migration_hints::READER_HINTS, migration_hints::LAUNCHER_HINTS],
+        Some(option) if option.starts_with('-') => &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS],
+        _ => &[migration_hints::READER_HINTS],
     };
-    let mut error = habits::with_hint(error, habits, typed);
+    let mut error = migration_hints::with_hint(error, hints, typed);
     let word = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) => word.parse::<Model>(),
         _ => return error,

@@ -9,8 +9,8 @@ use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, DeviceChoice};
 use ringmark_core::host::LauncherAddress;
-use ringmark_core::options::habits::{self, MigrationHint};
 use ringmark_core::options::help;
+use ringmark_core::options::migration_hints::{self, MigrationHint};
 use ringmark_core::options::option_table::{self, Options, Worker};
 use ringmark_core::options::usage::usage;
 
@@ -37,11 +37,13 @@ impl Cli {
         let matches = Cli::program().try_get_matches();
         matches.and_then(|matches| Cli::from_arg_matches(&matches)).unwrap_or_else(|error| {
             let typed = facts::command_line();
-            let habits: &[&[MigrationHint]] = match typed.get(1).map(String::as_str) {
-                Some("bandwidth") => &[habits::WORKER_HINTS, habits::BANDWIDTH_HINTS, habits::COMMON_HINTS],
-                _ => &[habits::WORKER_HINTS, habits::COMMON_HINTS],
+            let hints: &[&[MigrationHint]] = match typed.get(1).map(String::as_str) {
+                Some("bandwidth") => {
+                    &[migration_hints::WORKER_HINTS, migration_hints::BANDWIDTH_HINTS, migration_hints::COMMON_HINTS]
+                }
+                _ => &[migration_hints::WORKER_HINTS, migration_hints::COMMON_HINTS],
             };
-            habits::exit(&habits::with_hint(error, habits, &typed))
+            migration_hints::exit(&migration_hints::with_hint(error, hints, &typed))
         })
     }
 }

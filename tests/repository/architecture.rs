@@ -578,7 +578,7 @@ fn each_tool_stays_in_its_module() {
         "src/main.rs",
         "src/worker/cli.rs",
         "src/worker/main.rs",
-        "src/core/options/habits.rs",
+        "src/core/options/migration_hints.rs",
         "src/core/options/help.rs",
         "src/core/options/option_table.rs",
     ];

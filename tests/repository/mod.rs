@@ -2,7 +2,7 @@
 
 mod architecture;
 mod documents;
-mod habits;
 mod language;
+mod migration_hints;
 mod schema;
 mod setup;

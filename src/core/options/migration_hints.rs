@@ -16,14 +16,14 @@ pub struct MigrationHint {
 }
 
 /// Creates a table of hints.
-macro_rules! habits {
+macro_rules! hints {
     ($($($word:literal)|+ => $ours:literal),+ $(,)?) => {
         &[$(MigrationHint { words: &[$($word),+], ours: $ours }),+]
     };
 }
 
 /// Hints for `ringmark`.
-pub const LAUNCHER_HINTS: &[MigrationHint] = habits![
+pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus"
         | "--num-gpus" | "--nprocs" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node"
         => "use `--cases 1n{}g` for 1 node with {} ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each",
@@ -77,7 +77,7 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = habits![
 ];
 
 /// Hints for `ringmark-worker`.
-pub const WORKER_HINTS: &[MigrationHint] = habits![
+pub const WORKER_HINTS: &[MigrationHint] = hints![
     "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "-g" | "--ngpus" | "-t" | "--nthreads"
         | "-H" | "--hosts"
         => "mpirun starts the ranks: `mpirun -np {} ringmark-worker ..`; `ringmark` does both",
@@ -88,7 +88,7 @@ pub const WORKER_HINTS: &[MigrationHint] = habits![
 ];
 
 /// Hints for users of nccl-tests, for `bandwidth` only: its short options mean something else in other programs.
-pub const BANDWIDTH_HINTS: &[MigrationHint] = habits![
+pub const BANDWIDTH_HINTS: &[MigrationHint] = hints![
     "-R" | "--local_register" | "--run_cycles" | "-S" | "--report_timestamps" | "-T" | "-p" | "-y"
         => "omit it: it has no counterpart; `ringmark bandwidth -h` lists the common options",
     "--iterations" => "`-n {}` is the number of iterations per size",
@@ -107,7 +107,7 @@ pub const BANDWIDTH_HINTS: &[MigrationHint] = habits![
 ];
 
 /// Hints for `ringmark pack`, for users of MXNet's im2rec.py.
-pub const PACK_HINTS: &[MigrationHint] = habits![
+pub const PACK_HINTS: &[MigrationHint] = hints![
     "--recursive" => "omit it: every folder in FOLDER is a class, with all files below it",
     "--pack-label" => "omit it: all labels of a line are packed",
     "--root" => "omit it: the paths of a list are relative to FOLDER",
@@ -116,7 +116,7 @@ pub const PACK_HINTS: &[MigrationHint] = habits![
 ];
 
 /// Hints for both programs.
-pub const COMMON_HINTS: &[MigrationHint] = habits![
+pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--price" => "`ringmark extract` and `ringmark report` have --price: it applies to a result",
     "--test-io" => "`ringmark input --data FILES` reads and decodes alone",
     "--use-adasum" => "omit it: the all-reduce always sums",
@@ -183,7 +183,7 @@ pub const COMMON_HINTS: &[MigrationHint] = habits![
 ];
 
 /// Commands of other programs, and ringmark's equivalents.
-pub const COMMANDS: &[MigrationHint] = habits![
+pub const COMMANDS: &[MigrationHint] = hints![
     "train" | "run" | "bench" | "benchmark" | "launch" | "start"
         => "`ringmark sweep` trains every case; `ringmark-worker train` is one rank, for a manual run",
     "all_reduce_perf" | "all_gather_perf" | "reduce_scatter_perf" | "reduce_perf" | "broadcast_perf" | "alltoall_perf"
@@ -206,7 +206,7 @@ pub const COMMANDS: &[MigrationHint] = habits![
 pub const LAUNCHER_COMMANDS: [&str; 6] = ["sweep", "doctor", "extract", "report", "diff", "watch"];
 
 /// Hints for commands that read results, or that show hosts and running sweeps.
-pub const READER_HINTS: &[MigrationHint] = habits![
+pub const READER_HINTS: &[MigrationHint] = hints![
     "--output" | "--output-dir" | "--output-file" => "`--out PATH`",
     "--csv" => "`--format csv` of `ringmark extract`; `--json` everywhere",
     "--markdown" | "--md" => "`--format markdown`",
@@ -277,8 +277,8 @@ const PLURALS: [(&str, &str); 4] = [
 
 /// Adds a hint to an error that one of `typed` caused, if that is a word of another program, and drops clap's
 /// suggestions that are similar only by chance.
-pub fn with_hint(mut error: clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> clap::Error {
-    let own = hint(&error, habits, typed).or_else(|| hint_for_word(&error, typed));
+pub fn with_hint(mut error: clap::Error, hints: &[&[MigrationHint]], typed: &[String]) -> clap::Error {
+    let own = find_hint(&error, hints, typed).or_else(|| hint_for_word(&error, typed));
     if own.is_some() {
         // The hint replaces clap's list of values.
         error.remove(ContextKind::ValidValue);
@@ -358,7 +358,7 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
             return None;
         }
         let is_meant = |word: &&str| *word == command || (command.len() > 4 && is_close(command, word));
-        return COMMANDS.iter().find(|habit| habit.words.iter().any(is_meant)).map(|habit| habit.ours.to_owned());
+        return COMMANDS.iter().find(|hint| hint.words.iter().any(is_meant)).map(|hint| hint.ours.to_owned());
     }
     let argument = context(error, ContextKind::InvalidArg)?;
     let Some(value) = context(error, ContextKind::InvalidValue) else {
@@ -443,7 +443,7 @@ fn meant_case(word: &str) -> Option<String> {
     [nodes, gpus].iter().all(|number| number.parse::<u32>().is_ok_and(|it| it > 0)).then(|| format!("{nodes}n{gpus}g"))
 }
 
-fn hint(error: &clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> Option<String> {
+fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) -> Option<String> {
     let (refused, value) = (context(error, ContextKind::InvalidArg)?, context(error, ContextKind::InvalidValue));
     // For `-np`, clap refuses `-n`; if there is an option -n, it refuses the value `p`.
     let is_refused = |word: &str| match value {
@@ -459,7 +459,7 @@ fn hint(error: &clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> O
     };
     typed.iter().find_map(|argument| {
         let word = argument.split_once('=').map_or(argument.as_str(), |(word, _)| word);
-        let habit = habits.iter().copied().flatten().find(|habit| habit.words.contains(&word) && is_refused(word))?;
+        let hint = hints.iter().copied().flatten().find(|hint| hint.words.contains(&word) && is_refused(word))?;
         if let ("--network" | "--num-layers", Some(network)) = (word, value_of(&["--network"])) {
             // Also resnet50 for resnet-50.
             let joined = network.strip_prefix("resnet").filter(|layers| layers.parse::<u32>().is_ok());
@@ -470,15 +470,15 @@ fn hint(error: &clap::Error, habits: &[&[MigrationHint]], typed: &[String]) -> O
             return Some(format!("{word}: `--model mxnet-{name}{layers}`"));
         }
         let value = value_of(&[word]);
-        if habit.words.contains(&"--nproc-per-node") && ["gpu", "auto", "cpu"].map(Some).contains(&value.as_deref()) {
+        if hint.words.contains(&"--nproc-per-node") && ["gpu", "auto", "cpu"].map(Some).contains(&value.as_deref()) {
             return Some(format!("{word}: omit it: the default cases end with all GPUs of all hosts"));
         }
         // A range of torchrun's, 1:4, ends with the largest number.
         let last =
             value.map(|value| value.rsplit([',', ':']).next().unwrap_or_default().trim_end_matches('%').to_owned());
         let number = last.filter(|text| text.parse::<u32>().is_ok());
-        let usual = if habit.ours.contains("--image-size") { "224" } else { "8" };
-        let ours = habit.ours.replace("{}", number.as_deref().unwrap_or(usual)).replace(" 1 ranks", " 1 rank");
+        let usual = if hint.ours.contains("--image-size") { "224" } else { "8" };
+        let ours = hint.ours.replace("{}", number.as_deref().unwrap_or(usual)).replace(" 1 ranks", " 1 rank");
         Some(format!("{word}: {ours}"))
     })
 }

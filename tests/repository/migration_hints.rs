@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use ringmark_core::options::habits::{
+use ringmark_core::options::migration_hints::{
     BANDWIDTH_HINTS, COMMON_HINTS, LAUNCHER_HINTS, PACK_HINTS, READER_HINTS, WORKER_HINTS,
 };
 
@@ -55,10 +55,10 @@ fn known() -> BTreeSet<String> {
 #[test]
 fn every_suggested_option_exists() {
     let (known, rows) = (known(), rows());
-    let habits =
+    let hints =
         [LAUNCHER_HINTS, WORKER_HINTS, BANDWIDTH_HINTS, PACK_HINTS, READER_HINTS, COMMON_HINTS].into_iter().flatten();
     // Options passed on to mpirun are not ours.
-    let ours = habits.map(|habit| habit.ours).filter(|ours| !ours.contains("mpirun -np"));
+    let ours = hints.map(|hint| hint.ours).filter(|ours| !ours.contains("mpirun -np"));
     let pieces = ours.chain(rows.iter().map(|row| row.ours.as_str())).flat_map(code);
     for option in options(pieces.map(|piece| piece.split('"').next().unwrap_or(piece))) {
         assert!(known.contains(option), "no command has {option}");
@@ -73,7 +73,7 @@ fn tip(line: &str) -> String {
 }
 
 #[test]
-fn wrong_habits_get_one_line() {
+fn options_of_other_programs_get_one_line() {
     let lines = [
         "bandwidth --op sum",
         "bandwidth -o all_reduce",
