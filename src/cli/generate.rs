@@ -21,7 +21,7 @@ fn without_hidden_commands(program: &Command) -> Command {
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   ringmark completions bash > ~/.local/share/bash-completion/completions/ringmark
-      for one user's bash, from the next shell on
+      for bash of the current user, from the next shell on
   ringmark completions zsh > ~/.zfunc/_ringmark
       for zsh, where fpath has ~/.zfunc";
 

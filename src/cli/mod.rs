@@ -50,7 +50,7 @@ Examples:
   ringmark sweep --quick --out results/first
       a first look at this machine
   ringmark extract results/first
-      its table: speed, speedup, efficiency, where the time goes
+      its table: speed, speedup, efficiency and a breakdown of the time
 
 `ringmark COMMAND -h` lists common options with examples, `--help` all of them.";
 

@@ -19,7 +19,7 @@ Examples:
   ringmark pack imagenet/train small.rec --resize 256 --quality 90
       every image as JPEG of quality 90 whose shorter edge has 256 pixels
   ringmark pack photos photos.rec --no-shuffle --force
-      in the order of folders and names, over what is there
+      in the order of folders and names, replacing existing files
 
 Files are stored as they are unless one of --resize, --center-crop, --quality and --encoding is given, which im2rec.py does
 only with --pass-through. Without it, it encodes every image again: that is --quality 95 here.

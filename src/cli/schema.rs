@@ -18,9 +18,9 @@ use crate::read::show::prediction;
 const EXAMPLES: &str = "\
 Examples:
   ringmark schema run_record > run_record.json
-      what every line of a training run's record is
+      schema of the lines of a training run's record
   ringmark schema result | jq '.properties'
-      what extract writes";
+      schema of the JSON result of extract";
 
 /// Options of `ringmark schema`.
 #[derive(Debug, Args)]

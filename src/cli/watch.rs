@@ -12,7 +12,7 @@ Examples:
   ringmark watch results/rack7
       run, speed, slowest rank, position of each host, time left; ends with the sweep
   ringmark watch results/rack7 --json | jq .left
-      seconds left, once
+      prints the seconds left and exits
 
 Exit status 0: the command succeeded (with --json: its progress was printed); 1: it failed or is gone;
 2: FOLDER contains no progress.";

@@ -29,11 +29,11 @@ Examples:
   ringmark bandwidth --op all_gather,reduce_scatter -b 1M -e 1G --cases 1n8g
       the tables of all_gather_perf and reduce_scatter_perf
   ringmark bandwidth --cases 1n8g --json | jq '.cases[0].average_busbw'
-      one figure for a program
+      prints one figure
   ringmark bandwidth --model resnet50_v1b --cases 1n2g --optimizer sgd
       the gradients of ResNet50-v1b in training's buckets, and the update: MXNet's measure.py
   ringmark bandwidth --network resnet --num-layers 200 --hosts a:8,b:8 --kv-store dist_sync --servers 2
-      the same by servers that sum and answer: bytes on every link, errors by rank
+      the same with key-value servers: bytes on every link, errors by rank
 
 Exit status 1: a case failed or was too slow, or the doctor found an error; 2: a usage error.";
 

@@ -21,7 +21,7 @@ Examples:
   ringmark input --data /share/imagenet/train.rec --hosts a:8,b:8,c:8,d:8 --against results/rack7
       all hosts at once, and whether that is enough for the GPUs of a sweep with synthetic images
   ringmark input --data imagenet/train --decode-threads 16 --cache warm --decoder turbojpeg
-      one number of threads, another decoder
+      a single number of threads and another decoder
   ringmark input --data imagenet/train.rec --batches 200 --cache cold --decode-threads 4
       MXNet's train_imagenet.py --test-io 1 --data-nthreads 4
 

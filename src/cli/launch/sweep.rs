@@ -56,7 +56,7 @@ Examples:
   ringmark sweep --suite ddp --hosts a:8,b:8
       PyTorch's DDP suite: four networks, every case with and without communication, percentiles in its format
   ringmark sweep --hosts localhost:8 --dry-run
-      the command lines of eight ranks on one machine, GPUs or not
+      prints the command lines of eight ranks on one machine
   ringmark sweep --hosts a:8,b:8 --dry-run --save-config sweep.toml
       these options as a file, all others as comments
   ringmark sweep --config sweep.toml --out results/rack7

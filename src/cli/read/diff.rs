@@ -18,7 +18,7 @@ Examples:
   ringmark diff results/before results/after --fail-on slower,missing --json diff.json
       in CI: exit status 1 if a case is slower or missing
   ringmark diff results/old_result.json results/new --noise 3% --format markdown
-      what extract wrote against a folder, for a pull request
+      a JSON result and a folder, as Markdown for a pull request
   ringmark diff runs/nccl-2.27 runs/nccl-2.28
       folders of JSON files of nccl-tests (-J) or of PyTorch's DDP benchmark, each file a run
 

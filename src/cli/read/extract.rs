@@ -22,7 +22,7 @@ Examples:
   ringmark extract results/first --format csv > first.csv
       one format, without the files
   ringmark extract results/rack7 --price 2.49/gpu-hour
-      what 90 epochs of ImageNet cost on each case
+      adds the cost of 90 epochs of ImageNet in each case
   ringmark extract results/first --format pytorch-ddp > first.json
       for diff.py of PyTorch's DDP benchmark; --format pytorch-ddp-lines prints its lines
   ringmark extract results/first --format prometheus -o /var/lib/prometheus/node-exporter/first.prom

@@ -13,17 +13,17 @@ use crate::read::show::page::document::Link;
 const EXAMPLES: &str = "\
 Examples:
   ringmark report results/rack7 -o report.html
-      one page that needs no network: charts, tables, warnings, what it ran on
+      a self-contained page: charts, tables, warnings and environment
   ringmark report results/rack7 -o scaling.svg
-      speed by case against the ideal as one picture, for a README
+      a chart of speed by case and the ideal, for a README
   ringmark report results/rack7
       tables with bars, for a terminal; --format markdown for a wiki
   ringmark report results/rack7 results/rack9 --published -o report.html
-      two results side by side, with DLPerf's published row if it was measured alike
+      two results side by side, with DLPerf's published row if its settings are the same
   ringmark report results/rack7 --link 'job log=https://cluster/job/7' -o report.html
       with a link under the title
   ringmark report results/rack7 results/rack7_bandwidth -o report.html --json report.json
-      sweep and bandwidth on one page, and the figures for a program
+      sweep and bandwidth on one page, and the figures as JSON
   ringmark report results/rack7_score --published -o report.html
       inference by network and batch size, next to MXNet's published figures
 
