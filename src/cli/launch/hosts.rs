@@ -30,7 +30,7 @@ pub struct HostOptions {
     /// job of Grid Engine
     #[arg(long, value_name = "NAME", default_value = starter::MPIRUN, value_parser = launchers())]
     launcher: String,
-    /// Hosts and GPUs, such as a:8,b:8 or node[01-64]:8 [default: this machine]
+    /// Hosts, such as a:8,b:8 or node[01-64]:8 [default: this machine]
     ///
     /// Without slots (a,b), a host takes one rank per GPU, or per core without GPUs, detected over ssh. A case takes the
     /// first hosts of the list

@@ -48,7 +48,9 @@ pub struct ExtractOptions {
     /// and mllog a folder, for that format alone.
     #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// First iterations to omit from each run [default: from the record; 20 without one]
+    /// First iterations to omit from each run [default: from the record]
+    ///
+    /// Without a record, the default is 20.
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// Add published figures: MXNet's, DLPerf's, PyTorch DDP's

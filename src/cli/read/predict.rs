@@ -61,7 +61,9 @@ pub struct PredictOptions {
     /// Without SWEEP, uses DLPerf's published rows.
     #[arg(long)]
     backtest: bool,
-    /// First iterations to omit from each run [default: from the record; 20 without one]
+    /// First iterations to omit from each run [default: from the record]
+    ///
+    /// Without a record, the default is 20.
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// Explain what the predictions are based on

@@ -59,7 +59,9 @@ pub struct ReportOptions {
     /// URL may also be a file next to the page.
     #[arg(long, value_name = "TEXT=URL", value_parser = link)]
     link: Vec<Link>,
-    /// First iterations to omit from each run [default: from the record; 20 without one]
+    /// First iterations to omit from each run [default: from the record]
+    ///
+    /// Without a record, the default is 20.
     #[arg(long, value_name = "N", value_parser = number(0..=u32::MAX))]
     warmup: Option<u32>,
     /// JSON output.
