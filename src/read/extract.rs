@@ -117,7 +117,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
         (Some(file), Some(_)) if !file.is_dir() => {
             let text = text()?;
             let advice = || format!("cannot write {}: choose another file with --out", file.display());
-            whole_file::write(file, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
+            atomic_file::write(file, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
             output::print_note(&format!("wrote {}", file.display()));
         }
         _ if config.json.write_text(|| render_any(&extraction, ExtractFormat::Json, &extras))? => {}
