@@ -11,7 +11,8 @@ use crate::benchmark::exchange::Switch;
 use crate::config_options;
 use crate::dimension::{Augmentation, BadImage, Bytes, DecoderChoice, ImageLimits, Interpolation, Scaling, Seconds};
 use crate::number_text::count;
-use crate::options::option_table::{OptionValue, settings};
+use crate::options::option_table::settings;
+use crate::options::value::OptionValue;
 
 /// Files and folders of `--data`; empty for synthetic images.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -112,10 +113,10 @@ config_options! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decode_threads: Option<u32> = None => option("decode-threads", "N",
             "Threads per rank that read and decode images")
-            .range(1u32..=1024).aliases(&["data-nthreads"]).default_is("the rank's share of the host's cores"),
+            .range(1u32..=1024).aliases(&["data-nthreads"]).default_is("the rank's share of the host's cores").free_on_resume(),
         /// Batches prepared ahead of the step that uses them.
         prefetch: u32 = 4 => option("prefetch", "BATCHES", "Batches to prefetch")
-            .range(1u32..=1024),
+            .range(1u32..=1024).free_on_resume(),
         /// Shuffling of the images in every epoch.
         shuffle: Switch = Switch::On => option("shuffle", "ON|OFF",
             "Shuffle the images in every epoch, by --seed"),
