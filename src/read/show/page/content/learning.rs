@@ -5,14 +5,13 @@ use ringmark_core::stats::summary::mean;
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries};
+use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::Block;
 
-const NOTE: &str = "Training loss: of the global batches, the mean over equal parts of the run, at most 50. At the end of every \
-                    epoch: what was predicted of the images of --validate, which were not trained with. With label smoothing \
-                    the training loss cannot come to 0.";
+const NOTE: &str = "Training loss of the global batches, averaged over up to 50 equal parts of the run. Validation on \
+    the images of --validate at the end of each epoch. With label smoothing, the training loss cannot reach 0.";
 
 /// Maximum number of points of the loss: each is the mean over a part of the run.
 const PARTS: usize = 50;
@@ -27,7 +26,7 @@ struct RunCurve<'a> {
 /// Returns the block, or `None` if no run read images.
 pub fn block(setting: &Setting) -> Option<Block> {
     let curves: Vec<RunCurve> = curves(setting);
-    let chart = |title: &str, unit: &str, points: &dyn Fn(&RunCurve) -> Vec<ChartPoint>| {
+    let chart = |title: &str, unit: &str, points: &dyn Fn(&RunCurve) -> Vec<Point>| {
         let series: Vec<LineSeries> = curves.iter().filter_map(|curve| line(curve, points(curve))).collect();
         (!series.is_empty()).then(|| {
             let [x, y] = ["iteration", unit].map(|name| Axis::new(name, ScaleKind::Linear));
@@ -71,7 +70,7 @@ fn curves<'a>(setting: &Setting<'a>) -> Vec<RunCurve<'a>> {
 }
 
 /// Returns the mean loss of each part, except parts with a loss that is not finite.
-fn loss_points(curve: &RunCurve) -> Vec<ChartPoint> {
+fn loss_points(curve: &RunCurve) -> Vec<Point> {
     let length = curve.losses.len().div_ceil(PARTS).max(1);
     let point = |(number, losses): (usize, &[f64])| {
         let (first, last) = (number * length + 1, number * length + losses.len());
@@ -79,21 +78,21 @@ fn loss_points(curve: &RunCurve) -> Vec<ChartPoint> {
         let iterations =
             if first == last { format!("iteration {first}") } else { format!("iterations {first}-{last}") };
         let tip = format!("{}, {iterations}: training loss {y:.4}", curve.name);
-        Some(ChartPoint { x: last as f64, y, tip, is_doubtful: false })
+        Some(Point { x: last as f64, y, tip, is_doubtful: false })
     };
     curve.losses.chunks(length).enumerate().filter_map(point).collect()
 }
 
-fn epoch_points(curve: &RunCurve, what: &str, value: impl Fn(&EpochEnd) -> Option<f64>) -> Vec<ChartPoint> {
+fn epoch_points(curve: &RunCurve, what: &str, value: impl Fn(&EpochEnd) -> Option<f64>) -> Vec<Point> {
     let point = |end: &EpochEnd| {
         let y = value(end)?;
         let tip = format!("{}, epoch {}: {what} {y:.4}", curve.name, end.epoch);
-        Some(ChartPoint { x: f64::from(end.iteration), y, tip, is_doubtful: false })
+        Some(Point { x: f64::from(end.iteration), y, tip, is_doubtful: false })
     };
     curve.ends.iter().filter_map(point).collect()
 }
 
-fn line(curve: &RunCurve, points: Vec<ChartPoint>) -> Option<LineSeries> {
+fn line(curve: &RunCurve, points: Vec<Point>) -> Option<LineSeries> {
     (!points.is_empty()).then(|| LineSeries {
         name: curve.name.clone(),
         style: curve.style,
