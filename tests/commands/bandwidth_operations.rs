@@ -177,7 +177,7 @@ fn each_operation_is_a_separate_job() {
     assert_eq!(status, Some(0), "{stderr}");
     let page = fs::read_to_string(report).expect("written");
     for part in [
-        "Collective operations alone",
+        "Bandwidth of collective operations",
         "Bus bandwidth of all-gather by size",
         "Bus bandwidth of reduce (max) to rank 1",
     ] {

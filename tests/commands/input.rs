@@ -378,7 +378,7 @@ fn image_sweep_is_judged_by_its_smallest_case() {
     said(
         [600.0, 400.0, 3000.0],
         "1n2g: input ceiling 3,000 images/s per host: 2 CPU ranks need 3,828 (1,914 each, as in 1n1g); 3 more cores or images \
-         stored at 376 px; they trained at 3,828, more than this: on other hosts, or with other images",
+         stored at 376 px; they trained at 3,828, above the input rate: they used other hosts or images",
     );
     said(
         [600.0, 160.0, 1200.0],
@@ -404,12 +404,12 @@ fn input_limit_of_dlperf_fp16_is_reported() {
     }
     let lines = read::input::judge(&folder.path()).expect("DLPerf's logs")(&input_record([2950.0, 368.75, 2950.0]));
     // Four hosts train less than their input allows: the network between them is a limit too.
-    let was_limit = "the same as the input rate: the input was the limit";
+    let was_limit = "equal to the input rate: the input was the limit";
     for (case, need, end) in [
         ("1n2g", "2 GPUs need 1,667 (834 each, as in 1n1g); enough: 5 of 8 cores", "not limited by the input"),
         ("1n8g", "8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores", was_limit),
         ("2n8g", "8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores", was_limit),
-        ("4n8g", "8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores", "something else limited them too"),
+        ("4n8g", "8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores", "another bottleneck also limited them"),
     ] {
         let begin = format!("{case}: input ceiling 2,950 images/s per host: {need}");
         let is_said = |said: &String| said.starts_with(&begin) && said.ends_with(end);
@@ -453,7 +453,7 @@ fn report_shows_ceiling_and_demand() {
     // Without a sweep, the input result is on the first screen.
     let (status, alone, stderr) = run(ringmark("report").arg(&own));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{alone}");
-    assert!(alone.contains("Reading and decoding alone, 1 host: 1 RecordIO file with index"), "{alone}");
+    assert!(alone.contains("Reading and decoding, 1 host: 1 RecordIO file with index"), "{alone}");
 }
 
 /// The complete command: the lines after its table are the verdict computed from the record and the sweep.

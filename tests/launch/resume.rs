@@ -142,7 +142,7 @@ fn killed_sweep_leaves_no_log_that_counts() {
     assert_eq!(sandbox.files("1n1g").iter().filter(|name| name.ends_with(".log")).count(), 1);
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("under way, or cut off: 1n1g/rn50_b8_fp32_2.log; "), "{stderr}");
+    assert!(stderr.contains("running or interrupted: 1n1g/rn50_b8_fp32_2.log; "), "{stderr}");
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
     assert!(stdout.contains("_2.log: the run is repeated: ringmark was killed during the run\n"), "{stdout}");
@@ -222,7 +222,7 @@ fn resume_accepts_more_or_fewer_runs() {
         1n1g      1   2/2     16.00     16.00     1.00       100.0  0.00     20.50
         1n2g      2   2/2     32.00     16.00     2.00       100.0  0.00     20.50
 
-        1n2g: 2.00x of 2, 100 %; nothing is lost
+        1n2g: speedup 2.00 of 2, efficiency 100 %; no scaling loss
 
         all tables: ringmark extract DIR/out
         all runs are in DIR/out; next: ringmark report DIR/out -o DIR/out/report.html

@@ -101,7 +101,7 @@ fn edited_files_are_named_and_resume_repeats_their_runs() {
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
     assert!(
-        stdout.contains("note: 1n1g/rn50_b8_fp32_1.log: 1 attempt before it, with files next to its own"),
+        stdout.contains("note: 1n1g/rn50_b8_fp32_1.log: 1 attempt before this one, with files next to it"),
         "{stdout}"
     );
 }
@@ -153,7 +153,7 @@ fn figures_that_differ_from_the_logs_are_reported() {
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
     expect![[r"
         PASS    complete  4 of 4 runs are finished
-        PASS    unedited  8 files by their SHA-256; 4 files of extract compared
+        PASS    unedited  SHA-256 of 8 files verified; 4 files of extract compared
                 note: extract's files were written by an earlier version without hashes: only the result's JSON was compared
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
@@ -286,7 +286,7 @@ fn check_without_finished_run_is_unknown() {
         FAIL    complete  2 findings; 0 of 1 runs are finished
                 sweep.json: 1 run is missing: resume with: ringmark sweep --resume
                 1n1g/rn50_b4_fp32_1.log:1: the run failed: rank 1 on host a was killed by signal 9: repeat it
-        UNKNOWN unedited  0 files by their SHA-256; 0 files of extract compared
+        UNKNOWN unedited  SHA-256 of 0 files verified; 0 files of extract compared
                 no run has a record, so there is nothing to check
         UNKNOWN rules     options, hosts, devices, software and times of 0 runs
                 no run has a record, so there is nothing to check
@@ -377,13 +377,13 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
     let mut manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     manifest.runs.iter_mut().for_each(|run| run.sha256 = None);
     manifest.write(&sandbox.path("out")).expect("written");
-    expect!["no hashes of 4 finished runs: the manifest is of an earlier ringmark, so edits cannot be found"]
+    expect!["no hashes of 4 finished runs: an earlier ringmark wrote the manifest, so edits cannot be detected"]
         .assert_eq(&only(&sandbox, "unedited"));
     let (_, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
     expect![[r"
         PASS    complete  4 of 4 runs are finished
-        UNKNOWN unedited  0 files by their SHA-256; 4 files of extract compared
-                no hashes of 4 finished runs: the manifest is of an earlier ringmark, so edits cannot be found
+        UNKNOWN unedited  SHA-256 of 0 files verified; 4 files of extract compared
+                no hashes of 4 finished runs: an earlier ringmark wrote the manifest, so edits cannot be detected
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
     "]]

@@ -27,7 +27,7 @@ fn conclusion_contains_speedup_and_largest_loss() {
         exposed.for_each(|time| time.0 *= 1.5);
         folder.run(&record);
     }
-    let transfer = "1n2g: 1.67x of 2, 83 %; most of the loss is transfer (all-reduce not hidden by backward, with all \
+    let transfer = "1n2g: speedup 1.67 of 2, efficiency 83 %; most of the loss is transfer (all-reduce not hidden by backward, with all \
                     ranks ready)";
     assert_eq!(line(&folder), transfer);
     // The runs vary, and no part is significantly larger than the next.
@@ -44,7 +44,8 @@ fn conclusion_contains_speedup_and_largest_loss() {
         folder.run(&record("1n2g", run, step + 0.001));
     }
     let even = line(&folder);
-    expect!["1n2g: 2.00x of 2, 100 %; the runs differ too much to divide the loss"].assert_eq(&even);
+    expect!["1n2g: speedup 2.00 of 2, efficiency 100 %; the runs vary too much to break down the loss"]
+        .assert_eq(&even);
     let text = summary(&folder.path()).expect("runs");
     expect![[r"
         ResNet50-v1b, fp32, batch size 4 per rank
@@ -55,7 +56,7 @@ fn conclusion_contains_speedup_and_largest_loss() {
         1n1g      1   3/3     7.656     7.656     1.00       100.0  2.00     7.660
         1n2g      2   3/3     15.28     7.640     2.00        99.8  2.00     15.28
 
-        1n2g: 2.00x of 2, 100 %; the runs differ too much to divide the loss
+        1n2g: speedup 2.00 of 2, efficiency 100 %; the runs vary too much to break down the loss
     "]]
     .assert_eq(&text);
 }
@@ -98,5 +99,6 @@ fn conclusion_names_the_straggler() {
     }
     // 0.2 s are lost: three of four ranks wait, one computes.
     let line = line(&folder);
-    expect!["1n4g: 2.77x of 4, 69 %; most of the loss is waiting for rank 3 on host a"].assert_eq(&line);
+    expect!["1n4g: speedup 2.77 of 4, efficiency 69 %; most of the loss is waiting for rank 3 on host a"]
+        .assert_eq(&line);
 }

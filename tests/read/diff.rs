@@ -105,7 +105,7 @@ fn sweeps_are_compared_in_every_format() {
         assert_golden(&format!("diff/{file}"), &named(&output.stdout));
     }
     let table = diff(base.path(), test.path(), &[]).stdout;
-    let body = table.lines().skip_while(|line| !line.starts_with("What differs"));
+    let body = table.lines().skip_while(|line| !line.starts_with("Differences"));
     body.for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
 }
 
@@ -233,10 +233,7 @@ fn different_networks_need_force() {
     let test = sweep(&["1n1g"], 0.25, |record| record.header.config.model = Model::Resnet18);
     diff(base.path(), test.path(), &[]).is_refused(&["model: ResNet50-v1b in BASE, ResNet-18 in TEST"]);
     let forced = diff(base.path(), test.path(), &["--force"]);
-    forced.is_ok_with(&[
-        "not comparable, and compared because of --force\n\n  model: ResNet50-v1b -> ResNet-18",
-        "Faster",
-    ]);
+    forced.is_ok_with(&["not comparable; compared because of --force\n\n  model: ResNet50-v1b -> ResNet-18", "Faster"]);
 }
 
 #[test]
@@ -330,7 +327,7 @@ fn different_conditions_are_rejected_with_both_values() {
         let values = values.replace(" in BASE,", " ->").replace(" in TEST", "");
         let forced = diff(base.path(), test.path(), &["--force"]);
         forced.is_ok_with(&[
-            "warning: not comparable, and compared because of --force",
+            "warning: not comparable; compared because of --force",
             &format!("  {what}: {values}"),
             "1n1g",
         ]);
@@ -473,7 +470,7 @@ fn all_keys_lists_equal_settings_once() {
     ] {
         assert!(has(&all, line), "{line}: {all:#?}");
     }
-    assert!(!has(&all, "What differs"), "{all:#?}");
+    assert!(!has(&all, "Differences"), "{all:#?}");
     let markdown = lines(&["--all-keys", "--format", "markdown"]);
     for line in ["| layout | nhwc | nchw |", "| momentum | 0.875 | |"] {
         assert!(has(&markdown, line), "{line}: {markdown:#?}");
@@ -501,7 +498,7 @@ fn one_run_per_side_gives_no_verdict() {
         test.run(&record("1n1g", run, 1.0));
     }
     diff(base.path(), test.path(), &[])
-        .is_ok_with(&["Slower", "the runs of each side are equal to the last digit: copies?"]);
+        .is_ok_with(&["Slower", "the runs of each side are identical to the last digit: check for copies"]);
 }
 
 #[test]

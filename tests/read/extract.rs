@@ -411,7 +411,7 @@ fn loss_without_1n1g_names_its_base() {
     folder.run(&record("1n2g", 1, 0.5));
     folder.run(&record("1n4g", 1, 0.625));
     let (_, stdout, _) = folder.extract(&[]);
-    assert!(stdout.contains("less that of 1n2g (no 1n1g)"), "{stdout}");
+    assert!(stdout.contains("minus the step of 1n2g (no 1n1g)"), "{stdout}");
     assert_eq!(folder.result()["rn50"]["1n4g"]["scaling_loss"]["base"], "1n2g");
     assert_eq!(folder.result()["rn50"]["1n2g"]["scaling_loss"], Value::Null);
 }
@@ -593,7 +593,7 @@ fn disturbed_and_impossible_figures_are_unreliable() {
     let reliability_warnings = [
         "other programs used the hosts' cores: 1n1g 70.0 % of a".to_owned(),
         "efficiency above 105.0 %: 1n2g 222.2 %: the base was disturbed".to_owned(),
-        "runs differ by more than 10.0 % (CV): 1n4g 22.8 %".to_owned(),
+        "runs vary by more than 10.0 % (CV): 1n4g 22.8 %".to_owned(),
         format!("stop other programs, then repeat: {resume} --repeat 1n1g,1n4g"),
     ];
     let markdown = folder.printed(&["--format", "markdown"]);

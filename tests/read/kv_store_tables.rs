@@ -145,7 +145,7 @@ fn diff_pairs_equal_kv_stores() {
         folder
     };
     let (_, stdout, stderr) = diff(&alone(KvStore::Ring), &alone(KvStore::Device));
-    assert!(stdout.contains("What differs\n\n  kv_store: ring -> device\n"), "{stdout}{stderr}");
+    assert!(stdout.contains("Differences\n\n  kv_store: ring -> device\n"), "{stdout}{stderr}");
 }
 
 #[test]
@@ -166,8 +166,8 @@ fn diff_compares_servers_only_in_common_cases() {
         (&one_a_host, &of_one_case, "No recorded setting differs"),
         (&of_one_case, &one_a_host, "No recorded setting differs"),
         (&two, &of_one_case, "No recorded setting differs"),
-        (&one_a_host, &two, "What differs\n\n  servers: 1 / 2 -> 2\n"),
-        (&one_a_host, &three, "What differs\n\n  servers: 2 -> 3\n"),
+        (&one_a_host, &two, "Differences\n\n  servers: 1 / 2 -> 2\n"),
+        (&one_a_host, &three, "Differences\n\n  servers: 2 -> 3\n"),
     ] {
         let (_, stdout, stderr) = run(ringmark("diff").args([base.path(), test.path()]));
         assert!(stdout.contains(what), "{what}: {stdout}{stderr}");
@@ -189,7 +189,7 @@ fn report_shows_kv_stores_side_by_side() {
     let folder = two(KvStore::DistSync);
     let (status, stdout, stderr) = run(ringmark("report").arg(folder.path()));
     assert_eq!(status, Some(0), "{stderr}");
-    for name in ["first: ring\n", "first: dist_sync\n", "Kv-stores compared: "] {
+    for name in ["first: ring\n", "first: dist_sync\n", "Comparison of kv-stores: "] {
         assert!(stdout.contains(name), "{name}: {stdout}");
     }
     assert!(stdout.contains("relative to 1n1g of ring"), "{stdout}");
@@ -223,6 +223,6 @@ fn real_sweep_over_kv_stores_is_read() {
     assert_eq!(fs::read_dir(out.join("1n1g")).expect("a folder").count(), 2, "ring's log and record alone");
     let (status, stdout, stderr) = run(ringmark("extract").arg(&out));
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("Kv-stores compared"), "{stdout}");
+    assert!(stdout.contains("Comparison of kv-stores"), "{stdout}");
     assert_eq!(stdout.matches("relative to 1n1g of ring").count(), 1, "{stdout}");
 }

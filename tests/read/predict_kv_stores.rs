@@ -166,16 +166,17 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     let stdout = single_spaced(&stdout);
     // In the order of the tables: ring, device, dist_sync.
     let middles: Vec<&str> = stdout.split("mid: ").skip(1).map(|rest| &rest[..8]).collect();
-    assert_eq!(middles, ["half way", "half way", "from the"], "{stdout}");
+    assert_eq!(middles, ["halfway ", "halfway ", "from the"], "{stdout}");
     for sentence in [
         "measured: 1n1g (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g no bandwidth",
         "measured: 1n1g of ring (5 runs), 1n2g (5 runs), 2n2g (5 runs), 4n2g (5 runs); efficiency over 1n1g of ring kv-store device: \
-         buckets go straight to their owners, to several at once, and their weights come back. Extremes: ",
+         buckets are sent directly to their owners, to several at the same time, and the weights are returned lower limit",
         "H - 1 times the bytes in and out of the owner's host (7 times for 8n2g, 3 for 4n2g)",
         // 102.12 MB of weights, of which the server that holds most has 0.264 and 0.150: a little more than 153.2 and
         // 178.7.
-        "kv-store dist_sync: a server for each host, as measured, and no more than the network has arrays, round-robin on the hosts \
-         of the ranks. A step moves over the busiest link, one way: measured 4n2g with 4 servers 156.1 MB, 8n2g with 8 servers 193.8 MB",
+        "kv-store dist_sync: one server per host, as measured, but at most one per array of the network, distributed over the hosts \
+         of the ranks busiest link, per step in one direction: 156.1 MB for 4n2g with 4 servers (measured), 193.8 MB for 8n2g with \
+         8 servers limits",
     ] {
         assert!(stdout.contains(sentence), "{sentence}: {stdout}");
     }
@@ -226,7 +227,7 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     assert_eq!(cases.collect::<Vec<_>>(), ["4n2g", "8n2g", "16n2g", "32n2g"].map(asked));
     let (status, stdout, _) = predict(&["--kv-store", "device", "--efficiency-below", "20%", "--backtest"]);
     assert_eq!(status, Some(0), "{stdout}");
-    assert!(single_spaced(&stdout).contains("lies in the band"), "{stdout}");
+    assert!(single_spaced(&stdout).contains("is inside the band"), "{stdout}");
 }
 
 #[test]
@@ -365,8 +366,8 @@ fn servers_keep_their_placement_in_larger_cases() {
     ["1n1g", "1n2g", "2n2g", "4n2g"].iter().for_each(|name| served_by(&folder, name, None, &["s", "t"]));
     let (_, stdout, _) =
         sandbox::run(ringmark("predict --kv-store dist_sync --cases 8n2g --explain").arg(folder.path()));
-    let sentence = "round-robin on no more than 2 hosts of their own, as measured. A step moves over the busiest link, one way: measured \
-                    4n2g with 4 servers 96.0 MB, 8n2g with 8 servers 192.0 MB";
+    let sentence = "distributed over at most 2 hosts without ranks, as measured busiest link, per step in one direction: 96.0 MB for \
+                    4n2g with 4 servers (measured), 192.0 MB for 8n2g with 8 servers";
     assert!(single_spaced(&stdout).contains(sentence), "{stdout}");
 }
 

@@ -176,10 +176,10 @@ fn first_screen_shows_judgment_summary_and_source() {
     let page = fs::read_to_string(&out).expect("written");
     let place = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}: {page}"));
     let in_order = [
-        "begun 2023-11-14 22:13:20 UTC \u{b7} host a",
+        "started 2023-11-14 22:13:20 UTC \u{b7} host a",
         "<a href=\"https://cluster/job/7?a=1&amp;b\" rel=\"noreferrer\">job log</a>",
         "<strong>Sound</strong>",
-        "<p class=\"conclusion\">1n2g: 1.67x of 2, 83 %; most of the loss is compute",
+        "<p class=\"conclusion\">1n2g: speedup 1.67 of 2, efficiency 83 %; most of the loss is compute",
         "Speed of 1n2g",
         "<a href=\"#section-1-1\">Throughput, speedup and efficiency</a>",
         "<article id=\"section-1-1\">",
@@ -400,7 +400,7 @@ fn bandwidth_of_a_kv_store_is_labeled() {
     }
     let page = page(&folder.path());
     for words in [
-        "Exchange alone",
+        "Exchange bandwidth",
         "Bandwidth of kv-store dist_sync on CPUs",
         "Bus bandwidth of kv-store dist_sync by size",
         "1n2g, 2 servers, in-place",
@@ -429,7 +429,7 @@ fn baselines_are_shown_with_their_cases() {
         folder.run(&alone);
     }
     let page = page(&folder.path());
-    for word in ["1n2g baseline", "compute, crowded", "compute, overlapped", "the same ranks without communication"] {
+    for word in ["1n2g baseline", "compute, crowded", "compute, overlap", "the same ranks without communication"] {
         assert!(page.contains(word), "no {word:?} in {page}");
     }
     // Their runs are not listed with the runs of the case.
@@ -709,7 +709,7 @@ fn small_and_unusual_results_have_a_page() {
         (&nothing_counts, &["no run counts", "Unreliable"]),
         (&quick, &["quick profile, a first look", "Unreliable"]),
         (&instant, &["Where the time of a step goes"]),
-        (&bandwidth_alone, &["Bus bandwidth of all-reduce by size", "every result is right", "1n4g/bandwidth.json"]),
+        (&bandwidth_alone, &["Bus bandwidth of all-reduce by size", "every result is correct", "1n4g/bandwidth.json"]),
     ] {
         let page = page(&folder.path());
         for word in words {

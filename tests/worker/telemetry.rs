@@ -127,7 +127,7 @@ fn processor_energy_is_in_all_outputs() {
 
     let (status, table, error) = run(ringmark("extract --price 36/host-hour").arg(&first));
     assert_eq!(status, Some(0), "{error}");
-    for expected in ["Power, and an epoch of ImageNet (1,281,167 images)", "J/image", "90 epochs"] {
+    for expected in ["Power and cost (an epoch: 1,281,167 images of ImageNet)", "J/image", "90 epochs"] {
         assert!(table.contains(expected), "{expected} is not in:\n{table}");
     }
     let (_, json, _) = run(ringmark("extract --price 36/host-hour").arg(&first).arg("--json"));
@@ -149,7 +149,7 @@ fn processor_energy_is_in_all_outputs() {
 
     let page = page(&first, "--price 36/host-hour");
     for expected in
-        ["Clocks, heat, power and network of", "Energy of 1n2g", "90 epochs of ImageNet by 1n2g", "package-0"]
+        ["Clocks, temperature, power and network traffic of", "Energy of 1n2g", "90 epochs of ImageNet on 1n2g", "package-0"]
     {
         assert!(page.contains(expected), "{expected} is not on the page");
     }

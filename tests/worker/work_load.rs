@@ -197,7 +197,7 @@ case  images  an image  slowest  waited  even  balanced  saved  left
     assert!(stdout.contains("work load 3,1\n"), "{stdout}");
     let (status, report, stderr) = run(ringmark("report").arg(folder.path()));
     assert_eq!(status, Some(0), "{stderr}");
-    let title = "Uneven work: what the division of the batch cost";
+    let title = "Uneven work: effect of the batch division";
     assert!(report.contains(title) && report.contains("30.0 120"), "{report}");
     let text = std::fs::read_to_string(folder.path().join("first_result.json")).expect("written");
     let rows = rows_by_case(&serde_json::from_str(&text).expect("JSON"));

@@ -56,7 +56,7 @@ impl LossPart {
         match self {
             LossPart::Compute => "compute",
             LossPart::ComputeCrowded => "compute, crowded",
-            LossPart::ComputeOverlapped => "compute, overlapped",
+            LossPart::ComputeOverlapped => "compute, overlap",
             LossPart::Transfer => "transfer",
             LossPart::Waiting => "waiting",
             LossPart::Phase(phase) => phase.description(),

@@ -105,11 +105,11 @@ impl BatchTable {
         batch_sizes(self.series.iter())
     }
 
-    /// Returns the height and width of the images: `224 pixels`, or `224 to 299 pixels, each network's own`.
+    /// Returns the height and width of the images: `224 pixels`, or `224 to 299 pixels, depending on the network`.
     pub fn pixels(&self) -> String {
         let sizes: BTreeSet<u32> = self.series.iter().map(|series| series.model.image_size(self.image_size)).collect();
         match (sizes.first(), sizes.last()) {
-            (Some(least), Some(most)) if least != most => format!("{least} to {most} pixels, each network's own"),
+            (Some(least), Some(most)) if least != most => format!("{least} to {most} pixels, depending on the network"),
             (Some(size), _) => format!("{size} pixels"),
             _ => "no images".to_owned(),
         }

@@ -89,7 +89,7 @@ pub fn complete(manifest: &Manifest, problems: &[Problem], read: &[SweepRun]) ->
     let without_memory = known.iter().filter(|run| !is_finished(run) && manifest.shortage(**run).is_some()).count();
     let mut summary = format!("{} of {} runs are finished", finished.len(), manifest.runs.len());
     if without_memory > 0 {
-        summary += &format!(", {without_memory} have no memory for their batch");
+        summary += &format!(", {without_memory} lack memory for their batch");
     }
     Check::new(CheckName::Complete, summary, findings)
 }
@@ -111,7 +111,7 @@ pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
     let changes = integrity.changes.iter().chain(&integrity.unlisted).chain(&outputs.stale);
     let findings: Vec<String> = changes.map(Problem::to_string).collect();
     let summary = format!(
-        "{} by their SHA-256; {} of extract compared",
+        "SHA-256 of {} verified; {} of extract compared",
         count(2 * integrity.with_hashes, "file"),
         count(outputs.compared, "file")
     );
@@ -120,7 +120,7 @@ pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
         return check.unknown_if(integrity.with_hashes == 0);
     }
     let unknown = format!(
-        "no hashes of {}: the manifest is of an earlier ringmark, so edits cannot be found",
+        "no hashes of {}: an earlier ringmark wrote the manifest, so edits cannot be detected",
         count(integrity.without_hashes, "finished run")
     );
     Check { state: CheckState::Unknown, findings: vec![unknown], ..check }
@@ -155,7 +155,7 @@ pub fn rules(runs: &[SweepRun]) -> Check {
     let repeated = runs.iter().filter(|run| run.attempts_before > 0);
     let repeated = repeated.map(|run| {
         let attempts = count(run.attempts_before, "attempt");
-        format!("{}: {attempts} before it, with files next to its own", run.name)
+        format!("{}: {attempts} before this one, with files next to it", run.name)
     });
     Check { notes: repeated.collect(), ..check }.unknown_if(runs.is_empty())
 }

@@ -94,7 +94,7 @@ pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String>
     let memory = lowest(PageCache::Warm).and_then(|(rank, ceiling)| from_memory(record, rank, &ceiling, demand));
     let disk = lowest(PageCache::Cold).map(|(rank, ceiling)| from_disk(record, rank, &ceiling, demand));
     if memory.is_none() && disk.is_none() {
-        return Err("no pass was from memory or from the disk alone, so the ceiling is unknown".to_owned());
+        return Err("no pass read only from memory or only from disk, so the ceiling is unknown".to_owned());
     }
     if let (Basis::OneDevice { case, .. }, Some(FromMemory { ceiling, .. })) = (&demand.basis, &memory)
         && demand.per_device().0 > ceiling.0 * (1.0 - TOLERANCE)
@@ -124,7 +124,7 @@ pub fn lines(record: &InputRecord, demand: &Demand) -> Vec<String> {
 
 /// Returns the name of the host if there are several.
 fn name(host: &str, several: bool) -> String {
-    if several { format!(" (host {host}, the lowest)") } else { String::new() }
+    if several { format!(" (slowest host: {host})") } else { String::new() }
 }
 
 fn from_memory(record: &InputRecord, rank: usize, ceiling: &Ceiling, demand: &Demand) -> Option<FromMemory> {
@@ -191,12 +191,12 @@ impl FromMemory {
             CoresNeeded::Enough(_) if trained.0 > demand.speed.0 * (1.0 - TOLERANCE) => return String::new(),
             CoresNeeded::Enough(_) => "not limited by the input",
             CoresNeeded::More { .. } if of_ceiling < 1.0 - TOLERANCE => {
-                "less than the input gives: something else limited them too"
+                "below the input rate: another bottleneck also limited them"
             }
             CoresNeeded::More { .. } if of_ceiling > 1.0 + TOLERANCE => {
-                "more than this: on other hosts, or with other images"
+                "above the input rate: they used other hosts or images"
             }
-            CoresNeeded::More { .. } => "the same as the input rate: the input was the limit",
+            CoresNeeded::More { .. } => "equal to the input rate: the input was the limit",
         };
         format!("; they trained at {speed}, {why}")
     }
@@ -404,7 +404,7 @@ mod tests {
         check(
             &record,
             &demand(6150.0),
-            &expect!["1n8g: no pass was from memory or from the disk alone, so the ceiling is unknown"],
+            &expect!["1n8g: no pass read only from memory or only from disk, so the ceiling is unknown"],
         );
         check(
             &record,
@@ -446,9 +446,9 @@ mod tests {
         expect![[r#"
             1n1g: input ceiling 2,740 images/s per host: 1 GPU needs 834; enough: 5 of 14 cores
             1n2g: input ceiling 2,740 images/s per host: 2 GPUs need 1,667 (834 each, as in 1n1g); enough: 9 of 14 cores; they trained at 1,374, not limited by the input
-            1n4g: input ceiling 2,740 images/s per host: 4 GPUs need 3,335 (834 each, as in 1n1g); 4 more cores or images stored at 360 px; they trained at 2,332, less than the input gives: something else limited them too
-            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 2,909, the same as the input rate: the input was the limit
-            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 5,000, more than this: on other hosts, or with other images"#]].assert_eq(&shown.join("\n"));
+            1n4g: input ceiling 2,740 images/s per host: 4 GPUs need 3,335 (834 each, as in 1n1g); 4 more cores or images stored at 360 px; they trained at 2,332, below the input rate: another bottleneck also limited them
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 2,909, equal to the input rate: the input was the limit
+            1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 5,000, above the input rate: they used other hosts or images"#]].assert_eq(&shown.join("\n"));
         let starved = Demand { speed: ImagesPerSecond(21_600.0), ..demand(8, 2900.0) };
         expect!["1n1g itself trained at 2,700 images/s per device, the same as the input rate (2,740): the demand of a device is unknown; repeat 1n1g with synthetic images"].assert_eq(&verdict(&record(), &starved).expect_err("unknown"));
     }

@@ -20,7 +20,7 @@ use crate::read::load::folder::SweepFacts;
 pub enum ReliabilityKind {
     /// Other programs used cores of the hosts.
     OtherLoad,
-    /// Runs of a case differ too much.
+    /// Runs of a case vary too much.
     Spread,
     /// Ranks share cores.
     SharedCores,
@@ -103,7 +103,7 @@ pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
         (OtherLoad, "busy machine"),
         (QuickProfile, "quick profile"),
         (SharedCores, "oversubscribed cores"),
-        (Spread, "runs differ too much"),
+        (Spread, "runs vary too much"),
         (ImpossibleEfficiency, "impossible efficiency"),
         (UnreliableBase, "unreliable base"),
     ];
@@ -173,7 +173,7 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
     match first.kind {
         ReliabilityKind::OtherLoad => vec![format!("other programs used the hosts' cores: {subjects}")],
         ReliabilityKind::Spread => {
-            vec![format!("runs differ by more than {} (CV): {subjects}", percent(EXTREME_SPREAD))]
+            vec![format!("runs vary by more than {} (CV): {subjects}", percent(EXTREME_SPREAD))]
         }
         ReliabilityKind::SharedCores => vec![format!("{subjects}: {}: {}", first.reason, first.fix)],
         ReliabilityKind::ImpossibleEfficiency => {
@@ -243,7 +243,7 @@ pub fn to_speed(
         ReliabilityWarning { value, ..warning }
     });
     let spread = cv.filter(|cv| *cv > EXTREME_SPREAD).map(|cv| {
-        let reason = format!("its runs differ by {} (CV, more than {})", percent(cv), percent(EXTREME_SPREAD));
+        let reason = format!("its runs vary by {} (CV, more than {})", percent(cv), percent(EXTREME_SPREAD));
         let warning = ReliabilityWarning::new(ReliabilityKind::Spread, reason, repeat(asked, case));
         ReliabilityWarning { value: percent(cv), ..warning.repeating(case, asked) }
     });
@@ -259,7 +259,7 @@ pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<ReliabilityWarn
 
 /// Returns the warning about the efficiency of ranks that have fewer cores each than the ranks of their base.
 pub fn to_oversubscribed() -> ReliabilityWarning {
-    let reason = "its ranks share too few cores on a host: its efficiency is that of fewer cores per rank";
+    let reason = "its ranks share too few cores on a host, which lowers its efficiency";
     let fix = "choose cases with fewer ranks per host, or fewer --threads for all";
     let warning = ReliabilityWarning::new(ReliabilityKind::SharedCores, reason.to_owned(), fix.to_owned());
     ReliabilityWarning { is_of_scaling_alone: true, ..warning }
@@ -346,7 +346,7 @@ mod tests {
             sentences(&warnings),
             [
                 "other programs used the hosts' cores: 1n1g 53.0 % of a, 1n2g 53.0 % of a",
-                "runs differ by more than 10.0 % (CV): 1n1g 35.0 %, 1n2g 35.0 %",
+                "runs vary by more than 10.0 % (CV): 1n1g 35.0 %, 1n2g 35.0 %",
                 "stop other programs, then repeat: ringmark sweep --resume --repeat 1n1g,1n2g",
             ]
         );
@@ -372,7 +372,7 @@ mod tests {
             [
                 "other processes and virtual machines took 53.0 % of the core time of host a in run 2, and more than \
                  25.0 % in 1 of 3 runs: stop them, then repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
-                "its runs differ by 35.0 % (CV, more than 10.0 %): repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
+                "its runs vary by 35.0 % (CV, more than 10.0 %): repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
             ]
         );
         assert_eq!(to_speed(Case::SINGLE, Some(EXTREME_SPREAD), &runs[..1], &asked), []);

@@ -272,7 +272,7 @@ impl Found {
                     continue;
                 }
                 RunState::Planned => "not yet run".to_owned(),
-                RunState::Running { .. } => "under way, or cut off".to_owned(),
+                RunState::Running { .. } => "running or interrupted".to_owned(),
                 RunState::Failed { reason } => format!("the run failed: {reason}"),
                 RunState::Finished => "finished, but its log is missing".to_owned(),
                 RunState::OutOfMemory { memory } => memory.at_batch(run.name.batch_size),

@@ -17,14 +17,14 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
     let sides = [("BASE", &outcome.base), ("TEST", &outcome.test)];
     let mut text = vec![Paragraph::Lines(sides.map(|(name, side)| self::side(name, side)).into())];
     for table in outcome.tables.iter().filter(|table| !table.forced.is_empty()) {
-        text.push(Paragraph::Warnings(vec!["not comparable, and compared because of --force".to_owned()]));
+        text.push(Paragraph::Warnings(vec!["not comparable; compared because of --force".to_owned()]));
         text.push(differences(&table.forced, medium));
     }
     let is_like = |table: &ComparedTable| table.differences.is_empty() && table.forced.is_empty();
     if outcome.differences.is_empty() && outcome.tables.iter().all(is_like) {
         text.push(Paragraph::Text("No recorded setting differs.".to_owned()));
     } else if !outcome.differences.is_empty() && outcome.conditions.is_empty() {
-        text.push(Paragraph::Heading(vec!["What differs".to_owned()]));
+        text.push(Paragraph::Heading(vec!["Differences".to_owned()]));
         text.push(differences(&outcome.differences, medium));
     }
     if !outcome.conditions.is_empty() {
@@ -70,11 +70,11 @@ fn side(name: &str, side: &ComparedSide) -> String {
     let runs = if side.runs == 1 { "1 run".to_owned() } else { format!("{} runs", side.runs) };
     let started = match &side.started {
         None => String::new(),
-        Some((first, last)) if first == last => format!(", begun {first}"),
+        Some((first, last)) if first == last => format!(", started {first}"),
         Some((first, last)) => {
             // The second date is redundant on the same day.
             let same_day = first.split_once(' ').zip(last.split_once(' ')).filter(|(first, last)| first.0 == last.0);
-            format!(", begun {first} to {}", same_day.map_or(last.as_str(), |(_, (_, time))| time))
+            format!(", started {first} to {}", same_day.map_or(last.as_str(), |(_, (_, time))| time))
         }
     };
     format!("{name}  {}, {runs}{started}", side.path)
@@ -196,8 +196,8 @@ fn legend(outcome: &ComparedResults) -> Vec<String> {
     let percent = |share: f64| trimmed(share * 100.0);
     let confidence = percent(1.0 - outcome.significance);
     let signs = match outcome.cases().any(|(table, _)| has_iterations(table)) {
-        true => "Above 0, TEST is faster in the first line of a case, and slower in the lines of times (ms).",
-        false => "Above 0, TEST is faster; the times differ by the reciprocal. GB/s: bus bandwidth.",
+        true => "Positive: TEST is faster in the first line of a case, and slower in the lines of times (ms).",
+        false => "Positive: TEST is faster; times change by the reciprocal. GB/s: bus bandwidth.",
     };
     let verdict = match outcome.noise {
         0.0 => "Faster or Slower if the whole interval is above or below 0".to_owned(),
@@ -215,7 +215,7 @@ fn legend(outcome: &ComparedResults) -> Vec<String> {
              of the geometric means (Welch's t-test, one value per run). {signs}"
         ),
         format!("Verdict: {verdict}, otherwise Too noisy: make more runs, or repeat them on a quieter machine."),
-        format!("Smallest: the smallest difference that such runs show in {:.0} % of measurements.", POWER * 100.0),
+        format!("Smallest: smallest difference that this number of runs detects in {:.0} % of measurements.", POWER * 100.0),
     ]
 }
 

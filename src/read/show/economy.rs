@@ -9,14 +9,14 @@ use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::show::numbers::{marked, percent_number};
 
 /// Title of the table.
-pub const TITLE: &str = "Power, and an epoch of ImageNet (1,281,167 images)";
+pub const TITLE: &str = "Power and cost (an epoch: 1,281,167 images of ImageNet)";
 
 const POWER_LEGEND: [&str; 2] = [
     "power: mean after warm-up of GPU boards (NVML), processors and their memory (RAPL),",
-    "as far as each host shows them",
+    "as far as each host reports them",
 ];
 
-const COST_LEGEND: &str = "over base: what the same epoch costs more than on the base";
+const COST_LEGEND: &str = "over base: additional cost of an epoch relative to the base";
 
 /// Returns the table and its legend; `None` if neither power nor a price is known. Omits columns that no case fills.
 pub fn table(group: &Group, price: Option<&Price>) -> Option<(Table, Vec<&'static str>)> {

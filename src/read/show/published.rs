@@ -60,7 +60,15 @@ fn scaling(row: &'static Published, measured: &[MeasuredConditions]) -> [Paragra
     let table = Table { columns, rows: row.cases.iter().map(|case| cells(case).into()).collect(), bars: None };
     let caveat = row.caveat.map(|caveat| format!("beware: {caveat}"));
     let unlike = row.differences(measured);
-    let unlike = (!unlike.is_empty()).then(|| format!("other conditions than this result: {}", unlike.join(", ")));
+    let unlike = (!unlike.is_empty()).then(|| {
+        format!(
+            "conditions that differ from this result: {}",
+            unlike.join(
+                ", \
+        "
+            )
+        )
+    });
     let title = [format!("Published: {}, batch size {}", row.name, row.batch_size), row.source.to_owned()];
     let title = title.into_iter().chain([row.setup.to_owned()]).chain(caveat).chain(unlike).collect();
     [Paragraph::Heading(title), Paragraph::Table(table)]

@@ -86,7 +86,7 @@ pub fn section(
 }
 
 /// Printed instead of explanations on a terminal.
-const HINT: &str = "What the columns mean: --explain";
+const HINT: &str = "Meaning of the columns: --explain";
 
 /// Renders paragraphs, separated by empty lines, without control characters.
 pub fn render(paragraphs: &[Paragraph], medium: Medium) -> String {

@@ -8,20 +8,20 @@ use crate::read::analyze::training::work_load::{self, WorkCost};
 use crate::read::show::numbers::{marked, milliseconds, percent_number};
 
 /// Title of the table.
-pub const TITLE: &str = "Uneven work: what the division of the batch cost";
+pub const TITLE: &str = "Uneven work: effect of the batch division";
 
 /// Explanation of the columns.
 pub const LEGEND: [&str; 3] = [
-    "slowest: forward and backward of the slowest rank; even, balanced: the same with",
-    "even parts, and if all ranks finished together; saved: 1 - slowest / even; left:",
-    "1 - balanced / slowest; waited: for the slowest rank, mean over ranks.",
+    "slowest: forward and backward of the slowest rank; even: the same with equal batches;",
+    "balanced: the same if all ranks finished together; saved: 1 - slowest / even;",
+    "left: 1 - balanced / slowest; waited: wait for the slowest rank, mean over ranks.",
 ];
 
 /// Names and units of the columns.
 const HEADERS: [(&str, &str); 9] = [
     ("case", ""),
-    ("images", "a rank"),
-    ("an image", "ms"),
+    ("images", "per rank"),
+    ("per image", "ms"),
     ("slowest", "ms"),
     ("waited", "ms"),
     ("even", "ms"),

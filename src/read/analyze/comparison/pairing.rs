@@ -173,7 +173,7 @@ impl<'a> Tables<'a> {
             return anyhow!("nothing in common: BASE has {}; TEST has {}", titles(&self.base), titles(&self.test));
         }
         let advice = match can_be_forced && !force {
-            true => "\ncompare like with like, or give --force",
+            true => "\ncompare results with the same settings, or give --force",
             false => "\ngive two sides of one table each",
         };
         anyhow!("BASE and TEST are not comparable:{}{advice}", lines.concat())

@@ -363,7 +363,11 @@ fn note(base: usize, test: usize, comparison: &Comparison) -> Option<String> {
     };
     match single {
         Some(single) => Some(format!("{single}: the spread of runs is unknown: make 3 or more of each")),
-        None if comparison.is_copy => Some("the runs of each side are equal to the last digit: copies?".to_owned()),
+        None if comparison.is_copy => Some(
+            "the runs of each side are identical to the last digit: check for \
+            copies"
+                .to_owned(),
+        ),
         None => None,
     }
 }

@@ -121,18 +121,18 @@ pub fn level_not_measured(evidence: &Evidence, case: Case) -> Refusal {
     let (one, two) = (Case { nodes: 1, gpus_per_node: gpus }, Case { nodes: 2, gpus_per_node: gpus });
     let why = match (case.nodes, gpus > most) {
         (_, true) => format!(
-            "no host was measured with more than {most} ranks, and how {gpus} ranks slow each other cannot be derived \
+            "no host was measured with more than {most} ranks, and the contention of {gpus} ranks cannot be derived \
              from fewer"
         ),
         (1, false) => {
-            format!("no host was measured with {gpus} ranks, and how they slow each other is unknown")
+            format!("no host was measured with {gpus} ranks, so their contention is unknown")
         }
         (_, false) if several.is_empty() => {
             "no multi-host case was measured, so the network between hosts is unknown".to_owned()
         }
         (_, false) => format!(
-            "several hosts were measured ({}), but none with {gpus} ranks each: how many share a host's network card \
-             changes what it gives",
+            "several hosts were measured ({}), but none with {gpus} ranks each: the bandwidth per rank depends on how \
+             many ranks share a network card",
             several.join(", ")
         ),
     };

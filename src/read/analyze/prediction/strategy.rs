@@ -111,7 +111,7 @@ impl Strategy {
             group.cases.iter().filter(counts).all(is_recorded) && group.base_case().is_some_and(is_recorded)
         }) else {
             return Err(
-                "there are logs without records (.jsonl), and only records show what backward hides of an exchange"
+                "there are logs without records (.jsonl), and only records show the hidden part of an exchange"
                     .to_owned(),
             );
         };

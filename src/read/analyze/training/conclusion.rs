@@ -10,15 +10,17 @@ use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 
-/// Returns a sentence such as `1n2g: 1.85x of 2, 92 %; most of the loss is waiting for rank 1 on host b`.
+/// Returns a sentence such as `1n2g: speedup 1.85 of 2, efficiency 92 %; most of the loss is waiting for rank 1 on
+/// host b`.
 pub fn group_conclusion(group: &Group) -> Option<String> {
     let (case, figures) = group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))?;
     let doubt = if group.is_reliable(case) { "" } else { " (unreliable)" };
     let speed = speed(case, figures) + doubt;
     let Some(base) = group.base.filter(|base| *base != case.case) else { return Some(speed) };
     let times = f64::from(case.case.ranks()) / f64::from(base.ranks());
+    let Figures { speedup, efficiency, .. } = figures;
     let reached =
-        format!("{}: {:.2}x of {times}, {:.0} %{doubt}", case.case, figures.speedup, 100.0 * figures.efficiency);
+        format!("{}: speedup {speedup:.2} of {times}, efficiency {:.0} %{doubt}", case.case, 100.0 * efficiency);
     // Losses of disturbed runs are those of the disturbance.
     let lost =
         scaling_loss::case_loss(group, case).filter(|_| doubt.is_empty()).and_then(|loss| loss_text(&loss, case));
@@ -36,13 +38,13 @@ fn speed(case: &TrainedCase, figures: &Figures) -> String {
 fn loss_text(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
     let Difference { seconds, margin } = loss.loss.total;
     if margin.is_none() {
-        return Some("one run of a case does not say for sure what is lost".to_owned());
+        return Some("one run per case is too few to break down the loss".to_owned());
     }
     if loss.is_uncertain() {
-        return Some("the runs differ too much to divide the loss".to_owned());
+        return Some("the runs vary too much to break down the loss".to_owned());
     }
     if seconds <= 0.0 {
-        return Some("nothing is lost".to_owned());
+        return Some("no scaling loss".to_owned());
     }
     // The two parts of compute can cancel out through noise; the total is then more accurate.
     let largest = |parts: &[(LossPart, Difference)]| {
@@ -56,7 +58,7 @@ fn loss_text(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
         return None;
     }
     let Some(((part, largest), second)) = largest(&finest).or_else(|| largest(&loss.loss.parts)) else {
-        return Some("the runs differ too much to show where it is lost".to_owned());
+        return Some("the runs vary too much to locate the loss".to_owned());
     };
     let share = loss.loss.share(largest.seconds)?;
     let describe = |part: LossPart| match part {

@@ -102,7 +102,7 @@ pub fn find(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
         layers.filter(|span| span.iteration == iteration && span.end_ns() <= ready).max_by_key(|span| span.end_ns());
     let of_rank = format!("of rank {} on {}", holder.rank, holder.host);
     let held_by = match layer {
-        _ if !is_at_once => format!("the backward pass {of_rank}, behind which its sums began"),
+        _ if !is_at_once => format!("the backward pass {of_rank}, after which its sums started"),
         Some(layer) => format!("bucket {first} {of_rank}, whose gradients {} completed", layer.name),
         None => format!("bucket {first} {of_rank}"),
     };
@@ -292,7 +292,7 @@ mod tests {
             (0, "optimizer", 12_000, 13_000),
         ];
         assert_eq!(rows(&path), expected);
-        let held = "the backward pass of rank 1 on a, behind which its sums began";
+        let held = "the backward pass of rank 1 on a, after which its sums started";
         assert_eq!(path.held_by.as_deref(), Some(held));
     }
 

@@ -133,7 +133,7 @@ pub fn devices(group: &Group) -> String {
 }
 
 /// Returns a sentence if the number of threads per rank differs between cases, because speedup and efficiency then
-/// compare unlike devices.
+/// compare unequal devices.
 pub fn unlike_devices(group: &Group) -> Option<String> {
     let is_cpu = group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.device == DeviceKind::Cpu);
     let threads = |case: &TrainedCase| Some((case.case, case.threads())).filter(|(_, threads)| !threads.is_empty());
@@ -144,6 +144,6 @@ pub fn unlike_devices(group: &Group) -> Option<String> {
     };
     differ.then(|| {
         let each = cases.iter().map(case).collect::<Vec<_>>().join(", ");
-        format!("cases have different numbers of threads per rank: efficiency compares unlike devices ({each})")
+        format!("cases have different numbers of threads per rank: efficiency compares unequal devices ({each})")
     })
 }

@@ -72,38 +72,39 @@ figures! {
     IMAGES_PER_SECOND = ("", "images_per_second"), "Images per second of all ranks, median over the runs of a case";
     IMAGES_PER_SECOND_PER_RANK = ("", "images_per_second_per_rank"), "Images per second per rank";
     RANKS = ("ranks", ""), "Ranks, one per GPU";
-    CV = ("images_per_second_cv", "ratio"), "Sample standard deviation of the images per second of the runs over their mean";
-    SPEEDUP = ("speedup", "ratio"), "Images per second over those of the base, which is 1n1g where it was measured";
-    EFFICIENCY = ("efficiency", "ratio"), "Speedup over how many times the ranks of the base it has, 1 being perfect";
-    STEP = ("step", "seconds"), "Mean time of an iteration of training";
-    PHASE = ("phase", "seconds"), "Mean time that a phase of an iteration takes";
+    CV = ("images_per_second_cv", "ratio"), "Coefficient of variation of images per second over runs";
+    SPEEDUP = ("speedup", "ratio"), "Images per second relative to the base, which is 1n1g if measured";
+    EFFICIENCY = ("efficiency", "ratio"), "Speedup divided by the ratio of ranks to those of the base; 1 is perfect";
+    STEP = ("step", "seconds"), "Mean time of a training iteration";
+    PHASE = ("phase", "seconds"), "Mean time of a phase";
     EXPOSED = ("exposed_allreduce", "ratio"), "Share of the step spent in all-reduce not hidden by backward";
-    COMMUNICATION_COST = ("communication_cost", "ratio"), "Step over the step of the same ranks without communication, less 1";
-    LOST = ("lost", "seconds"), "Step less that of the base";
-    SCALING_LOSS = ("scaling_loss", "seconds"), "Part of what the step takes beyond the step of the base, and the parts add up to it";
-    PEAK_MEMORY = ("peak_memory", "bytes"), "Memory of the rank that held most, on a GPU what tensors held";
-    FLOP_RATE = ("", "floating_point_operations_per_second"), "Arithmetic of the network on all ranks";
-    PRODUCT_SHARE = ("matrix_product_share", "ratio"), "Arithmetic of the network over the rate of plain matrix products on the same devices";
-    PEAK_SHARE = ("published_peak_share", "ratio"), "Arithmetic of the network over the published peak of the devices, which is model FLOPs utilization";
-    POWER = ("power", "watts"), "Mean power of devices, processors and memory on all hosts after warm-up, as far as it is read";
-    ENERGY = ("", "joules_per_image"), "Mean power over the images per second";
+    COMMUNICATION_COST = ("communication_cost", "ratio"), "Step / step of the same ranks without communication - 1";
+    LOST = ("lost", "seconds"), "Step minus the step of the base";
+    SCALING_LOSS = ("scaling_loss", "seconds"), "Part of the scaling loss; the parts add up to it";
+    PEAK_MEMORY = ("peak_memory", "bytes"), "Largest memory use of a rank";
+    FLOP_RATE = ("", "floating_point_operations_per_second"), "Arithmetic rate of the network on all ranks";
+    PRODUCT_SHARE = ("matrix_product_share", "ratio"), "Arithmetic rate of the network / measured rate of matrix \
+        products on the same devices";
+    PEAK_SHARE = ("published_peak_share", "ratio"), "Model FLOPs utilization: arithmetic rate / published peak";
+    POWER = ("power", "watts"), "Mean reported power of devices, processors and memory on all hosts after warm-up";
+    ENERGY = ("", "joules_per_image"), "Energy per image: mean power / images per second";
     RELIABLE = ("reliable", ""), "1 if the figures are reliable, 0 if a warning marks them as unreliable";
     RUNS_COUNTED = ("runs_counted", ""), "Runs included in the figures";
     RUNS_FOUND = ("runs_found", ""), "Runs found, including those that do not count";
-    WARNINGS = ("warnings", ""), "Warnings, which extract prints";
+    WARNINGS = ("warnings", ""), "Number of warnings, which extract prints";
     ITERATION = ("iteration", "seconds"), "Time of an iteration after warm-up over all ranks";
-    PASS = ("pass", "seconds"), "Time of a pass of inference, the mean of the slowest rank and percentiles over all ranks";
-    FOREIGN_LOAD = ("foreign_load", "ratio"), "Share of the core time of a host that other processes used, of the \
-                                               worst host";
+    PASS = ("pass", "seconds"), "Time of an inference pass: mean of the slowest rank, percentiles over all ranks";
+    FOREIGN_LOAD = ("foreign_load", "ratio"), "Largest share of a host's core time used by other processes";
     LAST_LOSS = ("last_loss", ""), "Mean cross entropy of the last iteration over all ranks";
-    SKIPPED_STEPS = ("skipped_steps", ""), "Updates that were skipped for a gradient that is not finite";
-    ITERATIONS = ("iterations", ""), "Iterations, warm-up included";
-    WARMUP = ("warmup_iterations", ""), "First iterations, excluded from the figures";
+    SKIPPED_STEPS = ("skipped_steps", ""), "Updates skipped because a gradient was not finite";
+    ITERATIONS = ("iterations", ""), "Iterations, including warm-up";
+    WARMUP = ("warmup_iterations", ""), "Warm-up iterations, excluded from the figures";
     STARTED = ("started_timestamp", "seconds"), "Start time in seconds since 1970 UTC";
-    MESSAGE = ("message", "bytes"), "Size of the array, the parts of all ranks together";
+    MESSAGE = ("message", "bytes"), "Size of the array, including the parts of all ranks";
     CALL = ("call", "seconds"), "Mean time of a call over ranks and iterations";
-    ALGORITHM_BANDWIDTH = ("algorithm", "bytes_per_second"), "Size over time, algbw of nccl-tests";
-    BUS_BANDWIDTH = ("bus", "bytes_per_second"), "Bandwidth times the factor of the operation, busbw of nccl-tests";
+    ALGORITHM_BANDWIDTH = ("algorithm", "bytes_per_second"), "Size / time (algbw of nccl-tests)";
+    BUS_BANDWIDTH = ("bus", "bytes_per_second"), "Algorithm bandwidth times the factor of the operation (busbw of \
+        nccl-tests)";
     WRONG = ("wrong_elements", ""), "Elements that differ from the exact result";
 }
 

@@ -22,7 +22,7 @@ pub struct Comparison {
 }
 
 /// Explanation of the columns.
-pub const LEGEND: &str = "of ring: speed relative to ring's in the same case; exposed: exchange not hidden by backward";
+pub const LEGEND: &str = "of ring: speed relative to ring in the same case; exposed: exchange not hidden by backward";
 
 /// Returns a comparison for each set of groups that differ only in the kv-store.
 pub fn comparisons<'a>(groups: impl Iterator<Item = &'a Group>) -> Vec<Comparison> {
@@ -68,7 +68,7 @@ fn comparison(groups: &[&Group]) -> Comparison {
         groups.iter().filter_map(move |group| Some(row(group, group.case(case)?, ring)))
     });
     Comparison {
-        title: format!("Kv-stores compared: {model}, {dtype}, batch size {batch_size}"),
+        title: format!("Comparison of kv-stores: {model}, {dtype}, batch size {batch_size}"),
         table: Table::new(&headers, rows.collect::<Vec<_>>()),
         note: groups.iter().find_map(|group| common_base(group)),
     }

@@ -15,15 +15,15 @@ pub fn title(group: &Group) -> String {
     let base = group.base.unwrap_or(Case::SINGLE);
     let missing = if base == Case::SINGLE { "" } else { " (no 1n1g)" };
     let base = group.base_text().unwrap_or_else(|| base.to_string());
-    format!("Where the scaling loss goes: step of each case less that of {base}{missing}")
+    format!("Where the scaling loss goes: step of each case minus the step of {base}{missing}")
 }
 
 /// Explanation of the columns, below the title.
 pub const LEGEND: [&str; 4] = [
-    "crowded: loss of the same ranks without any exchange; overlap: additional loss with it;",
-    "transfer, waiting: exposed all-reduce after and until the slowest rank is there;",
-    "other: measured, not explained; +-: 95 % confidence, over runs; below 0: a gain;",
-    "images/s: of as many ideal ranks; below the case: its efficiency",
+    "crowded: compute loss without communication; overlap: additional compute loss with it;",
+    "waiting, transfer: exposed all-reduce before and after the slowest rank joins;",
+    "other: the rest of the step; +-: 95 % confidence interval; negative: a gain;",
+    "images/s: lost relative to ideal scaling; below the case: its efficiency",
 ];
 
 /// Returns the losses with parts whose total is at least its margin of error if `is_clear`, and the others otherwise.
@@ -37,7 +37,7 @@ pub fn unclear(group: &Group) -> Vec<String> {
     let sentence = |CaseLoss { case, loss, .. }: CaseLoss| {
         let Difference { seconds, margin } = loss.total;
         let [lost, margin] = [seconds, margin.unwrap_or_default()].map(|seconds| milliseconds(Seconds(seconds)));
-        format!("{case}: the loss, {lost} +- {margin} ms of a step, is too uncertain to be divided: use more --runs")
+        format!("{case}: the loss of {lost} +- {margin} ms per step is too uncertain to break down: use more --runs")
     };
     losses(group, false).map(sentence).collect()
 }

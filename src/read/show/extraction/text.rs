@@ -21,18 +21,18 @@ use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, mil
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
 const LEGEND: [&str; 4] = [
-    "speed: all images of a run over all its time, the median over runs; efficiency:",
-    "speedup / (ranks / ranks of its base); CV: standard deviation of the speed over",
-    "runs / its mean. DLPerf: the mean of a run's rates, the median over runs, as",
-    "DLPerf counts; no other figure is made of it.",
+    "speed: images / time of a run; median over runs.",
+    "efficiency: speedup / (ranks / ranks of the base).",
+    "CV: standard deviation / mean of the runs' speeds.",
+    "DLPerf: mean of the logged rates of a run, median over runs; used in no other figure.",
 ];
 
 /// Printed instead of the omitted tables of a quick profile.
-const LEFT_OUT: &str = "time of an iteration, arithmetic and scaling loss: --explain";
+const LEFT_OUT: &str = "--explain adds iteration times, arithmetic and scaling loss";
 
-const BY_BATCH_SIZE: &str = "Training by batch size per rank: images/s, and memory of the fullest rank";
+const BY_BATCH_SIZE: &str = "Training by batch size per rank: images/s, and peak memory of any rank";
 
-const PEAK_LEGEND: &str = "peak GB: on a GPU what tensors held, on the CPU what was resident; 1e9 bytes.";
+const PEAK_LEGEND: &str = "peak GB: memory of tensors on a GPU, resident memory on a CPU; 1 GB is 1e9 bytes.";
 
 /// Returns the comparison of kv-stores, a section for each group, the tables by batch size, the `published` sections, and
 /// the exclusions.
@@ -94,21 +94,21 @@ fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragrap
         figures.extend(table.into_iter().flat_map(|table| [caption.clone(), Paragraph::Table(table)]));
     };
     below(
-        "Time of an iteration: mean over ranks, of the median run",
-        &["exposed: all-reduce not hidden by backward; share: of the step"],
+        "Time of an iteration: mean over ranks in the median run",
+        &["exposed: all-reduce not hidden by backward; share: exposed / step"],
         times(group),
     );
-    below("Predictions of --validate after the last epoch, the median over runs", &[], accuracies(group));
+    below("Validation (--validate) after the last epoch, median over runs", &[], accuracies(group));
     below(
-        "Step with communication, and of its baseline: the same ranks without it",
-        &["cost: how much longer it is, waiting for each other included"],
+        "Step with communication, and of the same ranks without it (baseline)",
+        &["cost: additional step time, including the wait for the slowest rank"],
         costs(group),
     );
     below(
-        "Arithmetic of the network, all ranks together",
+        "Arithmetic rate of the network, all ranks",
         &[
-            "products: plain matrix products in the same precision, all ranks at once, right",
-            "after the last iteration; peak: as the maker publishes it (share: MFU)",
+            "products: measured rate of matrix products in the same precision, on all ranks at",
+            "once, after the last iteration; peak: published peak of the GPU (its share is the MFU)",
         ],
         show::utilization::table(group),
     );

@@ -5,6 +5,9 @@ use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::strategy::{ServerSetup, Strategy};
 
+/// Limits of the hidden part of an exchange.
+const HIDDEN: &str = "backward hides the same share of it (lower limit), or the same number of seconds (upper limit)";
+
 /// Returns the assumptions for `case`, which is predicted from the measured case `reference`.
 pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<String> {
     let store = evidence.kv_store;
@@ -12,31 +15,32 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
         // The assumptions for ring are in `notes`.
         Strategy::AllReduce => Vec::new(),
         Strategy::Owners { .. } => vec![
+            format!("kv-store {store}: {}", buckets(evidence)),
+            "lower limit of the exchange: a chain of hosts, whose time does not depend on the number of hosts".to_owned(),
             format!(
-                "kv-store {store}: {}. Extremes: a chain from host to host, which takes the same time over any number of \
-                 hosts, or direct transfers, with H - 1 times the bytes in and out of the owner's host ({} times for {case}, \
-                 {} for {reference})",
-                buckets(evidence),
+                "upper limit of the exchange: direct transfers, with H - 1 times the bytes in and out of the owner's host \
+                 ({} times for {case}, {} for {reference})",
                 case.nodes - 1,
                 reference.nodes - 1
             ),
-            "the return of the weights takes the optimizer's time minus the update (from 1n1g and the largest owner's share), \
-             and nothing hides it. Backward hides the same share of the gradients' transfer, or the same number of seconds; \
-             that transfer takes at most twice as long as the return"
+            "return of the weights: the optimizer phase minus the update (from 1n1g and the share of the largest owner); \
+             backward cannot hide it"
                 .to_owned(),
+            format!("transfer of the gradients: at most twice as long as the return; {HIDDEN}"),
         ],
         Strategy::Servers(setup) => servers(evidence, setup, reference, case),
     };
-    let middle = if evidence.strategy.has_owners() {
-        "half way between the extremes"
-    } else {
-        "from the bytes on the busiest link"
+    let (unchanged, middle) = match evidence.strategy.has_owners() {
+        true => ("compute and the rest of the step", "halfway between the limits"),
+        false => ("compute, optimizer and the rest of the step", "from the bytes on the busiest link"),
     };
-    lines.push(format!(
-        "the wait for the slowest rank stays the same, or grows as the expected maximum over more ranks, or as the exchange; \
-         compute, optimizer and the rest take as long as with fewer hosts; every host keeps its bandwidth; band: both extremes, \
-         95 % of the runs' spread; mid: {middle}"
-    ));
+    lines.extend([
+        "wait for the slowest rank: unchanged (lower limit), or grows as the expected maximum over more ranks or as the \
+         exchange (upper limit)"
+            .to_owned(),
+        format!("unchanged: {unchanged}; the bandwidth of each host"),
+        format!("band: both limits plus the 95 % spread of the runs; mid: {middle}"),
+    ]);
     lines
 }
 
@@ -44,9 +48,9 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
 fn buckets(evidence: &Evidence) -> &'static str {
     match (evidence.kv_store, evidence.conditions) {
         (KvStore::Device, Some((DeviceKind::Cpu, _))) => {
-            "buckets go straight to their owners, to several at once, and their weights come back"
+            "buckets are sent directly to their owners, to several at the same time, and the weights are returned"
         }
-        _ => "one bucket after the other goes to its owner, and its weights come back",
+        _ => "buckets are sent to their owners one after the other, and the weights are returned",
     }
 }
 
@@ -54,30 +58,29 @@ fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case
     let count = |number: u32| format!("{number} server{}", if number == 1 { "" } else { "s" });
     let link = |case: Case, number: u32| {
         let bytes = setup.servers_for(case, number).busiest_link();
-        format!("{case} with {} {:.1} MB", count(number), bytes / 1e6)
+        format!("{:.1} MB for {case} with {}", bytes / 1e6, count(number))
     };
     let measured = link(reference, setup.measured_number(reference));
     let asked = link(case, setup.asked_number(case));
     let number = match (setup.asked, setup.number) {
-        (Some(asked), _) => format!("{}, as requested", count(asked)),
+        (Some(asked), _) => format!("{}, from --servers", count(asked)),
         (None, Some(number)) => format!("{}, as measured", count(number)),
-        (None, None) => "a server for each host, as measured, and no more than the network has arrays".to_owned(),
+        (None, None) => "one server per host, as measured, but at most one per array of the network".to_owned(),
     };
     let place = match (setup.are_on_rank_hosts, setup.shared_hosts) {
-        (true, None) => "round-robin on the hosts of the ranks".to_owned(),
-        (false, None) => "each on a host of its own".to_owned(),
-        (true, Some(hosts)) => format!("round-robin on no more than {hosts} of the ranks' hosts, as measured"),
-        (false, Some(hosts)) => format!("round-robin on no more than {hosts} hosts of their own, as measured"),
+        (true, None) => "distributed over the hosts of the ranks".to_owned(),
+        (false, None) => "each on its own host".to_owned(),
+        (true, Some(hosts)) => format!("distributed over at most {hosts} of the ranks' hosts, as measured"),
+        (false, Some(hosts)) => format!("distributed over at most {hosts} hosts without ranks, as measured"),
     };
     vec![
-        format!(
-            "kv-store {}: {number}, {place}. A step moves over the busiest link, one way: measured {measured}, {asked}",
-            evidence.kv_store
-        ),
-        "extremes: the exchange grows as the part that grows least, or most, of: a round trip, the bytes on the busiest link, \
-         the messages of a rank and of a server, a server's additions and updates, and links between switches that half of the \
-         hosts share (square root of the hosts); an additional message costs at most 1 ms; backward hides the same share of \
-         the exchange, or the same number of seconds"
+        format!("kv-store {}: {number}, {place}", evidence.kv_store),
+        format!("busiest link, per step in one direction: {measured} (measured), {asked}"),
+        "limits of the exchange: the slowest and the fastest growth of its parts".to_owned(),
+        "parts of the exchange: a round trip, the bytes on the busiest link, the messages of a rank and of a server, \
+         additions and updates of a server, uplinks that half of the hosts share (square root of the hosts)"
             .to_owned(),
+        "an additional message costs at most 1 ms".to_owned(),
+        format!("hidden part of the exchange: {HIDDEN}"),
     ]
 }

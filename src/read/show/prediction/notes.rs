@@ -12,8 +12,8 @@ use crate::read::show::prediction::kv_store_notes;
 const POOR: f64 = 0.3;
 
 /// Requirement of a prediction, shown if there is none.
-const NEEDED: &str = "a case of several hosts is predicted from a measured case of several hosts with as many ranks each; how \
-     ranks on one host slow each other is measured, never predicted";
+const NEEDED: &str = "a multi-host case is predicted from a measured multi-host case with as many ranks per host; contention \
+     between ranks of one host is measured, not predicted";
 
 /// Returns the assumptions, one line each.
 pub fn assumptions(outlook: &Outlook) -> Vec<String> {
@@ -36,7 +36,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
         return lines;
     };
     let line = evidence.between(example.gpus_per_node);
-    lines.extend(evidence.inside().map(|line| line_text("inside a host (nothing is predicted from it)", &line)));
+    lines.extend(evidence.inside().map(|line| line_text("inside a host (not used for predictions)", &line)));
     match &line {
         Some(line) => lines.push(line_text("between hosts", line)),
         None if evidence.bandwidth.is_empty() => {
@@ -56,30 +56,34 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
         )),
     }
     let has_records = evidence.cases.iter().all(|case| case.runs.iter().all(|run| run.times.is_some()));
-    lines.push(match (has_records, &line) {
-        (true, Some(_)) => {
-            "extremes: backward hides the same share of the all-reduce, or the same number of seconds; the wait for the \
-             slowest rank stays the same, or grows as the expected maximum over more ranks"
-        }
-        (true, None) => {
-            "extremes: the exposed all-reduce is limited by bandwidth alone, or by latency alone (or by bandwidth that backward \
-             just hid; latency that it hides is not visible); the wait for the slowest rank stays the same, or grows as the \
-             expected maximum over more ranks"
-        }
-        (false, _) => {
-            "no records: the time that several hosts add to a step counts as all-reduce; extremes: bandwidth alone, or latency \
-             alone (the wait for the slowest rank grows less)"
-        }
-    }
-    .to_owned());
-    lines.push(format!(
-        "compute, optimizer and the rest take as long as with fewer hosts; {}; every host keeps its bandwidth; band: both \
-         extremes, 95 % of the runs' spread and the residual of the fit; mid: half way between the extremes",
-        match evidence.exchange.algorithm {
-            Algorithm::Ring => "one ring over all ranks",
-            Algorithm::Hosts => "shared memory inside hosts, a ring over the hosts",
-        }
-    ));
+    let limits: &[&str] = match (has_records, &line) {
+        (true, Some(_)) => &[
+            "lower limit of the step: backward hides the same share of the all-reduce; the wait for the slowest rank is unchanged",
+            "upper limit of the step: backward hides the same number of seconds; the wait grows as the expected maximum over \
+             more ranks",
+        ],
+        (true, None) => &[
+            "lower limit of the step: bandwidth alone limits the exposed all-reduce; the wait for the slowest rank is unchanged",
+            "upper limit of the step: latency alone limits it, or bandwidth of which backward already hides the maximum; the \
+             wait grows as the expected maximum over more ranks",
+        ],
+        (false, _) => &[
+            "no records: the time that several hosts add to a step counts as all-reduce",
+            "lower limit of the step: bandwidth alone limits this time",
+            "upper limit of the step: latency alone limits it; the wait for the slowest rank grows less",
+        ],
+    };
+    lines.extend(limits.iter().map(|limit| (*limit).to_owned()));
+    let algorithm = match evidence.exchange.algorithm {
+        Algorithm::Ring => "one ring over all ranks",
+        Algorithm::Hosts => "shared memory inside hosts, a ring over the hosts",
+    };
+    lines.extend([
+        format!("all-reduce algorithm: {algorithm}"),
+        "unchanged: compute, optimizer and the rest of the step; the bandwidth of each host".to_owned(),
+        "band: both limits plus the 95 % spread of the runs and the residual of the fit; mid: halfway between the limits"
+            .to_owned(),
+    ]);
     lines
 }
 
@@ -115,20 +119,20 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
     let far: Vec<String> = cases.chain(found).filter(far).map(|case| case.to_string()).collect();
     if !far.is_empty() {
         warnings.push(format!(
-            "{}: more than {FAR} times the {most} ranks that were measured: effects that only more hosts show, such as links \
-             between switches, are not included",
+            "{}: more than {FAR} times the {most} measured ranks: effects of larger networks, such as links between \
+             switches, are not included",
             far.join(", ")
         ));
     }
     let mut references = outlook.grown().filter_map(|prediction| evidence.case(prediction.reference?));
     let single = references.find(|case| case.runs.len() == 1);
     warnings.extend(single.map(|case| {
-        let what = if case.is_median { "the median alone" } else { "one run" };
-        format!("{what} of {}: the spread of runs is not in the band", case.case)
+        let what = if case.is_median { "only the median" } else { "one run" };
+        format!("{what} of {}: the band does not include the spread of runs", case.case)
     }));
     if !evidence.bandwidth.is_empty() && evidence.conditions.is_none() {
         warnings.push(
-            "the runs have no records: it is unknown whether the bandwidth result is of the backend that summed their gradients"
+            "the runs have no records, so their backend is unknown: the bandwidth result may be of another one"
                 .to_owned(),
         );
     }
@@ -136,8 +140,8 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
     if let Some((case, _)) = evidence.bandwidth.iter().find(|(case, _)| one_number(case)) {
         let second = Case { nodes: if case.nodes == 2 { 4 } else { 2 }, ..*case };
         warnings.push(format!(
-            "between hosts the bandwidth of {case} alone was measured, which does not show how it grows with hosts, and the \
-             band is as wide as without it: measure a second: ringmark bandwidth --cases {case},{second} --hosts .."
+            "bandwidth between hosts was measured for {case} only, which does not narrow the band: measure a second \
+             case: ringmark bandwidth --cases {case},{second} --hosts .."
         ));
     }
     let poor = evidence.bandwidth.iter().filter_map(|(case, _)| evidence.between(case.gpus_per_node));
@@ -145,8 +149,8 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
         poor.max_by(|one, other| one.residual.total_cmp(&other.residual)).filter(|line| line.residual > POOR)
     {
         warnings.push(format!(
-            "latency and bandwidth between hosts explain the measured sizes only to {:.0} %: the middle of the band is \
-             unreliable",
+            "latency and bandwidth between hosts fit the measured times with a residual of {:.0} %: the middle of the \
+             band is unreliable",
             line.residual * 100.0
         ));
     }

@@ -79,12 +79,12 @@ fn backtest_text(evidence: &Evidence, backtest: &Backtest) -> String {
     let case = backtest.predicted.case;
     let from: Vec<String> = backtest.from.iter().map(Case::to_string).collect();
     format!(
-        "backtest: {case} predicted from {}; measured were {} images/s: the middle of the band is {:+.1} % off, and the \
-         measured value lies {} the band",
+        "backtest: {case} predicted from {}; measured: {} images/s; the middle of the band is off by {:+.1} %; the \
+         measured value is {} the band",
         from.join(", "),
         speed(evidence.speed(case, backtest.measured)),
         backtest.error() * 100.0,
-        if backtest.is_inside() { "in" } else { "OUTSIDE" }
+        if backtest.is_inside() { "inside" } else { "OUTSIDE" }
     )
 }
 
@@ -94,15 +94,15 @@ fn under_text(under: &EfficiencyThreshold) -> Vec<String> {
     if under.earliest.or(under.mid).or(under.latest).is_none() {
         let Band { low, mid, high } = under.at_last;
         return vec![
-            format!("efficiency does not fall under {limit} up to {last}, the last case tried:"),
-            format!("  there it is {} to {}, in the middle {}", percent(low), percent(high), percent(mid)),
+            format!("efficiency does not fall below {limit} up to {last}, the last case tried:"),
+            format!("  efficiency of that case: {} to {}, middle {}", percent(low), percent(high), percent(mid)),
         ];
     }
     let not_up_to = format!("not up to {last}");
     let case =
         |case: Option<Case>| case.map_or_else(|| not_up_to.clone(), |case| format!("{case} ({} ranks)", case.ranks()));
     vec![
-        format!("efficiency falls under {limit}: {}", case(under.mid)),
-        format!("  at the low end of the band: {}; at its high end: {}", case(under.earliest), case(under.latest)),
+        format!("efficiency falls below {limit}: {}", case(under.mid)),
+        format!("  at the lower end of the band: {}; at the upper end: {}", case(under.earliest), case(under.latest)),
     ]
 }

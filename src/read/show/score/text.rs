@@ -17,9 +17,9 @@ use crate::read::show::numbers::{doubtful_legend, mark_legend};
 use crate::read::show::text::{self, Medium, Paragraph};
 
 const LEGEND: [&str; 3] = [
-    "images/s: ranks x batch size x passes / time of the slowest rank; median over",
-    "runs. With one rank it is benchmark_score.py's. CV: standard deviation over",
-    "runs / mean. -: no run, or none that counts.",
+    "images/s: ranks x batch size x passes / time of the slowest rank; median over runs.",
+    "With one rank it equals the figure of benchmark_score.py.",
+    "CV: standard deviation / mean of the runs' speeds. -: no counted run.",
 ];
 
 /// Returns a section for each table, the `published` ones, then the omitted runs.

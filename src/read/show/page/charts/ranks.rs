@@ -41,8 +41,8 @@ impl RankChart {
     fn legend(&self) -> Vec<LegendEntry> {
         let has_slow = self.hosts.iter().flat_map(|host| &host.ranks).any(|rank| rank.is_slow);
         let class = format!("rank {}", color(self.style));
-        let usual = (mark_sample(&class, "M7 1V13M3.5 7H10.5"), "5th percentile, median, 95th of a rank".to_owned());
-        let slow = (mark_sample("slow", &diamond(7.0, 7.0)), "slow, as the warnings say".to_owned());
+        let usual = (mark_sample(&class, "M7 1V13M3.5 7H10.5"), "5th, 50th and 95th percentile of a rank".to_owned());
+        let slow = (mark_sample("slow", &diamond(7.0, 7.0)), "slow (see the warnings)".to_owned());
         [usual].into_iter().chain(has_slow.then_some(slow)).collect()
     }
 

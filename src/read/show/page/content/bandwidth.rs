@@ -25,14 +25,14 @@ const MARKS: usize = 7;
 /// Reason for shading sizes.
 const IN_CACHE: &str = "in cache: above the memory limit";
 
-const READING: &str = "Shaded sizes are faster than the host's memory allows: the array is in the caches, and the figure says \
-                       nothing of memory or network.";
+const READING: &str = "Shaded sizes exceed the memory bandwidth of the host: the array fits in the caches, so the \
+    figure measures neither memory nor network.";
 
 /// Returns a note on how the bus bandwidth is computed.
 fn note(bus: Bus) -> String {
     format!(
-        "Bus bandwidth is size / time{} of the mean time over ranks and iterations, as nccl-tests has it: where ranks \
-         form a ring it is the speed of the wire. Small messages are a matter of latency: see the time.",
+        "Bus bandwidth is size / time{}, for the mean time over ranks and iterations, as in nccl-tests; in a ring, it \
+         is the speed of the links. Latency dominates small messages: compare their times.",
         bus.formula()
     )
 }
@@ -121,10 +121,10 @@ pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
     }
     let note = runs().filter_map(|(_, result, case, record)| limit(result, case, record)).collect::<Vec<_>>().join(" ");
     let title = match &all[..] {
-        [one] if one.kv_store.is_ring() => format!("{} alone", one.operands.operation.title()),
-        all if all.iter().all(|one| one.kv_store.is_ring()) => "Collective operations alone".to_owned(),
-        [one] => format!("Exchange by {} alone", one.text()),
-        _ => "Exchange alone".to_owned(),
+        [one] if one.kv_store.is_ring() => format!("{} bandwidth", one.operands.operation.title()),
+        all if all.iter().all(|one| one.kv_store.is_ring()) => "Bandwidth of collective operations".to_owned(),
+        [one] => format!("Exchange bandwidth of {}", one.text()),
+        _ => "Exchange bandwidth".to_owned(),
     };
     Some(Section { subject: Subject::Bandwidth, title, note, blocks })
 }
@@ -207,7 +207,7 @@ fn block(device: DeviceKind, exchanged: Exchanged, lines: &[Line]) -> Block {
             let y = value(line.record.bus(), message.bytes, timing.mean().map_or(f64::NAN, |mean| mean.0));
             let doubt = if line.is_doubtful { ", unreliable" } else { "" };
             let tip = format!(
-                "{}, {}: {y:.3} {unit}, nine tenths of the samples {low:.3} to {high:.3}{doubt}",
+                "{}, {}: {y:.3} {unit}, 90 % of the samples {low:.3} to {high:.3}{doubt}",
                 line.name,
                 size(message.bytes)
             );
@@ -224,7 +224,7 @@ fn block(device: DeviceKind, exchanged: Exchanged, lines: &[Line]) -> Block {
     let x = || Axis { marks: size_marks(lines), ..Axis::new("size of the array", ScaleKind::Logarithmic) };
     let chart = |title: &str, y: Axis, series: Vec<LineSeries>, shades: Vec<Shade>| {
         Chart::Lines(LineChart {
-            ideal_name: "what the memory allows",
+            ideal_name: "memory limit",
             shades,
             shade_name: IN_CACHE,
             are_named_at_their_ends: false,

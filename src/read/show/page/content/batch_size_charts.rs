@@ -23,12 +23,11 @@ const MARKS: usize = 8;
 
 const ACROSS: &str = "batch size per rank";
 
-const LINES_NOTE: &str = "A line is the median of the runs, a small circle is one run. Batch sizes stand at equal \
-    distances for \
-                        equal factors; so do images/s where the highest are more than four times the lowest, and otherwise they \
-                        begin at 0, as memory does.";
+const LINES_NOTE: &str = "A line is the median of the runs; a small circle is one run. The batch-size axis is \
+    logarithmic. The images/s axis is logarithmic if its values span a factor of more than four; otherwise it starts \
+    at 0, as the memory axis does.";
 
-const BARS_NOTE: &str = "A bar is the median of the runs, a small circle is one run, in the order of the runs.";
+const BARS_NOTE: &str = "A bar is the median of the runs; a small circle is one run, in the order of the runs.";
 
 /// One line, with the name of its result if there are several.
 pub struct ChartLine<'a> {

@@ -22,9 +22,9 @@ use crate::read::show::page::content::series::device_title;
 use crate::read::show::page::content::trust::TrustEvidence;
 use crate::read::show::page::document::{Block, Section, Subject};
 
-const NOTE: &str = "Images/s are of all ranks, the median over runs; CV is the runs' standard deviation by their mean; peak GB is the \
-                    memory of the fullest rank: on a GPU what tensors held, on the CPU what was resident. Runs of a figure with ! have \
-                    warnings; one in parentheses is unreliable.";
+const NOTE: &str = "Images/s of all ranks, median over runs. CV is the standard deviation of the runs divided by \
+    their mean; peak GB is the largest memory use of a rank (tensors on a GPU, resident memory on a CPU). Runs of a \
+    figure with ! have warnings; figures in parentheses are unreliable.";
 
 /// Series of one result with equal conditions.
 pub struct PageTable<'a> {

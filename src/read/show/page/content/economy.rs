@@ -18,9 +18,9 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     let parts: BTreeSet<String> = parts.collect();
     let of = match parts.is_empty() {
         true => String::new(),
-        false => format!(" Power here: {}.", parts.into_iter().collect::<Vec<_>>().join(", ")),
+        false => format!(" Measured power: {}.", parts.into_iter().collect::<Vec<_>>().join(", ")),
     };
-    let price = series.price.map(|price| format!(" At {price}.")).unwrap_or_default();
+    let price = series.price.map(|price| format!(" Price: {price}.")).unwrap_or_default();
     Some(Block {
         table: Some(table.with_style(series.style)),
         reading: format!("{}{of}{price}", legend.join(" ")),

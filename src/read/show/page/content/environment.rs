@@ -77,7 +77,7 @@ fn machine(result: &ResultFolder) -> NamedValues {
         "cores",
         "memory",
         "system",
-        "all-reduce by",
+        "all-reduce backend",
         "ringmark-worker",
         "libtorch",
         "MPI",
@@ -92,7 +92,7 @@ fn machine(result: &ResultFolder) -> NamedValues {
     backends
         .chain(result.bandwidth.iter().map(|(_, record)| record.backend))
         .filter(|name| *name != BackendName::Solo)
-        .for_each(|name| add(&mut found, "all-reduce by", name.keyword()));
+        .for_each(|name| add(&mut found, "all-reduce backend", name.keyword()));
     let nccl = result.trained().map(|recorded| &recorded.facts.nccl);
     nccl.chain(result.bandwidth.iter().map(|(_, record)| &record.nccl))
         .flat_map(|nccl| environment::nccl_choices(nccl))
@@ -191,11 +191,11 @@ fn comparison(title: &str, results: &[ResultFolder], facts: &[NamedValues]) -> O
     let note = match (shown.len(), different.is_empty()) {
         (1, _) => String::new(),
         (_, true) => "The same in all results.".to_owned(),
-        (_, false) => format!("What differs between the results: {}.", list(&different)),
+        (_, false) => format!("These items differ between the results: {}.", list(&different)),
     };
     let several = results.len() > 1;
     let heads = shown.iter().map(|(result, _)| if several { result.name.clone() } else { "value".to_owned() });
-    let columns = std::iter::once("what".to_owned()).chain(heads).map(Column::text).collect();
+    let columns = std::iter::once("item".to_owned()).chain(heads).map(Column::text).collect();
     Some(Block { table: Some(Table { columns, rows, bars: None }), ..Block::new(title, note) })
 }
 
@@ -240,7 +240,7 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
         return None;
     }
     let rows: Vec<Vec<String>> = hosts.iter().map(|(name, host)| cells(name, host)).collect();
-    // Name, clock, load and stolen time always differ and are not compared.
+    // Name, clock, load and steal time always differ and are not compared.
     let facts = 1..5;
     let usual: Vec<&str> =
         (0..rows[0].len()).map(|column| usual(rows.iter().map(|row| row[column].as_str()))).collect();
@@ -249,18 +249,18 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
         Column::text("host"),
         Column::numbers("ranks", "at most"),
         Column::text("devices"),
-        Column::numbers("threads", "a rank"),
+        Column::numbers("threads", "per rank"),
         Column::numbers("cores", ""),
         Column::numbers("clock", "MHz").minor(),
         Column::numbers("busy", "% of cores"),
-        Column::numbers("stolen", "% of cores").minor(),
+        Column::numbers("steal", "% of cores").minor(),
     ];
     let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
     let different: Vec<&Vec<String>> = rows.iter().filter(|row| !differs(row).is_empty()).collect();
     let sentences = different.iter().take(SENTENCES).map(|row| {
         let what = differs(row)
             .into_iter()
-            .map(|column| format!("{} {} where most have {}", names[column], row[column], usual[column]));
+            .map(|column| format!("{} {} (most hosts: {})", names[column], row[column], usual[column]));
         let what: Vec<String> = what.collect();
         format!("{}: {}", row[0], list(&what))
     });
@@ -269,7 +269,7 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     let sentences: Vec<String> = sentences.collect();
     let mut note = match (rows.len(), sentences.is_empty()) {
         (1, _) => String::new(),
-        (_, true) => format!("All {} hosts are alike in ranks, devices, threads and cores.", rows.len()),
+        (_, true) => format!("All {} hosts have the same ranks, devices, threads and cores.", rows.len()),
         (_, false) => format!("Hosts differ. {}.", sentences.join("; ")),
     };
     // Marked hosts come first if not all are shown.
@@ -277,7 +277,10 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     if rows.len() > MOST_HOSTS {
         shown.sort_by_key(|row| differs(row).is_empty());
         shown.truncate(HOSTS_SHOWN);
-        note += &format!(" Shown are {HOSTS_SHOWN}, those that differ first; the records have all.");
+        note += &format!(
+            " {HOSTS_SHOWN} of {} hosts are shown, those that differ first; the records contain all.",
+            rows.len()
+        );
     }
     let rows = shown.into_iter().map(|cells| Row {
         is_marked: !differs(cells).is_empty(),

@@ -83,7 +83,7 @@ fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
 }
 
 /// Formats the gain from larger batches:
-/// `batch size 32 against 1: 1.90x the images/s (AlexNet, fp32, 1n1g) to 2.40x (ResNet-18, fp32, 1n1g)`.
+/// `batch size 32 compared with 1: 1.90x the images/s (AlexNet, fp32, 1n1g) to 2.40x (ResNet-18, fp32, 1n1g)`.
 fn gain(table: &BatchTable) -> Option<String> {
     let ends = |series: &BatchSeries| {
         let (first, last) = (series.measured().next()?, series.measured().last()?);
@@ -107,7 +107,7 @@ fn gain(table: &BatchTable) -> Option<String> {
     };
     let is_doubtful = table.series.iter().flat_map(|series| &series.points).any(|point| point.is_doubtful);
     let doubt = if is_doubtful { " (unreliable)" } else { "" };
-    Some(format!("batch size {} against {}: {told}{doubt}", widest[1], widest[0]))
+    Some(format!("batch size {} compared with {}: {told}{doubt}", widest[1], widest[0]))
 }
 
 /// Returns the headline of a result with only bandwidth runs: its largest case.
@@ -131,7 +131,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     let wrong = result.bandwidth.iter().filter_map(|(_, record)| wrong(&record.results)).reduce(u64::saturating_add);
     let mut reasons = vec![match wrong {
         None => "results were not checked".to_owned(),
-        Some(0) => "every result is right".to_owned(),
+        Some(0) => "every result is correct".to_owned(),
         Some(wrong) => format!("{wrong} elements are wrong"),
     }];
     reasons.extend((!result.problems.is_empty()).then(|| count(result.problems.len(), "problem") + " in the folder"));
@@ -156,7 +156,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     Some(Headline {
         style: Style { color: number, shape: 0 },
         name: result.name.clone(),
-        what: format!("{what} by {}: {devices}", record.backend),
+        what: format!("{what}, backend {}: {devices}", record.backend),
         trust,
         reasons,
         conclusion: None,
@@ -209,14 +209,14 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
         return vec![figure("Speed".to_owned(), nothing(), "", "no run counts".to_owned())];
     };
     let name = case.case;
-    let per_process = format!("{} a {}", four_digits(figures.per_rank.0), title::process(group));
+    let per_process = format!("{} per {}", four_digits(figures.per_rank.0), title::process(group));
     let of_speed =
         |figure: Figure| Figure { is_doubtful: group.speed_reliability_warnings(case).next().is_some(), ..figure };
     let of_scaling = |figure: Figure| Figure { is_doubtful: !group.is_reliable(case), ..figure };
     let mut shown =
         vec![of_speed(figure(format!("Speed of {name}"), four_digits(figures.speed.0), "images/s", per_process))];
     if let Some(times) = figures.times {
-        let exposed = format!("{} waiting for communication", percent(times.exposed_share()));
+        let exposed = format!("{} exposed communication", percent(times.exposed_share()));
         shown.push(of_speed(figure(format!("Step of {name}"), milliseconds(times.step), "ms", exposed)));
     }
     if let Some(it) = group.utilization(case) {
@@ -233,11 +233,11 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     if let Some((price, it)) = price.and_then(|price| Some((price, price.case_cost(group, case)?))) {
         let note = format!("{} over {}, at {price}", percent(it.over_base), group.base.unwrap_or(Case::SINGLE));
         let value = format!("{}{}", price.currency, three_digits(it.of_90_epochs));
-        shown.push(of_speed(figure(format!("90 epochs of ImageNet by {name}"), value, "", note)));
+        shown.push(of_speed(figure(format!("90 epochs of ImageNet on {name}"), value, "", note)));
     }
     let base = group.base.unwrap_or(Case::SINGLE);
     if base == name {
-        let note = "one case alone: nothing to scale from".to_owned();
+        let note = "a single case has no scaling".to_owned();
         shown.push(figure(format!("Efficiency of {name}"), nothing(), "", note));
         return shown;
     }
@@ -249,7 +249,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     let label = if lost < 0.0 { "Scaling gain" } else { "Scaling loss" };
     let split = scaling_loss::case_loss(group, case).filter(|_| group.is_reliable(case));
     let note = match &split {
-        _ if figures.times.is_none() => "the parts are known only from records".to_owned(),
+        _ if figures.times.is_none() => "only records contain the parts".to_owned(),
         Some(loss) if loss.is_uncertain() => "smaller than its confidence interval: use more --runs".to_owned(),
         _ => String::new(),
     };

@@ -17,14 +17,14 @@ use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSe
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject, Trust};
 
-const NOTE: &str = "Batches are read, decoded and augmented by training's own loader and given back: no network, no \
-                    device. Training needs additional cores.";
+const NOTE: &str = "Batches are read, decoded and augmented by the loader of training and discarded; no network or \
+    device is used. Training needs additional cores.";
 
-const READING: &str = "A line is one host with its files in memory, or on the disk alone; a gray line is what the devices of one \
-                       host take while they train.";
+const READING: &str = "A line is one host with its files in memory or on disk only; a gray line is the demand of the \
+    devices of one host.";
 
-const DEMAND: &str = "Images/s of one host while it trains with synthetic images, against the lowest host here. Where training \
-                      read images, each device is taken to need what it had where fewest trained.";
+const DEMAND: &str = "The demand of a host is its training rate with synthetic images, compared with the slowest host \
+    here. If training read images from files, the demand of a device is the rate of the case with the fewest devices.";
 
 /// Largest number of thread counts that fit on an axis.
 const MARKS: usize = 8;
@@ -47,13 +47,13 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
             ..Block::new(title("Images/s by decode threads"), setting(record))
         };
         let needs =
-            Block { table: Some(needs(record, &demands)), ..Block::new(title("What the devices need"), DEMAND) };
+            Block { table: Some(needs(record, &demands)), ..Block::new(title("Demand of the devices"), DEMAND) };
         Some(std::iter::once(speed).chain((!demands.is_empty()).then_some(needs)))
     };
     let blocks: Vec<Block> = results.iter().enumerate().filter_map(of_result).flatten().collect();
     (!blocks.is_empty()).then(|| Section {
         subject: Subject::Input,
-        title: "Reading and decoding alone".to_owned(),
+        title: "Reading and decoding".to_owned(),
         note: NOTE.to_owned(),
         blocks,
     })
@@ -68,7 +68,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
     };
     let figure = |label: &str, rates: &dyn Fn(usize) -> Option<(f64, u32)>| {
         let ((speed, threads), host) = lowest(rates)?;
-        let which = if record.ranks.len() > 1 { format!("host {host}, the lowest, ") } else { String::new() };
+        let which = if record.ranks.len() > 1 { format!("slowest host {host}, ") } else { String::new() };
         Some(Figure {
             label: label.to_owned(),
             value: four_digits(speed),
@@ -82,22 +82,22 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
     let of_a_core = |rank: usize| record.busiest(rank).map(|(it, speed)| (speed.0, it.threads));
     let figures = [
         figure("From memory", &ceiling(PageCache::Warm)),
-        figure("Of a core", &of_a_core),
+        figure("Per core", &of_a_core),
         figure("From the disk", &ceiling(PageCache::Cold)),
     ];
     let warnings = record.warnings.len();
     let was_to_be = |pass: &InputPass| pass.hosts.iter().all(|host| host.cache() == Some(pass.cache));
     let others = record.passes.iter().filter(|pass| !was_to_be(pass)).count();
     let mut reasons = vec![match others {
-        0 => "all read from where they were to read".to_owned(),
-        _ => format!("{others} of {} passes read from elsewhere", record.passes.len()),
+        0 => "every pass read from its intended source".to_owned(),
+        _ => format!("{others} of {} passes read from another source", record.passes.len()),
     }];
     reasons.extend((warnings > 0).then(|| count(warnings, "warning")));
     let hosts = count(record.ranks.len(), "host");
     Some(Headline {
         style: Style { color: number, shape: 0 },
         name: result.name.clone(),
-        what: format!("Reading and decoding alone, {hosts}: {}", record.what),
+        what: format!("Reading and decoding, {hosts}: {}", record.what),
         trust: if warnings == 0 && others == 0 { Trust::Sound } else { Trust::WithCare },
         reasons,
         conclusion: None,
@@ -215,7 +215,7 @@ fn needs(record: &InputRecord, demands: &[Demand]) -> Table {
         Column::numbers("from memory", "images/s"),
         Column::text("verdict"),
         Column::numbers("from disk", "images/s"),
-        Column::text("verdict on the disk"),
+        Column::text("disk verdict"),
     ];
     let speed = |speed: f64| thousands(speed, ',');
     let row = |demand: &Demand| {

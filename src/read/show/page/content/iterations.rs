@@ -29,11 +29,11 @@ const RANGES_IN_ALL: usize = 9000;
 /// Minimum number of ranges for a useful drawing.
 const MIN_ITERATIONS: usize = 24;
 
-const READING: &str = "One drawing per run, titled with its p50: the median over ranks in a band from the fastest rank \
-                    to the slowest. Warm-up is shaded and not in the figures; p50 (the dashed line) to p95 are over \
-                    the iterations of all ranks; diamonds are outliers, by their mean over ranks; triangles lie beyond \
-                    the axis, which the runs of a case share and which does not begin at 0. baseline: the same ranks \
-                    without communication.";
+const READING: &str = "One drawing per run, titled with its p50. The line is the median over ranks, in a band from \
+    the fastest to the slowest rank. Warm-up is shaded and excluded from the figures; p50 (the dashed line) to p95 \
+    are over the iterations of all ranks. Diamonds mark outliers (mean over ranks); triangles mark values beyond the \
+    axis. All runs of a case share the axis, which does not start at 0. Baseline: the same ranks without \
+    communication.";
 
 /// Times of one run for the table, in milliseconds.
 struct Times {

@@ -10,9 +10,8 @@ use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::Block;
 
-const NOTE: &str = "Training loss: of the global batches, the mean over equal parts of the run, at most 50. At the end of every \
-                    epoch: what was predicted of the images of --validate, which were not trained with. With label smoothing \
-                    the training loss cannot come to 0.";
+const NOTE: &str = "Training loss of the global batches, averaged over up to 50 equal parts of the run. Validation on \
+    the images of --validate at the end of each epoch. With label smoothing, the training loss cannot reach 0.";
 
 /// Maximum number of points of the loss: each is the mean over a part of the run.
 const PARTS: usize = 50;

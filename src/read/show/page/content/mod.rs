@@ -91,8 +91,8 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Do
 fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
     let moments: BTreeSet<String> = result.heads().filter_map(|head| moment(head.started)).collect();
     let begun = match (moments.first(), moments.last()) {
-        (Some(first), Some(last)) if first == last => format!("begun {first} UTC"),
-        (Some(first), Some(last)) => format!("begun {first} to {last} UTC"),
+        (Some(first), Some(last)) if first == last => format!("started {first} UTC"),
+        (Some(first), Some(last)) => format!("started {first} to {last} UTC"),
         _ => return None,
     };
     let hosts: BTreeSet<&str> = result.heads().flat_map(|head| head.ranks).map(|rank| rank.host.as_str()).collect();
@@ -127,7 +127,7 @@ fn section(setting: &Setting, published: bool) -> Section {
 /// Returns a finding if results are shown together that `ringmark diff` refuses to compare.
 fn not_comparable(results: &[ResultFolder]) -> Option<Findings> {
     let lines = series::not_comparable(results);
-    let fix = Some("compare like with like; `ringmark diff --force` shows the differences nevertheless".to_owned());
+    let fix = Some("compare results with the same settings; `ringmark diff --force` compares them anyway".to_owned());
     (!lines.is_empty()).then(|| Findings { title: "Not comparable".to_owned(), lines, fix, is_grave: true })
 }
 

@@ -42,8 +42,8 @@ struct CaseRanks<'a> {
 }
 
 const NOTE: &str = "Own compute time of every rank: from the start of an iteration until it joins the first all-reduce, \
-                    without waiting for others. Slow ranks are those in the warnings. Ranks are compared in every \
-                    iteration, so that a rank near the limit can be slow in one case and not in another.";
+                    without waiting for others. Slow ranks are those in the warnings. Ranks are compared in each \
+                    iteration, so a rank near the threshold may be reported in one case only.";
 
 /// Largest number of ranks that are all shown. Larger cases show only their slowest hosts to keep charts readable and
 /// pages small.
@@ -55,7 +55,7 @@ const RANKS_SHOWN: usize = 256;
 /// Largest number of slow ranks and hosts named in a sentence.
 const NAMES_SHOWN: usize = 16;
 
-const READING: &str = "Axes begin near the fastest rank, not at 0.";
+const READING: &str = "Axes start near the fastest rank, not at 0.";
 
 /// Returns one block per series. The first one explains own compute time and lists the slow ranks.
 pub fn blocks(setting: &Setting) -> Vec<Block> {
@@ -117,7 +117,7 @@ fn left_out(cases: &[CaseRanks]) -> String {
     let sentence = |case: &CaseRanks| {
         let [ranks, hosts] = case.all?;
         Some(format!(
-            " {}: shown are {} of {ranks} ranks, those of the slowest of {}, worst first; the records have all.",
+            " {}: {} of {ranks} ranks on {} are shown, slowest hosts first; the records contain all.",
             case.case,
             case.ranks.len(),
             count(hosts, "host")

@@ -16,9 +16,9 @@ use crate::read::show::page::content::scaling_charts::{self, Measurements};
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
-const NOTE: &str = "Speed is all images of a run over all its time, the median of the runs; speedup and efficiency are those \
-                    of the medians; CV is the runs' standard deviation by their mean. DLPerf is the median of the runs' means \
-                    of rates, as DLPerf counts.";
+const NOTE: &str = "Speed is images / time of a run; the median over runs is shown. Speedup and efficiency use these \
+    medians. CV is the standard deviation of the runs divided by their mean. DLPerf is DLPerf's figure: the mean of \
+    the logged rates of a run, median over runs.";
 
 /// Compares the kv-stores of each result.
 pub fn kv_stores(setting: &Setting) -> Vec<Block> {
@@ -52,7 +52,7 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     let remark = if published && rows.is_empty() {
         let row = |row: &Published| format!("{} {} b{}", row.model, row.dtype, row.batch_size);
         let rows: Vec<String> = scaling::all().map(row).collect();
-        format!("No published figures match. Published, for GPUs: {}.", rows.join(", "))
+        format!("No published figures match. Published figures for GPUs: {}.", rows.join(", "))
     } else {
         String::new()
     };

@@ -26,17 +26,15 @@ const MARKS: usize = 10;
 /// Label of a thin line, or of a line across a bar.
 const IDEAL: &str = "ideal";
 
-const LINES_NOTE: &str = "A line is the median of the runs, a small circle is one run. Throughput has logarithmic \
-    axes, on which every \
-                        bend away from the thin line is a loss at that step; speedup shows how far the largest case is from \
-                        the ideal.";
+const LINES_NOTE: &str = "A line is the median of the runs; a small circle is one run. Throughput has logarithmic \
+    axes: a bend away from the thin line is a loss at that step. Speedup shows the distance of the largest case from \
+    the ideal.";
 
-const BARS_NOTE: &str = "A bar is the median of the runs, a small circle is one run, in the order of the runs. The \
-    line across a \
-                       bar is the ideal: the speed of the smallest case, in proportion to the ranks.";
+const BARS_NOTE: &str = "A bar is the median of the runs; a small circle is one run, in the order of the runs. The \
+    line across a bar is the ideal: the speed of the smallest case times the ratio of the ranks.";
 
-const RUNS_NOTE: &str = "Only one case, so nothing to scale. Next to its bar every run in order, on an axis that does \
-                       not begin at 0.";
+const RUNS_NOTE: &str = "With a single case there is no scaling to show. The second chart shows each run, on an axis \
+    that does not start at 0.";
 
 /// One case of a series: its median and every run, in images/s.
 struct Speeds {

@@ -15,16 +15,15 @@ use crate::read::show::page::charts::waterfall::{self, Waterfall, signed};
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
-const NOTE: &str = "The step of a case less that of the base, in parts that add up: compute is forward and backward beyond \
-                    the base's, waiting is all-reduce until the slowest rank is there, transfer is the all-reduce after it that \
-                    backward does not hide; other was measured and is not explained. A part below 0 is a gain; \u{b1} is 95 % \
-                    confidence over runs.";
+const NOTE: &str = "The step of a case minus the step of the base, in parts that add up. Compute: additional forward \
+    and backward time. Waiting: exposed all-reduce until the slowest rank joins. Transfer: exposed all-reduce after \
+    that. Other: the rest. A negative part is a gain; \u{b1} is the 95 % confidence interval over runs.";
 
-const READING: &str =
-    "Thin lines are the confidence, as far as there is room. The axis begins at 0 only where the whole bars do.";
+const READING: &str = "Thin lines are confidence intervals, cut off at the edge of the chart. The axis starts at 0 only if the bars are \
+     complete.";
 
-const ALONE: &str = "Compute is split by runs of the same ranks without communication: crowded is what sharing a host \
-                     costs, overlapped compute time lost to the concurrent exchange.";
+const ALONE: &str = "Compute is divided by means of runs without communication. Crowded: cost of sharing a host. \
+    Overlap: cost of the concurrent exchange.";
 
 /// Returns the loss of every case except the base, if its records contain the parts.
 pub fn losses(group: &Group) -> Vec<CaseLoss> {

@@ -19,8 +19,9 @@ struct StepPart {
     time: Box<dyn Fn(&IterationTimes) -> Seconds>,
 }
 
-const NOTE: &str = "Mean over ranks and iterations after warm-up, of the median run. Of the all-reduce only what backward did not hide is \
-                    a part of the step: waiting until the slowest rank has come, then transfer. Other is the loop itself.";
+const NOTE: &str = "Mean over ranks and iterations after warm-up, in the median run. Only all-reduce that backward \
+    does not hide is part of the step: first waiting for the slowest rank, then transfer. Other is the overhead of \
+    the loop.";
 
 /// Returns the parts in the order of a step; the exposed all-reduce is split in two.
 fn parts(phases: &[Phase]) -> Vec<StepPart> {
@@ -80,8 +81,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
     let chart = |title: &str, axis: &str, is_share: bool| {
         Chart::Stack(StackChart {
             title: title.to_owned(),
-            description: "one bar per case, divided into the parts of its mean step; the table has the \
-                numbers"
+            description: "one bar per case, divided into the parts of its mean step; the table contains the numbers"
                 .to_owned(),
             axis: axis.to_owned(),
             end: is_share.then_some(100.0),

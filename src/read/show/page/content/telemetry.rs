@@ -15,9 +15,9 @@ use crate::read::show::page::charts::scale::{ScaleKind, extent};
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
-const NOTE: &str = "One reading per second on every host during the run. A point is a mean over some iterations, \
-                    warm-up included; of several devices of a host the lowest clock, the highest temperature, the sum \
-                    of power and of what network cards sent, the mean of the utilization.";
+const NOTE: &str = "One reading per second on every host during the run. A point is the mean over some iterations, \
+    including warm-up. For several devices of a host, the chart shows the lowest clock, the highest temperature, the \
+    total power and network traffic, and the mean utilization.";
 
 /// Maximum number of hosts that are all shown: more fit neither into a drawing nor on the page.
 const MOST_HOSTS: usize = 64;
@@ -64,12 +64,12 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
         hosts.retain(|(host, _)| slowest.contains(host));
     }
     let left_out = if number > hosts.len() {
-        format!(" Shown are the {} of {number} hosts with the slowest ranks.", hosts.len())
+        format!(" {} of {number} hosts are shown, those with the slowest ranks.", hosts.len())
     } else {
         String::new()
     };
     let what = setting.named(series, format!("{}, run {run}", case.case));
-    let which = if case.counted().count() > 1 { ", the slowest" } else { "" };
+    let which = if case.counted().count() > 1 { " (slowest run)" } else { "" };
     let charts: Vec<Chart> = [iterations(measured)]
         .into_iter()
         .chain(CHARTS.iter().map(|spec| chart(&hosts, measured.figures.timed, *spec)))
@@ -82,7 +82,7 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
         charts: charts.chunks(2).map(<[Chart]>::to_vec).collect(),
         table: Some(table(&hosts, measured)),
         reading: format!("{NOTE}{left_out}{missing}"),
-        ..Block::new(format!("Clocks, heat, power and network of {what}{which}"), "")
+        ..Block::new(format!("Clocks, temperature, power and network traffic of {what}{which}"), "")
     })
 }
 

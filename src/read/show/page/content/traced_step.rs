@@ -14,13 +14,12 @@ use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
-const NOTE: &str = "The traced iteration of median length, of the first run of each case that was traced. Outlined: the critical path, \
-                    on which each part began only when the one before it had ended.";
+const NOTE: &str = "The traced iteration of median length, from the first traced run of each case. Outlined: the \
+    critical path, on which each part starts when the one before it ends.";
 
-const READING: &str = "Four lanes per rank: phases, layers, what sums gradients, and buckets from their last gradient \
-                       to their sum. A click into the drawing, then the wheel or + and - zoom, dragging or the arrow \
-                       keys move, Escape shows it all. The whole trace opens in Perfetto: RUN.trace.json next to the \
-                       run's log.";
+const READING: &str = "Four lanes per rank: phases, layers, gradient summation, and buckets from their last gradient \
+    to their sum. Click the drawing to activate it. Zoom with the wheel, + and -; move by dragging or with the arrow \
+    keys; Escape shows the whole iteration. Perfetto opens the whole trace: RUN.trace.json next to the log of the run.";
 
 /// Maximum number of ranks in a chart, in addition to those on the critical path.
 const RANKS: usize = 16;
@@ -48,7 +47,7 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     }
     let held = traced
         .iter()
-        .filter_map(|traced| Some(format!(" {}: held by {}.", traced.case, traced.path.held_by.as_ref()?)));
+        .filter_map(|traced| Some(format!(" {}: limited by {}.", traced.case, traced.path.held_by.as_ref()?)));
     Some(Block {
         charts: traced.iter().map(|traced| vec![Chart::Spans(chart(traced))]).collect(),
         table: Some(table(&traced)),
@@ -94,7 +93,7 @@ fn chart(traced: &Traced) -> SpanChart {
     let phase = |phase: Phase| (phase_class(phase), phase.description());
     SpanChart {
         title: format!("{case}, iteration {}: {:.1} ms{more}", path.iteration, (end - begin) as f64 / 1e6),
-        description: path.held_by.clone().map_or_else(String::new, |held_by| format!("held by {held_by}")),
+        description: path.held_by.clone().map_or_else(String::new, |held_by| format!("limited by {held_by}")),
         kinds: Phase::ALL
             .iter()
             .copied()

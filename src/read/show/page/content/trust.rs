@@ -78,10 +78,10 @@ impl TrustEvidence {
             lower(Trust::Unreliable, cause.to_owned());
         }
         if self.lacks_records {
-            lower(Trust::WithCare, "logs without records: nothing but speed can be judged".to_owned());
+            lower(Trust::WithCare, "logs without records: only the speed can be assessed".to_owned());
         }
         if runs > counted {
-            lower(Trust::WithCare, format!("{} left out", count(runs - counted, "run")));
+            lower(Trust::WithCare, format!("{} excluded", count(runs - counted, "run")));
         }
         // Excluded runs are problems too, but have been reported already.
         let others = result.problems.len().saturating_sub(runs - counted);
@@ -92,17 +92,17 @@ impl TrustEvidence {
             lower(Trust::WithCare, count(self.warnings, "warning"));
         }
         if let Some(what) = self.single_run {
-            lower(Trust::WithCare, format!("one run of a {what} has no spread"));
+            lower(Trust::WithCare, format!("a single run of a {what} has no spread"));
         }
         let spread = self.spreads.iter().copied().fold(f64::NAN, f64::max);
         if spread > WIDE_SPREAD {
-            lower(Trust::WithCare, format!("runs differ by {}, which is high", percent(spread)));
+            lower(Trust::WithCare, format!("runs vary by {} (CV), which is high", percent(spread)));
         } else if spread.is_finite() {
-            reasons.push(format!("runs differ by {}", percent(spread)));
+            reasons.push(format!("runs vary by {} (CV)", percent(spread)));
         }
         if counted > 0 {
             reasons.push(match (counted, runs) {
-                (1, 1) => "the one run counts".to_owned(),
+                (1, 1) => "the only run counts".to_owned(),
                 (counted, runs) if counted == runs => format!("all {runs} runs count"),
                 (counted, runs) => format!("{counted} of {runs} runs count"),
             });
