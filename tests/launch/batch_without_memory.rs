@@ -62,10 +62,7 @@ fn out_of_memory_batch_is_recorded_and_sweep_continues() {
     assert_eq!(status, Some(0), "{stderr}");
     assert!(stdout.contains("2 of 6 runs are finished") && !stdout.contains("run 1 of 2"), "{stdout}");
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
-    assert!(
-        stdout.contains("PASS    complete  2 of 6 runs are finished, 4 lack memory for their batch"),
-        "{stdout}"
-    );
+    assert!(stdout.contains("PASS    complete  2 of 6 runs are finished, 4 lack memory for their batch"), "{stdout}");
     let (status, stdout, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
     assert_eq!(status, Some(0), "{stderr}");
     assert!(!stdout.contains("65536 per rank"), "{stdout}");

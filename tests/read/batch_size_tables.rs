@@ -212,7 +212,7 @@ fn report_shows_training_before_scoring() {
     assert_eq!(names.len(), 2, "{names:?}");
     assert!(names[0].starts_with("Training by batch size, CPU: ") && names[1].starts_with("Inference, CPU: "));
     let conclusion = document.headlines[0].conclusion.as_deref().expect("a sentence");
-    expect!["batch size 16 against 4: 1.41x the images/s (ResNet-18, fp32, 1n1g)"].assert_eq(conclusion);
+    expect!["batch size 16 compared with 4: 1.41x the images/s (ResNet-18, fp32, 1n1g)"].assert_eq(conclusion);
     let json = |published: &[&str]| -> Value {
         let (_, json, _) = report(&[&[path(&scored.path()), "--json"], published].concat());
         serde_json::from_str(&json).expect("JSON")

@@ -300,7 +300,7 @@ fn bars_of_unreliable_figures_are_pale() {
 #[test]
 fn missing_published_figures_are_noted() {
     let folder = small_folder();
-    let line = "<p class=\"note\">No published figures match. Published, for GPUs: resnet50_v1b fp32 b128, resnet50_v1b fp16 b256";
+    let line = "<p class=\"note\">No published figures match. Published figures for GPUs: resnet50_v1b fp32 b128, resnet50_v1b fp16 b256";
     let page = page(&folder.path());
     let block = page.split("<h3>Throughput, speedup and efficiency</h3>").nth(1).expect("the block");
     assert!(block.starts_with(line), "{block}");
@@ -416,8 +416,8 @@ fn bandwidth_of_a_kv_store_is_labeled() {
     assert_eq!(told(1), [Value::Null, Value::Null]);
     fs::remove_dir_all(folder.path().join("2n1g")).expect("removed");
     let alone = self::page(&folder.path());
-    assert!(alone.contains("Exchange by kv-store dist_sync alone"), "{alone}");
-    assert!(alone.contains("kv-store dist_sync by mpi: "), "the headline: {alone}");
+    assert!(alone.contains("Exchange bandwidth of kv-store dist_sync"), "{alone}");
+    assert!(alone.contains("kv-store dist_sync, backend mpi: "), "the headline: {alone}");
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn excluded_runs_are_reported_and_the_rest_is_shown() {
         error: the figures are not complete: see the message above
     "]].assert_eq(&without_folder(&stderr));
     let page = fs::read_to_string(out).expect("written all the same");
-    assert!(page.contains("Not in the figures (1)") && page.contains("1 run left out") && page.contains("12.19"));
+    assert!(page.contains("Not in the figures (1)") && page.contains("1 run excluded") && page.contains("12.19"));
     let (status, _, stderr) = report(&[path(&folder.parent.path().join("none"))]);
     assert_eq!(status, 2);
     expect![[r"
@@ -539,7 +539,7 @@ fn nccl_choice_is_shown() {
     folder.run(&run);
     let markdown = shown(&folder.path(), ReportFormat::Markdown);
     let line = markdown.lines().find(|line| line.contains("NCCL chose")).expect(&markdown);
-    expect!["| NCCL chose      | Ring, Simple, 24 channels / Tree, LL, 1 channel |"].assert_eq(line);
+    expect!["| NCCL chose         | Ring, Simple, 24 channels / Tree, LL, 1 channel |"].assert_eq(line);
 }
 
 #[test]
@@ -704,7 +704,7 @@ fn small_and_unusual_results_have_a_page() {
     bandwidth_alone.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
     bandwidth_alone.write("1n4g/bandwidth.json", "{}");
     for (folder, words) in [
-        (&logs, &["device unknown", "DLPerf V100 FP32 b128 (published)", "one run of a case has no spread"][..]),
+        (&logs, &["device unknown", "DLPerf V100 FP32 b128 (published)", "a single run of a case has no spread"][..]),
         (&one_run, &["Only one case", "no run of 1n1g counts", "Every rank"]),
         (&nothing_counts, &["no run counts", "Unreliable"]),
         (&quick, &["quick profile, a first look", "Unreliable"]),

@@ -276,7 +276,8 @@ fn sweep_traces_first_runs_and_report_draws_them() {
     let (status, _, stderr) = run(ringmark("report").arg(&out).arg("-o").arg(&page));
     assert_eq!(status, Some(0), "{stderr}");
     let page = fs::read_to_string(page).expect("a page");
-    for words in ["Inside an iteration", "1n2g: limited by bucket ", "class=\"zoom\"", "rank 1: layer1.0.conv1 backward, "]
+    for words in
+        ["Inside an iteration", "1n2g: limited by bucket ", "class=\"zoom\"", "rank 1: layer1.0.conv1 backward, "]
     {
         assert!(page.contains(words), "{words}");
     }
