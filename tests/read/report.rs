@@ -705,7 +705,7 @@ fn small_and_unusual_results_have_a_page() {
     bandwidth_alone.write("1n4g/bandwidth.json", "{}");
     for (folder, words) in [
         (&logs, &["device unknown", "DLPerf V100 FP32 b128 (published)", "a single run of a case has no spread"][..]),
-        (&one_run, &["Only one case", "no run of 1n1g counts", "Every rank"]),
+        (&one_run, &["With a single case", "no run of 1n1g counts", "Every rank"]),
         (&nothing_counts, &["no run counts", "Unreliable"]),
         (&quick, &["quick profile, a first look", "Unreliable"]),
         (&instant, &["Where the time of a step goes"]),
