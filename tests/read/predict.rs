@@ -621,8 +621,8 @@ fn unmeasured_levels_are_not_predicted() {
         20 measured + 2 warm-up iterations
 
         measured: 1n1g (5 runs), 1n4g (5 runs); efficiency over 1n1g
-        a case of several hosts is predicted from a measured case of several hosts with
-          as many ranks each; how ranks on one host slow each other is measured, never
+        a multi-host case is predicted from a measured multi-host case with as many
+          ranks per host; contention between ranks of one host is measured, not
           predicted
     "#]]
     .assert_eq(&stdout);

@@ -426,8 +426,8 @@ mod tests {
             &record,
             &demand(6150.0),
             &expect![[r#"
-            1n8g: input ceiling 2,000 images/s per host (host b, the lowest): 8 GPUs need 6,150; 30 more cores
-            1n8g: from disk 1,210 images/s per host (host a, the lowest) at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, enough memory for the files, or smaller files"#]],
+            1n8g: input ceiling 2,000 images/s per host (slowest host: b): 8 GPUs need 6,150; 30 more cores
+            1n8g: from disk 1,210 images/s per host (slowest host: a) at 133 MB/s: 8 GPUs need 6,150, 676 MB/s; a faster disk, enough memory for the files, or smaller files"#]],
         );
     }
 
