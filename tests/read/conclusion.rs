@@ -36,7 +36,7 @@ fn conclusion_contains_speedup_and_largest_loss() {
         folder.run(&record("1n1g", run, 0.5));
         folder.run(&record("1n2g", run, step));
     }
-    expect!["1n2g: 1.67x of 2, 83 %; the largest parts of the loss are compute (forward and backward slower than the base's), 75 %, and transfer (all-reduce not hidden by backward, with all ranks ready), 75 %: which is larger is uncertain"].assert_eq(&line(&folder));
+    expect!["1n2g: speedup 1.67 of 2, efficiency 83 %; the largest parts of the loss are compute (forward and backward slower than the base's), 75 %, and transfer (all-reduce not hidden by backward, with all ranks ready), 75 %: which is larger is uncertain"].assert_eq(&line(&folder));
     // As fast as one rank, within the differences between runs.
     let folder = Folder::new();
     for (run, step) in [(1, 0.49), (2, 0.5), (3, 0.51)] {
