@@ -5,7 +5,7 @@ use ringmark_core::stats::summary::mean;
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::show::page::charts::Chart;
-use crate::read::show::page::charts::lines::{Axis, LineChart, LineSeries, Point};
+use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries};
 use crate::read::show::page::charts::scale::ScaleKind;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::Block;
@@ -26,7 +26,7 @@ struct RunCurve<'a> {
 /// Returns the block, or `None` if no run read images.
 pub fn block(setting: &Setting) -> Option<Block> {
     let curves: Vec<RunCurve> = curves(setting);
-    let chart = |title: &str, unit: &str, points: &dyn Fn(&RunCurve) -> Vec<Point>| {
+    let chart = |title: &str, unit: &str, points: &dyn Fn(&RunCurve) -> Vec<ChartPoint>| {
         let series: Vec<LineSeries> = curves.iter().filter_map(|curve| line(curve, points(curve))).collect();
         (!series.is_empty()).then(|| {
             let [x, y] = ["iteration", unit].map(|name| Axis::new(name, ScaleKind::Linear));
@@ -70,7 +70,7 @@ fn curves<'a>(setting: &Setting<'a>) -> Vec<RunCurve<'a>> {
 }
 
 /// Returns the mean loss of each part, except parts with a loss that is not finite.
-fn loss_points(curve: &RunCurve) -> Vec<Point> {
+fn loss_points(curve: &RunCurve) -> Vec<ChartPoint> {
     let length = curve.losses.len().div_ceil(PARTS).max(1);
     let point = |(number, losses): (usize, &[f64])| {
         let (first, last) = (number * length + 1, number * length + losses.len());
@@ -78,21 +78,21 @@ fn loss_points(curve: &RunCurve) -> Vec<Point> {
         let iterations =
             if first == last { format!("iteration {first}") } else { format!("iterations {first}-{last}") };
         let tip = format!("{}, {iterations}: training loss {y:.4}", curve.name);
-        Some(Point { x: last as f64, y, tip, is_doubtful: false })
+        Some(ChartPoint { x: last as f64, y, tip, is_doubtful: false })
     };
     curve.losses.chunks(length).enumerate().filter_map(point).collect()
 }
 
-fn epoch_points(curve: &RunCurve, what: &str, value: impl Fn(&EpochEnd) -> Option<f64>) -> Vec<Point> {
+fn epoch_points(curve: &RunCurve, what: &str, value: impl Fn(&EpochEnd) -> Option<f64>) -> Vec<ChartPoint> {
     let point = |end: &EpochEnd| {
         let y = value(end)?;
         let tip = format!("{}, epoch {}: {what} {y:.4}", curve.name, end.epoch);
-        Some(Point { x: f64::from(end.iteration), y, tip, is_doubtful: false })
+        Some(ChartPoint { x: f64::from(end.iteration), y, tip, is_doubtful: false })
     };
     curve.ends.iter().filter_map(point).collect()
 }
 
-fn line(curve: &RunCurve, points: Vec<Point>) -> Option<LineSeries> {
+fn line(curve: &RunCurve, points: Vec<ChartPoint>) -> Option<LineSeries> {
     (!points.is_empty()).then(|| LineSeries {
         name: curve.name.clone(),
         style: curve.style,
