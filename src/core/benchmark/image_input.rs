@@ -112,10 +112,10 @@ config_options! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decode_threads: Option<u32> = None => option("decode-threads", "N",
             "Threads per rank that read and decode images")
-            .range(1u32..=1024).aliases(&["data-nthreads"]).default_is("the rank's share of the host's cores"),
+            .range(1u32..=1024).aliases(&["data-nthreads"]).default_is("the rank's share of the host's cores").free_on_resume(),
         /// Batches prepared ahead of the step that uses them.
         prefetch: u32 = 4 => option("prefetch", "BATCHES", "Batches to prefetch")
-            .range(1u32..=1024),
+            .range(1u32..=1024).free_on_resume(),
         /// Shuffling of the images in every epoch.
         shuffle: Switch = Switch::On => option("shuffle", "ON|OFF",
             "Shuffle the images in every epoch, by --seed"),

@@ -138,12 +138,14 @@ impl<T: OptionValue> OptionValue for Option<T> {
 
 type Get<C> = Box<dyn Fn(&C) -> String + Send + Sync>;
 type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
+type Condition<C> = Box<dyn Fn(&C) -> bool + Send + Sync>;
 
 /// Option of a configuration `C`.
 pub struct OptionSpec<C> {
     facts: OptionFacts,
     get: Get<C>,
     set: Set<C>,
+    is_free_on_resume: Condition<C>,
 }
 
 /// Properties of an option, without access to its value.
@@ -300,7 +302,7 @@ impl<C: 'static> OptionSpec<C> {
         set: impl Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync + 'static,
     ) -> OptionSpec<C> {
         let facts = OptionFacts { name, value_name, help, ..OptionFacts::default() };
-        OptionSpec { facts, get: Box::new(get), set: Box::new(set) }
+        OptionSpec { facts, get: Box::new(get), set: Box::new(set), is_free_on_resume: Box::new(|_| false) }
     }
 
     fn with(mut self, change: impl FnOnce(&mut OptionFacts)) -> OptionSpec<C> {
@@ -375,6 +377,16 @@ impl<C: 'static> OptionSpec<C> {
         self.with(|facts| facts.is_for_worker = true)
     }
 
+    /// Lets a run that resumes from a checkpoint change the option, which does not affect what a step computes.
+    pub fn free_on_resume(self) -> OptionSpec<C> {
+        self.free_on_resume_if(|_| true)
+    }
+
+    /// Lets a run that resumes from a checkpoint change the option if `is_free` is true of its configuration.
+    pub fn free_on_resume_if(self, is_free: fn(&C) -> bool) -> OptionSpec<C> {
+        OptionSpec { is_free_on_resume: Box::new(is_free), ..self }
+    }
+
     /// Sets the place in the help: options of a lower order come first; the default is 0.
     pub fn order(self, order: u8) -> OptionSpec<C> {
         self.with(|facts| facts.order = order)
@@ -382,11 +394,12 @@ impl<C: 'static> OptionSpec<C> {
 
     /// Converts it to the option of a configuration that contains a `C`.
     pub fn within<O: 'static>(self, inner: fn(&O) -> &C, inner_mut: fn(&mut O) -> &mut C) -> OptionSpec<O> {
-        let OptionSpec { facts, get, set } = self;
+        let OptionSpec { facts, get, set, is_free_on_resume } = self;
         OptionSpec {
             facts: OptionFacts { order: 0, ..facts },
             get: Box::new(move |outer| get(inner(outer))),
             set: Box::new(move |outer, text| set(inner_mut(outer), text)),
+            is_free_on_resume: Box::new(move |outer| is_free_on_resume(inner(outer))),
         }
     }
 
@@ -420,6 +433,12 @@ pub fn check_ranges<C: Options>(config: &C) -> anyhow::Result<()> {
 /// Returns every option with its value as it is typed: empty without a value, `yes` for a flag that is set.
 pub fn settings<C: Options>(config: &C) -> Vec<(&'static str, String)> {
     C::options().iter().map(|option| (option.name(), (option.get)(config))).collect()
+}
+
+/// Returns the options that must not change if a run resumes from a checkpoint, with their values.
+pub fn fixed_settings<C: Options>(config: &C) -> impl Iterator<Item = (&'static str, String)> {
+    let fixed = C::options().into_iter().filter(|option| !(option.is_free_on_resume)(config));
+    fixed.map(|option| (option.name(), (option.get)(config)))
 }
 
 /// Sets the option of this name as if `text` had been typed; the message names both.
@@ -555,7 +574,7 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
 impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
     fn augment_args(command: Command) -> Command {
         let default = C::default();
-        let arguments = Self::options().flat_map(|OptionSpec { mut facts, set, get }| {
+        let arguments = Self::options().flat_map(|OptionSpec { mut facts, set, get, .. }| {
             if !IS_WORKER {
                 facts.default = facts.default_of_launcher.or(facts.default);
             }

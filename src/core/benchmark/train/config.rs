@@ -115,13 +115,15 @@ config_options! {
         #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
         graphs: GraphChoice = GraphChoice::Off => option("graphs", "WHEN",
             "Capture forward and backward as CUDA graphs during warm-up and replay them (GPUs only): faster for small \
-             batches, but the exchange is not timed separately; auto falls back to separate launches"),
+             batches, but the exchange is not timed separately; auto falls back to separate launches").free_on_resume(),
         /// Iterations, warm-up included.
         iterations: u32 = 120 => option("iters", "N",
             "Iterations per run, warm-up included; as DLPerf's 120; in bandwidth, --iters excludes warm-up")
-            .range(1u32..=10_000_000).set_by_profile("120, on CPUs 25"),
+            .range(1u32..=10_000_000).set_by_profile("120, on CPUs 25")
+            .free_on_resume_if(|config| !config.learning.ends_with_run()),
         /// Number of first iterations that the figures exclude.
-        warmup: u32 = 20 => option("warmup", "N", "Warm-up iterations, not measured").set_by_profile("20, on CPUs 5"),
+        warmup: u32 = 20 => option("warmup", "N", "Warm-up iterations, not measured").set_by_profile("20, on CPUs 5")
+            .free_on_resume(),
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
@@ -154,13 +156,13 @@ config_options! {
         autotune_log: Option<PathBuf> = None => option("autotune-log", "FILE",
             "Write the trials of a search as CSV in the columns of Horovod's autotune log, with the best repeated at \
              the end: those of --autotune on rank 0, those of --autotune-over in a sweep on this machine")
-            .aliases(&["autotune-log-file"]),
+            .aliases(&["autotune-log-file"]).free_on_resume(),
         /// CPU threads of a rank; `None` divides the host's cores among its ranks.
-        threads: Option<u32> = None => shared(cores::threads),
+        threads: Option<u32> = None => shared(cores::threads).free_on_resume(),
         /// Number of ranks that share a host's cores if `threads` is `None`; `None` is the number of ranks on the host.
         /// A sweep sets this to the ranks of its largest case, so that a device is the same in all cases.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        cores_divided_by: Option<u32> = None => shared(cores::divided_by),
+        cores_divided_by: Option<u32> = None => shared(cores::divided_by).free_on_resume(),
         /// Seed of weights and data; the data of rank r use `seed + r`.
         seed: i64 = 0 => option("seed", "N",
             "Seed of the weights (the same on every device) and, plus the rank, of the data"),
@@ -206,26 +208,27 @@ config_options! {
         data: DataFiles = DataFiles::default() => option("data", "FILES",
             "Images to train on: comma-separated .rec files, a folder of them or of classes, MNIST's arrays, or \
              CIFAR's files; .safetensors with `images` (n, channels, size, size) and `labels` (n) is one batch, used \
-             in every iteration").default_is("synthetic"),
+             in every iteration").default_is("synthetic").free_on_resume(),
         /// Options for reading images.
         #[serde(default, skip_serializing_if = "ImageInputConfig::is_default")]
         input: ImageInputConfig = ImageInputConfig::default() => group(ImageInputConfig::options()).order(1),
         /// Weights to start from (safetensors).
         init: Option<PathBuf> = None => option("init", "FILE",
-            "Initial weights: safetensors with the names of the network's source"),
+            "Initial weights: safetensors with the names of the network's source").free_on_resume(),
         /// File for the final weights (safetensors), written by rank 0.
         save: Option<PathBuf> = None => option("save", "FILE",
-            "File for the final weights, written by rank 0: safetensors with the names of the network's source"),
+            "File for the final weights, written by rank 0: safetensors with the names of the network's source")
+            .free_on_resume(),
         /// File for the run record (JSON Lines), written by rank 0.
         record: Option<PathBuf> = None => option("record", "FILE", "File for the run record (JSON Lines), written by rank 0")
-            .for_worker(),
+            .for_worker().free_on_resume(),
         /// Trace options.
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
-        trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options()).order(1),
+        trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options()).order(1).free_on_resume(),
         /// A fault to inject.
         inject: Option<Fault> = None => option("inject", "FAULT",
             "Inject a fault, for tests: fail:ITERATION:RANK, overflow:ITERATION, or slow:RANK:PERCENT (of its forward \
-             time)"),
+             time)").free_on_resume(),
     }
 }
 

@@ -58,11 +58,11 @@ config_options! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         epochs: Option<u32> = None => option("epochs", "N",
             "Epochs to train on --data, instead of --iters")
-            .range(1u32..=100_000).aliases(&["num-epochs"]),
+            .range(1u32..=100_000).aliases(&["num-epochs"]).free_on_resume_if(|learning| !learning.ends_with_run()),
         /// Validation images, classified at the end of every epoch.
         #[serde(default)]
         validate: DataFiles = DataFiles::default() => option("validate", "FILES",
-            "Images to validate on after every epoch, as --data: loss, top-1 and top-5").default_is("none"),
+            "Images to validate on after every epoch, as --data: loss, top-1 and top-5").default_is("none").free_on_resume(),
         /// Learning-rate schedule after warm-up.
         course: LearningRateSchedule = LearningRateSchedule::Constant => option("lr-schedule", "SCHEDULE",
             "Learning-rate schedule after warm-up; cosine ends at 0"),
@@ -82,7 +82,7 @@ config_options! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpoint: Option<PathBuf> = None => option("checkpoint", "FILE",
             "File for checkpoints of weights and all other training state (safetensors), written by rank 0; each \
-             replaces the previous one").requires("checkpoint-every").for_worker(),
+             replaces the previous one").requires("checkpoint-every").for_worker().free_on_resume(),
         /// Iterations between checkpoints.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpoint_every: Option<u32> = None => option("checkpoint-every", "N",
@@ -92,7 +92,7 @@ config_options! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from_checkpoint: Option<PathBuf> = None => option("from-checkpoint", "FILE",
             "Resume from this checkpoint, bit for bit, with the options of the run that wrote it; overrides \
-             --init").for_worker(),
+             --init").for_worker().free_on_resume(),
         /// Iterations per epoch; present in records of runs that read data.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         epoch_iterations: Option<u32> = None,
@@ -103,6 +103,11 @@ impl LearningConfig {
     /// Returns true if every option has its default.
     pub fn is_default(&self) -> bool {
         *self == LearningConfig::default()
+    }
+
+    /// Returns true if the learning-rate schedule depends on the length of the run.
+    pub(super) fn ends_with_run(&self) -> bool {
+        self.course == LearningRateSchedule::Cosine
     }
 
     /// Refuses options that depend on epochs if there are none, or if servers would need the length of an epoch. The

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use ringmark_core::benchmark::image_input::ImageInputUse;
-use ringmark_core::benchmark::train::{EpochEnd, Iteration, LearningRateSchedule, Resumption, RunHeader, TrainConfig};
+use ringmark_core::benchmark::train::{EpochEnd, Iteration, Resumption, RunHeader, TrainConfig};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::manifest::RanOn;
 use ringmark_core::options::option_table;
@@ -19,32 +19,6 @@ use crate::benchmark::train::step::Step;
 use crate::job::session::Session;
 use crate::job::world::World;
 use crate::model::weights_file::{self, TrainingState};
-
-/// Options that do not affect what a step computes.
-const CHANGEABLE_OPTIONS: [&str; 22] = [
-    "inject",
-    "graphs",
-    "iters",
-    "epochs",
-    "warmup",
-    "threads",
-    "cores-divided-by",
-    "decode-threads",
-    "prefetch",
-    "record",
-    "save",
-    "init",
-    "autotune-log",
-    "trace",
-    "trace-iterations",
-    "trace-format",
-    "profile-layers",
-    "profile-operators",
-    "checkpoint",
-    "from-checkpoint",
-    "data",
-    "validate",
-];
 
 /// Progress of training in addition to its tensors, and its record so far.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -206,13 +180,7 @@ impl SavedProgress {
 
 /// Returns the options that determine what a step computes.
 fn settings(config: &TrainConfig) -> BTreeMap<String, String> {
-    let is_fixed = |name: &str| match name {
-        // The learning-rate schedule ends with the run.
-        "iters" | "epochs" => config.learning.course == LearningRateSchedule::Cosine,
-        name => !CHANGEABLE_OPTIONS.contains(&name),
-    };
-    let all = option_table::settings(config).into_iter();
-    all.filter(|(name, _)| is_fixed(name)).map(|(name, value)| (name.to_owned(), value)).collect()
+    option_table::fixed_settings(config).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Restores the state of the update from the file that rank 0's model was loaded from. All ranks call this together.
