@@ -82,7 +82,7 @@ config_options! {
         #[serde(alias = "collective")]
         backend: BackendChoice = BackendChoice::Auto => option("backend", "NAME",
             "All-reduce backend; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
-             exchanges nothing").aliases(&["collective"]),
+             exchanges nothing").aliases(&["collective"]).set_in_baseline(),
         /// Element type of the exchanged gradients.
         wire: Wire = Wire::Fp32 => option("wire", "TYPE", "Type of gradients on the network")
             .flag("fp16-allreduce", "fp16").aliases(&["datatype"]),
@@ -112,7 +112,7 @@ config_options! {
             "Hierarchical reduction on CPUs: on sums within each host, then between hosts (--backend shared-memory); \
              off is one all-reduce over all ranks (--backend mpi)")
             .default_is("that of the backend: on, but off for mpi; NCCL sums over all \
-                         ranks").flag("hierarchical-allreduce", "on"),
+                         ranks").flag("hierarchical-allreduce", "on").set_in_baseline(),
     }
 }
 

@@ -166,6 +166,10 @@ struct OptionFacts {
     conflicts: &'static [&'static str],
     requires: Option<&'static str>,
     is_for_worker: bool,
+    is_set_in_baseline: bool,
+    is_for_servers: bool,
+    resolved_from: Option<&'static str>,
+    derived_from: Option<&'static str>,
     range: Option<Range>,
     order: u8,
 }
@@ -377,6 +381,27 @@ impl<C: 'static> OptionSpec<C> {
         self.with(|facts| facts.is_for_worker = true)
     }
 
+    /// Marks an option that a sweep sets itself in a baseline.
+    pub fn set_in_baseline(self) -> OptionSpec<C> {
+        self.with(|facts| facts.is_set_in_baseline = true)
+    }
+
+    /// Marks an option that applies only to kv-stores with servers.
+    pub fn for_servers(self) -> OptionSpec<C> {
+        self.with(|facts| facts.is_for_servers = true)
+    }
+
+    /// Marks a requested value that a record replaces by the resolved value, as a keyword of the launcher is; empty is
+    /// no value.
+    pub fn resolved_from(self, requested: &'static str) -> OptionSpec<C> {
+        self.with(|facts| facts.resolved_from = Some(requested))
+    }
+
+    /// Marks an option whose value follows from another option if that is given.
+    pub fn derived_from(self, option: &'static str) -> OptionSpec<C> {
+        self.with(|facts| facts.derived_from = Some(option))
+    }
+
     /// Lets a run that resumes from a checkpoint change the option, which does not affect what a step computes.
     pub fn free_on_resume(self) -> OptionSpec<C> {
         self.free_on_resume_if(|_| true)
@@ -403,6 +428,28 @@ impl<C: 'static> OptionSpec<C> {
         }
     }
 
+    /// Returns true if a sweep sets the option itself in a baseline.
+    pub fn is_set_in_baseline(&self) -> bool {
+        self.facts.is_set_in_baseline
+    }
+
+    /// Returns true if the option applies only to kv-stores with servers.
+    pub fn is_for_servers(&self) -> bool {
+        self.facts.is_for_servers
+    }
+
+    /// Returns true if a record replaces this requested value by the resolved value.
+    pub fn is_resolved(&self, requested: &str) -> bool {
+        let keyword = self.facts.keyword_of_launcher.map(|(keyword, _)| keyword);
+        [keyword, self.facts.resolved_from].contains(&Some(requested))
+    }
+
+    /// Returns true if the value follows from another option of `asked`, a map from names with dashes.
+    pub fn is_derived(&self, asked: &BTreeMap<String, String>) -> bool {
+        let other = self.facts.derived_from.and_then(|other| asked.get(&format!("--{other}")));
+        other.is_some_and(|value| !value.is_empty())
+    }
+
     fn check(&self, config: &C) -> anyhow::Result<()> {
         let (name, value) = (self.name(), (self.get)(config));
         match &self.facts.range {
@@ -420,9 +467,14 @@ pub trait Options: Default + Clone + Send + Sync + 'static {
     fn options() -> Vec<OptionSpec<Self>>;
 }
 
+/// Returns the option of this name.
+pub fn find<C: Options>(name: &str) -> Option<OptionSpec<C>> {
+    C::options().into_iter().find(|option| option.name() == name)
+}
+
 /// Returns true if the profile of a sweep sets the option of this name.
 pub fn is_set_by_profile<C: Options>(name: &str) -> bool {
-    C::options().iter().any(|option| option.facts.is_set_by_profile && option.name() == name)
+    find::<C>(name).is_some_and(|option| option.facts.is_set_by_profile)
 }
 
 /// Rejects the first value outside its range; the message names option, value and range.
@@ -444,7 +496,7 @@ pub fn fixed_settings<C: Options>(config: &C) -> impl Iterator<Item = (&'static 
 /// Sets the option of this name as if `text` had been typed; the message names both.
 pub fn set<C: Options>(config: &mut C, name: &str, text: &str) -> anyhow::Result<()> {
     let typed = || format!("--{name} {text}");
-    let option = C::options().into_iter().find(|option| option.name() == name).with_context(typed)?;
+    let option = find::<C>(name).with_context(typed)?;
     (option.set)(config, text).and_then(|()| option.check(config)).with_context(typed)
 }
 
@@ -491,11 +543,17 @@ pub struct ChangedOption {
     pub value: String,
 }
 
-/// Returns the options of `config` whose value is none of those in `asked`, a map from names with dashes.
-pub fn changed_options<C: Options>(config: &C, asked: &BTreeMap<String, String>) -> Vec<ChangedOption> {
+/// Returns the options of `config` whose value is none of those in `asked`, a map from names with dashes. Only options
+/// for which `is_compared` is true, given the value that was asked for, are compared.
+pub fn changed_options<C: Options>(
+    config: &C,
+    asked: &BTreeMap<String, String>,
+    is_compared: impl Fn(&OptionSpec<C>, &str) -> bool,
+) -> Vec<ChangedOption> {
     let changed = |option: OptionSpec<C>| {
         let name = format!("--{}", option.name());
-        let (asked, value) = (asked.get(&name)?.clone(), (option.get)(config));
+        let asked = asked.get(&name).filter(|asked| is_compared(&option, asked))?.clone();
+        let value = (option.get)(config);
         // Words change between versions: what both mean is compared.
         let means = |text: &str| {
             let mut config = C::default();

@@ -8,10 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::dimension::{KvStore, Seconds};
 use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{Conditions, FileHashes, Manifest, RanOn, RunState};
+use ringmark_core::options::option_table::{OptionSpec, Options};
 use ringmark_core::options::usage::usage;
 
 use crate::launch::local::disk_error;
@@ -219,8 +221,10 @@ fn add_servers(earlier: &mut BTreeMap<String, String>, now: &BTreeMap<String, St
     if kv_stores.filter_map(|name| name.parse().ok()).any(KvStore::has_servers) {
         return;
     }
-    for name in ["--servers", "--key-placement", SERVER_HOSTS] {
-        earlier.extend(now.get_key_value(name).map(|(name, value)| (name.clone(), value.clone())));
+    let options = KvStoreConfig::options().into_iter().filter(OptionSpec::is_for_servers);
+    let names = options.map(|option| format!("--{}", option.name()));
+    for name in names.chain([SERVER_HOSTS.to_owned()]) {
+        earlier.extend(now.get_key_value(&name).map(|(name, value)| (name.clone(), value.clone())));
     }
 }
 

@@ -3,33 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ringmark_core::benchmark::{AUTO_BATCH_SIZE, SweepRecord};
+use ringmark_core::benchmark::SweepRecord;
 use ringmark_core::dimension::{KvStore, Seconds};
 use ringmark_core::file::run_name::{self, RunName};
 use ringmark_core::manifest::RanOn;
-use ringmark_core::options::option_table::{self, ChangedOption};
+use ringmark_core::options::option_table::{self, ChangedOption, OptionSpec};
 
 use crate::read::load::record;
-
-/// Options that the sweep itself sets in a baseline.
-const SET_IN_BASELINES: [&str; 6] =
-    ["--backend", "--checkpoint-every", "--gradient-compression", "--hierarchical", "--kv-store", "--validate"];
-
-/// Options that apply only to kv-stores with servers, in a sweep over several kv-stores.
-const SERVER_OPTIONS: [&str; 2] = ["--servers", "--key-placement"];
-
-/// Requested values that a record replaces by the resolved value.
-const CHOSEN_LATER: [(&str, &str); 5] = [
-    ("--layout", "auto"),
-    ("--image-size", ""),
-    ("--batch-size", AUTO_BATCH_SIZE),
-    ("--kernels", "auto"),
-    ("--graphs", "auto"),
-];
-
-/// Number of iterations; derived from the epochs if those are given.
-const ITERATIONS: &str = "--iters";
-const EPOCHS: &str = "--epochs";
 
 /// A run, read from its record.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,15 +35,12 @@ impl SweepRun {
         let kv_store =
             settings.iter().find(|(option, _)| *option == "kv-store").and_then(|(_, text)| text.parse().ok());
         let has_servers = kv_store.is_some_and(KvStore::has_servers);
-        let goes_by_epochs = asked.get(EPOCHS).is_some_and(|epochs| !epochs.is_empty());
-        let mut unlike = option_table::changed_options(record.config(), asked);
-        unlike.retain(|ChangedOption { name: option, asked, .. }| {
-            let is_chosen =
-                CHOSEN_LATER.contains(&(option.as_str(), asked.as_str())) || goes_by_epochs && option == ITERATIONS;
-            let is_of_others = !has_servers && SERVER_OPTIONS.contains(&option.as_str());
-            let is_of_baseline = name.baseline && SET_IN_BASELINES.contains(&option.as_str());
-            !(is_of_baseline || is_of_others || is_chosen)
-        });
+        let is_compared = |option: &OptionSpec<R::Config>, requested: &str| {
+            let is_of_baseline = name.baseline && option.is_set_in_baseline();
+            let is_of_others = !has_servers && option.is_for_servers();
+            !(is_of_baseline || is_of_others || option.is_resolved(requested) || option.is_derived(asked))
+        };
+        let unlike = option_table::changed_options(record.config(), asked, is_compared);
         let is_kept = |attempt: &u32| run_name::attempt_path(&name.log(root), *attempt).exists();
         Some(SweepRun {
             name,

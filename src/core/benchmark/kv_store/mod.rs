@@ -50,16 +50,17 @@ config_options! {
         /// Key-value store that sums gradients and updates weights.
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
-            "MXNet's kv-store, or ring for all-reduce; it sums gradients and updates weights, with ring on every rank"),
+            "MXNet's kv-store, or ring for all-reduce; it sums gradients and updates weights, with ring on every rank")
+            .set_in_baseline(),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         servers: Option<u32> = None => option("servers", "N",
             "Server processes of --kv-store dist_*, in addition to the ranks: the last N that mpirun starts")
-            .range(1u32..=65_536).default_of_launcher("one per host of the case").aliases(&["num-servers"]),
+            .range(1u32..=65_536).default_of_launcher("one per host of the case").aliases(&["num-servers"]).for_servers(),
         /// Placement of arrays on servers.
         #[serde(default = "KeyPlacement::balanced", skip_serializing_if = "KeyPlacement::is_balanced")]
         key_placement: KeyPlacement = KeyPlacement::Balanced => option("key-placement", "NAME",
-            "Assignment of arrays to servers: balanced by size, or MXNet's hash"),
+            "Assignment of arrays to servers: balanced by size, or MXNet's hash").for_servers(),
     }
 }
 

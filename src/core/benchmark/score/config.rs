@@ -27,7 +27,7 @@ config_options! {
             "Device of the ranks; auto uses CUDA if it is complete, otherwise prints what is missing"),
         /// Memory layout. A record contains the resolved value.
         layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
-            "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),
+            "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere").resolved_from("auto"),
         /// Timed passes.
         iterations: u32 = 10 => option("iters", "N", "Timed passes, warm-up excluded").range(1u32..=10_000_000).set_by_profile("10"),
         /// Warm-up passes, not measured.
@@ -36,7 +36,7 @@ config_options! {
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
-            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE),
+            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE).resolved_from(""),
         /// Folding of batch normalization into the preceding convolution; absent in records that predate the option.
         #[serde(default = "Switch::off")]
         fold: Switch = Switch::On => option("fold", "ON|OFF",
@@ -44,7 +44,7 @@ config_options! {
         /// Use of a CUDA graph for the timed passes. A record contains the outcome; absent means off.
         #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
         graphs: GraphChoice = GraphChoice::Auto => option("graphs", "WHEN",
-            "Capture a pass as a CUDA graph and replay it (GPUs only); auto falls back to separate launches"),
+            "Capture a pass as a CUDA graph and replay it (GPUs only); auto falls back to separate launches").resolved_from("auto"),
         /// CPU threads of a rank; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => shared(cores::threads),
         /// Number of ranks that share a host's cores if `threads` is `None`; `None` is the number of ranks on the host.

@@ -105,29 +105,30 @@ config_options! {
             "Device of the ranks; auto uses CUDA if it is complete, otherwise prints what is missing"),
         /// Memory layout. A record contains the resolved value.
         layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
-            "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere"),
+            "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere").resolved_from("auto"),
         /// Kernels of the layers on a GPU. A record contains the kernels that ran.
         #[serde(default, skip_serializing_if = "KernelsChoice::is_auto")]
         kernels: KernelsChoice = KernelsChoice::Auto => option("kernels", "NAME",
             "GPU kernels for training in nhwc: fused (normalization, pooling and 1x1 convolutions), norm (without the \
-             convolutions) or libtorch; auto uses fused if the kernels compile"),
+             convolutions) or libtorch; auto uses fused if the kernels compile").resolved_from("auto"),
         /// Use of CUDA graphs for forward and backward. A record contains the outcome; absent means off.
         #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
         graphs: GraphChoice = GraphChoice::Off => option("graphs", "WHEN",
             "Capture forward and backward as CUDA graphs during warm-up and replay them (GPUs only): faster for small \
-             batches, but the exchange is not timed separately; auto falls back to separate launches").free_on_resume(),
+             batches, but the exchange is not timed separately; auto falls back to separate launches").free_on_resume()
+            .resolved_from("auto"),
         /// Iterations, warm-up included.
         iterations: u32 = 120 => option("iters", "N",
             "Iterations per run, warm-up included; as DLPerf's 120; in bandwidth, --iters excludes warm-up")
             .range(1u32..=10_000_000).set_by_profile("120, on CPUs 25")
-            .free_on_resume_if(|config| !config.learning.ends_with_run()),
+            .free_on_resume_if(|config| !config.learning.ends_with_run()).derived_from("epochs"),
         /// Number of first iterations that the figures exclude.
         warmup: u32 = 20 => option("warmup", "N", "Warm-up iterations, not measured").set_by_profile("20, on CPUs 5")
             .free_on_resume(),
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
-            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE),
+            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE).resolved_from(""),
         /// Overlap of a bucket's all-reduce with the rest of backward.
         overlap: Switch = Switch::On => option("overlap", "ON|OFF",
             "Start a bucket's all-reduce during backward"),
@@ -146,7 +147,7 @@ config_options! {
              to the next step",
             |config: &Self| config.gradient_compression.display_text(),
             |config: &mut Self, text| config.gradient_compression.set(&mut config.exchange, text),
-        )]).default_is("none").aliases(&["gc-type"]),
+        )]).default_is("none").aliases(&["gc-type"]).set_in_baseline(),
         /// True if bucket and chunk size are chosen by a short search before the first iteration.
         #[serde(default)]
         autotune: bool = false => option("autotune", "",

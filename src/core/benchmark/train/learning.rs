@@ -62,7 +62,7 @@ config_options! {
         /// Validation images, classified at the end of every epoch.
         #[serde(default)]
         validate: DataFiles = DataFiles::default() => option("validate", "FILES",
-            "Images to validate on after every epoch, as --data: loss, top-1 and top-5").default_is("none").free_on_resume(),
+            "Images to validate on after every epoch, as --data: loss, top-1 and top-5").default_is("none").free_on_resume().set_in_baseline(),
         /// Learning-rate schedule after warm-up.
         course: LearningRateSchedule = LearningRateSchedule::Constant => option("lr-schedule", "SCHEDULE",
             "Learning-rate schedule after warm-up; cosine ends at 0"),
@@ -87,7 +87,7 @@ config_options! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpoint_every: Option<u32> = None => option("checkpoint-every", "N",
             "Iterations between checkpoints; in a sweep, --resume continues a run from its last \
-             one").range(1u32..=10_000_000).default_is("no checkpoint"),
+             one").range(1u32..=10_000_000).default_is("no checkpoint").set_in_baseline(),
         /// Checkpoint from which training resumes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from_checkpoint: Option<PathBuf> = None => option("from-checkpoint", "FILE",

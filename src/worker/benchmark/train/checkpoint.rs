@@ -166,7 +166,7 @@ impl SavedProgress {
             };
             let (before, now) = (value(before), value(&now));
             // The checkpoint contains the resolved choice, which is not known yet.
-            let is_open = name == "kernels" && now == "auto";
+            let is_open = option_table::find::<TrainConfig>(name).is_some_and(|option| option.is_resolved(&now));
             ensure!(
                 before == now || is_open,
                 "--from-checkpoint {}: saved with --{name} {before}, but this run has {now}: use the options of the \
