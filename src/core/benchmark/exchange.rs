@@ -85,7 +85,8 @@ config_options! {
              exchanges nothing").aliases(&["collective"]).set_in_baseline(),
         /// Element type of the exchanged gradients.
         wire: Wire = Wire::Fp32 => option("wire", "TYPE", "Type of gradients on the network")
-            .flag("fp16-allreduce", "fp16").aliases(&["datatype"]),
+            .flag("fp16-allreduce", "fp16").aliases(&["datatype"])
+            .names_in_bandwidth('d', &["datatype", "dtype"]),
         /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.
         bucket_mb: f64 = 25.0 => option("bucket-mb", "MB",
             "Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket")

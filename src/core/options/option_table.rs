@@ -154,6 +154,7 @@ struct OptionFacts {
     name: &'static str,
     short: Option<char>,
     aliases: &'static [&'static str],
+    names_in_bandwidth: Option<(Option<char>, &'static [&'static str])>,
     flag: Option<(&'static str, &'static str)>,
     variable: Option<&'static str>,
     value_name: &'static str,
@@ -354,6 +355,21 @@ impl<C: 'static> OptionSpec<C> {
     /// Adds hidden aliases.
     pub fn aliases(self, aliases: &'static [&'static str]) -> OptionSpec<C> {
         self.with(|facts| facts.aliases = aliases)
+    }
+
+    /// Sets the short name and the hidden aliases of the bandwidth benchmark, which stand for other options elsewhere.
+    pub fn names_in_bandwidth(self, short: impl Into<Option<char>>, aliases: &'static [&'static str]) -> OptionSpec<C> {
+        let short = short.into();
+        self.with(|facts| facts.names_in_bandwidth = Some((short, aliases)))
+    }
+
+    /// Applies the names of the bandwidth benchmark.
+    pub fn in_bandwidth(self) -> OptionSpec<C> {
+        self.with(|facts| {
+            if let Some((short, aliases)) = facts.names_in_bandwidth {
+                (facts.short, facts.aliases) = (short, aliases);
+            }
+        })
     }
 
     /// Adds the environment variable that sets a flag if it is not typed.

@@ -123,10 +123,12 @@ config_options! {
             .range(1u32..=4096).default_is("the host's cores divided among its ranks").order(1),
         /// Options of the exchange.
         #[serde(flatten)]
-        exchange: ExchangeConfig = ExchangeConfig::default() => group(exchange_options()).order(4),
+        exchange: ExchangeConfig = ExchangeConfig::default() => group(ExchangeConfig::options())
+            .in_bandwidth().order(4),
         /// Key-value store that sums a network's gradients and updates its weights.
         #[serde(flatten)]
-        kv_store: KvStoreConfig = KvStoreConfig::default() => group(kv_store_options()).order(4),
+        kv_store: KvStoreConfig = KvStoreConfig::default() => group(KvStoreConfig::options())
+            .in_bandwidth().order(4),
         /// Compression of a network's gradients.
         #[serde(default, skip_serializing_if = "GradientCompression::is_none")]
         gradient_compression: GradientCompression = GradientCompression::None => each([OptionSpec::new(
@@ -177,21 +179,6 @@ config_options! {
         #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
         trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options_of_spans()).order(4),
     }
-}
-
-fn exchange_options() -> impl Iterator<Item = OptionSpec<ExchangeConfig>> {
-    // A bandwidth run has no other type, so that nccl-tests' names for it are unambiguous.
-    let change = |option: OptionSpec<_>| option.aliases(&["datatype", "dtype"]).short('d');
-    ExchangeConfig::options()
-        .into_iter()
-        .map(move |option| if option.name() == "wire" { change(option) } else { option })
-}
-
-fn kv_store_options() -> impl Iterator<Item = OptionSpec<KvStoreConfig>> {
-    let change = |option: OptionSpec<_>| option.aliases(&["kvstore"]);
-    KvStoreConfig::options()
-        .into_iter()
-        .map(move |option| if option.name() == "kv-store" { change(option) } else { option })
 }
 
 impl OptionValue for GigabytesPerSecond {

@@ -51,7 +51,7 @@ config_options! {
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
             "MXNet's kv-store, or ring for all-reduce; it sums gradients and updates weights, with ring on every rank")
-            .set_in_baseline(),
+            .names_in_bandwidth(None, &["kvstore"]).set_in_baseline(),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         servers: Option<u32> = None => option("servers", "N",
