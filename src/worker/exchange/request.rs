@@ -3,7 +3,7 @@
 use ringmark_core::benchmark::compression::GradientCompression;
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Switch};
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
-use ringmark_core::benchmark::optimizer::Optimizer;
+use ringmark_core::benchmark::optimizer::{AdamConfig, Optimizer};
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::Dtype;
 
@@ -56,7 +56,44 @@ pub enum UpdateStep {
     Adam(AdamStep),
 }
 
+/// Constants of an optimizer, as they apply to the mean of the gradients.
+#[derive(Debug, Clone, Copy)]
+pub struct Constants {
+    pub learning_rate: f64,
+    /// Momentum of sgd and nag.
+    pub momentum: f64,
+    /// Constants of adam and adamw.
+    pub adam: AdamConfig,
+    pub weight_decay: f64,
+}
+
 impl UpdateStep {
+    /// Returns the step with sums of gradients: see [`optimizer`](crate::exchange::optimizer). Adam's step does not
+    /// depend on the size of the gradients, so the rate of a sum over some of the ranks is the part of them.
+    pub fn new(optimizer: Optimizer, constants: Constants, ranks: RankCounts) -> UpdateStep {
+        let Constants { learning_rate, momentum, adam: AdamConfig { beta1, beta2, epsilon }, weight_decay } = constants;
+        let (summed, averaged) = (f64::from(ranks.summed), f64::from(ranks.averaged));
+        let adam = |is_decoupled| AdamStep {
+            learning_rate: learning_rate * summed / averaged,
+            betas: [beta1, beta2],
+            epsilon: epsilon * summed,
+            weight_decay: weight_decay * if is_decoupled { 1.0 } else { summed },
+            is_decoupled,
+        };
+        let sgd = |is_nesterov| SgdStep {
+            learning_rate: learning_rate / averaged,
+            momentum,
+            is_nesterov,
+            weight_decay: weight_decay * summed,
+        };
+        match optimizer {
+            Optimizer::Sgd => UpdateStep::Sgd(sgd(false)),
+            Optimizer::Nag => UpdateStep::Sgd(sgd(true)),
+            Optimizer::Adam => UpdateStep::Adam(adam(false)),
+            Optimizer::AdamW => UpdateStep::Adam(adam(true)),
+        }
+    }
+
     /// Returns true if the update depends on the number of updates before it.
     pub fn is_counted(self) -> bool {
         matches!(self, UpdateStep::Adam(_))
@@ -76,11 +113,24 @@ pub struct RankCounts {
     pub averaged: u32,
 }
 
+impl RankCounts {
+    /// Counts of a sum that is applied as it is.
+    pub const UNDIVIDED: RankCounts = RankCounts { all: 1, summed: 1, averaged: 1 };
+}
+
 impl UpdateRule {
     /// Returns the constants of update number `update`, counted from 1; `None` if the weights become the sum.
     pub fn step(&self, update: u32, ranks: RankCounts) -> Option<UpdateStep> {
         match self {
-            UpdateRule::Training(config) => Some(training_step(config, update, ranks)),
+            UpdateRule::Training(config) => {
+                let constants = Constants {
+                    learning_rate: config.learning_rate_at(update, ranks.all),
+                    momentum: config.momentum,
+                    adam: config.adam,
+                    weight_decay: config.weight_decay,
+                };
+                Some(UpdateStep::new(config.optimizer, constants, ranks))
+            }
             UpdateRule::Fixed(step, _) => Some(*step),
             UpdateRule::Assign => None,
         }
@@ -109,29 +159,6 @@ impl UpdateRule {
     }
 }
 
-/// Returns the step with sums of gradients: see [`optimizer`](crate::exchange::optimizer). Adam's step does not depend
-/// on the size of the gradients, so the rate of a sum over some of the ranks is the part of them.
-fn training_step(config: &TrainConfig, update: u32, ranks: RankCounts) -> UpdateStep {
-    let learning_rate = config.learning_rate_at(update, ranks.all);
-    let (summed, averaged) = (f64::from(ranks.summed), f64::from(ranks.averaged));
-    if config.optimizer.is_adam() {
-        let is_decoupled = config.optimizer == Optimizer::AdamW;
-        return UpdateStep::Adam(AdamStep {
-            learning_rate: learning_rate * summed / averaged,
-            betas: [config.adam.beta1, config.adam.beta2],
-            epsilon: config.adam.epsilon * summed,
-            weight_decay: config.weight_decay * if is_decoupled { 1.0 } else { summed },
-            is_decoupled,
-        });
-    }
-    UpdateStep::Sgd(SgdStep {
-        learning_rate: learning_rate / averaged,
-        momentum: config.momentum,
-        is_nesterov: config.optimizer == Optimizer::Nag,
-        weight_decay: config.weight_decay * summed,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,21 +184,14 @@ mod tests {
 
     #[test]
     fn adam_scales_the_constants_that_the_sum_scales() {
-        let config = |optimizer| TrainConfig {
-            optimizer,
-            learning_rate_warmup: Some(0),
-            learning_rate: 0.5,
-            weight_decay: 0.25,
-            ..TrainConfig::default()
-        };
-        let step = |optimizer, summed| match training_step(
-            &config(optimizer),
-            1,
-            RankCounts { all: 4, summed, averaged: 4 },
-        ) {
-            UpdateStep::Adam(step) => (step.learning_rate, step.epsilon / 1e-8, step.weight_decay),
-            UpdateStep::Sgd(step) => panic!("{step:?}"),
-        };
+        let constants =
+            Constants { learning_rate: 2.0, momentum: 0.0, adam: AdamConfig::default(), weight_decay: 0.25 };
+        let step =
+            |optimizer, summed| match UpdateStep::new(optimizer, constants, RankCounts { all: 4, summed, averaged: 4 })
+            {
+                UpdateStep::Adam(step) => (step.learning_rate, step.epsilon / 1e-8, step.weight_decay),
+                UpdateStep::Sgd(step) => panic!("{step:?}"),
+            };
         assert_eq!(step(Optimizer::Adam, 4), (2.0, 4.0, 1.0));
         assert_eq!(step(Optimizer::AdamW, 4), (2.0, 4.0, 0.25));
         assert_eq!(step(Optimizer::AdamW, 1), (0.5, 1.0, 0.25), "an asynchronous push");

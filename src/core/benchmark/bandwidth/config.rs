@@ -1,8 +1,12 @@
 //! Options of a bandwidth run, each with its default. The short options are those of nccl-tests.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::benchmark::bandwidth::messages::Growth;
 pub use crate::benchmark::bandwidth::messages::Messages;
@@ -11,36 +15,72 @@ use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::Optimizer;
 use crate::dimension::{Bytes, DeviceChoice, DeviceKind, GigabytesPerSecond, Operands, Operation, Reduction};
-use crate::options::option_table::{OptionSpec, OptionValue, Options};
+use crate::options::keyword_enum::KeywordEnum;
+use crate::options::option_table::{OptionSpec, OptionValue};
 use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 
-keyword_enum!(
-    /// Processing of a network's summed gradients inside the measured time.
-    OptimizerChoice {
-        /// No update: every rank gets the sums.
-        None = "none" | "None",
-        /// Weight update in the kv-store, `w -= 0.01 x sum`, as created by MXNet's measure.py.
-        Sgd = "sgd",
-        /// The same with Nesterov momentum.
-        Nag = "nag",
-        /// Adam with the rate 0.001.
-        Adam = "adam",
-        /// Adam with the rate 0.001 and a decoupled weight decay of 0.01, PyTorch's defaults.
-        AdamW = "adamw",
-    }
-);
+/// Rule of the weight update with a network's summed gradients inside the measured time, with measure.py's constants or
+/// PyTorch's; without one, `none`, every rank gets the sums.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String", extend("enum" = OptimizerChoice::KEYWORDS))]
+pub struct OptimizerChoice(pub Option<Optimizer>);
 
-impl OptimizerChoice {
-    /// Returns the rule of the update; `None` without one.
-    pub fn rule(self) -> Option<Optimizer> {
-        match self {
-            OptimizerChoice::None => None,
-            OptimizerChoice::Sgd => Some(Optimizer::Sgd),
-            OptimizerChoice::Nag => Some(Optimizer::Nag),
-            OptimizerChoice::Adam => Some(Optimizer::Adam),
-            OptimizerChoice::AdamW => Some(Optimizer::AdamW),
+const RULES: usize = Optimizer::ALL.len();
+
+impl KeywordEnum for OptimizerChoice {
+    const ALL: &'static [OptimizerChoice] = &{
+        let mut all = [OptimizerChoice(None); 1 + RULES];
+        let mut rule = 0;
+        while rule < RULES {
+            all[1 + rule] = OptimizerChoice(Some(Optimizer::ALL[rule]));
+            rule += 1;
         }
+        all
+    };
+    const KEYWORDS: &'static [&'static str] = &{
+        let mut all = ["none"; 1 + RULES];
+        let mut rule = 0;
+        while rule < RULES {
+            all[1 + rule] = Optimizer::KEYWORDS[rule];
+            rule += 1;
+        }
+        all
+    };
+    const ALIASES: &'static [(&'static str, &'static str)] = &[("None", "none")];
+
+    fn keyword(self) -> &'static str {
+        self.0.map_or("none", Optimizer::keyword)
+    }
+}
+
+impl fmt::Display for OptimizerChoice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.keyword())
+    }
+}
+
+impl FromStr for OptimizerChoice {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<OptimizerChoice> {
+        let rule = || text.parse().map_err(|_| anyhow!("{text:?} is not one of {}", Self::KEYWORDS.join(", ")));
+        Ok(OptimizerChoice(if ["none", "None"].contains(&text) { None } else { Some(rule()?) }))
+    }
+}
+
+impl TryFrom<String> for OptimizerChoice {
+    type Error = anyhow::Error;
+
+    fn try_from(text: String) -> anyhow::Result<OptimizerChoice> {
+        text.parse()
+    }
+}
+
+impl From<OptimizerChoice> for String {
+    fn from(choice: OptimizerChoice) -> String {
+        choice.to_string()
     }
 }
 
@@ -152,7 +192,7 @@ config_options! {
             BandwidthConfig::set_check,
         )]).short('c').aliases(&["test-results"]),
         /// Processing of a network's summed gradients inside the measured time.
-        optimizer: OptimizerChoice = OptimizerChoice::None => option("optimizer", "NAME",
+        optimizer: OptimizerChoice = OptimizerChoice(None) => option("optimizer", "NAME",
             "Weight update after the exchange of --model: none, or a rule with measure.py's constants (sgd, nag, adam) \
              or PyTorch's (adamw)"),
         /// Momentum of sgd and nag; `None` is the default of the rule.
@@ -203,12 +243,12 @@ impl BandwidthConfig {
 
     /// Returns the momentum of the update; 0 without one.
     pub fn momentum(&self) -> f64 {
-        self.momentum.unwrap_or(if self.optimizer == OptimizerChoice::Nag { 0.9 } else { 0.0 })
+        self.momentum.unwrap_or(if self.optimizer.0 == Some(Optimizer::Nag) { 0.9 } else { 0.0 })
     }
 
     /// Returns the names of the arrays that an update leaves for the next one, each as long as the weights.
     pub fn state_names(&self) -> &'static [&'static str] {
-        self.optimizer.rule().map_or(&[], |rule| rule.state_names(self.momentum()))
+        self.optimizer.0.map_or(&[], |rule| rule.state_names(self.momentum()))
     }
 
     /// Resolves automatic choices for `device`.

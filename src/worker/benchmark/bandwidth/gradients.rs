@@ -15,10 +15,10 @@ use crate::benchmark::bandwidth::timing::{self, element, max_or_nan, rank_among}
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
 use crate::exchange::memory;
 use crate::exchange::reducer::ReadyFrom;
-use crate::exchange::request::{ExchangeRequest, UpdateRule, UpdateStep};
+use crate::exchange::request::{Constants, ExchangeRequest, RankCounts, UpdateRule, UpdateStep};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters, strategy};
 use crate::ffi::memory::element::Element;
-use crate::ffi::torch::shim::{AdamStep, GradientObserver, SgdStep};
+use crate::ffi::torch::shim::GradientObserver;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::measure::timed::Timed;
@@ -37,24 +37,14 @@ const ADAMW_DECAY: f64 = 0.01;
 
 /// Returns the update with the sums; `None` leaves the sums.
 fn update_step(config: &BandwidthConfig) -> Option<UpdateStep> {
-    let optimizer = config.optimizer.rule()?;
-    let is_decoupled = optimizer == Optimizer::AdamW;
-    let AdamConfig { beta1, beta2, epsilon } = AdamConfig::default();
-    Some(match optimizer.is_adam() {
-        true => UpdateStep::Adam(AdamStep {
-            learning_rate: ADAM_RATE,
-            betas: [beta1, beta2],
-            epsilon,
-            weight_decay: if is_decoupled { ADAMW_DECAY } else { 0.0 },
-            is_decoupled,
-        }),
-        false => UpdateStep::Sgd(SgdStep {
-            learning_rate: LEARNING_RATE,
-            momentum: config.momentum(),
-            is_nesterov: optimizer == Optimizer::Nag,
-            weight_decay: 0.0,
-        }),
-    })
+    let optimizer = config.optimizer.0?;
+    let constants = Constants {
+        learning_rate: if optimizer.is_adam() { ADAM_RATE } else { LEARNING_RATE },
+        momentum: config.momentum(),
+        adam: AdamConfig::default(),
+        weight_decay: if optimizer == Optimizer::AdamW { ADAMW_DECAY } else { 0.0 },
+    };
+    Some(UpdateStep::new(optimizer, constants, RankCounts::UNDIVIDED))
 }
 
 pub fn request(config: &BandwidthConfig) -> ExchangeRequest {
