@@ -5,8 +5,9 @@ use std::thread;
 
 use clap::{Args, ValueHint};
 use ringmark_core::dimension::{ImageFormat, ImageLimits};
-use ringmark_core::options::option_table::{keyword, number};
+use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::options::usage::usage;
+use ringmark_core::options::value::number;
 use ringmark_input::convert::{Conversion, Encoding};
 use ringmark_input::pack::{PackConfig, SEED};
 

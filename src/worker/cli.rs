@@ -9,9 +9,10 @@ use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, DeviceChoice};
 use ringmark_core::host::LauncherAddress;
+use ringmark_core::options::clap_binding::{Worker, keyword};
 use ringmark_core::options::help;
 use ringmark_core::options::migration_hints::{self, MigrationHint};
-use ringmark_core::options::option_table::{self, Options, Worker};
+use ringmark_core::options::option_table::Options;
 use ringmark_core::options::usage::usage;
 
 use crate::benchmark::{bandwidth, input, score, train};
@@ -91,7 +92,7 @@ pub enum Benchmark {
 #[derive(Debug, Args)]
 pub struct AgentArguments {
     /// Devices to look for: cpu ignores CUDA
-    #[arg(long, default_value = "auto", value_parser = option_table::keyword::<DeviceChoice>())]
+    #[arg(long, default_value = "auto", value_parser = keyword::<DeviceChoice>())]
     pub device: DeviceChoice,
 }
 

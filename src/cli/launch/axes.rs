@@ -10,8 +10,10 @@ use clap::Args;
 use ringmark_core::benchmark::{AUTO_BATCH_SIZE, BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
 use ringmark_core::manifest::Manifest;
-use ringmark_core::options::option_table::{Setting, keyword, number, seconds};
+use ringmark_core::options::clap_binding::keyword;
+use ringmark_core::options::option_table::Setting;
 use ringmark_core::options::usage::usage;
+use ringmark_core::options::value::{number, seconds};
 
 use crate::cli::launch::hosts::Machine;
 use crate::launch::cluster::hosts::Hosts;

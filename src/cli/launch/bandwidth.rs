@@ -9,7 +9,8 @@ use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::kv_store;
 use ringmark_core::dimension::{Case, Operation};
-use ringmark_core::options::option_table::{self, Launched, Setting};
+use ringmark_core::options::clap_binding::Launched;
+use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
 
 use crate::cli::json::JsonOption;

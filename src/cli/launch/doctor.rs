@@ -4,7 +4,7 @@ use std::path::{self, PathBuf};
 
 use clap::Args;
 use ringmark_core::dimension::DeviceChoice;
-use ringmark_core::options::option_table::keyword;
+use ringmark_core::options::clap_binding::keyword;
 
 use crate::cli::json::JsonOption;
 use crate::cli::launch::hosts::{HostOptions, Machine};

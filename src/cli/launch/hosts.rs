@@ -9,8 +9,8 @@ use anyhow::anyhow;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ringmark_core::dimension::{DeviceChoice, DeviceKind};
-use ringmark_core::options::option_table::{number, seconds};
 use ringmark_core::options::usage::usage;
+use ringmark_core::options::value::{number, seconds};
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::cluster::interface::InterfaceChoice;

@@ -6,7 +6,8 @@ use std::time::SystemTime;
 use clap::Args;
 use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::dimension::DeviceChoice;
-use ringmark_core::options::option_table::{self, Launched};
+use ringmark_core::options::clap_binding::Launched;
+use ringmark_core::options::option_table;
 use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::config_file::ConfigFileOptions;

@@ -7,7 +7,8 @@ use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, KvStore};
 use ringmark_core::file::run_name::Point;
-use ringmark_core::options::option_table::{self, Launched};
+use ringmark_core::options::clap_binding::Launched;
+use ringmark_core::options::option_table;
 use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};

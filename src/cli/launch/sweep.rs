@@ -11,7 +11,8 @@ use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 use ringmark_core::file::run_name::{Point, RunName};
-use ringmark_core::options::option_table::{self, Launched, Setting, keyword};
+use ringmark_core::options::clap_binding::{Launched, keyword};
+use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
 use ringmark_input::dataset::Dataset;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use ringmark_core::number_text::parse_percent;
-use ringmark_core::options::option_table::keyword;
+use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::stats::comparison::Thresholds;
 
 use crate::cli::json::JsonOption;

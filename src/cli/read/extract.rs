@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
-use ringmark_core::options::option_table::{keyword_of_either, number};
+use ringmark_core::options::clap_binding::keyword_of_either;
 use ringmark_core::options::usage::usage;
+use ringmark_core::options::value::number;
 
 use crate::cli::json::JsonOption;
 use crate::read::analyze::training::cost::Price;

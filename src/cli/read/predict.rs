@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use ringmark_core::dimension::{Case, KvStore};
 use ringmark_core::number_text::parse_percent;
-use ringmark_core::options::option_table::{keyword, number};
+use ringmark_core::options::clap_binding::keyword;
+use ringmark_core::options::value::number;
 
 use crate::cli::json::JsonOption;
 use crate::read::predict::PredictConfig;

@@ -11,7 +11,8 @@ use crate::benchmark::exchange::Switch;
 use crate::config_options;
 use crate::dimension::{Augmentation, BadImage, Bytes, DecoderChoice, ImageLimits, Interpolation, Scaling, Seconds};
 use crate::number_text::count;
-use crate::options::option_table::{OptionValue, settings};
+use crate::options::option_table::settings;
+use crate::options::value::OptionValue;
 
 /// Files and folders of `--data`; empty for synthetic images.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]

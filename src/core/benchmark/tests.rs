@@ -12,7 +12,8 @@ use crate::benchmark::bandwidth::config::BandwidthConfig;
 use crate::benchmark::input::config::InputConfig;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::train::config::TrainConfig;
-use crate::options::option_table::{Options, Worker, arguments, set, settings};
+use crate::options::clap_binding::Worker;
+use crate::options::option_table::{Options, arguments, set, settings};
 
 /// Every option without keywords takes one of them that is not its default.
 const VALUES: [&str; 12] =

@@ -2,183 +2,55 @@
 //! definition for clap, the validation, the arguments of a worker and the settings in logs and manifests are derived from it.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
-use std::str::FromStr;
-use std::sync::Arc;
 
-use anyhow::{Context, anyhow, bail};
-use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use anyhow::{Context, bail};
 
-use crate::options::keyword_enum::KeywordEnum;
-use crate::options::usage::usage;
+use crate::options::value::{OptionValue, Shape};
 
-/// Value of an option on the command line.
-pub trait OptionValue: Sized {
-    /// Returns the value as it is typed; empty without one, `yes` for a flag that is set.
-    fn text(&self) -> String;
-    /// Parses a typed value.
-    fn parse(text: &str) -> anyhow::Result<Self>;
-    /// Definition for clap.
-    const SHAPE: Shape = Shape::Text;
-}
-
-/// Form in which an option's value is typed.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub enum Shape {
-    /// Any text that parses.
-    #[default]
-    Text,
-    /// A keyword of a closed set, or an alias of one.
-    Keyword(&'static [&'static str], &'static [(&'static str, &'static str)]),
-    /// A flag without a value.
-    Flag,
-}
-
-macro_rules! number {
-    ($($number:ty: $what:literal),+) => {
-        $(impl OptionValue for $number {
-            fn text(&self) -> String {
-                self.to_string()
-            }
-
-            fn parse(text: &str) -> anyhow::Result<$number> {
-                text.parse().map_err(|_| anyhow!(concat!("must be ", $what)))
-            }
-        })+
-    };
-}
-
-number!(
-    u32: "a whole number of at least 0",
-    u64: "a whole number of at least 0",
-    i64: "a whole number",
-    f64: "a number"
-);
-
-impl OptionValue for PathBuf {
-    fn text(&self) -> String {
-        self.display().to_string()
-    }
-
-    fn parse(text: &str) -> anyhow::Result<PathBuf> {
-        Ok(PathBuf::from(text))
-    }
-}
-
-impl OptionValue for bool {
-    const SHAPE: Shape = Shape::Flag;
-
-    fn text(&self) -> String {
-        if *self { "yes".to_owned() } else { String::new() }
-    }
-
-    fn parse(text: &str) -> anyhow::Result<bool> {
-        Ok(!text.is_empty())
-    }
-}
-
-/// Implements [`OptionValue`] for a type with `Display` and `FromStr`, and the conversions for serde's `try_from` and `into`.
-#[macro_export]
-macro_rules! text_value {
-    ($type:ty) => {
-        impl $crate::options::option_table::OptionValue for $type {
-            fn text(&self) -> String {
-                self.to_string()
-            }
-
-            fn parse(text: &str) -> ::anyhow::Result<$type> {
-                text.parse()
-            }
-        }
-
-        impl TryFrom<String> for $type {
-            type Error = ::anyhow::Error;
-
-            fn try_from(text: String) -> ::anyhow::Result<$type> {
-                text.parse()
-            }
-        }
-
-        impl From<$type> for String {
-            fn from(value: $type) -> String {
-                value.to_string()
-            }
-        }
-    };
-}
-
-impl<T: KeywordEnum> OptionValue for T {
-    const SHAPE: Shape = Shape::Keyword(T::KEYWORDS, T::ALIASES);
-
-    fn text(&self) -> String {
-        self.keyword().to_owned()
-    }
-
-    fn parse(text: &str) -> anyhow::Result<T> {
-        text.parse()
-    }
-}
-
-impl<T: OptionValue> OptionValue for Option<T> {
-    const SHAPE: Shape = T::SHAPE;
-
-    fn text(&self) -> String {
-        self.as_ref().map_or(String::new(), T::text)
-    }
-
-    fn parse(text: &str) -> anyhow::Result<Option<T>> {
-        T::parse(text).map(Some)
-    }
-}
-
-type Get<C> = Box<dyn Fn(&C) -> String + Send + Sync>;
-type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
+pub(super) type Get<C> = Box<dyn Fn(&C) -> String + Send + Sync>;
+pub(super) type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
 type Condition<C> = Box<dyn Fn(&C) -> bool + Send + Sync>;
 
 /// Option of a configuration `C`.
 pub struct OptionSpec<C> {
-    facts: OptionFacts,
-    get: Get<C>,
-    set: Set<C>,
+    pub(super) facts: OptionFacts,
+    pub(super) get: Get<C>,
+    pub(super) set: Set<C>,
     is_free_on_resume: Condition<C>,
 }
 
 /// Properties of an option, without access to its value.
 #[derive(Default)]
-struct OptionFacts {
-    name: &'static str,
-    short: Option<char>,
-    aliases: &'static [&'static str],
-    names_in_bandwidth: Option<(Option<char>, &'static [&'static str])>,
-    flag: Option<(&'static str, &'static str)>,
-    variable: Option<&'static str>,
-    value_name: &'static str,
-    help: &'static str,
-    shape: Shape,
-    default: Option<&'static str>,
-    default_of_launcher: Option<&'static str>,
-    is_set_by_profile: bool,
-    keyword_of_launcher: Option<(&'static str, &'static str)>,
-    conflicts: &'static [&'static str],
-    requires: Option<&'static str>,
-    is_for_worker: bool,
-    is_set_in_baseline: bool,
-    is_for_servers: bool,
-    resolved_from: Option<&'static str>,
-    derived_from: Option<&'static str>,
-    range: Option<Range>,
-    order: u8,
+pub(super) struct OptionFacts {
+    pub(super) name: &'static str,
+    pub(super) short: Option<char>,
+    pub(super) aliases: &'static [&'static str],
+    pub(super) names_in_bandwidth: Option<(Option<char>, &'static [&'static str])>,
+    pub(super) flag: Option<(&'static str, &'static str)>,
+    pub(super) variable: Option<&'static str>,
+    pub(super) value_name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) shape: Shape,
+    pub(super) default: Option<&'static str>,
+    pub(super) default_of_launcher: Option<&'static str>,
+    pub(super) is_set_by_profile: bool,
+    pub(super) keyword_of_launcher: Option<(&'static str, &'static str)>,
+    pub(super) conflicts: &'static [&'static str],
+    pub(super) requires: Option<&'static str>,
+    pub(super) is_for_worker: bool,
+    pub(super) is_set_in_baseline: bool,
+    pub(super) is_for_servers: bool,
+    pub(super) resolved_from: Option<&'static str>,
+    pub(super) derived_from: Option<&'static str>,
+    pub(super) range: Option<Range>,
+    pub(super) order: u8,
 }
 
-struct Range {
-    low: String,
-    high: String,
-    contains: Box<dyn Fn(&str) -> bool + Send + Sync>,
+pub(super) struct Range {
+    pub(super) low: String,
+    pub(super) high: String,
+    pub(super) contains: Box<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
 /// Declares a configuration: each field with its default and, after `=>`, its options.
@@ -596,199 +468,4 @@ pub fn arguments<C: Options>(config: &C) -> Vec<String> {
         }
     }
     arguments
-}
-
-/// Typed options of a configuration, for clap's `flatten`: those of a worker, or those of the launcher.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Typed<C, const IS_WORKER: bool> {
-    /// Option and text, in the order of the table.
-    values: Vec<(&'static str, String)>,
-    config: PhantomData<C>,
-}
-
-/// Options of `ringmark`.
-pub type Launched<C> = Typed<C, false>;
-
-/// Options of `ringmark-worker`, which has a few more.
-pub type Worker<C> = Typed<C, true>;
-
-impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
-    /// Replaces values of `config` by those that were typed, except for keywords of the launcher.
-    pub fn apply(&self, mut config: C) -> anyhow::Result<C> {
-        for option in C::options() {
-            let is_keyword = |text: &str| option.facts.keyword_of_launcher.is_some_and(|(keyword, _)| keyword == text);
-            let typed = self.values.iter().find(|(name, text)| *name == option.name() && !is_keyword(text));
-            if let Some((name, text)) = typed {
-                (option.set)(&mut config, text).with_context(|| format!("--{name} {text}")).map_err(usage)?;
-            }
-        }
-        // Two options may set one field: the later one has won.
-        for option in C::options() {
-            let Some(text) = self.typed(option.name()) else { continue };
-            let (mut again, value) = (config.clone(), (option.get)(&config));
-            if (option.set)(&mut again, text).is_ok() && (option.get)(&again) != value {
-                let name = option.name();
-                let what = format!("--{name} {text} conflicts with another option, which sets it to {value}");
-                bail!(usage(anyhow!("{what}: use only one of them")));
-            }
-        }
-        Ok(config)
-    }
-
-    /// Returns the typed value of this option.
-    pub fn typed(&self, name: &str) -> Option<&str> {
-        self.values.iter().find(|(typed, _)| *typed == name).map(|(_, text)| text.as_str())
-    }
-
-    fn options() -> impl Iterator<Item = OptionSpec<C>> {
-        C::options().into_iter().filter(|option| IS_WORKER || !option.facts.is_for_worker)
-    }
-}
-
-impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
-    fn augment_args(command: Command) -> Command {
-        let default = C::default();
-        let arguments = Self::options().flat_map(|OptionSpec { mut facts, set, get, .. }| {
-            if !IS_WORKER {
-                facts.default = facts.default_of_launcher.or(facts.default);
-            }
-            facts.keyword_of_launcher = facts.keyword_of_launcher.filter(|_| !IS_WORKER);
-            [flag(&facts), Some(argument(facts, get(&default), set))].into_iter().flatten()
-        });
-        command.args(arguments)
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Self::augment_args(command)
-    }
-}
-
-/// Defines the flag of another program, which is hidden in the help.
-fn flag(facts: &OptionFacts) -> Option<Arg> {
-    let (flag, _) = facts.flag?;
-    Some(Arg::new(flag).long(flag).action(ArgAction::SetTrue).hide(true).conflicts_with(facts.name))
-}
-
-fn argument<C: Options>(facts: OptionFacts, default: String, set: Set<C>) -> Arg {
-    let default = facts.default.map(str::to_owned).or(Some(default).filter(|text| !text.is_empty()));
-    let meaning = facts.keyword_of_launcher.map(|(keyword, meaning)| format!("; {keyword}: {meaning}"));
-    let help = facts.help.to_owned() + &meaning.unwrap_or_default();
-    let help = default.map_or(help.clone(), |default| format!("{help} [default: {default}]"));
-    let argument = Arg::new(facts.name).long(facts.name).help(help).aliases(facts.aliases);
-    let argument = argument.conflicts_with_all(facts.conflicts);
-    let argument = facts.requires.into_iter().fold(argument, Arg::requires);
-    let argument = facts.short.into_iter().fold(argument, Arg::short);
-    match facts.shape {
-        Shape::Flag => {
-            let flag = argument.action(ArgAction::SetTrue);
-            match facts.variable {
-                // Sets the flag unless it is empty, 0, no, off or false.
-                Some(variable) => flag.env(variable).value_parser(FalseyValueParser::new()),
-                None => flag,
-            }
-        }
-        Shape::Keyword(keywords, aliases) => argument
-            .value_name(facts.value_name)
-            .value_parser(PossibleValuesParser::new(possible_values(keywords, aliases))),
-        Shape::Text => {
-            let set = Arc::new(set);
-            let keyword = facts.keyword_of_launcher.map(|(keyword, _)| keyword);
-            let or_keyword = keyword.map_or(String::new(), |keyword| format!(", or {keyword}"));
-            let choice = facts.range.map(|Range { low, high, .. }| format!("choose {low} to {high}{or_keyword}"));
-            let parse = move |text: &str| match set(&mut C::default(), text) {
-                _ if keyword == Some(text) => Ok(text.to_owned()),
-                Ok(()) => Ok(text.to_owned()),
-                Err(error) => Err(choice.clone().unwrap_or_else(|| format!("{error:#}"))),
-            };
-            argument.value_name(facts.value_name).value_parser(parse).allow_negative_numbers(true)
-        }
-    }
-}
-
-impl<C: Options, const IS_WORKER: bool> FromArgMatches for Typed<C, IS_WORKER> {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let typed = |OptionSpec { facts: OptionFacts { name, flag, shape, .. }, .. }: OptionSpec<C>| {
-            let is_typed = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
-            if let Some((_, value)) = flag.filter(|(flag, _)| is_typed(*flag)) {
-                return Some((name, value.to_owned()));
-            }
-            let text = match shape {
-                // An environment variable may also unset it.
-                Shape::Flag => return matches.get_flag(name).then(|| (name, "yes".to_owned())),
-                _ => matches.get_one::<String>(name)?.clone(),
-            };
-            is_typed(name).then_some((name, text))
-        };
-        Ok(Typed { values: Self::options().filter_map(typed).collect(), config: PhantomData })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-/// Returns a parser of whole numbers in `range`; the error names the range.
-pub fn number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
-where
-    T: FromStr + PartialOrd + fmt::Display + Clone + Send + Sync + 'static,
-{
-    move |text| {
-        let number = text.parse().ok().filter(|number| range.contains(number));
-        number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
-    }
-}
-
-/// Returns a parser of a time in whole seconds in `range`, also with a unit, as in `90s`, `5m` or `2h`.
-pub fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
-    move |text| {
-        let units = [("s", 1), ("m", 60), ("h", 3600), ("", 1)];
-        let typed = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
-        let time = typed.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
-        time.filter(|time| range.contains(time))
-            .ok_or_else(|| format!("choose {} to {} seconds, or write 90s, 5m or 2h", range.start(), range.end()))
-    }
-}
-
-/// Returns a parser of the keywords of `T`, for options outside of configurations; the help lists them.
-pub fn keyword<T: KeywordEnum>() -> impl TypedValueParser<Value = T> {
-    let values = PossibleValuesParser::new(possible_values(T::KEYWORDS, T::ALIASES));
-    values.try_map(|keyword| keyword.parse::<T>().map_err(|error| error.to_string()))
-}
-
-/// Returns a parser of the keywords of both sets.
-pub fn keyword_of_either<One: KeywordEnum, Other: KeywordEnum, T>() -> impl TypedValueParser<Value = T>
-where
-    T: From<One> + From<Other> + Clone + Send + Sync + 'static,
-{
-    let other = possible_values(Other::KEYWORDS, Other::ALIASES);
-    let values = PossibleValuesParser::new(possible_values(One::KEYWORDS, One::ALIASES).chain(other));
-    values.try_map(|keyword| match keyword.parse::<One>() {
-        Ok(one) => Ok(T::from(one)),
-        Err(_) => keyword.parse::<Other>().map(T::from).map_err(|error| error.to_string()),
-    })
-}
-
-fn possible_values(
-    keywords: &'static [&'static str],
-    aliases: &'static [(&'static str, &'static str)],
-) -> impl Iterator<Item = PossibleValue> {
-    keywords.iter().map(|keyword| {
-        let aliases = aliases.iter().filter(|(_, of)| of == keyword).map(|(alias, _)| *alias);
-        PossibleValue::new(*keyword).aliases(aliases)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_may_have_a_unit() {
-        let parse = seconds(1..=7200);
-        assert_eq!(["90", "90s", "5m", "2h"].map(&parse), [90, 90, 300, 7200].map(Ok));
-        for bad in ["", "m", "0", "3h", "5d", "-1", "1.5m", "99999999999999999999h"] {
-            assert_eq!(parse(bad), Err("choose 1 to 7200 seconds, or write 90s, 5m or 2h".to_owned()), "{bad}");
-        }
-    }
 }

@@ -16,7 +16,8 @@ use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::Optimizer;
 use crate::dimension::{Bytes, DeviceChoice, DeviceKind, GigabytesPerSecond, Operands, Operation, Reduction};
 use crate::options::keyword_enum::KeywordEnum;
-use crate::options::option_table::{OptionSpec, OptionValue};
+use crate::options::option_table::OptionSpec;
+use crate::options::value::OptionValue;
 use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 

@@ -7,8 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dimension::{Bytes, Model};
-use crate::options::option_table::{OptionSpec, OptionValue};
+use crate::options::option_table::OptionSpec;
 use crate::options::usage::usage;
+use crate::options::value::OptionValue;
 
 /// Size options, which conflict with `--model`.
 const SIZE_OPTIONS: &[&str] = &["begin", "end", "factor", "increment"];

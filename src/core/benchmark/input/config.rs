@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::DEFAULT_IMAGE_SIZE;
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::dimension::Model;
-use crate::options::option_table::{OptionSpec, OptionValue, Options};
+use crate::options::option_table::{OptionSpec, Options};
+use crate::options::value::OptionValue;
 use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 

@@ -4,7 +4,8 @@ use anyhow::{bail, ensure};
 
 use crate::benchmark::image_input::DataSource;
 use crate::benchmark::input::config::InputConfig;
-use crate::options::option_table::{OptionValue, check_ranges};
+use crate::options::option_table::check_ranges;
+use crate::options::value::OptionValue;
 
 impl InputConfig {
     /// Refuses values outside their range, and data of which nothing is read while a benchmark runs; the message names them.

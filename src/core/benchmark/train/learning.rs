@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::image_input::DataFiles;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::dimension::Seconds;
-use crate::options::option_table::OptionValue;
+use crate::options::value::OptionValue;
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(

@@ -1,0 +1,165 @@
+//! Values of options: their text on the command line, and parsers of numbers and times.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use anyhow::anyhow;
+
+use crate::options::keyword_enum::KeywordEnum;
+
+/// Value of an option on the command line.
+pub trait OptionValue: Sized {
+    /// Returns the value as it is typed; empty without one, `yes` for a flag that is set.
+    fn text(&self) -> String;
+    /// Parses a typed value.
+    fn parse(text: &str) -> anyhow::Result<Self>;
+    /// Definition for clap.
+    const SHAPE: Shape = Shape::Text;
+}
+
+/// Form in which an option's value is typed.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Shape {
+    /// Any text that parses.
+    #[default]
+    Text,
+    /// A keyword of a closed set, or an alias of one.
+    Keyword(&'static [&'static str], &'static [(&'static str, &'static str)]),
+    /// A flag without a value.
+    Flag,
+}
+
+macro_rules! number {
+    ($($number:ty: $what:literal),+) => {
+        $(impl OptionValue for $number {
+            fn text(&self) -> String {
+                self.to_string()
+            }
+
+            fn parse(text: &str) -> anyhow::Result<$number> {
+                text.parse().map_err(|_| anyhow!(concat!("must be ", $what)))
+            }
+        })+
+    };
+}
+
+number!(
+    u32: "a whole number of at least 0",
+    u64: "a whole number of at least 0",
+    i64: "a whole number",
+    f64: "a number"
+);
+
+impl OptionValue for PathBuf {
+    fn text(&self) -> String {
+        self.display().to_string()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<PathBuf> {
+        Ok(PathBuf::from(text))
+    }
+}
+
+impl OptionValue for bool {
+    const SHAPE: Shape = Shape::Flag;
+
+    fn text(&self) -> String {
+        if *self { "yes".to_owned() } else { String::new() }
+    }
+
+    fn parse(text: &str) -> anyhow::Result<bool> {
+        Ok(!text.is_empty())
+    }
+}
+
+/// Implements [`OptionValue`] for a type with `Display` and `FromStr`, and the conversions for serde's `try_from` and `into`.
+#[macro_export]
+macro_rules! text_value {
+    ($type:ty) => {
+        impl $crate::options::value::OptionValue for $type {
+            fn text(&self) -> String {
+                self.to_string()
+            }
+
+            fn parse(text: &str) -> ::anyhow::Result<$type> {
+                text.parse()
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = ::anyhow::Error;
+
+            fn try_from(text: String) -> ::anyhow::Result<$type> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> String {
+                value.to_string()
+            }
+        }
+    };
+}
+
+impl<T: KeywordEnum> OptionValue for T {
+    const SHAPE: Shape = Shape::Keyword(T::KEYWORDS, T::ALIASES);
+
+    fn text(&self) -> String {
+        self.keyword().to_owned()
+    }
+
+    fn parse(text: &str) -> anyhow::Result<T> {
+        text.parse()
+    }
+}
+
+impl<T: OptionValue> OptionValue for Option<T> {
+    const SHAPE: Shape = T::SHAPE;
+
+    fn text(&self) -> String {
+        self.as_ref().map_or(String::new(), T::text)
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Option<T>> {
+        T::parse(text).map(Some)
+    }
+}
+
+/// Returns a parser of whole numbers in `range`; the error names the range.
+pub fn number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync
+where
+    T: FromStr + PartialOrd + fmt::Display + Clone + Send + Sync + 'static,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// Returns a parser of a time in whole seconds in `range`, also with a unit, as in `90s`, `5m` or `2h`.
+pub fn seconds(range: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
+    move |text| {
+        let units = [("s", 1), ("m", 60), ("h", 3600), ("", 1)];
+        let typed = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
+        let time = typed.and_then(|(number, unit)| number.parse::<u64>().ok()?.checked_mul(unit));
+        time.filter(|time| range.contains(time))
+            .ok_or_else(|| format!("choose {} to {} seconds, or write 90s, 5m or 2h", range.start(), range.end()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_may_have_a_unit() {
+        let parse = seconds(1..=7200);
+        assert_eq!(["90", "90s", "5m", "2h"].map(&parse), [90, 90, 300, 7200].map(Ok));
+        for bad in ["", "m", "0", "3h", "5d", "-1", "1.5m", "99999999999999999999h"] {
+            assert_eq!(parse(bad), Err("choose 1 to 7200 seconds, or write 90s, 5m or 2h".to_owned()), "{bad}");
+        }
+    }
+}
