@@ -11,7 +11,8 @@ use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::torch::host_array::HostArray;
-use crate::ffi::torch::shim::{self, Event, Stream};
+use crate::ffi::torch::shim;
+use crate::ffi::torch::stream::{Event, Stream};
 
 /// Interval between polls of a copy, which is nearly always complete.
 const POLL_INTERVAL: Duration = Duration::from_micros(100);

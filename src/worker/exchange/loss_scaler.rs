@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::torch::shim;
+use crate::ffi::torch::update;
 
 /// GradScaler's defaults: the scale doubles after 2000 steps without an overflow and halves at every overflow.
 const GROWTH: f64 = 2.0;
@@ -32,7 +32,7 @@ impl LossScaler {
     /// over all ranks, so all ranks get the same result.
     pub fn unscale(&mut self, gradients: &Tensor) -> Result<()> {
         let _ = self.found_inf.f_zero_()?;
-        shim::unscale(gradients, &self.found_inf, &self.scale.f_reciprocal()?)
+        update::unscale(gradients, &self.found_inf, &self.scale.f_reciprocal()?)
     }
 
     /// Returns the named tensors that determine the next step.

@@ -19,7 +19,7 @@ use tch::{Device, Kind, Tensor};
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::narrow;
 use crate::exchange::request::{RankCounts, UpdateRule, UpdateStep};
-use crate::ffi::torch::shim::{self, FlatUpdate, SgdStep};
+use crate::ffi::torch::update::{self, FlatUpdate, SgdStep};
 
 /// Arrays of an update: fp32, flat and of equal length.
 pub struct UpdateArrays {
@@ -45,9 +45,11 @@ impl UpdateArrays {
         let UpdateArrays { weights, gradients, states } = self;
         match (step, &states[..]) {
             (None, _) => Ok(weights.shallow_clone().f_copy_(gradients).map(drop)?),
-            (Some(UpdateStep::Sgd(step)), [] | [_]) => shim::sgd([weights, gradients], states.first(), step, found_inf),
+            (Some(UpdateStep::Sgd(step)), [] | [_]) => {
+                update::sgd([weights, gradients], states.first(), step, found_inf)
+            }
             (Some(UpdateStep::Adam(step)), [first, second]) => {
-                shim::adam([weights, gradients], [first, second], updates, step, found_inf)
+                update::adam([weights, gradients], [first, second], updates, step, found_inf)
             }
             (Some(step), states) => bail!("{} states for {step:?}", states.len()),
         }

@@ -7,7 +7,7 @@ use ringmark_core::benchmark::optimizer::{AdamConfig, Optimizer};
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::Dtype;
 
-use crate::ffi::torch::shim::{AdamStep, SgdStep};
+use crate::ffi::torch::update::{AdamStep, SgdStep};
 
 /// Requested exchange, the same on every rank and server.
 #[derive(Debug, Clone)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::Result;
 use tch::Device;
 
-use crate::ffi::torch::shim::{Event, Stream};
+use crate::ffi::torch::stream::{Event, Stream};
 
 pub enum Mark {
     Host(Instant),

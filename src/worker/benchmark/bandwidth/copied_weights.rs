@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 use crate::benchmark::bandwidth::values::{Comparison, Values, periods};
 use crate::exchange::memory::narrow;
 use crate::exchange::request::UpdateStep;
-use crate::ffi::torch::shim::{AdamStep, SgdStep};
+use crate::ffi::torch::update::{AdamStep, SgdStep};
 
 /// Relative rounding of one operation in fp32.
 const ROUNDING: f64 = 1.0 / (1 << 24) as f64;

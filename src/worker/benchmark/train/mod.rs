@@ -34,7 +34,7 @@ use crate::exchange::kv_store::server;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{Parameters, strategy};
-use crate::ffi::torch::shim::Stream;
+use crate::ffi::torch::stream::Stream;
 use crate::job::cores::RequestedThreads;
 use crate::job::heartbeat;
 use crate::job::kernels::{self, ChosenKernels};

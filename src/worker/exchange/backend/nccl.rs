@@ -18,7 +18,7 @@ use crate::exchange::collective::{Collective, Target, are_even};
 use crate::exchange::memory::Memory;
 use crate::ffi::group::Buffers;
 use crate::ffi::nccl::{Communicator, Nccl};
-use crate::ffi::torch::shim::{Event, Stream};
+use crate::ffi::torch::stream::{Event, Stream};
 use crate::job::heartbeat;
 use crate::job::world::{self, World};
 use crate::measure::mark::Mark;

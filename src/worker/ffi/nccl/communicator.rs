@@ -13,7 +13,7 @@ use libloading::os::unix::Library;
 use tch::{Kind, Tensor};
 
 use crate::ffi::nccl::functions::{Collectives, Status, find};
-use crate::ffi::torch::shim;
+use crate::ffi::torch::stream::Stream;
 
 /// Length of NCCL's unique ID, which all ranks of a communicator share.
 pub const UNIQUE_ID_BYTES: usize = size_of::<ncclUniqueId>();
@@ -88,7 +88,7 @@ unsafe fn text(string: *const c_char) -> String {
 pub struct Communicator {
     pub(super) nccl: Arc<Nccl>,
     pub(super) handle: ncclComm_t,
-    stream: shim::Stream,
+    stream: Stream,
     pub(super) stream_handle: cudaStream_t,
     device: usize,
     pub(super) rank: u32,
@@ -108,7 +108,7 @@ impl Communicator {
         ranks: u32,
         id: [u8; UNIQUE_ID_BYTES],
     ) -> Result<Communicator> {
-        let (stream, stream_handle) = shim::Stream::new(device)?;
+        let (stream, stream_handle) = Stream::new(device)?;
         let id = ncclUniqueId { internal: id.map(|byte| byte as c_char) };
         let mut handle = std::ptr::null_mut();
         // SAFETY: the ID is rank 0's, rank < ranks by MPI, and the caller made the device current.
@@ -118,7 +118,7 @@ impl Communicator {
         Ok(Communicator { nccl, handle, stream, stream_handle, device, rank, operation })
     }
 
-    pub fn stream(&self) -> shim::Stream {
+    pub fn stream(&self) -> Stream {
         self.stream
     }
 

@@ -2,7 +2,10 @@
 //!
 //! | module | implementation and contents |
 //! |---|---|
-//! | [`shim`] | `shim.cpp`: gradients, streams, events, memory; layers of `batch_norm.cpp`, `pointwise_cuda.cpp`, `update_cuda.cpp` |
+//! | [`shim`] | `shim.cpp`: gradients, memory, settings |
+//! | [`update`] | `shim.cpp`, `update_cuda.cpp`: fused weight updates |
+//! | [`norm`] | `batch_norm.cpp`, `pointwise_cuda.cpp`: fused layers for training |
+//! | [`stream`] | `shim.cpp`: streams and events |
 //! | [`graph`] | `graph.cpp`: CUDA graphs |
 //! | [`packed`] | `packed.cpp`: fused layers for inference |
 //! | [`profiler`] | `profiler.cpp`: times of operators and kernels |
@@ -13,6 +16,9 @@ pub mod graph;
 pub mod host_array;
 pub mod host_values;
 pub mod nodes;
+pub mod norm;
 pub mod packed;
 pub mod profiler;
 pub mod shim;
+pub mod stream;
+pub mod update;

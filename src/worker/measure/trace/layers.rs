@@ -6,7 +6,7 @@ use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
 use crate::ffi::torch::nodes;
-use crate::ffi::torch::shim::Fork;
+use crate::ffi::torch::norm::Fork;
 use crate::measure::trace::recorder::{self, MarkedLayer};
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
-use crate::ffi::torch::shim::{self, BatchNormVectors, Fork};
+use crate::ffi::torch::norm::{self, BatchNormVectors, Fork};
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::pool::Pool;
 use crate::model::named_tensors::NamedTensors;
@@ -78,7 +78,7 @@ impl BatchNorm {
     /// Computes the 1x1 convolution of `images` by `convolution`, its normalization and `epilogue` in fused kernels.
     pub fn pointwise(&self, images: &Tensor, convolution: &Tensor, epilogue: Epilogue, is_fork: bool) -> Result<Fork> {
         let weight = self.scale();
-        shim::pointwise_norm(images, convolution, &self.vectors(&weight), epilogue.shortcut(), is_fork)
+        norm::pointwise_norm(images, convolution, &self.vectors(&weight), epilogue.shortcut(), is_fork)
     }
 
     /// Records a normalization that the kernels of the preceding convolution have computed, for its row in a layer
@@ -112,9 +112,9 @@ impl BatchNorm {
             let vectors = self.vectors(&weight);
             return match epilogue {
                 Epilogue::ReluAndMaxPool(pool) if images.device() != Device::Cpu && pool.is_stem_window() => {
-                    shim::batch_norm_max_pool(images, &vectors, pool.window(), is_fork)
+                    norm::batch_norm_max_pool(images, &vectors, pool.window(), is_fork)
                 }
-                _ => shim::batch_norm(images, &vectors, shortcut, relu, is_fork),
+                _ => norm::batch_norm(images, &vectors, shortcut, relu, is_fork),
             };
         }
         let mut result = images.f_batch_norm(
@@ -157,7 +157,7 @@ impl<'a> Epilogue<'a> {
 
 /// Returns true if a GPU has kernels that normalize `images` with the batch's statistics.
 fn has_kernels(images: &Tensor, mode: Mode) -> bool {
-    mode.has_batch_statistics() && shim::has_kernels(images)
+    mode.has_batch_statistics() && norm::has_kernels(images)
 }
 
 /// Returns true if the CPU normalizes `images` with the batch's statistics in one pass: in channels_last, fp32 or bf16.

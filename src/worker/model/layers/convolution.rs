@@ -6,8 +6,9 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
+use crate::ffi::torch::norm::{self, Fork};
 use crate::ffi::torch::packed::ConvolutionArguments;
-use crate::ffi::torch::shim::{self, Fork};
+use crate::ffi::torch::shim;
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::batch_norm::{BatchNorm, BatchNormKind, Epilogue};
 use crate::model::layers::packed::PackedConvolution;
@@ -141,7 +142,7 @@ impl Convolution {
                 return self.as_product(&pixels);
             }
         }
-        if self.shape.input == COLORS && shim::are_kernels_loaded(&self.weight) {
+        if self.shape.input == COLORS && norm::are_kernels_loaded(&self.weight) {
             return self.convolve_colors(images);
         }
         // Dilation has no effect on a kernel of one pixel. On the CPU libtorch computes undilated ones of a small batch
@@ -289,7 +290,7 @@ impl ConvolutionNorm {
             && shape.stride == 1
             && bias.is_none()
             && matches!(epilogue, Epilogue::Nothing | Epilogue::SumAndRelu(_))
-            && shim::has_pointwise_kernels(images, weight, epilogue.shortcut().is_some())
+            && norm::has_pointwise_kernels(images, weight, epilogue.shortcut().is_some())
     }
 }
 

@@ -17,4 +17,4 @@ pub use packed::rectified_convolutions;
 pub use pool::{Pool, channel_means};
 pub use sequence::{Layer, Sequence};
 
-pub use crate::ffi::torch::shim::Fork;
+pub use crate::ffi::torch::norm::Fork;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use ringmark_core::trace::LayerKind;
 use tch::Tensor;
 
-use crate::ffi::torch::shim::{self, PoolWindow};
+use crate::ffi::torch::norm::{self, PoolWindow};
 use crate::measure::trace::layers;
 
 const MAX_POOL: &str = "max-pool";
@@ -36,8 +36,8 @@ impl Pool {
     pub fn max_pool(self, images: &Tensor) -> Result<Tensor> {
         let Pool { kernel, stride, padding } = self;
         layers::pass_plain(LayerKind::Pool, MAX_POOL, images, || {
-            if images.requires_grad() && shim::has_kernels(images) {
-                return shim::max_pool(images, self.window());
+            if images.requires_grad() && norm::has_kernels(images) {
+                return norm::max_pool(images, self.window());
             }
             Ok(images.f_max_pool2d([kernel; 2], [stride; 2], [padding; 2], [1, 1], false)?)
         })
@@ -69,7 +69,7 @@ pub fn adaptive_mean(images: &Tensor, size: i64) -> Result<Tensor> {
 
 /// Returns the mean of every channel, `[batch, channels]`.
 pub fn channel_means(images: &Tensor) -> Result<Tensor> {
-    if shim::has_kernels(images) {
+    if norm::has_kernels(images) {
         // The gradient of this mean is channels_last, which fused kernels require.
         return layers::pass_plain(LayerKind::Pool, ADAPTIVE_MEAN, images, || {
             Ok(images.f_permute([0, 2, 3, 1])?.f_flatten(1, 2)?.f_mean_dim([1_i64].as_slice(), false, None)?)

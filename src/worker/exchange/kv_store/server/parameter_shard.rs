@@ -203,7 +203,7 @@ mod tests {
     use crate::exchange::compression::Codec;
     use crate::exchange::compression::packed_sums::PackedSums;
     use crate::exchange::compression::two_bit::TwoBit;
-    use crate::ffi::torch::shim::{AdamStep, SgdStep};
+    use crate::ffi::torch::update::{AdamStep, SgdStep};
 
     fn formats(push: PushFormat, answer: AnswerFormat) -> Formats {
         Formats { push, answer, states: &[] }
