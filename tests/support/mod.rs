@@ -11,6 +11,7 @@ pub mod core_tokens;
 pub mod fuzz_targets;
 pub mod golden;
 pub mod images;
+pub mod imports;
 pub mod kv_store_cluster;
 pub mod memory_group;
 pub mod model_cluster;

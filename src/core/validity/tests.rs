@@ -1,0 +1,586 @@
+use expect_test::expect;
+
+use super::*;
+use crate::benchmark::exchange::BackendChoice;
+use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
+use crate::benchmark::train::config::TrainConfig;
+use crate::benchmark::train::iteration::Iteration;
+use crate::benchmark::train::record::{Resumption, RunEnd, RunHeader};
+use crate::benchmark::train::work_load::WorkDivision;
+use crate::benchmark::warning::WarningKind;
+use crate::benchmark::{RunLabel, RunProfile};
+use crate::dimension::{Augmentation, BackendName, Bytes, DeviceKind, Phase, Phases, Seconds};
+use crate::host::environment::{Environment, LoadBefore, RankPlace};
+use crate::host::resource_use::{GpuUse, HostUse, RankUse};
+use crate::validity::iterations::trend;
+
+const ITERATIONS: usize = 60;
+
+/// Returns a record with the given number of ranks on each host: one thread per rank, 60 iterations of 100 ms with
+/// 50 ms of own compute time, on idle hosts with four cores.
+fn record(hosts: &[(&str, u32)]) -> RunRecord {
+    let places = hosts.iter().flat_map(|(host, ranks)| (0..*ranks).map(move |local| (*host, local)));
+    let ranks: Vec<RankPlace> =
+        places.enumerate().map(|(rank, (host, local_rank))| RankPlace::on_cpu(rank as u32, local_rank, host)).collect();
+    let each = |time: f64| vec![Seconds(time); ranks.len()];
+    // Adds a little noise, reproducible by iteration number.
+    let iteration = |iteration: usize| {
+        let noise = 1.0 + 0.002 * ((iteration * 7 % 10) as f64 - 4.5);
+        Iteration {
+            iteration: iteration as u32,
+            step: each(0.1 * noise),
+            phases: Phases::from_fn(|phase| match phase {
+                Phase::Input => each(0.0),
+                Phase::Forward => each(0.03 * noise),
+                Phase::Backward => each(0.05 * noise),
+                Phase::ExposedAllreduce | Phase::Optimizer => each(0.01),
+            }),
+            before_allreduce: each(0.05 * noise),
+            loss: vec![6.9; ranks.len()],
+            loss_scale: 1.0,
+            skipped: false,
+        }
+    };
+    let elapsed = 0.1 * ITERATIONS as f64;
+    let host_use = |(host, ranks): &(&str, u32)| HostUse {
+        host: (*host).to_owned(),
+        machine: format!("kernel of {host}"),
+        cores: 4,
+        cores_of_ranks: 4,
+        elapsed: Seconds(elapsed),
+        busy: Seconds(elapsed * (f64::from(*ranks) + 0.05)),
+        ..HostUse::default()
+    };
+    let iterations: Vec<Iteration> = (1..=ITERATIONS).map(iteration).collect();
+    let wall = Seconds(iterations.iter().map(|iteration| iteration.step[0].0).sum());
+    RunRecord {
+        end: Some(RunEnd {
+            iterations: ITERATIONS as u32,
+            wall,
+            parameter_checksums: vec!["00ff".to_owned(); ranks.len()],
+            peak_memory: vec![Bytes(1); ranks.len()],
+            host_use: hosts.iter().map(host_use).collect(),
+            rank_use: vec![RankUse { core_time: Seconds(elapsed), ..RankUse::default() }; ranks.len()],
+            ..RunEnd::default()
+        }),
+        header: RunHeader {
+            backend: BackendName::Mpi,
+            buckets: vec![Bytes(8)],
+            ..RunHeader::new(
+                RunLabel { case: "1n2g".parse().expect("a case"), run: 1, profile: RunProfile::Full },
+                Seconds(0.0),
+                TrainConfig::default(),
+                Environment::default(),
+                ranks,
+            )
+        },
+        iterations,
+    }
+}
+
+const TWO: [(&str, u32); 2] = [("c", 2), ("d", 2)];
+
+/// Multiplies the own compute time of `ranks` by `factor` in the selected iterations, and adjusts the waits of the
+/// others.
+fn slow_down(record: &mut RunRecord, ranks: &[usize], factor: f64, is_meant: impl Fn(u32) -> bool) {
+    for iteration in record.iterations.iter_mut().filter(|iteration| is_meant(iteration.iteration)) {
+        for rank in ranks {
+            iteration.before_allreduce[*rank].0 *= factor;
+        }
+        for (rank, exposed) in iteration.phases[Phase::ExposedAllreduce].iter_mut().enumerate() {
+            exposed.0 += if ranks.contains(&rank) { 0.0 } else { 0.05 * (factor - 1.0) };
+        }
+    }
+}
+
+fn end(record: &mut RunRecord) -> &mut RunEnd {
+    record.end.as_mut().expect("an end")
+}
+
+fn only(record: &RunRecord) -> (WarningKind, String, String) {
+    let found = warnings(record, 10);
+    let [warning] = found.as_slice() else { panic!("{found:?}") };
+    (warning.kind, warning.about.clone(), warning.text.clone())
+}
+
+#[track_caller]
+fn expect(record: &RunRecord, kind: WarningKind, about: &str, text: &str) {
+    let actual = only(record);
+    assert_eq!((actual.0, actual.1.as_str()), (kind, about));
+    assert!(actual.2.starts_with(text), "{}", actual.2);
+}
+
+#[test]
+fn load_before_counts_for_runs_too_short_to_measure_it() {
+    let mut record = record(&[("a", 2)]);
+    record.header.environment.load_before = Some(LoadBefore { hosts: "a".to_owned(), load: 5.0, cores: 4 });
+    let load = |record: &RunRecord| foreign_load(&Observed::from_training(record).expect("an end"));
+    assert!(!load(&record).expect("measured").is_before);
+    assert_eq!(warnings(&record, 10), []);
+    end(&mut record).host_use[0].elapsed = Seconds(0.2);
+    let before = ForeignLoad { host: "a".to_owned(), share: 1.0, is_before: true };
+    assert_eq!(load(&record), Some(before));
+    expect(
+        &record,
+        WarningKind::OtherLoad,
+        "hosts a",
+        "other programs ran on a before the first run (load 5.0 on 4 cores), and this run is too short to measure",
+    );
+}
+
+#[test]
+fn quiet_run_has_no_warnings() {
+    for hosts in [&TWO[..], &[("a", 1)], &[("a", 4)]] {
+        assert_eq!(warnings(&record(hosts), 10), []);
+    }
+}
+
+#[test]
+fn run_resumed_elsewhere_gets_a_warning() {
+    let mut record = record(&TWO);
+    let part = |changes: &[&str]| Resumption {
+        behind: 40,
+        started: Seconds(100.0),
+        wall_before: Seconds(4.0),
+        changes: changes.iter().copied().map(str::to_owned).collect(),
+    };
+    record.header.resumptions = vec![part(&[])];
+    assert_eq!(warnings(&record, 10), []);
+    record.header.resumptions.push(part(&["device 0 of c: old then, new now", "MPI: 4.1 then, 5.0 now"]));
+    let text = "the run was resumed after iteration 40 in a different environment (device 0 of c: old then, new \
+                    now; MPI: 4.1 then, 5.0 now)";
+    expect(&record, WarningKind::Resumed, "the run", text);
+}
+
+#[test]
+fn old_record_is_judged_by_available_values() {
+    let mut old = record(&TWO);
+    slow_down(&mut old, &[3], 2.0, |_| true);
+    end(&mut old).host_use.clear();
+    end(&mut old).rank_use.clear();
+    old.iterations.iter_mut().for_each(|iteration| iteration.before_allreduce.clear());
+    assert_eq!(warnings(&old, 10), []);
+    end(&mut old).wall = Seconds(6.5);
+    expect(
+        &old,
+        WarningKind::WallClock,
+        "the run",
+        "rank 0's step times add up to 6.000 s, but the wall clock shows 6.500 s",
+    );
+    // The run was interrupted, or has no iterations after warm-up.
+    old.end = None;
+    assert_eq!(warnings(&old, 10), []);
+    assert_eq!(warnings(&record(&TWO), ITERATIONS), []);
+    assert_eq!(warnings(&record(&TWO), ITERATIONS + 1), []);
+}
+
+#[test]
+fn slow_ranks_and_hosts_are_named_without_waiting_ranks() {
+    let mut slow = record(&TWO);
+    slow_down(&mut slow, &[3], 1.93, |_| true);
+    expect(
+        &slow,
+        WarningKind::Straggler,
+        "rank 3 on host d",
+        "rank 3 on host d is a straggler: in 100.0 % of the iterations, 1.93 times the others' compute time; the \
+             others waited 46.5 ms for it in each: ",
+    );
+    let mut slow = record(&[("c", 4), ("d", 2)]);
+    slow_down(&mut slow, &[4, 5], 1.5, |_| true);
+    expect(
+        &slow,
+        WarningKind::Straggler,
+        "host d",
+        "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times",
+    );
+    slow.header.config.exchange.backend = BackendChoice::None;
+    expect(
+        &slow,
+        WarningKind::Straggler,
+        "host d",
+        "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times the others' compute time: \
+             check",
+    );
+    let mut once = record(&TWO);
+    slow_down(&mut once, &[1], 10.0, |iteration| iteration == 57);
+    expect(
+        &once,
+        WarningKind::SlowOnce,
+        "rank 1 on host c",
+        "rank 1 on host c was slow once: in iteration 57, 10.00 times the others' compute time; the others waited \
+             450.0 ms for it: repeat the run",
+    );
+    // Ranks that were slow in different iterations are reported one by one, also on the only host of the job.
+    let mut apart = record(&[("c", 2)]);
+    slow_down(&mut apart, &[0], 10.0, |iteration| iteration == 57);
+    slow_down(&mut apart, &[1], 10.0, |iteration| iteration == 60);
+    let found = warnings(&apart, 10);
+    let about: Vec<&str> = found.iter().map(|warning| warning.about.as_str()).collect();
+    assert_eq!(about, ["rank 0 on host c", "rank 1 on host c"]);
+    let mut at_times = record(&TWO);
+    slow_down(&mut at_times, &[1], 2.0, |iteration| [20, 21, 22, 31, 40].contains(&iteration));
+    expect(
+        &at_times,
+        WarningKind::SlowAtTimes,
+        "rank 1 on host c",
+        "rank 1 on host c is slow at times: in 10.0 % of the iterations (20-22, 31, 40), 2.00 times",
+    );
+    // If the host has other load, the warning blames that load, unless the rank is always slow.
+    let busy = |record: &mut RunRecord| end(record).host_use[0].busy = Seconds(6.0 * 2.9);
+    busy(&mut at_times);
+    assert_eq!(only(&at_times).0, WarningKind::OtherLoad);
+    let mut always = record(&TWO);
+    slow_down(&mut always, &[1], 2.0, |_| true);
+    busy(&mut always);
+    let kinds: Vec<WarningKind> = warnings(&always, 10).iter().map(|warning| warning.kind).collect();
+    assert_eq!(kinds, [WarningKind::Straggler, WarningKind::OtherLoad]);
+    // During warm-up any rank may be late.
+    let mut early = record(&TWO);
+    slow_down(&mut early, &[1], 10.0, |iteration| iteration <= 10);
+    assert_eq!(warnings(&early, 10), []);
+}
+
+/// A slow disk is not a compute problem, and ranks that all wait are not stragglers.
+#[test]
+fn waiting_for_images_gets_a_warning() {
+    let wait = |record: &mut RunRecord, ranks: &[usize], times: f64| {
+        slow_down(record, ranks, 1.0 + times, |_| true);
+        let all =
+            record.iterations.iter_mut().flat_map(|iteration| iteration.phases[Phase::Input].iter_mut().enumerate());
+        all.filter(|(rank, _)| ranks.contains(rank)).for_each(|(_, time)| time.0 += 0.05 * times);
+    };
+    let mut late = record(&TWO);
+    wait(&mut late, &[2, 3], 0.9);
+    let found = warnings(&late, 10);
+    let [straggler, input] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((straggler.kind, straggler.about.as_str()), (WarningKind::Straggler, "host d"));
+    let text = "1.90 times the others' compute time, 45.0 ms of it waiting for images; the others waited 45.0 ms \
+                    for it in each: check the disk of its images, or raise --decode-threads, or exclude it";
+    assert!(straggler.text.ends_with(text), "{}", straggler.text);
+    assert!(input.text.starts_with("the ranks waited for images in 22.5 % of the step (22.5 ms of 100.0 ms): raise"));
+    // The time per image and stage on each rank identifies the slow stage.
+    let mut of_stage = |read: [f64; 4], decode: [f64; 4]| {
+        let rank = |(read, decode): (f64, f64)| RankImageInput {
+            decoder: None,
+            threads: 1,
+            images: 1000,
+            skipped: 0,
+            bytes: Bytes(1000),
+            read: Seconds(read),
+            decode: Seconds(decode),
+            augment: Seconds(1.0),
+        };
+        let end = late.end.as_mut().expect("an end");
+        end.input = Some(ImageInputUse {
+            what: "a folder of 2 classes".to_owned(),
+            items: None,
+            augmentation: Augmentation::None,
+            ranks: read.into_iter().zip(decode).map(rank).collect(),
+            skipped: Vec::new(),
+        });
+        warnings(&late, 10)[0].text.clone()
+    };
+    let disk = of_stage([0.1, 0.1, 51.9, 52.1], [4.0, 4.0, 4.5, 4.5]);
+    let text = "waiting for images (a thread read one in 52.0 ms, elsewhere in 0.1 ms); the others waited 45.0 ms \
+                    for it in each: check the disk of its images, or exclude it";
+    assert!(disk.ends_with(text), "{disk}");
+    let cores = of_stage([0.1, 0.1, 0.2, 0.2], [4.0, 4.0, 9.0, 9.0]);
+    let text = "(a thread decoded one in 10.0 ms, elsewhere in 5.0 ms); the others waited 45.0 ms for it in each: \
+                    raise --decode-threads, or stop other processes on its cores, or exclude it";
+    assert!(cores.ends_with(text), "{cores}");
+    let neither = of_stage([0.1; 4], [4.0, 4.0, 4.3, 4.3]);
+    assert!(neither.ends_with("check the disk of its images, or raise --decode-threads, or exclude it"));
+    // Without images to read, the warning about a single slow iteration must not mention waiting.
+    let mut once = record(&TWO);
+    slow_down(&mut once, &[1], 0.98, |_| true);
+    slow_down(&mut once, &[1], 10.0, |iteration| iteration == 57);
+    assert!(!only(&once).2.contains("images"), "{once:?}");
+    let mut all = record(&TWO);
+    wait(&mut all, &[0, 1, 2, 3], 0.2);
+    assert_eq!(only(&all).0, WarningKind::Input);
+    let mut little = record(&TWO);
+    wait(&mut little, &[0, 1, 2, 3], 0.05);
+    assert_eq!(warnings(&little, 10), []);
+}
+
+/// Twice the images in twice the time is not slow, and a slow rank with a smaller share delays no other rank.
+#[test]
+fn uneven_ranks_are_judged_by_time_per_image() {
+    let divided = |images: [u32; 4], slower: &[usize], times: f64| {
+        let mut record = record(&TWO);
+        let even = images.iter().sum::<u32>() / 4;
+        record.header.config.batch_size = even;
+        record.header.work_division =
+            Some(WorkDivision { weights: images.map(f64::from).to_vec(), images: images.to_vec() });
+        for (rank, images) in images.into_iter().enumerate() {
+            slow_down(&mut record, &[rank], f64::from(images) / f64::from(even), |_| true);
+        }
+        slow_down(&mut record, slower, times, |_| true);
+        record
+    };
+    assert_eq!(warnings(&divided([16, 8, 4, 4], &[], 1.0), 10), []);
+    // The rank is half as fast and has half the images.
+    assert_eq!(warnings(&divided([10, 10, 10, 5], &[3], 2.0), 10), []);
+    let too_slow = divided([10, 10, 10, 5], &[3], 3.0);
+    let text = "rank 3 on host d is a straggler: in 100.0 % of the iterations, 3.00 times the others' compute \
+                    time per image; the others waited ";
+    expect(&too_slow, WarningKind::Straggler, "rank 3 on host d", text);
+}
+
+#[test]
+fn crowded_hosts_name_no_stragglers() {
+    let mut crowded = record(&TWO);
+    slow_down(&mut crowded, &[3], 1.93, |_| true);
+    end(&mut crowded).host_use[1].cores_of_ranks = 1;
+    expect(
+        &crowded,
+        WarningKind::Oversubscribed,
+        "host d",
+        "the ranks of host d have 2 threads on 1 cores: slow ranks cannot be identified: use fewer ranks",
+    );
+    let mut threads = record(&[("a", 2)]);
+    threads.header.ranks.iter_mut().for_each(|place| place.threads = 4);
+    assert!(
+        only(&threads)
+            .2
+            .ends_with("have 8 threads on 4 cores: slow ranks cannot be identified: use fewer ranks, or --threads 2"),
+        "{}",
+        only(&threads).2
+    );
+    // The remaining ranks are still checked, without the crowded host.
+    let mut neighbor = record(&[("c", 3), ("d", 3)]);
+    slow_down(&mut neighbor, &[0, 3, 4, 5], 1.5, |_| true);
+    end(&mut neighbor).host_use[1].cores_of_ranks = 2;
+    let found: Vec<String> = warnings(&neighbor, 10).into_iter().map(|warning| warning.about).collect();
+    assert_eq!(found, ["rank 0 on host c", "host d"]);
+    // Two containers share a machine with four cores: three ranks in each are too many, although each container
+    // sees four cores.
+    let mut containers = record(&[("c", 3), ("d", 3)]);
+    slow_down(&mut containers, &[0], 1.5, |_| true);
+    end(&mut containers).host_use.iter_mut().for_each(|host| host.machine = "one".to_owned());
+    let found = warnings(&containers, 10);
+    assert!(found.iter().all(|warning| warning.kind == WarningKind::Oversubscribed), "{found:?}");
+    assert!(found[0].text.contains("the ranks of hosts c,d on one machine have 6 threads on 4 cores"), "{found:?}");
+    // GPU ranks do not compute on the cores.
+    let mut gpus = record(&TWO);
+    slow_down(&mut gpus, &[3], 1.93, |_| true);
+    gpus.header.ranks.iter_mut().for_each(|place| place.device = DeviceKind::Cuda);
+    end(&mut gpus).host_use[1].cores_of_ranks = 1;
+    assert_eq!(only(&gpus).1, "rank 3 on host d");
+}
+
+/// Checks that the cost is not quadratic: a search through all hosts for every rank would take hours.
+#[test]
+fn thousands_of_hosts_take_linear_time() {
+    let names: Vec<String> = (0..2048).map(|host| format!("node{host}")).collect();
+    let hosts: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 8)).collect();
+    let mut large = record(&hosts);
+    end(&mut large).host_use.iter_mut().for_each(|host| (host.cores, host.cores_of_ranks) = (8, 8));
+    slow_down(&mut large, &[9], 1.93, |_| true);
+    end(&mut large).host_use[7].cores_of_ranks = 4;
+    let of_ranks: Vec<usize> = (8192..12288).collect();
+    slow_down(&mut large, &of_ranks, 2.0, |iteration| iteration == 57);
+    slow_down(&mut large, &[8195], 2.0, |iteration| iteration == 57);
+    let found = warnings(&large, 10);
+    let about = |kind: WarningKind| -> Vec<&str> {
+        found.iter().filter(|warning| warning.kind == kind).map(|warning| warning.about.as_str()).collect()
+    };
+    assert_eq!(about(WarningKind::Straggler), ["rank 9 on host node1"]);
+    assert_eq!(about(WarningKind::Oversubscribed), ["host node7"]);
+    assert_eq!(about(WarningKind::SlowOnce).len(), 512);
+    let text = "host node1024 was slow once (ranks 8192, 8193, ";
+    assert!(about(WarningKind::SlowOnce)[0] == "host node1024", "{:?}", found[1]);
+    assert!(found.iter().any(|warning| warning.text.starts_with(text)));
+}
+
+#[test]
+fn other_host_activity_gets_warnings() {
+    type Change = fn(&mut RunEnd);
+    let cases: [(WarningKind, &str, &str, Change); 8] = [
+        (
+            WarningKind::OtherLoad,
+            "host d",
+            "other processes used 22.5 % of host d's core time (0.9 of 4 cores): stop them",
+            |end| end.host_use[1].busy = Seconds(6.0 * 2.9),
+        ),
+        (WarningKind::Steal, "host c", "the hypervisor gave 2.5 % of host c's core time to other", |end| {
+            end.host_use[0].steal = Seconds(0.6)
+        }),
+        (
+            WarningKind::Quota,
+            "rank 2 on host d",
+            "rank 2 on host d was throttled by the CPU quota of its control group for 3.0 s of core time in 6.0 \
+                 s: ",
+            |end| end.rank_use[2].throttled = Some(Seconds(3.0)),
+        ),
+        (WarningKind::Quota, "host d", "host d was throttled by the CPU quota", |end| {
+            end.rank_use[2..].iter_mut().for_each(|used| used.throttled = Some(Seconds(3.0)))
+        }),
+        (WarningKind::Heat, "host c", "the cores of host c were throttled for heat 12 times", |end| {
+            end.host_use[0].heat_events = Some(12)
+        }),
+        (
+            WarningKind::Heat,
+            "rank 1 on host c",
+            "the GPU of rank 1 on host c was throttled for heat or power for 1.5 s of 6.0 s, at 88 degrees: ",
+            |end| {
+                let gpu =
+                    GpuUse { slowed_for_heat: Some(Seconds(1.5)), temperature: [40.0, 88.0], ..GpuUse::default() };
+                end.rank_use[1].gpu = Some(gpu);
+            },
+        ),
+        (
+            WarningKind::Heat,
+            "rank 1 on host c",
+            "the GPU of rank 1 on host c was throttled for heat or power and still was when the run ended \
+                 (reasons 0x60)",
+            |end| end.rank_use[1].gpu = Some(GpuUse { reasons: [0x4, 0x64], ..GpuUse::default() }),
+        ),
+        (
+            WarningKind::Memory,
+            "rank 3 on host d",
+            "rank 3 on host d waited 60 times for memory from disk, and the host swaps: ",
+            |end| (end.rank_use[3].major_faults, end.host_use[1].swapped_in) = (60, Bytes(4096)),
+        ),
+    ];
+    for (kind, about, text, change) in cases {
+        let mut changed = record(&TWO);
+        change(end(&mut changed));
+        expect(&changed, kind, about, text);
+    }
+}
+
+#[test]
+fn repeated_warnings_merge_into_worst_host() {
+    let names: Vec<String> = (1..=64).map(|host| format!("node{host:02}")).collect();
+    let hosts: Vec<(&str, u32)> = names.iter().map(|name| (name.as_str(), 2)).collect();
+    let found = |change: fn(&mut HostUse, f64)| {
+        let mut changed = record(&hosts);
+        for (number, host) in end(&mut changed).host_use.iter_mut().enumerate() {
+            change(host, number as f64 / 64.0);
+        }
+        let texts = warnings(&changed, 10).into_iter().map(|warning| format!("{}: {}", warning.about, warning.text));
+        texts.collect::<Vec<_>>().join("\n")
+    };
+    expect![
+        "hosts node[01-64]: other processes used up to 37.1 % of the core time of hosts node[01-64] (node64: \
+                 1.5 of 4 cores): stop them, or repeat the run later"
+    ]
+    .assert_eq(&found(|host, share| host.busy = Seconds(6.0 * (2.5 + share))));
+    expect![
+        "hosts node[01-64]: the hypervisor gave up to 8.3 % (node64) of the core time of hosts node[01-64] to \
+                 other virtual machines: use an instance with dedicated cores, or repeat the \
+                 run"
+    ]
+    .assert_eq(&found(|host, share| host.steal = Seconds(1.0 + share)));
+    expect![
+        "hosts node[02-64]: the cores of hosts node[02-64] were throttled for heat up to 630 (node64) times: \
+                 check the cooling, or use fewer threads"
+    ]
+    .assert_eq(&found(|host, share| host.heat_events = Some((share * 640.0) as u64)));
+    expect![
+        "hosts node[01-64]: the ranks of each of the hosts node[01-64] have 2 threads on 1 cores: slow ranks \
+                 cannot be identified: use fewer ranks"
+    ]
+    .assert_eq(&found(|host, _| host.cores_of_ranks = 1));
+}
+
+#[test]
+fn normal_host_activity_gets_no_warning() {
+    type Change = fn(&mut RunEnd);
+    let changes: [Change; 7] = [
+        // The kernel's counters are the same in all containers on it.
+        |end| {
+            for host in &mut end.host_use {
+                (host.machine, host.busy) = ("one".to_owned(), Seconds(6.0 * 4.1));
+            }
+        },
+        |end| end.host_use[0].steal = Seconds(0.2),
+        |end| end.rank_use[2].throttled = Some(Seconds(0.05)),
+        |end| end.host_use[0].heat_events = Some(2),
+        // The power cap, which large GPUs reach normally, and idleness after the run.
+        |end| end.rank_use[1].gpu = Some(GpuUse { reasons: [0x1, 0x5], ..GpuUse::default() }),
+        // Programs are loaded from disk once.
+        |end| end.rank_use[3].major_faults = 1000,
+        |end| end.host_use[0].clock_mhz = Some([5000.0, 3000.0]),
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let mut changed = record(&TWO);
+        change(end(&mut changed));
+        assert_eq!(warnings(&changed, 10), [], "change {number}");
+    }
+}
+
+#[test]
+fn drift_gets_a_warning_and_noise_does_not() {
+    let drifting = |total: f64| {
+        let mut drifting = record(&TWO);
+        for (index, iteration) in drifting.iterations.iter_mut().enumerate() {
+            iteration.step.iter_mut().for_each(|step| step.0 *= 1.0 + total * index as f64 / ITERATIONS as f64);
+        }
+        end(&mut drifting).wall = Seconds(drifting.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+        drifting
+    };
+    let mut slower = drifting(0.2);
+    expect(
+        &slower,
+        WarningKind::Drift,
+        "the run",
+        "the step became 12.1 % longer from the first to the last quarter of the run",
+    );
+    end(&mut slower).host_use[1].clock_mhz = Some([3400.0, 2600.0]);
+    assert!(only(&slower).2.contains(" (the clock of host d fell from 3400 to 2600 MHz): check for heat"));
+    expect(&drifting(-0.2), WarningKind::Drift, "the run", "the step became 13.");
+    assert_eq!(warnings(&drifting(0.02), 10), []);
+
+    // Normally distributed noise of 5 %, as a sum of twelve uniform values.
+    let mut state = 1u64;
+    let mut uniform = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    for length in [40, 100] {
+        let mut named = 0;
+        for _ in 0..1000 {
+            let steps: Vec<f64> =
+                (0..length).map(|_| 0.1 + 0.005 * ((0..12).map(|_| uniform()).sum::<f64>() - 6.0)).collect();
+            named += u32::from(trend(&steps).is_some());
+        }
+        assert!(named <= 2, "{named} of 1000 runs of {length} iterations");
+    }
+    // A burst in the middle is not a trend.
+    let burst: Vec<f64> = (0..100).map(|index| if (30..60).contains(&index) { 0.2 } else { 0.1 }).collect();
+    assert_eq!(trend(&burst), None);
+    let worked: Vec<f64> =
+        (0..100).map(|index| 0.1 + 0.002 * f64::from(index / 25) + 0.0001 * f64::from(index % 5)).collect();
+    assert!((trend(&worked).expect("a drift") - 0.006 / 0.1002).abs() < 1e-9);
+}
+
+#[test]
+fn costly_outliers_get_a_warning() {
+    let with_outliers = |count: usize, factor: f64| {
+        let mut record = record(&TWO);
+        for iteration in record.iterations.iter_mut().skip(15).step_by(11).take(count) {
+            iteration.step.iter_mut().for_each(|step| step.0 *= factor);
+        }
+        end(&mut record).wall = Seconds(record.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+        record
+    };
+    expect(
+        &with_outliers(3, 3.0),
+        WarningKind::Outliers,
+        "the run",
+        "3 of 50 iterations took up to 3.0 times the median step and cost 10.7 % of the run's time: ",
+    );
+    assert_eq!(warnings(&with_outliers(3, 1.2), 10), []);
+}
+
+#[test]
+fn skipped_updates_after_scale_search_get_a_warning() {
+    let mut skipping = record(&TWO);
+    skipping.iterations[..10].iter_mut().for_each(|iteration| iteration.skipped = true);
+    skipping.iterations[30].skipped = true;
+    assert_eq!(warnings(&skipping, 10), []);
+    skipping.iterations[30..33].iter_mut().for_each(|iteration| iteration.skipped = true);
+    expect(&skipping, WarningKind::Skipped, "the run", "3 of 50 updates after warm-up were skipped");
+}
