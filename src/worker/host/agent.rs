@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use ringmark_core::dimension::{Bytes, DeviceChoice, GigabytesPerSecond, Seconds};
 use ringmark_core::host::{Inspection, Library, Order, Reply, memory};
+use ringmark_core::listener::{Limits, Listener};
 
 use crate::ffi::cuda::{self, Cuda, NoCuda};
 use crate::ffi::nccl::Nccl;
@@ -27,6 +29,15 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Timeout for a slow link to transmit the data already passed to the kernel.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Limits on connections that have not sent anything.
+const LIMITS: Limits = Limits { pending: 64, patience: REPLY_TIMEOUT, burst: 64 };
+
+/// Maximum number of connections that are answered at once, each by a thread; others are closed.
+const MAX_SERVED: usize = 64;
+
+/// Name of these threads.
+const SERVING_THREAD: &str = "doctor link";
 
 /// Size of a write in bytes.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -114,12 +125,20 @@ fn execute(order: Order) -> Result<Reply> {
 fn listen(address: Ipv4Addr) -> Result<u16> {
     let listener = TcpListener::bind((address, 0)).with_context(|| format!("cannot listen on address {address}"))?;
     let port = listener.local_addr()?.port();
-    thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            // The other end reports a connection that breaks.
-            thread::spawn(move || serve(stream));
+    let mut listener = Listener::<()>::new(listener, LIMITS)?;
+    let served = Arc::new(());
+    let mut start_serving = move |listener: &mut Listener<()>, connection| {
+        let (stream, own) = (listener.release(connection), Arc::clone(&served));
+        if let (Ok(stream), true) = (stream, Arc::strong_count(&served) <= 1 + MAX_SERVED) {
+            // The other end reports a connection that breaks, or for which the host has no thread.
+            let _ = thread::Builder::new().name(SERVING_THREAD.to_owned()).spawn(move || {
+                let _own = own;
+                serve(stream)
+            });
         }
-    });
+        Ok(None)
+    };
+    thread::spawn(move || while listener.serve_pending(&mut start_serving).is_ok() {});
     Ok(port)
 }
 
@@ -128,12 +147,16 @@ fn serve(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
     let mut byte = [0];
-    loop {
-        stream.read_exact(&mut byte)?;
+    stream.read_exact(&mut byte)?;
+    for _ in 0..WARM_UP_PINGS + PINGS {
         if byte[0] == SEND {
             break;
         }
         stream.write_all(&byte)?;
+        stream.read_exact(&mut byte)?;
+    }
+    if byte[0] != SEND {
+        return Ok(());
     }
     let mut block = vec![0; BLOCK_BYTES];
     let mut count: u64 = 0;
@@ -211,6 +234,21 @@ mod tests {
             assert!(latency.0 > 0.0 && speed.is_none_or(|speed| speed.0 > 0.001), "{latency} {speed:?}");
         }
         assert!(matches!(execute(Order::Clock), Ok(Reply::Clock(now)) if now.0 > 1.7e9));
+    }
+
+    #[test]
+    fn silent_connections_are_limited_and_have_no_thread() {
+        let port = listen(Ipv4Addr::LOCALHOST).expect("a port");
+        let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+        let mut silent: Vec<TcpStream> = (0..=LIMITS.pending).map(|_| TcpStream::connect(to).expect("open")).collect();
+        let reply = execute(Order::Measure { to, send: None });
+        assert!(matches!(reply, Ok(Reply::Measured { .. })), "{reply:?}");
+        // Those of this test and of those beside it that measure a link.
+        let threads = fs::read_dir("/proc/self/task").expect("this process").flatten();
+        let names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
+        let serving = names.filter(|name| name.trim_end() == SERVING_THREAD).count();
+        assert!(serving < 10, "{serving} threads");
+        assert_eq!(silent[0].read(&mut [0]).expect("an end"), 0, "the oldest is closed");
     }
 
     #[test]
