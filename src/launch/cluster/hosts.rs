@@ -1,16 +1,41 @@
 //! Hosts of a sweep and the number of ranks on each.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::path::PathBuf;
 
 use anyhow::{bail, ensure};
 use ringmark_core::dimension::Case;
 use ringmark_core::host::host_list::compact;
 
-/// Prefix of the source of hosts that come from a file.
-pub const HOSTFILE: &str = "the hostfile";
+/// Source of a list of hosts, as error messages name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostSource {
+    /// This machine, because no hosts are given.
+    Default,
+    /// Option `--hosts`.
+    List,
+    /// File of hosts.
+    Hostfile(PathBuf),
+    /// Job of a scheduler.
+    Scheduler {
+        /// Name of the job.
+        job: String,
+        /// Advice for getting more hosts.
+        request: &'static str,
+    },
+}
 
-/// Source of the hosts if none are given.
-const DEFAULT: &str = "the default (this machine)";
+impl fmt::Display for HostSource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostSource::Default => formatter.write_str("the default (this machine)"),
+            HostSource::List => formatter.write_str("--hosts"),
+            HostSource::Hostfile(path) => write!(formatter, "the hostfile {}", path.display()),
+            HostSource::Scheduler { job, .. } => formatter.write_str(job),
+        }
+    }
+}
 
 /// Number of host names in a message; the others are counted.
 const MAX_NAMED: usize = 3;
@@ -34,35 +59,39 @@ pub fn with_server_hosts(hosts: &[Host], server_hosts: &[String]) -> Vec<Host> {
 /// Hosts of a sweep in the order in which they are used, without duplicates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hosts {
-    /// Source of the list in error messages: `--hosts` or `the hostfile nodes.txt`, for example.
-    source: String,
-    /// Advice for getting more hosts from the scheduler, if it chose them.
-    request: Option<&'static str>,
+    source: HostSource,
     hosts: Vec<Host>,
 }
 
 impl Hosts {
     /// Returns this machine alone, as `localhost`, which mpirun never reaches over ssh.
     pub fn this_machine(slots: u32) -> Hosts {
-        Hosts { source: DEFAULT.to_owned(), request: None, hosts: vec![Host { name: "localhost".to_owned(), slots }] }
+        Hosts { source: HostSource::Default, hosts: vec![Host { name: "localhost".to_owned(), slots }] }
     }
 
-    /// Returns hosts with the given `source` for error messages. Rejects duplicate names.
-    pub fn named(source: String, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
+    /// Returns hosts from `source`. Rejects duplicate names.
+    pub fn named(source: HostSource, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
         let mut known = HashSet::new();
         for host in &hosts {
             if !known.insert(host.name.as_str()) {
                 bail!("{source} lists host {} twice: list it once, with all its slots", host.name);
             }
         }
-        Ok(Hosts { source, request: None, hosts })
+        Ok(Hosts { source, hosts })
     }
 
-    /// Returns the hosts from a scheduler, with their `source` for error messages; `request` is the advice for getting
-    /// more.
-    pub fn allocated(source: String, request: &'static str, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
-        ensure!(!hosts.is_empty(), "{source} has no hosts");
-        Ok(Hosts { request: Some(request), ..Hosts::named(source, hosts)? })
+    /// Returns the hosts of the scheduler's `job`; `request` is the advice for getting more.
+    pub fn allocated(job: String, request: &'static str, hosts: Vec<Host>) -> anyhow::Result<Hosts> {
+        ensure!(!hosts.is_empty(), "{job} has no hosts");
+        Hosts::named(HostSource::Scheduler { job, request }, hosts)
+    }
+
+    /// Returns the advice for getting more hosts from the scheduler, if it chose them.
+    fn request(&self) -> Option<&'static str> {
+        match self.source {
+            HostSource::Scheduler { request, .. } => Some(request),
+            _ => None,
+        }
     }
 
     /// Rejects hosts that are not in `allocation`, and more slots than it has there.
@@ -80,7 +109,7 @@ impl Hosts {
                 *slots <= there.slots,
                 "{source} gives host {name} {slots} slots, but {given} has {}: omit {source}, or {}",
                 there.slots,
-                allocation.request.unwrap_or("choose fewer"),
+                allocation.request().unwrap_or("choose fewer"),
             );
         }
         Ok(())
@@ -88,7 +117,7 @@ impl Hosts {
 
     /// True if the user named no host.
     pub fn is_default(&self) -> bool {
-        self.source == DEFAULT
+        self.source == HostSource::Default
     }
 
     /// Lists the hosts that run neither ranks of `cases` nor servers, with the case that would use them: `c: no case
@@ -104,7 +133,7 @@ impl Hosts {
             several => (format!("{} and {} more hosts", unused[..MAX_NAMED].join(", "), several - MAX_NAMED), "them"),
         };
         // The user cannot remove a scheduler's hosts.
-        let removal = match self.request {
+        let removal = match self.request() {
             None => format!(", or remove {them} from {}", self.source),
             Some(_) => String::new(),
         };
@@ -139,11 +168,14 @@ impl Hosts {
         if misfits.is_empty() {
             return Ok(());
         }
-        let mut fixes: Vec<String> = self.request.iter().map(|request| (*request).to_owned()).collect();
-        let lacks = |wanted| self.request.is_none() && misfits.iter().any(|(misfit, _)| *misfit == wanted);
+        let mut fixes: Vec<String> = self.request().into_iter().map(str::to_owned).collect();
+        let lacks = |wanted| self.request().is_none() && misfits.iter().any(|(misfit, _)| *misfit == wanted);
         let wanted = self.fitting_host_list(cases);
         // A hostfile together with --hosts is rejected.
-        let instead = if self.source.starts_with(HOSTFILE) { "add hosts or slots to the file, or " } else { "" };
+        let instead = match self.source {
+            HostSource::Hostfile(_) => "add hosts or slots to the file, or ",
+            _ => "",
+        };
         if lacks(Misfit::Hosts) {
             fixes.push(format!("{instead}use --hosts {wanted}"));
         } else if lacks(Misfit::Slots) {
@@ -256,7 +288,8 @@ mod tests {
 
     #[test]
     fn cases_that_do_not_fit_are_listed_with_a_fix() {
-        let hosts = Hosts { source: "the hostfile nodes".to_owned(), ..Hosts::parse_list("a:8").expect("a list") };
+        let source = HostSource::Hostfile(PathBuf::from("nodes"));
+        let hosts = Hosts { source, ..Hosts::parse_list("a:8").expect("a list") };
         let error = hosts.check(&cases("1n1g,1n8g,2n8g")).expect_err("does not fit").to_string();
         expect!["case 2n8g needs 2 hosts, the hostfile nodes has 1: add hosts or slots to the file, or use --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g"].assert_eq(&error);
         let error = Hosts::this_machine(2).check(&cases("1n4g,2n8g")).expect_err("does not fit").to_string();

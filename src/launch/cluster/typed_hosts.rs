@@ -7,13 +7,12 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use ringmark_core::host::host_list;
 
-use crate::launch::cluster::hosts::{HOSTFILE, Host, Hosts};
+use crate::launch::cluster::hosts::{Host, HostSource, Hosts};
 
 /// Hosts in the order in which they were typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TypedHosts {
-    /// Name used in error messages: `--hosts` or `the hostfile nodes.txt`.
-    source: String,
+    source: HostSource,
     hosts: Vec<TypedHost>,
 }
 
@@ -29,14 +28,14 @@ impl TypedHosts {
     pub fn parse(text: &str) -> anyhow::Result<TypedHosts> {
         ensure!(!Path::new(text).is_file(), "{text} is a file: use --hostfile {text}");
         let hosts = host_list::items(text).map(|host| parse_host(host.trim())).collect::<anyhow::Result<Vec<_>>>()?;
-        Ok(TypedHosts { source: "--hosts".to_owned(), hosts: hosts.concat() })
+        Ok(TypedHosts { source: HostSource::List, hosts: hosts.concat() })
     }
 
     /// Reads a hostfile, one host per line: `host slots=8` (Open MPI), `host:8` or `host`; `#` starts a comment.
     ///
     /// Errors name the file, the line number (from 1) and the offending text.
     pub fn read_file(path: &Path) -> anyhow::Result<TypedHosts> {
-        let source = format!("{HOSTFILE} {}", path.display());
+        let source = HostSource::Hostfile(path.to_owned());
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {source}"))?;
         let mut hosts = Vec::new();
         for (index, line) in text.lines().enumerate() {

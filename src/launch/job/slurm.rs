@@ -89,9 +89,9 @@ impl Allocation {
         let host = |node: &Node| Host { name: node.name.clone(), slots: slots(node) };
         // If other hosts have GPUs, a host without one takes no rank.
         let hosts = self.nodes.iter().map(host).filter(|host| host.slots > 0).collect();
-        let source = format!("the Slurm allocation {}", self.job);
+        let job = format!("the Slurm allocation {}", self.job);
         Hosts::allocated(
-            source,
+            job,
             "request more from salloc or sbatch (--nodes, --gpus-per-node, \
              --ntasks-per-node)",
             hosts,
