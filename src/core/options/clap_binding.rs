@@ -8,6 +8,7 @@ use clap::builder::{FalseyValueParser, PossibleValue, PossibleValuesParser, Type
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
+use crate::options::help::with_default;
 use crate::options::keyword_enum::KeywordEnum;
 use crate::options::option_table::{OptionFacts, OptionSpec, Options, Range, Set};
 use crate::options::usage::usage;
@@ -88,7 +89,7 @@ fn argument<C: Options>(facts: OptionFacts, default: String, set: Set<C>) -> Arg
     let default = facts.default.map(str::to_owned).or(Some(default).filter(|text| !text.is_empty()));
     let meaning = facts.keyword_of_launcher.map(|(keyword, meaning)| format!("; {keyword}: {meaning}"));
     let help = facts.help.to_owned() + &meaning.unwrap_or_default();
-    let help = default.map_or(help.clone(), |default| format!("{help} [default: {default}]"));
+    let help = default.map_or(help.clone(), |default| with_default(&help, &default));
     let argument = Arg::new(facts.name).long(facts.name).help(help).aliases(facts.aliases);
     let argument = argument.conflicts_with_all(facts.conflicts);
     let argument = facts.requires.into_iter().fold(argument, Arg::requires);

@@ -205,7 +205,7 @@ fn shortened(argument: Arg) -> Arg {
         return argument.help(short).long_help(long);
     }
     if keywords.len() <= FEW_KEYWORDS {
-        let end = short.find(" [default: ").unwrap_or(short.len());
+        let end = split_default(&short).0.len();
         short.insert_str(end, &format!(": {}", keywords.join(", ")));
     }
     long += &format!(" [possible values: {}]", keywords.join(", "));
@@ -228,13 +228,23 @@ fn position(name: &str) -> Option<(&'static Group, usize)> {
 
 /// Returns the part of a help text that `-h` shows: its first clause, with a short default.
 fn first_clause(help: &str) -> String {
-    let (text, default) = match help.split_once(" [default: ") {
-        Some((text, default)) => (text, Some(default.trim_end_matches(']'))),
-        None => (help, None),
-    };
+    let (text, default) = split_default(help);
     let end = ["; ", ": ", ". "].iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
     let default = default.filter(|default| default.chars().count() <= SHORT_DEFAULT);
-    text[..end].to_owned() + &default.map(|default| format!(" [default: {default}]")).unwrap_or_default()
+    default.map_or(text[..end].to_owned(), |default| with_default(&text[..end], default))
+}
+
+/// Separator of a help text and the default.
+const DEFAULT: &str = " [default: ";
+
+/// Appends the default to a help text.
+pub fn with_default(text: &str, default: &str) -> String {
+    format!("{text}{DEFAULT}{default}]")
+}
+
+/// Splits a help text into the description and the default, as [`with_default`] and the texts of clap join them.
+fn split_default(help: &str) -> (&str, Option<&str>) {
+    help.split_once(DEFAULT).map_or((help, None), |(text, default)| (text, Some(default.trim_end_matches(']'))))
 }
 
 /// Returns the options of the grouped commands of `program` that are in no group.
