@@ -561,11 +561,11 @@ fn resume_requires_a_readable_manifest() {
     assert!(error.contains(&place) && error.contains(&format!("at line {line} ")), "{error}");
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
-    expect![[r"
-        not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 40 column 19: restore the file from a copy; without it runs cannot be checked, and the sweep cannot be resumed
+    expect![[r#"
+        not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 43 column 19: restore the file from a copy; without it runs cannot be checked, and the sweep cannot be resumed
         wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
         error: the figures of DIR/out are not complete: see the message above
-    "]].assert_eq(&without_folder(&stderr));
+    "#]].assert_eq(&without_folder(&stderr));
     assert!(sandbox.path("extracted/out_result.json").exists());
 
     let mut refuse = |text: &str| {
