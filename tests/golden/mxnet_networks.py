@@ -143,14 +143,14 @@ class Inception(nn.Module):
     """A chain of units, pools and forks, then the classes."""
 
     def __init__(self, chain, names, norm, bias, head, classes=1000):
-        """`names` are those of a unit's convolution and normalization, with its own name in place of `{}`."""
+        """`names`: names of a unit's convolution and normalization; `{}` is replaced by the unit's name."""
         super().__init__()
         self.chain, self.names, self.norm, self.bias, self.head = chain, names, norm, bias, head
         output = self.make(chain, 3)
         self.add_module(head, nn.Linear(output, classes))
 
     def make(self, chain, channels):
-        """Makes the layers of a chain, in MXNet's order of arguments. How many channels leave it."""
+        """Creates the layers of a chain, in MXNet's argument order; returns the number of output channels."""
         for part in chain:
             if isinstance(part, Fork):
                 channels = sum([self.make(branch, channels) for branch in part])
@@ -323,7 +323,7 @@ def inception_v3():
 
 
 def in_a_row(*layers):
-    """Layers with the names that MXNet counts out where none is given."""
+    """Layers with MXNet's default names."""
     counts, named = {}, nn.Sequential()
     for number, layer in enumerate(layers):
         kind = {nn.Conv2d: "convolution", nn.Linear: "fullyconnected"}.get(type(layer))

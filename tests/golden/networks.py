@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What every network computes: the numbers in networks.json, which those of ringmark-worker are tested against.
+"""Computes the reference values in networks.json for the tests of ringmark-worker.
 
-Remake them with torch 2.11.0 and torchvision 0.26.0 (any machine with 16 GB, some minutes):
+Regenerate them with torch 2.11.0 and torchvision 0.26.0 (any machine with 16 GB, some minutes):
 
     .libtorch/venv/bin/python tests/golden/networks.py > tests/golden/networks.json
 
-With names of networks after it, the command makes only those. torchvision's networks are torchvision's own, without
-auxiliary classes; MXNet's are in mxnet_networks.py. Of each:
+Names of networks as arguments restrict the command to those networks. torchvision's networks are without auxiliary
+classes; MXNet's are in mxnet_networks.py. For each network:
 
 `image`       channels and size of the images of `step`
 `counted`     arrays and values that MXNet's measure.py counts: weights and biases, nothing of a normalization
@@ -46,7 +46,7 @@ LABELS = {1000: [3, 977], 10: [3, 7]}
 
 @dataclass
 class Network:
-    """`size` is that of a step's images, `own_size` that which the network is for."""
+    """`size`: size of the images of a step. `own_size`: size that the network is designed for."""
 
     make: Callable
     size: int
@@ -58,7 +58,7 @@ class Network:
 
 @dataclass
 class Published:
-    """What others say of it; None where nobody does."""
+    """Published figures; None if there are none."""
 
     arrays: int | None
     values: int
@@ -67,8 +67,8 @@ class Published:
     gmacs: float | None
 
 
-def torchvision_s(name, size, own_size=224, values=None, **options):
-    """`values` where torchvision counts what is not made here."""
+def torchvision_network(name, size, own_size=224, values=None, **options):
+    """`values` overrides torchvision's count, which may include layers that are not built here."""
     meta = torchvision.models.get_model_weights(name).DEFAULT.meta
     published = Published(None, values or meta["num_params"], None, None, meta["_ops"])
     return Network(lambda: torchvision.models.get_model(name, weights=None, **options), size, own_size, 3, 1000, published)
@@ -80,20 +80,20 @@ def mxnet_s(make, size, *published, own_size=224, channels=3, classes=1000):
 
 DIGITS = {"own_size": 28, "channels": 1, "classes": 10}
 NETWORKS = {
-    "resnet18": torchvision_s("resnet18", 40),
-    "resnet34": torchvision_s("resnet34", 40),
-    "resnet50_v1b": torchvision_s("resnet50", 40),
-    "resnet101": torchvision_s("resnet101", 40),
-    "resnet152": torchvision_s("resnet152", 40),
-    "resnext50_32x4d": torchvision_s("resnext50_32x4d", 40),
-    "resnext101_32x8d": torchvision_s("resnext101_32x8d", 40),
-    "vgg11": torchvision_s("vgg11", 64),
-    "vgg11_bn": torchvision_s("vgg11_bn", 64),
-    "vgg16": torchvision_s("vgg16", 64),
-    "vgg16_bn": torchvision_s("vgg16_bn", 64),
-    "alexnet": torchvision_s("alexnet", 96),
-    "inception_v3": torchvision_s("inception_v3", 139, 299, 23_834_568, aux_logits=False, init_weights=False),
-    "vit_b_16": torchvision_s("vit_b_16", 224),
+    "resnet18": torchvision_network("resnet18", 40),
+    "resnet34": torchvision_network("resnet34", 40),
+    "resnet50_v1b": torchvision_network("resnet50", 40),
+    "resnet101": torchvision_network("resnet101", 40),
+    "resnet152": torchvision_network("resnet152", 40),
+    "resnext50_32x4d": torchvision_network("resnext50_32x4d", 40),
+    "resnext101_32x8d": torchvision_network("resnext101_32x8d", 40),
+    "vgg11": torchvision_network("vgg11", 64),
+    "vgg11_bn": torchvision_network("vgg11_bn", 64),
+    "vgg16": torchvision_network("vgg16", 64),
+    "vgg16_bn": torchvision_network("vgg16_bn", 64),
+    "alexnet": torchvision_network("alexnet", 96),
+    "inception_v3": torchvision_network("inception_v3", 139, 299, 23_834_568, aux_logits=False, init_weights=False),
+    "vit_b_16": torchvision_network("vit_b_16", 224),
     "mxnet-resnet-50": mxnet_s(mxnet.resnet50, 40, 157, 25_549_486, 55, 102.015648, 4.089),
     "mxnet-resnet-101": mxnet_s(mxnet.resnet101, 40, 310, 44_541_614, 106, 177.775264, 7.801),
     "mxnet-resnet-152": mxnet_s(mxnet.resnet152, 40, 463, 60_185_262, 157, 240.165536, 11.514),
@@ -120,7 +120,7 @@ PARTS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "movi
 
 
 def deviation_and_mean(keyword, model, name):
-    """Of a parameter or buffer."""
+    """Returns deviation and mean of a parameter or buffer."""
     layer_name, _, part = name.rpartition(".")
     layer = model.get_submodule(layer_name)
     if isinstance(layer, BATCH_NORMS):
@@ -172,7 +172,7 @@ def of_batch_norm(keyword, layer_name, part):
 
 
 def rules(keyword, model, tensors):
-    """Name, shape, deviation and mean of each."""
+    """Returns name, shape, deviation and mean of each parameter."""
     return [(name, list(tensor.shape), *deviation_and_mean(keyword, model, name)) for name, tensor in tensors]
 
 
@@ -188,7 +188,7 @@ def buffers(model):
 
 
 def built(keyword):
-    """On the meta device, without dropout, which would draw random numbers."""
+    """Builds a network on the meta device, without dropout, which would draw random numbers."""
     with torch.device("meta"):
         model = NETWORKS[keyword].make()
     for module in model.modules():
@@ -239,7 +239,7 @@ def norm_and_projection(gradient):
 
 
 def write_zeros(model, gradients):
-    """Where the true gradient is 0. Every other one is not."""
+    """Writes [0, 0] for gradients that are 0 in exact arithmetic, and checks that no other gradient is."""
     before = 1.0
     for number, (name, _) in enumerate(parameters(model)):
         layer_name, _, part = name.rpartition(".")
@@ -255,7 +255,8 @@ def write_zeros(model, gradients):
 
 
 def apart(model, one, exact):
-    """The largest relative difference from what is exact, and where; gradients that are 0 are compared to that before."""
+    """Returns the largest relative difference from the exact values, and its place; a gradient of 0 is compared relative to
+    the gradient before it."""
     found = [(abs(one["loss"] - exact["loss"]) / exact["loss"], "loss")]
     for key in ("scores", "evaluated"):
         for row, exact_row in zip(one[key], exact[key]):
@@ -274,7 +275,7 @@ def apart(model, one, exact):
 
 
 def counted(keyword, model):
-    """Arrays and values by measure.py's rule: by name in MXNet, else what has the same roles."""
+    """Returns the number of arrays and values by measure.py's rule: by name in MXNet, by role in torchvision."""
     if keyword.startswith("mxnet"):
         lengths = [tensor.numel() for name, tensor in parameters(model) if "weight" in name or "bias" in name]
     else:
@@ -286,7 +287,7 @@ def counted(keyword, model):
 
 
 def multiplications(keyword, model):
-    """Of convolutions, linear layers and attention, of one image."""
+    """Returns the multiplications of convolutions, linear layers and attention for one image."""
     total = 0
 
     def convolution(layer, inputs, output):
@@ -309,7 +310,7 @@ def multiplications(keyword, model):
 
 
 def check(keyword, model, gmacs):
-    """Against what is published."""
+    """Compares with the published figures."""
     published = NETWORKS[keyword].published
     lengths = [tensor.numel() for _, tensor in parameters(model)]
     arrays, values = counted(keyword, model)
@@ -327,7 +328,7 @@ def check(keyword, model, gmacs):
 
 
 def reference(keyword):
-    """The text of a network's part of the file. Says how far other layouts and fp32 are from it."""
+    """Returns the JSON of a network. Prints the deviation of other layouts and of fp32."""
     torch.set_num_threads(1)
     model, network = built(keyword), NETWORKS[keyword]
     gmacs = multiplications(keyword, built(keyword)) / 1e9
@@ -355,7 +356,7 @@ def reference(keyword):
 
 
 def text(value):
-    """With 9 digits, and the parts of a long list a line each."""
+    """Formats with 9 digits; each part of a long list is a line."""
     if isinstance(value, float):
         return f"{value:.9g}"
     if not isinstance(value, list):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What Pillow and OpenCV make of a small picture: the files in pixels/, which those of ringmark-input are tested against.
+"""Creates the files in pixels/ with Pillow and OpenCV, as reference for the tests of ringmark-input.
 
-Remake them with Pillow 13.0.0, opencv-python-headless 4.14.0 and numpy 2.4.6 (seconds):
+Regenerate them with Pillow 13.0.0, opencv-python-headless 4.14.0 and numpy 2.4.6 (seconds):
 
     python3 -m venv /tmp/pixels && /tmp/pixels/bin/pip install pillow==13.0.0 'opencv-python-headless==4.14.0.*' numpy==2.4.6
     /tmp/pixels/bin/python tests/golden/pixels.py
 
-`source.png` is the picture: waves of every length in each channel, a gray and a saturated patch. Of it
+`source.png` is the picture: waves of every length in each channel, a gray and a saturated patch. The other files are:
 
 `*.jpg`                      as Pillow writes it, `*.jpg.png` is what Pillow's convert("RGB") reads of it; `inks.jpg` is CMYK
 `png_*.png`                  of other color types and depths, `png_*.png.png` likewise

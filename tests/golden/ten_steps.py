@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How torchvision's resnet50 trains: the losses in ten_steps.json, which ringmark-worker is tested against.
+"""Computes the losses in ten_steps.json with torchvision's resnet50, as reference for the tests of ringmark-worker.
 
-Remake them with torch 2.11.0, torchvision 0.26.0 and numpy (any machine, one minute):
+Regenerate them with torch 2.11.0, torchvision 0.26.0 and numpy (any machine, one minute):
 
     .libtorch/venv/bin/python tests/golden/ten_steps.py > tests/golden/ten_steps.json
 
