@@ -189,7 +189,7 @@ fn options_conflicting_with_kv_store_are_rejected() {
         ("--kv-store device", "--kv-store device needs the gradients of a network: add --model"),
         ("--op all_gather --kv-store device", "--op measures one operation by sizes"),
         ("--model vgg11 --op reduce --kv-store device", "--op reduce conflicts with --kv-store device, which selects"),
-        ("--model vgg11 --kv-store dist_async", "--kv-store dist_async needs --optimizer sgd"),
+        ("--model vgg11 --kv-store dist_async", "--kv-store dist_async needs an update rule, such as --optimizer sgd"),
         ("--model vgg11 --kv-store device --servers 2", "--servers 2 does not apply to --kv-store device"),
         ("--model vgg11 --kv-store device --backend none", "--kv-store device conflicts with --backend none"),
         ("--model vgg11 --server-hosts s", "--server-hosts s applies to --kv-store dist_*"),

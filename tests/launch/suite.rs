@@ -426,6 +426,7 @@ fn suite_with_real_worker_yields_all_outputs() {
     assert!(file.benchmark_results[0].result[2].measurements.contains(&steps(&with)));
     // The number of runs may be followed by a warning mark.
     let table = extract(&out, "");
-    let (_, costs) = table.split_once("Step with communication, and of the same ranks without it").expect("the table of costs");
+    let (_, costs) =
+        table.split_once("Step with communication, and of the same ranks without it").expect("the table of costs");
     assert!(costs.lines().any(|line| line.starts_with("1n2g ") && line.contains(" 1/1")), "{table}");
 }

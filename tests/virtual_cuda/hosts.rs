@@ -96,7 +96,8 @@ fn doctor(command: &mut Command) -> (Option<i32>, String) {
 /// Returns the lines of the findings, except those caused by this machine's load.
 fn findings(text: &str) -> Vec<&str> {
     let is_finding = |line: &&str| line.starts_with("error: ") || line.starts_with("warning: ");
-    let by_load = |line: &&str| line.contains(", slowest link: ") || line.contains(", load: ");
+    let is_summary = |line: &str| line.ends_with(" would fail");
+    let by_load = |line: &&str| line.contains(", slowest link: ") || line.contains(", load: ") || is_summary(line);
     text.lines().filter(is_finding).filter(|line| !by_load(line)).collect()
 }
 

@@ -188,10 +188,10 @@ fn extract_prints_cost_of_the_division() {
     assert_eq!(status, Some(0), "{stderr}");
     // 30 and 120 ms per image: even parts of 4 take 480 ms, balanced parts 8 / (1 / 30 + 1 / 120) = 192 ms.
     let expected = "
-case  images  an image  slowest  waited  even  balanced  saved  left
-      a rank        ms       ms      ms    ms        ms      %     %
---------------------------------------------------------------------
-1n2g     6 2  30.0 120      240    30.0   480       192   50.0  20.0
+case    images  per image  slowest  waited  even  balanced  saved  left
+      per rank         ms       ms      ms    ms        ms      %     %
+-----------------------------------------------------------------------
+1n2g       6 2   30.0 120      240    30.0   480       192   50.0  20.0
 ";
     assert!(stdout.contains(expected), "{stdout}");
     assert!(stdout.contains("work load 3,1\n"), "{stdout}");

@@ -27,9 +27,9 @@ use crate::launch::sweep::plan::{Axes, BatchSizes};
 pub struct AxesOptions {
     /// Cases to run, in this order; 2n8g is 2 nodes with 8 GPUs each
     ///
-    /// A GPU has one rank; without GPUs a rank has a part of the host's cores
-    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit; if hosts have fewer slots, all slots of 1, 2, 4, .. hosts;
-    /// the last case uses all slots. score: 1n1g, one rank with all cores]
+    /// One rank per GPU; without GPUs, each rank gets an equal share of the host's cores
+    /// [default: those of 1n1g,1n2g,1n4g,1n8g,2n8g,4n8g that fit; on several hosts with fewer slots, all slots of 1, 2, 4, ..
+    /// hosts; then all slots of all hosts, except on this machine without GPUs. score: 1n1g, one rank with all cores]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
     /// Networks, instead of --model: each runs with every precision, batch size and case

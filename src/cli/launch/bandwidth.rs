@@ -47,7 +47,7 @@ pub struct BandwidthOptions {
     config_file: ConfigFileOptions,
     /// Cases to run, in this order; 2n8g is 2 nodes with 8 GPUs each
     ///
-    /// A GPU has one rank; without GPUs a rank has a part of the host's cores [default: those of 1n2g,1n4g,1n8g,2n8g,4n8g
+    /// One rank per GPU; without GPUs, each rank gets an equal share of the host's cores [default: those of 1n2g,1n4g,1n8g,2n8g,4n8g
     /// that fit; with several hosts, the last case uses all slots]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,

@@ -42,7 +42,7 @@ pub struct ExtractOptions {
     /// It contains CASE/MODEL_bBATCH_DTYPE_RUN.log, with or without a record (.jsonl) next to each.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Folder for the files; with some formats a file [default: FOLDER]
+    /// Folder for the files; with some formats a file [default: FOLDER of a sweep]
     ///
     /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json; NAME is the last part of FOLDER. By default FOLDER if
     /// it is a sweep; nothing is written with --format or --json. With --format prometheus and influx a file, with mlflow

@@ -35,7 +35,7 @@ pub struct PredictOptions {
     sweep: Option<PathBuf>,
     /// Bandwidth result of the same hosts, for a narrower range
     ///
-    /// Needs two or more hosts; applies to kv-store ring.
+    /// Needs cases with two different numbers of hosts, such as 2n8g,4n8g; applies to kv-store ring.
     #[arg(long, value_name = "FOLDER", requires = "sweep")]
     bandwidth: Option<PathBuf>,
     /// Cases to predict, such as 8n8g

@@ -84,7 +84,7 @@ config_options! {
             "All-reduce backend; auto is NCCL on CUDA and shared memory on the CPU (MPI between hosts), none \
              exchanges nothing").aliases(&["collective"]).set_in_baseline(),
         /// Element type of the exchanged gradients.
-        wire: Wire = Wire::Fp32 => option("wire", "TYPE", "Type of gradients on the network")
+        wire: Wire = Wire::Fp32 => option("wire", "TYPE", "Type of gradients during the exchange")
             .flag("fp16-allreduce", "fp16").aliases(&["datatype"])
             .names_in_bandwidth('d', &["datatype", "dtype"]),
         /// Size of a gradient bucket in MB (1e6 bytes of fp32); 0 makes every parameter a bucket.

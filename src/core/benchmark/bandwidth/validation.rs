@@ -62,7 +62,7 @@ impl BandwidthConfig {
             );
             ensure!(
                 !kv_store.is_asynchronous() || self.optimizer.0.is_some(),
-                "--kv-store {kv_store} needs --optimizer sgd: its servers update weights at every push (MXNet: \
+                "--kv-store {kv_store} needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: \
                  Updater needs to be set for async mode)"
             );
             ensure!(
@@ -239,7 +239,7 @@ mod tests {
             --op all_gather conflicts with --kv-store local, which selects its operations: use only one of them
             --gradient-compression 2bit:0.5 needs the gradients of a network: add --model resnet50_v1b, or omit --gradient-compression
             --gradient-compression 2bit:0.5 is not supported with --kv-store device (owners receive sums, and codes cannot be added): use --gradient-compression fp16 or bf16, or --kv-store ring or dist_sync
-            --kv-store dist_async needs --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)
+            --kv-store dist_async needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)
             --optimizer adam with --kv-store dist_async: the weights depend on the order of the pushes and cannot be checked: add --check 0, or use --optimizer sgd without --momentum
             --momentum 0.5 does not apply to --optimizer adam: use --optimizer sgd or nag"#]].assert_eq(&refused.map(error).join("\n"));
         let accepted = [

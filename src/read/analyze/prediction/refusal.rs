@@ -24,8 +24,9 @@ pub struct Refusal {
 /// Options of a sweep that the command in a refusal replaces.
 const REPLACED: [&str; 4] = ["--cases", "--hosts", "-H", "--hostfile"];
 
-/// Returns the command that adds the `missing` cases to a sweep with its own options. A sweep keeps its hosts, so more
-/// of them need a new folder. Hosts that the sweep did not name are placeholders.
+/// Returns the command that adds the `missing` cases to a sweep with its own options. Hosts that the sweep did not name
+/// are placeholders. More hosts may follow those of a sweep; if it named none, they need a new folder, because the first
+/// host must be the same.
 fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> String {
     let typed = shell_words::split(command).unwrap_or_default();
     let mut cases: Vec<Case> = evidence.cases.iter().map(|measured| measured.case).collect();
@@ -45,9 +46,11 @@ fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> String {
         let host = |number: u32| known.get(number as usize - 1).cloned().unwrap_or_else(|| format!("HOST{number}"));
         let hosts: Vec<String> = (1..=nodes).map(|number| format!("{}:{gpus}", host(number))).collect();
         words.extend(["--hosts".to_owned(), hosts.join(",")]);
-        words.retain(|word| word != "--resume");
-        words = ["--out", "-o"].iter().fold(words, |words, option| without_option(words, option));
-        words.extend(["--out".to_owned(), "NEW_FOLDER".to_owned()]);
+        if known.is_empty() {
+            words.retain(|word| word != "--resume");
+            words = ["--out", "-o"].iter().fold(words, |words, option| without_option(words, option));
+            words.extend(["--out".to_owned(), "NEW_FOLDER".to_owned()]);
+        }
     }
     // The path of the program is that of the machine which ran the sweep.
     if let Some(program) = words.first_mut() {
@@ -168,8 +171,8 @@ mod tests {
         assert_eq!(
             command_for(&command, &["2n2g", "4n2g"]),
             format!(
-                "ringmark sweep {options} --cases 1n1g,1n2g,2n2g,4n2g --hosts \
-                 node1:2,node2:2,HOST3:2,HOST4:2 --out NEW_FOLDER"
+                "ringmark sweep {options} --out x --resume --cases 1n1g,1n2g,2n2g,4n2g --hosts \
+                 node1:2,node2:2,HOST3:2,HOST4:2"
             )
         );
         assert_eq!(

@@ -81,7 +81,8 @@ figures! {
     COMMUNICATION_COST = ("communication_cost", "ratio"), "Step / step of the same ranks without communication - 1";
     LOST = ("lost", "seconds"), "Step minus the step of the base";
     SCALING_LOSS = ("scaling_loss", "seconds"), "Part of the scaling loss; the parts add up to it";
-    PEAK_MEMORY = ("peak_memory", "bytes"), "Largest memory use of a rank";
+    PEAK_MEMORY = ("peak_memory", "bytes"), "Largest memory use of a rank: tensors on a GPU, resident memory on a \
+        CPU";
     FLOP_RATE = ("", "floating_point_operations_per_second"), "Arithmetic rate of the network on all ranks";
     PRODUCT_SHARE = ("matrix_product_share", "ratio"), "Arithmetic rate of the network / measured rate of matrix \
         products on the same devices";

@@ -17,7 +17,7 @@ use crate::read::show::page::document::Block;
 
 const NOTE: &str = "One reading per second on every host during the run. A point is the mean over some iterations, \
     including warm-up. For several devices of a host, the chart shows the lowest clock, the highest temperature, the \
-    total power and network traffic, and the mean utilization.";
+    total power and the total bytes sent by network cards, and the mean utilization.";
 
 /// Maximum number of hosts that are all shown: more fit neither into a drawing nor on the page.
 const MOST_HOSTS: usize = 64;
