@@ -1,6 +1,7 @@
 //! Request for one job: its shape, hosts, program and files, and the user's options for every job.
 //! [`planned`](crate::launch::job::planned) runs it.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -105,8 +106,8 @@ impl Job<'_> {
 
     /// Returns the load of other programs on the job's hosts before the first job.
     pub fn load_before(&self) -> Option<LoadBefore> {
-        let is_used = |name: &str| self.process_hosts().contains(&name);
-        let busy: Vec<_> = self.busy.iter().filter(|(host, ..)| is_used(host)).collect();
+        let used: HashSet<&str> = self.process_hosts().into_iter().collect();
+        let busy: Vec<_> = self.busy.iter().filter(|(host, ..)| used.contains(host.as_str())).collect();
         LoadBefore::from_hosts(busy.iter().map(|(host, load, cores)| (host.as_str(), *load, *cores)))
     }
 
