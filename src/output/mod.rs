@@ -150,6 +150,13 @@ pub fn print_note(text: &str) {
     let _ = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
+/// Writes the output of a command to a file, and prints its name.
+pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    atomic_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
+    print_note(&format!("wrote {}", path.display()));
+    Ok(())
+}
+
 /// Prints to the standard output without changes. A closed pipe is not an error.
 pub fn print_raw(text: &str) -> anyhow::Result<()> {
     let mut output = io::stdout().lock();

@@ -2,14 +2,12 @@
 //! formats are in [`crate::read::show::export`].
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
 use ringmark_core::dimension::Seconds;
-use ringmark_core::file::atomic_file;
 use ringmark_core::options::usage::usage;
 
 use crate::output;
@@ -101,9 +99,7 @@ fn put(out: Option<&Path>, text: &str) -> anyhow::Result<()> {
         return Err(usage(anyhow!("--out {} is a folder: name a file in it", path.display())));
     }
     output::check_target("--out", path, &[])?;
-    atomic_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
-    output::print_note(&format!("wrote {}", path.display()));
-    Ok(())
+    output::write_file(path, text)
 }
 
 fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut Vec<Problem>) -> anyhow::Result<()> {

@@ -101,6 +101,9 @@ pub struct Extras<'a> {
 /// Extracts, prints and writes; returns an error at the end if anything was excluded.
 pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
+    // With a format, --out is a file for it alone, or a folder for all files.
+    let file = config.out.as_deref().filter(|out| config.format.is_some() && !out.is_dir());
+    file.map_or(Ok(()), |file| output::check_target("--out", file, &[]))?;
     let folder = &config.folder;
     let extraction = results::read_sweep(folder, folder::find(folder)?, config.warmup)?;
     match extraction {
@@ -113,13 +116,8 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let extras =
         Extras { published: config.published, price: config.price.as_ref(), is_explained: config.is_explained };
     let text = || render_any(&extraction, config.format.unwrap_or(ExtractFormat::Table), &extras);
-    match (&config.out, config.format) {
-        (Some(file), Some(_)) if !file.is_dir() => {
-            let text = text()?;
-            let advice = || format!("cannot write {}: choose another file with --out", file.display());
-            atomic_file::write(file, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
-            output::print_note(&format!("wrote {}", file.display()));
-        }
+    match file {
+        Some(file) => output::write_file(file, &text()?)?,
         _ if config.json.write_text(|| render_any(&extraction, ExtractFormat::Json, &extras))? => {}
         _ => output::print(&text()?)?,
     }
@@ -130,7 +128,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let left_out = extraction.problems().iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = problem::check_complete(&format!("the figures of {} are", folder.display()), left_out);
     match &config.out {
-        Some(out) if config.format.is_none() || out.is_dir() => write(folder, out, &extraction)?,
+        Some(out) if file.is_none() => write(folder, out, &extraction)?,
         // An explicit format or `--json` replaces the files.
         _ if config.format.is_some() || config.json != Json::No => {}
         _ if folder.join(MANIFEST).exists() => write(folder, folder, &extraction)?,

@@ -1,11 +1,9 @@
 //! `ringmark report`: shows one or several results as a page, a picture, Markdown or tables.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
-use ringmark_core::file::atomic_file;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
@@ -86,7 +84,7 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     let is_instead = config.json.write(&json::build_report(&results, config.published))?;
     let document = content::document(&results, config.published, &config.links);
     match &config.out {
-        Some(path) => write(path, &render(&document, format, WIDTH))?,
+        Some(path) => output::write_file(path, &render(&document, format, WIDTH))?,
         None if is_instead => {}
         None => {
             let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0.into());
@@ -106,12 +104,6 @@ pub fn render(document: &Document, format: ReportFormat, width: usize) -> String
         ReportFormat::Markdown => text::text(document, Medium::Markdown),
         ReportFormat::Table => text::text(document, Medium::Terminal { width, is_explained: true }),
     }
-}
-
-fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    atomic_file::write(path, |output| Ok(output.write_all(text.as_bytes())?))?;
-    output::print_note(&format!("wrote {}", path.display()));
-    Ok(())
 }
 
 /// Reads every folder; returns an error if one contains no results.

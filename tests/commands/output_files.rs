@@ -67,6 +67,7 @@ fn commands_do_not_overwrite_inputs_or_sweep_files() {
             (format!("report {first} --format markdown --out {target}"), "--out"),
             (format!("report {first} --json {target}"), "--json"),
             (format!("extract {first} --json {target}"), "--json"),
+            (format!("extract {first} --format csv --out {target}"), "--out"),
             (format!("extract {first} --format prometheus --out {target}"), "--out"),
             (format!("extract {first} --format influx --out {target}"), "--out"),
             (format!("diff {first} {second} --json {target}"), "--json"),
