@@ -16,15 +16,17 @@ keyword_enum!(
     }
 );
 
-impl Optimizer {
-    /// Returns the value for records that predate this option.
-    pub fn nag() -> Optimizer {
+impl Default for Optimizer {
+    /// Returns the rule of DLPerf, and of records that predate this option.
+    fn default() -> Optimizer {
         Optimizer::Nag
     }
+}
 
+impl Optimizer {
     /// Returns true for the default, which records omit.
-    pub fn is_nag(&self) -> bool {
-        *self == Optimizer::Nag
+    pub fn is_default(&self) -> bool {
+        *self == Optimizer::default()
     }
 
     /// Returns true if the rule has the constants of [`AdamConfig`] instead of a momentum.

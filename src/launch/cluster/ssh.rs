@@ -1,6 +1,7 @@
 //! Program and port of ssh, shared by mpirun, the doctor and file copies.
 
 use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::local::open_mpi::SSH_AGENT;
 
 /// Program and port of ssh.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,13 +12,11 @@ pub struct SshOptions {
     pub agent: Vec<String>,
 }
 
-/// Parameters of Open MPI 4 and 5 for the program used instead of ssh.
-const AGENT: [&str; 2] = ["plm_rsh_agent", "plm_ssh_agent"];
-
 impl SshOptions {
     /// Chooses the program as mpirun does: from `mpirun_arguments`, then the environment, then `ssh`.
     pub fn new(port: u16, mpirun_arguments: &[String], environment: &LaunchEnvironment) -> SshOptions {
-        let chosen = mpirun_arguments.windows(2).find(|pair| AGENT.contains(&pair[0].as_str())).map(|pair| &pair[1]);
+        let is_agent = |name: &str| SSH_AGENT.iter().any(|(_, agent)| *agent == name);
+        let chosen = mpirun_arguments.windows(2).find(|pair| is_agent(&pair[0])).map(|pair| &pair[1]);
         // The value is a colon-separated list. Open MPI takes the first program that it finds.
         let agent = chosen.or(environment.ssh_agent.as_ref()).and_then(|agents| agents.split(':').next());
         let agent: Vec<String> = agent.unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();

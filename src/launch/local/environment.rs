@@ -12,10 +12,7 @@ use std::thread;
 
 use ringmark_core::host::environment::{is_allowed, is_forwarded};
 
-use crate::launch::local::open_mpi::{OpenMpi, SINGLE_COPY};
-
-/// Variables of Open MPI 4 and 5 for the program used instead of ssh.
-const SSH_AGENT: [&str; 2] = ["OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"];
+use crate::launch::local::open_mpi::{OpenMpi, SINGLE_COPY, SSH_AGENT};
 
 /// Grid Engine's variables by which Open MPI detects a Grid Engine job.
 pub const GRID_ENGINE: [&str; 4] = ["PE_HOSTFILE", "JOB_ID", "SGE_ROOT", "ARC"];
@@ -118,7 +115,7 @@ impl LaunchEnvironment {
                 .collect(),
             addresses: interface_addresses(),
             open_mpi: OpenMpi::default(),
-            ssh_agent: SSH_AGENT.iter().find_map(|name| env::var(name).ok()),
+            ssh_agent: SSH_AGENT.iter().find_map(|(prefix, name)| env::var(format!("{prefix}{name}")).ok()),
             tcp_interface: env::var("OMPI_MCA_btl_tcp_if_include").ok(),
             tcp_excluded: env::var("OMPI_MCA_btl_tcp_if_exclude").ok(),
             library_path: env::var("LD_LIBRARY_PATH").ok(),

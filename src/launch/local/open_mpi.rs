@@ -6,6 +6,9 @@ use std::process::{Command, Stdio};
 /// Parameters of versions 4 and 5 for single-copy shared memory, which a container's seccomp rules forbid.
 pub const SINGLE_COPY: [&str; 2] = ["btl_vader_single_copy_mechanism", "smsc"];
 
+/// Parameters of versions 4 and 5 for the program used instead of ssh, each with the prefix of its variable.
+pub const SSH_AGENT: [(&str, &str); 2] = [("OMPI_MCA_", "plm_rsh_agent"), ("PRTE_MCA_", "plm_ssh_agent")];
+
 /// Open MPI, as far as its options differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OpenMpi {

@@ -171,8 +171,8 @@ config_options! {
         learning_rate: f64 = 0.001 => option("lr", "RATE",
             "Learning rate per rank, multiplied by the number of ranks").range(0.0..=1e6),
         /// Rule of the weight update.
-        #[serde(default = "Optimizer::nag", skip_serializing_if = "Optimizer::is_nag")]
-        optimizer: Optimizer = Optimizer::Nag => option("optimizer", "NAME",
+        #[serde(default, skip_serializing_if = "Optimizer::is_default")]
+        optimizer: Optimizer = Optimizer::default() => option("optimizer", "NAME",
             "Rule of the weight update, by MXNet's names: nag (Nesterov momentum), sgd (classical momentum), adam, or \
              adamw (decoupled weight decay)"),
         /// Momentum of nag and sgd.

@@ -21,9 +21,6 @@ pub struct Refusal {
     pub command: String,
 }
 
-/// Options of a sweep that the command in a refusal replaces.
-const REPLACED: [&str; 4] = ["--cases", "--hosts", "-H", "--hostfile"];
-
 /// Returns the command that adds the `missing` cases to a sweep with its own options. Hosts that the sweep did not name
 /// are placeholders. More hosts may follow those of a sweep; if it named none, they need a new folder, because the first
 /// host must be the same.
@@ -33,22 +30,17 @@ fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> String {
     cases.extend(missing.iter().filter(|case| evidence.case(**case).is_none()));
     cases.sort_by_key(|case| (case.ranks(), *case));
     let cases: Vec<String> = cases.iter().map(Case::to_string).collect();
-    let mut words = REPLACED.iter().fold(typed.clone(), |words, option| match *option {
-        "--cases" => without_option(words, option),
-        _ if needs_hosts(evidence, missing) => without_option(words, option),
-        _ => words,
-    });
+    let without = |words, options: &[&str]| options.iter().fold(words, |words, option| without_option(words, option));
+    let known = known_hosts(&typed);
+    let mut words = without(typed, &["--cases"]);
     words.extend(["--cases".to_owned(), cases.join(",")]);
     if needs_hosts(evidence, missing) {
-        let nodes = missing.iter().map(|case| case.nodes).max().unwrap_or(1);
         let gpus = missing.iter().map(|case| case.gpus_per_node).max().unwrap_or(1);
-        let known = known_hosts(&typed);
-        let host = |number: u32| known.get(number as usize - 1).cloned().unwrap_or_else(|| format!("HOST{number}"));
-        let hosts: Vec<String> = (1..=nodes).map(|number| format!("{}:{gpus}", host(number))).collect();
-        words.extend(["--hosts".to_owned(), hosts.join(",")]);
+        words = without(words, &["--hosts", "-H", "--hostfile"]);
+        words.extend(["--hosts".to_owned(), hosts(&known, most_nodes(missing), gpus)]);
         if known.is_empty() {
             words.retain(|word| word != "--resume");
-            words = ["--out", "-o"].iter().fold(words, |words, option| without_option(words, option));
+            words = without(words, &["--out", "-o"]);
             words.extend(["--out".to_owned(), "NEW_FOLDER".to_owned()]);
         }
     }
@@ -57,6 +49,17 @@ fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> String {
         *program = "ringmark".to_owned();
     }
     shell_words::join(words)
+}
+
+fn most_nodes(missing: &[Case]) -> u32 {
+    missing.iter().map(|case| case.nodes).max().unwrap_or(1)
+}
+
+/// Returns a list of `nodes` hosts: the known ones, then placeholders.
+fn hosts(known: &[String], nodes: u32, gpus: u32) -> String {
+    let placeholders = (1 + known.len()..).map(|number| format!("HOST{number}"));
+    let names = known.iter().cloned().chain(placeholders).take(nodes as usize);
+    names.map(|name| format!("{name}:{gpus}")).collect::<Vec<String>>().join(",")
 }
 
 /// Returns true if the missing cases need more hosts, or more ranks per host, than the measured ones.
@@ -84,9 +87,8 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
         return Refusal { case, why, command: extended(command, evidence, missing) };
     }
     let cases: Vec<String> = missing.iter().map(Case::to_string).collect();
-    let nodes = missing.iter().map(|case| case.nodes).max().unwrap_or(1);
-    let hosts: Vec<String> = (1..=nodes).map(|host| format!("HOST{host}:{}", case.gpus_per_node)).collect();
-    let hosts = if nodes > 1 { format!(" --hosts {}", hosts.join(",")) } else { String::new() };
+    let nodes = most_nodes(missing);
+    let hosts = if nodes > 1 { format!(" --hosts {}", hosts(&[], nodes, case.gpus_per_node)) } else { String::new() };
     let servers = servers(evidence, Case { nodes, ..case });
     let Evidence { model, batch_size, dtype, kv_store, .. } = evidence;
     // The default is left out.

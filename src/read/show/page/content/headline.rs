@@ -100,14 +100,14 @@ fn gain(table: &BatchTable) -> Option<String> {
     gains.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let text = |(gain, name): &(f64, String), what: &str| format!("{gain:.2}x{what} ({name})");
     const WHAT: &str = " the images/s";
-    let told = match &gains[..] {
+    let range = match &gains[..] {
         [] => return None,
         [one] => text(one, WHAT),
         [first, .., last] => format!("{} to {}", text(first, WHAT), text(last, "")),
     };
     let is_doubtful = table.series.iter().flat_map(|series| &series.points).any(|point| point.is_doubtful);
     let doubt = if is_doubtful { " (unreliable)" } else { "" };
-    Some(format!("batch size {} compared with {}: {told}{doubt}", widest[1], widest[0]))
+    Some(format!("batch size {} compared with {}: {range}{doubt}", widest[1], widest[0]))
 }
 
 /// Returns the headline of a result with only bandwidth runs: its largest case.
