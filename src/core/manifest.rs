@@ -53,7 +53,7 @@ pub struct Manifest {
     pub conditions: Conditions,
     /// Software and hosts of the finished runs.
     #[serde(alias = "found")]
-    pub ran_on: RanOn,
+    pub ran_on: ObservedEnvironment,
     /// Runs in the requested order, without duplicates.
     pub runs: Vec<RunOfSweep>,
 }
@@ -73,16 +73,16 @@ pub struct Conditions {
 
 /// Software and hosts that the records of the runs contain.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-pub struct RanOn {
+pub struct ObservedEnvironment {
     /// Versions of third-party software by name, and the network that MPI was configured with.
     pub software: BTreeMap<String, String>,
     /// Hosts in rank order.
-    pub hosts: Vec<RanOnHost>,
+    pub hosts: Vec<ObservedHost>,
 }
 
 /// One host of finished runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct RanOnHost {
+pub struct ObservedHost {
     /// Host name as the host reports it.
     pub name: String,
     /// Name of the device of each local rank.
@@ -211,9 +211,9 @@ impl Conditions {
     }
 }
 
-impl RanOn {
+impl ObservedEnvironment {
     /// Extracts the software and hosts from one run's record.
-    pub fn from_record(environment: &Environment, ranks: &[RankPlace]) -> RanOn {
+    pub fn from_record(environment: &Environment, ranks: &[RankPlace]) -> ObservedEnvironment {
         let versions = [
             ("ringmark-worker", Some(&environment.ringmark_version)),
             ("libtorch", Some(&environment.libtorch_version)),
@@ -225,11 +225,11 @@ impl RanOn {
         let version = |(name, version): (&str, Option<&String>)| {
             Some((name.to_owned(), version.filter(|version| !version.is_empty())?.clone()))
         };
-        RanOn { software: versions.into_iter().filter_map(version).collect(), hosts: hosts_of(ranks) }
+        ObservedEnvironment { software: versions.into_iter().filter_map(version).collect(), hosts: hosts_of(ranks) }
     }
 
     /// Returns the differences, as far as both sides have a value: a case of one rank has no second device.
-    pub fn mismatches(&self, now: &RanOn) -> Vec<Mismatch> {
+    pub fn mismatches(&self, now: &ObservedEnvironment) -> Vec<Mismatch> {
         let mut found: Vec<Mismatch> = Vec::new();
         for (index, (then, now)) in self.hosts.iter().zip(&now.hosts).enumerate() {
             found.extend(Mismatch::new(format!("name of host {}", index + 1), Some(&then.name), Some(&now.name)));
@@ -245,7 +245,7 @@ impl RanOn {
     }
 
     /// Adds hosts, devices and software of `more`, which must not differ from those that are known.
-    pub fn add(&mut self, more: RanOn) {
+    pub fn add(&mut self, more: ObservedEnvironment) {
         for (index, host) in more.hosts.into_iter().enumerate() {
             match self.hosts.get_mut(index) {
                 None => self.hosts.push(host),
@@ -257,13 +257,13 @@ impl RanOn {
     }
 }
 
-fn hosts_of(ranks: &[RankPlace]) -> Vec<RanOnHost> {
-    let mut hosts: Vec<RanOnHost> = Vec::new();
+fn hosts_of(ranks: &[RankPlace]) -> Vec<ObservedHost> {
+    let mut hosts: Vec<ObservedHost> = Vec::new();
     for place in ranks {
         let device = place.device_name.clone();
         match hosts.iter_mut().find(|host| host.name == place.host) {
             Some(host) => host.devices.push(device),
-            None => hosts.push(RanOnHost { name: place.host.clone(), devices: vec![device] }),
+            None => hosts.push(ObservedHost { name: place.host.clone(), devices: vec![device] }),
         }
     }
     hosts
@@ -283,7 +283,7 @@ impl Manifest {
             benchmark,
             command,
             conditions,
-            ran_on: RanOn::default(),
+            ran_on: ObservedEnvironment::default(),
             runs: Vec::new(),
         }
     }
@@ -473,7 +473,7 @@ mod tests {
     }
 
     /// Returns the hosts and software of a record whose ranks ran on these hosts and devices.
-    fn ran_on(places: &[(&str, &str)]) -> RanOn {
+    fn ran_on(places: &[(&str, &str)]) -> ObservedEnvironment {
         let place = |(rank, (host, device)): (u32, &(&str, &str))| RankPlace {
             device: DeviceKind::Cuda,
             device_name: (*device).to_owned(),
@@ -481,12 +481,12 @@ mod tests {
         };
         let environment = Environment { libtorch_version: "2.11.0".to_owned(), ..Environment::default() };
         let ranks: Vec<RankPlace> = (0..).zip(places).map(place).collect();
-        RanOn::from_record(&environment, &ranks)
+        ObservedEnvironment::from_record(&environment, &ranks)
     }
 
     #[test]
     fn devices_of_common_ranks_are_compared() {
-        let mut known = RanOn::default();
+        let mut known = ObservedEnvironment::default();
         for more in [&[("a", "H100")][..], &[("a", "H100"), ("a", "H100")], &[("a", "H100"), ("b", "H100")]] {
             assert_eq!(known.mismatches(&ran_on(more)), []);
             known.add(ran_on(more));
@@ -504,7 +504,8 @@ mod tests {
     fn software_is_compared_if_both_runs_name_it() {
         let known = ran_on(&[]);
         assert_eq!(known.software, map(&[("libtorch", "2.11.0")]));
-        let now = RanOn { software: map(&[("NCCL", "2.28.9"), ("libtorch", "2.12.0")]), hosts: Vec::new() };
+        let now =
+            ObservedEnvironment { software: map(&[("NCCL", "2.28.9"), ("libtorch", "2.12.0")]), hosts: Vec::new() };
         assert_eq!(lines(&known.mismatches(&now)), ["libtorch: 2.11.0 then, 2.12.0 now"]);
     }
 }

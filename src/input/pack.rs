@@ -281,14 +281,14 @@ mod tests {
         names
     }
 
-    fn go_on(_: Progress) -> Result<()> {
+    fn continue_packing(_: Progress) -> Result<()> {
         Ok(())
     }
 
     #[test]
     fn packed_images_are_read_in_list_order() {
         let (root, config) = folder();
-        let packed = pack(&config, &mut go_on).expect("packed");
+        let packed = pack(&config, &mut continue_packing).expect("packed");
         assert_eq!((packed.images, packed.classes, packed.left_out), (6, 3, 0));
         assert_eq!(packed.bytes, fs::metadata(&config.output).expect("written").len());
         let list = list_file::read(&root.path().join("out.lst")).expect("read");
@@ -315,7 +315,7 @@ mod tests {
         config.list = Some(list);
         let conversion = Conversion { is_cropped: true, shorter_edge: Some(20), encoding: Encoding::Jpeg(90) };
         config.conversion = Some(conversion);
-        assert_eq!(pack(&config, &mut go_on).expect("packed").images, 2);
+        assert_eq!(pack(&config, &mut continue_packing).expect("packed").images, 2);
         let dataset = Dataset::open(std::slice::from_ref(&config.output)).expect("read");
         let mut item = Item::default();
         for (index, id, labels, image) in [(0, 5, &[2.0, 7.5][..], "baseline.jpg"), (1, 9, &[0.0], "source.png")] {
@@ -332,7 +332,7 @@ mod tests {
         // The list above contains none of the folder's other images.
         config.list = None;
         config.force = true;
-        let error = format!("{:#}", pack(&config, &mut go_on).expect_err("text"));
+        let error = format!("{:#}", pack(&config, &mut continue_packing).expect_err("text"));
         expect!["DIR/out.rec cannot be written: image b/1.jpg: DIR/images/b/1.jpg: neither JPEG (ff d8 ff) nor PNG (89 50 4e 47): the 7 bytes begin with 62 2f 31 2e 6a 70 67"].assert_eq(&without_folder(&error));
     }
 
@@ -352,7 +352,7 @@ mod tests {
         for conversion in [None, Some(Conversion { is_cropped: false, shorter_edge: Some(30), encoding })] {
             let files = [1, 2, 7, 100].map(|threads| {
                 config = PackConfig { threads, conversion, force: true, ..config.clone() };
-                assert_eq!(pack(&config, &mut go_on).expect("packed").images, 40);
+                assert_eq!(pack(&config, &mut continue_packing).expect("packed").images, 40);
                 ["rec", "idx", "lst"]
                     .map(|ending| fs::read(root.path().join("out").with_extension(ending)).expect("there"))
             });
@@ -366,14 +366,14 @@ mod tests {
         let list = root.path().join("out.lst");
         fs::write(&list, "5 \t2\tc/2.jpg\n").expect("written");
         config.list = Some(list.clone());
-        pack(&config, &mut go_on).expect("packed");
+        pack(&config, &mut continue_packing).expect("packed");
         assert_eq!(fs::read_to_string(list).expect("there"), "5 \t2\tc/2.jpg\n");
     }
 
     #[test]
     fn failed_or_stopped_packing_keeps_old_files() {
         let (root, mut config) = folder();
-        pack(&config, &mut go_on).expect("packed");
+        pack(&config, &mut continue_packing).expect("packed");
         let before = fs::read(&config.output).expect("written");
         config.force = true;
         config.shuffle = None;
@@ -381,7 +381,7 @@ mod tests {
         let error = format!("{:#}", pack(&config, &mut stop).expect_err("stopped"));
         assert_eq!(error, format!("{} cannot be written: interrupted", config.output.display()));
         fs::write(config.folder.join("c/1.jpg"), "").expect("written");
-        let error = format!("{:#}", pack(&config, &mut go_on).expect_err("empty"));
+        let error = format!("{:#}", pack(&config, &mut continue_packing).expect_err("empty"));
         expect![
             "DIR/out.rec cannot be written: image c/1.jpg: DIR/images/c/1.jpg is empty (0 bytes): recreate or remove it"
         ]
@@ -393,14 +393,14 @@ mod tests {
     #[test]
     fn unwritable_file_keeps_all_three_files() {
         let (root, config) = folder();
-        pack(&config, &mut go_on).expect("packed");
+        pack(&config, &mut continue_packing).expect("packed");
         let list = root.path().join("out.lst");
         fs::remove_file(&list).expect("there");
         fs::create_dir(&list).expect("made");
         let read = || ["rec", "idx"].map(|ending| fs::read(config.output.with_extension(ending)).ok());
         let before = read();
         let forced = PackConfig { force: true, shuffle: None, ..config.clone() };
-        let error = format!("{:#}", pack(&forced, &mut go_on).expect_err("a folder"));
+        let error = format!("{:#}", pack(&forced, &mut continue_packing).expect_err("a folder"));
         assert_eq!(error, format!("{} cannot be written: path exists and is not a regular file", list.display()));
         assert!(before == read() && before.iter().all(Option::is_some));
         assert_eq!(names(root.path()), ["images", "out.idx", "out.lst", "out.rec"]);
@@ -410,13 +410,13 @@ mod tests {
     fn files_are_replaced_only_with_force() {
         let (root, mut config) = folder();
         fs::write(root.path().join("out.idx"), "old").expect("written");
-        let error = pack(&config, &mut go_on).expect_err("there").to_string();
+        let error = pack(&config, &mut continue_packing).expect_err("there").to_string();
         expect!["DIR/out.idx already exists: use another name, or --force to replace it"]
             .assert_eq(&without_folder(&error));
         config.force = true;
-        pack(&config, &mut go_on).expect("packed");
+        pack(&config, &mut continue_packing).expect("packed");
         config.output = root.path().join("out.bin");
         expect!["DIR/out.bin does not end with .rec: use a name that does, because index and list are named after it"]
-            .assert_eq(&without_folder(&pack(&config, &mut go_on).expect_err("a name").to_string()));
+            .assert_eq(&without_folder(&pack(&config, &mut continue_packing).expect_err("a name").to_string()));
     }
 }

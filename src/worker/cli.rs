@@ -9,7 +9,7 @@ use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, DeviceChoice};
 use ringmark_core::host::LauncherAddress;
-use ringmark_core::options::clap_binding::{Worker, keyword};
+use ringmark_core::options::clap_binding::{WorkerOptions, keyword};
 use ringmark_core::options::help;
 use ringmark_core::options::migration_hints::{self, MigrationHint};
 use ringmark_core::options::option_table::Options;
@@ -123,7 +123,7 @@ impl Benchmark {
     }
 }
 
-fn checked<C: Options + Default>(options: Worker<C>, check: impl Fn(&C) -> Result<()>) -> Result<C> {
+fn checked<C: Options + Default>(options: WorkerOptions<C>, check: impl Fn(&C) -> Result<()>) -> Result<C> {
     let config = options.apply(C::default()).map_err(usage)?;
     check(&config).map_err(usage)?;
     Ok(config)
@@ -133,14 +133,14 @@ fn checked<C: Options + Default>(options: Worker<C>, check: impl Fn(&C) -> Resul
 #[derive(Debug, Args)]
 pub struct Arguments<C: Options> {
     #[command(flatten)]
-    options: Worker<C>,
+    options: WorkerOptions<C>,
 }
 
 /// Options of a benchmark with several runs in a sweep.
 #[derive(Debug, Args)]
 pub struct RunArguments<C: Options> {
     #[command(flatten)]
-    options: Worker<C>,
+    options: WorkerOptions<C>,
     #[command(flatten)]
     label: LabelArguments,
 }

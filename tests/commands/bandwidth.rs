@@ -10,7 +10,7 @@ use ringmark_core::benchmark::bandwidth::{
     BandwidthConfig, BandwidthRecord, FailureKind, MessageResult, Timing, lines,
 };
 use ringmark_core::dimension::{BackendName, Bytes, GigabytesPerSecond, Seconds};
-use ringmark_core::host::{Environment, LoadBefore};
+use ringmark_core::host::{Environment, InitialLoad};
 use ringmark_core::stats::busbw::Bus;
 
 use crate::support::bandwidth::{number, read, rows};
@@ -487,7 +487,7 @@ fn load_before_the_first_run_is_recorded() {
     command.args(words("bandwidth --device cpu -b 8 -e 8 -n 1 -w 0 --json")).arg(&record);
     let (status, _, stderr) = run(command.env("RINGMARK_LOAD_BEFORE", "7.5@2@a,b"));
     assert_eq!(status, Some(0), "{stderr}");
-    let load = LoadBefore { hosts: "a,b".to_owned(), load: 7.5, cores: 2 };
+    let load = InitialLoad { hosts: "a,b".to_owned(), load: 7.5, cores: 2 };
     assert_eq!(read(&record).environment.load_before, Some(load));
     let (status, _, stderr) = run(command.env("RINGMARK_LOAD_BEFORE", "much"));
     assert_eq!(status, Some(2));

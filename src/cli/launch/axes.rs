@@ -104,7 +104,7 @@ pub(super) struct AxisDefaults {
     pub(super) kv_stores: Vec<KvStore>,
     pub(super) threads: Option<u32>,
     pub(super) device: DeviceKind,
-    pub(super) knows_cpu: bool,
+    pub(super) is_known_to_use_cpu: bool,
     pub(super) profile: SweepProfile,
 }
 
@@ -114,7 +114,7 @@ impl AxesOptions {
         match self.profile {
             _ if self.quick => SweepProfile::Quick,
             Some(profile) => profile,
-            None if machine.knows_cpu(launch) => SweepProfile::Cpu,
+            None if machine.is_known_to_use_cpu(launch) => SweepProfile::Cpu,
             None => SweepProfile::Dlperf,
         }
     }
@@ -144,7 +144,7 @@ impl AxesOptions {
             runs: self.runs.unwrap_or(defaults.profile.runs()),
         };
         ensure!(
-            !(defaults.knows_cpu && axes.dtypes.contains(&Dtype::Tf32)),
+            !(defaults.is_known_to_use_cpu && axes.dtypes.contains(&Dtype::Tf32)),
             usage(anyhow!(
                 "--dtype tf32 needs a GPU of compute capability 8.0, and these ranks use the CPU: choose fp32 or bf16"
             ))
@@ -169,7 +169,7 @@ impl AxesOptions {
             repeat: self.repeat,
             profile: defaults.profile,
             device: defaults.device,
-            knows_cpu: defaults.knows_cpu,
+            is_known_to_use_cpu: defaults.is_known_to_use_cpu,
             threads: defaults.threads,
             trace_runs: self.trace_runs,
         })

@@ -9,7 +9,7 @@ use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::kv_store;
 use ringmark_core::dimension::{Case, Operation};
-use ringmark_core::options::clap_binding::Launched;
+use ringmark_core::options::clap_binding::LauncherOptions;
 use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
 
@@ -74,7 +74,7 @@ pub struct BandwidthOptions {
     trace: TraceOption,
     /// Options passed to every rank.
     #[command(flatten)]
-    bandwidth: Launched<BandwidthConfig>,
+    bandwidth: LauncherOptions<BandwidthConfig>,
 }
 
 impl BandwidthOptions {

@@ -10,7 +10,7 @@ use crate::cli::json::JsonOption;
 use crate::cli::launch::hosts::{HostOptions, Machine};
 use crate::launch::cluster::hosts;
 use crate::launch::doctor::command::DoctorConfig;
-use crate::launch::doctor::network::Depth;
+use crate::launch::doctor::network::NetworkTestScope;
 use crate::launch::job::launcher::LaunchConfig;
 
 const DOCTOR_EXAMPLES: &str = "\
@@ -69,7 +69,7 @@ impl DoctorOptions {
         // Hosts are not queried for slots: no ranks are started, and this command itself reports unreachable hosts.
         let machine = Machine::read(self.device, self.hosts.gpus());
         let LaunchConfig { hosts, worker, options, ssh, sync, device, .. } = self.hosts.into_config(&machine, false)?;
-        let depth = if self.quick { Depth::Quick } else { Depth::Full };
+        let depth = if self.quick { NetworkTestScope::Quick } else { NetworkTestScope::Full };
         let json = self.json.into_json();
         let hosts = hosts::with_server_hosts(hosts.all(), &self.server_hosts);
         // Other hosts use a different working directory.

@@ -75,8 +75,8 @@ impl HostOptions {
     }
 
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors. Hosts without a number of ranks
-    /// are queried if `asks_hosts`, and get one rank otherwise.
-    pub(super) fn into_config(self, machine: &Machine, asks_hosts: bool) -> anyhow::Result<LaunchConfig> {
+    /// are queried if `queries_hosts`, and get one rank otherwise.
+    pub(super) fn into_config(self, machine: &Machine, queries_hosts: bool) -> anyhow::Result<LaunchConfig> {
         let list = match (self.hosts, &self.hostfile) {
             (None, Some(file)) => Some(TypedHosts::read_file(file).map_err(usage)?),
             (hosts, _) => hosts,
@@ -86,7 +86,7 @@ impl HostOptions {
         // A scheduler provides the number of ranks per host, and ssh may not be available.
         let mut processors = BTreeMap::new();
         let found = match &list {
-            Some(list) if !asks_hosts => vec![1; list.without_slots().len()],
+            Some(list) if !queries_hosts => vec![1; list.without_slots().len()],
             Some(list) if self.launcher == starter::MPIRUN => {
                 let names = list.without_slots();
                 let found = machine.request(&ssh).query(&names).map_err(usage)?;
@@ -169,7 +169,7 @@ impl LaunchOptions {
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors.
     pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
         let config = self.hosts.into_config(machine, true)?;
-        if let Some(gpus) = config.options.gpus.as_ref().filter(|_| machine.knows_cpu(&config)) {
+        if let Some(gpus) = config.options.gpus.as_ref().filter(|_| machine.is_known_to_use_cpu(&config)) {
             output::print_note(&format!("warning: --gpus {gpus} has no effect: the ranks use the CPU"));
         }
         Ok(LaunchConfig {
@@ -273,7 +273,7 @@ impl Machine {
 
     /// Returns true if ranks are known to use the CPU: it was selected, all ranks run here and this machine has no GPU,
     /// or the first host reported no GPU.
-    pub(super) fn knows_cpu(&self, launch: &LaunchConfig) -> bool {
+    pub(super) fn is_known_to_use_cpu(&self, launch: &LaunchConfig) -> bool {
         let is_here = launch.hosts.all().iter().all(|host| self.environment.is_here(&host.name));
         let is_known = is_here || self.first_host(launch).is_some();
         launch.device == DeviceChoice::Cpu || (is_known && self.kind(launch) == DeviceKind::Cpu)

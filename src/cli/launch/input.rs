@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use clap::Args;
 use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::dimension::DeviceChoice;
-use ringmark_core::options::clap_binding::Launched;
+use ringmark_core::options::clap_binding::LauncherOptions;
 use ringmark_core::options::option_table;
 use ringmark_core::options::usage::usage;
 
@@ -51,7 +51,7 @@ pub struct InputOptions {
     trace: TraceOption,
     /// Options passed to every host.
     #[command(flatten)]
-    input: Launched<InputConfig>,
+    input: LauncherOptions<InputConfig>,
 }
 
 impl InputOptions {

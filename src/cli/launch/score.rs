@@ -7,7 +7,7 @@ use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, KvStore};
 use ringmark_core::file::run_name::Point;
-use ringmark_core::options::clap_binding::Launched;
+use ringmark_core::options::clap_binding::LauncherOptions;
 use ringmark_core::options::option_table;
 use ringmark_core::options::usage::usage;
 
@@ -47,7 +47,7 @@ pub struct ScoreOptions {
     launch: LaunchOptions,
     /// Options of every rank.
     #[command(flatten)]
-    score: Launched<ScoreConfig>,
+    score: LauncherOptions<ScoreConfig>,
 }
 
 impl ScoreOptions {
@@ -72,7 +72,7 @@ impl ScoreOptions {
             kv_stores: vec![KvStore::Ring],
             threads: score.threads,
             device: machine.kind(&launch),
-            knows_cpu: machine.knows_cpu(&launch),
+            is_known_to_use_cpu: machine.is_known_to_use_cpu(&launch),
             profile,
         };
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Score, launch, defaults)?;

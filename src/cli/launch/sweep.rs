@@ -11,7 +11,7 @@ use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 use ringmark_core::file::run_name::{Point, RunName};
-use ringmark_core::options::clap_binding::{Launched, keyword};
+use ringmark_core::options::clap_binding::{LauncherOptions, keyword};
 use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
 use ringmark_input::dataset::Dataset;
@@ -118,7 +118,7 @@ pub struct SweepOptions {
     autotune_over: Vec<TunedOption>,
     /// Options passed to every rank.
     #[command(flatten)]
-    train: Launched<TrainConfig>,
+    train: LauncherOptions<TrainConfig>,
 }
 
 fn autotune_over_help() -> String {
@@ -142,9 +142,9 @@ impl SweepOptions {
         let defaults = TrainConfig::for_profile(profile, device);
         let original_options = self.axes.original_options();
         // A resumed sweep keeps the defaults of its suite.
-        let is_pytorch_s = |option: &str| ddp_suite && !original_options.contains_key(option);
+        let is_suite_default = |option: &str| ddp_suite && !original_options.contains_key(option);
         let defaults = match profile {
-            SweepProfile::Dlperf if is_pytorch_s("--batch-size") => {
+            SweepProfile::Dlperf if is_suite_default("--batch-size") => {
                 TrainConfig { batch_size: suite::BATCH_SIZE, ..defaults }
             }
             _ => defaults,
@@ -154,10 +154,10 @@ impl SweepOptions {
         let search = StrategySearch { over: self.autotune_over, log: train.autotune_log.take() };
         check_log(&search).map_err(usage)?;
         let models = match self.train.typed("model") {
-            None if is_pytorch_s("--model") => suite::MODELS.to_vec(),
+            None if is_suite_default("--model") => suite::MODELS.to_vec(),
             _ => vec![train.model],
         };
-        let knows_cpu = machine.knows_cpu(&launch);
+        let is_known_to_use_cpu = machine.is_known_to_use_cpu(&launch);
         let defaults = AxisDefaults {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
             models,
@@ -166,7 +166,7 @@ impl SweepOptions {
             kv_stores: self.kv_stores.unwrap_or_else(|| vec![train.kv_store.kv_store]),
             threads: train.threads,
             device,
-            knows_cpu,
+            is_known_to_use_cpu,
             profile,
         };
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;

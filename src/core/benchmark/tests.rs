@@ -12,7 +12,7 @@ use crate::benchmark::bandwidth::config::BandwidthConfig;
 use crate::benchmark::input::config::InputConfig;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::train::config::TrainConfig;
-use crate::options::clap_binding::Worker;
+use crate::options::clap_binding::WorkerOptions;
 use crate::options::option_table::{Options, arguments, set, settings};
 
 /// Every option without keywords takes one of them that is not its default.
@@ -20,12 +20,12 @@ const VALUES: [&str; 12] =
     ["2", "3", "0.25", "yes", "a b.json", "3-5", "2bit", "pixels=7", "a=3,b=0.5", "fail:2:1", "30,60", "0"];
 
 fn command<C: Options>() -> Command {
-    Worker::<C>::augment_args(Command::new("worker").no_binary_name(true))
+    WorkerOptions::<C>::augment_args(Command::new("worker").no_binary_name(true))
 }
 
 /// Options of a worker.
-pub(super) fn typed<C: Options>(arguments: impl IntoIterator<Item = String>) -> Result<Worker<C>, clap::Error> {
-    Worker::from_arg_matches(&command::<C>().try_get_matches_from(arguments)?)
+pub(super) fn typed<C: Options>(arguments: impl IntoIterator<Item = String>) -> Result<WorkerOptions<C>, clap::Error> {
+    WorkerOptions::from_arg_matches(&command::<C>().try_get_matches_from(arguments)?)
 }
 
 /// Configuration of a worker by arguments with blanks between them.

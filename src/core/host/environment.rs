@@ -78,15 +78,15 @@ pub struct Environment {
     /// Load of other programs before the first job of the command; `None` if the hosts of this job were idle or not
     /// examined, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load_before: Option<LoadBefore>,
+    pub load_before: Option<InitialLoad>,
 }
 
-/// Environment variable that contains a job's [`LoadBefore`].
+/// Environment variable that contains a job's [`InitialLoad`].
 pub const LOAD_BEFORE_VARIABLE: &str = "RINGMARK_LOAD_BEFORE";
 
 /// Load of other programs on hosts before the first job of a command, as the launcher measured it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LoadBefore {
+pub struct InitialLoad {
     /// Names of the busy hosts, as in `node[1-4],login`.
     pub hosts: String,
     /// Load average of the busiest host, per core the highest.
@@ -95,12 +95,12 @@ pub struct LoadBefore {
     pub cores: u32,
 }
 
-impl LoadBefore {
+impl InitialLoad {
     /// Returns the load of busy `hosts` (name, load, cores); `None` without any.
-    pub fn from_hosts<'a>(hosts: impl Iterator<Item = (&'a str, f64, u32)> + Clone) -> Option<LoadBefore> {
+    pub fn from_hosts<'a>(hosts: impl Iterator<Item = (&'a str, f64, u32)> + Clone) -> Option<InitialLoad> {
         let per_core = |(_, load, cores): &(&str, f64, u32)| load / f64::from((*cores).max(1));
         let (_, load, cores) = hosts.clone().max_by(|one, other| per_core(one).total_cmp(&per_core(other)))?;
-        Some(LoadBefore { hosts: compact(hosts.map(|(host, ..)| host)), load, cores })
+        Some(InitialLoad { hosts: compact(hosts.map(|(host, ..)| host)), load, cores })
     }
 
     /// Returns the load as a share of the cores, at most 1.
@@ -110,21 +110,21 @@ impl LoadBefore {
 }
 
 /// Formats the load for [`LOAD_BEFORE_VARIABLE`]: `7.5@2@node[1-4]`.
-impl fmt::Display for LoadBefore {
+impl fmt::Display for InitialLoad {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}@{}@{}", self.load, self.cores, self.hosts)
     }
 }
 
-impl FromStr for LoadBefore {
+impl FromStr for InitialLoad {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<LoadBefore, String> {
+    fn from_str(text: &str) -> Result<InitialLoad, String> {
         let parse = || {
             let (load, rest) = text.split_once('@')?;
             let (cores, hosts) = rest.split_once('@')?;
             let load = load.parse().ok().filter(|load: &f64| load.is_finite() && *load >= 0.0)?;
-            Some(LoadBefore { hosts: hosts.to_owned(), load, cores: cores.parse().ok()? })
+            Some(InitialLoad { hosts: hosts.to_owned(), load, cores: cores.parse().ok()? })
         };
         parse().ok_or_else(|| format!("{LOAD_BEFORE_VARIABLE}={text} is not a load: unset it"))
     }
@@ -197,13 +197,13 @@ mod tests {
     #[test]
     fn load_before_round_trips_and_names_the_busiest_host() {
         let hosts = [("node1", 3.0, 4), ("node2", 3.5, 2), ("node3", 8.0, 16)];
-        let load = LoadBefore::from_hosts(hosts.into_iter()).expect("busy hosts");
-        assert_eq!(load, LoadBefore { hosts: "node[1-3]".to_owned(), load: 3.5, cores: 2 });
+        let load = InitialLoad::from_hosts(hosts.into_iter()).expect("busy hosts");
+        assert_eq!(load, InitialLoad { hosts: "node[1-3]".to_owned(), load: 3.5, cores: 2 });
         assert_eq!(load.to_string().parse(), Ok(load.clone()));
-        assert_eq!((load.share(), LoadBefore { load: 0.5, ..load }.share()), (1.0, 0.25));
-        assert_eq!(LoadBefore::from_hosts(hosts[..0].iter().copied()), None);
+        assert_eq!((load.share(), InitialLoad { load: 0.5, ..load }.share()), (1.0, 0.25));
+        assert_eq!(InitialLoad::from_hosts(hosts[..0].iter().copied()), None);
         for wrong in ["", "7", "7@2", "NaN@2@a", "-1@2@a", "7@two@a"] {
-            let error = wrong.parse::<LoadBefore>().expect_err("not a load");
+            let error = wrong.parse::<InitialLoad>().expect_err("not a load");
             assert!(error.ends_with("is not a load: unset it"), "{error}");
         }
     }

@@ -7,9 +7,9 @@ use std::io::{self, BufRead, ErrorKind};
 use memchr::memmem;
 
 use crate::line::dlperf::{self, Batch, LogLine};
+use crate::line::log_problem::LogProblem;
 use crate::line::other_tool::tool::{Windows, out_of_order};
 use crate::line::other_tool::{OtherLines, mixed_log_error};
-use crate::line::remark::LogProblem;
 
 /// Maximum length of a line in bytes; a longer one is read in parts, so that a file without line ends does not fill the
 /// memory.

@@ -2,7 +2,7 @@
 
 pub mod dlperf;
 pub mod log;
+pub mod log_problem;
 pub mod other_tool;
 pub mod prometheus;
 pub mod pytorch_ddp;
-pub mod remark;

@@ -14,21 +14,21 @@ use crate::options::option_table::{OptionFacts, OptionSpec, Options, Range, Set}
 use crate::options::usage::usage;
 use crate::options::value::Shape;
 
-/// Typed options of a configuration, for clap's `flatten`: those of a worker, or those of the launcher.
+/// OptionTexts options of a configuration, for clap's `flatten`: those of a worker, or those of the launcher.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Typed<C, const IS_WORKER: bool> {
+pub struct OptionTexts<C, const IS_WORKER: bool> {
     /// Option and text, in the order of the table.
     values: Vec<(&'static str, String)>,
     config: PhantomData<C>,
 }
 
 /// Options of `ringmark`.
-pub type Launched<C> = Typed<C, false>;
+pub type LauncherOptions<C> = OptionTexts<C, false>;
 
 /// Options of `ringmark-worker`, which has a few more.
-pub type Worker<C> = Typed<C, true>;
+pub type WorkerOptions<C> = OptionTexts<C, true>;
 
-impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
+impl<C: Options, const IS_WORKER: bool> OptionTexts<C, IS_WORKER> {
     /// Replaces values of `config` by those that were typed, except for keywords of the launcher.
     pub fn apply(&self, mut config: C) -> anyhow::Result<C> {
         for option in C::options() {
@@ -61,7 +61,7 @@ impl<C: Options, const IS_WORKER: bool> Typed<C, IS_WORKER> {
     }
 }
 
-impl<C: Options, const IS_WORKER: bool> Args for Typed<C, IS_WORKER> {
+impl<C: Options, const IS_WORKER: bool> Args for OptionTexts<C, IS_WORKER> {
     fn augment_args(command: Command) -> Command {
         let default = C::default();
         let arguments = Self::options().flat_map(|OptionSpec { mut facts, set, get, .. }| {
@@ -121,7 +121,7 @@ fn argument<C: Options>(facts: OptionFacts, default: String, set: Set<C>) -> Arg
     }
 }
 
-impl<C: Options, const IS_WORKER: bool> FromArgMatches for Typed<C, IS_WORKER> {
+impl<C: Options, const IS_WORKER: bool> FromArgMatches for OptionTexts<C, IS_WORKER> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let typed = |OptionSpec { facts: OptionFacts { name, flag, shape, .. }, .. }: OptionSpec<C>| {
             let is_typed = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
@@ -135,7 +135,7 @@ impl<C: Options, const IS_WORKER: bool> FromArgMatches for Typed<C, IS_WORKER> {
             };
             is_typed(name).then_some((name, text))
         };
-        Ok(Typed { values: Self::options().filter_map(typed).collect(), config: PhantomData })
+        Ok(OptionTexts { values: Self::options().filter_map(typed).collect(), config: PhantomData })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

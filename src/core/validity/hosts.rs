@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::DeviceKind;
 use crate::host::host_list::compact;
-use crate::host::{HostUse, LoadBefore, RankPlace};
+use crate::host::{HostUse, InitialLoad, RankPlace};
 use crate::number_text::{percent, plural};
 use crate::validity::observed::{Observed, RankSums};
 use crate::validity::subject::{name, subjects, warning};
@@ -181,7 +181,7 @@ pub struct ForeignLoad {
 }
 
 /// Returns the load before a run that is too short to measure its own.
-fn only_load_before<'a>(seen: &Observed<'a>) -> Option<&'a LoadBefore> {
+fn only_load_before<'a>(seen: &Observed<'a>) -> Option<&'a InitialLoad> {
     seen.load_before.filter(|_| machines(seen).next().is_none())
 }
 
@@ -225,7 +225,7 @@ pub(super) fn other_load(seen: &Observed) -> Vec<Warning> {
 
 /// Warns about other programs before a run that is too short to measure them.
 pub(super) fn load_before(seen: &Observed) -> Vec<Warning> {
-    let warn = |LoadBefore { hosts, load, cores }: &LoadBefore| {
+    let warn = |InitialLoad { hosts, load, cores }: &InitialLoad| {
         let text = format!(
             "other programs ran on {hosts} before the first run (load {load:.1} on {cores} cores), and this run is too \
              short to measure them: stop them, then repeat it"

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::benchmark::bandwidth::BandwidthRecord;
 use crate::benchmark::train::RunRecord;
 use crate::dimension::DeviceKind;
-use crate::host::{Environment, HostUse, LoadBefore, RankPlace, RankUse};
+use crate::host::{Environment, HostUse, InitialLoad, RankPlace, RankUse};
 
 /// Observations of ranks and hosts during the iterations of any benchmark.
 #[derive(Debug, Clone)]
@@ -19,7 +19,7 @@ pub struct Observed<'a> {
     /// Number of iterations that ran.
     pub iterations: u32,
     /// Load of other programs before the first job of the command.
-    pub load_before: Option<&'a LoadBefore>,
+    pub load_before: Option<&'a InitialLoad>,
     /// Use and rank sums of a host by its name: with 8,192 hosts, a linear search for every rank takes too long.
     hosts: HashMap<&'a str, (&'a HostUse, RankSums)>,
     /// Rank sums of all hosts of a machine, by the machine's name.

@@ -10,7 +10,7 @@ use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::WarningKind;
 use crate::benchmark::{RunLabel, RunProfile};
 use crate::dimension::{Augmentation, BackendName, Bytes, DeviceKind, Phase, Phases, Seconds};
-use crate::host::environment::{Environment, LoadBefore, RankPlace};
+use crate::host::environment::{Environment, InitialLoad, RankPlace};
 use crate::host::resource_use::{GpuUse, HostUse, RankUse};
 use crate::validity::iterations::trend;
 
@@ -113,7 +113,7 @@ fn expect(record: &RunRecord, kind: WarningKind, about: &str, text: &str) {
 #[test]
 fn load_before_counts_for_runs_too_short_to_measure_it() {
     let mut record = record(&[("a", 2)]);
-    record.header.environment.load_before = Some(LoadBefore { hosts: "a".to_owned(), load: 5.0, cores: 4 });
+    record.header.environment.load_before = Some(InitialLoad { hosts: "a".to_owned(), load: 5.0, cores: 4 });
     let load = |record: &RunRecord| foreign_load(&Observed::from_training(record).expect("an end"));
     assert!(!load(&record).expect("measured").is_before);
     assert_eq!(warnings(&record, 10), []);

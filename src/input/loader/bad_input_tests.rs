@@ -43,7 +43,7 @@ fn outcome(path: &Path, classes: u32) -> Result<Vec<i64>> {
     let next = |_| {
         let batch = loader.next_batch()?;
         let label = batch.labels[0];
-        loader.give_back(batch);
+        loader.recycle(batch);
         Ok(label)
     };
     (0..steps).map(next).collect()

@@ -162,7 +162,7 @@ impl Loader {
         self.shared.observer.get_or_init(|| observer);
     }
 
-    /// Waits for the next batch. [`give_back`](Loader::give_back) returns its memory.
+    /// Waits for the next batch. [`recycle`](Loader::recycle) returns its memory.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl Loader {
     }
 
     /// Takes back the memory of a used batch.
-    pub fn give_back(&mut self, batch: ImageBatch) {
+    pub fn recycle(&mut self, batch: ImageBatch) {
         self.shared.state().free.push(batch.pixels);
         self.shared.may_begin.notify_all();
     }
@@ -211,7 +211,7 @@ impl Shared {
 
     /// Runs thread `number` until the loader is dropped.
     fn make(&self, number: u32, worker: &mut Worker) {
-        let _end = EndOfThread(self);
+        let _end = PanicGuard(self);
         while let Some((mut task, read)) = self.read(worker) {
             let made = read.map_err(ImageFault::from_read).and_then(|draw| worker.make(draw, &mut task.pixels));
             if let Some(observer) = self.observer.get() {
@@ -274,9 +274,9 @@ impl Shared {
 }
 
 /// Guard that stops all threads if one panics, because its batch would never be complete.
-struct EndOfThread<'a>(&'a Shared);
+struct PanicGuard<'a>(&'a Shared);
 
-impl Drop for EndOfThread<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             self.0.state().is_over = true;

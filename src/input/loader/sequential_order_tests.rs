@@ -48,7 +48,7 @@ fn batches(dataset: &Dataset, order: SequentialOrder, threads: usize, first: u64
         assert_eq!((batch.step, batch.skipped.len()), (step, 0));
         let pixels = batch.pixels.chunks(16 * 16 * 3).map(<[u8]>::to_vec).collect();
         let made = (batch.labels.clone(), pixels, batch.counted);
-        loader.give_back(batch);
+        loader.recycle(batch);
         made
     };
     (first..end).map(next).collect()
@@ -135,7 +135,7 @@ fn bad_image_is_skipped_and_damaged_file_fails() {
     for labels in [[0, 2, 2], [3, 5, 5], [0, 2, 2]] {
         let batch = loader.next_batch().expect("the others are sound");
         assert_eq!((batch.labels.as_slice(), batch.skipped.len()), (&labels[..], 1));
-        loader.give_back(batch);
+        loader.recycle(batch);
     }
     let wrong = LoaderConfig { images: 4, ..skipping };
     let error = Loader::start_sequential(&dataset, order, wrong, 0).err().expect("another number").to_string();
@@ -164,8 +164,8 @@ fn shrinking_file_is_an_error_with_skipping() {
     let mut loader = Loader::start_sequential(&dataset, order, skipping, 0).expect("it starts");
     let first = loader.next_batch().expect("sound");
     fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(offsets[15] + 5000).expect("cut");
-    loader.give_back(first);
-    let error = (0..20).find_map(|_| loader.next_batch().map(|batch| loader.give_back(batch)).err());
+    loader.recycle(first);
+    let error = (0..20).find_map(|_| loader.next_batch().map(|batch| loader.recycle(batch)).err());
     let error = format!("{:#}", error.expect("the last step of the epoch has none"));
     expect![
         "DIR/a.rec, byte 9021620: the file ends here but had 12022160 bytes when it was opened: it was changed \

@@ -57,7 +57,7 @@ fn batches(
         let batch = loader.next_batch().expect("sound images");
         assert_eq!((batch.step, batch.skipped.len()), (step, 0));
         let content = (batch.pixels.to_vec(), batch.labels.clone());
-        loader.give_back(batch);
+        loader.recycle(batch);
         content
     };
     (first..end).map(next).collect()
@@ -181,7 +181,7 @@ fn prefetch_limits_prepared_batches() {
     }
     thread::sleep(Duration::from_millis(200));
     assert_eq!(made(&loader), 12);
-    loader.give_back(first);
+    loader.recycle(first);
     while made(&loader) < 16 {
         thread::sleep(Duration::from_millis(1));
     }

@@ -164,7 +164,7 @@ impl Hosts {
 
     /// Rejects the cases that do not fit, in one message that also lists the cases that do.
     pub fn check(&self, cases: &[Case]) -> anyhow::Result<()> {
-        let misfits: Vec<(Misfit, String)> = cases.iter().filter_map(|case| self.misfit(*case)).collect();
+        let misfits: Vec<(MissingCapacity, String)> = cases.iter().filter_map(|case| self.misfit(*case)).collect();
         if misfits.is_empty() {
             return Ok(());
         }
@@ -176,9 +176,9 @@ impl Hosts {
             HostSource::Hostfile(_) => "add hosts or slots to the file, or ",
             _ => "",
         };
-        if lacks(Misfit::Hosts) {
+        if lacks(MissingCapacity::Hosts) {
             fixes.push(format!("{instead}use --hosts {wanted}"));
-        } else if lacks(Misfit::Slots) {
+        } else if lacks(MissingCapacity::Slots) {
             fixes.push(format!("{instead}use --hosts {wanted} to oversubscribe cores or GPUs"));
         }
         let fitting: Vec<String> = cases.iter().filter(|case| self.can_run(**case)).map(Case::to_string).collect();
@@ -204,21 +204,21 @@ impl Hosts {
             .join(",")
     }
 
-    fn misfit(&self, case: Case) -> Option<(Misfit, String)> {
+    fn misfit(&self, case: Case) -> Option<(MissingCapacity, String)> {
         let Hosts { source, hosts, .. } = self;
         if hosts.len() < case.nodes as usize {
             let fault = format!("case {case} needs {} hosts, {source} has {}", case.nodes, hosts.len());
-            return Some((Misfit::Hosts, fault));
+            return Some((MissingCapacity::Hosts, fault));
         }
         let small = self.for_case(case).iter().find(|host| host.slots < case.gpus_per_node)?;
         let fault =
             format!("case {case} needs {} slots per host, {} has {}", case.gpus_per_node, small.name, small.slots);
-        Some((Misfit::Slots, fault))
+        Some((MissingCapacity::Slots, fault))
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Misfit {
+enum MissingCapacity {
     Hosts,
     Slots,
 }

@@ -10,8 +10,8 @@ use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::doctor::examination::{Examination, examine};
-use crate::launch::doctor::host::Visit;
-use crate::launch::doctor::network::Depth;
+use crate::launch::doctor::host::InspectionSettings;
+use crate::launch::doctor::network::NetworkTestScope;
 use crate::launch::doctor::report;
 use crate::launch::job::request::StarterOptions;
 use crate::launch::local::environment::LaunchEnvironment;
@@ -44,7 +44,7 @@ pub struct DoctorConfig {
     /// Device that the ranks are to use.
     pub device: DeviceChoice,
     /// Extent of the measurement.
-    pub depth: Depth,
+    pub depth: NetworkTestScope,
     /// Destination of the results as JSON; `-` prints them to standard output instead of the table.
     pub json: Json,
 }
@@ -61,7 +61,7 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
         // To standard error, because standard output may be JSON.
         sync.run(&config.hosts, &config.ssh, &environment, &interrupt, print_error)?;
     }
-    let visit = Visit {
+    let visit = InspectionSettings {
         worker: sync.as_ref().map_or(&worker, Sync::worker),
         results: results.as_deref(),
         device: config.device,
@@ -92,8 +92,8 @@ pub fn run(config: &DoctorConfig) -> anyhow::Result<()> {
 
 /// Runs the quick checks on the hosts of the jobs: prints warnings, and returns all errors as one. Returns the findings
 /// and the network that connects the hosts.
-pub fn check_before_jobs(visit: &Visit, hosts: &[Host]) -> anyhow::Result<Examination> {
-    let examination = examine(visit, hosts, Depth::Quick)?;
+pub fn check_before_jobs(visit: &InspectionSettings, hosts: &[Host]) -> anyhow::Result<Examination> {
+    let examination = examine(visit, hosts, NetworkTestScope::Quick)?;
     let lines = report::findings(&examination.findings).into_iter().chain(report::busy_hosts(&examination.hosts));
     lines.for_each(|line| print_error(&line));
     if examination.has_errors() {

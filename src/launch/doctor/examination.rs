@@ -13,8 +13,8 @@ use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::checks::disk::ResultsFolder;
 use crate::launch::doctor::checks::finding::{Finding, Severity};
 use crate::launch::doctor::checks::{self, JobRequirements};
-use crate::launch::doctor::host::{HostFacts, Visit};
-use crate::launch::doctor::network::{self, Depth, NetworkFacts};
+use crate::launch::doctor::host::{HostFacts, InspectionSettings};
+use crate::launch::doctor::network::{self, NetworkFacts, NetworkTestScope};
 
 /// Value of the JSON's `kind` field.
 pub const KIND: &str = "ringmark-doctor";
@@ -48,7 +48,7 @@ impl Examination {
 }
 
 /// Visits all hosts, measures the links between them, and checks both.
-pub fn examine(visit: &Visit, hosts: &[Host], depth: Depth) -> anyhow::Result<Examination> {
+pub fn examine(visit: &InspectionSettings, hosts: &[Host], depth: NetworkTestScope) -> anyhow::Result<Examination> {
     let start = Instant::now();
     let (facts, agents): (Vec<HostFacts>, Vec<Option<Agent>>) = visit.visit_all(hosts).into_iter().unzip();
     let requirements = JobRequirements {

@@ -85,7 +85,7 @@ impl HostFacts {
 }
 
 /// Settings for visiting the hosts.
-pub struct Visit<'a> {
+pub struct InspectionSettings<'a> {
     /// Path of the worker, the same on every host.
     pub worker: &'a Path,
     /// Folder of the results, if there is one.
@@ -108,7 +108,7 @@ pub struct Visit<'a> {
     pub interrupt: &'a Interrupt,
 }
 
-impl Visit<'_> {
+impl InspectionSettings<'_> {
     /// Visits all `hosts` in parallel; returns the facts in their order, each with the agent if it runs.
     pub fn visit_all(&self, hosts: &[Host]) -> Vec<(HostFacts, Option<Agent>)> {
         in_parallel(MAX_PROGRAMS, hosts, |host| self.visit_one(host))

@@ -12,13 +12,13 @@ use crate::launch::cluster::interface::{
 use crate::launch::doctor::agent::Agent;
 use crate::launch::doctor::checks::finding::Finding;
 use crate::launch::doctor::checks::network as checks;
-use crate::launch::doctor::host::{HostFacts, Visit};
+use crate::launch::doctor::host::{HostFacts, InspectionSettings};
 use crate::launch::doctor::links::{Link, LinkMeter};
 use crate::launch::local::interrupt::Interrupt;
 
 /// Extent of the network measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
+pub enum NetworkTestScope {
     /// Each host connects to the next.
     Quick,
     /// Every pair, with its bandwidth.
@@ -68,10 +68,10 @@ impl NetworkFacts {
 
 /// Chooses the network and measures its links with the `agents` of the hosts that have one.
 pub fn examine(
-    visit: &Visit,
+    visit: &InspectionSettings,
     facts: &[HostFacts],
     agents: Vec<Option<Agent>>,
-    depth: Depth,
+    depth: NetworkTestScope,
 ) -> (NetworkFacts, Vec<Finding>) {
     let (present, agents): (Vec<usize>, Vec<Mutex<Agent>>) =
         agents.into_iter().enumerate().filter_map(|(number, agent)| Some((number, Mutex::new(agent?)))).unzip();
@@ -157,7 +157,11 @@ impl NetworkChoice {
 
 /// Returns the interface that the user named, or the candidates. `Err` lists hosts that are not in that network, by
 /// their index in `hosts`. `facts` cover all hosts, including those that did not reply.
-fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<NetworkChoice, Vec<NetworkFault>> {
+fn choose(
+    visit: &InspectionSettings,
+    hosts: &[HostNetworks],
+    facts: &[HostFacts],
+) -> Result<NetworkChoice, Vec<NetworkFault>> {
     const VARIABLE: &str = "OMPI_MCA_btl_tcp_if_include";
     let is_one = |text: &&String| visit.is_multi_host && text.parse::<InterfaceChoice>().is_ok();
     let from_variable = visit.environment.tcp_interface.as_ref().filter(is_one).and_then(|text| text.parse().ok());
@@ -200,7 +204,7 @@ fn choose(visit: &Visit, hosts: &[HostNetworks], facts: &[HostFacts]) -> Result<
 }
 
 /// Returns Open MPI's other interface settings, each with its host index.
-fn open_mpi_settings(visit: &Visit, facts: &[HostFacts]) -> Vec<(usize, String)> {
+fn open_mpi_settings(visit: &InspectionSettings, facts: &[HostFacts]) -> Vec<(usize, String)> {
     let excluded = visit.environment.tcp_excluded.as_ref();
     let by_variable = excluded.map(|text| (0, format!("OMPI_MCA_btl_tcp_if_exclude={text}")));
     let by_file = facts.iter().enumerate().flat_map(|(number, host)| {
@@ -214,7 +218,7 @@ fn open_mpi_settings(visit: &Visit, facts: &[HostFacts]) -> Vec<(usize, String)>
 fn measure(
     agents: &[Mutex<Agent>],
     network: &CommonNetwork,
-    depth: Depth,
+    depth: NetworkTestScope,
     interrupt: &Interrupt,
 ) -> (Vec<Link>, Vec<NetworkFault>) {
     if agents.len() < 2 {
@@ -226,7 +230,7 @@ fn measure(
             let links = meter.reach_next();
             // A host that does not reply would block every round.
             let is_open = links.iter().all(Link::is_open);
-            (if is_open && depth == Depth::Full { meter.measure_all() } else { links }, Vec::new())
+            (if is_open && depth == NetworkTestScope::Full { meter.measure_all() } else { links }, Vec::new())
         }
     }
 }

@@ -45,11 +45,11 @@ pub struct Probe {
     /// only if there are several hosts.
     pub mpi_settings: Vec<String>,
     /// File system of /dev/shm.
-    pub shared_memory: Option<Space>,
+    pub shared_memory: Option<FileSystemSpace>,
     /// File system of the temporary folder.
-    pub temporary: Option<Space>,
+    pub temporary: Option<FileSystemSpace>,
     /// File system of the results.
-    pub results: Option<Space>,
+    pub results: Option<FileSystemSpace>,
     /// True if the results folder is writable; `None` if it does not exist.
     pub results_folder: Option<bool>,
     /// State of each data path, in the order of the request.
@@ -124,7 +124,7 @@ impl fmt::Display for DataState {
 
 /// Size of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
-pub struct Space {
+pub struct FileSystemSpace {
     /// Total space.
     #[serde(rename = "size_bytes")]
     pub size: Bytes,
@@ -285,9 +285,9 @@ fn mebibytes(count: u64) -> Bytes {
 }
 
 /// Parses `SIZE FREE`, in KiB.
-fn space(text: &str) -> Option<Space> {
+fn space(text: &str) -> Option<FileSystemSpace> {
     let (size, free) = text.split_once(' ')?;
-    Some(Space { size: kibibytes(size.parse().ok()?), free: kibibytes(free.parse().ok()?) })
+    Some(FileSystemSpace { size: kibibytes(size.parse().ok()?), free: kibibytes(free.parse().ok()?) })
 }
 
 /// Parses `file 110024`, `folder 1000`, `missing`, `refused` or an empty string.
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!((probe.name.as_str(), probe.clock, probe.memlock), ("a", Some(Seconds(1_763_719_323.25)), None));
         assert_eq!(probe.connection, Some((IpAddr::from([10, 77, 0, 1]), IpAddr::from([10, 77, 0, 2]))));
         assert_eq!((probe.worker, probe.orted), (WorkerFile::Hash("0b98".to_owned()), true));
-        assert_eq!(probe.shared_memory, Some(Space { size: Bytes(67_108_864), free: Bytes(66_560_000) }));
+        assert_eq!(probe.shared_memory, Some(FileSystemSpace { size: Bytes(67_108_864), free: Bytes(66_560_000) }));
         assert_eq!((probe.results_folder, probe.temporary), (Some(true), None));
         let records = DataState::File { size: Bytes(110_024) };
         assert_eq!(probe.data, [records, DataState::Unknown, DataState::Folder { entries: 1000 }]);

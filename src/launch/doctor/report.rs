@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use ringmark_core::dimension::Seconds;
-use ringmark_core::host::LoadBefore;
+use ringmark_core::host::InitialLoad;
 use ringmark_core::host::host_list::compact;
 use ringmark_core::number_text::count;
 
@@ -50,7 +50,7 @@ pub fn busy(hosts: &[HostFacts]) -> Vec<(String, f64, u32)> {
 pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
     let busy = busy(hosts);
     let named = busy.iter().map(|(host, load, cores)| (host.as_str(), *load, *cores));
-    let LoadBefore { hosts, load, cores } = LoadBefore::from_hosts(named)?;
+    let InitialLoad { hosts, load, cores } = InitialLoad::from_hosts(named)?;
     let up_to = if busy.len() > 1 { "up to " } else { "" };
     Some(format!(
         "warning: {hosts}, load: {up_to}{load:.1} on {cores} cores: other programs run, so figures will be unreliable\n    \

@@ -12,7 +12,7 @@ use ringmark_core::host::environment::LOAD_BEFORE_VARIABLE;
 use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_core::line::dlperf;
 
-use crate::launch::job::process::{self, Ended, JobEvent};
+use crate::launch::job::process::{self, JobEvent, ProcessOutcome};
 use crate::launch::job::request::Job;
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::{HostQuery, Watch};
@@ -39,7 +39,7 @@ pub struct JobLimits {
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobEnd {
     /// Result of the processes.
-    pub ended: Ended,
+    pub ended: ProcessOutcome,
     /// Memory of the device of the rank that failed first, if it ran out of memory.
     pub shortage: Option<MemoryShortage>,
 }

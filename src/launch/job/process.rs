@@ -43,10 +43,10 @@ pub struct Explanation {
 
 /// Outcome of a job. In every case, none of its processes is left on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub enum ProcessOutcome {
     /// Exited by itself; on failure with the rank that caused it, if known.
     Exited(ExitStatus, Option<Explanation>),
-    /// Ended by the launcher because a rank hung or had died, with the reason.
+    /// Ended by the launcher because a rank hung or had exited, with the reason.
     Stopped(String),
     /// Ended by the launcher at its time limit, with the positions of the ranks.
     TimedOut(Duration, String),
@@ -54,35 +54,35 @@ pub enum Ended {
     Interrupted,
 }
 
-impl Ended {
+impl ProcessOutcome {
     /// Returns the reason of a failure; `None` for exit status 0.
     pub fn failure(&self, starter: Starter) -> Option<String> {
         let program = starter.program();
         match self {
-            Ended::Exited(status, _) if status.success() => None,
-            Ended::Exited(status, reason) => Some(match (reason, status.code(), status.signal()) {
+            ProcessOutcome::Exited(status, _) if status.success() => None,
+            ProcessOutcome::Exited(status, reason) => Some(match (reason, status.code(), status.signal()) {
                 // Its ranks end with it: they are not the cause.
                 (_, None, signal) => format!("{program} was killed by signal {}", signal.unwrap_or_default()),
                 (Some(explanation), ..) => explanation.text.clone(),
                 (None, Some(code), _) => format!("{program} exited with status {code}"),
             }),
-            Ended::Stopped(reason) => Some(reason.clone()),
-            Ended::TimedOut(limit, places) => Some(format!("timed out after {} s; {places}", limit.as_secs())),
-            Ended::Interrupted => Some("interrupted".to_owned()),
+            ProcessOutcome::Stopped(reason) => Some(reason.clone()),
+            ProcessOutcome::TimedOut(limit, places) => Some(format!("timed out after {} s; {places}", limit.as_secs())),
+            ProcessOutcome::Interrupted => Some("interrupted".to_owned()),
         }
     }
 
     /// Returns the explanation of a failed rank, whatever the exit status.
     pub fn rank_failure(&self) -> Option<&str> {
         match self {
-            Ended::Exited(_, explanation) => Some(&explanation.as_ref()?.text),
+            ProcessOutcome::Exited(_, explanation) => Some(&explanation.as_ref()?.text),
             _ => None,
         }
     }
 
     /// Returns true if the end of the log may explain more about a failure.
     pub fn is_unexplained(&self) -> bool {
-        matches!(self, Ended::Exited(_, explanation) if explanation.as_ref().is_none_or(|it| !it.is_complete))
+        matches!(self, ProcessOutcome::Exited(_, explanation) if explanation.as_ref().is_none_or(|it| !it.is_complete))
     }
 }
 
@@ -104,7 +104,7 @@ pub fn run(
     interrupt: &Interrupt,
     watch: &mut Watch,
     mut each: impl FnMut(JobEvent) -> anyhow::Result<()>,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<ProcessOutcome> {
     let (mut job, blocks) = RunningJob::start(starter, command, variable, watch.address())?;
     let deadline = timeout.map(|limit| (limit, Instant::now() + limit));
     let mut last_ranks = Instant::now();
@@ -118,20 +118,20 @@ pub fn run(
         if let Some(status) = job.leader.try_wait()? {
             // Grid Engine signals all processes of its job: a requested end is not a failure.
             let is_requested = !status.success() && interrupt.is_set();
-            break if is_requested { Ended::Interrupted } else { Ended::Exited(status, None) };
+            break if is_requested { ProcessOutcome::Interrupted } else { ProcessOutcome::Exited(status, None) };
         }
         if interrupt.is_set() {
-            break Ended::Interrupted;
+            break ProcessOutcome::Interrupted;
         }
         if let Some(reason) = watch.verdict() {
-            break Ended::Stopped(reason);
+            break ProcessOutcome::Stopped(reason);
         }
         if last_ranks.elapsed() >= RANKS_INTERVAL.max(2 * watch.check_interval()) {
             last_ranks = Instant::now();
             each(JobEvent::Ranks(watch.ranks()))?;
         }
         if let Some((limit, _)) = deadline.filter(|(_, end)| Instant::now() >= *end) {
-            break Ended::TimedOut(limit, watch.describe_positions());
+            break ProcessOutcome::TimedOut(limit, watch.describe_positions());
         }
     };
     // A process that blocks on its last lines of output cannot exit, so they are read while the job is ended. Then no
@@ -142,12 +142,12 @@ pub fn run(
     })?;
     Ok(match ended {
         // If ranks may be lost, mpirun's exit status is 0 even if all of them are.
-        Ended::Exited(status, _) => {
+        ProcessOutcome::Exited(status, _) => {
             let explanation = watch.explanation();
             let is_complete = watch.has_reason();
-            Ended::Exited(status, explanation.map(|text| Explanation { text, is_complete }))
+            ProcessOutcome::Exited(status, explanation.map(|text| Explanation { text, is_complete }))
         }
-        Ended::Stopped(verdict) => Ended::Stopped(watch.final_reason(verdict)),
+        ProcessOutcome::Stopped(verdict) => ProcessOutcome::Stopped(watch.final_reason(verdict)),
         ended => ended,
     })
 }
@@ -332,13 +332,14 @@ mod tests {
 
     #[test]
     fn every_abnormal_end_has_a_reason() {
-        let exited = |raw| Ended::Exited(ExitStatus::from_raw(raw), None).failure(Starter::Mpirun);
+        let exited = |raw| ProcessOutcome::Exited(ExitStatus::from_raw(raw), None).failure(Starter::Mpirun);
         assert_eq!(exited(0), None);
         assert_eq!(exited(3 << 8).as_deref(), Some("mpirun exited with status 3"));
         assert_eq!(exited(9).as_deref(), Some("mpirun was killed by signal 9"));
-        let srun = Ended::Exited(ExitStatus::from_raw(3 << 8), None).failure(Starter::Slurm(StepGpus::Unknown));
+        let srun =
+            ProcessOutcome::Exited(ExitStatus::from_raw(3 << 8), None).failure(Starter::Slurm(StepGpus::Unknown));
         assert_eq!(srun.as_deref(), Some("srun exited with status 3"));
-        let timed_out = Ended::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned());
+        let timed_out = ProcessOutcome::TimedOut(Duration::from_secs(90), "no rank has reported".to_owned());
         let reason = "timed out after 90 s; no rank has reported";
         assert_eq!(timed_out.failure(Starter::Mpirun).as_deref(), Some(reason));
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ringmark_core::dimension::{Bytes, Case};
-use ringmark_core::host::LoadBefore;
+use ringmark_core::host::InitialLoad;
 use ringmark_core::host::inspection::INTERFACE_VARIABLE;
 
 use crate::launch::cluster::hosts::Host;
@@ -105,10 +105,10 @@ impl Job<'_> {
     }
 
     /// Returns the load of other programs on the job's hosts before the first job.
-    pub fn load_before(&self) -> Option<LoadBefore> {
+    pub fn load_before(&self) -> Option<InitialLoad> {
         let used: HashSet<&str> = self.process_hosts().into_iter().collect();
         let busy: Vec<_> = self.busy.iter().filter(|(host, ..)| used.contains(host.as_str())).collect();
-        LoadBefore::from_hosts(busy.iter().map(|(host, load, cores)| (host.as_str(), *load, *cores)))
+        InitialLoad::from_hosts(busy.iter().map(|(host, load, cores)| (host.as_str(), *load, *cores)))
     }
 
     /// Returns the path of the hostfile, for a job with too many hosts for a command line.
@@ -211,7 +211,7 @@ mod tests {
         let job = Job::example("1n2g", "a:2,b:2", StarterOptions::default(), LaunchEnvironment::default());
         let busy = ["a", "b"].map(|host| (host.to_owned(), 3.0, 2));
         let load = |busy| Job { busy, ..job.clone() }.load_before();
-        let of_a = LoadBefore { hosts: "a".to_owned(), load: 3.0, cores: 2 };
+        let of_a = InitialLoad { hosts: "a".to_owned(), load: 3.0, cores: 2 };
         assert_eq!((load(&busy), load(&busy[1..])), (Some(of_a), None));
     }
 }

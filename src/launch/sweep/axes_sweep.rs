@@ -58,7 +58,7 @@ pub struct AxesSweep {
     /// Device of the ranks, as far as this machine can determine it.
     pub device: DeviceKind,
     /// True if the ranks are certain to use the CPU.
-    pub knows_cpu: bool,
+    pub is_known_to_use_cpu: bool,
     /// CPU threads of a rank, if set by the user.
     pub threads: Option<u32>,
     /// Number of runs of each point that are traced, starting with the first.
@@ -136,7 +136,7 @@ impl AxesSweep {
             arguments.push("--quick".to_owned());
         }
         let cost = match self.device {
-            DeviceKind::Cpu if self.knows_cpu => cost,
+            DeviceKind::Cpu if self.is_known_to_use_cpu => cost,
             // The memory that a GPU needs was not measured.
             DeviceKind::Cuda => JobCost { on_cpu: None, ..cost },
             DeviceKind::Cpu => JobCost { dtype: None, on_cpu: None, ..cost },

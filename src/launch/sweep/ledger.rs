@@ -12,7 +12,7 @@ use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::dimension::{KvStore, Seconds};
 use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_core::host::MemoryShortage;
-use ringmark_core::manifest::{Conditions, FileHashes, Manifest, RanOn, RunState};
+use ringmark_core::manifest::{Conditions, FileHashes, Manifest, ObservedEnvironment, RunState};
 use ringmark_core::options::option_table::{OptionSpec, Options};
 use ringmark_core::options::usage::usage;
 
@@ -59,7 +59,7 @@ impl Ledger {
         sweep: RequestedSweep,
         mut manifest: Manifest,
         repeat: &[RunName],
-        check: impl Fn(RunName) -> Result<RanOn, String>,
+        check: impl Fn(RunName) -> Result<ObservedEnvironment, String>,
     ) -> anyhow::Result<(Ledger, Vec<String>)> {
         let RequestedSweep { benchmark, out, command, conditions } = sweep;
         if manifest.benchmark != benchmark {
@@ -85,7 +85,7 @@ impl Ledger {
         }
         manifest.command = command;
         // Taken from the records of the finished runs instead.
-        manifest.ran_on = RanOn::default();
+        manifest.ran_on = ObservedEnvironment::default();
         let mut ledger = Ledger { out: out.to_owned(), manifest };
         let check = |run: RunName| match repeat.contains(&run) {
             true => Err("repeat requested".to_owned()),
@@ -96,7 +96,11 @@ impl Ledger {
     }
 
     /// Compares the manifest with the files in the folder.
-    fn check(&mut self, repeat: &[RunName], check: impl Fn(RunName) -> Result<RanOn, String>) -> Vec<String> {
+    fn check(
+        &mut self,
+        repeat: &[RunName],
+        check: impl Fn(RunName) -> Result<ObservedEnvironment, String>,
+    ) -> Vec<String> {
         let mut notes = Vec::new();
         let (out, known) = (&self.out, &mut self.manifest.ran_on);
         for run in &mut self.manifest.runs {
@@ -165,7 +169,7 @@ impl Ledger {
 
     /// Accepts a run whose environment matches that of the finished ones, and adds it to them. The error describes the
     /// difference.
-    pub fn admit(&mut self, found: RanOn) -> Result<(), String> {
+    pub fn admit(&mut self, found: ObservedEnvironment) -> Result<(), String> {
         admit(&mut self.manifest.ran_on, found)
     }
 
@@ -228,7 +232,7 @@ fn add_servers(earlier: &mut BTreeMap<String, String>, now: &BTreeMap<String, St
     }
 }
 
-fn admit(known: &mut RanOn, found: RanOn) -> Result<(), String> {
+fn admit(known: &mut ObservedEnvironment, found: ObservedEnvironment) -> Result<(), String> {
     let mismatches = known.mismatches(&found);
     if !mismatches.is_empty() {
         return Err(format!("environment differs from that of the finished runs: {}", joined(&mismatches, "; ")));

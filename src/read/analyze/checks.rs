@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::keyword_enum;
-use ringmark_core::manifest::{Manifest, RanOn, RunState};
+use ringmark_core::manifest::{Manifest, ObservedEnvironment, RunState};
 use ringmark_core::number_text::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -136,7 +136,7 @@ pub fn rules(runs: &[SweepRun]) -> Check {
             format!("{}: it ran with {name} {value}, but the sweep requested {asked}", run.name)
         })
     });
-    let mut ran_on = RanOn::default();
+    let mut ran_on = ObservedEnvironment::default();
     let mut elsewhere = Vec::new();
     for run in &runs {
         let mismatches = ran_on.mismatches(&run.ran_on);

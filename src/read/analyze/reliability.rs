@@ -306,7 +306,7 @@ mod tests {
     use expect_test::expect;
     use ringmark_core::benchmark::bandwidth::BandwidthConfig;
     use ringmark_core::dimension::Seconds;
-    use ringmark_core::host::{Environment, LoadBefore};
+    use ringmark_core::host::{Environment, InitialLoad};
 
     use super::*;
 
@@ -318,7 +318,7 @@ mod tests {
     fn load_before_a_short_bandwidth_run_is_a_warning() {
         let ranks = Vec::new();
         let environment = Environment {
-            load_before: Some(LoadBefore { hosts: "a,b".to_owned(), load: 1.2, cores: 2 }),
+            load_before: Some(InitialLoad { hosts: "a,b".to_owned(), load: 1.2, cores: 2 }),
             ..Environment::default()
         };
         let record = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), environment, ranks);

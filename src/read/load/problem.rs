@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::bail;
-use ringmark_core::line::remark::LogProblem;
+use ringmark_core::line::log_problem::LogProblem;
 use ringmark_core::untrusted_text::printable;
 
 use crate::output;

@@ -6,7 +6,7 @@ use std::path::Path;
 use ringmark_core::benchmark::SweepRecord;
 use ringmark_core::dimension::{KvStore, Seconds};
 use ringmark_core::file::run_name::{self, RunName};
-use ringmark_core::manifest::RanOn;
+use ringmark_core::manifest::ObservedEnvironment;
 use ringmark_core::options::option_table::{self, ChangedOption, OptionSpec};
 
 use crate::read::load::record;
@@ -19,7 +19,7 @@ pub struct SweepRun {
     /// Start and end, in seconds since 1970 UTC.
     pub period: [Seconds; 2],
     /// Hosts, devices, software.
-    pub ran_on: RanOn,
+    pub ran_on: ObservedEnvironment,
     /// Options whose values differ from those requested for the sweep.
     pub unlike: Vec<ChangedOption>,
     /// Number of earlier attempts, whose files are kept.
@@ -45,7 +45,7 @@ impl SweepRun {
         Some(SweepRun {
             name,
             period: record.period(),
-            ran_on: RanOn::from_record(head.environment, head.ranks),
+            ran_on: ObservedEnvironment::from_record(head.environment, head.ranks),
             unlike,
             attempts_before: (1..).take_while(is_kept).last().unwrap_or_default(),
         })

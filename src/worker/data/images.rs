@@ -125,7 +125,7 @@ impl Images {
             Ok(Batch { images, labels: own })
         })?;
         self.counted = made.counted;
-        self.loader.give_back(made);
+        self.loader.recycle(made);
         Ok(batch)
     }
 

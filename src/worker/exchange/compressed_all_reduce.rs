@@ -22,7 +22,7 @@ use crate::job::session::Session;
 const WORD: usize = size_of::<f32>();
 
 /// A bucket whose codes are in flight.
-struct Sent {
+struct InFlightBucket {
     elements: Range<usize>,
     /// Ranges of every rank's codes, counted in [`WORD`]s.
     parts: Vec<Range<usize>>,
@@ -40,7 +40,7 @@ pub struct CompressedAllReduce {
     /// Residual of every gradient.
     residual: Vec<f32>,
     /// Codes sent in this step, in start order.
-    sent: Vec<Sent>,
+    sent: Vec<InFlightBucket>,
     /// Number of completed steps.
     steps: u32,
     /// Bytes of this rank's codes in the last complete step.
@@ -116,7 +116,7 @@ impl GradientSink for CompressedAllReduce {
             );
         }
         self.backend.start_collective(&Collective::AllGather { parts: parts.clone(), target: Target::Memory })?;
-        self.sent.push(Sent { elements, parts });
+        self.sent.push(InFlightBucket { elements, parts });
         Ok(())
     }
 
@@ -124,7 +124,7 @@ impl GradientSink for CompressedAllReduce {
         self.backend.finish()?;
         let codes = self.backend.memory().sums.shallow_clone();
         let mut words = 0;
-        for Sent { elements, parts } in std::mem::take(&mut self.sent) {
+        for InFlightBucket { elements, parts } in std::mem::take(&mut self.sent) {
             let sum = floats_mut(&mut self.sums, &elements)?;
             let codes_by_rank = parts.iter().map(|part| bytes(&codes, part)).collect::<Result<Vec<_>>>()?;
             self.codec.sum(&codes_by_rank, sum);

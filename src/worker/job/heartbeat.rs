@@ -43,7 +43,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 static POSITION: Mutex<(u32, Stage)> = Mutex::new((0, Stage::Starting));
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
-/// Number of live [`Waiting`] guards.
+/// Number of live [`WaitGuard`] guards.
 static WAITS: AtomicU32 = AtomicU32::new(0);
 static LAST: Mutex<LastIteration> = Mutex::new(LastIteration { step: None, before_allreduce: None });
 
@@ -110,15 +110,15 @@ fn last() -> MutexGuard<'static, LastIteration> {
 }
 
 /// Guard that marks this rank as waiting for others.
-pub struct Waiting(());
+pub struct WaitGuard(());
 
 /// Marks this rank as waiting for others until the guard is dropped, in addition to stages with [`Stage::waits`].
-pub fn wait() -> Waiting {
+pub fn wait() -> WaitGuard {
     WAITS.fetch_add(1, Ordering::Relaxed);
-    Waiting(())
+    WaitGuard(())
 }
 
-impl Drop for Waiting {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
         WAITS.fetch_sub(1, Ordering::Relaxed);
     }

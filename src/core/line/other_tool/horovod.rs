@@ -7,8 +7,8 @@
 //! `Running benchmark...`.
 
 use crate::line::dlperf::speed;
+use crate::line::log_problem::LogProblem;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows, out_of_order};
-use crate::line::remark::LogProblem;
 use crate::stats::summary::mean;
 
 /// State of the reader.

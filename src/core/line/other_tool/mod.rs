@@ -6,11 +6,11 @@ pub mod speedometer;
 pub mod tf_cnn_benchmarks;
 pub mod tool;
 
+use crate::line::log_problem::LogProblem;
 use crate::line::other_tool::horovod::Horovod;
 use crate::line::other_tool::speedometer::Speedometer;
 use crate::line::other_tool::tf_cnn_benchmarks::TfCnnBenchmarks;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows};
-use crate::line::remark::LogProblem;
 use crate::options::keyword_enum::KeywordEnum;
 
 /// Reader of the lines of a log that are not in DLPerf's format.

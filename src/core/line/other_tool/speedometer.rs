@@ -9,8 +9,8 @@
 //! / (N - 1).
 
 use crate::line::dlperf::speed;
+use crate::line::log_problem::LogProblem;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows, out_of_order};
-use crate::line::remark::LogProblem;
 use crate::number_text::count;
 
 /// State of the parser.

@@ -7,8 +7,8 @@
 //! `128 per device`.
 
 use crate::line::dlperf::speed;
+use crate::line::log_problem::LogProblem;
 use crate::line::other_tool::tool::{Tool, ToolReader, Windows};
-use crate::line::remark::LogProblem;
 use crate::stats::summary::harmonic_mean;
 
 /// State of the reader.

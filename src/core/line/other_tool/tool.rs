@@ -1,7 +1,7 @@
 //! Tools whose logs have no line per iteration, the windows of their rates, and the interface of their readers.
 
 use crate::keyword_enum;
-use crate::line::remark::LogProblem;
+use crate::line::log_problem::LogProblem;
 
 keyword_enum!(
     /// Benchmark whose lines are rates of several iterations.

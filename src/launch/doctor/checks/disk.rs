@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn low_space_for_results_is_reported() {
-        let space = |free| Some(Space { size: Bytes(1 << 40), free: Bytes(free) });
+        let space = |free| Some(FileSystemSpace { size: Bytes(1 << 40), free: Bytes(free) });
         let mut hosts = hosts(2);
         probe(&mut hosts, 1).results = space(0);
         assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);

@@ -20,7 +20,7 @@ pub use crate::launch::doctor::checks::finding::{Check, Finding, Severity};
 pub use crate::launch::doctor::checks::{JobRequirements, check_hosts};
 pub use crate::launch::doctor::host::HostFacts;
 pub use crate::launch::doctor::links::{Link, LinkState};
-pub use crate::launch::doctor::probe::{Gpu, Gpus, Port, Probe, Space, WorkerFile};
+pub use crate::launch::doctor::probe::{FileSystemSpace, Gpu, Gpus, Port, Probe, WorkerFile};
 
 pub fn library(version: &str) -> Library {
     Library { version: version.to_owned(), path: format!("/lib/{version}.so"), bytes: Bytes(1000) }
@@ -33,7 +33,7 @@ pub fn hosts(count: u8) -> Vec<HostFacts> {
 
 /// Returns a host without faults; host number 0 is `a`.
 pub fn host(number: u8) -> HostFacts {
-    let plenty = Some(Space { size: Bytes(100_000_000_000), free: Bytes(50_000_000_000) });
+    let plenty = Some(FileSystemSpace { size: Bytes(100_000_000_000), free: Bytes(50_000_000_000) });
     let host = char::from(b'a' + number).to_string();
     let address = Ipv4Net::new(Ipv4Addr::new(10, 77, 0, number + 1), 24).expect("a prefix");
     HostFacts {

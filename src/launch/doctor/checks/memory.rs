@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
 
         // A container's 64 MB are enough for two ranks without GPUs, but not for two with GPUs.
-        let small = Some(Space { size: Bytes(64 << 20), free: Bytes(64 << 20) });
+        let small = Some(FileSystemSpace { size: Bytes(64 << 20), free: Bytes(64 << 20) });
         probe(&mut hosts, 0).shared_memory = small;
         assert_eq!(findings_for(&hosts, DeviceChoice::Auto), []);
         let mut hosts = gpu_hosts(2);

@@ -278,7 +278,7 @@ mod tests {
 
     use super::*;
     use crate::launch::cluster::ssh::SshOptions;
-    use crate::launch::job::process::Ended;
+    use crate::launch::job::process::ProcessOutcome;
     use crate::launch::job::request::StarterOptions;
     use crate::launch::job::starter::Starter;
     use crate::launch::local::environment::LaunchEnvironment;
@@ -343,15 +343,15 @@ mod tests {
         sweep.plan(context).expect("a plan").remove(0)
     }
 
-    fn exited(code: i32) -> Ended {
-        Ended::Exited(ExitStatus::from_raw(code << 8), None)
+    fn exited(code: i32) -> ProcessOutcome {
+        ProcessOutcome::Exited(ExitStatus::from_raw(code << 8), None)
     }
 
     fn miss() -> BandwidthRecord {
         BandwidthRecord { failure_kind: Some(FailureKind::BelowMinimum), ..record(Some("too slow")) }
     }
 
-    fn failure(end: Ended, record: Result<BandwidthRecord, String>) -> Option<String> {
+    fn failure(end: ProcessOutcome, record: Result<BandwidthRecord, String>) -> Option<String> {
         failure_of(Starter::Mpirun, &end, &record)
     }
 
@@ -363,7 +363,7 @@ mod tests {
         expect!["mpirun exited with status 7"].assert_eq(&reason(exited(7), Ok(record(None))));
         expect!["mpirun exited with status 7"].assert_eq(&reason(exited(7), Err("no record".to_owned())));
         assert_eq!(reason(exited(0), Err("no record".to_owned())), "no record");
-        assert_eq!(reason(Ended::Interrupted, Ok(miss())), "interrupted");
+        assert_eq!(reason(ProcessOutcome::Interrupted, Ok(miss())), "interrupted");
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
         let failure_kind = Some(FailureKind::WrongResults);
         let wrong = BandwidthRecord { failure_kind, ..record(Some("3 elements are wrong")) };
         assert!(!is_miss(&exited(1), &wrong));
-        assert!(!is_miss(&Ended::Interrupted, &miss()));
+        assert!(!is_miss(&ProcessOutcome::Interrupted, &miss()));
         assert!(!is_miss(&exited(0), &record(None)));
     }
 

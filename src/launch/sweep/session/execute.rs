@@ -5,11 +5,11 @@ use std::time::Instant;
 use anyhow::anyhow;
 use ringmark_core::benchmark::Record;
 use ringmark_core::host::MemoryShortage;
-use ringmark_core::manifest::{RanOn, RunState};
+use ringmark_core::manifest::{ObservedEnvironment, RunState};
 
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
 use crate::launch::job::planned::{JobEnd, JobLimits};
-use crate::launch::job::process::{Ended, JobEvent, split_lines};
+use crate::launch::job::process::{JobEvent, ProcessOutcome, split_lines};
 use crate::launch::job::request::Job;
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::WatchedRanks;
@@ -109,7 +109,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
     fn conclude(
         &self,
         launch: &Job,
-        end: &Ended,
+        end: &ProcessOutcome,
         follower: B::Follower,
         ledger: Option<&mut Ledger>,
     ) -> JobOutcome<B::Figures> {
@@ -120,7 +120,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
             Err(missing) => {
                 let reason = failure.unwrap_or(missing);
                 return JobOutcome::Failed(match end {
-                    Ended::Interrupted => Failure::Interrupted(reason),
+                    ProcessOutcome::Interrupted => Failure::Interrupted(reason),
                     end if end.is_unexplained() => Failure::Unexplained(reason),
                     _ => Failure::Explained(reason),
                 });
@@ -129,7 +129,9 @@ impl<B: Benchmark> JobRunner<'_, B> {
         let admit = |ledger: &mut Ledger| ledger.admit(ran_on(&record)).err();
         let failure = failure.or_else(|| ledger.and_then(admit));
         match (failure, is_miss(end, &record)) {
-            (Some(reason), false) if *end == Ended::Interrupted => JobOutcome::Failed(Failure::Interrupted(reason)),
+            (Some(reason), false) if *end == ProcessOutcome::Interrupted => {
+                JobOutcome::Failed(Failure::Interrupted(reason))
+            }
             (Some(reason), false) => failed(reason),
             (failure, _) => match (self.benchmark.figures(record, Some(follower)), failure) {
                 (Ok(figures), None) => JobOutcome::Sound(figures),
@@ -186,18 +188,18 @@ pub fn at_batch(job: &JobPlan, memory: MemoryShortage) -> String {
     job.run.map_or_else(|| format!("out of memory: {memory}"), |run| memory.at_batch(run.batch_size))
 }
 
-pub fn ran_on(record: &impl Record) -> RanOn {
+pub fn ran_on(record: &impl Record) -> ObservedEnvironment {
     let head = record.head();
-    RanOn::from_record(head.environment, head.ranks)
+    ObservedEnvironment::from_record(head.environment, head.ranks)
 }
 
 /// Returns true if the only failure that [`failure_of`] finds is that the figures miss a minimum.
-pub fn is_miss(end: &Ended, record: &impl Record) -> bool {
-    matches!(end, Ended::Exited(..)) && record.is_miss()
+pub fn is_miss(end: &ProcessOutcome, record: &impl Record) -> bool {
+    matches!(end, ProcessOutcome::Exited(..)) && record.is_miss()
 }
 
 /// Returns why a job does not count, given its end and its record, or why there is none.
-pub fn failure_of<R: Record>(starter: Starter, end: &Ended, record: &Result<R, String>) -> Option<String> {
+pub fn failure_of<R: Record>(starter: Starter, end: &ProcessOutcome, record: &Result<R, String>) -> Option<String> {
     match record {
         Err(missing) => {
             let known = end.failure(starter).or_else(|| end.rank_failure().map(str::to_owned));
@@ -205,7 +207,7 @@ pub fn failure_of<R: Record>(starter: Starter, end: &Ended, record: &Result<R, S
         }
         // If a job ended by itself, the record contains the reason; mpirun or srun only reports the failure.
         Ok(record) => {
-            let recorded = record.failure().filter(|_| matches!(end, Ended::Exited(..)));
+            let recorded = record.failure().filter(|_| matches!(end, ProcessOutcome::Exited(..)));
             recorded.or_else(|| end.failure(starter))
         }
     }

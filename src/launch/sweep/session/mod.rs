@@ -19,7 +19,7 @@ use ringmark_core::host::memory;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::doctor::command::check_before_jobs;
-use crate::launch::doctor::host::Visit;
+use crate::launch::doctor::host::InspectionSettings;
 use crate::launch::doctor::report;
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
 use crate::launch::job::request::{JobFiles, NeededMemory};
@@ -222,7 +222,7 @@ impl<B: Benchmark> Session<'_, B> {
         }
         let results = results_folder::absolute(out)?;
         let hosts = self.launcher.hosts();
-        let visit = Visit {
+        let visit = InspectionSettings {
             worker: self.launcher.program(),
             results: Some(&results),
             device: launch.device,

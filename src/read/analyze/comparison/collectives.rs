@@ -84,7 +84,8 @@ pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> any
             ..SideTable::default()
         };
         let message = format!("{}{gradients}", size(result.bytes));
-        let seen = Seen { environment: &around, warnings: &warnings, reliability_warnings: &reliability_warnings };
+        let seen =
+            FileContext { environment: &around, warnings: &warnings, reliability_warnings: &reliability_warnings };
         let figures = |timing: &Option<Timing>| Some(record_figures(result, timing.as_ref()?, record.bus()));
         let figures = [figures(&result.out_of_place), figures(&result.in_place)];
         add_message(side, set, file, (&message, places), figures, seen);
@@ -100,7 +101,7 @@ fn case_of(ranks: u32, hosts: usize) -> Case {
 
 /// Contents of a file apart from its figures.
 #[derive(Clone, Copy)]
-struct Seen<'a> {
+struct FileContext<'a> {
     environment: &'a EnvironmentText,
     warnings: &'a [String],
     reliability_warnings: &'a [ReliabilityWarning],
@@ -113,7 +114,7 @@ fn add_message(
     file: &Path,
     (message, places): (&str, [&str; 2]),
     figures: [Option<anyhow::Result<RunFigures>>; 2],
-    seen: Seen,
+    seen: FileContext,
 ) {
     let set = side.set(set);
     let mut left_out = Vec::new();
@@ -195,7 +196,7 @@ pub fn add_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow:
             settings: settings.clone(),
             ..SideTable::default()
         };
-        let figures = |timing: Pick<nccl_tests::Timing>, iterations: Pick<nccl_tests::Iterations>| {
+        let figures = |timing: PartSelector<nccl_tests::Timing>, iterations: PartSelector<nccl_tests::Iterations>| {
             let timings: Vec<&nccl_tests::Timing> = cycles.iter().filter_map(|cycle| timing(cycle)).collect();
             let iterations = cycles.iter().filter_map(|cycle| iterations(cycle));
             let counted = read.counted(cycles[0].size, config.ranks());
@@ -205,13 +206,13 @@ pub fn add_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow:
             figures(|message| message.out_of_place.as_ref(), |message| message.out_of_place_per_iter.as_ref()),
             figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
         ];
-        let seen = Seen { environment: &around, warnings: &notes, reliability_warnings: &[] };
+        let seen = FileContext { environment: &around, warnings: &notes, reliability_warnings: &[] };
         add_message(side, set, file, (&size(Bytes(message.size)), PLACES), figures, seen);
     }
     Ok(())
 }
 
-type Pick<Part> = fn(&Message) -> Option<&Part>;
+type PartSelector<Part> = fn(&Message) -> Option<&Part>;
 
 /// Converts the cycles (`-N`) of one process to one run with their mean.
 fn nccl_tests_figures<'a>(

@@ -8,7 +8,9 @@ use ringmark_core::dimension::{Case, KvStore};
 use ringmark_core::options::usage::usage;
 
 use crate::read::analyze::comparison::collectives::PROGRAM;
-use crate::read::analyze::comparison::side::{ConditionDifference, Must, Side, SideCase, SideKind, SideTable};
+use crate::read::analyze::comparison::side::{
+    ConditionDifference, RequiredCondition, Side, SideCase, SideKind, SideTable,
+};
 use crate::read::load::environment::EnvironmentText;
 
 /// Tables and cases that both sides have, and those that only one has.
@@ -105,7 +107,7 @@ fn kv_stores(side: &Side) -> BTreeSet<Option<&str>> {
 
 /// Returns the required conditions that differ; a condition that either side does not record is ignored.
 fn blocking_differences(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
-    let differs = |((what, base), (_, test)): (&Must, &Must)| {
+    let differs = |((what, base), (_, test)): (&RequiredCondition, &RequiredCondition)| {
         let (base, test) = (base.as_ref()?, test.as_ref()?);
         (base != test).then(|| ConditionDifference { name: (*what).to_owned(), base: base.clone(), test: test.clone() })
     };
@@ -183,7 +185,7 @@ impl<'a> Tables<'a> {
 impl Pair<'_> {
     /// Returns the heading of the comparison, with both values of each condition that differs.
     pub fn title(&self) -> String {
-        let both = |((what, base), (_, test)): (&Must, &Must)| {
+        let both = |((what, base), (_, test)): (&RequiredCondition, &RequiredCondition)| {
             let value = match (base, test) {
                 (Some(base), Some(test)) if base != test => Some(format!("{base} -> {test}")),
                 _ => base.clone(),

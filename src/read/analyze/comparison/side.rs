@@ -69,7 +69,7 @@ pub struct SideTable {
     /// Quantity that was measured; tables with different names are never compared.
     pub name: String,
     /// Conditions that must be equal unless the comparison is forced; values may be unknown.
-    pub must: Vec<Must>,
+    pub must: Vec<RequiredCondition>,
     /// Options, used to match tables with the same name.
     pub settings: BTreeMap<String, String>,
     /// Settings that distinguish this table from others of its side, for its title.
@@ -79,7 +79,7 @@ pub struct SideTable {
 }
 
 /// Name and value of a required condition; `None` if an unknown value does not prevent a comparison.
-pub type Must = (&'static str, Option<String>);
+pub type RequiredCondition = (&'static str, Option<String>);
 
 /// Value that differs from every known one.
 pub const NOT_KNOWN: &str = "not known";

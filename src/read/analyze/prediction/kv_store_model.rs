@@ -24,7 +24,7 @@ use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::StepTimes;
 
 use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Part, Steps};
-use crate::read::analyze::prediction::parts::{self, COMPUTE, EXPOSED, Grown, INPUT, Limit, TRANSFER, WAITING};
+use crate::read::analyze::prediction::parts::{self, COMPUTE, EXPOSED, INPUT, Limit, PredictedStep, TRANSFER, WAITING};
 
 /// Maximum duration of the gradient transfer to the owners, relative to the return of the weights.
 const GRADIENTS: f64 = 2.0;
@@ -78,7 +78,7 @@ pub fn grown(
     reference: &CaseEvidence,
     of_reference: &Steps,
     hosts: &[&CaseEvidence],
-) -> Grown {
+) -> PredictedStep {
     let strategy = &evidence.strategy;
     let smaller = hosts.iter().rev().find(|other| other.case.nodes < reference.case.nodes);
     let smaller = smaller.and_then(|other| Some((other.phases()?, other.case)));
@@ -119,7 +119,7 @@ pub fn grown(
     });
     let rest = own.mean() - of_reference.mean(COMPUTE) - of_reference.mean(INPUT);
     let exchange = (Limit::Exchange, transfers.mid + back.mid);
-    Grown {
+    PredictedStep {
         step: parts::step(&own, &[(&transfer, transfers), (&waiting, waits), (&ways, back)], 0.0),
         losses: parts::losses(evidence, of_reference, exchange, waits.mid, rest),
     }

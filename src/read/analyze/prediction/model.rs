@@ -39,7 +39,7 @@ use ringmark_core::stats::run_values::RunValues;
 
 use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Steps};
 use crate::read::analyze::prediction::kv_store_model;
-use crate::read::analyze::prediction::parts::{self, EXPOSED, Grown, Limit, REST, TRANSFER, WAITING, finite};
+use crate::read::analyze::prediction::parts::{self, EXPOSED, Limit, PredictedStep, REST, TRANSFER, WAITING, finite};
 use crate::read::analyze::prediction::refusal::{Refusal, level_not_measured, refusal};
 
 /// Ratio to the largest measured number of ranks above which a prediction has a warning.
@@ -117,7 +117,7 @@ fn with_records(
     reference: &CaseEvidence,
     of_reference: &Steps,
     hosts: &[&CaseEvidence],
-) -> Grown {
+) -> PredictedStep {
     let line = evidence.between(case.gpus_per_node);
     let transfer = of_reference.values(TRANSFER);
     let others: Vec<(Case, RunValues)> =
@@ -134,7 +134,7 @@ fn with_records(
         Some(line) if line.latency * cost.steps > line.per_byte * cost.bytes => Limit::Latency,
         Some(_) => Limit::Bandwidth,
     };
-    Grown {
+    PredictedStep {
         step: parts::step(&own, &[(&transfer, transfers), (&waiting, waits)], margin),
         losses: parts::losses(evidence, of_reference, (limit, transfers.mid), waits.mid, of_reference.mean(REST)),
     }
@@ -145,7 +145,7 @@ fn without_records(
     case: Case,
     reference: &CaseEvidence,
     hosts: &[&CaseEvidence],
-) -> Result<Grown, Refusal> {
+) -> Result<PredictedStep, Refusal> {
     let of_one_host =
         |measured: &&CaseEvidence| measured.case.nodes == 1 && measured.case.gpus_per_node <= case.gpus_per_node;
     let Some(host) = evidence.cases.iter().rev().find(of_one_host) else {
@@ -173,7 +173,7 @@ fn without_records(
     let margin = of_reference.hypot(of_host) + line_margin(evidence, case, reference.case, line.as_ref());
     let fixed = host_step + saved;
     let losses = vec![(Limit::Host, fixed - evidence.base_step()), (Limit::Hosts, grown.mid)];
-    Ok(Grown { step: (Band::at(fixed) + grown).widened(margin), losses })
+    Ok(PredictedStep { step: (Band::at(fixed) + grown).widened(margin), losses })
 }
 
 /// Returns the exposed transfer of `case`, from its values in the runs of the reference and in the next smaller of the

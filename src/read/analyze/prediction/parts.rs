@@ -51,7 +51,7 @@ impl Limit {
 }
 
 /// Predicted step of a case.
-pub struct Grown {
+pub struct PredictedStep {
     /// Step time in seconds.
     pub step: Band,
     /// Losses in seconds relative to the base.

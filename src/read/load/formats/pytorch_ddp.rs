@@ -22,7 +22,7 @@ pub struct DdpBenchmark {
     pub bucket_size: f64,
     /// Conditions that PyTorch's benchmark does not vary and ringmark does; `diff.py` prints them with the others.
     #[serde(flatten)]
-    pub ours: Option<OurConditions>,
+    pub ours: Option<RingmarkConditions>,
     /// Results, one per model.
     pub benchmark_results: Vec<ModelResult>,
 }
@@ -36,7 +36,7 @@ pub struct ModelResult {
     pub batch_size: u32,
     /// Extension of ringmark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ringmark: Option<OurResult>,
+    pub ringmark: Option<RingmarkResult>,
     /// Groups by number of ranks. The first is a single rank without DistributedDataParallel, which `diff.py` skips by
     /// its position.
     pub result: Vec<GroupResult>,
@@ -56,7 +56,7 @@ pub struct GroupResult {
 
 /// Top-level fields of files written by ringmark; multiple values are separated by ` / `.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OurConditions {
+pub struct RingmarkConditions {
     /// Precision: `fp32` (IEEE), `tf32` (the default of PyTorch's benchmark on GPUs that support it), `bf16` or `fp16`.
     pub precision: String,
     /// Height and width in pixels; always 224 in PyTorch's benchmark.
@@ -69,7 +69,7 @@ pub struct OurConditions {
 
 /// Fields that do not exist in PyTorch's schema; `diff.py` ignores them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct OurResult {
+pub struct RingmarkResult {
     /// Name of the group of equal conditions, as in the other outputs.
     pub label: String,
     /// Precision of the step.

@@ -12,7 +12,9 @@ use crate::read::analyze::reliability;
 use crate::read::analyze::training::figures::{Extraction, Group, TrainedCase};
 use crate::read::analyze::training::grouping::settings;
 use crate::read::analyze::training::title::title;
-use crate::read::load::formats::pytorch_ddp::{DdpBenchmark, GroupResult, ModelResult, OurConditions, OurResult};
+use crate::read::load::formats::pytorch_ddp::{
+    DdpBenchmark, GroupResult, ModelResult, RingmarkConditions, RingmarkResult,
+};
 use crate::read::load::run::{Recorded, RecordedConditions};
 
 /// Returns these runs in the format of PyTorch's benchmark. Fails if a required record is missing.
@@ -55,7 +57,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
         cuda_version: (!cuda_version.is_empty()).then_some(cuda_version),
         distributed_backend: join(exchanging.iter().map(|recorded| recorded.facts.backend.to_string())),
         bucket_size,
-        ours: Some(OurConditions {
+        ours: Some(RingmarkConditions {
             precision: join(groups.iter().map(|group| group.conditions.dtype.to_string())),
             image_size: join(conditions.iter().map(|each| each.config.image_size().to_string())),
             device: join(groups.iter().flat_map(|group| group.device_names.clone())),
@@ -92,7 +94,7 @@ fn model(group: &Group) -> ModelResult {
     ModelResult {
         model: group.conditions.model.facts().source_name.to_owned(),
         batch_size: group.conditions.batch_size,
-        ringmark: Some(OurResult {
+        ringmark: Some(RingmarkResult {
             label: group.label.clone(),
             dtype: group.conditions.dtype,
             config: settings(&group.conditions),

@@ -9,7 +9,7 @@ use ringmark_core::host::Stage;
 use ringmark_core::trace::Lane;
 use tch::Device;
 
-use crate::benchmark::bandwidth::moved::Moved;
+use crate::benchmark::bandwidth::source_values::SourceValues;
 use crate::benchmark::bandwidth::task::{ExpectedResult, Task};
 use crate::benchmark::bandwidth::timing::{self, element, rank_among};
 use crate::benchmark::bandwidth::values::{self, Comparison, Deviation, Values};
@@ -36,7 +36,7 @@ pub struct Bench<'a> {
 
 enum Expected {
     Reduced(Values),
-    Moved(Moved),
+    Moved(SourceValues),
 }
 
 impl<'a> Bench<'a> {
@@ -53,7 +53,7 @@ impl<'a> Bench<'a> {
                 let (elements, wire) = (shape.elements, shape.wire.kind());
                 Expected::Reduced(Values::whole(elements, rank, wire, config.reduction, device, config.check)?)
             }
-            false => Expected::Moved(Moved::new(shape.wire.kind(), device)?),
+            false => Expected::Moved(SourceValues::new(shape.wire.kind(), device)?),
         };
         let tracer = timing::tracer(config, session)?;
         Ok(Bench { config, device, backend, expected, rank, tracer })

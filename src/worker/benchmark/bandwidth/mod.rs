@@ -5,7 +5,7 @@ mod copied_weights;
 mod gradients;
 mod memory_limit;
 mod messages;
-mod moved;
+mod source_values;
 mod task;
 mod timing;
 mod values;

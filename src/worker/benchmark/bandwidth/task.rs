@@ -6,7 +6,7 @@ use std::ops::Range;
 use ringmark_core::benchmark::bandwidth::ArraySize;
 use ringmark_core::dimension::{Operands, Operation};
 
-use crate::benchmark::bandwidth::moved::Origin;
+use crate::benchmark::bandwidth::source_values::Origin;
 use crate::exchange::collective::{Collective, Route, Target, split_evenly};
 use crate::ffi::group::{GroupRank, Neighbors};
 

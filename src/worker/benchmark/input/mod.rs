@@ -46,7 +46,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     let source = Source::open(config)?;
     let mut record = empty_record(config, &source, session)?;
     session.print(&header(&record));
-    source.rehearse()?;
+    source.warm_up()?;
     let traced = config.trace.traced(0, config.batches.unwrap_or(u32::MAX));
     let mut tracer = Tracer::start(&config.trace, traced, session)?;
     let watch = session.start_counters()?;

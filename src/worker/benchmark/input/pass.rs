@@ -64,7 +64,7 @@ pub fn measure(
         heartbeat::enter_in(number, Stage::Data);
         let batch = loader.next_batch()?;
         let skipped = batch.skipped.len() as u64;
-        loader.give_back(batch);
+        loader.recycle(batch);
         heartbeat::count_progress();
         Ok(skipped)
     };

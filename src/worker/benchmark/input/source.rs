@@ -85,7 +85,7 @@ impl Source {
 
     /// Makes one batch before the measurement, because unused code is loaded from the disk too and would count as
     /// images. Errors are left to the measured pass.
-    pub fn rehearse(&self) -> Result<()> {
+    pub fn warm_up(&self) -> Result<()> {
         let _ = self.loader(1, PageCache::Warm)?.next_batch();
         Ok(())
     }

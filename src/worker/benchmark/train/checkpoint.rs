@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use ringmark_core::benchmark::image_input::ImageInputUse;
 use ringmark_core::benchmark::train::{EpochEnd, Iteration, Resumption, RunHeader, TrainConfig};
 use ringmark_core::dimension::Seconds;
-use ringmark_core::manifest::RanOn;
+use ringmark_core::manifest::ObservedEnvironment;
 use ringmark_core::options::option_table;
 use serde::{Deserialize, Serialize};
 use tch::{Kind, Tensor};
@@ -35,7 +35,7 @@ pub struct SavedProgress {
     #[serde(rename = "taken_up")]
     pub resumptions: Vec<Resumption>,
     /// Hosts, devices and software of the ranks.
-    pub ran_on: RanOn,
+    pub ran_on: ObservedEnvironment,
     /// Wall clock of all iterations on rank 0.
     pub wall: Seconds,
     /// Epochs that are over.
@@ -65,7 +65,7 @@ impl SavedProgress {
             epoch_iterations: header.config.learning.epoch_iterations,
             started: header.started,
             resumptions: header.resumptions.clone(),
-            ran_on: RanOn::from_record(&header.environment, &header.ranks),
+            ran_on: ObservedEnvironment::from_record(&header.environment, &header.ranks),
             wall,
             epochs: epochs.to_vec(),
             input,

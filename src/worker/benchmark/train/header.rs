@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use ringmark_core::benchmark::train::{Resumption, RunHeader, TrainConfig, Tuning, WorkDivision};
-use ringmark_core::manifest::RanOn;
+use ringmark_core::manifest::ObservedEnvironment;
 
 use crate::benchmark::train::checkpoint::SavedProgress;
 use crate::benchmark::train::graphs::GraphUse;
@@ -33,7 +33,7 @@ pub fn header(
     let (mut environment, now) = (session.environment()?, facts::now());
     environment.cuda_remarks.extend(prepared.kernels.remark);
     let resumptions = |saved: &SavedProgress| {
-        let changes = saved.ran_on.mismatches(&RanOn::from_record(&environment, &ranks));
+        let changes = saved.ran_on.mismatches(&ObservedEnvironment::from_record(&environment, &ranks));
         let changes = changes.iter().map(ToString::to_string).collect();
         let last = Resumption { behind: saved.iteration(), started: now, wall_before: saved.wall, changes };
         saved.resumptions.iter().cloned().chain([last]).collect()

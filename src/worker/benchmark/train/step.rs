@@ -128,7 +128,7 @@ impl Step {
     }
 
     /// Runs forward, backward and exchange without the update: only running statistics change.
-    fn rehearse(&mut self) -> Result<()> {
+    fn warm_up(&mut self) -> Result<()> {
         heartbeat::enter(Stage::Forward);
         let loss = self.forward()?;
         heartbeat::enter(Stage::Backward);
@@ -140,7 +140,7 @@ impl Step {
     /// Runs a rehearsal that all ranks start together; returns this rank's time. The device is idle afterwards.
     pub fn timed_rehearsal(&mut self, world: &World) -> Result<Seconds> {
         let timed = Timed::begin(self.device(), world)?;
-        self.rehearse()?;
+        self.warm_up()?;
         timed.end(|| self.exchange.reducer().check().map(drop))
     }
 

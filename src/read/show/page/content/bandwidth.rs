@@ -39,14 +39,14 @@ fn note(bus: Bus) -> String {
 
 /// Measured operation; for a kv-store other than `ring`, its exchange of gradients, which is not an all-reduce.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Exchanged {
+struct MeasuredOperation {
     operands: Operands,
     kv_store: KvStore,
 }
 
-impl Exchanged {
-    fn from_record(record: &BandwidthRecord) -> Exchanged {
-        Exchanged { operands: record.config.operands(), kv_store: record.config.kv_store.kv_store }
+impl MeasuredOperation {
+    fn from_record(record: &BandwidthRecord) -> MeasuredOperation {
+        MeasuredOperation { operands: record.config.operands(), kv_store: record.config.kv_store.kv_store }
     }
 
     fn text(self) -> String {
@@ -85,17 +85,18 @@ pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
     runs().next()?;
     let mut blocks = Vec::new();
     // In order of first appearance, which is the order of the operations.
-    let mut all: Vec<Exchanged> = Vec::new();
+    let mut all: Vec<MeasuredOperation> = Vec::new();
     for (.., record) in runs() {
-        if !all.contains(&Exchanged::from_record(record)) {
-            all.push(Exchanged::from_record(record));
+        if !all.contains(&MeasuredOperation::from_record(record)) {
+            all.push(MeasuredOperation::from_record(record));
         }
     }
     let of_devices = [DeviceKind::Cpu, DeviceKind::Cuda].into_iter();
     for (device, exchanged) in of_devices.flat_map(|device| all.iter().map(move |exchanged| (device, *exchanged))) {
         let mut lines: Vec<Line> = Vec::new();
-        let is_of =
-            |record: &BandwidthRecord| device_of(record) == device && Exchanged::from_record(record) == exchanged;
+        let is_of = |record: &BandwidthRecord| {
+            device_of(record) == device && MeasuredOperation::from_record(record) == exchanged
+        };
         for (number, result, case, record) in runs().filter(|(.., record)| is_of(record)) {
             let case_name = match record.config.kv_store.server_ranks() {
                 0 => case.to_string(),
@@ -196,7 +197,7 @@ fn rate(bus: Bus, bytes: Bytes, seconds: f64) -> f64 {
     busbw(bytes, Seconds(seconds), bus).0
 }
 
-fn block(device: DeviceKind, exchanged: Exchanged, lines: &[Line]) -> Block {
+fn block(device: DeviceKind, exchanged: MeasuredOperation, lines: &[Line]) -> Block {
     let point =
         |line: &Line, (message, timing): &(&MessageResult, &Timing), value: fn(Bus, Bytes, f64) -> f64, unit: &str| {
             let pooled = timing.pooled();

@@ -30,15 +30,15 @@ pub struct Origin {
     pub first: usize,
 }
 
-pub struct Moved {
+pub struct SourceValues {
     /// One period, of the wire's type.
     values: Tensor,
 }
 
-impl Moved {
-    pub fn new(wire: Kind, device: Device) -> Result<Moved> {
+impl SourceValues {
+    pub fn new(wire: Kind, device: Device) -> Result<SourceValues> {
         let values: Vec<f32> = (0..PERIOD as u64).map(|index| (mixed(index) % VALUES) as f32).collect();
-        Ok(Moved { values: Tensor::from_slice(&values).f_to_kind(wire)?.f_to_device(device)? })
+        Ok(SourceValues { values: Tensor::from_slice(&values).f_to_kind(wire)?.f_to_device(device)? })
     }
 
     pub fn fill(&self, array: &Tensor, range: Range<usize>, rank: u32, iteration: usize) -> Result<()> {
@@ -85,7 +85,7 @@ mod tests {
     fn one_wrong_moved_element_is_detected() {
         let elements = PERIOD + 1000;
         for kind in [Kind::Float, Kind::Half, Kind::BFloat16] {
-            let moved = Moved::new(kind, Device::Cpu).expect("made");
+            let moved = SourceValues::new(kind, Device::Cpu).expect("made");
             let array = Tensor::zeros([elements as i64], (kind, Device::Cpu));
             moved.fill(&array, 10..elements, 3, 2).expect("filled");
             let wrong =

@@ -10,12 +10,12 @@ pub struct LogProblem {
 }
 
 impl LogProblem {
-    /// Creates a remark about one line.
+    /// Creates a problem of one line.
     pub fn in_line(line: u64, what: impl Into<String>) -> LogProblem {
         LogProblem { line: Some(line), what: what.into() }
     }
 
-    /// Creates a remark about the whole log.
+    /// Creates a problem of the whole log.
     pub fn in_log(what: impl Into<String>) -> LogProblem {
         LogProblem { line: None, what: what.into() }
     }
