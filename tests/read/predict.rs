@@ -12,7 +12,6 @@ use ringmark::read::analyze::published::scaling::DLPERF;
 use ringmark::read::load::bandwidth;
 use ringmark::read::results;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, OptimizerChoice, Timing};
-use ringmark_core::benchmark::optimizer::Optimizer;
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{BackendName, Bytes, Case, DeviceKind, Model, Phase, Phases, Seconds, Wire};
 use ringmark_core::host::Environment;
@@ -711,7 +710,7 @@ fn bandwidth_result_must_match_the_runs() {
             &|made| made.config.exchange.wire = Wire::Fp16,
             "it sent fp16, but the runs sent fp32: measure with --wire fp32",
         ),
-        (&|made| made.config.optimizer = OptimizerChoice(Some(Optimizer::Sgd)), "its times include the weight update"),
+        (&|made| made.config.optimizer = OptimizerChoice::Sgd, "its times include the weight update"),
         (&wrong, "2n4g/bandwidth.json: 5 elements are wrong: fix that first"),
     ] {
         let (status, _, stderr) = changed(change);
