@@ -87,8 +87,8 @@ def noisy_line(noise):
 
 def ringmark(options, folder):
     subprocess.run([options.program, "extract", folder, "--out", f"{folder}/result"], check=True, capture_output=True)
-    result = json.loads(next(pathlib.Path(folder, "result").glob("*.json")).read_text())
-    return {run["log"]: run["speed"] for case in result["rn50"].values() for run in case["runs"]}
+    result = json.loads(next(pathlib.Path(folder, "result").glob("*_result.json")).read_text())
+    return {run["log"]: run["dlperf_speed"] for row in result["rows"] for run in row["runs"]}
 
 
 def python(options, folder):
