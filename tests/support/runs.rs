@@ -79,6 +79,11 @@ impl Folder {
     }
 }
 
+/// Returns a committed folder below results/.
+pub fn committed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(name)
+}
+
 /// Returns the rows of `ringmark extract`'s result by group, then by case.
 pub fn rows_by_case(result: &Value) -> Value {
     let mut groups = Map::new();
