@@ -1,7 +1,6 @@
 //! Calls of `ringmark report`, generated folders for it, its pages and drawings, and the script that inspects a page in a browser.
 
 use std::path::Path;
-use std::process::Command;
 
 use ringmark::read::report::{ReportFormat, read, render};
 use ringmark::read::show::page::content;
@@ -11,12 +10,12 @@ use ringmark_core::dimension::GigabytesPerSecond;
 
 use crate::support::bandwidth::{self, result};
 use crate::support::runs::{Folder, record};
+use crate::support::sandbox::{ringmark, run};
 
 /// Runs `ringmark report` with these arguments; returns status, standard output and standard error.
 pub fn report(words: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("report").args(words).output().expect("it starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
+    let (status, stdout, stderr) = run(ringmark("report").args(words));
+    (status.expect("no signal"), stdout, stderr)
 }
 
 pub fn path(path: &Path) -> &str {

@@ -32,10 +32,9 @@ pub struct RankPlace {
     pub process: u32,
 }
 
-#[cfg(test)]
 impl RankPlace {
-    /// Returns a rank with one thread.
-    pub(crate) fn on_cpu(rank: u32, local_rank: u32, host: &str) -> RankPlace {
+    /// Returns a rank with one thread, for tests.
+    pub fn on_cpu(rank: u32, local_rank: u32, host: &str) -> RankPlace {
         let (host, device_name) = (host.to_owned(), "processor".to_owned());
         RankPlace { rank, local_rank, host, device: DeviceKind::Cpu, device_name, threads: 1, process: 100 + rank }
     }

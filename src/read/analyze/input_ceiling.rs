@@ -295,15 +295,7 @@ mod tests {
                 Seconds(0.0),
                 InputConfig { batch_size: 1000, ..InputConfig::default() },
                 Environment::default(),
-                vec![RankPlace {
-                    rank: 0,
-                    local_rank: 0,
-                    host: "a".to_owned(),
-                    device: DeviceKind::Cpu,
-                    device_name: "processor".to_owned(),
-                    threads: 1,
-                    process: 1,
-                }],
+                vec![RankPlace::on_cpu(0, 0, "a")],
             )
         }
     }
