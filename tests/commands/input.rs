@@ -10,7 +10,6 @@ use expect_test::expect;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use ringmark::read;
 use ringmark_core::benchmark::Record;
-use ringmark_core::benchmark::input::record::SCHEMA;
 use ringmark_core::benchmark::input::{
     HostPass, InputConfig, InputPass, InputRecord, PageCache, StoredImages, ThreadCounts, lines,
 };
@@ -292,17 +291,6 @@ fn input_record(speeds: [f64; 3]) -> InputRecord {
         InputPass { cache, threads, hosts: vec![host] }
     };
     InputRecord {
-        kind: InputRecord::KIND.to_owned(),
-        schema: SCHEMA,
-        started: Seconds(1.7e9),
-        config: InputConfig {
-            data: Some("/data/train.rec".to_owned()).into(),
-            batch_size: 64,
-            decode_threads: ThreadCounts(vec![1, 8]),
-            ..InputConfig::default()
-        },
-        environment: Environment::default(),
-        ranks: runs::places(1),
         cores: vec![8],
         what: "1 RecordIO file with index".to_owned(),
         items: 10_000,
@@ -314,10 +302,17 @@ fn input_record(speeds: [f64; 3]) -> InputRecord {
             pass(PageCache::Warm, 1, speeds[1]),
             pass(PageCache::Warm, 8, speeds[2]),
         ],
-        host_use: Vec::new(),
-        rank_use: Vec::new(),
-        warnings: Vec::new(),
-        failure: None,
+        ..InputRecord::new(
+            Seconds(1.7e9),
+            InputConfig {
+                data: Some("/data/train.rec".to_owned()).into(),
+                batch_size: 64,
+                decode_threads: ThreadCounts(vec![1, 8]),
+                ..InputConfig::default()
+            },
+            Environment::default(),
+            runs::places(1),
+        )
     }
 }
 

@@ -1,7 +1,5 @@
 //! The bandwidth record: one JSON document with every sample. Writer and parser.
 
-use std::io::{BufRead, Write};
-
 use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,17 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::bandwidth::config::BandwidthConfig;
 use crate::benchmark::bandwidth::gradients_use::GradientsUse;
 use crate::benchmark::bandwidth::nullable;
-use crate::benchmark::warning::Warning;
-use crate::benchmark::{Record, RecordHead};
+use crate::benchmark::document_record::document_record;
 use crate::dimension::{BackendName, Bytes, GigabytesPerSecond, Seconds, Wire};
-use crate::file::schema;
-use crate::host::{Environment, HostUse, RankPlace, RankUse};
 use crate::keyword_enum;
 use crate::stats::busbw::Bus;
 use crate::stats::summary;
-
-/// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is rejected.
-pub const SCHEMA: u32 = 2;
 
 keyword_enum!(
     /// Reason why a run is not valid.
@@ -31,51 +23,49 @@ keyword_enum!(
     }
 );
 
-/// Record of a whole run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct BandwidthRecord {
-    /// Always `ringmark-bandwidth`.
-    pub kind: String,
-    /// Version of the format.
-    pub schema: u32,
-    /// Start, seconds since 1970 UTC.
-    pub started: Seconds,
-    /// Configuration of the run.
-    pub config: BandwidthConfig,
-    /// Backend that summed: `nccl`, `shared-memory`, `mpi`, `none`, `solo` for one rank, or `tcp` between ranks and servers.
-    #[serde(alias = "collective")]
-    pub backend: BackendName,
-    /// Type of the additions: fp32, or the wire type if a library adds. `None` if nothing was exchanged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sum_dtype: Option<Wire>,
-    /// Environment of rank 0.
-    pub environment: Environment,
-    /// Location and device of every rank.
-    pub ranks: Vec<RankPlace>,
-    /// Limit set by the memory bandwidth, measured in addition to the all-reduce; on the CPU only.
-    pub memory: Option<MemoryLimit>,
-    /// NCCL's log lines about its choices; empty without NCCL.
-    pub nccl: Vec<String>,
-    /// One result per size, or one for the gradients.
-    pub results: Vec<MessageResult>,
-    /// Traffic and errors of a network's gradients; `None` for sizes and in older records.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gradients: Option<GradientsUse>,
-    /// Resource use of every host during the run; empty in older records.
-    #[serde(default)]
-    pub host_use: Vec<HostUse>,
-    /// Resource use of every rank during the run; empty in older records.
-    #[serde(default)]
-    pub rank_use: Vec<RankUse>,
-    /// Warnings about the figures.
-    #[serde(default)]
-    pub warnings: Vec<Warning>,
-    /// Reason the run is not valid; `None` for a valid one.
-    pub failure: Option<String>,
-    /// Kind of the failure; `None` for a valid run and in older records.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_kind: Option<FailureKind>,
-}
+// Version 1 of the format has other names for a few keys and is read as well.
+document_record!(
+    /// Record of a whole run.
+    BandwidthRecord, kind: "ringmark-bandwidth", schema: 2, title: "bandwidth record",
+    is_miss: |record| record.failure_kind == Some(FailureKind::BelowMinimum) => {
+        config: BandwidthConfig,
+        setup {
+            /// Backend that summed: `nccl`, `shared-memory`, `mpi`, `none`, `solo` for one rank, or `tcp` between ranks and servers.
+            #[serde(alias = "collective")]
+            backend: BackendName,
+            /// Type of the additions: fp32, or the wire type if a library adds. `None` if nothing was exchanged.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            sum_dtype: Option<Wire>,
+        }
+        /// Location and device of every rank.
+        ranks,
+        results {
+            /// Limit set by the memory bandwidth, measured in addition to the all-reduce; on the CPU only.
+            memory: Option<MemoryLimit>,
+            /// NCCL's log lines about its choices; empty without NCCL.
+            nccl: Vec<String>,
+            /// One result per size, or one for the gradients.
+            results: Vec<MessageResult>,
+            /// Traffic and errors of a network's gradients; `None` for sizes and in older records.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            gradients: Option<GradientsUse>,
+        }
+        /// Resource use of every host during the run; empty in older records.
+        #[serde(default)]
+        host_use,
+        /// Resource use of every rank during the run; empty in older records.
+        #[serde(default)]
+        rank_use,
+        /// Warnings about the figures.
+        #[serde(default)]
+        warnings,
+        end {
+            /// Kind of the failure; `None` for a valid run and in older records.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            failure_kind: Option<FailureKind>,
+        }
+    }
+);
 
 /// Memory bandwidth and the bus bandwidth that it allows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -139,6 +129,21 @@ impl BandwidthRecord {
         }
         Some(times)
     }
+
+    /// Returns the operation and ranks that convert times to bus bandwidth.
+    pub fn bus(&self) -> Bus {
+        Bus { operation: self.config.operation, ranks: self.ranks.len() as u32 }
+    }
+
+    fn check_results(&self) -> anyhow::Result<()> {
+        for result in &self.results {
+            for (side, timing) in result.sides() {
+                let checked = timing.map_or(Ok(()), |timing| timing.check(self.ranks.len()));
+                checked.with_context(|| format!("{} of {}", side, result.bytes))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Timing {
@@ -187,77 +192,11 @@ impl MessageResult {
     }
 }
 
-impl BandwidthRecord {
-    /// Creates the record of a run without measurements.
-    pub fn new(
-        started: Seconds,
-        config: BandwidthConfig,
-        environment: Environment,
-        ranks: Vec<RankPlace>,
-    ) -> BandwidthRecord {
-        BandwidthRecord {
-            kind: BandwidthRecord::KIND.to_owned(),
-            schema: SCHEMA,
-            started,
-            config,
-            backend: BackendName::Unknown,
-            sum_dtype: None,
-            environment,
-            ranks,
-            memory: None,
-            nccl: Vec::new(),
-            results: Vec::new(),
-            gradients: None,
-            host_use: Vec::new(),
-            rank_use: Vec::new(),
-            warnings: Vec::new(),
-            failure: None,
-            failure_kind: None,
-        }
-    }
-
-    /// Returns the operation and ranks that convert times to bus bandwidth.
-    pub fn bus(&self) -> Bus {
-        Bus { operation: self.config.operation, ranks: self.ranks.len() as u32 }
-    }
-
-    /// Writes the document and a newline.
-    pub fn write(&self, output: impl Write) -> anyhow::Result<()> {
-        schema::write_document(self, output)
-    }
-}
-
-impl Record for BandwidthRecord {
-    const KIND: &'static str = "ringmark-bandwidth";
-
-    /// Reads a document of this format and version; errors name the line if the JSON is invalid.
-    fn read(input: impl BufRead) -> anyhow::Result<BandwidthRecord> {
-        let record: BandwidthRecord = schema::read_document(input, BandwidthRecord::KIND, SCHEMA, "bandwidth record")?;
-        for result in &record.results {
-            for (side, timing) in result.sides() {
-                let checked = timing.map_or(Ok(()), |timing| timing.check(record.ranks.len()));
-                checked.with_context(|| format!("{} of {}", side, result.bytes))?;
-            }
-        }
-        Ok(record)
-    }
-
-    fn head(&self) -> RecordHead<'_> {
-        RecordHead { started: self.started, environment: &self.environment, ranks: &self.ranks }
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.failure.clone()
-    }
-
-    fn is_miss(&self) -> bool {
-        self.failure_kind == Some(FailureKind::BelowMinimum)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmark::Record;
+    use crate::host::{Environment, RankPlace};
 
     fn record() -> BandwidthRecord {
         let timing = Timing {

@@ -37,7 +37,7 @@ const ADAMW_DECAY: f64 = 0.01;
 
 /// Returns the update with the sums; `None` leaves the sums.
 fn update_step(config: &BandwidthConfig) -> Option<UpdateStep> {
-    let optimizer = config.optimizer.0?;
+    let optimizer = config.optimizer.rule()?;
     let constants = Constants {
         learning_rate: if optimizer.is_adam() { ADAM_RATE } else { LEARNING_RATE },
         momentum: config.momentum(),
