@@ -93,7 +93,7 @@ fn all_thread_counts_read_from_disk_and_memory() {
     assert_eq!(passes, [(cold, 1), (cold, 2), (warm, 1), (warm, 2)]);
     assert_eq!((record.items, record.ranks.len(), record.augmentation), (IMAGES, 1, Augmentation::Imagenet));
     let stored = record.stored.expect("image files");
-    assert_eq!((stored.looked_at, stored.pixels, stored.shorter_edge, stored.aspect), (IMAGES, 4096.0, 64.0, 1.0));
+    assert_eq!((stored.sampled, stored.pixels, stored.shorter_edge, stored.aspect), (IMAGES, 4096.0, 64.0, 1.0));
     let is_on_disk = statfs(folder.path()).expect("it is there").filesystem_type() != TMPFS_MAGIC;
     for InputPass { cache, threads, hosts } in &record.passes {
         let [host] = hosts.as_slice() else { panic!("{hosts:?}") };
@@ -149,7 +149,7 @@ fn sequential_records_are_read_from_disk_and_memory() {
     let stored = record.stored.expect("image files");
     // Samples are evenly spaced by bytes, so every record of equal size is sampled except at the edges of parts.
     assert!(
-        stored.looked_at * 10 > IMAGES * 9 && (stored.pixels, stored.shorter_edge) == (65_536.0, 256.0),
+        stored.sampled * 10 > IMAGES * 9 && (stored.pixels, stored.shorter_edge) == (65_536.0, 256.0),
         "{stored:?}"
     );
     let batches: Vec<_> = record.passes.iter().map(|pass| (pass.cache, pass.hosts[0].batches.len())).collect();
@@ -294,7 +294,7 @@ fn input_record(speeds: [f64; 3]) -> InputRecord {
         cores: vec![8],
         what: "1 RecordIO file with index".to_owned(),
         items: 10_000,
-        stored: Some(StoredImages { looked_at: 128, bytes: 1e5, pixels: 200_000.0, shorter_edge: 400.0, aspect: 1.25 }),
+        stored: Some(StoredImages { sampled: 128, bytes: 1e5, pixels: 200_000.0, shorter_edge: 400.0, aspect: 1.25 }),
         augmentation: Augmentation::Imagenet,
         decoder: Some("zune-jpeg 0.5.15".to_owned()),
         passes: vec![

@@ -44,7 +44,7 @@ pub fn record(trained: &RunRecord, results: Vec<MessageResult>) -> BandwidthReco
 pub fn result(bytes: u64, ranks: u32, iterations: usize, sides: [Option<f64>; 2]) -> MessageResult {
     let timing = |seconds: f64| Timing {
         seconds: vec![vec![Seconds(seconds); iterations]; ranks as usize],
-        in_a_row: Vec::new(),
+        back_to_back: Vec::new(),
         wrong: Some(0),
         error: vec![0.0; iterations],
     };

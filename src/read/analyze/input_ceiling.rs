@@ -278,7 +278,7 @@ mod tests {
             what: "1 RecordIO file with index".to_owned(),
             items: 100_000,
             stored: Some(StoredImages {
-                looked_at: 128,
+                sampled: 128,
                 bytes: 110_000.0,
                 pixels: 200_000.0,
                 shorter_edge: 400.0,

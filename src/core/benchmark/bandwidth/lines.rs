@@ -286,7 +286,7 @@ mod tests {
 
     fn timing(seconds: &[&[f64]], wrong: Option<u64>, error: &[f64]) -> Timing {
         let rank = |times: &&[f64]| times.iter().copied().map(Seconds).collect();
-        Timing { seconds: seconds.iter().map(rank).collect(), in_a_row: Vec::new(), wrong, error: error.to_vec() }
+        Timing { seconds: seconds.iter().map(rank).collect(), back_to_back: Vec::new(), wrong, error: error.to_vec() }
     }
 
     fn result(bytes: u64, out_of_place: Option<Timing>, in_place: Option<Timing>) -> MessageResult {

@@ -102,8 +102,8 @@ pub struct Timing {
     pub seconds: Vec<Vec<Seconds>>,
     /// Time per call by rank, for as many calls as there are iterations, enqueued back to back as in nccl-tests. Empty
     /// if calls block until completion, for gradients, and in older records.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub in_a_row: Vec<Seconds>,
+    #[serde(default, alias = "in_a_row", skip_serializing_if = "Vec::is_empty")]
+    pub back_to_back: Vec<Seconds>,
     /// Elements that differ from the exact result, over all ranks and iterations; `None` if nothing was checked.
     pub wrong: Option<u64>,
     /// Error of each iteration, `sum |got - expected| / sum |expected|`, on the worst rank (MXNet,
@@ -177,11 +177,11 @@ impl Timing {
         Ok(())
     }
 
-    /// Returns the time that rates are computed from: the mean over ranks of [back-to-back calls](Timing::in_a_row) if
+    /// Returns the time that rates are computed from: the mean over ranks of [back-to-back calls](Timing::back_to_back) if
     /// measured, otherwise the mean over ranks and iterations. `None` without samples.
     pub fn mean(&self) -> Option<Seconds> {
-        let in_a_row: Vec<f64> = self.in_a_row.iter().map(|seconds| seconds.0).collect();
-        summary::mean(&in_a_row).or_else(|| summary::mean(&self.pooled())).map(Seconds)
+        let back_to_back: Vec<f64> = self.back_to_back.iter().map(|seconds| seconds.0).collect();
+        summary::mean(&back_to_back).or_else(|| summary::mean(&self.pooled())).map(Seconds)
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     fn record() -> BandwidthRecord {
         let timing = Timing {
             seconds: vec![vec![Seconds(0.5)], vec![Seconds(0.25)]],
-            in_a_row: Vec::new(),
+            back_to_back: Vec::new(),
             wrong: Some(0),
             error: vec![0.0],
         };
@@ -228,7 +228,7 @@ mod tests {
         // Two iterations from each other rank.
         let times = [[1.0, 3.0, 5.0, 5.0], [4.0, 4.0, 6.0, 8.0], [7.0, 7.0, 9.0, 9.0]];
         let seconds = times.map(|rank| rank.map(Seconds).to_vec()).to_vec();
-        let timing = Timing { seconds, in_a_row: Vec::new(), wrong: Some(0), error: Vec::new() };
+        let timing = Timing { seconds, back_to_back: Vec::new(), wrong: Some(0), error: Vec::new() };
         record.results[0].out_of_place = Some(timing);
         let means = |times: [f64; 3]| times.map(|time| (time > 0.0).then_some(Seconds(time))).to_vec();
         let expected = vec![means([0.0, 4.0, 7.0]), means([2.0, 0.0, 9.0]), means([5.0, 7.0, 0.0])];
@@ -265,7 +265,7 @@ mod tests {
         let mut record = record();
         record.results[0].in_place = Some(Timing {
             seconds: vec![Vec::new(); 2],
-            in_a_row: Vec::new(),
+            back_to_back: Vec::new(),
             wrong: Some(1),
             error: vec![f64::NAN, 0.5],
         });
@@ -279,13 +279,13 @@ mod tests {
     #[test]
     fn times_are_averaged_by_rank_and_iteration() {
         let seconds = vec![vec![Seconds(1.0), Seconds(3.0)], vec![Seconds(2.0), Seconds(6.0)]];
-        let timing = Timing { seconds, in_a_row: Vec::new(), wrong: None, error: Vec::new() };
+        let timing = Timing { seconds, back_to_back: Vec::new(), wrong: None, error: Vec::new() };
         assert_eq!(timing.by_rank(), [2.0, 4.0]);
         assert_eq!(timing.by_iteration(), [1.5, 4.5]);
         assert_eq!(timing.mean(), Some(Seconds(3.0)));
-        let row = Timing { in_a_row: vec![Seconds(0.25), Seconds(0.75)], ..timing.clone() };
+        let row = Timing { back_to_back: vec![Seconds(0.25), Seconds(0.75)], ..timing.clone() };
         assert_eq!((row.mean(), row.by_rank()), (Some(Seconds(0.5)), timing.by_rank()));
-        let nothing = Timing { seconds: vec![Vec::new(); 2], in_a_row: Vec::new(), wrong: None, error: Vec::new() };
+        let nothing = Timing { seconds: vec![Vec::new(); 2], back_to_back: Vec::new(), wrong: None, error: Vec::new() };
         assert_eq!((nothing.by_rank(), nothing.by_iteration(), nothing.mean()), (Vec::new(), Vec::new(), None));
     }
 

@@ -47,7 +47,8 @@ document_record!(
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StoredImages {
     /// Number of sampled images.
-    pub looked_at: u64,
+    #[serde(alias = "looked_at")]
+    pub sampled: u64,
     /// Bytes per image.
     pub bytes: f64,
     /// Pixels per image.
@@ -149,7 +150,7 @@ pub(crate) mod tests {
             what: "1 RecordIO file with index".to_owned(),
             items: 10_000,
             stored: Some(StoredImages {
-                looked_at: 128,
+                sampled: 128,
                 bytes: 1e5,
                 pixels: 187_500.0,
                 shorter_edge: 375.0,

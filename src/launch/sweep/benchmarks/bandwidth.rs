@@ -287,7 +287,7 @@ mod tests {
     /// Returns a record of 1 GB in 0.1 s: 10 GB/s.
     fn record(failure: Option<&str>) -> BandwidthRecord {
         let timing =
-            Timing { seconds: vec![vec![Seconds(0.1)]; 2], in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0] };
+            Timing { seconds: vec![vec![Seconds(0.1)]; 2], back_to_back: Vec::new(), wrong: Some(0), error: vec![0.0] };
         BandwidthRecord {
             backend: BackendName::Mpi,
             results: vec![MessageResult {

@@ -136,7 +136,7 @@ fn header(record: &InputRecord) -> Vec<String> {
             stored.bytes / 1e3,
             stored.shorter_edge,
             stored.pixels / 1e6,
-            stored.looked_at
+            stored.sampled
         )
     }));
     lines.extend(environment::lines(environment, &[]));
