@@ -236,10 +236,12 @@ pub fn render(
     }
 }
 
-/// Returns the result of the sweep in `folder`, for its end: the speeds of each network, precision and batch size, and
-/// the cause of most of the scaling loss. `None` if the files cannot be read.
-pub fn summary(folder: &Path) -> Option<String> {
-    Some(text::summary(&results::read_training(folder, None).ok()?))
+/// Returns the result of the sweep in `folder`, for its end: PyTorch's lines of a DDP suite, the speeds of each network,
+/// precision and batch size, and the cause of most of the scaling loss. `None` if the files cannot be read.
+pub fn summary(folder: &Path, is_ddp_suite: bool) -> Option<String> {
+    let extraction = results::read_training(folder, None).ok()?;
+    let lines = if is_ddp_suite { pytorch_ddp::lines(&extraction) + "\n" } else { String::new() };
+    Some(lines + &text::summary(&extraction))
 }
 
 /// Writes the files of `folder` to `out`, which is created if necessary.

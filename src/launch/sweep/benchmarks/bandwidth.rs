@@ -137,7 +137,7 @@ impl Benchmark for BandwidthSweep {
         Ok(record)
     }
 
-    fn finish(&self, _: &[JobPlan], ended: &[EndedJob<BandwidthRecord>], _: bool) -> anyhow::Result<()> {
+    fn finish(&self, ended: &[EndedJob<BandwidthRecord>], _: bool) -> anyhow::Result<()> {
         let printer = self.rules().printer;
         printer.line(&table(ended));
         printer.line(&format!("logs and records are in {}", self.out.display()));
