@@ -13,7 +13,7 @@ use ringmark_core::options::usage::usage;
 use crate::output;
 use crate::read::analyze::reliability;
 use crate::read::analyze::results::{ResultFolder, named_warnings};
-use crate::read::analyze::score::result_json;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures;
 use crate::read::load::folder::name_of;
 use crate::read::load::problem::{self, Problem};
@@ -148,7 +148,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
             log: &run.found.log,
             period: Period { start, end },
             series,
-            options: result_json::settings(table, point),
+            options: table.settings_of(point),
             environment: run::environment(&point.runs),
             record: None,
         })

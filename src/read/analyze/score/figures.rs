@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::score::ScoreRecord;
-use ringmark_core::dimension::{Case, DeviceKind, Dtype, ImagesPerSecond, Model};
+use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
@@ -13,6 +12,7 @@ use serde_json::Value;
 use crate::read::analyze::case_runs::CaseRuns;
 use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::run_warnings;
 use crate::read::analyze::settings::{self, AXES};
 use crate::read::analyze::utilization::Utilization;
@@ -142,18 +142,6 @@ impl ScoreTable {
         self.points.iter().flat_map(ScorePoint::threads).collect()
     }
 
-    /// Returns the utilization of the devices at a point; `None` without records.
-    pub fn utilization(&self, point: &ScorePoint) -> Option<Utilization> {
-        let image_size = self.conditions.as_ref()?.image_size(point.key().model);
-        let runs: Vec<DeviceRates> = point.counted().map(|run| run.device_rates).collect();
-        Some(Utilization::new((point.key().model, image_size), 1.0, point.figures?.speed, &runs))
-    }
-
-    /// Returns the kind of all devices.
-    pub fn device(&self) -> Option<DeviceKind> {
-        self.conditions.as_ref().map(|conditions| conditions.device)
-    }
-
     /// Returns the reasons why the images/s of a point are unreliable.
     pub fn reliability_of(&self, point: &ScorePoint) -> Vec<ReliabilityWarning> {
         let own = point.speed_reliability_warnings.iter().map(|own| own.to(point.key().title()));
@@ -162,7 +150,7 @@ impl ScoreTable {
 
     /// Returns true if the images/s of a point are unreliable.
     pub fn is_doubtful(&self, point: &ScorePoint) -> bool {
-        !(self.reliability_warnings.is_empty() && point.speed_reliability_warnings.is_empty())
+        self.reliability_warnings_of(point).next().is_some()
     }
 
     /// Returns the warnings of the table, followed by those of its points' runs.
@@ -178,10 +166,44 @@ impl ScoreTable {
             .flat_map(|point| point.speed_reliability_warnings.iter().map(|own| own.to(point.key().title())));
         self.reliability_warnings.iter().cloned().chain(of_points).collect()
     }
+}
 
-    /// Returns true if the runs used the quick profile, which is not a measurement.
-    pub fn is_quick(&self) -> bool {
-        self.conditions.as_ref().is_some_and(|conditions| conditions.profile == RunProfile::Quick)
+impl RunGroup for ScoreTable {
+    type Record = ScoreRecord;
+    type Figures = ScoreFigures;
+
+    fn recorded_conditions(&self) -> Option<&ScoreConditions> {
+        self.conditions.as_ref()
+    }
+
+    fn cases(&self) -> &[ScorePoint] {
+        &self.points
+    }
+
+    /// Returns the options without those that have a key of their own in a row.
+    fn settings_of(&self, point: &ScorePoint) -> BTreeMap<String, Value> {
+        let mut settings = self.settings();
+        let image_size = self.conditions.as_ref().map(|conditions| conditions.image_size(point.key().model));
+        settings.extend(image_size.map(|size| ("image_size".to_owned(), size.into())));
+        settings
+    }
+
+    fn device_names_of(&self, point: &ScorePoint) -> BTreeSet<String> {
+        point.device_names()
+    }
+
+    fn utilization(&self, point: &ScorePoint) -> Option<Utilization> {
+        let image_size = self.conditions.as_ref()?.image_size(point.key().model);
+        let runs: Vec<DeviceRates> = point.counted().map(|run| run.device_rates).collect();
+        Some(Utilization::new((point.key().model, image_size), 1.0, point.figures?.speed, &runs))
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn reliability_warnings_of<'a>(&'a self, point: &'a ScorePoint) -> impl Iterator<Item = &'a ReliabilityWarning> {
+        self.reliability_warnings.iter().chain(&point.speed_reliability_warnings)
     }
 }
 

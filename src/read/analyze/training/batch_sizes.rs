@@ -7,6 +7,7 @@ use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, Dtype, KvStore, Model};
 
 use crate::read::analyze::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::settings::AXES;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::analyze::training::grouping::{self, TableConditions};

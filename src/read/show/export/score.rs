@@ -5,6 +5,7 @@ use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::dimension::Seconds;
 use ringmark_core::stats::summary::step_percentiles;
 
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
 use crate::read::load::run::{self, Run};
 use crate::read::show::export::figure::{self, ExportedSeries, Scope};

@@ -5,6 +5,7 @@ use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::summary::step_percentiles;
 
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::energy;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::analyze::training::scaling_loss;
@@ -73,7 +74,7 @@ fn case_series(name: &str, group: &Group, case: &TrainedCase, communicates: bool
                 series.add_part(&figure::SCALING_LOSS, Some(("part", part.key())), Some(lost.seconds));
             }
         }
-        let warnings = group.scaling_reliability_warnings(case).map(|warning| warning.to(case.case));
+        let warnings = group.reliability_warnings_of(case).map(|warning| warning.to(case.case));
         series.add_reliability(&warnings.collect::<Vec<_>>());
         add_arithmetic(&mut series, group.utilization(case));
         let energy = energy::case_energy(case);

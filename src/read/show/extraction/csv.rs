@@ -6,6 +6,7 @@ use anyhow::Context;
 use ringmark_core::dimension::Phase;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::accuracy::{self, Accuracy};
 use crate::read::analyze::training::cost::{Cost, Price};
 use crate::read::analyze::training::energy::{self, Energy};
@@ -84,7 +85,7 @@ fn columns() -> Vec<Column> {
     columns.push(column("base_kv_store", |line| text(line.group.base_kv_store())));
     columns.push(column("is_reliable", |line| line.group.is_reliable(line.case).to_string()));
     columns.push(column("reliability_warnings", |line| {
-        line.group.scaling_reliability_warnings(line.case).map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        line.group.reliability_warnings_of(line.case).map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }));
     columns.push(column("warnings", |line| line.group.warnings.join("; ")));
     columns.push(column("run_warnings", |line| line.case.warnings.len().to_string()));

@@ -4,6 +4,7 @@
 use anyhow::Context;
 
 use crate::read::analyze::extraction::Extraction;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
 
 const COLUMNS: [&str; 22] = [

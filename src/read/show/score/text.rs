@@ -7,6 +7,7 @@ use ringmark_core::benchmark::measured_and_warmup;
 use crate::read::analyze::batch_sizes::BatchTable;
 use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::reliability;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::batch_sizes;
 use crate::read::analyze::score::figures::{PointKey, ScorePoint, ScoreTable};
 use crate::read::load::record::devices_text;
