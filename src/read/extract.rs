@@ -24,7 +24,6 @@ use crate::read::analyze::training::figures::{self, Group};
 use crate::read::analyze::training::result_json::JsonResult;
 use crate::read::load::content::RESULT_ENDING;
 use crate::read::load::folder;
-use crate::read::load::problem;
 use crate::read::results;
 use crate::read::show;
 use crate::read::show::extraction::{csv, dlperf, pytorch_ddp, text};
@@ -126,7 +125,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
         sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
     }
     let left_out = extraction.problems().iter().map(|problem| format!("not in the figures: {problem}"));
-    let complete = problem::check_complete(&format!("the figures of {} are", folder.display()), left_out);
+    let complete = output::check_complete(&format!("the figures of {} are", folder.display()), left_out);
     match &config.out {
         Some(out) if file.is_none() => write(folder, out, &extraction)?,
         // An explicit format or `--json` replaces the files.

@@ -19,6 +19,7 @@ use crate::read::load::run::{self, Run};
 pub struct RowHead {
     /// Kind of device; `null` without a record.
     pub device: Option<DeviceKind>,
+    /// Names of the devices.
     #[serde(default)]
     device_names: BTreeSet<String>,
     /// CPU threads per rank, which determine the speed of a CPU device; empty without a record.
@@ -55,6 +56,7 @@ pub struct RowReliability {
     /// Reasons why the figures are unreliable, each with a remedy.
     #[serde(default, alias = "objections")]
     pub reliability_warnings: Vec<ReliabilityWarning>,
+    /// Number of runs in the figures.
     #[serde(default)]
     runs_counted: usize,
 }

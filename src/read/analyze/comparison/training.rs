@@ -9,20 +9,15 @@ use serde_json::Value;
 
 use crate::read::analyze::comparison::side::{RunFigures, Side, SideTable};
 use crate::read::analyze::result_row::RowRuns;
+use crate::read::analyze::run_group;
 use crate::read::analyze::training::figures;
 use crate::read::analyze::training::result_json::{JsonRow, JsonRun};
 use crate::read::load::environment::moment;
 
 /// Adds the rows of a result to `side`.
 pub fn add_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
-    let mut groups: Vec<(String, Vec<JsonRow>)> = Vec::new();
-    for row in rows {
-        match groups.iter_mut().find(|(known, _)| *known == row.group) {
-            Some((_, rows)) => rows.push(row),
-            None => groups.push((row.group.clone(), vec![row])),
-        }
-    }
-    for (_, mut rows) in groups {
+    let rank = |(known, _): (&String, &[JsonRow]), (own, _): (&String, &JsonRow)| (known == own).then_some(0);
+    for (_, mut rows) in run_group::group(rows, |row| row.group.clone(), rank) {
         rows.sort_by_key(|row| (row.case.ranks(), row.case));
         let mut set = None;
         for mut row in rows {

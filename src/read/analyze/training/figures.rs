@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore, Model, PASSES_OF_TRAINING};
-use ringmark_core::file::run_name::RunName;
+use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling::{communication_cost, efficiency, speedup};
 use schemars::JsonSchema;
@@ -22,11 +22,9 @@ use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::run_warnings;
 use crate::read::analyze::training::grouping::{self, TableConditions};
-use crate::read::analyze::utilization::Utilization;
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::iteration_times::IterationTimes;
-use crate::read::load::problem::Problem;
-use crate::read::load::record::DeviceRates;
+use crate::read::load::problem::{Problem, ProblemKind};
 use crate::read::load::run::{Measured, Recorded, RecordedConditions, Run};
 use crate::read::load::training::{to_hundredths, unit};
 
@@ -116,6 +114,8 @@ impl RunGroup for Group {
     type Record = RunRecord;
     type Figures = Figures;
 
+    const PASSES: f64 = PASSES_OF_TRAINING;
+
     fn recorded_conditions(&self) -> Option<&RecordedConditions> {
         self.conditions.recorded.as_ref()
     }
@@ -124,19 +124,21 @@ impl RunGroup for Group {
         &self.cases
     }
 
+    fn point(&self, _: &TrainedCase) -> Point {
+        let TableConditions { model, batch_size, dtype, kv_store, .. } = self.conditions;
+        Point { model, batch_size, dtype, kv_store }
+    }
+
+    fn image_size(&self, _: &TrainedCase) -> Option<u32> {
+        Some(self.conditions.recorded.as_ref()?.config.image_size())
+    }
+
     fn settings_of(&self, _: &TrainedCase) -> BTreeMap<String, Value> {
         grouping::settings(&self.conditions)
     }
 
     fn device_names_of(&self, _: &TrainedCase) -> BTreeSet<String> {
         self.device_names.clone()
-    }
-
-    fn utilization(&self, case: &TrainedCase) -> Option<Utilization> {
-        let image_size = self.conditions.recorded.as_ref()?.config.image_size();
-        let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
-        let speed = case.figures.as_ref()?.speed;
-        Some(Utilization::new((self.conditions.model, image_size), PASSES_OF_TRAINING, speed, &runs))
     }
 
     fn warnings(&self) -> &[String] {
@@ -159,11 +161,6 @@ impl Group {
     /// Returns the names of all runs, including those that do not count.
     pub fn run_names(&self) -> impl Iterator<Item = RunName> {
         self.with_baselines().flat_map(|case| &case.runs).map(|run| run.found.name)
-    }
-
-    /// Returns every case, each followed by its baseline.
-    pub fn with_baselines(&self) -> impl Iterator<Item = &TrainedCase> {
-        self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
     }
 
     /// Returns the case that speedup and efficiency are relative to; `None` if no run counts.
@@ -433,8 +430,9 @@ pub fn models(groups: &[Group]) -> BTreeSet<Model> {
 }
 
 /// Returns a problem if 1n1g is missing while another case counts.
-pub fn base_problem(group: &Group) -> Option<Problem> {
-    Some(Problem::in_file(Case::SINGLE.to_string(), missing_base(group.base?)?))
+fn base_problem(group: &Group) -> Option<Problem> {
+    let problem = Problem::in_file(Case::SINGLE.to_string(), missing_base(group.base?)?);
+    Some(Problem { kind: ProblemKind::MissingBase, ..problem })
 }
 
 /// Returns a message if the base is not 1n1g: readers expect speedup to be relative to a single rank.
