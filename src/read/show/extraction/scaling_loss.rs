@@ -86,9 +86,9 @@ fn rows(case: &CaseLoss, parts: &[LossPart], is_doubtful: bool) -> Vec<Vec<Strin
             Some(part.margin? * 1e3)
         }),
         row(String::new(), "images/s", &|part| Some(case.rate_lost(part.seconds).0)),
-        row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)),
     ];
-    // Rows without any value are left out, but the one with the efficiency stays.
-    rows.retain(|row| row[2] != "-" || row[1] == "+- ms");
+    if loss.share(loss.total.seconds).is_some() {
+        rows.push(row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)));
+    }
     rows
 }
