@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::dimension::Case;
@@ -150,6 +150,17 @@ pub fn print_note(text: &str) {
     let _ = writeln!(io::stderr(), "{}", printable_lines(text));
 }
 
+/// Prints excluded files and runs to standard error, one per line. If there are any, returns an error for the end of
+/// the command; `what` is the start of its message, such as `the figures are`.
+pub fn check_complete(what: &str, left_out: impl IntoIterator<Item = String>) -> anyhow::Result<()> {
+    let count = left_out.into_iter().inspect(|line| print_note(line)).count();
+    match count {
+        0 => Ok(()),
+        1 => bail!("{what} not complete: see the message above"),
+        several => bail!("{what} not complete: see the {several} messages above"),
+    }
+}
+
 /// Writes the output of a command to a file, and prints its name.
 pub fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     atomic_file::write(path, |file| Ok(file.write_all(text.as_bytes())?))?;
@@ -163,5 +174,21 @@ pub fn print_raw(text: &str) -> anyhow::Result<()> {
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome.context("cannot write to standard output"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_counts_the_excluded_runs() {
+        let said = |lines: &[&str]| {
+            let checked = check_complete("the figures are", lines.iter().map(ToString::to_string));
+            checked.map_err(|error| error.to_string())
+        };
+        assert_eq!(said(&[]), Ok(()));
+        assert_eq!(said(&["a"]), Err("the figures are not complete: see the message above".to_owned()));
+        assert_eq!(said(&["a", "b"]), Err("the figures are not complete: see the 2 messages above".to_owned()));
     }
 }

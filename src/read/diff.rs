@@ -21,13 +21,12 @@ use crate::read::analyze::results::AnyExtraction;
 use crate::read::analyze::score;
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
-use crate::read::analyze::training::figures;
 use crate::read::analyze::training::result_json;
 use crate::read::load::content::{Content, content_of, files_below};
 use crate::read::load::folder::{self, Found};
 use crate::read::load::formats::nccl_tests::NcclTests;
 use crate::read::load::formats::pytorch_ddp::DdpFile;
-use crate::read::load::problem;
+use crate::read::load::problem::ProblemKind;
 use crate::read::results;
 use crate::read::show::comparison;
 use crate::read::show::text::{Medium, WIDTH};
@@ -102,7 +101,7 @@ pub fn run(config: &DiffConfig) -> anyhow::Result<()> {
     let sides = [("BASE", &outcome.base), ("TEST", &outcome.test)];
     let left_out = sides.into_iter().flat_map(|(name, side)| side.left_out.iter().map(move |what| (name, what)));
     let left_out = left_out.map(|(name, what)| format!("not compared, {name}: {what}"));
-    let incomplete = problem::check_complete("the comparison is", left_out).err();
+    let incomplete = output::check_complete("the comparison is", left_out).err();
     let mut failures = failures(&outcome, &config.fail_on);
     failures.extend(incomplete.map(|error| error.to_string()));
     ensure!(failures.is_empty(), "{}", failures.join("; "));
@@ -186,6 +185,8 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         match content_of(&file) {
             Ok(Some(content)) => files.entry(content).or_default().push(file),
             Ok(None) => {}
+            // Problems of a run's record are reported with the run.
+            Err(_) if runs.as_ref().is_ok_and(|found| found.has_record(path, &file)) => {}
             Err(error) => left_out.push(format!("{}: {error:#}", file.display())),
         }
     }
@@ -208,9 +209,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
     match (runs, files.pop_first()) {
         (Ok(found), _) => {
             let mut side = read_runs(path, found)?;
-            // Problems of a record are reported with its run.
-            let is_other = |what: &String| !what.contains(".jsonl: ");
-            side.left_out.extend(left_out.into_iter().filter(is_other));
+            side.left_out.extend(left_out);
             Ok(side)
         }
         (Err(_), Some((content, files))) => read_files(path, content, &files, left_out),
@@ -228,8 +227,7 @@ fn read_runs(folder: &Path, found: Found) -> anyhow::Result<Side> {
             let mut side = Side::new(folder, SideKind::Training);
             training::add_rows(&mut side, result_json::rows(&extraction.groups, None))?;
             // No speedup is shown, so a missing 1n1g is not a problem.
-            let no_gaps: Vec<_> = extraction.groups.iter().filter_map(figures::base_problem).collect();
-            let problems = extraction.problems.iter().filter(|problem| !no_gaps.contains(problem));
+            let problems = extraction.problems.iter().filter(|problem| problem.kind != ProblemKind::MissingBase);
             side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
             Ok(side)
         }

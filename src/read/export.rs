@@ -13,17 +13,16 @@ use ringmark_core::options::usage::usage;
 use crate::output;
 use crate::read::analyze::reliability;
 use crate::read::analyze::results::{ResultFolder, named_warnings};
-use crate::read::analyze::score::result_json;
-use crate::read::analyze::training::figures;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::load::folder::name_of;
-use crate::read::load::problem::{self, Problem};
+use crate::read::load::problem::{Problem, ProblemKind};
 use crate::read::load::{record, run};
 use crate::read::results;
 use crate::read::show::export::figure::ExportedSeries;
 use crate::read::show::export::mlflow::{self, Experiment, RunToExport};
-use crate::read::show::export::score::ScoredRun;
+use crate::read::show::export::runs::{self, ExportedRun};
 use crate::read::show::export::time_line::{Period, TimeLine};
-use crate::read::show::export::{ExportFormat, bandwidth, influx, mllog, prometheus, score, training};
+use crate::read::show::export::{ExportFormat, bandwidth, influx, mllog, prometheus};
 
 /// Options of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +45,7 @@ pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
     let mut problems = std::mem::take(&mut result.problems);
     if matches!(format, ExportFormat::Mlflow | ExportFormat::Mllog) {
         // These formats export single runs, which have no speedup.
-        let bases: Vec<Problem> = result.groups.iter().filter_map(figures::base_problem).collect();
-        problems.retain(|problem| !bases.contains(problem));
+        problems.retain(|problem| problem.kind != ProblemKind::MissingBase);
     }
     match format {
         ExportFormat::Prometheus => put(out.as_deref(), &prometheus::text(&series(&result, folder)?))?,
@@ -70,16 +68,16 @@ pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
         }
     }
     let left_out = problems.iter().map(|problem| format!("not in the export: {problem}"));
-    problem::check_complete(&format!("the export of {} is", folder.display()), left_out)
+    output::check_complete(&format!("the export of {} is", folder.display()), left_out)
 }
 
 /// Returns the figures of all cases, runs and message sizes.
 fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<ExportedSeries>> {
     let name = &result.name;
-    let mut all = training::cases(name, &result.groups);
-    all.extend(training::runs(name, &result.groups).into_iter().map(|(_, series)| series));
-    all.extend(score::cases(name, &result.scoring));
-    all.extend(score::runs(name, &result.scoring).into_iter().map(|run| run.series));
+    let mut all = runs::cases(name, &result.groups);
+    all.extend(runs::runs(name, &result.groups).into_iter().map(|run| run.series));
+    all.extend(runs::cases(name, &result.scoring));
+    all.extend(runs::runs(name, &result.scoring).into_iter().map(|run| run.series));
     all.extend(bandwidth::series(name, &result.bandwidth));
     let what = if result.input.is_some() { "only a result of `ringmark input`" } else { "no run that counts" };
     let refusal = || {
@@ -103,7 +101,7 @@ fn put(out: Option<&Path>, text: &str) -> anyhow::Result<()> {
 }
 
 fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut Vec<Problem>) -> anyhow::Result<()> {
-    let (trained, scored) = (training::runs(&result.name, &result.groups), score::runs(&result.name, &result.scoring));
+    let (trained, scored) = (runs::runs(&result.name, &result.groups), runs::runs(&result.name, &result.scoring));
     if trained.is_empty() && scored.is_empty() {
         return Err(usage(anyhow!(
             "{} contains no training or scoring run that counts: nothing to export to MLflow",
@@ -125,7 +123,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
         }
         experiment.run(run).iter().try_for_each(|file| write_below(out, file))
     };
-    for (run, series) in &trained {
+    for ExportedRun { run, series, .. } in &trained {
         match record::read_for_log::<RunRecord>(folder, &run.found.log) {
             Ok(Some(record)) => write(&RunToExport {
                 log: &run.found.log,
@@ -140,7 +138,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
             Err(problem) => problems.push(problem),
         }
     }
-    for ScoredRun { run, point, table, series } in &scored {
+    for ExportedRun { run, case: point, group: table, series } in &scored {
         let (Some(start), Ok(measured)) = (series.started, &run.outcome) else { continue };
         let ranks = f64::from(point.case.ranks());
         let end = Seconds(start.0 + measured.figures.seconds.iter().sum::<f64>() / ranks);
@@ -148,7 +146,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
             log: &run.found.log,
             period: Period { start, end },
             series,
-            options: result_json::settings(table, point),
+            options: table.settings_of(point),
             environment: run::environment(&point.runs),
             record: None,
         })

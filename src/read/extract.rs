@@ -24,7 +24,6 @@ use crate::read::analyze::training::figures::{self, Group};
 use crate::read::analyze::training::result_json::JsonResult;
 use crate::read::load::content::RESULT_ENDING;
 use crate::read::load::folder;
-use crate::read::load::problem;
 use crate::read::results;
 use crate::read::show;
 use crate::read::show::extraction::{csv, dlperf, pytorch_ddp, text};
@@ -126,7 +125,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
         sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
     }
     let left_out = extraction.problems().iter().map(|problem| format!("not in the figures: {problem}"));
-    let complete = problem::check_complete(&format!("the figures of {} are", folder.display()), left_out);
+    let complete = output::check_complete(&format!("the figures of {} are", folder.display()), left_out);
     match &config.out {
         Some(out) if file.is_none() => write(folder, out, &extraction)?,
         // An explicit format or `--json` replaces the files.
@@ -236,10 +235,12 @@ pub fn render(
     }
 }
 
-/// Returns the result of the sweep in `folder`, for its end: the speeds of each network, precision and batch size, and
-/// the cause of most of the scaling loss. `None` if the files cannot be read.
-pub fn summary(folder: &Path) -> Option<String> {
-    Some(text::summary(&results::read_training(folder, None).ok()?))
+/// Returns the result of the sweep in `folder`, for its end: PyTorch's lines of a DDP suite, the speeds of each network,
+/// precision and batch size, and the cause of most of the scaling loss. `None` if the files cannot be read.
+pub fn summary(folder: &Path, is_ddp_suite: bool) -> Option<String> {
+    let extraction = results::read_training(folder, None).ok()?;
+    let lines = if is_ddp_suite { pytorch_ddp::lines(&extraction) + "\n" } else { String::new() };
+    Some(lines + &text::summary(&extraction))
 }
 
 /// Writes the files of `folder` to `out`, which is created if necessary.

@@ -11,7 +11,7 @@ use crate::output::{self, Json};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::Group;
-use crate::read::load::{problem, trace};
+use crate::read::load::trace;
 use crate::read::results;
 use crate::read::show::page::document::{Document, Link};
 use crate::read::show::page::{content, html, json, svg, text};
@@ -93,7 +93,7 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     }
     let problems = results.iter().flat_map(|result| result.problems.iter().map(move |problem| (&result.name, problem)));
     let left_out = problems.map(|(name, problem)| format!("not in the figures: {name}: {problem}"));
-    problem::check_complete("the figures are", left_out)
+    output::check_complete("the figures are", left_out)
 }
 
 /// Renders the report; tables are limited to `width` columns.

@@ -9,14 +9,14 @@ use crate::support::runs::{Folder, record};
 
 /// Returns the paragraph below the table.
 fn line(folder: &Folder) -> String {
-    let summary = summary(&folder.path()).expect("runs");
+    let summary = summary(&folder.path(), false).expect("runs");
     summary.split("\n\n").nth(2).expect(&summary).trim_end().to_owned()
 }
 
 #[test]
 fn conclusion_contains_speedup_and_largest_loss() {
     let folder = Folder::new();
-    assert_eq!(summary(&folder.path()), None, "nothing has run");
+    assert_eq!(summary(&folder.path(), false), None, "nothing has run");
     (1..=3).for_each(|run| folder.run(&record("1n1g", run, 0.5)));
     let alone = line(&folder);
     expect!["1n1g: 7.656 images/s, CV 0.0 % over 3 runs"].assert_eq(&alone);
@@ -46,7 +46,7 @@ fn conclusion_contains_speedup_and_largest_loss() {
     let even = line(&folder);
     expect!["1n2g: speedup 2.00 of 2, efficiency 100 %; the runs vary too much to break down the loss"]
         .assert_eq(&even);
-    let text = summary(&folder.path()).expect("runs");
+    let text = summary(&folder.path(), false).expect("runs");
     expect![[r"
         ResNet50-v1b, fp32, batch size 4 per rank
 

@@ -56,6 +56,20 @@ fn sweeps_are_compared_in_every_format() {
 }
 
 #[test]
+fn unreadable_file_is_named_once() {
+    let (base, test) = (sweep(&["1n1g"], 0.5, |_| {}), sweep(&["1n1g"], 0.5, |_| {}));
+    // The second is the record of a run, which the run's problem names.
+    let files = ["other.jsonl", "1n1g/rn50_b4_fp32_3.jsonl"].map(|name| test.path().join(name));
+    files.iter().for_each(|file| fs::write(file, "{broken").expect("written"));
+    let output = diff(base.path(), test.path(), &[]);
+    assert_eq!(output.status, 1);
+    for file in files {
+        let name = format!("not compared, TEST: {}: ", file.display());
+        assert_eq!(output.stderr.matches(&name).count(), 1, "{name}\n{}", output.stderr);
+    }
+}
+
+#[test]
 fn folder_and_its_json_give_the_same_comparison() {
     let (base, test) = (sweep(&["1n1g", "1n2g"], 0.5, |_| {}), sweep(&["1n1g", "1n2g"], 0.53, |_| {}));
     let result = |folder: &Folder| {

@@ -477,7 +477,7 @@ fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) 
         let last =
             value.map(|value| value.rsplit([',', ':']).next().unwrap_or_default().trim_end_matches('%').to_owned());
         let number = last.filter(|text| text.parse::<u32>().is_ok());
-        let usual = if hint.ours.contains("--image-size") { "224" } else { "8" };
+        let usual = if hint.words.contains(&"--image-shape") { "224" } else { "8" };
         let ours = hint.ours.replace("{}", number.as_deref().unwrap_or(usual)).replace(" 1 ranks", " 1 rank");
         Some(format!("{word}: {ours}"))
     })

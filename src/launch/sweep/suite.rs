@@ -1,17 +1,9 @@
-//! PyTorch's DDP suite (`benchmarks/distributed/ddp`) as a sweep: its cases, its baselines without communication, and
-//! its final lines.
+//! PyTorch's DDP suite (`benchmarks/distributed/ddp`) as a sweep: its cases, and its baselines without communication.
 
-use std::io::BufReader;
-use std::path::Path;
-
-use anyhow::{Context, anyhow, ensure};
-use ringmark_core::benchmark::Record;
+use anyhow::ensure;
 use ringmark_core::benchmark::exchange::BackendChoice;
-use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
-use ringmark_core::dimension::{Case, DeviceKind, Dtype, Model};
-use ringmark_core::file::atomic_file;
-use ringmark_core::file::run_name::RunName;
-use ringmark_core::line::pytorch_ddp;
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::dimension::{Case, DeviceKind, Model};
 
 use crate::launch::cluster::hosts::Hosts;
 
@@ -52,68 +44,6 @@ pub fn baseline(case: Case, train: &TrainConfig) -> Option<TrainConfig> {
     let is_alone = case.ranks() == 1 && train.exchange.backend == BackendChoice::Auto;
     // Only the run that exchanges gradients saves its weights.
     (!is_alone).then(|| TrainConfig { save: None, ..train.without_exchange() })
-}
-
-/// Returns PyTorch's lines for these finished runs: the header, then a block for each network, precision and batch
-/// size, with a line for each case, preceded by its baseline if there is one. Percentiles are over the iterations
-/// after the first `warmup`, of all ranks and runs.
-pub fn lines(out: &Path, runs: &[RunName], warmup: u32) -> anyhow::Result<Vec<String>> {
-    let largest = runs.iter().max_by_key(|run| (run.case.ranks(), !run.baseline));
-    let mut lines = Vec::new();
-    let mut groups: Vec<(RunName, Vec<f64>)> = Vec::new();
-    for run in runs {
-        let group = RunName { run: 0, ..*run };
-        let index = groups.iter().position(|(known, _)| *known == group).unwrap_or_else(|| {
-            groups.push((group, Vec::new()));
-            groups.len() - 1
-        });
-        let record = read(&run.record(out))?;
-        if Some(run) == largest {
-            lines = head(&record);
-        }
-        groups[index].1.extend(steps(&record, warmup));
-    }
-    let point = |group: &RunName| (group.model, group.dtype, group.batch_size);
-    let mut points: Vec<(Model, Dtype, u32)> = groups.iter().map(|(group, _)| point(group)).collect();
-    points.dedup();
-    let has_several_dtypes = points.iter().any(|(_, dtype, _)| *dtype != points[0].1);
-    for (index, &(model, dtype, batch_size)) in points.iter().enumerate() {
-        let mut of_point: Vec<&(RunName, Vec<f64>)> =
-            groups.iter().filter(|(group, _)| point(group) == (model, dtype, batch_size)).collect();
-        of_point.sort_by_key(|(group, _)| (group.case.ranks(), group.case, !group.baseline));
-        let line = |(group, steps): &&(RunName, Vec<f64>)| {
-            let has_baseline = of_point.iter().any(|(other, _)| other.baseline && other.case == group.case);
-            let is_without_ddp = pytorch_ddp::is_without_ddp(group.case, group.baseline, has_baseline);
-            pytorch_ddp::write(group.case, is_without_ddp, group.batch_size, steps)
-                .ok_or_else(|| anyhow!("{} has no iterations after warm-up", group.description()))
-        };
-        let block = of_point.iter().map(line).collect::<anyhow::Result<Vec<String>>>()?;
-        if index > 0 {
-            lines.push(String::new());
-        }
-        // PyTorch's title contains only network and batch size.
-        lines.extend(has_several_dtypes.then(|| format!("{dtype}:")));
-        lines.extend(pytorch_ddp::block(model, batch_size, block));
-    }
-    Ok(lines)
-}
-
-/// Returns the first lines of PyTorch's benchmark.
-fn head(RunRecord { header, .. }: &RunRecord) -> Vec<String> {
-    let device = header.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device);
-    let bucket = header.config.exchange.bucket();
-    pytorch_ddp::Head::new(&header.environment, device, header.backend, bucket).lines()
-}
-
-fn read(record: &Path) -> anyhow::Result<RunRecord> {
-    let read = || RunRecord::read(BufReader::new(atomic_file::open(record)?));
-    read().with_context(|| format!("record {}", record.display()))
-}
-
-/// Returns the step times after warm-up of all ranks, in seconds.
-fn steps(record: &RunRecord, warmup: u32) -> impl Iterator<Item = f64> {
-    let counted = record.iterations.iter().skip(warmup as usize);
-    counted.flat_map(|iteration| &iteration.step).map(|step| step.0)
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@
 //! |---|---|
 //! | [`extraction`] | figures of one folder |
 //! | [`case_runs`] | runs of one case |
+//! | [`run_group`] | cases under equal conditions |
+//! | [`result_row`] | parts of a row of a result file |
 //! | [`batch_sizes`] | speed and memory by batch size |
 //! | [`run_warnings`] | warnings about the runs in a table |
 //! | [`reliability`] | reasons why figures are unreliable, and remedies |
@@ -33,7 +35,9 @@ pub mod input_demand;
 pub mod prediction;
 pub mod published;
 pub mod reliability;
+pub mod result_row;
 pub mod results;
+pub mod run_group;
 pub mod run_warnings;
 pub mod score;
 pub mod settings;

@@ -13,6 +13,7 @@ use ringmark_core::dimension::{Case, DeviceChoice, Dtype, KvStore, Model};
 use ringmark_core::file::run_name::{BASELINE, INPUT_RECORD, MANIFEST, RunName, bandwidth_operation};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{Manifest, RunState};
+use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -201,6 +202,16 @@ impl Found {
 }
 
 impl Found {
+    /// Returns true if `file` is the record of one of the runs in `root`, or of a run that a problem excludes.
+    pub fn has_record(&self, root: &Path, file: &Path) -> bool {
+        let problems = self.problems.iter().map(|problem| &problem.path);
+        self.runs
+            .iter()
+            .map(|run| &run.log)
+            .chain(problems)
+            .any(|path| root.join(path).with_extension("jsonl") == *file)
+    }
+
     /// Returns the benchmark of these runs; training if no record and no manifest names one, as with DLPerf's logs.
     /// Fails if the folder mixes benchmarks.
     pub fn benchmark(&self, root: &Path) -> anyhow::Result<BenchmarkKind> {
@@ -296,7 +307,7 @@ impl Found {
         }
         self.runs.retain(|run| counts.contains(&run.name));
         if missing > 0 {
-            let runs = if missing == 1 { "1 run is".to_owned() } else { format!("{missing} runs are") };
+            let runs = format!("{} {}", count(missing, "run"), if missing == 1 { "is" } else { "are" });
             let reasons: Vec<String> =
                 without_log.iter().map(|(what, runs)| format!("{what}: {}", listed(runs))).collect();
             let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };

@@ -1,6 +1,7 @@
 //! Checks of a result, as text and JSON.
 
 use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::number_text::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -60,8 +61,7 @@ fn lines(check: &Check) -> String {
     let (verdict, findings) = match (check.state, check.findings.len()) {
         (CheckState::Passed, _) => ("PASS", String::new()),
         (CheckState::Unknown, _) => ("UNKNOWN", String::new()),
-        (CheckState::Failed, 1) => ("FAIL", "1 finding; ".to_owned()),
-        (CheckState::Failed, several) => ("FAIL", format!("{several} findings; ")),
+        (CheckState::Failed, findings) => ("FAIL", count(findings, "finding") + "; "),
     };
     let mut text = format!("{verdict:<7} {:<9} {findings}{}\n", check.name, check.summary);
     for finding in &check.findings {

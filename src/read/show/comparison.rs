@@ -1,6 +1,6 @@
 //! Comparison of two results as text.
 
-use ringmark_core::number_text::four_digits;
+use ringmark_core::number_text::{count, four_digits};
 use ringmark_core::stats::comparison::{POWER, Verdict, for_all};
 
 use crate::output::table::Table;
@@ -67,7 +67,7 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
 }
 
 fn side(name: &str, side: &ComparedSide) -> String {
-    let runs = if side.runs == 1 { "1 run".to_owned() } else { format!("{} runs", side.runs) };
+    let runs = count(side.runs, "run");
     let started = match &side.started {
         None => String::new(),
         Some((first, last)) if first == last => format!(", started {first}"),

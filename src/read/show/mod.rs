@@ -11,6 +11,7 @@
 //! | [`published`] | figures published by others |
 //! | [`extraction`] | figures of a folder |
 //! | [`score`] | tables of a scoring sweep |
+//! | [`csv`] | columns and writer of CSV |
 //! | [`export`] | figures of a folder in the formats of other programs |
 //! | [`check`] | checks of a result |
 //! | [`comparison`] | comparison of two results |
@@ -24,6 +25,7 @@
 pub mod batch_sizes;
 pub mod check;
 pub mod comparison;
+pub mod csv;
 pub mod economy;
 pub mod export;
 pub mod extraction;

@@ -3,6 +3,7 @@
 use ringmark_core::dimension::TeraflopsPerSecond;
 
 use crate::output::table::Table;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::analyze::utilization::Utilization;
 use crate::read::show::numbers::{marked, share_of_limit, teraflops};

@@ -137,7 +137,7 @@ impl Benchmark for BandwidthSweep {
         Ok(record)
     }
 
-    fn finish(&self, _: &[JobPlan], ended: &[EndedJob<BandwidthRecord>], _: bool) -> anyhow::Result<()> {
+    fn finish(&self, ended: &[EndedJob<BandwidthRecord>], _: bool) -> anyhow::Result<()> {
         let printer = self.rules().printer;
         let answer = answer(ended);
         printer.line(&table(&answer));

@@ -103,7 +103,7 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for JudgedRun<'_, J> {
         Ok(record)
     }
 
-    fn finish(&self, _: &[JobPlan], ended: &[EndedJob<InputRecord>], _: bool) -> anyhow::Result<()> {
+    fn finish(&self, ended: &[EndedJob<InputRecord>], _: bool) -> anyhow::Result<()> {
         let printer = self.rules().printer;
         let measured = ended.iter().filter_map(|ended| ended.outcome.figures());
         for (record, judge) in measured.zip(&self.judge) {

@@ -106,7 +106,7 @@ impl Benchmark for ScoreSweep {
         axes_sweep::report(ended)
     }
 
-    fn finish(&self, _: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
+    fn finish(&self, _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
         if is_complete {
             let next = format!("extract {}", quoted(&self.sweep.out));
             self.rules().printer.line(&self.sweep.end(&next));

@@ -48,13 +48,13 @@ pub struct TrainSweep {
 }
 
 /// Checks the configuration before anything starts, then runs every point as often as requested, except finished runs.
-/// `summarize` returns the result of a complete sweep in a folder.
-pub fn run(config: &TrainSweep, summarize: fn(&Path) -> Option<String>) -> anyhow::Result<()> {
+/// `summarize` returns the result of a complete sweep in a folder, with PyTorch's lines if it is a DDP suite.
+pub fn run(config: &TrainSweep, summarize: fn(&Path, bool) -> Option<String>) -> anyhow::Result<()> {
     let AxesSweep { launch, out, .. } = &config.sweep;
     Live::during((config.kind(), config.rules().printer), launch, out, |live| run_watched(config, summarize, live))
 }
 
-fn run_watched(config: &TrainSweep, summarize: fn(&Path) -> Option<String>, live: &Live) -> anyhow::Result<()> {
+fn run_watched(config: &TrainSweep, summarize: fn(&Path, bool) -> Option<String>, live: &Live) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
         let train = config.config_for_run(run, context);
         // Graphs allocate additional memory.
@@ -79,7 +79,7 @@ fn run_watched(config: &TrainSweep, summarize: fn(&Path) -> Option<String>, live
     }
     let (printer, out, page) = (config.rules().printer, quoted(&sweep.out), quoted(&sweep.out.join("report.html")));
     let next = sweep.end(&format!("report {out} -o {page}"));
-    let summary = summarize(&sweep.out).map(|summary| format!("\n{summary}"));
+    let summary = summarize(&sweep.out, *ddp_suite).map(|summary| format!("\n{summary}"));
     let tables = format!("all tables: {} extract {out}", typed_program());
     summary.iter().chain([&tables, &next]).for_each(|text| printer.line(text));
     if *ddp_suite {
@@ -212,15 +212,6 @@ impl Benchmark for TrainSweep {
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Report {
         axes_sweep::report(ended)
-    }
-
-    fn finish(&self, planned: &[JobPlan], _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
-        if is_complete && self.ddp_suite {
-            let names: Vec<RunName> = planned.iter().filter_map(|job| job.run).collect();
-            let lines = suite::lines(&self.sweep.out, &names, self.train.warmup)?;
-            self.rules().printer.line(&format!("\n{}\n", lines.join("\n")));
-        }
-        Ok(())
     }
 }
 

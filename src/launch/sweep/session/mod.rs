@@ -127,8 +127,7 @@ impl<B: Benchmark> Session<'_, B> {
         let mut table = SessionTable::new(&schedule.plan, self.config.live, &self.printer);
         let outcome = self.run_missing(&mut schedule, &lock, &interrupt, (&mut ended, &mut table));
         table.end();
-        let planned: Vec<JobPlan> = schedule.plan.iter().filter(|job| !schedule.lacks_memory(job)).cloned().collect();
-        self.benchmark.finish(&planned, &ended, outcome.is_ok())?;
+        self.benchmark.finish(&ended, outcome.is_ok())?;
         outcome.map(|()| ended).map_err(|error| match &schedule.ledger {
             Some(ledger) => {
                 let command = shell_words::join(ledger.command());

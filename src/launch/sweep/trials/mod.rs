@@ -116,8 +116,4 @@ impl<R: Record, F> Benchmark for TrialJob<'_, R, F> {
         let sentence = figures.map(|figures| format!("{}: {}", self.title, (self.sentence)(figures)));
         Report { run: None, lines: sentence.into_iter().collect() }
     }
-
-    fn finish(&self, _: &[JobPlan], _: &[EndedJob<F>], _: bool) -> anyhow::Result<()> {
-        Ok(())
-    }
 }

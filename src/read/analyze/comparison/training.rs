@@ -8,28 +8,25 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
 use crate::read::analyze::comparison::side::{RunFigures, Side, SideTable};
+use crate::read::analyze::result_row::RowRuns;
+use crate::read::analyze::run_group;
 use crate::read::analyze::training::figures;
 use crate::read::analyze::training::result_json::{JsonRow, JsonRun};
 use crate::read::load::environment::moment;
 
 /// Adds the rows of a result to `side`.
 pub fn add_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
-    let mut groups: Vec<(String, Vec<JsonRow>)> = Vec::new();
-    for row in rows {
-        match groups.iter_mut().find(|(known, _)| *known == row.group) {
-            Some((_, rows)) => rows.push(row),
-            None => groups.push((row.group.clone(), vec![row])),
-        }
-    }
-    for (_, mut rows) in groups {
+    let rank = |(known, _): (&String, &[JsonRow]), (own, _): (&String, &JsonRow)| (known == own).then_some(0);
+    for (_, mut rows) in run_group::group(rows, |row| row.group.clone(), rank) {
         rows.sort_by_key(|row| (row.case.ranks(), row.case));
         let mut set = None;
         for mut row in rows {
-            row.settings = completed(row.settings, row.device);
+            row.runs.settings = completed(row.runs.settings, row.head.device);
             // All cases of a table ran under the same conditions as the first.
             let table = set.get_or_insert_with(|| {
                 let batch_size = Some(row.batch_size_per_device);
-                SideTable::from_runs((row.model, row.dtype), batch_size, row.device, row.profile, &row.settings)
+                let (head, settings) = (&row.head, &row.runs.settings);
+                SideTable::from_runs((row.model, row.dtype), batch_size, head.device, head.profile, settings)
             });
             add_row(side, table, row)?;
         }
@@ -65,8 +62,9 @@ fn add_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Result
     let images = f64::from(row.batch_size_per_device) * f64::from(name.ranks());
     // A comparison shows no speedup, so a missing base is irrelevant.
     let of_no_interest = row.base.and_then(figures::missing_base);
-    let warnings = row.warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref());
-    let mut parts = vec![(name.to_string(), row.runs, warnings.collect(), row.reliability_warnings)];
+    let RowRuns { warnings, runs, environment, .. } = row.runs;
+    let warnings = warnings.into_iter().filter(|warning| Some(warning) != of_no_interest.as_ref());
+    let mut parts = vec![(name.to_string(), runs, warnings.collect(), row.reliability.reliability_warnings)];
     parts.extend(
         row.without_communication.map(|baseline| {
             (format!("{name} no-comm"), baseline.runs, baseline.warnings, baseline.reliability_warnings)
@@ -86,7 +84,7 @@ fn add_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Result
             let taken = set.case(&name);
             taken.reliability_warnings =
                 reliability_warnings.into_iter().filter(|it| !it.is_of_scaling_alone).collect();
-            (taken.runs, taken.warnings, taken.environment) = (figures, warnings, row.environment.clone());
+            (taken.runs, taken.warnings, taken.environment) = (figures, warnings, environment.clone());
         }
     }
     Ok(())

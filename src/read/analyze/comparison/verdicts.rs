@@ -1,6 +1,7 @@
 //! Comparison of two results: differences with confidence intervals, and verdicts. Serialized by `diff --json`.
 
 use ringmark_core::dimension::{Case, ImagesPerSecond};
+use ringmark_core::number_text;
 use ringmark_core::stats::comparison::{Comparison, Thresholds, Verdict, compare};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::STEP_PERCENTS;
@@ -236,9 +237,9 @@ impl ComparedResults {
             0 => String::new(),
             doubtful => format!("; {doubtful} unreliable"),
         };
-        let cases = if count(&|_| true) == 1 { "case" } else { "cases" };
+        let cases = number_text::count(count(&|_| true), "case");
         let same = if self.are_same_runs() { "BASE and TEST are the same runs; " } else { "" };
-        format!("{same}{} {cases}: {verdicts}{doubtful}", count(&|_| true))
+        format!("{same}{cases}: {verdicts}{doubtful}")
     }
 
     /// Returns every case with its table.

@@ -3,6 +3,7 @@
 use ringmark_core::dimension::KvStore;
 
 use crate::read::analyze::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
 use crate::read::load::folder::Shortage;
 use crate::read::load::record::devices_text;

@@ -3,22 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::score::ScoreRecord;
-use ringmark_core::dimension::{Case, DeviceKind, Dtype, ImagesPerSecond, Model};
-use ringmark_core::file::run_name::RunName;
+use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model};
+use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
 use crate::read::analyze::case_runs::CaseRuns;
 use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::run_group::{self, RunGroup};
 use crate::read::analyze::run_warnings;
 use crate::read::analyze::settings::{self, AXES};
-use crate::read::analyze::utilization::Utilization;
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::problem::Problem;
-use crate::read::load::record::{self, DeviceRates};
+use crate::read::load::record;
 use crate::read::load::run::{Recorded, Run};
 use crate::read::load::score::ScoreConditions;
 
@@ -142,18 +141,6 @@ impl ScoreTable {
         self.points.iter().flat_map(ScorePoint::threads).collect()
     }
 
-    /// Returns the utilization of the devices at a point; `None` without records.
-    pub fn utilization(&self, point: &ScorePoint) -> Option<Utilization> {
-        let image_size = self.conditions.as_ref()?.image_size(point.key().model);
-        let runs: Vec<DeviceRates> = point.counted().map(|run| run.device_rates).collect();
-        Some(Utilization::new((point.key().model, image_size), 1.0, point.figures?.speed, &runs))
-    }
-
-    /// Returns the kind of all devices.
-    pub fn device(&self) -> Option<DeviceKind> {
-        self.conditions.as_ref().map(|conditions| conditions.device)
-    }
-
     /// Returns the reasons why the images/s of a point are unreliable.
     pub fn reliability_of(&self, point: &ScorePoint) -> Vec<ReliabilityWarning> {
         let own = point.speed_reliability_warnings.iter().map(|own| own.to(point.key().title()));
@@ -162,7 +149,7 @@ impl ScoreTable {
 
     /// Returns true if the images/s of a point are unreliable.
     pub fn is_doubtful(&self, point: &ScorePoint) -> bool {
-        !(self.reliability_warnings.is_empty() && point.speed_reliability_warnings.is_empty())
+        self.reliability_warnings_of(point).next().is_some()
     }
 
     /// Returns the warnings of the table, followed by those of its points' runs.
@@ -178,10 +165,47 @@ impl ScoreTable {
             .flat_map(|point| point.speed_reliability_warnings.iter().map(|own| own.to(point.key().title())));
         self.reliability_warnings.iter().cloned().chain(of_points).collect()
     }
+}
 
-    /// Returns true if the runs used the quick profile, which is not a measurement.
-    pub fn is_quick(&self) -> bool {
-        self.conditions.as_ref().is_some_and(|conditions| conditions.profile == RunProfile::Quick)
+impl RunGroup for ScoreTable {
+    type Record = ScoreRecord;
+    type Figures = ScoreFigures;
+
+    const PASSES: f64 = 1.0;
+
+    fn recorded_conditions(&self) -> Option<&ScoreConditions> {
+        self.conditions.as_ref()
+    }
+
+    fn cases(&self) -> &[ScorePoint] {
+        &self.points
+    }
+
+    fn point(&self, point: &ScorePoint) -> Point {
+        point.runs[0].found.name.point()
+    }
+
+    fn image_size(&self, point: &ScorePoint) -> Option<u32> {
+        Some(self.conditions.as_ref()?.image_size(point.key().model))
+    }
+
+    /// Returns the options without those that have a key of their own in a row.
+    fn settings_of(&self, point: &ScorePoint) -> BTreeMap<String, Value> {
+        let mut settings = self.settings();
+        settings.extend(self.image_size(point).map(|size| ("image_size".to_owned(), size.into())));
+        settings
+    }
+
+    fn device_names_of(&self, point: &ScorePoint) -> BTreeSet<String> {
+        point.device_names()
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn reliability_warnings_of<'a>(&'a self, point: &'a ScorePoint) -> impl Iterator<Item = &'a ReliabilityWarning> {
+        self.reliability_warnings.iter().chain(&point.speed_reliability_warnings)
     }
 }
 
@@ -206,22 +230,19 @@ pub fn extract(
 /// Groups runs by their conditions. A run that does not count gets no table of its own if another table exists: it may
 /// have failed before recording its conditions.
 fn group(mut runs: Vec<Run<ScoreRecord>>) -> Vec<(Option<ScoreConditions>, Vec<Run<ScoreRecord>>)> {
-    let mut groups: Vec<(Option<ScoreConditions>, Vec<Run<ScoreRecord>>)> = Vec::new();
+    type Known = Option<ScoreConditions>;
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name));
-    for run in runs {
-        let own = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
-        let has_row = |runs: &[Run<ScoreRecord>]| {
-            runs.iter().any(|other| PointKey::new(other.found.name).shares_row(&PointKey::new(run.found.name)))
-        };
-        let index = groups.iter().position(|(known, _)| *known == own).or_else(|| match run.outcome {
+    let conditions = |run: &Run<ScoreRecord>| run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
+    let rank = |(known, runs): (&Known, &[Run<ScoreRecord>]), (own, run): (&Known, &Run<ScoreRecord>)| {
+        let key = PointKey::new(run.found.name);
+        match run.outcome {
+            _ if known == own => Some(0),
             Ok(_) => None,
-            Err(_) => groups.iter().position(|(_, runs)| has_row(runs)).or((!groups.is_empty()).then_some(0)),
-        });
-        match index {
-            Some(index) => groups[index].1.push(run),
-            None => groups.push((own, vec![run])),
+            Err(_) if runs.iter().any(|other| PointKey::new(other.found.name).shares_row(&key)) => Some(1),
+            Err(_) => Some(2),
         }
-    }
+    };
+    let mut groups = run_group::group(runs, conditions, rank);
     groups.sort_by_key(|(conditions, _)| {
         conditions.as_ref().map(|conditions| (conditions.device.to_string(), conditions.profile))
     });

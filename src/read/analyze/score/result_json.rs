@@ -1,33 +1,29 @@
 //! Reader and writer of the JSON result of a scoring sweep: every point with its figures and runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read;
 
-use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::benchmark::warning::Warning;
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, Model, Seconds};
+use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model, Seconds};
 use ringmark_core::file::schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::read::analyze::case_runs::SecondsOfRun;
 use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::published::PublishedRate;
-use crate::read::analyze::reliability::ReliabilityWarning;
+use crate::read::analyze::result_row::{RowFigures, RowHead, RowReliability, RowRuns};
 use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
-use crate::read::analyze::utilization::Utilization;
 use crate::read::load::content::SCORE_RESULT;
-use crate::read::load::environment::EnvironmentText;
 use crate::read::load::folder::Shortage;
-use crate::read::load::run::{self, Run};
+use crate::read::load::run::Run;
 
 /// Version of this file format.
 pub const SCHEMA: u32 = 3;
 
 /// Complete result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ScoreResult {
     /// Always `ringmark-score-result`.
     pub kind: String,
@@ -50,7 +46,7 @@ pub struct ScoreResult {
 }
 
 /// One point.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ScoreRow {
     /// Network.
     pub model: Model,
@@ -62,45 +58,21 @@ pub struct ScoreRow {
     pub case: Case,
     /// Total number of ranks.
     pub ranks: u32,
-    /// Kind of device; `null` if no record contains it.
-    pub device: Option<DeviceKind>,
-    /// Device names of the counted runs.
-    pub device_names: BTreeSet<String>,
-    /// CPU threads per rank in the counted runs.
-    pub threads_per_rank: BTreeSet<u32>,
-    /// Profile of the runs; `null` if no record contains it.
-    pub profile: Option<RunProfile>,
-    /// Throughput of all ranks, median over runs; `null` if no run counts.
-    pub images_per_second: Option<ImagesPerSecond>,
-    /// Sample standard deviation of the runs' images/s, divided by their mean; `null` for a single run.
-    pub cv: Option<f64>,
-    /// Peak memory of the rank that used most, in any counted run: tensor memory on a GPU, resident memory on the CPU.
-    /// `null` if no record contains it.
-    #[serde(default)]
-    pub peak_memory_bytes: Option<Bytes>,
-    /// Arithmetic performance and utilization; `null` if no record contains it.
-    #[serde(default)]
-    pub arithmetic: Option<Utilization>,
-    /// True if the figures are reliable; absent in version 1.
-    #[serde(default, alias = "is_quotable")]
-    pub is_reliable: bool,
-    /// Reasons why the figures are unreliable, each with a remedy.
-    #[serde(default, alias = "objections")]
-    pub reliability_warnings: Vec<ReliabilityWarning>,
-    /// Number of runs in the figures.
-    pub runs_counted: usize,
-    /// Warnings of the table, followed by those of the point's runs.
-    pub warnings: Vec<String>,
-    /// Runs in the order of their numbers.
-    pub runs: Vec<ScoreRowRun>,
-    /// Recorded options, except for those above.
-    pub settings: BTreeMap<String, Value>,
-    /// Devices, hosts, versions and environment variables of the counted runs.
-    pub environment: EnvironmentText,
+    /// Devices, profile and throughput.
+    #[serde(flatten)]
+    pub head: RowHead,
+    #[serde(flatten)]
+    figures: RowFigures,
+    /// Reliability of the figures.
+    #[serde(flatten)]
+    pub reliability: RowReliability,
+    /// Runs and their conditions.
+    #[serde(flatten)]
+    pub runs: RowRuns<ScoreRowRun>,
 }
 
 /// One run of a point.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ScoreRowRun {
     /// Number of the run, from 1.
     pub run: u32,
@@ -149,54 +121,31 @@ pub fn rows(tables: &[ScoreTable]) -> Vec<ScoreRow> {
     tables.iter().flat_map(|table| table.points.iter().map(|point| row(table, point))).collect()
 }
 
-/// Returns the recorded options of a point's runs, except for those that have a key of their own.
-pub fn settings(table: &ScoreTable, point: &ScorePoint) -> BTreeMap<String, Value> {
-    let mut settings = table.settings();
-    let image_size = table.conditions.as_ref().map(|conditions| conditions.image_size(point.key().model));
-    settings.extend(image_size.map(|size| ("image_size".to_owned(), size.into())));
-    settings
-}
-
 fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
-    let conditions = table.conditions.as_ref();
     ScoreRow {
         model: point.key().model,
         dtype: point.key().dtype,
         batch_size: point.key().batch_size,
-        case: point.key().case,
-        ranks: point.key().case.ranks(),
-        device: table.device(),
-        device_names: point.device_names(),
-        threads_per_rank: point.threads(),
-        profile: conditions.map(|conditions| conditions.profile),
-        images_per_second: point.figures.map(|figures| figures.speed),
-        cv: point.figures.and_then(|figures| figures.cv),
-        peak_memory_bytes: point.peak_memory(),
-        arithmetic: table.utilization(point),
-        is_reliable: point.figures.is_some() && !table.is_doubtful(point),
-        reliability_warnings: table
-            .reliability_warnings
-            .iter()
-            .chain(&point.speed_reliability_warnings)
-            .cloned()
-            .collect(),
-        runs_counted: point.counted().count(),
-        warnings: table.warnings.iter().chain(&point.warnings).cloned().collect(),
-        runs: point.runs.iter().map(row_run).collect(),
-        settings: settings(table, point),
-        environment: run::environment(&point.runs),
+        case: point.case,
+        ranks: point.case.ranks(),
+        head: RowHead::new(table, point),
+        figures: RowFigures::new(table, point),
+        reliability: RowReliability::new(table, point),
+        runs: RowRuns::new(table, point),
     }
 }
 
-fn row_run(run: &Run<ScoreRecord>) -> ScoreRowRun {
-    let measured = run.outcome.as_ref().ok();
-    ScoreRowRun {
-        run: run.found.name.run,
-        log: run.found.log.display().to_string(),
-        left_out: run.outcome.as_ref().err().map(ToString::to_string),
-        started_unix_seconds: run.recorded.as_ref().map(|recorded| recorded.started),
-        images_per_second: measured.map(|measured| measured.speed),
-        pass_seconds: measured.and_then(|measured| SecondsOfRun::new(run, measured.figures.seconds.as_slice())),
-        warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
+impl From<&Run<ScoreRecord>> for ScoreRowRun {
+    fn from(run: &Run<ScoreRecord>) -> ScoreRowRun {
+        let measured = run.outcome.as_ref().ok();
+        ScoreRowRun {
+            run: run.found.name.run,
+            log: run.found.log.display().to_string(),
+            left_out: run.outcome.as_ref().err().map(ToString::to_string),
+            started_unix_seconds: run.recorded.as_ref().map(|recorded| recorded.started),
+            images_per_second: measured.map(|measured| measured.speed),
+            pass_seconds: measured.and_then(|measured| SecondsOfRun::new(run, measured.figures.seconds.as_slice())),
+            warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
+        }
     }
 }

@@ -14,7 +14,7 @@ pub fn add_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
     side.left_out.extend(result.left_out.iter().map(|what| format!("{path}: {what}")));
     for row in result.rows {
         let name = format!("{} b{}", row.case, row.batch_size);
-        let counted = row.runs.iter().filter(|run| run.left_out.is_none());
+        let counted = row.runs.runs.iter().filter(|run| run.left_out.is_none());
         let figures = |run: &ScoreRowRun| {
             run_figures(run).with_context(|| format!("run {} of {name} counts but has no speed above 0", run.run))
         };
@@ -23,10 +23,11 @@ pub fn add_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
             continue;
         }
         side.started.extend(counted.filter_map(|run| moment(run.started_unix_seconds?)));
-        let table = SideTable::from_runs((row.model, row.dtype), None, row.device, row.profile, &row.settings);
+        let table =
+            SideTable::from_runs((row.model, row.dtype), None, row.head.device, row.head.profile, &row.runs.settings);
         let case = side.set(table).case(&name);
-        (case.runs, case.environment) = (runs, row.environment);
-        (case.warnings, case.reliability_warnings) = (row.warnings, row.reliability_warnings);
+        (case.runs, case.environment) = (runs, row.runs.environment);
+        (case.warnings, case.reliability_warnings) = (row.runs.warnings, row.reliability.reliability_warnings);
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, Dtype, KvStore, Model};
 
 use crate::read::analyze::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
+use crate::read::analyze::run_group::{self, RunGroup};
 use crate::read::analyze::settings::AXES;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::analyze::training::grouping::{self, TableConditions};
@@ -18,23 +19,16 @@ use crate::read::load::run::RecordedConditions;
 /// counted run gets no table of its own if another group has one: its runs may have failed before recording their
 /// conditions.
 pub fn tables<'a>(groups: &'a [Group], shortages: &[Shortage]) -> Vec<(BatchTable, Vec<&'a Group>)> {
-    let mut tables: Vec<(TableConditions, Vec<&Group>)> = Vec::new();
     let (counted, failed): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|group| group.base.is_some());
-    for group in counted.into_iter().chain(failed) {
-        let shared = without_axes(&group.conditions);
-        let has_line = |groups: &[&Group]| groups.iter().any(|other| line_of(other) == line_of(group));
-        let index = tables.iter().position(|(known, _)| *known == shared).or_else(|| match group.base {
+    let rank =
+        |(known, groups): (&TableConditions, &[&Group]), (own, group): (&TableConditions, &&Group)| match group.base {
+            _ if known == own => Some(0),
             Some(_) => None,
-            None => {
-                let alike = tables.iter().position(|(_, groups)| has_line(groups));
-                alike.or((!tables.is_empty()).then_some(0))
-            }
-        });
-        match index {
-            Some(index) => tables[index].1.push(group),
-            None => tables.push((shared, vec![group])),
-        }
-    }
+            None if groups.iter().any(|other| line_of(other) == line_of(group)) => Some(1),
+            None => Some(2),
+        };
+    let tables = counted.into_iter().chain(failed);
+    let tables = run_group::group(tables, |group| without_axes(&group.conditions), rank);
     let tables = tables.into_iter().map(|(shared, groups)| (table(&shared, &groups), groups));
     let (mut tables, groups): (Vec<BatchTable>, Vec<Vec<&Group>>) = tables.unzip();
     batch_sizes::add_shortages(&mut tables, shortages);

@@ -5,28 +5,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore, Model, PASSES_OF_TRAINING};
-use ringmark_core::file::run_name::RunName;
+use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling::{communication_cost, efficiency, speedup};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::read::analyze::case_runs::CaseRuns;
 use crate::read::analyze::extraction;
 use crate::read::analyze::published::scaling::MeasuredConditions;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::run_warnings;
 use crate::read::analyze::training::grouping::{self, TableConditions};
-use crate::read::analyze::utilization::Utilization;
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::iteration_times::IterationTimes;
-use crate::read::load::problem::Problem;
-use crate::read::load::record::DeviceRates;
-use crate::read::load::run::{Measured, Recorded, Run};
+use crate::read::load::problem::{Problem, ProblemKind};
+use crate::read::load::run::{Measured, Recorded, RecordedConditions, Run};
 use crate::read::load::training::{to_hundredths, unit};
 
 /// Runs of equal conditions.
@@ -111,12 +110,47 @@ impl TrainedCase {
     }
 }
 
-impl Group {
-    /// Returns true if the runs used the quick profile, which is not a measurement.
-    pub fn is_quick(&self) -> bool {
-        self.conditions.recorded.as_ref().is_some_and(|recorded| recorded.profile == RunProfile::Quick)
+impl RunGroup for Group {
+    type Record = RunRecord;
+    type Figures = Figures;
+
+    const PASSES: f64 = PASSES_OF_TRAINING;
+
+    fn recorded_conditions(&self) -> Option<&RecordedConditions> {
+        self.conditions.recorded.as_ref()
     }
 
+    fn cases(&self) -> &[TrainedCase] {
+        &self.cases
+    }
+
+    fn point(&self, _: &TrainedCase) -> Point {
+        let TableConditions { model, batch_size, dtype, kv_store, .. } = self.conditions;
+        Point { model, batch_size, dtype, kv_store }
+    }
+
+    fn image_size(&self, _: &TrainedCase) -> Option<u32> {
+        Some(self.conditions.recorded.as_ref()?.config.image_size())
+    }
+
+    fn settings_of(&self, _: &TrainedCase) -> BTreeMap<String, Value> {
+        grouping::settings(&self.conditions)
+    }
+
+    fn device_names_of(&self, _: &TrainedCase) -> BTreeSet<String> {
+        self.device_names.clone()
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    fn reliability_warnings_of<'a>(&'a self, case: &'a TrainedCase) -> impl Iterator<Item = &'a ReliabilityWarning> {
+        self.speed_reliability_warnings(case).chain(&case.scaling_reliability_warnings)
+    }
+}
+
+impl Group {
     /// Returns the conditions that published rows may differ from.
     pub fn measured_conditions(&self) -> MeasuredConditions {
         let TableConditions { model, dtype, batch_size, recorded, .. } = &self.conditions;
@@ -127,11 +161,6 @@ impl Group {
     /// Returns the names of all runs, including those that do not count.
     pub fn run_names(&self) -> impl Iterator<Item = RunName> {
         self.with_baselines().flat_map(|case| &case.runs).map(|run| run.found.name)
-    }
-
-    /// Returns every case, each followed by its baseline.
-    pub fn with_baselines(&self) -> impl Iterator<Item = &TrainedCase> {
-        self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
     }
 
     /// Returns the case that speedup and efficiency are relative to; `None` if no run counts.
@@ -156,33 +185,12 @@ impl Group {
         self.cases.iter().find(|case| case.case == wanted)
     }
 
-    /// Returns the utilization of a case; `None` if no run counts or if no record contains the image size.
-    pub fn utilization(&self, case: &TrainedCase) -> Option<Utilization> {
-        let image_size = self.conditions.recorded.as_ref()?.config.image_size();
-        let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
-        let speed = case.figures.as_ref()?.speed;
-        Some(Utilization::new((self.conditions.model, image_size), PASSES_OF_TRAINING, speed, &runs))
-    }
-
-    /// Returns true if speedup and efficiency, and therefore all figures of the case, are reliable.
-    pub fn is_reliable(&self, case: &TrainedCase) -> bool {
-        case.figures.is_some() && self.scaling_reliability_warnings(case).next().is_none()
-    }
-
     /// Returns the reasons why the speed of a case is unreliable.
     pub fn speed_reliability_warnings<'a>(
         &'a self,
         case: &'a TrainedCase,
     ) -> impl Iterator<Item = &'a ReliabilityWarning> {
         self.reliability_warnings.iter().chain(&case.speed_reliability_warnings)
-    }
-
-    /// Returns the reasons why the speedup and efficiency of a case are unreliable.
-    pub fn scaling_reliability_warnings<'a>(
-        &'a self,
-        case: &'a TrainedCase,
-    ) -> impl Iterator<Item = &'a ReliabilityWarning> {
-        self.speed_reliability_warnings(case).chain(&case.scaling_reliability_warnings)
     }
 
     /// Returns every warning once, with its case in the reason. Warnings about the whole table replace those about
@@ -422,8 +430,9 @@ pub fn models(groups: &[Group]) -> BTreeSet<Model> {
 }
 
 /// Returns a problem if 1n1g is missing while another case counts.
-pub fn base_problem(group: &Group) -> Option<Problem> {
-    Some(Problem::in_file(Case::SINGLE.to_string(), missing_base(group.base?)?))
+fn base_problem(group: &Group) -> Option<Problem> {
+    let problem = Problem::in_file(Case::SINGLE.to_string(), missing_base(group.base?)?);
+    Some(Problem { kind: ProblemKind::MissingBase, ..problem })
 }
 
 /// Returns a message if the base is not 1n1g: readers expect speedup to be relative to a single rank.

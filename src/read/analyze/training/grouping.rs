@@ -9,6 +9,7 @@ use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
+use crate::read::analyze::run_group;
 use crate::read::analyze::settings::{differing, fields};
 use crate::read::load::run::{RecordedConditions, Run};
 
@@ -56,31 +57,20 @@ impl TableConditions {
 /// table of its own if there is one with its precision, batch size and kv-store: it may have failed before recording
 /// its conditions.
 pub fn group(mut runs: Vec<Run>) -> Vec<(TableConditions, Vec<Run>)> {
-    let mut groups: Vec<(TableConditions, Vec<Run>)> = Vec::new();
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
     drop_default_servers(&mut runs);
-    for run in runs {
-        let own = conditions(&run);
-        let point = |it: &TableConditions| (it.model, it.dtype, it.batch_size);
-        let alike = |known: &TableConditions| point(known) == point(&own) && known.kv_store == own.kv_store;
-        // Names from before kv-stores were part of them do not contain any.
-        let may_be_alike = |known: &TableConditions| point(known) == point(&own) && own.kv_store.is_ring();
-        let belongs = |known: &TableConditions| match run.found.name.baseline {
-            true => *known == own || known.without_exchange() == own,
-            false => *known == own,
-        };
-        let index = groups.iter().position(|(known, _)| belongs(known)).or_else(|| match run.outcome {
-            Ok(_) => None,
-            Err(_) => {
-                let named = groups.iter().position(|(known, _)| alike(known));
-                named.or_else(|| groups.iter().position(|(known, _)| may_be_alike(known)))
-            }
-        });
-        match index {
-            Some(index) => groups[index].1.push(run),
-            None => groups.push((own, vec![run])),
+    let point = |it: &TableConditions| (it.model, it.dtype, it.batch_size);
+    let rank = |(known, _): (&TableConditions, &[Run]), (own, run): (&TableConditions, &Run)| {
+        let is_named_alike = point(known) == point(own);
+        match &run.outcome {
+            _ if known == own || (run.found.name.baseline && known.without_exchange() == *own) => Some(0),
+            Err(_) if is_named_alike && known.kv_store == own.kv_store => Some(1),
+            // Names from before kv-stores were part of them do not contain any.
+            Err(_) if is_named_alike && own.kv_store.is_ring() => Some(2),
+            _ => None,
         }
-    }
+    };
+    let mut groups = run_group::group(runs, conditions, rank);
     groups.sort_by_key(|(conditions, _)| {
         let recorded = conditions.recorded.as_ref().map(|recorded| (recorded.device.to_string(), recorded.profile));
         (conditions.model, conditions.dtype, conditions.batch_size, conditions.kv_store, recorded, conditions.tool)

@@ -1,12 +1,11 @@
 //! Reader and writer of the result file of training, which has one row per case.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use anyhow::{Context, ensure};
-use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::warning::Warning;
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Phases, Seconds};
+use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, KvStore, Model, Phases, Seconds};
 use ringmark_core::file::schema;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
@@ -18,19 +17,17 @@ use serde_json::{Map, Value};
 use crate::read::analyze::case_runs::SecondsOfRun;
 use crate::read::analyze::published::PublishedRate;
 use crate::read::analyze::reliability::ReliabilityWarning;
+use crate::read::analyze::result_row::{RowFigures, RowHead, RowReliability, RowRuns};
 use crate::read::analyze::training::accuracy::{self, Accuracy};
 use crate::read::analyze::training::cost::{Cost, Price};
 use crate::read::analyze::training::energy::{self, Energy};
 use crate::read::analyze::training::figures::{DlperfFigures, Extraction, Group, TrainedCase};
-use crate::read::analyze::training::grouping::settings;
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 use crate::read::analyze::training::work_load::{self, WorkCost};
-use crate::read::analyze::utilization::Utilization;
 use crate::read::load::content::{RESULT, model_of};
-use crate::read::load::environment::EnvironmentText;
 use crate::read::load::folder::Shortage;
 use crate::read::load::iteration_times::IterationTimes;
-use crate::read::load::run::{self, Run};
+use crate::read::load::run::Run;
 
 /// Version of this file format. Versions 1 and 2 had no kind: they were DLPerf's JSON (groups by name, cases by name)
 /// with extra fields in each case. Version 3 had `is_quotable` for `is_reliable`, and `objections` for
@@ -82,18 +79,9 @@ pub struct JsonRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     kv_store: Option<KvStore>,
-    /// Kind of device; `null` without a record.
-    pub device: Option<DeviceKind>,
-    #[serde(default)]
-    device_names: BTreeSet<String>,
-    /// CPU threads per rank, which determine the speed of a CPU device; empty without a record.
-    #[serde(default)]
-    threads_per_rank: BTreeSet<u32>,
-    /// Profile of the runs; `null` without a record.
-    pub profile: Option<RunProfile>,
-    /// Throughput of all ranks: a run's images over its time, median over runs.
-    #[serde(skip_deserializing)]
-    images_per_second: Option<ImagesPerSecond>,
+    /// Devices, profile and throughput.
+    #[serde(flatten)]
+    pub head: RowHead,
     #[serde(skip_deserializing)]
     images_per_second_per_rank: Option<ImagesPerSecond>,
     /// Case that the next two figures are relative to.
@@ -106,16 +94,8 @@ pub struct JsonRow {
     /// `speedup_over_base / (ranks / ranks of the base)`: 1 is perfect.
     #[serde(skip_deserializing)]
     efficiency: Option<f64>,
-    /// Sample standard deviation of the runs' images/s, divided by their mean.
-    #[serde(skip_deserializing)]
-    cv: Option<f64>,
-    /// Peak memory of the rank that used most, in any counted run: tensor memory on a GPU, resident memory on the CPU.
-    /// `null` if no record contains it.
-    #[serde(skip_deserializing)]
-    peak_memory_bytes: Option<Bytes>,
-    /// Arithmetic performance and utilization; `null` without a record.
-    #[serde(skip_deserializing)]
-    arithmetic: Option<Utilization>,
+    #[serde(flatten)]
+    figures: RowFigures,
     /// Validation accuracy; absent without `--validate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
@@ -128,14 +108,9 @@ pub struct JsonRow {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
     cost: Option<Cost>,
-    /// True if these figures are reliable.
-    #[serde(skip_deserializing)]
-    is_reliable: bool,
-    /// Reasons why the figures are unreliable, each with a remedy.
-    #[serde(default, alias = "objections")]
-    pub reliability_warnings: Vec<ReliabilityWarning>,
-    #[serde(default)]
-    runs_counted: usize,
+    /// Reliability of the figures.
+    #[serde(flatten)]
+    pub reliability: RowReliability,
     #[serde(skip_deserializing)]
     seconds_per_iteration: Option<JsonTimes>,
     /// Cost and benefit of `--work-load`; absent without it.
@@ -150,18 +125,9 @@ pub struct JsonRow {
     /// Figures computed as DLPerf does.
     #[serde(skip_deserializing)]
     dlperf: Option<DlperfFigures>,
-    /// Warnings of the table, followed by those of the case's runs.
-    #[serde(default)]
-    pub warnings: Vec<String>,
-    /// Runs in the order of their numbers.
-    #[serde(default)]
-    pub runs: Vec<JsonRun>,
-    /// Options of the runs, as recorded.
-    #[serde(default)]
-    pub settings: BTreeMap<String, Value>,
-    /// Devices, hosts, versions and environment variables of the counted runs.
-    #[serde(default, alias = "surroundings")]
-    pub environment: EnvironmentText,
+    /// Runs and their conditions.
+    #[serde(flatten)]
+    pub runs: RowRuns<JsonRun>,
 }
 
 /// The same ranks without communication. No rank waits for another, so the speed is all images over the mean of the
@@ -289,7 +255,6 @@ impl From<&Run> for JsonRun {
 
 fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
     let figures = case.figures.as_ref();
-    let recorded = group.conditions.recorded.as_ref();
     JsonRow {
         group: group.label.clone(),
         case: case.case,
@@ -298,34 +263,23 @@ fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
         dtype: group.conditions.dtype,
         batch_size_per_device: group.conditions.batch_size,
         kv_store: Some(group.conditions.kv_store).filter(|kv_store| !kv_store.is_ring()),
-        device: recorded.map(|recorded| recorded.device),
-        device_names: group.device_names.clone(),
-        threads_per_rank: case.threads(),
-        profile: recorded.map(|recorded| recorded.profile),
-        images_per_second: figures.map(|figures| figures.speed),
+        head: RowHead::new(group, case),
         images_per_second_per_rank: figures.map(|figures| figures.per_rank),
         base: group.base,
         base_kv_store: group.base_kv_store(),
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
-        cv: figures.and_then(|figures| figures.cv),
-        peak_memory_bytes: case.peak_memory(),
-        arithmetic: group.utilization(case),
+        figures: RowFigures::new(group, case),
         accuracy: accuracy::case_accuracy(case),
         energy: energy::case_energy(case),
         cost: price.and_then(|price| price.case_cost(group, case)),
-        is_reliable: group.is_reliable(case),
-        reliability_warnings: group.scaling_reliability_warnings(case).cloned().collect(),
-        runs_counted: case.counted().count(),
+        reliability: RowReliability::new(group, case),
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
         work_load: work_load::case_work_cost(group, case),
         without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
         scaling_loss: scaling_loss::case_loss(group, case).as_ref().map(JsonLoss::from),
         dlperf: figures.map(|figures| figures.dlperf.clone()),
-        warnings: group.warnings.iter().chain(&case.warnings).cloned().collect(),
-        runs: case.runs.iter().map(JsonRun::from).collect(),
-        settings: settings(&group.conditions),
-        environment: run::environment(&case.runs),
+        runs: RowRuns::new(group, case),
     }
 }
 
@@ -473,8 +427,8 @@ fn first_row(group: String, case: Case, mut fields: Map<String, Value>) -> anyho
     fields.insert("group".to_owned(), group.into());
     let row = serde_json::from_value(Value::Object(fields));
     let mut row: JsonRow = row.with_context(|| format!("not a {NAME}"))?;
-    row.settings = renamed(row.settings);
-    row.environment = renamed(row.environment);
+    row.runs.settings = renamed(row.runs.settings);
+    row.runs.environment = renamed(row.runs.environment);
     Ok(row)
 }
 

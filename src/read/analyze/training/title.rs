@@ -9,6 +9,7 @@ use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind, KvStore};
 use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::number_text::count;
 
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::analyze::training::grouping::TableConditions;
 use crate::read::load::record;

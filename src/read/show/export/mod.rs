@@ -4,8 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`figure`] | figures with unit, meaning and labels, the input of every format |
-//! | [`training`] | figures of training, by case and by run |
-//! | [`score`] | figures of inference |
+//! | [`runs`] | figures of training and inference, by case and by run |
 //! | [`bandwidth`] | figures of collective operations, by message size |
 //! | [`prometheus`] | Prometheus's text format |
 //! | [`influx`] | InfluxDB's line protocol |
@@ -21,9 +20,8 @@ pub mod influx;
 pub mod mlflow;
 pub mod mllog;
 pub mod prometheus;
-pub mod score;
+pub mod runs;
 pub mod time_line;
-pub mod training;
 
 keyword_enum!(
     /// Format of another program.

@@ -6,6 +6,7 @@ use ringmark_core::number_text::three_digits;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::output::table::Table;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::Group;
 use crate::read::analyze::training::scaling_loss::{CaseLoss, all_parts, case_loss};
 use crate::read::show::numbers::{marked, milliseconds};
@@ -85,9 +86,9 @@ fn rows(case: &CaseLoss, parts: &[LossPart], is_doubtful: bool) -> Vec<Vec<Strin
             Some(part.margin? * 1e3)
         }),
         row(String::new(), "images/s", &|part| Some(case.rate_lost(part.seconds).0)),
-        row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)),
     ];
-    // Rows without any value are left out, but the one with the efficiency stays.
-    rows.retain(|row| row[2] != "-" || row[1] == "+- ms");
+    if loss.share(loss.total.seconds).is_some() {
+        rows.push(row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)));
+    }
     rows
 }

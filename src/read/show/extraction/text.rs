@@ -6,6 +6,7 @@ use ringmark_core::number_text::four_digits;
 use crate::output::table::Table;
 use crate::read::analyze::batch_sizes::BatchTable;
 use crate::read::analyze::reliability;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::accuracy::{self, Accuracy};
 use crate::read::analyze::training::batch_sizes;
 use crate::read::analyze::training::conclusion;
@@ -159,7 +160,7 @@ fn speeds(group: &Group) -> Table {
 
 fn speed_row(group: &Group, case: &TrainedCase) -> Vec<String> {
     let speed_is_doubtful = group.speed_reliability_warnings(case).next().is_some();
-    let scaling_is_doubtful = group.scaling_reliability_warnings(case).next().is_some();
+    let scaling_is_doubtful = group.reliability_warnings_of(case).next().is_some();
     let speed = |speed: ImagesPerSecond| marked(four_digits(speed.0), speed_is_doubtful);
     let name = [case.case.to_string(), case.case.ranks().to_string(), runs(case)];
     let figures = match &case.figures {

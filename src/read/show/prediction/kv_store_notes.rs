@@ -1,6 +1,7 @@
 //! Assumptions of predictions for kv-stores without all-reduce, as sentences.
 
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
+use ringmark_core::number_text;
 
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::strategy::{ServerSetup, Strategy};
@@ -55,7 +56,7 @@ fn buckets(evidence: &Evidence) -> &'static str {
 }
 
 fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case) -> Vec<String> {
-    let count = |number: u32| format!("{number} server{}", if number == 1 { "" } else { "s" });
+    let count = |number: u32| number_text::count(number, "server");
     let link = |case: Case, number: u32| {
         let bytes = setup.servers_for(case, number).busiest_link();
         format!("{:.1} MB for {case} with {}", bytes / 1e6, count(number))

@@ -1,6 +1,7 @@
 //! Assumptions and warnings of predictions, as sentences.
 
 use ringmark_core::dimension::Case;
+use ringmark_core::number_text::count;
 use ringmark_core::stats::allreduce_model::{Algorithm, LatencyModel};
 
 use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence};
@@ -89,10 +90,9 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
 
 fn measured(evidence: &Evidence) -> String {
     let case = |case: &CaseEvidence| match case.runs.len() {
-        runs if case.is_of_ring => format!("{} of ring ({runs} run{})", case.case, if runs == 1 { "" } else { "s" }),
+        runs if case.is_of_ring => format!("{} of ring ({})", case.case, count(runs, "run")),
         _ if case.is_median => format!("{} (published median)", case.case),
-        1 => format!("{} (1 run)", case.case),
-        runs => format!("{} ({runs} runs)", case.case),
+        runs => format!("{} ({})", case.case, count(runs, "run")),
     };
     let cases: Vec<String> = evidence.cases.iter().map(case).collect();
     let of_ring = if evidence.base_kv_store() == evidence.kv_store { "" } else { " of ring" };

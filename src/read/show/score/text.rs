@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::measured_and_warmup;
+use ringmark_core::number_text;
 
 use crate::read::analyze::batch_sizes::BatchTable;
 use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::reliability;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::batch_sizes;
 use crate::read::analyze::score::figures::{PointKey, ScorePoint, ScoreTable};
 use crate::read::load::record::devices_text;
@@ -58,8 +60,7 @@ fn title(table: &ScoreTable) -> Vec<String> {
     let counts: BTreeSet<usize> =
         table.points.iter().map(|point| point.counted().count()).filter(|count| *count > 0).collect();
     let runs = match (counts.first(), counts.last()) {
-        (Some(1), Some(1)) => "1 run per figure".to_owned(),
-        (Some(least), Some(most)) if least == most => format!("{least} runs per figure"),
+        (Some(least), Some(most)) if least == most => format!("{} per figure", number_text::count(*least, "run")),
         (Some(least), Some(most)) => format!("{least} to {most} runs per figure"),
         _ => "no run counts".to_owned(),
     };

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, KvStore, Model, Operands, Seconds};
+use ringmark_core::number_text::count;
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::percentile;
 
@@ -100,8 +101,7 @@ pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
         for (number, result, case, record) in runs().filter(|(.., record)| is_of(record)) {
             let case_name = match record.config.kv_store.server_ranks() {
                 0 => case.to_string(),
-                1 => format!("{case}, 1 server"),
-                servers => format!("{case}, {servers} servers"),
+                servers => format!("{case}, {}", count(servers, "server")),
             };
             let name = if results.len() > 1 { format!("{}, {case_name}", result.name) } else { case_name };
             lines.extend(sides(number, &name, case, record));

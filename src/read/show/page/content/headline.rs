@@ -12,6 +12,7 @@ use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, B
 use crate::read::analyze::published::Workload;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::conclusion;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::energy;

@@ -10,6 +10,7 @@ use ringmark_core::trace::Timeline;
 
 use crate::output::table::Style;
 use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::Group;
 use crate::read::analyze::training::title;

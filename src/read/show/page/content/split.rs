@@ -40,6 +40,7 @@ fn parts(phases: &[Phase]) -> Vec<StepPart> {
 /// One bar: a case or its baseline.
 struct Step<'a> {
     label: String,
+    is_baseline: bool,
     times: &'a IterationTimes,
     is_doubtful: bool,
 }
@@ -50,13 +51,12 @@ fn steps<'a>(series: &PageSeries<'a>) -> Vec<Step<'a>> {
         times.as_ref()
     };
     let of_case = |case: &'a TrainedCase| {
-        let step = |label: String, runs: &'a TrainedCase| {
+        let step = |runs: &'a TrainedCase, is_baseline: bool| {
             let is_doubtful = series.group.speed_reliability_warnings(runs).next().is_some();
-            Some(Step { label, times: times(runs)?, is_doubtful })
+            let label = if is_baseline { format!("{} baseline", case.case) } else { case.case.to_string() };
+            Some(Step { label, is_baseline, times: times(runs)?, is_doubtful })
         };
-        let own = step(case.case.to_string(), case);
-        let baseline = case.baseline.as_deref().and_then(|runs| step(format!("{} baseline", case.case), runs));
-        own.into_iter().chain(baseline)
+        step(case, false).into_iter().chain(case.baseline.as_deref().and_then(|runs| step(runs, true)))
     };
     series.group.cases.iter().flat_map(of_case).collect()
 }
@@ -90,7 +90,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
         })
     };
     let charts = vec![chart("Mean step", "ms", false), chart("Shares of the step", "%", true)];
-    let has_baseline = groups.iter().any(|(_, steps)| steps.iter().any(|step| step.label.ends_with("baseline")));
+    let has_baseline = groups.iter().any(|(_, steps)| steps.iter().any(|step| step.is_baseline));
     let note =
         if has_baseline { format!("{NOTE} Baseline: the same ranks without communication.") } else { NOTE.to_owned() };
     Some(Block {

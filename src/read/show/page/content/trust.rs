@@ -5,6 +5,7 @@ use ringmark_core::validity::thresholds::WIDE_SPREAD;
 
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::training::figures::Group;
 use crate::read::show::numbers::count;

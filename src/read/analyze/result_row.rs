@@ -1,0 +1,127 @@
+//! Parts of a row of a result file that training and scoring share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ringmark_core::benchmark::RunProfile;
+use ringmark_core::dimension::{Bytes, DeviceKind, ImagesPerSecond};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::read::analyze::reliability::ReliabilityWarning;
+use crate::read::analyze::run_group::{CaseOf, RunGroup};
+use crate::read::analyze::utilization::Utilization;
+use crate::read::load::environment::EnvironmentText;
+use crate::read::load::run::{self, Run};
+
+/// Devices, profile and throughput.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RowHead {
+    /// Kind of device; `null` without a record.
+    pub device: Option<DeviceKind>,
+    /// Names of the devices.
+    #[serde(default)]
+    device_names: BTreeSet<String>,
+    /// CPU threads per rank, which determine the speed of a CPU device; empty without a record.
+    #[serde(default)]
+    threads_per_rank: BTreeSet<u32>,
+    /// Profile of the runs; `null` without a record.
+    pub profile: Option<RunProfile>,
+    /// Throughput of all ranks: a run's images over its time, median over runs; `null` if no run counts.
+    #[serde(skip_deserializing)]
+    images_per_second: Option<ImagesPerSecond>,
+}
+
+/// Variation between runs, memory and utilization.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RowFigures {
+    /// Sample standard deviation of the runs' images/s, divided by their mean; `null` for a single run.
+    #[serde(skip_deserializing)]
+    cv: Option<f64>,
+    /// Peak memory of the rank that used most, in any counted run: tensor memory on a GPU, resident memory on the CPU.
+    /// `null` if no record contains it.
+    #[serde(skip_deserializing)]
+    peak_memory_bytes: Option<Bytes>,
+    /// Arithmetic performance and utilization; `null` without a record.
+    #[serde(skip_deserializing)]
+    arithmetic: Option<Utilization>,
+}
+
+/// Reliability of the figures.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RowReliability {
+    /// True if the figures are reliable.
+    #[serde(skip_deserializing)]
+    is_reliable: bool,
+    /// Reasons why the figures are unreliable, each with a remedy.
+    #[serde(default, alias = "objections")]
+    pub reliability_warnings: Vec<ReliabilityWarning>,
+    /// Number of runs in the figures.
+    #[serde(default)]
+    runs_counted: usize,
+}
+
+/// Runs and their conditions.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(bound(deserialize = "R: Deserialize<'de>"))]
+pub struct RowRuns<R> {
+    /// Warnings of the table, followed by those of the case's runs.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+    /// Runs in the order of their numbers.
+    #[serde(default)]
+    pub runs: Vec<R>,
+    /// Options of the runs, as recorded.
+    #[serde(default)]
+    pub settings: BTreeMap<String, Value>,
+    /// Devices, hosts, versions and environment variables of the counted runs.
+    #[serde(default, alias = "surroundings")]
+    pub environment: EnvironmentText,
+}
+
+impl RowHead {
+    /// Returns the part for a case.
+    pub fn new<G: RunGroup>(group: &G, case: &CaseOf<G>) -> RowHead {
+        RowHead {
+            device: group.device(),
+            device_names: group.device_names_of(case),
+            threads_per_rank: case.threads(),
+            profile: group.profile(),
+            images_per_second: case.speed(),
+        }
+    }
+}
+
+impl RowFigures {
+    /// Returns the part for a case.
+    pub fn new<G: RunGroup>(group: &G, case: &CaseOf<G>) -> RowFigures {
+        let (cv, arithmetic) = (case.speeds().cv(), group.utilization(case));
+        RowFigures { cv, peak_memory_bytes: case.peak_memory(), arithmetic }
+    }
+}
+
+impl RowReliability {
+    /// Returns the part for a case.
+    pub fn new<G: RunGroup>(group: &G, case: &CaseOf<G>) -> RowReliability {
+        RowReliability {
+            is_reliable: group.is_reliable(case),
+            reliability_warnings: group.reliability_warnings_of(case).cloned().collect(),
+            runs_counted: case.counted().count(),
+        }
+    }
+}
+
+impl<R> RowRuns<R> {
+    /// Returns the part for a case.
+    pub fn new<'a, G: RunGroup<Record: 'a>>(group: &G, case: &'a CaseOf<G>) -> RowRuns<R>
+    where
+        R: From<&'a Run<G::Record>>,
+    {
+        RowRuns {
+            warnings: group.warnings().iter().chain(&case.warnings).cloned().collect(),
+            runs: case.runs.iter().map(R::from).collect(),
+            settings: group.settings_of(case),
+            environment: run::environment(&case.runs),
+        }
+    }
+}
