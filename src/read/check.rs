@@ -16,7 +16,7 @@ use crate::output::{self, Json};
 use crate::read::analyze::checks;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::AnyExtraction;
-use crate::read::analyze::score;
+use crate::read::analyze::run_group;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::training::figures::Group;
 use crate::read::extract;
@@ -80,7 +80,7 @@ fn reliability_warnings(extraction: &AnyExtraction) -> Vec<String> {
     let texts = |warnings: Vec<ReliabilityWarning>| reliability::sentences(&warnings);
     let of_group = |group: &Group| (group.label.clone(), texts(group.all_reliability_warnings()));
     let of_table = |table: &ScoreTable| {
-        let models = score::figures::models(slice::from_ref(table));
+        let models = run_group::models(slice::from_ref(table));
         let models: Vec<String> = models.iter().map(Model::to_string).collect();
         (models.join(", "), texts(table.all_reliability_warnings()))
     };

@@ -16,11 +16,11 @@ use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::published::scaling::MeasuredConditions;
 use crate::read::analyze::published::{self, Workload};
 use crate::read::analyze::results::AnyExtraction;
-use crate::read::analyze::score;
+use crate::read::analyze::run_group;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
-use crate::read::analyze::training::figures::{self, Group};
+use crate::read::analyze::training::figures::Group;
 use crate::read::analyze::training::result_json::JsonResult;
 use crate::read::load::content::RESULT_ENDING;
 use crate::read::load::folder;
@@ -173,7 +173,7 @@ pub fn render_score(
     format: ExtractFormat,
     &Extras { published, is_explained, .. }: &Extras,
 ) -> anyhow::Result<String> {
-    let models = score::figures::models(&extraction.groups);
+    let models = run_group::models(&extraction.groups);
     let text = |medium| {
         let published =
             if published { show::published::sections(Workload::Inference, &models, &[]) } else { Vec::new() };
@@ -209,7 +209,7 @@ pub fn render(
     format: ExtractFormat,
     &Extras { published, price, is_explained }: &Extras,
 ) -> anyhow::Result<String> {
-    let models = figures::models(&extraction.groups);
+    let models = run_group::models(&extraction.groups);
     let text = |medium| {
         let measured: Vec<MeasuredConditions> = extraction.groups.iter().map(Group::measured_conditions).collect();
         let published =

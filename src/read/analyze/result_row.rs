@@ -19,7 +19,7 @@ use crate::read::load::run::{self, Run};
 pub struct RowHead {
     /// Kind of device; `null` without a record.
     pub device: Option<DeviceKind>,
-    /// Names of the devices.
+    /// Device names, without duplicates.
     #[serde(default)]
     device_names: BTreeSet<String>,
     /// CPU threads per rank, which determine the speed of a CPU device; empty without a record.
@@ -79,49 +79,31 @@ pub struct RowRuns<R> {
     pub environment: EnvironmentText,
 }
 
-impl RowHead {
-    /// Returns the part for a case.
-    pub fn new<G: RunGroup>(group: &G, case: &CaseOf<G>) -> RowHead {
-        RowHead {
-            device: group.device(),
-            device_names: group.device_names_of(case),
-            threads_per_rank: case.threads(),
-            profile: group.profile(),
-            images_per_second: case.speed(),
-        }
-    }
-}
-
-impl RowFigures {
-    /// Returns the part for a case.
-    pub fn new<G: RunGroup>(group: &G, case: &CaseOf<G>) -> RowFigures {
-        let (cv, arithmetic) = (case.speeds().cv(), group.utilization(case));
-        RowFigures { cv, peak_memory_bytes: case.peak_memory(), arithmetic }
-    }
-}
-
-impl RowReliability {
-    /// Returns the part for a case.
-    pub fn new<G: RunGroup>(group: &G, case: &CaseOf<G>) -> RowReliability {
-        RowReliability {
-            is_reliable: group.is_reliable(case),
-            reliability_warnings: group.reliability_warnings_of(case).cloned().collect(),
-            runs_counted: case.counted().count(),
-        }
-    }
-}
-
-impl<R> RowRuns<R> {
-    /// Returns the part for a case.
-    pub fn new<'a, G: RunGroup<Record: 'a>>(group: &G, case: &'a CaseOf<G>) -> RowRuns<R>
-    where
-        R: From<&'a Run<G::Record>>,
-    {
-        RowRuns {
-            warnings: group.warnings().iter().chain(&case.warnings).cloned().collect(),
-            runs: case.runs.iter().map(R::from).collect(),
-            settings: group.settings_of(case),
-            environment: run::environment(&case.runs),
-        }
-    }
+/// Returns the parts of the row of a case.
+pub fn parts<'a, G: RunGroup<Record: 'a>, R: From<&'a Run<G::Record>>>(
+    group: &G,
+    case: &'a CaseOf<G>,
+) -> (RowHead, RowFigures, RowReliability, RowRuns<R>) {
+    let head = RowHead {
+        device: group.device(),
+        device_names: group.device_names_of(case),
+        threads_per_rank: case.threads(),
+        profile: group.profile(),
+        images_per_second: case.speed(),
+    };
+    let (cv, arithmetic) = (case.speeds().cv(), group.utilization(case));
+    let figures = RowFigures { cv, peak_memory_bytes: case.peak_memory(), arithmetic };
+    let reliability_warnings: Vec<ReliabilityWarning> = group.reliability_warnings_of(case).cloned().collect();
+    let reliability = RowReliability {
+        is_reliable: case.speed().is_some() && reliability_warnings.is_empty(),
+        reliability_warnings,
+        runs_counted: case.counted().count(),
+    };
+    let runs = RowRuns {
+        warnings: group.warnings().iter().chain(&case.warnings).cloned().collect(),
+        runs: case.runs.iter().map(R::from).collect(),
+        settings: group.settings_of(case),
+        environment: run::environment(&case.runs),
+    };
+    (head, figures, reliability, runs)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::{RunProfile, SweepRecord};
-use ringmark_core::dimension::DeviceKind;
+use ringmark_core::dimension::{DeviceKind, Model};
 use ringmark_core::file::run_name::Point;
 use serde_json::Value;
 
@@ -47,24 +47,11 @@ pub trait RunGroup {
     /// Returns the reasons why any figure of a case is unreliable.
     fn reliability_warnings_of<'a>(&'a self, case: &'a CaseOf<Self>) -> impl Iterator<Item = &'a ReliabilityWarning>;
 
-    /// Returns true if all figures of a case are reliable.
-    fn is_reliable(&self, case: &CaseOf<Self>) -> bool {
-        case.figures.is_some() && self.reliability_warnings_of(case).next().is_none()
-    }
-
     /// Returns the utilization of the devices in a case; `None` if no run counts or without records.
     fn utilization(&self, case: &CaseOf<Self>) -> Option<Utilization> {
         let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
         let network = (self.point(case).model, self.image_size(case)?);
         Some(Utilization::new(network, Self::PASSES, case.speed()?, &runs))
-    }
-
-    /// Returns every case, each followed by its baseline.
-    fn with_baselines<'a>(&'a self) -> impl Iterator<Item = &'a CaseOf<Self>>
-    where
-        CaseOf<Self>: 'a,
-    {
-        self.cases().iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
     }
 
     /// Returns the kind of all devices; `None` without records.
@@ -81,6 +68,11 @@ pub trait RunGroup {
     fn is_quick(&self) -> bool {
         self.profile() == Some(RunProfile::Quick)
     }
+}
+
+/// Returns all networks.
+pub fn models<G: RunGroup>(groups: &[G]) -> BTreeSet<Model> {
+    groups.iter().flat_map(|group| group.cases().iter().map(|case| group.point(case).model)).collect()
 }
 
 /// Groups items by their conditions, in the order of their first items. `rank` rates how well a group of known conditions

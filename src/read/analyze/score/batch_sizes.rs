@@ -19,7 +19,8 @@ pub fn tables(tables: &[ScoreTable], shortages: &[Shortage]) -> Vec<BatchTable> 
 pub fn table(table: &ScoreTable) -> BatchTable {
     let lines = table.points.chunk_by(|one, other| one.key().shares_row(&other.key()));
     let point = |point: &ScorePoint| {
-        BatchPoint::new(point, point.key().batch_size, table.utilization(point), table.is_doubtful(point))
+        let is_doubtful = table.reliability_warnings_of(point).next().is_some();
+        BatchPoint::new(point, point.key().batch_size, table.utilization(point), is_doubtful)
     };
     let line = |points: &[ScorePoint]| BatchSeries {
         model: points[0].key().model,

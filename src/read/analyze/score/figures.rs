@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::score::ScoreRecord;
-use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model};
+use ringmark_core::dimension::{Case, Dtype, Model};
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
@@ -50,16 +50,7 @@ pub struct PointKey {
 }
 
 /// Runs of one point.
-pub type ScorePoint = CaseRuns<ScoreRecord, ScoreFigures>;
-
-/// Figures of a point over its counted runs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ScoreFigures {
-    /// Median speed over runs.
-    pub speed: ImagesPerSecond,
-    /// Coefficient of variation of the runs' images/s; `None` for a single run.
-    pub cv: Option<f64>,
-}
+pub type ScorePoint = CaseRuns<ScoreRecord, ()>;
 
 impl PointKey {
     fn new(RunName { model, dtype, case, batch_size, .. }: RunName) -> PointKey {
@@ -90,16 +81,10 @@ impl ScorePoint {
     pub fn key(&self) -> PointKey {
         PointKey::new(self.runs[0].found.name)
     }
-
-    /// Returns the names of the devices of its ranks.
-    pub fn device_names(&self) -> BTreeSet<String> {
-        record::device_names(self.ranks())
-    }
 }
 
 fn point(key: PointKey, runs: Vec<Run<ScoreRecord>>, asked: &SweepFacts) -> ScorePoint {
     let mut point = ScorePoint::new(key.case, &key.title(), runs);
-    point.figures = point.speed().map(|speed| ScoreFigures { speed, cv: point.speeds().cv() });
     point.warn_of_speed(asked);
     point
 }
@@ -133,7 +118,7 @@ impl ScoreTable {
 
     /// Returns the names of all devices.
     pub fn device_names(&self) -> BTreeSet<String> {
-        self.points.iter().flat_map(ScorePoint::device_names).collect()
+        record::device_names(self.points.iter().flat_map(ScorePoint::ranks))
     }
 
     /// Returns the numbers of CPU threads per rank.
@@ -145,11 +130,6 @@ impl ScoreTable {
     pub fn reliability_of(&self, point: &ScorePoint) -> Vec<ReliabilityWarning> {
         let own = point.speed_reliability_warnings.iter().map(|own| own.to(point.key().title()));
         self.reliability_warnings.iter().cloned().chain(own).collect()
-    }
-
-    /// Returns true if the images/s of a point are unreliable.
-    pub fn is_doubtful(&self, point: &ScorePoint) -> bool {
-        self.reliability_warnings_of(point).next().is_some()
     }
 
     /// Returns the warnings of the table, followed by those of its points' runs.
@@ -169,7 +149,7 @@ impl ScoreTable {
 
 impl RunGroup for ScoreTable {
     type Record = ScoreRecord;
-    type Figures = ScoreFigures;
+    type Figures = ();
 
     const PASSES: f64 = 1.0;
 
@@ -197,7 +177,7 @@ impl RunGroup for ScoreTable {
     }
 
     fn device_names_of(&self, point: &ScorePoint) -> BTreeSet<String> {
-        point.device_names()
+        record::device_names(point.ranks())
     }
 
     fn warnings(&self) -> &[String] {
@@ -207,11 +187,6 @@ impl RunGroup for ScoreTable {
     fn reliability_warnings_of<'a>(&'a self, point: &'a ScorePoint) -> impl Iterator<Item = &'a ReliabilityWarning> {
         self.reliability_warnings.iter().chain(&point.speed_reliability_warnings)
     }
-}
-
-/// Returns all networks.
-pub fn models(tables: &[ScoreTable]) -> BTreeSet<Model> {
-    tables.iter().flat_map(|table| &table.points).map(|point| point.key().model).collect()
 }
 
 /// Computes everything from the runs of folder `name`; `problems` are those found by the readers.

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::read::analyze::case_runs::SecondsOfRun;
 use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::published::PublishedRate;
-use crate::read::analyze::result_row::{RowFigures, RowHead, RowReliability, RowRuns};
-use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
+use crate::read::analyze::result_row::{self, RowFigures, RowHead, RowReliability, RowRuns};
+use crate::read::analyze::score::figures::{PointKey, ScorePoint, ScoreTable};
 use crate::read::load::content::SCORE_RESULT;
 use crate::read::load::folder::Shortage;
 use crate::read::load::run::Run;
@@ -122,17 +122,9 @@ pub fn rows(tables: &[ScoreTable]) -> Vec<ScoreRow> {
 }
 
 fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
-    ScoreRow {
-        model: point.key().model,
-        dtype: point.key().dtype,
-        batch_size: point.key().batch_size,
-        case: point.case,
-        ranks: point.case.ranks(),
-        head: RowHead::new(table, point),
-        figures: RowFigures::new(table, point),
-        reliability: RowReliability::new(table, point),
-        runs: RowRuns::new(table, point),
-    }
+    let PointKey { model, dtype, case, batch_size, .. } = point.key();
+    let (head, figures, reliability, runs) = result_row::parts(table, point);
+    ScoreRow { model, dtype, batch_size, case, ranks: case.ranks(), head, figures, reliability, runs }
 }
 
 impl From<&Run<ScoreRecord>> for ScoreRowRun {

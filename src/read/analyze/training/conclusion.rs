@@ -7,7 +7,6 @@ use ringmark_core::number_text::{four_digits, percent};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
-use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
-use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore, Model, PASSES_OF_TRAINING};
+use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore, PASSES_OF_TRAINING};
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling::{communication_cost, efficiency, speedup};
@@ -161,6 +161,16 @@ impl Group {
     /// Returns the names of all runs, including those that do not count.
     pub fn run_names(&self) -> impl Iterator<Item = RunName> {
         self.with_baselines().flat_map(|case| &case.runs).map(|run| run.found.name)
+    }
+
+    /// Returns every case, each followed by its baseline.
+    pub fn with_baselines(&self) -> impl Iterator<Item = &TrainedCase> {
+        self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
+    }
+
+    /// Returns true if speedup and efficiency, and therefore all figures of the case, are reliable.
+    pub fn is_reliable(&self, case: &TrainedCase) -> bool {
+        case.figures.is_some() && self.reliability_warnings_of(case).next().is_none()
     }
 
     /// Returns the case that speedup and efficiency are relative to; `None` if no run counts.
@@ -422,11 +432,6 @@ fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
         warnings.push(format!("runs of different length in one table: {} {unit}", lengths.join(", ")));
     }
     warnings
-}
-
-/// Returns all networks.
-pub fn models(groups: &[Group]) -> BTreeSet<Model> {
-    groups.iter().map(|group| group.conditions.model).collect()
 }
 
 /// Returns a problem if 1n1g is missing while another case counts.

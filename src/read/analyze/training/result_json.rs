@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::read::analyze::case_runs::SecondsOfRun;
 use crate::read::analyze::published::PublishedRate;
 use crate::read::analyze::reliability::ReliabilityWarning;
-use crate::read::analyze::result_row::{RowFigures, RowHead, RowReliability, RowRuns};
+use crate::read::analyze::result_row::{self, RowFigures, RowHead, RowReliability, RowRuns};
 use crate::read::analyze::training::accuracy::{self, Accuracy};
 use crate::read::analyze::training::cost::{Cost, Price};
 use crate::read::analyze::training::energy::{self, Energy};
@@ -255,6 +255,7 @@ impl From<&Run> for JsonRun {
 
 fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
     let figures = case.figures.as_ref();
+    let (head, variation, reliability, runs) = result_row::parts(group, case);
     JsonRow {
         group: group.label.clone(),
         case: case.case,
@@ -263,23 +264,23 @@ fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
         dtype: group.conditions.dtype,
         batch_size_per_device: group.conditions.batch_size,
         kv_store: Some(group.conditions.kv_store).filter(|kv_store| !kv_store.is_ring()),
-        head: RowHead::new(group, case),
+        head,
         images_per_second_per_rank: figures.map(|figures| figures.per_rank),
         base: group.base,
         base_kv_store: group.base_kv_store(),
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
-        figures: RowFigures::new(group, case),
+        figures: variation,
         accuracy: accuracy::case_accuracy(case),
         energy: energy::case_energy(case),
         cost: price.and_then(|price| price.case_cost(group, case)),
-        reliability: RowReliability::new(group, case),
+        reliability,
         seconds_per_iteration: figures.and_then(|figures| figures.times).map(JsonTimes::from),
         work_load: work_load::case_work_cost(group, case),
         without_communication: case.baseline.as_ref().map(|baseline| json_baseline(case, baseline)),
         scaling_loss: scaling_loss::case_loss(group, case).as_ref().map(JsonLoss::from),
         dlperf: figures.map(|figures| figures.dlperf.clone()),
-        runs: RowRuns::new(group, case),
+        runs,
     }
 }
 

@@ -26,7 +26,9 @@ pub trait ExportedGroup: RunGroup + Sized {
     fn label(groups: &[Self], index: usize) -> String;
 
     /// Returns the labels of the gradient exchange, if there is one.
-    fn exchange_labels(&self, communicates: bool) -> Labels;
+    fn exchange_labels(&self, _communicates: bool) -> Labels {
+        Vec::new()
+    }
 
     /// Adds figures over all counted runs of a case.
     fn add_case(&self, series: &mut ExportedSeries, case: &CaseOf<Self>, communicates: bool);
@@ -75,7 +77,7 @@ pub fn cases<G: ExportedGroup>(name: &str, groups: &[G]) -> Vec<ExportedSeries> 
 /// Returns every run of the result `name` that counts.
 pub fn runs<'a, G: ExportedGroup>(name: &'a str, groups: &'a [G]) -> Vec<ExportedRun<'a, G>> {
     let of_source = |source: Source<'a, G>| {
-        let (group, case) = (source.group, source.case);
+        let Source { group, case, .. } = source;
         let run = |run| Some(ExportedRun { group, case, run, series: source.run_series(run)? });
         case.runs.iter().filter_map(run).collect::<Vec<_>>()
     };
@@ -103,7 +105,7 @@ impl<G: ExportedGroup> Source<'_, G> {
     /// Returns the figures over all counted runs; `None` without one.
     fn case_series(&self) -> Option<ExportedSeries> {
         let Source { group, case, communicates, .. } = *self;
-        let speed = case.figures.as_ref().and(case.speed())?.0;
+        let speed = case.speed()?.0;
         let started = case.recorded().map(|recorded| recorded.started.0).reduce(f64::min).map(Seconds);
         let mut series = ExportedSeries::new(Scope::Case, self.labels(communicates), started);
         series.describe(&run::environment(&case.runs));
@@ -218,10 +220,6 @@ impl ExportedGroup for ScoreTable {
     /// Returns the number of the table, because tables may differ by any option.
     fn label(tables: &[ScoreTable], index: usize) -> String {
         if tables.len() > 1 { format!("table {}", index + 1) } else { String::new() }
-    }
-
-    fn exchange_labels(&self, _: bool) -> Labels {
-        Vec::new()
     }
 
     fn add_case(&self, series: &mut ExportedSeries, point: &ScorePoint, _: bool) {

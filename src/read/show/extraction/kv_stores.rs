@@ -6,7 +6,6 @@ use ringmark_core::dimension::{Case, Phase, Seconds};
 use ringmark_core::number_text::four_digits;
 
 use crate::output::table::Table;
-use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
 use crate::read::analyze::training::title::common_base;
 use crate::read::show::numbers::{marked, milliseconds};

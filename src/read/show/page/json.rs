@@ -14,9 +14,9 @@ use crate::read::analyze::input_ceiling::{CoresNeeded, Verdict, verdict};
 use crate::read::analyze::input_demand::{Basis, Demand};
 use crate::read::analyze::published::{self, PublishedRate, Workload};
 use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::run_group;
 use crate::read::analyze::score;
 use crate::read::analyze::score::result_json::ScoreRow;
-use crate::read::analyze::training::figures;
 use crate::read::analyze::training::result_json::{JsonRow, rows};
 use crate::read::show::page::content::input;
 
@@ -161,12 +161,12 @@ pub fn build_report(results: &[ResultFolder], published: bool) -> Report<'_> {
         rows: rows(&result.groups, result.price.as_ref()),
         scoring: score::result_json::rows(&result.scoring),
         published_scores: if published {
-            published::rates(Workload::Inference, &score::figures::models(&result.scoring))
+            published::rates(Workload::Inference, &run_group::models(&result.scoring))
         } else {
             Vec::new()
         },
         published_training: if published {
-            published::rates(Workload::Training, &figures::models(&result.groups))
+            published::rates(Workload::Training, &run_group::models(&result.groups))
         } else {
             Vec::new()
         },

@@ -8,14 +8,16 @@ use crate::read::show::csv::{Column, column, conditions, text, utilization};
 /// Returns the points of all tables.
 pub fn csv(extraction: &Extraction<ScoreTable>) -> anyhow::Result<String> {
     let speeds: [Column<ScoreTable>; 2] = [
-        column("images_per_s", |_, point: &ScorePoint| text(point.figures.map(|figures| figures.speed.0))),
-        column("cv", |_, point: &ScorePoint| text(point.figures.and_then(|figures| figures.cv))),
+        column("images_per_s", |_, point: &ScorePoint| text(point.speed().map(|speed| speed.0))),
+        column("cv", |_, point: &ScorePoint| text(point.speeds().cv())),
     ];
     let others: [Column<ScoreTable>; 5] = [
         column("image_size", |table: &ScoreTable, point| text(table.image_size(point))),
         column("warnings", |table: &ScoreTable, _| table.warnings.join("; ")),
         column("run_warnings", |_, point: &ScorePoint| point.warnings.len().to_string()),
-        column("is_reliable", |table: &ScoreTable, point| (!table.is_doubtful(point)).to_string()),
+        column("is_reliable", |table: &ScoreTable, point| {
+            table.reliability_warnings_of(point).next().is_none().to_string()
+        }),
         column("reliability_warnings", |table: &ScoreTable, point| {
             table.reliability_of(point).iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         }),

@@ -51,7 +51,6 @@ use ringmark_core::benchmark::warning;
 use crate::read::analyze::published::Workload;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
-use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::analyze::training::title;

@@ -7,7 +7,6 @@ use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::published::scaling::{self, MeasuredConditions, Published};
-use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
 use crate::read::analyze::training::title::{common_base, unlike_devices};
 use crate::read::show::extraction::kv_stores::{self, Comparison};

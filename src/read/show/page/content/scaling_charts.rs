@@ -9,7 +9,6 @@ use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::output::table::Style;
 use crate::read::analyze::published::scaling::Published;
-use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::TrainedCase;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;

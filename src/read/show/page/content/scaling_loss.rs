@@ -6,7 +6,6 @@ use ringmark_core::number_text::percent;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::output::table::{Column, Row, Table};
-use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::Group;
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss, all_parts};
 use crate::read::show::numbers::{marked, milliseconds};

@@ -5,7 +5,6 @@ use ringmark_core::validity::thresholds::WIDE_SPREAD;
 
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
-use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::training::figures::Group;
 use crate::read::show::numbers::count;
@@ -59,7 +58,7 @@ impl TrustEvidence {
             lacks_records: false,
             warnings: table.all_warnings().count(),
             single_run: points().any(|point| point.counted().count() == 1).then_some("point"),
-            spreads: points().filter_map(|point| point.figures?.cv).collect(),
+            spreads: points().filter_map(|point| point.speeds().cv()).collect(),
         }
     }
 
