@@ -66,7 +66,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     }
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
     record.warnings = validity::input_warnings(&record);
-    session.print(&lines::table(&record));
+    session.print(&lines::table(&record, validity::disturbance(&record).is_some()));
     session.print(&closing(&record));
     session.write(config.record.as_deref(), |output| record.write(output))?;
     Ok(record.failure)
@@ -167,5 +167,12 @@ fn pass_name(cache: PageCache) -> &'static str {
 
 fn closing(record: &InputRecord) -> Vec<String> {
     let warnings = warning::texts(&record.warnings).into_iter().map(|text| format!("warning: {text}"));
-    lines::ceilings(record).into_iter().chain(warnings).map(|line| format!("# {line}")).collect()
+    let load = validity::disturbance(record);
+    let ceilings = lines::ceilings(record, load.is_some());
+    ceilings
+        .into_iter()
+        .chain(load.as_ref().map(validity::disturbance_line))
+        .chain(warnings)
+        .map(|line| format!("# {line}"))
+        .collect()
 }
