@@ -106,6 +106,11 @@ pub struct JsonRow {
     /// `speedup_over_base / (ranks / ranks of the base)`: 1 is perfect.
     #[serde(skip_deserializing)]
     efficiency: Option<f64>,
+    /// Half of the 95 % confidence interval of the efficiency; absent for the base itself, and if the case or the base
+    /// has fewer than three runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing)]
+    efficiency_margin: Option<f64>,
     /// Sample standard deviation of the runs' images/s, divided by their mean.
     #[serde(skip_deserializing)]
     cv: Option<f64>,
@@ -308,6 +313,7 @@ fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
         base_kv_store: group.base_kv_store(),
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
+        efficiency_margin: figures.and_then(|figures| figures.efficiency_margin),
         cv: figures.and_then(|figures| figures.cv),
         peak_memory_bytes: case.peak_memory(),
         arithmetic: group.utilization(case),

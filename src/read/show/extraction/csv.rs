@@ -31,6 +31,10 @@ impl Row<'_> {
         self.case.figures.as_ref()
     }
 
+    fn efficiency_margin(&self) -> Option<f64> {
+        self.figures()?.efficiency_margin
+    }
+
     fn times(&self) -> Option<&IterationTimes> {
         self.figures()?.times.as_ref()
     }
@@ -49,6 +53,8 @@ pub fn csv(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<Str
     let lines: Vec<Row> = lines.map(|(group, case)| line(group, case)).collect();
     // Newer columns appear only if they have values, so that the output for older results does not change.
     let mut columns = columns();
+    let has_margins = lines.iter().any(|line| line.efficiency_margin().is_some());
+    columns.extend(has_margins.then(|| column("efficiency_margin", |line| text(line.efficiency_margin()))));
     columns.extend(lines.iter().any(|line| line.energy.is_some()).then(energy_columns).into_iter().flatten());
     columns.extend(lines.iter().any(|line| line.accuracy.is_some()).then(accuracy_columns).into_iter().flatten());
     columns.extend(lines.iter().any(|line| line.cost.is_some()).then(cost_columns).into_iter().flatten());
