@@ -20,7 +20,7 @@ import re
 import subprocess
 import tempfile
 
-from compare_pytorch import ROOT
+from comparison import ROOT
 
 # A benchmark has no submitter, clears no cache, and does not record its start-up time, which run_start requires.
 NOT_SAID = {"submission_org", "submission_division", "submission_status", "cache_clear", "init_start", "init_stop", "run_start"}

@@ -10,22 +10,19 @@ small     8 B to 64 KB in place over two ranks: time of ringmark and of MPI_Allr
 ranks     102.4 MB over 2, 4 and 8 ranks, whatever the number of cores: time by ringmark
 training  ResNet50-v1b, two ranks of one thread: step and exposed all-reduce by ringmark, by MPI, and without exchange
 
-Every round runs all sides in turn, in changing order. A side's figure in a round is the median over iterations (of the
+Every round runs all sides in turn, starting with another one. A side's figure in a round is the median over iterations (of the
 mean over ranks); the table gives the median over rounds and the range.
 """
 
-import argparse
 import json
 import os
 import pathlib
 import statistics
-import sys
 import tempfile
 
-from compare_pytorch import python_with_torch, ratios, run, tell
+import comparison
+from comparison import mpirun, run, run_json
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 LARGE = 102_400_000
 SMALL = [8, 64, 512, 4096, 16384, 65536]
@@ -36,11 +33,7 @@ def worker(options, ranks, arguments, flag):
     """Runs ringmark-worker under mpirun; returns the text of the file that it writes for `flag`."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/out"
-        run(
-            ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
-            + [options.worker, *arguments, "--device", "cpu", "--threads", "1", flag, path],
-            ENVIRONMENT,
-        )
+        run(mpirun(ranks, [options.worker, *arguments, "--device", "cpu", "--threads", "1", flag, path]), ENVIRONMENT)
         return pathlib.Path(path).read_text()
 
 
@@ -69,9 +62,8 @@ def large(options):
         return measure
 
     def gloo():
-        command = [options.python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_addr", "127.0.0.1"]
-        command += ["--master_port", "29513", str(HERE / "gloo_baseline.py"), str(LARGE), "20", "5"]
-        seconds = json.loads(run(command, ENVIRONMENT).strip().splitlines()[-1])["seconds"]
+        command = comparison.torchrun(options.python, 2, ["gloo_baseline.py", str(LARGE), "20", "5"])
+        seconds = run_json(command, ENVIRONMENT)["seconds"]
         return {"GB/s": busbw(LARGE, statistics.median(seconds))}
 
     return {"ringmark": by(RINGMARK), "MPI_Allreduce": by(MPI), "MPI in 4 MB": by(CHUNKS), "gloo": gloo}
@@ -119,50 +111,22 @@ def training(options):
     return {"ringmark": by(RINGMARK), "MPI in 4 MB": by(CHUNKS), "none": by(["--backend", "none"])}
 
 
-def compare(part, options):
-    sides = PARTS[part](options)
-    figures = {name: [] for name in sides}
-    for number in range(options.rounds):
-        for name in list(sides) if number % 2 == 0 else reversed(list(sides)):
-            figures[name].append(sides[name]())
-            shown = ", ".join(f"{key} {value:.4g}" for key, value in figures[name][-1].items())
-            print(f"round {number + 1} {part} {name}: {shown}", file=sys.stderr)
-    lines = [part]
-    first = next(iter(sides))
-    for name, rounds in figures.items():
-        for key in rounds[0]:
-            values = [figure[key] for figure in rounds]
-            line = f"  {name:20} {key:16} {spread(values)}"
-            if name != first and key in figures[first][0]:
-                ours = [figure[key] for figure in figures[first]]
-                line += f"   {first} / this {spread(ratios(ours, values))}"
-            lines.append(line)
-    return lines, figures
-
-
-def spread(values):
-    return f"{statistics.median(values):9.3f} [{min(values):.3f}, {max(values):.3f}]"
-
-
 PARTS = {"large": large, "small": small, "ranks": ranks, "training": training}
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=5)
+    options = comparison.parser(__doc__)
     options.add_argument("--parts", default="large,small,ranks,training")
     options.add_argument("--dtype", default="bf16", help="of the training step")
-    options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
-    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
     options = options.parse_args()
-    options.python = python_with_torch()
+    options.python = comparison.python_with_torch()
 
     lines, figures = [], {}
     for part in options.parts.split(","):
-        table, figures[part] = compare(part, options)
-        lines += table
-    lines.append(f"medians [lowest, highest] of {options.rounds} rounds; {len(os.sched_getaffinity(0))} cores")
-    tell(lines, options.out, figures=figures)
+        figures[part] = comparison.measure_rounds(PARTS[part](options), options.rounds)
+        lines += comparison.key_lines(part, figures[part], 3)
+    lines.append(comparison.footer(options.rounds))
+    comparison.tell(lines, options.out, figures=figures)
 
 
 if __name__ == "__main__":

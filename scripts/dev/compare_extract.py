@@ -14,20 +14,18 @@ on one core; both have to find the same speed of every run. The table gives the 
 clock and by the time of the core alone (user and system), which other programs on the machine disturb less.
 """
 
-import argparse
 import json
 import os
 import pathlib
 import random
 import re
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-from compare_pytorch import ROOT, ratios, tell
+from comparison import exit_with, footer, key_lines, measure_rounds, parser, tell
 
 CASES = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"]
 WARMUP = 20
@@ -89,8 +87,8 @@ def noisy_line(noise):
 
 def ringmark(options, folder):
     subprocess.run([options.program, "extract", folder, "--out", f"{folder}/result"], check=True, capture_output=True)
-    result = json.loads(next(pathlib.Path(folder, "result").glob("*.json")).read_text())
-    return {run["log"]: run["speed"] for case in result["rn50"].values() for run in case["runs"]}
+    result = json.loads(next(pathlib.Path(folder, "result").glob("*_result.json")).read_text())
+    return {run["log"]: run["dlperf_speed"] for row in result["rows"] for run in row["runs"]}
 
 
 def python(options, folder):
@@ -117,35 +115,26 @@ def compare(part, options):
         megabytes = sum(log.stat().st_size for log in logs) / 1e6
         for log in logs:
             log.read_bytes()
-        figures = {name: [] for name in SIDES}
-        for number in range(options.rounds):
-            found = {}
-            for name in list(SIDES) if number % 2 == 0 else reversed(SIDES):
+        found = {}
+
+        def by(name):
+            def measured():
                 found[name], figure = measure(SIDES[name], options, folder, megabytes)
-                figures[name].append(figure)
-                print(f"round {number + 1} {part} {name}: {figure['MB/s']:.0f} MB/s", file=sys.stderr)
-            if found["ringmark"] != found["Python"]:
-                sys.exit(f"compare_extract.py: the speeds of part {part} differ: {found}")
-    lines = [f"{part}: {megabytes:.0f} MB in {len(logs)} logs"]
-    for key in figures["ringmark"][0]:
-        ours, theirs = ([figure[key] for figure in figures[name]] for name in SIDES)
-        ratio = spread(ratios(ours, theirs))
-        lines.append(f"  {key:18} ringmark {spread(ours)}   Python {spread(theirs)}   ratio {ratio}")
-    return lines, figures
+                if any(speeds != found[name] for speeds in found.values()):
+                    exit_with(f"the speeds of part {part} differ: {found}")
+                return figure
 
+            return measured
 
-def spread(values):
-    return f"{statistics.median(values):8.1f} [{min(values):.1f}, {max(values):.1f}]"
+        figures = measure_rounds({name: by(name) for name in SIDES}, options.rounds)
+    return [f"{part}: {megabytes:.0f} MB in {len(logs)} logs", *key_lines(part, figures, 1)], figures
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=5)
+    options = parser(__doc__, option="--program", program="ringmark")
     options.add_argument("--parts", default="lines,noise")
     options.add_argument("--megabytes", type=int, default=1000, help="of logs in each part")
-    options.add_argument("--program", default=str(ROOT / "target/release/ringmark"))
     options.add_argument("--folder", help="where the logs are made [default: the system's folder for temporary files]")
-    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
     options.add_argument("--reference", metavar="FOLDER", help="only print the speeds that DLPerf's way finds there")
     options = options.parse_args()
     if options.reference:
@@ -156,7 +145,7 @@ def main():
     for part in options.parts.split(","):
         lines, figures[part] = compare(part, options)
         table += lines
-    table.append(f"medians [lowest, highest] of {options.rounds} rounds on one core, logs in the page cache")
+    table.append(footer(options.rounds, "one core, logs in the page cache"))
     tell(table, options.out, figures=figures)
 
 

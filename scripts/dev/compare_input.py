@@ -17,8 +17,6 @@ PHOTOGRAPHS is a folder of JPEG files, as created by scripts/dev/make_photograph
 Python needs torch and torchvision, as for compare_pytorch.py.
 """
 
-import argparse
-import itertools
 import json
 import os
 import pathlib
@@ -26,7 +24,8 @@ import statistics
 import sys
 import tempfile
 
-from compare_pytorch import HERE, ROOT, python_with_torch, ratios, run, spread, tell
+import comparison
+from comparison import HERE, ROOT, run, run_json
 
 BATCH = 32
 # Files that tjbench decodes, one after the other.
@@ -68,7 +67,7 @@ class Sides:
     def dataloader(self, decoder):
         script = [HERE / "dataloader_baseline.py", self.all, "--decoder", decoder, "--workers", str(self.options.workers)]
         script += ["--batch-size", str(BATCH), "--batches", str(self.options.batches), "--warmup", "2"]
-        return json.loads(run([self.options.python, *script], os.environ).splitlines()[-1])["images_per_second"]
+        return run_json([self.options.python, *script], os.environ)["images_per_second"]
 
     def decode_stage(self, decoder):
         """Returns the pixels of all files / the decode stage's time for each of them, in millions per second."""
@@ -107,44 +106,28 @@ class Sides:
         }
         for part in self.options.parts.split(","):
             if part not in parts:
-                sys.exit(f"compare_input.py: --parts {part}: there are {', '.join(parts)}")
+                comparison.exit_with(f"--parts {part}: there are {', '.join(parts)}")
             yield parts[part]
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = comparison.parser(__doc__)
     options.add_argument("photographs", type=pathlib.Path)
-    options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    options.add_argument("--workers", type=int, default=comparison.CORES)
     options.add_argument("--batches", type=int, default=60)
     options.add_argument("--parts", default="batches,decoding,training")
     options.add_argument("--training", default="--batch-size 8 --iters 10", help="more options of ringmark-worker train")
     options.add_argument("--ringmark", default=str(ROOT / "target/release/ringmark"))
-    options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
-    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
     options = options.parse_args()
-    options.python = python_with_torch()
+    options.python = comparison.python_with_torch()
 
     with tempfile.TemporaryDirectory() as folder:
         tables = list(Sides(options, pathlib.Path(folder)).tables())
-        rates = {title: {side: [] for side in sides} for title, sides in tables}
-        for number, (title, sides) in itertools.product(range(options.rounds), tables):
-            # Each round starts with another side.
-            order = list(sides.items())
-            for side, measure in order[number % len(order) :] + order[: number % len(order)]:
-                rates[title][side].append(measure())
-                print(f"round {number + 1}, {title}: {side} {rates[title][side][-1]:.2f}", file=sys.stderr)
-
-    table = []
-    for title, sides in rates.items():
-        names = list(sides)
-        table.append(f"{title:42} {'':26}  first side over this one")
-        first = sides[names[0]]
-        for name in names:
-            ratio = spread(ratios(first, sides[name])) if name != names[0] else ""
-            table.append(f"  {name:40} {spread(sides[name]):26}  {ratio}".rstrip())
-    table.append(f"medians [lowest, highest] of {options.rounds} rounds; {len(os.sched_getaffinity(0))} cores")
-    tell(table, options.out, rates=rates)
+        figures = comparison.measure_rounds({(title, side): measure for title, sides in tables for side, measure in sides.items()}, options.rounds)
+    rates = {title: {side: figures[title, side] for side in sides} for title, sides in tables}
+    table = [line for title, sides in rates.items() for line in comparison.side_lines(title, sides)]
+    table.append(comparison.footer(options.rounds))
+    comparison.tell(table, options.out, rates=rates)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-from compare_pytorch import HERE, ROOT, python_with_torch
+from comparison import HERE, ROOT, python_with_torch
 
 LIMITS = {"fp32": 1e-4, "bf16": 2e-2}
 

@@ -32,25 +32,8 @@ import sys
 import tempfile
 import time
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-PACKAGES = ["torch==2.11.0", "torchvision==0.26.0", "numpy", "safetensors"]
-
-
-def python_with_torch(modules="torchvision"):
-    """Returns a Python that imports torch and `modules`: that of the set-up, completed if necessary, or this one."""
-    for python in [ROOT / ".libtorch/venv/bin/python", pathlib.Path(sys.executable)]:
-        if python.exists() and subprocess.run([python, "-c", f"import {modules}"], capture_output=True).returncode == 0:
-            return str(python)
-    python = ROOT / ".libtorch/venv/bin/python"
-    if not python.exists():
-        sys.exit("compare_pytorch.py: no Python with torch and torchvision: run scripts/setup.sh, or use a Python that has them")
-    # If libtorch is from another index, torchvision must be too: its version there is higher.
-    index = (ROOT / ".libtorch/venv/ringmark-wheels").read_text().split()[1]
-    other = [] if index == "default" else ["--extra-index-url", index]
-    print("installing PyTorch's Python half and the CUDA libraries that it imports (about 4 GB)", file=sys.stderr)
-    subprocess.run([python, "-m", "pip", "install", "-q", *other, *PACKAGES], check=True)
-    return str(python)
+import comparison
+from comparison import HERE, ROOT, exit_with, ratios, run, run_json, spread
 
 
 def jemalloc():
@@ -198,9 +181,7 @@ class Case:
                 command += ["--graphs", "auto"]
             command += self.options.ringmark_options.split()
             if self.processes > 1:
-                command = [
-                    "mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(self.processes), "--bind-to", "none", *command
-                ]  # fmt: skip
+                command = comparison.mpirun(self.processes, command)
             log.write_text(run(command, self.environment(), self.options.limit.left()))
             lines = [json.loads(line) for line in open(record)]
             of_an_image = None if more else self.gigaflop_of_an_image(folder)
@@ -226,7 +207,7 @@ class Case:
         try:
             (row,) = json.loads(done.stdout)["rows"]
         except ValueError:
-            sys.exit(f"compare_pytorch.py: ringmark extract finds no run:\n{done.stderr}")
+            exit_with(f"ringmark extract finds no run:\n{done.stderr}")
         return row["arithmetic"] and 1000 * row["arithmetic"]["teraflops_per_second"] / row["images_per_second"]
 
     def limit(self):
@@ -267,11 +248,8 @@ class Case:
     def pytorch(self, side):
         if self.processes > 1:
             script, environment = self.python_command(side)
-            command = [
-                self.python, "-m", "torch.distributed.run", "--nproc_per_node", str(self.processes),
-                "--master_addr", "127.0.0.1", "--master_port", "29511", *script,
-            ]  # fmt: skip
-            answer = json.loads(run(command, environment, self.options.limit.left()).strip().splitlines()[-1])
+            command = comparison.torchrun(self.python, self.processes, script)
+            answer = run_json(command, environment, self.options.limit.left())
         else:
             answer = self.resident(side).ask(self.options.limit)
         return speed(answer["seconds"], self.batch * self.processes, self.options.warmup)
@@ -304,38 +282,6 @@ class Case:
             resident.end()
 
 
-def run(command, environment, timeout=None):
-    words = " ".join(map(str, command))
-    try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {words}: the time limit is over")
-    if done.returncode != 0:
-        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {words} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done.stdout
-
-
-def tell(table, out, **figures):
-    """Prints the table and writes it to `out`."""
-    print("\n".join(table))
-    write_figures(table, out, **figures)
-
-
-def write_figures(table, out, **figures):
-    """Writes the table, the command and the raw figures to the file `out`, if it is given."""
-    if out:
-        command = " ".join([f"scripts/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
-        pathlib.Path(out).write_text(json.dumps({"command": command, "table": table, **figures}, indent=1) + "\n")
-
-
-def ratios(ours, theirs):
-    return [a / b for a, b in zip(ours, theirs)]
-
-
-def spread(values):
-    return f"{statistics.median(values):8.2f} [{min(values):.2f}, {max(values):.2f}]"
-
-
 def write(cases, failures, options):
     """Writes the table and the figures of all rounds so far to `--out`; returns the table's lines."""
     lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {'images/s':>26} {'ringmark over it':>22}"]
@@ -351,9 +297,9 @@ def write(cases, failures, options):
             shares = [100 * share for share in ratios(case.gigaflops, case.limits)]
             lines.append(f"{case.name}, ringmark: {' '.join(rates.split())}: {spread(shares).strip()} %")
     rounds = max(len(speeds) for case in cases for speeds in [*case.speeds.values(), []])
-    lines.append(f"medians [lowest, highest] of {rounds} rounds; {options.device}, {options.cores} cores")
+    lines.append(comparison.footer(rounds, f"{options.device}, {options.cores} cores"))
     lines += [f"left out: {name}: {reason.strip().splitlines()[-1]}" for name, reason in failures.items()]
-    write_figures(
+    comparison.write_figures(
         lines,
         options.out,
         images_per_second={case.name: case.speeds for case in cases},
@@ -364,8 +310,7 @@ def write(cases, failures, options):
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=5)
+    options = comparison.parser(__doc__)
     options.add_argument("--models", default="resnet50_v1b", help="torchvision's")
     options.add_argument("--score", action="store_true", help="inference instead of training; cases of one process")
     options.add_argument("--cases", default="fp32,bf16,2xfp32,2xbf16")
@@ -382,10 +327,8 @@ def main():
     options.add_argument("--limit", type=float, help="seconds after which nothing more is measured")
     options.add_argument("--jemalloc", action="store_true", help="PyTorch's sides with jemalloc preloaded too")
     options.add_argument("--no-exchange", action="store_true", help="ringmark's 2x cases without exchange too")
-    options.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
-    options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
+    options.add_argument("--cores", type=int, default=comparison.CORES)
     options.add_argument("--ringmark-options", default="", help="more options for ringmark-worker")
-    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
     options = options.parse_args()
     options.ringmark = pathlib.Path(options.worker).with_name("ringmark")
     on_gpu = options.device == "cuda"
@@ -395,14 +338,14 @@ def main():
         options.compile = on_gpu
 
     if options.parallel > 1 and not options.layout:
-        sys.exit("compare_pytorch.py: --parallel starts PyTorch before ringmark has chosen a layout: give --layout too")
+        exit_with("--parallel starts PyTorch before ringmark has chosen a layout: give --layout too")
     # A slow preparation must leave time for the others.
     options.prepare_limit = Limit(options.limit and 0.6 * options.limit)
     options.limit = Limit(options.limit)
 
-    python = python_with_torch()
+    python = comparison.python_with_torch()
     if options.score and "x" in options.cases:
-        sys.exit(f"compare_pytorch.py: --score is of one process: choose --cases fp32,bf16, not {options.cases}")
+        exit_with(f"--score is of one process: choose --cases fp32,bf16, not {options.cases}")
     cases = [Case(model, case, options, python) for model in options.models.split(",") for case in options.cases.split(",")]
     failures = {}
 
@@ -421,10 +364,7 @@ def main():
             case.drop(side)
 
     def run_round(case, number):
-        # The first side changes every round, so that none profits from drift.
-        sides = list(case.speeds)
-        shift = number % max(1, len(sides))
-        for side in sides[shift:] + sides[:shift]:
+        for side in comparison.in_round(case.speeds, number):
             images = attempt(case, side, case.measure) if side in case.speeds else None
             if images:
                 case.speeds[side].append(images)

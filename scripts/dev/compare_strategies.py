@@ -14,20 +14,17 @@ worker, and H S / N / d out of a server, d being the digits of base 2 H + 1 in 3
 of the exchange. Imbalance is by how much the server that holds most of the weights has more than their mean.
 """
 
-import argparse
+import functools
 import json
 import math
 import os
 import pathlib
 import statistics
 import subprocess
-import sys
 import tempfile
 
-from compare_pytorch import run, spread, tell
+from comparison import HERE, footer, measure_rounds, parser, run, spread, tell
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 CLUSTER = str(HERE / "cluster.sh")
 RATES = {"1gbit": 125e6, "100mbit": 12.5e6, "none": None}
 
@@ -88,19 +85,16 @@ class Strategy:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument("--servers", default="1,2,4", type=lambda text: [int(part) for part in text.split(",")])
-    parser.add_argument("--rate", choices=list(RATES), default="1gbit")
-    parser.add_argument("--model", default="resnet50_v1b")
-    parser.add_argument("--image-size", type=int, default=64)
-    parser.add_argument("--iters", type=int, default=6)
-    parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--ringmark", default=str(ROOT / "target/release/ringmark"))
-    parser.add_argument("--only", help="names of strategies that count, as in the table", type=lambda text: text.split(";"))
-    parser.add_argument("--out", help="file for the table and the raw figures (JSON)")
-    options = parser.parse_args()
+    options = parser(__doc__, rounds=3, option="--ringmark", program="ringmark")
+    options.add_argument("--hosts", type=int, default=4)
+    options.add_argument("--servers", default="1,2,4", type=lambda text: [int(part) for part in text.split(",")])
+    options.add_argument("--rate", choices=list(RATES), default="1gbit")
+    options.add_argument("--model", default="resnet50_v1b")
+    options.add_argument("--image-size", type=int, default=64)
+    options.add_argument("--iters", type=int, default=6)
+    options.add_argument("--warmup", type=int, default=2)
+    options.add_argument("--only", help="names of strategies that count, as in the table", type=lambda text: text.split(";"))
+    options = options.parse_args()
     strategies = [Strategy("no exchange", "ring", 0, ["--backend", "none"])]
     strategies += [Strategy("ring", "ring", 0), Strategy("device", "device", 0)]
     for count in options.servers:
@@ -114,22 +108,24 @@ def main():
 
     environment = {**os.environ, "CLUSTER_NAME": "strategies", "OMP_NUM_THREADS": "1"}
     subprocess.run([CLUSTER, "up", str(options.hosts + max(options.servers))], env=environment, check=True, stdout=subprocess.DEVNULL)
-    steps, exchanges = ({strategy.name: [] for strategy in strategies} for _ in range(2))
     weights, imbalances = 0, {}
+
+    def measure(strategy):
+        nonlocal weights
+        seconds, weights, imbalances[strategy.name] = strategy.step(options, environment)
+        alone = {"s alone": strategy.exchange(options, environment)} if strategy.exchanges else {}
+        return {"s": seconds, **alone}
+
     try:
         if options.rate != "none":
             subprocess.run([CLUSTER, "limit", options.rate], env=environment, check=True)
-        for number in range(options.rounds):
-            for strategy in strategies[number % len(strategies) :] + strategies[: number % len(strategies)]:
-                name = strategy.name
-                seconds, weights, imbalances[name] = strategy.step(options, environment)
-                steps[name].append(seconds)
-                if strategy.exchanges:
-                    exchanges[name].append(strategy.exchange(options, environment))
-                print(f"round {number + 1} {name}: {seconds:.3f} s, {exchanges[name][-1:]} s alone", file=sys.stderr)
+        sides = {strategy.name: functools.partial(measure, strategy) for strategy in strategies}
+        figures = measure_rounds(sides, options.rounds)
     finally:
         subprocess.run([CLUSTER, "down"], env=environment, check=False)
 
+    steps = {name: [figure["s"] for figure in rounds] for name, rounds in figures.items()}
+    exchanges = {name: [figure["s alone"] for figure in rounds if "s alone" in figure] for name, rounds in figures.items()}
     lines = [f"{'strategy':28} {'step s':>20} {'exchange s':>20} {'bound s':>8} {'of it %':>8} {'imbalance %':>12}"]
     for strategy in strategies:
         alone = exchanges[strategy.name]
@@ -139,10 +135,8 @@ def main():
         imbalance = imbalances[strategy.name]
         cells.append("-".rjust(12) if imbalance is None else f"{100 * imbalance:12.2f}")
         lines.append(f"{strategy.name:28} {' '.join(cells)}")
-    lines.append(
-        f"{options.model}, {weights / 1e6:.1f} MB of weights, {options.hosts} hosts of one rank, links of {options.rate}; "
-        f"medians [lowest, highest] of {options.rounds} rounds"
-    )
+    size = f"{options.model}, {weights / 1e6:.1f} MB of weights"
+    lines.append(footer(options.rounds, f"{size}, {options.hosts} hosts of one rank, links of {options.rate}"))
     tell(lines, options.out, seconds_a_step=steps, seconds_an_exchange=exchanges, imbalance=imbalances)
 
 

@@ -8,14 +8,13 @@ median step to the median of the 50 before and the 50 after them, which cancels 
 The record contains the core time of the readings (`telemetry.processor_time`).
 """
 
-import argparse
 import json
 import os
 import pathlib
 import statistics
 import tempfile
 
-from compare_pytorch import ROOT, run, tell
+from comparison import parser, run, spread, tell
 
 USUAL = "--model resnet18 --image-size 64 --batch-size 8 --device cpu --dtype fp32 --threads 1"
 WARMUP, THIRD = 10, 50
@@ -39,22 +38,15 @@ def train(worker, options):
     }
 
 
-def spread(values, unit=""):
-    return f"{statistics.median(values):.4f} [{min(values):.4f}, {max(values):.4f}] {unit}".rstrip()
-
-
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--worker", default=ROOT / "target/release/ringmark-worker")
-    parser.add_argument("--out", help="file for the table and the raw figures (JSON)")
-    parser.add_argument("train", nargs="*", default=USUAL.split())
-    options = parser.parse_args()
+    options = parser(__doc__, rounds=10)
+    options.add_argument("train", nargs="*", default=USUAL.split())
+    options = options.parse_args()
     rounds = [train(options.worker, options.train) for _ in range(options.rounds)]
     table = [
-        f"step {spread([1e3 * it['plain'] for it in rounds], 'ms')}",
-        f"step, traced / plain {spread([it['traced'] / it['plain'] for it in rounds])}",
-        f"readings {spread([100 * it['readings'] for it in rounds], '% of one core')}",
+        f"step {spread([1e3 * it['plain'] for it in rounds], 4)} ms",
+        f"step, traced / plain {spread([it['traced'] / it['plain'] for it in rounds], 4)}",
+        f"readings {spread([100 * it['readings'] for it in rounds], 4)} % of one core",
     ]
     tell(table, options.out, train=options.train, rounds=rounds)
 

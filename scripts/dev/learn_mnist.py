@@ -10,7 +10,6 @@ rounding. `fashion-mnist` are the 60,000 and 10,000 images of Debian's package d
 missing. A folder has train-images-idx3-ubyte and t10k-images-idx3-ubyte with their labels, .gz or not: MNIST itself, say.
 """
 
-import argparse
 import json
 import os
 import pathlib
@@ -21,7 +20,7 @@ import sys
 import tarfile
 import tempfile
 
-from compare_pytorch import ROOT, run, tell
+from comparison import CORES, ROOT, mpirun, parser, run, tell
 
 PACKAGE = "dataset-fashion-mnist"
 INSTALLED = "usr/share/datasets/fashion-mnist"
@@ -83,21 +82,21 @@ def learn(options, folder, ranks, code, seed):
     with tempfile.TemporaryDirectory() as temporary:
         record = f"{temporary}/record.jsonl"
         command = [
-            "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), options.worker, "train",
+            options.worker, "train",
             "--device", options.device, "--model", options.model, "--image-size", "28", "--batch-size", str(options.batch_size // ranks),
             "--data", str(array(folder, "train")), "--validate", str(array(folder, "t10k")), "--epochs", str(options.epochs),
             # It is multiplied by the number of ranks.
             "--lr", str(options.lr / ranks), "--momentum", "0.9", "--lr-schedule", "cosine", "--lr-warmup-iters", "0",
             "--gradient-compression", code, "--seed", str(seed), "--record", record,
         ]  # fmt: skip
-        run(command, {**os.environ, "OMP_NUM_THREADS": str(max(1, options.cores // ranks))})
+        run(mpirun(ranks, command), {**os.environ, "OMP_NUM_THREADS": str(max(1, options.cores // ranks))})
         lines = [json.loads(line) for line in open(record)]
     end = lines[-1]
     return [epoch["validation"]["top_1"] for epoch in end["epochs"]], end["wall"], end.get("compression")
 
 
 def main():
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = parser(__doc__, rounds=None)
     options.add_argument("--model", default="mxnet-lenet")
     options.add_argument("--ranks", default="1,2,4")
     options.add_argument("--seeds", default="0,1,2")
@@ -107,9 +106,7 @@ def main():
     options.add_argument("--lr", type=float, default=0.02, help="of all ranks together")
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options.add_argument("--images", default="fashion-mnist", help="fashion-mnist, digits, or a folder")
-    options.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
-    options.add_argument("--worker", default=str(ROOT / "target/release/ringmark-worker"))
-    options.add_argument("--out", help="file for the table and the raw figures (JSON)")
+    options.add_argument("--cores", type=int, default=CORES)
     options = options.parse_args()
     known = {"fashion-mnist": fashion_mnist, "digits": digits}
     folder = known[options.images]() if options.images in known else pathlib.Path(options.images)

@@ -157,8 +157,7 @@ fn fill(buffer: &mut [u8], offset: u64, bytes: &Bytes, name: &Path, length: u64)
 
 fn shortened(name: &Path, end: u64, length: u64) -> String {
     format!(
-        "{}: the file ends here but had {length} bytes when it was opened: it was changed while being read: use a \
-         file that is not being written",
+        "{}: the file was truncated while being read (it had {length} bytes when opened): use a file that is not being written",
         Location::byte(name, end)
     )
 }
@@ -193,8 +192,7 @@ mod tests {
         fs::write(&path, [7; 50]).expect("written");
         let error = format!("{:#}", source.read_at(&mut buffer, 40).expect_err("too short"));
         expect![
-            "DIR/a.rec, byte 50: the file ends here but had 100 bytes when it was opened: it was changed while \
-                 being read: use a file that is not being written"
+            "DIR/a.rec, byte 50: the file was truncated while being read (it had 100 bytes when opened): use a file that is not being written"
         ]
         .assert_eq(&without_folder(&error));
     }

@@ -189,7 +189,7 @@ fn for_each_record(
             let (sender, receiver) = mpsc::sync_channel(QUEUE_LENGTH);
             let mut maker = RecordMaker::new(config)?;
             let mut every = images.iter().skip(number).step_by(threads);
-            // Sending fails after an error, because the receiver is gone.
+            // Sending fails after an error, because the receiver has been dropped.
             let make_all = move || every.all(|image| sender.send(maker.make(image)).is_ok());
             let thread = thread::Builder::new().name(format!("pack {number}")).spawn_scoped(scope, make_all);
             thread.with_context(|| format!("thread {number} of {threads} cannot be started: use fewer --threads"))?;

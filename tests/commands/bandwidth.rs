@@ -6,17 +6,16 @@ use std::process::{Command, Stdio};
 
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
-use ringmark_core::benchmark::bandwidth::{
-    BandwidthConfig, BandwidthRecord, FailureKind, MessageResult, Timing, lines,
-};
-use ringmark_core::dimension::{BackendName, Bytes, GigabytesPerSecond, Seconds};
-use ringmark_core::host::{Environment, InitialLoad};
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, FailureKind, lines};
+use ringmark_core::dimension::{Bytes, GigabytesPerSecond};
+use ringmark_core::host::InitialLoad;
 use ringmark_core::stats::busbw::Bus;
 
-use crate::support::bandwidth::{number, read, rows};
+use crate::support::bandwidth::{self, number, read, result, rows};
 use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::other_readers::{cloudai, superbenchmark};
 use crate::support::processes_of;
+use crate::support::runs;
 use crate::support::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
 use crate::support::temporary_folder::without_folder;
 
@@ -42,26 +41,8 @@ impl Sandbox {
 
 /// Returns a record of 1 GB between two ranks in 0.1 s: 10 GB/s.
 fn record(failure: Option<String>) -> BandwidthRecord {
-    let timing =
-        Timing { seconds: vec![vec![Seconds(0.1)]; 2], in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0] };
-    BandwidthRecord {
-        backend: BackendName::Mpi,
-        results: vec![MessageResult {
-            bytes: Bytes(1_000_000_000),
-            count: 250_000_000,
-            element: "float".to_owned(),
-            buckets: vec![Bytes(1_000_000_000)],
-            out_of_place: Some(timing.clone()),
-            in_place: Some(timing),
-        }],
-        failure,
-        ..BandwidthRecord::new(
-            Seconds(0.0),
-            BandwidthConfig::default(),
-            Environment::default(),
-            crate::support::runs::record("1n2g", 1, 0.5).header.ranks,
-        )
-    }
+    let results = vec![result(1_000_000_000, 2, 1, [Some(0.1); 2])];
+    BandwidthRecord { failure, ..bandwidth::record(&runs::record("1n2g", 1, 0.5), results) }
 }
 
 // --- the command, with a script for a worker ----------------------------------------------------------------------------

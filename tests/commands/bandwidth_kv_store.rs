@@ -79,7 +79,7 @@ fn kv_stores_give_every_rank_sums_or_weights() {
             assert_eq!(used.error_by_rank.len(), 2, "{options}");
             assert!(used.error_by_rank.iter().all(|error| *error < 1e-4), "{options}: {used:?}");
             assert_eq!(record.backend == BackendName::Tcp, servers > 0, "{options}");
-            let asked = [&used.asked_out_by_rank, &used.asked_in_by_rank].map(|all| bytes(all));
+            let asked = [&used.expected_sent_by_rank, &used.expected_received_by_rank].map(|all| bytes(all));
             match kv_store {
                 // 2 (n-1)/n, or half of the gradients and half of the weights: the same for two ranks.
                 "ring" | "local" => assert_eq!(asked, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
@@ -235,7 +235,7 @@ fn codes_have_their_own_bytes_and_error() {
         let counted = used.kv_store.as_ref().map(|used| (bytes(&used.sent_by_rank), bytes(&used.received_by_rank)));
         match (servers, form.as_str()) {
             (0, _) => assert_eq!(
-                (bytes(&used.asked_out_by_rank), bytes(&used.asked_in_by_rank), code.received.0),
+                (bytes(&used.expected_sent_by_rank), bytes(&used.expected_received_by_rank), code.received.0),
                 (vec![LENET_CODE; 2], vec![LENET_CODE; 2], LENET_CODE)
             ),
             (_, "2bit:0.5") => {

@@ -10,7 +10,6 @@ use expect_test::expect;
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use ringmark::read;
 use ringmark_core::benchmark::Record;
-use ringmark_core::benchmark::input::record::SCHEMA;
 use ringmark_core::benchmark::input::{
     HostPass, InputConfig, InputPass, InputRecord, PageCache, StoredImages, ThreadCounts, lines,
 };
@@ -95,7 +94,7 @@ fn all_thread_counts_read_from_disk_and_memory() {
     assert_eq!(passes, [(cold, 1), (cold, 2), (warm, 1), (warm, 2)]);
     assert_eq!((record.items, record.ranks.len(), record.augmentation), (IMAGES, 1, Augmentation::Imagenet));
     let stored = record.stored.expect("image files");
-    assert_eq!((stored.looked_at, stored.pixels, stored.shorter_edge, stored.aspect), (IMAGES, 4096.0, 64.0, 1.0));
+    assert_eq!((stored.sampled, stored.pixels, stored.shorter_edge, stored.aspect), (IMAGES, 4096.0, 64.0, 1.0));
     let is_on_disk = statfs(folder.path()).expect("it is there").filesystem_type() != TMPFS_MAGIC;
     for InputPass { cache, threads, hosts } in &record.passes {
         let [host] = hosts.as_slice() else { panic!("{hosts:?}") };
@@ -152,7 +151,7 @@ fn sequential_records_are_read_from_disk_and_memory() {
     let stored = record.stored.expect("image files");
     // Samples are evenly spaced by bytes, so every record of equal size is sampled except at the edges of parts.
     assert!(
-        stored.looked_at * 10 > IMAGES * 9 && (stored.pixels, stored.shorter_edge) == (65_536.0, 256.0),
+        stored.sampled * 10 > IMAGES * 9 && (stored.pixels, stored.shorter_edge) == (65_536.0, 256.0),
         "{stored:?}"
     );
     let batches: Vec<_> = record.passes.iter().map(|pass| (pass.cache, pass.hosts[0].batches.len())).collect();
@@ -294,21 +293,10 @@ fn input_record(speeds: [f64; 3]) -> InputRecord {
         InputPass { cache, threads, hosts: vec![host] }
     };
     InputRecord {
-        kind: InputRecord::KIND.to_owned(),
-        schema: SCHEMA,
-        started: Seconds(1.7e9),
-        config: InputConfig {
-            data: Some("/data/train.rec".to_owned()).into(),
-            batch_size: 64,
-            decode_threads: ThreadCounts(vec![1, 8]),
-            ..InputConfig::default()
-        },
-        environment: Environment::default(),
-        ranks: runs::places(1),
         cores: vec![8],
         what: "1 RecordIO file with index".to_owned(),
         items: 10_000,
-        stored: Some(StoredImages { looked_at: 128, bytes: 1e5, pixels: 200_000.0, shorter_edge: 400.0, aspect: 1.25 }),
+        stored: Some(StoredImages { sampled: 128, bytes: 1e5, pixels: 200_000.0, shorter_edge: 400.0, aspect: 1.25 }),
         augmentation: Augmentation::Imagenet,
         decoder: Some("zune-jpeg 0.5.15".to_owned()),
         passes: vec![
@@ -316,10 +304,17 @@ fn input_record(speeds: [f64; 3]) -> InputRecord {
             pass(PageCache::Warm, 1, speeds[1]),
             pass(PageCache::Warm, 8, speeds[2]),
         ],
-        host_use: Vec::new(),
-        rank_use: Vec::new(),
-        warnings: Vec::new(),
-        failure: None,
+        ..InputRecord::new(
+            Seconds(1.7e9),
+            InputConfig {
+                data: Some("/data/train.rec".to_owned()).into(),
+                batch_size: 64,
+                decode_threads: ThreadCounts(vec![1, 8]),
+                ..InputConfig::default()
+            },
+            Environment::default(),
+            runs::places(1),
+        )
     }
 }
 

@@ -184,7 +184,7 @@ fn errors_are_reported_and_leave_no_files() {
         (folder(&sound), "--list none.lst", 1, "none.lst cannot be opened: No such file"),
         (folder(&sound), "--list a.lst --shuffle 7", 2, "cannot be used with"),
         (folder(&sound), "--no-shuffle --shuffle 7", 2, "cannot be used with"),
-        (folder(&sound), "--recursive", 2, "tip: --recursive: omit it: every folder in FOLDER is a class"),
+        (folder(&sound), "--recursive", 2, "tip: --recursive: not needed: every folder in FOLDER is a class"),
     ] {
         let before = names(folder.path());
         let error = refused(&mut pack(&folder, options), code);

@@ -233,7 +233,7 @@ fn interrupted_doctor_leaves_no_process() {
         kill(Pid::from_raw(doctor.id().cast_signed()), signal).expect("running process");
         let status = doctor.wait().expect("ended");
         assert_eq!(status.code(), (signal != Signal::SIGKILL).then_some(1));
-        wait_until("nobody is left", || sandbox.left().is_empty());
+        wait_until("no process is left", || sandbox.left().is_empty());
     }
 }
 

@@ -187,7 +187,7 @@ fn server_checks_memory_after_the_ranks_have_allocated() {
     println!("{reason}");
     assert!(reason.starts_with("server 0 of 1 on host "), "{reason}");
     assert!(reason.contains(": this server's parts of the weights need 1.22 GB of memory for "), "{reason}");
-    wait_until("nobody is left", || sandbox.left().is_empty());
+    wait_until("no process is left", || sandbox.left().is_empty());
 }
 
 #[test]
@@ -217,6 +217,6 @@ fn server_without_memory_is_reported_before_allocating() {
         let (name, said) = reason.split_once(": ").expect("who, and what");
         assert!(name.starts_with("server 0 of 1 on host ") && said.starts_with(needed), "{limit}: {reason}");
         assert!(said.contains(" GB is available: use more --servers, or hosts with more memory"), "{limit}: {reason}");
-        wait_until("nobody is left", || sandbox.left().is_empty());
+        wait_until("no process is left", || sandbox.left().is_empty());
     }
 }

@@ -7,6 +7,8 @@ mod gridengine;
 mod hostile;
 mod kv_store_faults;
 mod resume;
+mod resume_disk;
+mod resume_training;
 mod slurm;
 mod suite;
 mod sweep;

@@ -126,5 +126,5 @@ fn check_survival_of_a_lost_rank(slurm: &Scheduler) {
     let reason = sandbox.failure(log);
     assert!(reason.starts_with("rank 1 on host ") && reason.contains("the others continued without it"), "{reason}");
     assert!(sandbox.log(log).contains("Batch[1000]"), "rank 0 did all that it was asked for");
-    wait_until("nobody is left", || sandbox.left().is_empty());
+    wait_until("no process is left", || sandbox.left().is_empty());
 }

@@ -261,10 +261,13 @@ fn killed_launcher_is_reported_as_gone() {
     sweep.end();
     let (status, stdout, stderr) = watch.end();
     assert_eq!(status, Some(1), "{stdout}{stderr}");
-    assert!(stderr.contains(" is gone: no update for ") && stderr.contains("continue with --resume"), "{stderr}");
+    assert!(
+        stderr.contains(" exited unexpectedly: no update for ") && stderr.contains("continue with --resume"),
+        "{stderr}"
+    );
     // Unlike the real worker, a script does not notice that the launcher's connection has closed.
     sandbox.go();
-    wait_until("nobody is left", || sandbox.left().is_empty());
+    wait_until("no process is left", || sandbox.left().is_empty());
 
     // From another host the end of the process cannot be detected.
     let mut state = sandbox.state().expect("last update");

@@ -15,7 +15,7 @@ use ringmark_core::benchmark::train::{EpochEnd, LearningConfig, Resumption, RunR
 use ringmark_core::dimension::{BackendName, Seconds};
 use serde_json::Value;
 
-use crate::support::runs::{Folder, record};
+use crate::support::runs::{Folder, committed, record};
 use crate::support::sandbox::{refused, ringmark, run};
 use crate::support::scores;
 use crate::support::temporary_folder::without_folder;
@@ -28,10 +28,6 @@ fn exported(folder: &Path, options: &[&str]) -> String {
     let (status, stdout, stderr) = export(folder, options);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{options:?}");
     stdout
-}
-
-fn committed(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(name)
 }
 
 fn json(folder: &Path) -> Value {

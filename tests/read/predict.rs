@@ -11,17 +11,16 @@ use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark::read::analyze::published::scaling::DLPERF;
 use ringmark::read::load::bandwidth;
 use ringmark::read::results;
-use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, OptimizerChoice, Timing};
-use ringmark_core::benchmark::optimizer::Optimizer;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, OptimizerChoice};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{BackendName, Bytes, Case, DeviceKind, Model, Phase, Phases, Seconds, Wire};
-use ringmark_core::host::Environment;
 use ringmark_core::number_text::thousands;
 use ringmark_core::stats::allreduce_model::{Cost, Exchange};
 use ringmark_core::stats::exchange_growth::Servers;
 use ringmark_core::stats::summary::median;
 use serde_json::Value;
 
+use crate::support::bandwidth as fixtures;
 use crate::support::model_cluster::ModelCluster;
 use crate::support::random::Random;
 use crate::support::runs::{Folder, long_record, record};
@@ -160,31 +159,16 @@ impl AllReduceCluster {
     fn bandwidth(&self, name: &str, error: f64, noise: &mut Random) -> BandwidthRecord {
         let result = |bytes: u64, noise: &mut Random| {
             let time = self.allreduce(case(name), Bytes(bytes)) * (1.0 + error * noise.normal()).max(0.1);
-            let seconds = vec![vec![Seconds(time); 2]; case(name).ranks() as usize];
-            let timing = Timing { seconds, in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0; 2] };
-            MessageResult {
-                bytes: Bytes(bytes),
-                count: bytes / 4,
-                element: "float".to_owned(),
-                buckets: vec![Bytes(bytes)],
-                out_of_place: None,
-                in_place: Some(timing),
-            }
+            fixtures::result(bytes, case(name).ranks(), 2, [None, Some(time)])
         };
-        let ranks = record(name, 1, 0.1).header.ranks;
-        let config = BandwidthConfig::default();
-        let mut made = BandwidthRecord::new(Seconds(1.7e9), config, Environment::default(), ranks);
-        made.backend = self.backend;
-        made.results = (3..28).map(|power| result(1 << power, noise)).collect();
-        made
+        let results = (3..28).map(|power| result(1 << power, noise)).collect();
+        BandwidthRecord { backend: self.backend, ..fixtures::record(&record(name, 1, 0.1), results) }
     }
 
     fn write_bandwidth(&self, folder: &Folder, cases: &[&str], seed: u64) {
         let mut noise = Random(seed);
         for name in cases {
-            let mut bytes = Vec::new();
-            self.bandwidth(name, 0.04, &mut noise).write(&mut bytes).expect("memory takes it");
-            folder.write(&format!("{name}/bandwidth.json"), bytes);
+            folder.write(&format!("{name}/bandwidth.json"), fixtures::text(&self.bandwidth(name, 0.04, &mut noise)));
         }
     }
 }
@@ -711,7 +695,7 @@ fn bandwidth_result_must_match_the_runs() {
             &|made| made.config.exchange.wire = Wire::Fp16,
             "it sent fp16, but the runs sent fp32: measure with --wire fp32",
         ),
-        (&|made| made.config.optimizer = OptimizerChoice(Some(Optimizer::Sgd)), "its times include the weight update"),
+        (&|made| made.config.optimizer = OptimizerChoice::Sgd, "its times include the weight update"),
         (&wrong, "2n4g/bandwidth.json: 5 elements are wrong: fix that first"),
     ] {
         let (status, _, stderr) = changed(change);

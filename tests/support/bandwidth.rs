@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use ringmark_core::benchmark::Record;
-use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, Timing};
+use ringmark_core::benchmark::train::{RunHeader, RunRecord};
+use ringmark_core::dimension::{BackendName, Bytes, Seconds};
 
 use crate::support::sandbox::{Sandbox, ringmark, words};
 
@@ -28,6 +30,33 @@ impl Sandbox {
         command.arg(self.worker()).args(words("bandwidth --device cpu")).args(words(options)).stdin(Stdio::null());
         command
     }
+}
+
+/// Creates a record of the ranks and the environment of a training run.
+pub fn record(trained: &RunRecord, results: Vec<MessageResult>) -> BandwidthRecord {
+    let RunHeader { environment, ranks, .. } = &trained.header;
+    let config = BandwidthConfig::default();
+    let empty = BandwidthRecord::new(Seconds(1.7e9), config, environment.clone(), ranks.clone());
+    BandwidthRecord { backend: BackendName::Mpi, results, ..empty }
+}
+
+/// Creates the result of a size from the seconds of every iteration on every rank, out of place and in place.
+pub fn result(bytes: u64, ranks: u32, iterations: usize, sides: [Option<f64>; 2]) -> MessageResult {
+    let timing = |seconds: f64| Timing {
+        seconds: vec![vec![Seconds(seconds); iterations]; ranks as usize],
+        back_to_back: Vec::new(),
+        wrong: Some(0),
+        error: vec![0.0; iterations],
+    };
+    let [out_of_place, in_place] = sides.map(|seconds| seconds.map(timing));
+    let (count, element, buckets) = (bytes / 4, "float".to_owned(), vec![Bytes(bytes)]);
+    MessageResult { bytes: Bytes(bytes), count, element, buckets, out_of_place, in_place }
+}
+
+pub fn text(record: &BandwidthRecord) -> String {
+    let mut bytes = Vec::new();
+    record.write(&mut bytes).expect("memory takes it");
+    String::from_utf8(bytes).expect("JSON")
 }
 
 pub fn read(path: &Path) -> BandwidthRecord {

@@ -7,11 +7,14 @@ pub mod built_worker;
 pub mod cluster;
 pub mod cluster_sweep;
 pub mod core_tokens;
+pub mod diff;
+pub mod extract;
 #[path = "../fuzz/targets.rs"]
 pub mod fuzz_targets;
 pub mod golden;
 pub mod images;
 pub mod imports;
+pub mod interrupted_sweep;
 pub mod kv_store_cluster;
 pub mod memory_group;
 pub mod model_cluster;

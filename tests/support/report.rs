@@ -1,16 +1,21 @@
-//! Calls of `ringmark report`, its pages and drawings, and the script that inspects a page in a browser.
+//! Calls of `ringmark report`, generated folders for it, its pages and drawings, and the script that inspects a page in a browser.
 
 use std::path::Path;
-use std::process::Command;
 
 use ringmark::read::report::{ReportFormat, read, render};
 use ringmark::read::show::page::content;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MemoryLimit};
+use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::dimension::GigabytesPerSecond;
+
+use crate::support::bandwidth::{self, result};
+use crate::support::runs::{Folder, record};
+use crate::support::sandbox::{ringmark, run};
 
 /// Runs `ringmark report` with these arguments; returns status, standard output and standard error.
 pub fn report(words: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("report").args(words).output().expect("it starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
-    (output.status.code().expect("no signal"), text(output.stdout), text(output.stderr))
+    let (status, stdout, stderr) = run(ringmark("report").args(words));
+    (status.expect("no signal"), stdout, stderr)
 }
 
 pub fn path(path: &Path) -> &str {
@@ -66,3 +71,43 @@ pub const LOOK: &str = "(frame) => { const page = frame.contentDocument, root = 
 
 pub const DESKTOP: u32 = 1280;
 pub const PHONE: u32 = 390;
+
+/// Creates two cases of two runs, one of which waits for a slow rank.
+pub fn small_folder() -> Folder {
+    let folder = Folder::new();
+    for (case, step) in [("1n1g", 0.5), ("1n2g", 0.625)] {
+        folder.run(&record(case, 1, step));
+        folder.run(&record(case, 2, 1.01 * step));
+    }
+    folder
+}
+
+/// Creates two runs of each of these cases.
+pub fn folder_of(cases: &[&str]) -> Folder {
+    let folder = Folder::new();
+    for case in cases {
+        folder.run(&record(case, 1, 0.5));
+        folder.run(&record(case, 2, 0.505));
+    }
+    folder
+}
+
+/// Creates a bandwidth record of two ranks.
+pub fn bandwidth(device: &RunRecord) -> String {
+    bandwidth_of(device, &[(8, 1e-6), (1 << 20, 1e-3)], None)
+}
+
+/// Creates the record from sizes and out-of-place seconds; in-place calls take half as long. `limit` is the memory
+/// limit in GB/s.
+pub fn bandwidth_of(device: &RunRecord, messages: &[(u64, f64)], limit: Option<f64>) -> String {
+    let message = |(bytes, seconds): &(u64, f64)| result(*bytes, 2, 1, [Some(*seconds), Some(seconds / 2.0)]);
+    let memory = |busbw| MemoryLimit {
+        rate: GigabytesPerSecond(4.0 * busbw),
+        by: "copy".to_owned(),
+        busbw: GigabytesPerSecond(busbw),
+        array: Bytes(0),
+        is_in_cache: false,
+    };
+    let record = bandwidth::record(device, messages.iter().map(message).collect());
+    bandwidth::text(&BandwidthRecord { memory: limit.map(memory), ..record })
+}

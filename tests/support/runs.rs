@@ -79,6 +79,11 @@ impl Folder {
     }
 }
 
+/// Returns a committed folder below results/.
+pub fn committed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(name)
+}
+
 /// Returns the rows of `ringmark extract`'s result by group, then by case.
 pub fn rows_by_case(result: &Value) -> Value {
     let mut groups = Map::new();
@@ -112,15 +117,8 @@ pub fn environment() -> Environment {
 
 /// Returns the locations of this number of ranks on the processor of one laptop.
 pub fn places(ranks: u32) -> Vec<RankPlace> {
-    let place = |rank| RankPlace {
-        rank,
-        local_rank: rank,
-        host: "a".to_owned(),
-        device: DeviceKind::Cpu,
-        device_name: "Processor of a laptop".to_owned(),
-        threads: 1,
-        process: 100 + rank,
-    };
+    let name = || "Processor of a laptop".to_owned();
+    let place = |rank| RankPlace { device_name: name(), ..RankPlace::on_cpu(rank, rank, "a") };
     (0..ranks).map(place).collect()
 }
 

@@ -5,9 +5,8 @@ use std::fs::{self, File};
 use std::process::Command;
 
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_core::benchmark::{RunLabel, RunProfile};
-use ringmark_core::dimension::{BackendName, Bytes, DeviceChoice, DeviceKind, Phase, Phases, Seconds};
-use ringmark_core::host::{Environment, RankPlace};
+use ringmark_core::dimension::{BackendName, DeviceChoice, DeviceKind, Seconds};
+use ringmark_core::host::RankPlace;
 
 use crate::support::runs;
 use crate::support::sandbox::{Sandbox, ringmark, words};
@@ -77,45 +76,27 @@ impl Sandbox {
 
 /// Creates the record that [`VALID_WORKER`] adapts.
 fn record(ranks: u32) -> RunRecord {
-    let of_each = |seconds| vec![Seconds(seconds); ranks as usize];
-    let iteration = |iteration| Iteration {
-        iteration,
-        step: of_each(0.5),
-        phases: Phases::from_fn(|phase| match phase {
-            Phase::Forward => of_each(0.25),
-            Phase::Input | Phase::ExposedAllreduce => of_each(0.0),
-            Phase::Backward | Phase::Optimizer => of_each(0.125),
-        }),
-        before_allreduce: of_each(0.375),
-        loss: vec![6.9; ranks as usize],
-        loss_scale: 1.0,
-        skipped: false,
+    let RunRecord { header, mut iterations, end } = runs::record(&format!("1n{ranks}g"), 1, 0.5 / 1.06);
+    // The last iteration takes 0.5 s.
+    let steady = iterations.split_off(5).remove(0);
+    let iterations: Vec<Iteration> = (1..=4).map(|iteration| Iteration { iteration, ..steady.clone() }).collect();
+    let config = TrainConfig {
+        iterations: 4,
+        warmup: 1,
+        device: DeviceChoice::Cpu,
+        ..TrainConfig::default().on(DeviceKind::Cpu)
     };
     let place = |place| RankPlace { device_name: "DEVICE".to_owned(), ..place };
     RunRecord {
         header: RunHeader {
+            case: "1n1g".parse().expect("a case"),
+            started: Seconds(0.0),
             backend: BackendName::Solo,
-            buckets: vec![Bytes(8)],
-            ..RunHeader::new(
-                RunLabel { case: "1n1g".parse().expect("a case"), run: 1, profile: RunProfile::Full },
-                Seconds(0.0),
-                TrainConfig {
-                    iterations: 4,
-                    warmup: 1,
-                    device: DeviceChoice::Cpu,
-                    ..TrainConfig::default().on(DeviceKind::Cpu)
-                },
-                Environment::default(),
-                runs::places(ranks).into_iter().map(place).collect(),
-            )
+            config,
+            ranks: header.ranks.into_iter().map(place).collect(),
+            ..header
         },
-        iterations: (1..=4).map(iteration).collect(),
-        end: Some(RunEnd {
-            iterations: 4,
-            wall: Seconds(2.0),
-            parameter_checksums: vec!["00ff".to_owned(); ranks as usize],
-            peak_memory: vec![Bytes(1); ranks as usize],
-            ..RunEnd::default()
-        }),
+        end: end.map(|end| RunEnd { iterations: 4, wall: Seconds(4.0 * iterations[0].step[0].0), ..end }),
+        iterations,
     }
 }

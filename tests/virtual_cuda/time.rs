@@ -186,18 +186,18 @@ fn bandwidth_matches_the_link_in_table_and_record() {
                 let timing = timing.expect("both sides");
                 let _warmup: Vec<f64> = (0..WARMUP).map(|_| next_duration()).collect();
                 let mut calls: Vec<f64> = (0..CALLS).map(|_| next_duration()).collect();
-                let in_a_row = (0..CALLS).map(|_| next_duration()).sum::<f64>() / CALLS as f64;
+                let back_to_back = (0..CALLS).map(|_| next_duration()).sum::<f64>() / CALLS as f64;
                 let what = |what: &str| format!("{what} of {} bytes, {side}, {ranks} ranks", result.bytes.0);
                 for rank in 0..ranks as usize {
                     for (actual, expected) in timing.seconds[rank].iter().zip(&calls) {
                         assert_near(actual.0, *expected, 1e-9, &what("a call"));
                     }
-                    assert_near(timing.in_a_row[rank].0, in_a_row, 1e-9, &what("a call in a row"));
+                    assert_near(timing.back_to_back[rank].0, back_to_back, 1e-9, &what("a back-to-back call"));
                 }
                 assert_eq!((timing.wrong, timing.seconds[0].len() as u64), (Some(0), CALLS));
-                let rate = result.bytes.0 as f64 / in_a_row / 1e9;
+                let rate = result.bytes.0 as f64 / back_to_back / 1e9;
                 cells.extend([
-                    format_microseconds(1e6 * in_a_row),
+                    format_microseconds(1e6 * back_to_back),
                     format!("{rate:.2}"),
                     format!("{:.2}", bus * rate),
                     "0".to_owned(),
@@ -240,7 +240,7 @@ fn nccl_operations_are_correct_at_link_speed() {
             let timing = result.out_of_place.as_ref().expect("measured");
             // Ranks that check more results are later on their virtual clocks, which barriers do not synchronize; the
             // last of them waits for no other rank.
-            for (what, times) in [("a call", &timing.seconds.concat()), ("a call in a row", &timing.in_a_row)] {
+            for (what, times) in [("a call", &timing.seconds.concat()), ("a back-to-back call", &timing.back_to_back)] {
                 let shortest = times.iter().map(|time| time.0).fold(f64::INFINITY, f64::min);
                 assert_near(shortest, each, 1e-9, &format!("{options}: {what} of {} bytes", result.bytes.0));
             }

@@ -202,11 +202,11 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     let threads = sweep.threads(PlanContext { environment: &machine.environment, resumed: None });
     let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs, .. } = &sweep.axes;
     let mut settings = vec![
-        Setting::new("profile", vec![sweep.profile.to_string()]),
-        Setting::new("cases", texts(cases)),
-        Setting::new("runs", vec![runs.to_string()]),
-        Setting::new("trace-runs", vec![sweep.trace_runs.to_string()]),
-        Setting::new("threads", threads.iter().map(u32::to_string).collect()),
+        Setting::derived("profile", vec![sweep.profile.to_string()]),
+        Setting::derived("cases", texts(cases)),
+        Setting::derived("runs", vec![runs.to_string()]),
+        Setting::derived("trace-runs", vec![sweep.trace_runs.to_string()]),
+        Setting::derived("threads", threads.iter().map(u32::to_string).collect()),
     ];
     settings.extend(one_or_several("model", "models", texts(models)));
     settings.extend(one_or_several("dtype", "dtypes", texts(dtypes)));
@@ -222,8 +222,8 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
 
 /// Returns an axis under the option for one value or for several; the other option is not written.
 fn one_or_several(one: &str, several: &str, values: Vec<String>) -> [Setting; 2] {
-    let (used, unused) = if values.len() == 1 { (one, several) } else { (several, one) };
-    [Setting::new(used, values), Setting::new(unused, Vec::new())]
+    let (one_value, several_values) = if values.len() == 1 { (values, Vec::new()) } else { (Vec::new(), values) };
+    [Setting::new(one, one_value), Setting::derived(several, several_values)]
 }
 
 /// Formats values as given on the command line.

@@ -102,7 +102,7 @@ impl BandwidthOptions {
             cases.iter().try_for_each(|case| config.validate_for(case.ranks())).map_err(usage)?;
         }
         machine.check_backend(&launch, &config.exchange)?;
-        let mut filled_in = vec![Setting::new("cases", texts(&cases)), Setting::new("op", texts(&operations))];
+        let mut filled_in = vec![Setting::derived("cases", texts(&cases)), Setting::derived("op", texts(&operations))];
         filled_in.extend(option_table::filled_in(&config));
         launch.save_config = self.config_file.into_saved::<BandwidthConfig>("bandwidth", &launch.hosts, filled_in);
         launch.server_hosts = self.servers.server_hosts;

@@ -29,10 +29,6 @@ const COMMAND_LINE_ONLY: [&str; 6] = [CONFIG, SAVE_CONFIG, "dry-run", "verbose",
 /// Options that are not saved: destinations and monitoring belong to a single start, and the rest duplicate others.
 const NOT_SAVED: [&str; 7] = ["out", "json", "quick", "hostfile", "metrics-port", "metrics-bind", "watch-ranks"];
 
-/// Options that a command derives from the hosts, the profile or the benchmark if they are not given.
-const DERIVED: [&str; 10] =
-    ["profile", "cases", "runs", "trace-runs", "threads", "models", "dtypes", "batch-sizes", "kv-stores", "op"];
-
 /// Key of the command that the options in a file belong to.
 const COMMAND: &str = "command";
 
@@ -128,7 +124,7 @@ impl ConfigFileOptions {
             shell_words::quote(&path.display().to_string()),
             value(command)
         );
-        let line = |Setting { name, values }: &Setting| match &values[..] {
+        let line = |Setting { name, values, .. }: &Setting| match &values[..] {
             [] => None,
             [single] => Some(format!("{name} = {}\n", value(single))),
             several => {
@@ -139,7 +135,7 @@ impl ConfigFileOptions {
         let is_given = |name: &str| self.given.iter().any(|given| given.name == name);
         let is_default = |setting: &&Setting| {
             let name = setting.name.as_str();
-            let is_derived = DERIVED.contains(&name) || is_set_by_profile(name) || defaults.contains(setting);
+            let is_derived = setting.is_derived || is_set_by_profile(name) || defaults.contains(setting);
             is_derived && !is_given(name) && !(name == "profile" && is_given("quick"))
         };
         let (defaults, chosen): (Vec<&Setting>, Vec<&Setting>) = filled_in.iter().partition(is_default);
@@ -243,7 +239,7 @@ fn read(path: &Path, command: &str) -> anyhow::Result<Vec<Setting>> {
     // Records spell options with underscores.
     let setting = |(name, value): (String, Value)| {
         let name = name.replace('_', "-");
-        Ok(Setting { values: texts(&name, value)?, name })
+        Ok(Setting::new(name.as_str(), texts(&name, value)?))
     };
     table.into_iter().map(setting).collect()
 }
@@ -266,7 +262,7 @@ fn texts(name: &str, value: Value) -> anyhow::Result<Vec<String>> {
 }
 
 /// Returns an option as command-line arguments, one for each value.
-fn arguments(Setting { name, values }: &Setting) -> impl Iterator<Item = String> {
+fn arguments(Setting { name, values, .. }: &Setting) -> impl Iterator<Item = String> {
     values.iter().filter_map(move |value| match value.as_str() {
         "true" => Some(format!("--{name}")),
         "false" => None,

@@ -15,6 +15,7 @@ pub mod bandwidth;
 pub mod compression;
 mod compression_options;
 pub mod cores;
+mod document_record;
 pub mod exchange;
 mod hierarchical;
 pub mod image_input;

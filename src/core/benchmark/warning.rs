@@ -77,6 +77,11 @@ pub fn texts(warnings: &[Warning]) -> Vec<String> {
     texts
 }
 
+/// Returns the [`texts`] as lines of a log.
+pub fn lines(warnings: &[Warning]) -> impl Iterator<Item = String> {
+    texts(warnings).into_iter().map(|text| format!("warning: {text}"))
+}
+
 /// Returns a note on the warnings of a kind that are not in a list; `None` if all are.
 pub fn left_out(kind: WarningKind, number: usize) -> Option<String> {
     (number > SHOWN).then(|| format!("{} more warnings of kind {kind}: the record contains all", number - SHOWN))

@@ -4,6 +4,7 @@ use crate::keyword_enum;
 
 keyword_enum!(
     /// Backend that summed the values of several ranks.
+    #[derive(Default)]
     BackendName {
         /// NVIDIA Collective Communications Library.
         Nccl = "nccl",
@@ -18,6 +19,7 @@ keyword_enum!(
         /// Single rank, without any exchange.
         Solo = "solo",
         /// Undecided when the record was written, or a name from another version.
+        #[default]
         #[serde(other)]
         Unknown = "",
     }

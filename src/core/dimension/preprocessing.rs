@@ -46,8 +46,10 @@ keyword_enum!(
 
 keyword_enum!(
     /// Augmentation of a training image.
+    #[derive(Default)]
     Augmentation {
         /// Resize the shorter edge and crop the center.
+        #[default]
         None = "none",
         /// Crop at a random position.
         Crop = "crop",

@@ -32,10 +32,9 @@ pub struct RankPlace {
     pub process: u32,
 }
 
-#[cfg(test)]
 impl RankPlace {
-    /// Returns a rank with one thread.
-    pub(crate) fn on_cpu(rank: u32, local_rank: u32, host: &str) -> RankPlace {
+    /// Returns a rank with one thread, for tests.
+    pub fn on_cpu(rank: u32, local_rank: u32, host: &str) -> RankPlace {
         let (host, device_name) = (host.to_owned(), "processor".to_owned());
         RankPlace { rank, local_rank, host, device: DeviceKind::Cpu, device_name, threads: 1, process: 100 + rank }
     }
@@ -84,6 +83,17 @@ pub struct Environment {
 /// Environment variable that contains a job's [`InitialLoad`].
 pub const LOAD_BEFORE_VARIABLE: &str = "RINGMARK_LOAD_BEFORE";
 
+/// Load of a host on which other programs run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostLoad {
+    /// Name of the host.
+    pub host: String,
+    /// Load average.
+    pub load: f64,
+    /// Cores of the host.
+    pub cores: u32,
+}
+
 /// Load of other programs on hosts before the first job of a command, as the launcher measured it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InitialLoad {
@@ -96,11 +106,12 @@ pub struct InitialLoad {
 }
 
 impl InitialLoad {
-    /// Returns the load of busy `hosts` (name, load, cores); `None` without any.
-    pub fn from_hosts<'a>(hosts: impl Iterator<Item = (&'a str, f64, u32)> + Clone) -> Option<InitialLoad> {
-        let per_core = |(_, load, cores): &(&str, f64, u32)| load / f64::from((*cores).max(1));
-        let (_, load, cores) = hosts.clone().max_by(|one, other| per_core(one).total_cmp(&per_core(other)))?;
-        Some(InitialLoad { hosts: compact(hosts.map(|(host, ..)| host)), load, cores })
+    /// Returns the load of busy `hosts`; `None` without any.
+    pub fn from_hosts<'a>(hosts: impl Iterator<Item = &'a HostLoad> + Clone) -> Option<InitialLoad> {
+        let per_core = |HostLoad { load, cores, .. }: &HostLoad| load / f64::from((*cores).max(1));
+        let busiest = hosts.clone().max_by(|one, other| per_core(one).total_cmp(&per_core(other)))?;
+        let HostLoad { load, cores, .. } = *busiest;
+        Some(InitialLoad { hosts: compact(hosts.map(|host| host.host.as_str())), load, cores })
     }
 
     /// Returns the load as a share of the cores, at most 1.
@@ -197,11 +208,12 @@ mod tests {
     #[test]
     fn load_before_round_trips_and_names_the_busiest_host() {
         let hosts = [("node1", 3.0, 4), ("node2", 3.5, 2), ("node3", 8.0, 16)];
-        let load = InitialLoad::from_hosts(hosts.into_iter()).expect("busy hosts");
+        let hosts = hosts.map(|(host, load, cores)| HostLoad { host: host.to_owned(), load, cores });
+        let load = InitialLoad::from_hosts(hosts.iter()).expect("busy hosts");
         assert_eq!(load, InitialLoad { hosts: "node[1-3]".to_owned(), load: 3.5, cores: 2 });
         assert_eq!(load.to_string().parse(), Ok(load.clone()));
         assert_eq!((load.share(), InitialLoad { load: 0.5, ..load }.share()), (1.0, 0.25));
-        assert_eq!(InitialLoad::from_hosts(hosts[..0].iter().copied()), None);
+        assert_eq!(InitialLoad::from_hosts(hosts[..0].iter()), None);
         for wrong in ["", "7", "7@2", "NaN@2@a", "-1@2@a", "7@two@a"] {
             let error = wrong.parse::<InitialLoad>().expect_err("not a load");
             assert!(error.ends_with("is not a load: unset it"), "{error}");

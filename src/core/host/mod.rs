@@ -11,7 +11,7 @@ pub mod memory_shortage;
 pub mod resource_use;
 pub mod telemetry;
 
-pub use environment::{Environment, InitialLoad, RankPlace};
+pub use environment::{Environment, HostLoad, InitialLoad, RankPlace};
 pub use heartbeat::{Heartbeat, LauncherAddress, Message, OutOfMemory, OutOfMemoryCount, Stage};
 pub use inspection::{Inspection, Interface, Library, Order, Reply};
 pub use memory_shortage::MemoryShortage;

@@ -32,19 +32,19 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--num-gpus-per-node" | "--slots" | "--slots-per-host" => "`--hosts a:{},b:{}` gives every host {} ranks",
     "--master-addr" | "--master_addr" | "--master-port" | "--master_port" | "--rdzv-endpoint" | "--rdzv_endpoint"
         | "--dist-url" | "--dist_url" | "--local-addr" | "--local_addr"
-        => "omit it: `--hosts a:8,b:8` is enough; mpirun starts and connects the ranks",
+        => "not needed: `--hosts a:8,b:8` is enough; mpirun starts and connects the ranks",
     "--rdzv-backend" | "--rdzv_backend" | "--rdzv-id" | "--rdzv_id" | "--rdzv-conf" | "--rdzv_conf"
         | "--multiprocessing-distributed"
-        => "omit it: there is no rendezvous; mpirun starts and connects the ranks",
+        => "not needed: there is no rendezvous; mpirun starts and connects the ranks",
     "--min-np" | "--max-np" | "--num-min-nodes" | "--host-discovery-script" | "--reset-limit" | "--elastic-timeout"
         | "--blacklist-cooldown-range"
         => "not supported: the number of ranks is fixed during a run; `--cases 1n8g,2n8g` measures several numbers",
     "--max-restarts" | "--max_restarts" | "--monitor-interval" | "--monitor_interval"
-        => "omit it: a failed run ends the sweep, and `--out FOLDER --resume` continues it",
+        => "not needed: a failed run ends the sweep, and `--out FOLDER --resume` continues it",
     "--start-method" | "--start_method" | "--role" | "--redirects" | "-r" | "--tee" | "--no-python" | "--no_python"
         | "--module" | "--run-path" | "--run_path" | "--gloo-timeout-seconds" | "--disable-cache" | "--log-level"
         | "--log_level"
-        => "omit it: ringmark starts its own worker, and every run has a log in `--out FOLDER`",
+        => "not needed: ringmark starts its own worker, and every run has a log in `--out FOLDER`",
     "--nics" => "`--interface NAME` selects the network of all hosts",
     "--ssh-identity-file" => "write the key into ~/.ssh/config: `Host a b`, `IdentityFile FILE`",
     "--mpi-args" => "`--launcher-args \"..\"` passes arguments to mpirun",
@@ -52,10 +52,10 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--nodelist" | "-w" => "`--hosts a:8,b:8` lists the hosts; with `--launcher slurm` the allocation has them",
     "-mca" | "--mca" | "-bind-to" | "--bind-to" | "-map-by" | "--map-by" | "-oversubscribe" | "--oversubscribe"
         => "`--launcher-args \"..\"` passes arguments to mpirun",
-    "-allow-run-as-root" | "--allow-run-as-root" => "omit it: ringmark passes it to mpirun",
+    "-allow-run-as-root" | "--allow-run-as-root" => "not needed: ringmark passes it to mpirun",
     "-x" | "--export" => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; for other variables use `--launcher-args \"-x NAME\"`",
     "--network-interface" | "--network-interfaces" => "`--interface NAME` selects the network of all hosts",
-    "-v" | "--verbose" | "-vv" | "--debug" => "omit it: the logs in `--out FOLDER` contain every iteration, and `--dry-run` prints every \
+    "-v" | "--verbose" | "-vv" | "--debug" => "not needed: the logs in `--out FOLDER` contain every iteration, and `--dry-run` prints every \
                            command",
     "-o" | "--output" | "--output-dir" => "`--out FOLDER` is for logs and records",
     "--json" => "`ringmark extract FOLDER --json` prints the figures of a sweep, and `--format pytorch-ddp` those for \
@@ -90,27 +90,27 @@ pub const WORKER_HINTS: &[MigrationHint] = hints![
 /// Hints for users of nccl-tests, for `bandwidth` only: its short options mean something else in other programs.
 pub const BANDWIDTH_HINTS: &[MigrationHint] = hints![
     "-R" | "--local_register" | "--run_cycles" | "-S" | "--report_timestamps" | "-T" | "-p" | "-y"
-        => "omit it: it has no counterpart; `ringmark bandwidth -h` lists the common options",
+        => "not supported; `ringmark bandwidth -h` lists the common options",
     "--iterations" => "`-n {}` is the number of iterations per size",
     "--min-bytes" | "--max-bytes" => "`-b 8 -e 128M` are the smallest and the largest message",
     "--algo" | "--proto" => "`--nccl-algo NAME` selects the algorithm; NCCL_PROTO reaches every rank",
     "--csv" => "`--json FILE`",
     "--operation" | "--operations" | "--ops" => "`--op all_reduce`, or several as `--op all_gather,reduce_scatter`",
-    "-t" | "--nthreads" => "omit it: each rank drives one GPU with one thread, and `--cases 1n8g` sets the number of \
+    "-t" | "--nthreads" => "not supported: each rank drives one GPU with one thread, and `--cases 1n8g` sets the number of \
                             ranks",
     "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
-        => "omit it: every rank times every all-reduce, and the record contains all times",
+        => "not needed: every rank times every all-reduce, and the record contains all times",
     "-J" | "--output_file" => "`--json FILE`",
-    "--quick" => "omit it: `-e 1M -n 5` is a short run",
-    "--image-shape" | "--image-size" => "omit it: the network determines it: 299 for inception-v3, otherwise 224",
+    "--quick" => "not needed: `-e 1M -n 5` is a short run",
+    "--image-shape" | "--image-size" => "not supported: the network determines the size: 299 for inception-v3, otherwise 224",
     "--size" | "--sizes" => "`-b 8 -e 128M` are the smallest and the largest message",
 ];
 
 /// Hints for `ringmark pack`, for users of MXNet's im2rec.py.
 pub const PACK_HINTS: &[MigrationHint] = hints![
-    "--recursive" => "omit it: every folder in FOLDER is a class, with all files below it",
-    "--pack-label" => "omit it: all labels of a line are packed",
-    "--root" => "omit it: the paths of a list are relative to FOLDER",
+    "--recursive" => "not needed: every folder in FOLDER is a class, with all files below it",
+    "--pack-label" => "not needed: all labels of a line are packed",
+    "--root" => "not needed: the paths of a list are relative to FOLDER",
     "--exts" | "--chunks" | "--train-ratio" | "--test-ratio"
         => "`--list FILE.lst` packs the images of your own list, in its order",
 ];
@@ -119,18 +119,18 @@ pub const PACK_HINTS: &[MigrationHint] = hints![
 pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--price" => "`ringmark extract` and `ringmark report` have --price: it applies to a result",
     "--test-io" => "`ringmark input --data FILES` reads and decodes alone",
-    "--use-adasum" => "omit it: the all-reduce always sums",
-    "--quick" => "omit it: `ringmark sweep` and `ringmark score` have a quick profile",
+    "--use-adasum" => "not supported: the all-reduce always sums",
+    "--quick" => "not needed: `ringmark sweep` and `ringmark score` have a quick profile",
     "--bf16" | "--use-bf16" => "`--dtype bf16`",
     "--amp" | "--fp16" | "--use-fp16" | "--use_fp16" => "`--dtype fp16` is mixed precision with a dynamic loss scale",
-    "--cycle-time-ms" => "omit it: there is no cycle; a bucket is exchanged as soon as its last gradient is ready",
-    "--cache-capacity" => "omit it: ranks do not negotiate, so there is no cache",
+    "--cycle-time-ms" => "not needed: there is no cycle; a bucket is exchanged as soon as its last gradient is ready",
+    "--cache-capacity" => "not needed: ranks do not negotiate, so there is no cache",
     "--no-hierarchical-allreduce" => "`--hierarchical off` is one all-reduce over all ranks, on CPUs; NCCL's ring is one anyway",
     "--hierarchical-allgather" | "--no-hierarchical-allgather"
         => "`--hierarchical on|off` also applies to the all-gather of codes; gradients are not gathered",
     "--autotune-warmup-samples" | "--autotune-steps-per-sample" | "--autotune-bayes-opt-max-samples"
         | "--autotune-gaussian-process-noise"
-        => "omit it: `--autotune` tries a fixed list of settings, each for a fixed number of steps",
+        => "not needed: `--autotune` tries a fixed list of settings, each for a fixed number of steps",
     "--num-warmup-batches" | "--warmup-iters" | "--warmup-steps" => "`--warmup N`",
     "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" | "--steps" | "--num-steps"
         | "--max-steps" => "`--iters N`: every iteration is timed",
@@ -140,7 +140,7 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--compression" => "`--gradient-compression fp16`, or another keyword",
     "--threads" | "--num-workers" | "--workers" | "-j" => "`--decode-threads N` is the number of decoder threads per \
                                                            rank",
-    "--disp-batches" | "--log-interval" | "--print-freq" | "--log-freq" => "omit it: every iteration is printed",
+    "--disp-batches" | "--log-interval" | "--print-freq" | "--log-freq" => "not needed: every iteration is printed",
     "--network" | "--num-layers" | "--arch" => "`--model NAME`",
     "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size {}`",
@@ -152,9 +152,9 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--gradient-accumulation-steps" | "--accumulate" | "--accumulation-steps" | "--batches-per-allreduce"
         | "--backward-passes-per-step" | "--gradient-predivide-factor"
         => "not supported: every iteration exchanges the gradients of one batch; use a larger `--batch-size`",
-    "--val-batch-size" | "--test-batch-size" => "omit it: validation has the batch size of training",
+    "--val-batch-size" | "--test-batch-size" => "not supported: validation uses the batch size of training",
     "--synthetic" | "--use-synthetic-data" | "--synthetic-data" | "--dummy" | "--fake-data"
-        => "omit it: images are synthetic unless `--data FILES` is given",
+        => "not needed: images are synthetic unless `--data FILES` is given",
     "--mixed-precision" | "--precision" | "--data-type" => "`--dtype bf16`, or `fp16`, `tf32`, `fp32`",
     "--channels-last" | "--data-format" | "--memory-format" => "`--layout nhwc`, or `nchw`",
     "--compile" | "--xla" | "--torch-compile" => "not supported: layers run as kernels of libtorch and ringmark; see \
@@ -168,9 +168,9 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--count" => "`--runs N`",
     "--variable-update" | "--variable_update" => "`--kv-store NAME` selects how gradients are summed and weights updated",
     "--all-reduce-spec" | "--all_reduce_spec" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
-    "--num-classes" => "omit it: every network has 1000 classes",
+    "--num-classes" => "not supported: every network has 1000 classes",
     "--launcher" | "--standalone" | "--local-rank" | "--local_rank" | "--node-rank" | "--node_rank" | "--rank"
-        => "omit it: mpirun, srun or Grid Engine starts the ranks and assigns their numbers",
+        => "not needed: mpirun, srun or Grid Engine starts the ranks and assigns their numbers",
     "--no-cuda" | "--cpu" => "`--device cpu`",
     "--gpu" | "--cuda" => "`--device cuda`",
     "--gloo" | "--mpi" | "--nccl" => "`--backend nccl`, `mpi` or `shared-memory` chooses how gradients are summed",
@@ -216,14 +216,14 @@ pub const READER_HINTS: &[MigrationHint] = hints![
     "--threshold" | "--tolerance" | "--min-change" => "`--noise {}%`: differences up to this do not matter",
     "--alpha" | "--confidence" | "--confidence-level" => "`--significance 5%` is an interval of 95 %",
     "--fail" => "`--fail-on slower,missing` of `ringmark diff`",
-    "--strict" => "omit it: the exit status is 1 if anything fails or is unknown",
+    "--strict" => "not needed: the exit status is 1 if anything fails or is unknown",
     "--nodes" | "--gpus" | "-np" | "--np" | "--ranks" | "--scale" => "`--cases 8n8g` is 8 nodes with 8 GPUs each",
-    "--interval" | "-n" | "--follow" | "-f" => "omit it: the display follows the sweep until it ends",
+    "--interval" | "-n" | "--follow" | "-f" => "not needed: the display follows the sweep until it ends",
     "--once" => "`--json` prints the progress once",
     "--open" => "`-o report.html` writes the page: open it in a browser",
     "--fix" => "not supported: every problem is printed with the commands that fix it",
-    "--all" => "omit it: everything is checked and printed",
-    "--timeout" => "omit it: each check has its own limit",
+    "--all" => "not needed: everything is checked and printed",
+    "--timeout" => "not needed: each check has its own limit",
     "--check-build" => "`ringmark doctor` prints what works on each host",
 ];
 
@@ -241,7 +241,7 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--backend", &["all_reduce", "all-reduce", "allreduce"], "`--op all_reduce`"),
     ("--format", &["csv", "json"], "`--json FILE`"),
     ("--format", &["pdf"], "write `--format html`, and print the page to PDF in a browser"),
-    ("--gpus", &["all"], "omit it: all GPUs are used"),
+    ("--gpus", &["all"], "not needed: all GPUs are used"),
     ("--profile", &["gpu", "full"], "`--profile dlperf`"),
     ("--kv-store", &["ps", "server"], "`--kv-store dist_sync`"),
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
@@ -471,7 +471,7 @@ fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) 
         }
         let value = value_of(&[word]);
         if hint.words.contains(&"--nproc-per-node") && ["gpu", "auto", "cpu"].map(Some).contains(&value.as_deref()) {
-            return Some(format!("{word}: omit it: the default cases end with all GPUs of all hosts"));
+            return Some(format!("{word}: not needed: the default cases end with all GPUs of all hosts"));
         }
         // A range of torchrun's, 1:4, ends with the largest number.
         let last =
@@ -504,7 +504,7 @@ mod tests {
             assert!(error.contains(": use `--cases 1n2g` for 1 node with 2 ranks"), "{error}");
         }
         let error = refused("ringmark --nproc-per-node gpu");
-        assert!(error.contains("tip: --nproc-per-node: omit it: the default cases end with all GPUs"), "{error}");
+        assert!(error.contains("tip: --nproc-per-node: not needed: the default cases end with all GPUs"), "{error}");
         let error = refused("ringmark --nnodes 1:4");
         assert!(error.contains("`--cases 4n8g` uses 4 of them"), "{error}");
         let error = refused("ringmark --nnodes --cases 1");

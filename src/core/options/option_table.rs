@@ -395,12 +395,19 @@ pub struct Setting {
     pub name: String,
     /// Values; none if the option is not written, `true` for a flag that is set.
     pub values: Vec<String>,
+    /// True if a command derives the values from the hosts, the profile or the benchmark unless they are given.
+    pub is_derived: bool,
 }
 
 impl Setting {
     /// Creates a setting.
     pub fn new(name: impl Into<String>, values: Vec<String>) -> Setting {
-        Setting { name: name.into(), values }
+        Setting { name: name.into(), values, is_derived: false }
+    }
+
+    /// Creates a setting that is derived unless it is given.
+    pub fn derived(name: impl Into<String>, values: Vec<String>) -> Setting {
+        Setting { is_derived: true, ..Setting::new(name, values) }
     }
 }
 

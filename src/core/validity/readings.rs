@@ -89,8 +89,7 @@ pub(super) fn retransmissions(seen: &Observed) -> Vec<Warning> {
         let rate = |quantity: Quantity| telemetry.mean_sum(quantity, 0, |_| true);
         let (sent, again) = (rate(Quantity::Segments)?, rate(Quantity::Retransmissions)?);
         let text = format!(
-            "host {host} retransmitted {} of its TCP segments ({again:.0} per second): its network loses packets: \
-             check cables, counters of card and switch (ethtool -S) and shared links",
+            "host {host} retransmitted {} of its TCP segments ({again:.0} per second); its network loses packets: check cables, counters of card and switch (ethtool -S) and shared links",
             percent(again / sent)
         );
         let is_lossy = sent >= MIN_SEGMENTS && again >= RETRANSMITTED * sent;
@@ -192,10 +191,7 @@ mod tests {
         let found = of(20_000.0, 400.0);
         assert!(
             found.len() == 1
-                && found[0].starts_with(
-                    "host b retransmitted 2.0 % of its TCP segments (400 per \
-                                                      second): "
-                ),
+                && found[0].starts_with("host b retransmitted 2.0 % of its TCP segments (400 per second); "),
             "{found:?}"
         );
         assert!(of(20_000.0, 10.0).is_empty() && of(20.0, 10.0).is_empty());

@@ -195,8 +195,7 @@ fn slow(
         StragglerKind::Once => (
             WarningKind::SlowOnce,
             format!(
-                "{about} was slow once{several}: in iteration {iterations}, {times}{waits}{}: repeat the run: if this \
-                 does not recur, the rank is not at fault",
+                "{about} was slow once{several}: in iteration {iterations}, {times}{waits}{}: repeat the run; if this does not recur, the rank is not at fault",
                 waited("", Seconds(average(|one| one.wait * one.iterations.len() as f64)))
             ),
         ),

@@ -61,7 +61,7 @@ impl Mnist {
         };
         ensure!(
             count == label_count,
-            "{} has {count} images, {} has {label_count} labels: they do not match: copy both again",
+            "{} has {count} images but {} has {label_count} labels: copy both again",
             images.display(),
             labels.display()
         );

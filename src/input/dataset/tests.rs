@@ -147,11 +147,8 @@ fn mnist_is_found_by_name_plain_or_compressed() {
 
     write("t10k-labels-idx1-ubyte.gz", &gzip(&array(&[3], &[9, 8, 7])));
     let error = refused(&folder.path().join("t10k-images-idx3-ubyte"));
-    expect![
-        "DIR/t10k-images-idx3-ubyte has 2 images, DIR/t10k-labels-idx1-ubyte.gz has 3 labels: they do not match: \
-             copy both again"
-    ]
-    .assert_eq(&without_folder(&error));
+    expect!["DIR/t10k-images-idx3-ubyte has 2 images but DIR/t10k-labels-idx1-ubyte.gz has 3 labels: copy both again"]
+        .assert_eq(&without_folder(&error));
     let labels = folder.path().join("train-labels-idx1-ubyte");
     expect![
         "DIR/train-labels-idx1-ubyte: labels not found, because the name is not of the form \
@@ -260,8 +257,7 @@ fn file_changed_during_reading_is_reported() {
     file.set_len(offsets[99] + 12).expect("cut");
     let error = format!("{:#}", dataset.read(99, &mut item).expect_err("cut"));
     expect![
-        "DIR/a.rec, byte 3972: the file ends here but had 4000 bytes when it was opened: it was changed while \
-             being read: use a file that is not being written"
+        "DIR/a.rec, byte 3972: the file was truncated while being read (it had 4000 bytes when opened): use a file that is not being written"
     ]
     .assert_eq(&without_folder(&error));
     // The other records may have changed as well.
@@ -272,8 +268,7 @@ fn file_changed_during_reading_is_reported() {
     let mut stream = dataset.stream(Shard::WHOLE).expect("a part");
     let error = (0..101).find_map(|_| stream.next(&mut item).err()).expect("cut").to_string();
     expect![
-        "DIR/a.rec, byte 2000: the file ends here but had 3972 bytes when it was opened: it was changed while \
-             being read: use a file that is not being written"
+        "DIR/a.rec, byte 2000: the file was truncated while being read (it had 3972 bytes when opened): use a file that is not being written"
     ]
     .assert_eq(&without_folder(&error));
 }
@@ -320,8 +315,7 @@ fn counts_are_compared_before_decompression() {
     write("train-labels-idx1-ubyte", &array(&[16], &[1; 16]));
     let error = refused(folder.path());
     expect![
-        "DIR/train-images-idx3-ubyte.gz has 5 images, DIR/train-labels-idx1-ubyte has 16 labels: they do not \
-             match: copy both again"
+        "DIR/train-images-idx3-ubyte.gz has 5 images but DIR/train-labels-idx1-ubyte has 16 labels: copy both again"
     ]
     .assert_eq(&without_folder(&error));
     write("train-labels-idx1-ubyte", &array(&[5], &[1; 5]));
@@ -356,8 +350,8 @@ fn truncated_file_is_rejected_at_the_next_read() {
         without_folder(&format!("{:#}", items.next(&mut item).expect_err("cut")))
     });
     expect![[r#"
-        DIR/a.rec, byte 396: the file ends here but had 400 bytes when it was opened: it was changed while being read: use a file that is not being written
-        DIR/a.rec, byte 396: the file ends here but had 400 bytes when it was opened: it was changed while being read: use a file that is not being written"#]].assert_eq(&errors.join("\n"));
+        DIR/a.rec, byte 396: the file was truncated while being read (it had 400 bytes when opened): use a file that is not being written
+        DIR/a.rec, byte 396: the file was truncated while being read (it had 400 bytes when opened): use a file that is not being written"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub fn parse(text: &[u8], path: &Path, length: u64) -> Result<Vec<Entry>> {
         let entry = entry(line, length).with_context(|| Location::line(path, number).to_string())?;
         entries.push(entry);
     }
-    ensure!(!entries.is_empty(), "{} is empty: writing was interrupted: create it again", path.display());
+    ensure!(!entries.is_empty(), "{} is empty, because writing was interrupted: create it again", path.display());
     entries.sort_by_key(|entry| entry.offset);
     for pair in entries.windows(2) {
         ensure!(
@@ -112,8 +112,7 @@ mod tests {
         file.as_file().set_len(1 << 40).expect("a sparse file");
         let error = read(file.path(), 8).expect_err("too long").to_string();
         expect![
-            "DIR has 1099511627776 bytes, more than the 88 of an index of every record: it is another file: \
-                 create it again"
+            "DIR has 1099511627776 bytes, more than the 88 of an index of every record; it is not the index of this file: create it again"
         ]
         .assert_eq(&without_folder(&error));
     }
@@ -139,6 +138,6 @@ mod tests {
             a.idx, line 2: offset 100 is beyond the end of the .rec file (100 bytes): the index is for another file, or the .rec is truncated: create both again
             a.idx, line 2: offset 18 is not a multiple of 4, so it is not the start of a record: create the .idx again
             a.idx: keys 0 and 2 have the same offset 0, so a record would occur twice: create it again
-            a.idx is empty: writing was interrupted: create it again"#]].assert_eq(&errors.join("\n"));
+            a.idx is empty, because writing was interrupted: create it again"#]].assert_eq(&errors.join("\n"));
     }
 }

@@ -150,24 +150,21 @@ fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Res
     if at == 0 {
         ensure!(
             head.flag.begins(),
-            "{}: the middle of a record (flag {}) without its start: the file is damaged, or its .idx is for another \
-             file: create both again",
+            "{}: a record begins with a middle part (flag {}); the file is damaged or its .idx is for another file: create both again",
             place(),
             head.flag as u32
         );
     } else {
         ensure!(
             !head.flag.begins(),
-            "{}: another record begins (flag {}), but that of byte {offset} is incomplete: the file is damaged: \
-             create it again",
+            "{}: another record begins (flag {}), but that of byte {offset} is incomplete; the file is damaged: create it again",
             place(),
             head.flag as u32
         );
     }
     ensure!(
         head.flag.ends() || head.length.is_multiple_of(ALIGNMENT as usize),
-        "{}: a part of {} bytes that is not its record's last and not a multiple of {ALIGNMENT}: the file is damaged: \
-         create it again",
+        "{}: a part of {} bytes is neither its record's last nor a multiple of {ALIGNMENT}; the file is damaged: create it again",
         place(),
         head.length
     );

@@ -18,7 +18,7 @@ pub fn read_within(path: &Path, most: u64) -> Result<Vec<u8>> {
     let source = ByteSource::open(path)?;
     ensure!(
         source.length() <= most,
-        "{} has {} bytes, more than the {most} of an index of every record: it is another file: create it again",
+        "{} has {} bytes, more than the {most} of an index of every record; it is not the index of this file: create it again",
         path.display(),
         source.length()
     );

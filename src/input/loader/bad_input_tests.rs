@@ -145,10 +145,10 @@ fn damaged_record_is_reported_with_file_and_byte() {
         DIR/a.rec, byte 2216: the record has at least 1108 bytes, but the file ends after 40: the file is truncated, or the record is incomplete: create or copy it again
         key 2 of DIR/a.idx: DIR/a.rec, byte 2216: found 0a21d7ce instead of the start of a record, 0a23d7ce: the file is damaged or not a RecordIO file: create it again
         DIR/a.rec, byte 2216: found 0a21d7ce instead of the start of a record, 0a23d7ce: the file is damaged or not a RecordIO file: create it again
-        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last and not a multiple of 4: the file is damaged: create it again
-        DIR/a.rec, byte 2216: a part of 1099 bytes that is not its record's last and not a multiple of 4: the file is damaged: create it again
-        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: the middle of a record (flag 3) without its start: the file is damaged, or its .idx is for another file: create both again
-        DIR/a.rec, byte 2216: the middle of a record (flag 3) without its start: the file is damaged, or its .idx is for another file: create both again"#]].assert_eq(&errors.join("\n"));
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: a part of 1099 bytes is neither its record's last nor a multiple of 4; the file is damaged: create it again
+        DIR/a.rec, byte 2216: a part of 1099 bytes is neither its record's last nor a multiple of 4; the file is damaged: create it again
+        key 2 of DIR/a.idx: DIR/a.rec, byte 2216: a record begins with a middle part (flag 3); the file is damaged or its .idx is for another file: create both again
+        DIR/a.rec, byte 2216: a record begins with a middle part (flag 3); the file is damaged or its .idx is for another file: create both again"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
@@ -176,8 +176,8 @@ fn incomplete_split_record_is_reported_with_byte() {
     expect![[r#"
         DIR/a.rec, byte 0: the record has at least 104 bytes, but the file ends after 96: the file is truncated, or the record is incomplete: create or copy it again
         key 0 of DIR/a.idx: DIR/a.rec, byte 0: the record has at least 104 bytes, but the file ends after 96: the file is truncated, or the record is incomplete: create or copy it again
-        DIR/a.rec, byte 96: another record begins (flag 1), but that of byte 0 is incomplete: the file is damaged: create it again
-        key 0 of DIR/a.idx: DIR/a.rec, byte 96: another record begins (flag 1), but that of byte 0 is incomplete: the file is damaged: create it again"#]].assert_eq(&errors.join("\n"));
+        DIR/a.rec, byte 96: another record begins (flag 1), but that of byte 0 is incomplete; the file is damaged: create it again
+        key 0 of DIR/a.idx: DIR/a.rec, byte 96: another record begins (flag 1), but that of byte 0 is incomplete; the file is damaged: create it again"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]
@@ -245,8 +245,7 @@ fn only_images_are_skipped() {
     };
     let error = batch([good(), good(), good()], 3, &shrink).expect_err("cut");
     expect![
-        "DIR/a.rec, byte 2232: the file ends here but had 3324 bytes when it was opened: it was changed while \
-             being read: use a file that is not being written"
+        "DIR/a.rec, byte 2232: the file was truncated while being read (it had 3324 bytes when opened): use a file that is not being written"
     ]
     .assert_eq(&without_folder(&error));
     let spoil = |path: &Path, offsets: &[u64]| {
@@ -277,7 +276,7 @@ fn shrinking_or_removed_file_is_reported_with_byte() {
     let order = Order::new(RECORDS, None, Share { global_batch: 1, first: 0, images: 1 }).expect("a share");
     let mut loader = Loader::start(dataset, order, config(Augmentation::None, 1, 1), 0).expect("it starts");
     let error = format!("{:#}", loader.next_batch().expect_err("of a file that was cut"));
-    let place = format!("{}, byte {}: the file ends here but had", path.display(), offsets[1] + 16);
+    let place = format!("{}, byte {}: the file was truncated while being read", path.display(), offsets[1] + 16);
     assert!(error.contains(&place), "{error}, and not {place}");
 
     let classes = tempfile::tempdir().expect("a folder");

@@ -168,8 +168,7 @@ fn shrinking_file_is_an_error_with_skipping() {
     let error = (0..20).find_map(|_| loader.next_batch().map(|batch| loader.recycle(batch)).err());
     let error = format!("{:#}", error.expect("the last step of the epoch has none"));
     expect![
-        "DIR/a.rec, byte 9021620: the file ends here but had 12022160 bytes when it was opened: it was changed \
-             while being read: use a file that is not being written"
+        "DIR/a.rec, byte 9021620: the file was truncated while being read (it had 12022160 bytes when opened): use a file that is not being written"
     ]
     .assert_eq(&without_folder(&error));
 }

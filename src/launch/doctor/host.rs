@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringmark_core::dimension::{DeviceChoice, Seconds};
-use ringmark_core::host::{Inspection, Order, Reply};
+use ringmark_core::host::{HostLoad, Inspection, Order, Reply};
 use ringmark_core::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -69,15 +69,16 @@ impl HostFacts {
         self.slots > 0
     }
 
-    /// Returns the load average and the number of cores.
-    pub fn load(&self) -> Option<(f64, u32)> {
-        Some((self.probe.as_ref()?.load?, self.inspection.as_ref()?.cores))
+    /// Returns the load average, if known.
+    pub fn load(&self) -> Option<HostLoad> {
+        let (load, cores) = (self.probe.as_ref()?.load?, self.inspection.as_ref()?.cores);
+        Some(HostLoad { host: self.host.clone(), load, cores })
     }
 
     /// Returns true if other programs use so much of the host that figures would be unreliable. The one-minute load
     /// average alone may come from an earlier run that has ended.
     pub fn is_busy(&self) -> bool {
-        let Some((load, cores)) = self.load() else { return false };
+        let Some(HostLoad { load, cores, .. }) = self.load() else { return false };
         let limit = HEAVY_FOREIGN_LOAD * f64::from(cores);
         let runnable = self.probe.as_ref().and_then(|probe| probe.runnable);
         load > limit && runnable.is_none_or(|threads| f64::from(threads) > 1.0 + limit)

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use ringmark_core::dimension::Seconds;
-use ringmark_core::host::InitialLoad;
 use ringmark_core::host::host_list::compact;
+use ringmark_core::host::{HostLoad, InitialLoad};
 use ringmark_core::number_text::count;
 
 use crate::launch::doctor::checks::finding::{Check, Finding, Severity, megabytes};
@@ -40,17 +40,15 @@ const COLUMNS: [Check; 16] = [
 /// Maximum number of hosts that a finding lists individually.
 const MAX_NAMED: usize = 16;
 
-/// Returns the hosts on which other programs run, with their load and cores.
-pub fn busy(hosts: &[HostFacts]) -> Vec<(String, f64, u32)> {
-    let busy = hosts.iter().filter(|host| host.is_busy());
-    busy.filter_map(|host| host.load().map(|(load, cores)| (host.host.clone(), load, cores))).collect()
+/// Returns the loads of the hosts on which other programs run.
+pub fn busy(hosts: &[HostFacts]) -> Vec<HostLoad> {
+    hosts.iter().filter(|host| host.is_busy()).filter_map(HostFacts::load).collect()
 }
 
 /// Describes the hosts on which other programs run; `None` if there are none.
 pub fn busy_hosts(hosts: &[HostFacts]) -> Option<String> {
     let busy = busy(hosts);
-    let named = busy.iter().map(|(host, load, cores)| (host.as_str(), *load, *cores));
-    let InitialLoad { hosts, load, cores } = InitialLoad::from_hosts(named)?;
+    let InitialLoad { hosts, load, cores } = InitialLoad::from_hosts(busy.iter())?;
     let up_to = if busy.len() > 1 { "up to " } else { "" };
     Some(format!(
         "warning: {hosts}, load: {up_to}{load:.1} on {cores} cores: other programs run, so figures will be unreliable\n    \
@@ -147,7 +145,7 @@ fn value(examination: &Examination, number: usize, links: &[&Link], check: Check
         Check::Ssh => host.ssh.map(|time| format!("{time:.2}")),
         Check::Mpirun | Check::Data => probe.map(|_| ok()),
         Check::Worker | Check::Versions => inspection.map(|_| ok()),
-        Check::Load => host.load().map(|(load, cores)| format!("{load:.1} of {cores}")),
+        Check::Load => host.load().map(|HostLoad { load, cores, .. }| format!("{load:.1} of {cores}")),
         Check::Gpus | Check::GpuState | Check::Topology if !host.has_ranks() => Some("servers".to_owned()),
         Check::Gpus => gpus(host),
         Check::GpuState | Check::Topology => match &probe?.gpus {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::dimension::{Bytes, Case, DeviceChoice};
+use ringmark_core::host::HostLoad;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{self, Host, Hosts};
@@ -94,8 +95,8 @@ pub struct Launcher<'a> {
     sync: Option<Sync>,
     /// All given hosts, and the servers' own.
     hosts: Vec<Host>,
-    /// Hosts on which other programs ran before the first job, with their load and cores.
-    busy: Vec<(String, f64, u32)>,
+    /// Loads of the hosts on which other programs ran before the first job.
+    busy: Vec<HostLoad>,
 }
 
 impl Launcher<'_> {
@@ -189,8 +190,8 @@ impl Launcher<'_> {
         &self.hosts
     }
 
-    /// Records in later jobs that other programs ran on hosts (name, load, cores) before the first job.
-    pub fn set_busy(&mut self, busy: Vec<(String, f64, u32)>) {
+    /// Records in later jobs that other programs ran on these hosts before the first job.
+    pub fn set_busy(&mut self, busy: Vec<HostLoad>) {
         self.busy = busy;
     }
 

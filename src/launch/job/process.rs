@@ -249,7 +249,7 @@ fn send_blocks(mut output: impl Read, sender: &SyncSender<io::Result<Vec<u8>>>) 
             }
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) => {
-                // If the receiver is gone, there is no one to report to.
+                // If the receiver was dropped, there is nothing to report.
                 let _ = sender.send(Err(error));
                 return;
             }

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ringmark_core::dimension::{Bytes, Case};
-use ringmark_core::host::InitialLoad;
 use ringmark_core::host::inspection::INTERFACE_VARIABLE;
+use ringmark_core::host::{HostLoad, InitialLoad};
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::interface::InterfaceChoice;
@@ -90,8 +90,8 @@ pub struct Job<'a> {
     pub files: JobFiles,
     /// Environment in which the launcher was started.
     pub environment: &'a LaunchEnvironment,
-    /// Hosts on which other programs ran before the first job, with their load and cores.
-    pub busy: &'a [(String, f64, u32)],
+    /// Loads of the hosts on which other programs ran before the first job.
+    pub busy: &'a [HostLoad],
 }
 
 /// Maximum number of hosts on a command line. One argument is limited to 128 KiB, which some 4,000 long names would
@@ -107,8 +107,7 @@ impl Job<'_> {
     /// Returns the load of other programs on the job's hosts before the first job.
     pub fn load_before(&self) -> Option<InitialLoad> {
         let used: HashSet<&str> = self.process_hosts().into_iter().collect();
-        let busy: Vec<_> = self.busy.iter().filter(|(host, ..)| used.contains(host.as_str())).collect();
-        InitialLoad::from_hosts(busy.iter().map(|(host, load, cores)| (host.as_str(), *load, *cores)))
+        InitialLoad::from_hosts(self.busy.iter().filter(|load| used.contains(load.host.as_str())))
     }
 
     /// Returns the path of the hostfile, for a job with too many hosts for a command line.
@@ -209,7 +208,7 @@ mod tests {
     #[test]
     fn load_before_is_that_of_the_hosts_of_the_job() {
         let job = Job::example("1n2g", "a:2,b:2", StarterOptions::default(), LaunchEnvironment::default());
-        let busy = ["a", "b"].map(|host| (host.to_owned(), 3.0, 2));
+        let busy = ["a", "b"].map(|host| HostLoad { host: host.to_owned(), load: 3.0, cores: 2 });
         let load = |busy| Job { busy, ..job.clone() }.load_before();
         let of_a = InitialLoad { hosts: "a".to_owned(), load: 3.0, cores: 2 };
         assert_eq!((load(&busy), load(&busy[1..])), (Some(of_a), None));

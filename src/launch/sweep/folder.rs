@@ -162,7 +162,7 @@ mod tests {
         let who = format!("{} is in use by ringmark (process {} on host a, since 2", out.display(), std::process::id());
         assert!(error.contains(&who), "{error}");
         drop(lock);
-        assert!(!out.exists(), "what was made for nothing is gone");
+        assert!(!out.exists(), "unneeded folders are removed");
         let lock = FolderLock::acquire(&out, "a").expect("free again");
         fs::write(out.join("sweep.json"), "{}").expect("written");
         drop(lock);

@@ -289,25 +289,11 @@ mod tests {
     /// 5.11 ms 4.9 are for decoding.
     fn record() -> InputRecord {
         InputRecord {
-            kind: "ringmark-input".to_owned(),
-            schema: 1,
-            started: Seconds(0.0),
-            config: InputConfig { batch_size: 250, ..InputConfig::default() },
-            environment: Environment::default(),
-            ranks: vec![RankPlace {
-                rank: 0,
-                local_rank: 0,
-                host: "a".to_owned(),
-                device: DeviceKind::Cpu,
-                device_name: "processor".to_owned(),
-                threads: 1,
-                process: 1,
-            }],
             cores: vec![14],
             what: "1 RecordIO file with index".to_owned(),
             items: 100_000,
             stored: Some(StoredImages {
-                looked_at: 128,
+                sampled: 128,
                 bytes: 110_000.0,
                 pixels: 200_000.0,
                 shorter_edge: 400.0,
@@ -320,10 +306,12 @@ mod tests {
                 pass(PageCache::Warm, 1, 220.0, 4.4),
                 pass(PageCache::Warm, 14, 2740.0, 4.9),
             ],
-            host_use: Vec::new(),
-            rank_use: Vec::new(),
-            warnings: Vec::new(),
-            failure: None,
+            ..InputRecord::new(
+                Seconds(0.0),
+                InputConfig { batch_size: 250, ..InputConfig::default() },
+                Environment::default(),
+                vec![RankPlace::on_cpu(0, 0, "a")],
+            )
         }
     }
 

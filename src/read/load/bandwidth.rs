@@ -99,20 +99,11 @@ fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<Ba
 mod tests {
     use super::*;
     use ringmark_core::benchmark::bandwidth::config::BandwidthConfig;
-    use ringmark_core::dimension::{DeviceKind, Seconds};
+    use ringmark_core::dimension::Seconds;
     use ringmark_core::host::environment::{Environment, RankPlace};
 
     fn write(root: &Path, case: &str, ranks: u32, failure: Option<&str>) {
-        let place = |rank| RankPlace {
-            rank,
-            local_rank: rank,
-            host: "a".to_owned(),
-            device: DeviceKind::Cpu,
-            device_name: "processor".to_owned(),
-            threads: 1,
-            process: 1,
-        };
-        let ranks = (0..ranks).map(place).collect();
+        let ranks = (0..ranks).map(|rank| RankPlace::on_cpu(rank, rank, "a")).collect();
         let mut record =
             BandwidthRecord::new(Seconds(1.7e9), BandwidthConfig::default(), Environment::default(), ranks);
         record.failure = failure.map(str::to_owned);

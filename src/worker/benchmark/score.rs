@@ -290,7 +290,7 @@ fn result(record: &ScoreRecord) -> Vec<String> {
         lines.push(format!("# convolutions with fused bias, sum and ReLU (cuDNN): {fused} of {all}"));
     }
     lines.extend(record.no_graph.iter().map(|reason| format!("# warning: {reason}")));
-    lines.extend(warning::texts(&record.warnings).into_iter().map(|text| format!("# warning: {text}")));
+    lines.extend(warning::lines(&record.warnings).map(|line| format!("# {line}")));
     lines
 }
 

@@ -1,12 +1,8 @@
 //! Options of a bandwidth run, each with its default. The short options are those of nccl-tests.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use anyhow::{anyhow, bail};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use anyhow::bail;
 
 use crate::benchmark::bandwidth::messages::Growth;
 pub use crate::benchmark::bandwidth::messages::Messages;
@@ -21,67 +17,28 @@ use crate::options::value::OptionValue;
 use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 
-/// Rule of the weight update with a network's summed gradients inside the measured time, with measure.py's constants or
-/// PyTorch's; without one, `none`, every rank gets the sums.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(try_from = "String", into = "String")]
-#[schemars(with = "String", extend("enum" = OptimizerChoice::KEYWORDS))]
-pub struct OptimizerChoice(pub Option<Optimizer>);
-
-const RULES: usize = Optimizer::ALL.len();
-
-impl KeywordEnum for OptimizerChoice {
-    const ALL: &'static [OptimizerChoice] = &{
-        let mut all = [OptimizerChoice(None); 1 + RULES];
-        let mut rule = 0;
-        while rule < RULES {
-            all[1 + rule] = OptimizerChoice(Some(Optimizer::ALL[rule]));
-            rule += 1;
-        }
-        all
-    };
-    const KEYWORDS: &'static [&'static str] = &{
-        let mut all = ["none"; 1 + RULES];
-        let mut rule = 0;
-        while rule < RULES {
-            all[1 + rule] = Optimizer::KEYWORDS[rule];
-            rule += 1;
-        }
-        all
-    };
-    const ALIASES: &'static [(&'static str, &'static str)] = &[("None", "none")];
-
-    fn keyword(self) -> &'static str {
-        self.0.map_or("none", Optimizer::keyword)
+keyword_enum!(
+    /// Rule of the weight update with a network's summed gradients inside the measured time, with measure.py's constants or
+    /// PyTorch's; without one, `none`, every rank gets the sums.
+    #[schemars(with = "String", extend("enum" = OptimizerChoice::KEYWORDS))]
+    OptimizerChoice {
+        /// No update.
+        None = "none" | "None",
+        /// [`Optimizer::Sgd`].
+        Sgd = "sgd",
+        /// [`Optimizer::Nag`].
+        Nag = "nag",
+        /// [`Optimizer::Adam`].
+        Adam = "adam",
+        /// [`Optimizer::AdamW`].
+        AdamW = "adamw",
     }
-}
+);
 
-impl fmt::Display for OptimizerChoice {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(self.keyword())
-    }
-}
-
-impl FromStr for OptimizerChoice {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<OptimizerChoice> {
-        let rule = || text.parse().map_err(|_| anyhow!("{text:?} is not one of {}", Self::KEYWORDS.join(", ")));
-        Ok(OptimizerChoice(if ["none", "None"].contains(&text) { None } else { Some(rule()?) }))
-    }
-}
-
-impl TryFrom<String> for OptimizerChoice {
-    type Error = anyhow::Error;
-
-    fn try_from(text: String) -> anyhow::Result<OptimizerChoice> {
-        text.parse()
-    }
-}
-
-impl From<OptimizerChoice> for String {
-    fn from(choice: OptimizerChoice) -> String {
-        choice.to_string()
+impl OptimizerChoice {
+    /// Returns the rule; `None` without an update.
+    pub fn rule(self) -> Option<Optimizer> {
+        self.keyword().parse().ok()
     }
 }
 
@@ -193,7 +150,7 @@ config_options! {
             BandwidthConfig::set_check,
         )]).short('c').aliases(&["test-results"]),
         /// Processing of a network's summed gradients inside the measured time.
-        optimizer: OptimizerChoice = OptimizerChoice(None) => option("optimizer", "NAME",
+        optimizer: OptimizerChoice = OptimizerChoice::None => option("optimizer", "NAME",
             "Weight update after the exchange of --model: none, or a rule with measure.py's constants (sgd, nag, adam) \
              or PyTorch's (adamw)"),
         /// Momentum of sgd and nag; `None` is the default of the rule.
@@ -244,12 +201,12 @@ impl BandwidthConfig {
 
     /// Returns the momentum of the update; 0 without one.
     pub fn momentum(&self) -> f64 {
-        self.momentum.unwrap_or(if self.optimizer.0 == Some(Optimizer::Nag) { 0.9 } else { 0.0 })
+        self.momentum.unwrap_or(if self.optimizer == OptimizerChoice::Nag { 0.9 } else { 0.0 })
     }
 
     /// Returns the names of the arrays that an update leaves for the next one, each as long as the weights.
     pub fn state_names(&self) -> &'static [&'static str] {
-        self.optimizer.0.map_or(&[], |rule| rule.state_names(self.momentum()))
+        self.optimizer.rule().map_or(&[], |rule| rule.state_names(self.momentum()))
     }
 
     /// Resolves automatic choices for `device`.
@@ -336,6 +293,12 @@ mod tests {
     fn sizes(begin: u64, end: u64, growth: Growth) -> BandwidthConfig {
         let messages = Messages::Sizes { begin: Bytes(begin), end: Bytes(end), growth };
         BandwidthConfig { messages, ..BandwidthConfig::default() }
+    }
+
+    #[test]
+    fn every_update_rule_is_a_choice() {
+        assert_eq!((OptimizerChoice::None.rule(), &OptimizerChoice::KEYWORDS[1..]), (None, Optimizer::KEYWORDS));
+        assert_eq!(OptimizerChoice::AdamW.rule(), Some(Optimizer::AdamW));
     }
 
     #[test]

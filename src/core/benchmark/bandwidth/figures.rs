@@ -138,7 +138,7 @@ mod tests {
     fn result(out_of_place: Option<f64>, in_place: Option<f64>, wrong: Option<u64>) -> MessageResult {
         let timing = |seconds| Timing {
             seconds: vec![vec![Seconds(seconds)]; 2],
-            in_a_row: Vec::new(),
+            back_to_back: Vec::new(),
             wrong,
             error: Vec::new(),
         };

@@ -14,11 +14,11 @@ use crate::dimension::{Bytes, KvStore};
 pub struct GradientsUse {
     /// Bytes that each rank sends per step according to the backend's algorithm: a formula, not a measurement. Empty if
     /// servers and ranks count their traffic, in `kv_store`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub asked_out_by_rank: Vec<Bytes>,
+    #[serde(default, alias = "asked_out_by_rank", skip_serializing_if = "Vec::is_empty")]
+    pub expected_sent_by_rank: Vec<Bytes>,
     /// Bytes that each rank receives per step, likewise.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub asked_in_by_rank: Vec<Bytes>,
+    #[serde(default, alias = "asked_in_by_rank", skip_serializing_if = "Vec::is_empty")]
+    pub expected_received_by_rank: Vec<Bytes>,
     /// Weights that ranks own, or weights and counted traffic of servers; `None` with `ring`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_store: Option<KvStoreUse>,
@@ -38,8 +38,8 @@ impl GradientsUse {
         let megabytes = |bytes: &Bytes| format!("{:.6}", bytes.megabytes());
         let each = |all: &[Bytes]| all.iter().map(megabytes).collect::<Vec<_>>().join(", ");
         let mut lines = Vec::new();
-        if !self.asked_out_by_rank.is_empty() {
-            let (out, into) = (each(&self.asked_out_by_rank), each(&self.asked_in_by_rank));
+        if !self.expected_sent_by_rank.is_empty() {
+            let (out, into) = (each(&self.expected_sent_by_rank), each(&self.expected_received_by_rank));
             lines
                 .push(format!("{store}: traffic per step, by rank: out {out} MB, in {into} MB (formula, not counted)"));
         }
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn lines_mark_counted_and_computed_bytes() {
         let asked = GradientsUse {
-            asked_out_by_rank: vec![Bytes(1_500_000), Bytes(500_000)],
-            asked_in_by_rank: vec![Bytes(500_000), Bytes(1_500_000)],
+            expected_sent_by_rank: vec![Bytes(1_500_000), Bytes(500_000)],
+            expected_received_by_rank: vec![Bytes(500_000), Bytes(1_500_000)],
             error_by_rank: vec![0.0, 0.25],
             ..GradientsUse::default()
         };

@@ -3,7 +3,7 @@
 //! Every function returns its lines without the last newline. Lines that nccl-tests and measure.py do not print begin
 //! with `#`, so that programs that parse their output skip them. Unlike theirs, no line has trailing blanks.
 
-use crate::benchmark::bandwidth::config::{Arrays, BandwidthConfig};
+use crate::benchmark::bandwidth::config::{Arrays, BandwidthConfig, OptimizerChoice};
 use crate::benchmark::bandwidth::figures::{self, TimeSpread};
 use crate::benchmark::bandwidth::record::{BandwidthRecord, MemoryLimit, MessageResult, Timing};
 use crate::dimension::{Bytes, GigabytesPerSecond, Model, Operands, Seconds};
@@ -140,7 +140,8 @@ pub fn namespace(config: &BandwidthConfig, model: Model, gpus: u32) -> String {
     let (network, layers) = layers.unwrap_or((name, 152));
     let gpus = (0..gpus).map(|gpu| gpu.to_string()).collect::<Vec<_>>().join(",");
     let size = model.facts().images.size;
-    let optimizer = if config.optimizer.0.is_none() { "None".to_owned() } else { config.optimizer.to_string() };
+    let optimizer =
+        if config.optimizer == OptimizerChoice::None { "None".to_owned() } else { config.optimizer.to_string() };
     format!(
         "Namespace(disp_batches={}, gpus='{gpus}', image_shape='3,{size},{size}', kv_store='{}', network='{network}', \
          num_batches={}, num_classes=1000, num_layers={layers}, optimizer='{optimizer}', test_results={})",
@@ -284,14 +285,12 @@ fn scientific(value: f64, decimals: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::benchmark::bandwidth::config::OptimizerChoice;
     use crate::benchmark::kv_store::KvStoreConfig;
-    use crate::benchmark::optimizer::Optimizer;
     use crate::dimension::{KvStore, Operation, Reduction};
 
     fn timing(seconds: &[&[f64]], wrong: Option<u64>, error: &[f64]) -> Timing {
         let rank = |times: &&[f64]| times.iter().copied().map(Seconds).collect();
-        Timing { seconds: seconds.iter().map(rank).collect(), in_a_row: Vec::new(), wrong, error: error.to_vec() }
+        Timing { seconds: seconds.iter().map(rank).collect(), back_to_back: Vec::new(), wrong, error: error.to_vec() }
     }
 
     fn result(bytes: u64, out_of_place: Option<Timing>, in_place: Option<Timing>) -> MessageResult {
@@ -402,7 +401,7 @@ mod tests {
             "Namespace(disp_batches=1, gpus='0,1', image_shape='3,224,224', kv_store='device', network='resnet', \
              num_batches=5, num_classes=1000, num_layers=200, optimizer='None', test_results=1)"
         );
-        let optimizer = OptimizerChoice(Some(Optimizer::Sgd));
+        let optimizer = OptimizerChoice::Sgd;
         let sample = namespace(&BandwidthConfig { kv_store, optimizer, ..config }, Model::MxnetInceptionV3, 8);
         let words = "image_shape='3,299,299', kv_store='device', network='inception-v3', num_batches=5, \
                      num_classes=1000, num_layers=152, optimizer='sgd', test_results=1)";

@@ -1,7 +1,5 @@
 //! The bandwidth record: one JSON document with every sample. Writer and parser.
 
-use std::io::{BufRead, Write};
-
 use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,17 +7,11 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::bandwidth::config::BandwidthConfig;
 use crate::benchmark::bandwidth::gradients_use::GradientsUse;
 use crate::benchmark::bandwidth::nullable;
-use crate::benchmark::warning::Warning;
-use crate::benchmark::{Record, RecordHead};
+use crate::benchmark::document_record::document_record;
 use crate::dimension::{BackendName, Bytes, GigabytesPerSecond, Seconds, Wire};
-use crate::file::schema;
-use crate::host::{Environment, HostUse, RankPlace, RankUse};
 use crate::keyword_enum;
 use crate::stats::busbw::Bus;
 use crate::stats::summary;
-
-/// Version of this file format. Version 1 has other names for a few keys and is read as well; any other is rejected.
-pub const SCHEMA: u32 = 2;
 
 keyword_enum!(
     /// Reason why a run is not valid.
@@ -31,51 +23,49 @@ keyword_enum!(
     }
 );
 
-/// Record of a whole run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct BandwidthRecord {
-    /// Always `ringmark-bandwidth`.
-    pub kind: String,
-    /// Version of the format.
-    pub schema: u32,
-    /// Start, seconds since 1970 UTC.
-    pub started: Seconds,
-    /// Configuration of the run.
-    pub config: BandwidthConfig,
-    /// Backend that summed: `nccl`, `shared-memory`, `mpi`, `none`, `solo` for one rank, or `tcp` between ranks and servers.
-    #[serde(alias = "collective")]
-    pub backend: BackendName,
-    /// Type of the additions: fp32, or the wire type if a library adds. `None` if nothing was exchanged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sum_dtype: Option<Wire>,
-    /// Environment of rank 0.
-    pub environment: Environment,
-    /// Location and device of every rank.
-    pub ranks: Vec<RankPlace>,
-    /// Limit set by the memory bandwidth, measured in addition to the all-reduce; on the CPU only.
-    pub memory: Option<MemoryLimit>,
-    /// NCCL's log lines about its choices; empty without NCCL.
-    pub nccl: Vec<String>,
-    /// One result per size, or one for the gradients.
-    pub results: Vec<MessageResult>,
-    /// Traffic and errors of a network's gradients; `None` for sizes and in older records.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gradients: Option<GradientsUse>,
-    /// Resource use of every host during the run; empty in older records.
-    #[serde(default)]
-    pub host_use: Vec<HostUse>,
-    /// Resource use of every rank during the run; empty in older records.
-    #[serde(default)]
-    pub rank_use: Vec<RankUse>,
-    /// Warnings about the figures.
-    #[serde(default)]
-    pub warnings: Vec<Warning>,
-    /// Reason the run is not valid; `None` for a valid one.
-    pub failure: Option<String>,
-    /// Kind of the failure; `None` for a valid run and in older records.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_kind: Option<FailureKind>,
-}
+// Version 1 of the format has other names for a few keys and is read as well.
+document_record!(
+    /// Record of a whole run.
+    BandwidthRecord, kind: "ringmark-bandwidth", schema: 2, title: "bandwidth record",
+    is_miss: |record| record.failure_kind == Some(FailureKind::BelowMinimum) => {
+        config: BandwidthConfig,
+        setup {
+            /// Backend that summed: `nccl`, `shared-memory`, `mpi`, `none`, `solo` for one rank, or `tcp` between ranks and servers.
+            #[serde(alias = "collective")]
+            backend: BackendName,
+            /// Type of the additions: fp32, or the wire type if a library adds. `None` if nothing was exchanged.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            sum_dtype: Option<Wire>,
+        }
+        /// Location and device of every rank.
+        ranks,
+        results {
+            /// Limit set by the memory bandwidth, measured in addition to the all-reduce; on the CPU only.
+            memory: Option<MemoryLimit>,
+            /// NCCL's log lines about its choices; empty without NCCL.
+            nccl: Vec<String>,
+            /// One result per size, or one for the gradients.
+            results: Vec<MessageResult>,
+            /// Traffic and errors of a network's gradients; `None` for sizes and in older records.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            gradients: Option<GradientsUse>,
+        }
+        /// Resource use of every host during the run; empty in older records.
+        #[serde(default)]
+        host_use,
+        /// Resource use of every rank during the run; empty in older records.
+        #[serde(default)]
+        rank_use,
+        /// Warnings about the figures.
+        #[serde(default)]
+        warnings,
+        end {
+            /// Kind of the failure; `None` for a valid run and in older records.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            failure_kind: Option<FailureKind>,
+        }
+    }
+);
 
 /// Memory bandwidth and the bus bandwidth that it allows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -126,8 +116,8 @@ pub struct Timing {
     pub seconds: Vec<Vec<Seconds>>,
     /// Time per call by rank, for as many calls as there are iterations, enqueued back to back as in nccl-tests. Empty
     /// if calls block until completion, for gradients, and in older records.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub in_a_row: Vec<Seconds>,
+    #[serde(default, alias = "in_a_row", skip_serializing_if = "Vec::is_empty")]
+    pub back_to_back: Vec<Seconds>,
     /// Elements that differ from the exact result, over all ranks and iterations; `None` if nothing was checked.
     pub wrong: Option<u64>,
     /// Error of each iteration, `sum |got - expected| / sum |expected|`, on the worst rank (MXNet,
@@ -152,6 +142,21 @@ impl BandwidthRecord {
             }
         }
         Some(times)
+    }
+
+    /// Returns the operation and ranks that convert times to bus bandwidth.
+    pub fn bus(&self) -> Bus {
+        Bus { operation: self.config.operation, ranks: self.ranks.len() as u32 }
+    }
+
+    fn check_results(&self) -> anyhow::Result<()> {
+        for result in &self.results {
+            for (side, timing) in result.sides() {
+                let checked = timing.map_or(Ok(()), |timing| timing.check(self.ranks.len()));
+                checked.with_context(|| format!("{} of {}", side, result.bytes))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -186,11 +191,11 @@ impl Timing {
         Ok(())
     }
 
-    /// Returns the time that rates are computed from: the mean over ranks of [back-to-back calls](Timing::in_a_row) if
+    /// Returns the time that rates are computed from: the mean over ranks of [back-to-back calls](Timing::back_to_back) if
     /// measured, otherwise the mean over ranks and iterations. `None` without samples.
     pub fn mean(&self) -> Option<Seconds> {
-        let in_a_row: Vec<f64> = self.in_a_row.iter().map(|seconds| seconds.0).collect();
-        summary::mean(&in_a_row).or_else(|| summary::mean(&self.pooled())).map(Seconds)
+        let back_to_back: Vec<f64> = self.back_to_back.iter().map(|seconds| seconds.0).collect();
+        summary::mean(&back_to_back).or_else(|| summary::mean(&self.pooled())).map(Seconds)
     }
 }
 
@@ -201,82 +206,16 @@ impl MessageResult {
     }
 }
 
-impl BandwidthRecord {
-    /// Creates the record of a run without measurements.
-    pub fn new(
-        started: Seconds,
-        config: BandwidthConfig,
-        environment: Environment,
-        ranks: Vec<RankPlace>,
-    ) -> BandwidthRecord {
-        BandwidthRecord {
-            kind: BandwidthRecord::KIND.to_owned(),
-            schema: SCHEMA,
-            started,
-            config,
-            backend: BackendName::Unknown,
-            sum_dtype: None,
-            environment,
-            ranks,
-            memory: None,
-            nccl: Vec::new(),
-            results: Vec::new(),
-            gradients: None,
-            host_use: Vec::new(),
-            rank_use: Vec::new(),
-            warnings: Vec::new(),
-            failure: None,
-            failure_kind: None,
-        }
-    }
-
-    /// Returns the operation and ranks that convert times to bus bandwidth.
-    pub fn bus(&self) -> Bus {
-        Bus { operation: self.config.operation, ranks: self.ranks.len() as u32 }
-    }
-
-    /// Writes the document and a newline.
-    pub fn write(&self, output: impl Write) -> anyhow::Result<()> {
-        schema::write_document(self, output)
-    }
-}
-
-impl Record for BandwidthRecord {
-    const KIND: &'static str = "ringmark-bandwidth";
-
-    /// Reads a document of this format and version; errors name the line if the JSON is invalid.
-    fn read(input: impl BufRead) -> anyhow::Result<BandwidthRecord> {
-        let record: BandwidthRecord = schema::read_document(input, BandwidthRecord::KIND, SCHEMA, "bandwidth record")?;
-        for result in &record.results {
-            for (side, timing) in result.sides() {
-                let checked = timing.map_or(Ok(()), |timing| timing.check(record.ranks.len()));
-                checked.with_context(|| format!("{} of {}", side, result.bytes))?;
-            }
-        }
-        Ok(record)
-    }
-
-    fn head(&self) -> RecordHead<'_> {
-        RecordHead { started: self.started, environment: &self.environment, ranks: &self.ranks }
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.failure.clone()
-    }
-
-    fn is_miss(&self) -> bool {
-        self.failure_kind == Some(FailureKind::BelowMinimum)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmark::Record;
+    use crate::host::{Environment, RankPlace};
 
     fn record() -> BandwidthRecord {
         let timing = Timing {
             seconds: vec![vec![Seconds(0.5)], vec![Seconds(0.25)]],
-            in_a_row: Vec::new(),
+            back_to_back: Vec::new(),
             wrong: Some(0),
             error: vec![0.0],
         };
@@ -303,7 +242,7 @@ mod tests {
         // Two iterations from each other rank.
         let times = [[1.0, 3.0, 5.0, 5.0], [4.0, 4.0, 6.0, 8.0], [7.0, 7.0, 9.0, 9.0]];
         let seconds = times.map(|rank| rank.map(Seconds).to_vec()).to_vec();
-        let timing = Timing { seconds, in_a_row: Vec::new(), wrong: Some(0), error: Vec::new() };
+        let timing = Timing { seconds, back_to_back: Vec::new(), wrong: Some(0), error: Vec::new() };
         record.results[0].out_of_place = Some(timing);
         let means = |times: [f64; 3]| times.map(|time| (time > 0.0).then_some(Seconds(time))).to_vec();
         let expected = vec![means([0.0, 4.0, 7.0]), means([2.0, 0.0, 9.0]), means([5.0, 7.0, 0.0])];
@@ -340,7 +279,7 @@ mod tests {
         let mut record = record();
         record.results[0].in_place = Some(Timing {
             seconds: vec![Vec::new(); 2],
-            in_a_row: Vec::new(),
+            back_to_back: Vec::new(),
             wrong: Some(1),
             error: vec![f64::NAN, 0.5],
         });
@@ -354,13 +293,13 @@ mod tests {
     #[test]
     fn times_are_averaged_by_rank_and_iteration() {
         let seconds = vec![vec![Seconds(1.0), Seconds(3.0)], vec![Seconds(2.0), Seconds(6.0)]];
-        let timing = Timing { seconds, in_a_row: Vec::new(), wrong: None, error: Vec::new() };
+        let timing = Timing { seconds, back_to_back: Vec::new(), wrong: None, error: Vec::new() };
         assert_eq!(timing.by_rank(), [2.0, 4.0]);
         assert_eq!(timing.by_iteration(), [1.5, 4.5]);
         assert_eq!(timing.mean(), Some(Seconds(3.0)));
-        let row = Timing { in_a_row: vec![Seconds(0.25), Seconds(0.75)], ..timing.clone() };
+        let row = Timing { back_to_back: vec![Seconds(0.25), Seconds(0.75)], ..timing.clone() };
         assert_eq!((row.mean(), row.by_rank()), (Some(Seconds(0.5)), timing.by_rank()));
-        let nothing = Timing { seconds: vec![Vec::new(); 2], in_a_row: Vec::new(), wrong: None, error: Vec::new() };
+        let nothing = Timing { seconds: vec![Vec::new(); 2], back_to_back: Vec::new(), wrong: None, error: Vec::new() };
         assert_eq!((nothing.by_rank(), nothing.by_iteration(), nothing.mean()), (Vec::new(), Vec::new(), None));
     }
 

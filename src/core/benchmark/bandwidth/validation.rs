@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::ensure;
 
-use crate::benchmark::bandwidth::config::{BandwidthConfig, LineFormat};
+use crate::benchmark::bandwidth::config::{BandwidthConfig, LineFormat, OptimizerChoice};
 use crate::benchmark::bandwidth::messages::{Growth, MAXIMUM_SIZES, Messages};
 use crate::benchmark::exchange::BackendChoice;
 use crate::dimension::{Bytes, Dtype, KvStore, Model, Operation, Reduction};
@@ -41,7 +41,7 @@ impl BandwidthConfig {
             "--pairs needs --op sendrecv and a backend: omit --pairs, or add --op sendrecv"
         );
         ensure!(
-            self.momentum.is_none() || self.optimizer.0.is_some_and(|rule| !rule.is_adam()),
+            self.momentum.is_none() || self.optimizer.rule().is_some_and(|rule| !rule.is_adam()),
             "--momentum {} does not apply to --optimizer {}: use --optimizer sgd or nag",
             self.momentum(),
             self.optimizer
@@ -61,7 +61,7 @@ impl BandwidthConfig {
                  -e) instead of --model"
             );
             ensure!(
-                !kv_store.is_asynchronous() || self.optimizer.0.is_some(),
+                !kv_store.is_asynchronous() || self.optimizer != OptimizerChoice::None,
                 "--kv-store {kv_store} needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: \
                  Updater needs to be set for async mode)"
             );
@@ -107,7 +107,7 @@ impl BandwidthConfig {
             );
         }
         ensure!(
-            self.optimizer.0.is_none(),
+            self.optimizer == OptimizerChoice::None,
             "--optimizer {} needs weights to update: add --model {}",
             self.optimizer,
             Model::default()
@@ -138,10 +138,8 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::benchmark::bandwidth::config::OptimizerChoice;
     use crate::benchmark::compression::GradientCompression;
     use crate::benchmark::kv_store::KvStoreConfig;
-    use crate::benchmark::optimizer::Optimizer;
     use crate::benchmark::tests::{parse, typed};
     use crate::dimension::KeyPlacement;
     use crate::options::option_table::set;
@@ -188,7 +186,7 @@ mod tests {
         let two = Growth::Factor(2);
         let sound = sizes(8, 64, two);
         let of = |operation, reduction, root| BandwidthConfig { operation, reduction, root, ..sound.clone() };
-        let (none, all_reduce) = (OptimizerChoice(None), Operation::AllReduce);
+        let (none, all_reduce) = (OptimizerChoice::None, Operation::AllReduce);
         let gradients = Messages::Gradients(Model::Resnet50V1b);
         let by = |kv_store, messages, optimizer, operation| BandwidthConfig {
             kv_store: KvStoreConfig { kv_store, servers: None, key_placement: KeyPlacement::Balanced },
@@ -207,7 +205,7 @@ mod tests {
             sizes(8, 64, Growth::Increment(Bytes(0))),
             sizes(4, 1 << 40, Growth::Increment(Bytes(4))),
             BandwidthConfig { iterations: 0, ..BandwidthConfig::default() },
-            BandwidthConfig { optimizer: OptimizerChoice(Some(Optimizer::Sgd)), ..BandwidthConfig::default() },
+            BandwidthConfig { optimizer: OptimizerChoice::Sgd, ..BandwidthConfig::default() },
             of(Operation::Broadcast, Reduction::Max, 0),
             of(Operation::AllGather, Reduction::Sum, 1),
             BandwidthConfig { messages: gradients, ..of(Operation::AllGather, Reduction::Sum, 0) },
@@ -217,11 +215,8 @@ mod tests {
             coded(KvStore::Ring, sound.messages),
             coded(KvStore::Device, gradients),
             by(KvStore::DistAsync, gradients, none, all_reduce),
-            by(KvStore::DistAsync, gradients, OptimizerChoice(Some(Optimizer::Adam)), all_reduce),
-            BandwidthConfig {
-                momentum: Some(0.5),
-                ..by(KvStore::Ring, gradients, OptimizerChoice(Some(Optimizer::Adam)), all_reduce)
-            },
+            by(KvStore::DistAsync, gradients, OptimizerChoice::Adam, all_reduce),
+            BandwidthConfig { momentum: Some(0.5), ..by(KvStore::Ring, gradients, OptimizerChoice::Adam, all_reduce) },
         ];
         let error = |config: BandwidthConfig| config.validate().expect_err("refused").to_string();
         expect![[r#"
@@ -247,15 +242,9 @@ mod tests {
             of(Operation::Reduce, Reduction::Avg, 1),
             // Servers decode.
             coded(KvStore::DistSync, gradients),
-            by(KvStore::DistAsync, gradients, OptimizerChoice(Some(Optimizer::Sgd)), all_reduce),
-            BandwidthConfig {
-                check: false,
-                ..by(KvStore::DistAsync, gradients, OptimizerChoice(Some(Optimizer::Nag)), all_reduce)
-            },
-            BandwidthConfig {
-                momentum: Some(0.5),
-                ..by(KvStore::Ring, gradients, OptimizerChoice(Some(Optimizer::Sgd)), all_reduce)
-            },
+            by(KvStore::DistAsync, gradients, OptimizerChoice::Sgd, all_reduce),
+            BandwidthConfig { check: false, ..by(KvStore::DistAsync, gradients, OptimizerChoice::Nag, all_reduce) },
+            BandwidthConfig { momentum: Some(0.5), ..by(KvStore::Ring, gradients, OptimizerChoice::Sgd, all_reduce) },
         ];
         accepted.iter().for_each(|config| config.validate().expect("they go together"));
         let (rooted, gathered) =

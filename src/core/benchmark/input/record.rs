@@ -1,67 +1,54 @@
 //! The record of an input run: one JSON document with the time of every batch on every host. Writer and parser, and the
 //! selection of a host's best pass.
 
-use std::io::{BufRead, Write};
-
 use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::document_record::document_record;
 use crate::benchmark::input::config::{InputConfig, PageCache};
 use crate::benchmark::input::pass::{HostPass, InputPass};
-use crate::benchmark::warning::Warning;
-use crate::benchmark::{Record, RecordHead};
-use crate::dimension::{Augmentation, ImagesPerSecond, Seconds};
-use crate::file::schema;
-use crate::host::{Environment, HostUse, RankPlace, RankUse};
+use crate::dimension::{Augmentation, ImagesPerSecond};
 
-/// Version of this file format.
-pub const SCHEMA: u32 = 1;
-
-/// Record of a whole run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct InputRecord {
-    /// Always `ringmark-input`.
-    pub kind: String,
-    /// Version of the format.
-    pub schema: u32,
-    /// Start, seconds since 1970 UTC.
-    pub started: Seconds,
-    /// Configuration of the run.
-    pub config: InputConfig,
-    /// Environment of rank 0.
-    pub environment: Environment,
-    /// Ranks, one per host.
-    pub ranks: Vec<RankPlace>,
-    /// Usable cores of each host, by rank.
-    pub cores: Vec<u32>,
-    /// Description of the data: `2 RecordIO files with index`.
-    pub what: String,
-    /// Number of images in the data.
-    pub items: u64,
-    /// Statistics of the stored images; `None` for arrays of pixels.
-    pub stored: Option<StoredImages>,
-    /// Augmentation of each image.
-    pub augmentation: Augmentation,
-    /// Library that decoded JPEG, with its version; `None` for arrays of pixels.
-    pub decoder: Option<String>,
-    /// Passes in the order they ran.
-    pub passes: Vec<InputPass>,
-    /// Resource use of every host during the run.
-    pub host_use: Vec<HostUse>,
-    /// Resource use of every rank during the run.
-    pub rank_use: Vec<RankUse>,
-    /// Warnings about the figures.
-    pub warnings: Vec<Warning>,
-    /// Reason the run is not valid; `None` for a valid one.
-    pub failure: Option<String>,
-}
+document_record!(
+    /// Record of a whole run.
+    InputRecord, kind: "ringmark-input", schema: 1, title: "input record" => {
+        config: InputConfig,
+        setup {}
+        /// Ranks, one per host.
+        ranks,
+        results {
+            /// Usable cores of each host, by rank.
+            cores: Vec<u32>,
+            /// Description of the data: `2 RecordIO files with index`.
+            what: String,
+            /// Number of images in the data.
+            items: u64,
+            /// Statistics of the stored images; `None` for arrays of pixels.
+            stored: Option<StoredImages>,
+            /// Augmentation of each image.
+            augmentation: Augmentation,
+            /// Library that decoded JPEG, with its version; `None` for arrays of pixels.
+            decoder: Option<String>,
+            /// Passes in the order they ran.
+            passes: Vec<InputPass>,
+        }
+        /// Resource use of every host during the run.
+        host_use,
+        /// Resource use of every rank during the run.
+        rank_use,
+        /// Warnings about the figures.
+        warnings,
+        end {}
+    }
+);
 
 /// Stored images: means over an evenly spaced sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StoredImages {
     /// Number of sampled images.
-    pub looked_at: u64,
+    #[serde(alias = "looked_at")]
+    pub sampled: u64,
     /// Bytes per image.
     pub bytes: f64,
     /// Pixels per image.
@@ -110,41 +97,25 @@ impl InputRecord {
         Some((ceiling, ImagesPerSecond(ceiling.speed.0 / f64::from(ceiling.threads.min(cores).max(1)))))
     }
 
-    /// Writes the document and a newline.
-    pub fn write(&self, output: impl Write) -> anyhow::Result<()> {
-        schema::write_document(self, output)
-    }
-}
-
-impl Record for InputRecord {
-    const KIND: &'static str = "ringmark-input";
-
-    fn read(input: impl BufRead) -> anyhow::Result<InputRecord> {
-        let record: InputRecord = schema::read_document(input, InputRecord::KIND, SCHEMA, "input record")?;
-        let ranks = record.ranks.len();
-        ensure!(record.cores.len() == ranks, "cores of {} hosts, expected {ranks}", record.cores.len());
-        for InputPass { cache, threads, hosts } in &record.passes {
+    fn check_results(&self) -> anyhow::Result<()> {
+        let ranks = self.ranks.len();
+        ensure!(self.cores.len() == ranks, "cores of {} hosts, expected {ranks}", self.cores.len());
+        for InputPass { cache, threads, hosts } in &self.passes {
             ensure!(hosts.len() == ranks, "{cache} with {threads} threads: {} hosts, expected {ranks}", hosts.len());
             if let Some(time) = hosts.iter().flat_map(|host| &host.batches).find(|time| !time.is_duration()) {
                 bail!("{cache} with {threads} threads: invalid batch time {time}");
             }
         }
-        Ok(record)
-    }
-
-    fn head(&self) -> RecordHead<'_> {
-        RecordHead { started: self.started, environment: &self.environment, ranks: &self.ranks }
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.failure.clone()
+        Ok(())
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::dimension::Bytes;
+    use crate::benchmark::Record;
+    use crate::dimension::{Bytes, Seconds};
+    use crate::host::{Environment, RankPlace};
 
     /// Returns a pass of one batch: 128 images of 100 kB at this rate, read from disk or from memory.
     pub(crate) fn host_pass(speed: f64, from_disk: bool) -> HostPass {
@@ -175,17 +146,11 @@ pub(crate) mod tests {
             hosts: hosts.iter().map(|(.., cold)| host_pass(*cold, true)).collect(),
         };
         InputRecord {
-            kind: InputRecord::KIND.to_owned(),
-            schema: SCHEMA,
-            started: Seconds(1.5),
-            config: InputConfig { data: Some("a.rec".to_owned()).into(), ..InputConfig::default() },
-            environment: Environment::default(),
-            ranks: (0..).zip(hosts).map(|(rank, (host, ..))| RankPlace::on_cpu(rank, 0, host)).collect(),
             cores: vec![4; hosts.len()],
             what: "1 RecordIO file with index".to_owned(),
             items: 10_000,
             stored: Some(StoredImages {
-                looked_at: 128,
+                sampled: 128,
                 bytes: 1e5,
                 pixels: 187_500.0,
                 shorter_edge: 375.0,
@@ -194,10 +159,12 @@ pub(crate) mod tests {
             augmentation: Augmentation::Imagenet,
             decoder: Some("zune-jpeg 0.5".to_owned()),
             passes: std::iter::once(cold).chain((0..hosts[0].1.len()).map(warm)).collect(),
-            host_use: Vec::new(),
-            rank_use: Vec::new(),
-            warnings: Vec::new(),
-            failure: None,
+            ..InputRecord::new(
+                Seconds(1.5),
+                InputConfig { data: Some("a.rec".to_owned()).into(), ..InputConfig::default() },
+                Environment::default(),
+                (0..).zip(hosts).map(|(rank, (host, ..))| RankPlace::on_cpu(rank, 0, host)).collect(),
+            )
         }
     }
 

@@ -1,76 +1,66 @@
 //! The record of a scoring run: one JSON document with the time of every pass on every rank. Writer and parser.
 
-use std::io::{BufRead, Write};
-
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::benchmark::document_record::document_record;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::warning::Warning;
-use crate::benchmark::{Record, RecordHead, RunLabel, RunProfile, SweepRecord};
+use crate::benchmark::{RunLabel, RunProfile, SweepRecord};
 use crate::dimension::{Bytes, Case, ImagesPerSecond, KvStore, Seconds, TeraflopsPerSecond};
 use crate::file::run_name::{Point, RunName};
-use crate::file::schema;
-use crate::host::{Environment, HostUse, RankPlace, RankUse};
 use crate::trace::{LayerProfile, OperatorProfile};
 
-/// Version of this file format.
-pub const SCHEMA: u32 = 1;
-
-/// Record of a whole run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ScoreRecord {
-    /// Always `ringmark-score`.
-    pub kind: String,
-    /// Version of the format.
-    pub schema: u32,
-    /// Nodes and ranks per node, as launched.
-    pub case: Case,
-    /// Number of the run in its case, from 1.
-    pub run: u32,
-    /// Profile of the run.
-    pub profile: RunProfile,
-    /// Start, seconds since 1970 UTC.
-    pub started: Seconds,
-    /// Configuration of the run.
-    pub config: ScoreConfig,
-    /// Environment of rank 0.
-    pub environment: Environment,
-    /// Location and device of every rank.
-    pub ranks: Vec<RankPlace>,
-    /// Time of every timed pass until its outputs are complete: by rank, then by pass.
-    pub seconds: Vec<Vec<Seconds>>,
-    /// Peak memory of every rank: memory of tensors in the timed passes on CUDA, resident memory on the CPU.
-    pub peak_memory: Vec<Bytes>,
-    /// Rate of plain matrix products, run on all ranks at once in the precision of the passes and measured after them.
-    /// Empty if a rank had too little memory for them, and in older records.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub matrix_product: Vec<TeraflopsPerSecond>,
-    /// Mean probability of each image's top class, by rank. Equal computations give equal values. Empty in older records.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub confidence: Vec<f64>,
-    /// Fused convolutions of rank 0, if it ran folded on CUDA.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rectified_convolutions: Option<RectifiedConvolutions>,
-    /// Reason why `--graphs auto` did not use a CUDA graph on a GPU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub no_graph: Option<String>,
-    /// Time by layer in the traced passes, with `--profile-layers`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layers: Option<LayerProfile>,
-    /// Time by operator in the traced passes, with `--profile-operators`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operators: Option<OperatorProfile>,
-    /// Resource use of every host during the passes.
-    pub host_use: Vec<HostUse>,
-    /// Resource use and waits of every rank during the passes.
-    pub rank_use: Vec<RankUse>,
-    /// Warnings about the figures of a valid run.
-    pub warnings: Vec<Warning>,
-    /// Reason the run is not valid; `None` for a valid one.
-    pub failure: Option<String>,
-}
+document_record!(
+    /// Record of a whole run.
+    ScoreRecord, kind: "ringmark-score", schema: 1, title: "scoring record" => {
+        label {
+            /// Nodes and ranks per node, as launched.
+            case: Case,
+            /// Number of the run in its case, from 1.
+            run: u32,
+            /// Profile of the run.
+            profile: RunProfile,
+        }
+        config: ScoreConfig,
+        setup {}
+        /// Location and device of every rank.
+        ranks,
+        results {
+            /// Time of every timed pass until its outputs are complete: by rank, then by pass.
+            seconds: Vec<Vec<Seconds>>,
+            /// Peak memory of every rank: memory of tensors in the timed passes on CUDA, resident memory on the CPU.
+            peak_memory: Vec<Bytes>,
+            /// Rate of plain matrix products, run on all ranks at once in the precision of the passes and measured after them.
+            /// Empty if a rank had too little memory for them, and in older records.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            matrix_product: Vec<TeraflopsPerSecond>,
+            /// Mean probability of each image's top class, by rank. Equal computations give equal values. Empty in older records.
+            #[serde(default, skip_serializing_if = "Vec::is_empty")]
+            confidence: Vec<f64>,
+            /// Fused convolutions of rank 0, if it ran folded on CUDA.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            rectified_convolutions: Option<RectifiedConvolutions>,
+            /// Reason why `--graphs auto` did not use a CUDA graph on a GPU.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            no_graph: Option<String>,
+            /// Time by layer in the traced passes, with `--profile-layers`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            layers: Option<LayerProfile>,
+            /// Time by operator in the traced passes, with `--profile-operators`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            operators: Option<OperatorProfile>,
+        }
+        /// Resource use of every host during the passes.
+        host_use,
+        /// Resource use and waits of every rank during the passes.
+        rank_use,
+        /// Warnings about the figures of a valid run.
+        warnings,
+        end {}
+    }
+);
 
 /// Counts of convolutions followed by ReLU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -82,39 +72,6 @@ pub struct RectifiedConvolutions {
 }
 
 impl ScoreRecord {
-    /// Returns the record of a run without measurements.
-    pub fn new(
-        RunLabel { case, run, profile }: RunLabel,
-        started: Seconds,
-        config: ScoreConfig,
-        environment: Environment,
-        ranks: Vec<RankPlace>,
-    ) -> ScoreRecord {
-        ScoreRecord {
-            kind: ScoreRecord::KIND.to_owned(),
-            schema: SCHEMA,
-            case,
-            run,
-            profile,
-            started,
-            config,
-            environment,
-            ranks,
-            seconds: Vec::new(),
-            peak_memory: Vec::new(),
-            matrix_product: Vec::new(),
-            confidence: Vec::new(),
-            rectified_convolutions: None,
-            no_graph: None,
-            layers: None,
-            operators: None,
-            host_use: Vec::new(),
-            rank_use: Vec::new(),
-            warnings: Vec::new(),
-            failure: None,
-        }
-    }
-
     /// Returns the images of all ranks divided by the time of the slowest: `ranks x batch x passes / max over ranks of
     /// the sum of its passes`. For one rank this is benchmark_score.py's `10 x batch / elapsed`. `None` without passes.
     ///
@@ -130,35 +87,17 @@ impl ScoreRecord {
         Seconds(self.seconds.iter().map(|rank| rank.iter().map(|pass| pass.0).sum()).fold(0.0, f64::max))
     }
 
-    /// Writes the document and a newline.
-    pub fn write(&self, output: impl Write) -> anyhow::Result<()> {
-        schema::write_document(self, output)
-    }
-}
-
-impl Record for ScoreRecord {
-    const KIND: &'static str = "ringmark-score";
-
-    fn read(input: impl BufRead) -> anyhow::Result<ScoreRecord> {
-        let record: ScoreRecord = schema::read_document(input, ScoreRecord::KIND, SCHEMA, "scoring record")?;
-        let (ranks, passes) = (record.ranks.len(), record.config.iterations as usize);
-        if record.failure.is_none() {
-            ensure!(record.seconds.len() == ranks, "times of {} ranks, expected {ranks}", record.seconds.len());
-            let short = record.seconds.iter().position(|rank| rank.len() != passes);
+    fn check_results(&self) -> anyhow::Result<()> {
+        let (ranks, passes) = (self.ranks.len(), self.config.iterations as usize);
+        if self.failure.is_none() {
+            ensure!(self.seconds.len() == ranks, "times of {} ranks, expected {ranks}", self.seconds.len());
+            let short = self.seconds.iter().position(|rank| rank.len() != passes);
             ensure!(short.is_none(), "rank {} does not have {passes} times", short.unwrap_or_default());
         }
-        if let Some(time) = record.seconds.iter().flatten().find(|time| !time.is_duration()) {
-            anyhow::bail!("invalid pass time {time}");
+        if let Some(time) = self.seconds.iter().flatten().find(|time| !time.is_duration()) {
+            bail!("invalid pass time {time}");
         }
-        Ok(record)
-    }
-
-    fn head(&self) -> RecordHead<'_> {
-        RecordHead { started: self.started, environment: &self.environment, ranks: &self.ranks }
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.failure.clone()
+        Ok(())
     }
 }
 
@@ -195,6 +134,8 @@ impl SweepRecord for ScoreRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::benchmark::Record;
+    use crate::host::{Environment, RankPlace};
 
     fn record() -> ScoreRecord {
         ScoreRecord {

@@ -53,7 +53,7 @@ pub struct RunHeader {
     /// Sizes of the gradient buckets as fp32, in backward order.
     pub buckets: Vec<Bytes>,
     /// Resumptions from a checkpoint, in order; empty for an uninterrupted run.
-    #[serde(rename = "taken_up", default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(alias = "taken_up", default, skip_serializing_if = "Vec::is_empty")]
     pub resumptions: Vec<Resumption>,
     /// Division of an iteration's images by `--work-load`; `None` if every rank has the same number, and in older
     /// records.

@@ -195,21 +195,20 @@ fn mismatched_parts_are_rejected() {
     let split = written(&[&[b"abcd".as_slice(), &MAGIC, b"ef"].concat()]);
     let error = refused(&split[12..]);
     expect![
-        "a.rec, byte 0: the middle of a record (flag 3) without its start: the file is damaged, or its .idx is \
+        "a.rec, byte 0: a record begins with a middle part (flag 3); the file is damaged or its .idx is \
              for another file: create both again"
     ]
     .assert_eq(&error);
     let error = refused(&[&split[..12], &written(&[b"next"])].concat());
     expect![
-        "a.rec, byte 12: another record begins (flag 0), but that of byte 0 is incomplete: the file is damaged: \
+        "a.rec, byte 12: another record begins (flag 0), but that of byte 0 is incomplete; the file is damaged: \
              create it again"
     ]
     .assert_eq(&error);
     let mut file = split;
     file[4] = 3;
     expect![
-        "a.rec, byte 0: a part of 3 bytes that is not its record's last and not a multiple of 4: the file is \
-             damaged: create it again"
+        "a.rec, byte 0: a part of 3 bytes is neither its record's last nor a multiple of 4; the file is damaged: create it again"
     ]
     .assert_eq(&refused(&file));
 }
@@ -229,8 +228,7 @@ fn failed_reads_fail_again() {
         [(); 3].map(|()| without_folder(&format!("{:#}", reader.next_record().expect_err("cut")))).to_vec();
     errors.dedup();
     expect![
-        "DIR/a.rec, byte 4198400: the file ends here but had 12582636 bytes when it was opened: it was changed \
-             while being read: use a file that is not being written"
+        "DIR/a.rec, byte 4198400: the file was truncated while being read (it had 12582636 bytes when opened): use a file that is not being written"
     ]
     .assert_eq(&errors.join("\n"));
 }

@@ -135,7 +135,7 @@ impl Watchdog {
         self.out_of_memory = Some(OutOfMemory { host: more(host), group: more(group), limit: *limit });
     }
 
-    /// Returns why the job must be ended: a rank died and mpirun or srun does nothing, or there is no progress.
+    /// Returns why the job must be ended: a rank exited and mpirun or srun does nothing, or there is no progress.
     pub fn verdict(&self, now: Instant) -> Option<String> {
         let is_overdue = |rank: &Rank| match &rank.end {
             Some((time, RankEnd::Failed(_) | RankEnd::Disconnected)) => now - *time >= REPORT_GRACE,

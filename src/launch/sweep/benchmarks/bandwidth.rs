@@ -11,7 +11,7 @@ use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, SizeFigures, figures};
 use ringmark_core::benchmark::kv_store::ServerArrays;
-use ringmark_core::dimension::{BackendName, Case, GigabytesPerSecond, Operation};
+use ringmark_core::dimension::{BackendName, Bytes, Case, GigabytesPerSecond, Operation};
 use ringmark_core::file::run_name::{bandwidth_files, bandwidth_operation};
 use ringmark_core::number_text::marked;
 use ringmark_core::options::option_table::arguments;
@@ -139,9 +139,10 @@ impl Benchmark for BandwidthSweep {
 
     fn finish(&self, _: &[JobPlan], ended: &[EndedJob<BandwidthRecord>], _: bool) -> anyhow::Result<()> {
         let printer = self.rules().printer;
-        printer.line(&table(ended));
+        let answer = answer(ended);
+        printer.line(&table(&answer));
         printer.line(&format!("logs and records are in {}", self.out.display()));
-        self.json.write(&answer(ended)).map(|_| ())
+        self.json.write(&answer).map(|_| ())
     }
 }
 
@@ -151,15 +152,6 @@ fn title(case: Case, operation: Operation) -> String {
         Operation::AllReduce => case.to_string(),
         other => format!("{case} {other}"),
     }
-}
-
-fn operation_of(job: &JobPlan) -> Operation {
-    bandwidth_operation(&job.files.log).unwrap_or_default()
-}
-
-/// Returns the operation and rank count that a job's rates refer to.
-fn bus(job: &JobPlan) -> Bus {
-    Bus { operation: operation_of(job), ranks: job.case.ranks() }
 }
 
 /// First field of the answer, which identifies the format.
@@ -189,6 +181,8 @@ struct CaseAnswer {
     backend: Option<BackendName>,
     /// Average bus bandwidth in GB/s; `null` without a sample.
     average_busbw: Option<GigabytesPerSecond>,
+    #[serde(skip)]
+    best_busbw: Option<(Bytes, GigabytesPerSecond)>,
     /// Share of core time that other processes used, 0 to 1, on the most loaded host; `null` if the record does not
     /// contain it.
     foreign_load: Option<f64>,
@@ -202,25 +196,27 @@ struct CaseAnswer {
 fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
     let case_answer = |EndedJob { job, outcome, .. }: &EndedJob<BandwidthRecord>| {
         let record = outcome.figures();
-        let (case, results) = (job.case, record.map(|record| record.results.as_slice()).unwrap_or_default());
+        let results = record.map(|record| record.results.as_slice()).unwrap_or_default();
+        let bus = Bus { operation: bandwidth_operation(&job.files.log).unwrap_or_default(), ranks: job.case.ranks() };
         CaseAnswer {
-            case,
-            operation: operation_of(job),
-            ranks: case.ranks(),
+            case: job.case,
+            operation: bus.operation,
+            ranks: bus.ranks,
             backend: record.map(|record| record.backend),
-            average_busbw: figures::average_busbw(results, bus(job)),
+            average_busbw: figures::average_busbw(results, bus),
+            best_busbw: figures::best_busbw(results, bus),
             foreign_load: record
                 .and_then(|record| Some(validity::foreign_load(&Observed::from_bandwidth(record))?.share)),
             warnings: record.iter().flat_map(|record| &record.warnings).map(|warning| warning.text.clone()).collect(),
             failure: outcome.failure().map(str::to_owned),
-            sizes: results.iter().map(|result| SizeFigures::from_result(result, bus(job))).collect(),
+            sizes: results.iter().map(|result| SizeFigures::from_result(result, bus)).collect(),
         }
     };
     Answer { kind: KIND, schema: SCHEMA, cases: ended.iter().map(case_answer).collect() }
 }
 
 /// Returns a table with one line for each case that ran, in GB/s and bytes.
-fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
+fn table(answer: &Answer) -> String {
     let mut columns = vec![
         Column::text("case"),
         Column::text("operation"),
@@ -233,23 +229,24 @@ fn table(ended: &[EndedJob<BandwidthRecord>]) -> String {
     ];
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut has_doubtful = false;
-    for EndedJob { job, outcome, .. } in ended {
-        let results = outcome.figures().map(|record| record.results.as_slice()).unwrap_or_default();
-        let (ranks, none) = (job.case.ranks(), || "-".to_owned());
-        let average =
-            figures::average_busbw(results, bus(job)).map_or_else(none, |average| format!("{:.2}", average.0));
-        let (size, best) = figures::best_busbw(results, bus(job))
-            .map_or_else(|| (none(), none()), |(size, best)| (size.0.to_string(), format!("{:.2}", best.0)));
-        let load = outcome.figures().and_then(|record| validity::foreign_load(&Observed::from_bandwidth(record)));
-        let is_doubtful = load.as_ref().is_some_and(|load| load.share > HEAVY_FOREIGN_LOAD);
-        let [average, best] = [average, best].map(|figure| marked(figure, is_doubtful));
+    for CaseAnswer { case, operation, ranks, average_busbw, best_busbw, foreign_load, failure, .. } in &answer.cases {
+        let is_doubtful = foreign_load.is_some_and(|load| load > HEAVY_FOREIGN_LOAD);
         has_doubtful |= is_doubtful;
-        let load = load.map_or_else(none, |load| format!("{:.1}", load.share * 100.0));
-        let failure = outcome.failure().unwrap_or("-").to_owned();
-        let (case, operation) = (job.case.to_string(), operation_of(job).to_string());
-        rows.push(vec![case, operation, ranks.to_string(), average, best, size, load, failure]);
+        let cell = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let rate =
+            |rate: Option<GigabytesPerSecond>| marked(cell(rate.map(|rate| format!("{:.2}", rate.0))), is_doubtful);
+        rows.push(vec![
+            case.to_string(),
+            operation.to_string(),
+            ranks.to_string(),
+            rate(*average_busbw),
+            rate(best_busbw.map(|(_, best)| best)),
+            cell(best_busbw.map(|(size, _)| size.0.to_string())),
+            cell(foreign_load.map(|load| format!("{:.1}", load * 100.0))),
+            cell(failure.clone()),
+        ]);
     }
-    if ended.iter().all(|ended| operation_of(&ended.job) == Operation::AllReduce) {
+    if answer.cases.iter().all(|case| case.operation == Operation::AllReduce) {
         columns.remove(1);
         rows.iter_mut().for_each(|row| drop(row.remove(1)));
     }
@@ -272,7 +269,7 @@ mod tests {
 
     use expect_test::expect;
     use ringmark_core::benchmark::bandwidth::record::{FailureKind, MessageResult, Timing};
-    use ringmark_core::dimension::{Bytes, DeviceChoice, Seconds};
+    use ringmark_core::dimension::{DeviceChoice, Seconds};
     use ringmark_core::host::environment::Environment;
     use ringmark_core::host::resource_use::HostUse;
 
@@ -290,7 +287,7 @@ mod tests {
     /// Returns a record of 1 GB in 0.1 s: 10 GB/s.
     fn record(failure: Option<&str>) -> BandwidthRecord {
         let timing =
-            Timing { seconds: vec![vec![Seconds(0.1)]; 2], in_a_row: Vec::new(), wrong: Some(0), error: vec![0.0] };
+            Timing { seconds: vec![vec![Seconds(0.1)]; 2], back_to_back: Vec::new(), wrong: Some(0), error: vec![0.0] };
         BandwidthRecord {
             backend: BackendName::Mpi,
             results: vec![MessageResult {
@@ -393,7 +390,7 @@ mod tests {
             EndedJob { job, took: Some(Duration::ZERO), is_earlier: false, outcome }
         });
         assert_eq!(
-            table(&ended),
+            table(&answer(&ended)),
             "
 case  ranks  avg busbw  best busbw     of size  other load  failure
                   GB/s        GB/s           B           %
@@ -428,7 +425,7 @@ in parentheses: unreliable, other programs took more than 25 %: stop them and me
             .collect();
         // 10 GB/s of algorithm bandwidth, of which an all-gather of two ranks counts half.
         assert_eq!(
-            table(&ended),
+            table(&answer(&ended)),
             "
 case  operation   ranks  avg busbw  best busbw     of size  other load  failure
                               GB/s        GB/s           B           %

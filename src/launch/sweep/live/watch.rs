@@ -33,7 +33,7 @@ pub struct WatchConfig {
     pub json: Json,
 }
 
-/// Shows the command until it ends, or prints its progress once as JSON. Fails if the command failed or is gone.
+/// Shows the command until it ends, or prints its progress once as JSON. Fails if the command failed or exited unexpectedly.
 pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     config.json.check(&[])?;
     let folder = &config.folder;
@@ -74,7 +74,7 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     }
     match gone {
         Some(silence) => bail!(
-            "the {} is gone: no update for {silence:.0} s, process {} on {} was killed; finished runs are kept, \
+            "the {} exited unexpectedly: no update for {silence:.0} s, process {} on {} was killed; finished runs are kept, \
              continue with --resume",
             name(&progress),
             progress.process,
@@ -87,11 +87,11 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
 /// Progress of the command when watching ended.
 struct Watched {
     progress: Progress,
-    /// If its process is gone, seconds since its last update.
+    /// If its process has exited, seconds since its last update.
     gone: Option<f64>,
 }
 
-/// Shows the command until it ends, is gone, or the user interrupts.
+/// Shows the command until it ends, exits unexpectedly, or the user interrupts.
 fn follow(folder: &Path, mut progress: Progress, display: &Display, interrupt: &Interrupt) -> Watched {
     let here = LaunchEnvironment::read().host_name;
     let mut last_update = LastUpdate { read_at: Instant::now(), age: age_by_clocks(progress.updated) };

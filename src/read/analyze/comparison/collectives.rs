@@ -56,7 +56,7 @@ pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> any
             settings.remove(of_gradients);
         }
     }
-    let optimizer = settings.remove("optimizer").filter(|optimizer| *optimizer != OptimizerChoice(None).to_string());
+    let optimizer = settings.remove("optimizer").filter(|optimizer| *optimizer != OptimizerChoice::None.to_string());
     settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
     settings.extend(nccl_variables(&record.environment.variables));
     let warnings: Vec<String> = warning::texts(&record.warnings);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail, ensure};
-use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice};
 use ringmark_core::dimension::{
     BackendName, Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Operation, Phase, Wire,
 };
@@ -231,7 +231,7 @@ impl Evidence {
             ensure!(wire == expected, "it sent {wire}, but the runs sent {expected}: measure with --wire {expected}");
         }
         ensure!(
-            record.config.optimizer.0.is_none(),
+            record.config.optimizer == OptimizerChoice::None,
             "its times include the weight update: measure without --optimizer"
         );
         let compression = record.config.gradient_compression;

@@ -37,7 +37,7 @@ const ADAMW_DECAY: f64 = 0.01;
 
 /// Returns the update with the sums; `None` leaves the sums.
 fn update_step(config: &BandwidthConfig) -> Option<UpdateStep> {
-    let optimizer = config.optimizer.0?;
+    let optimizer = config.optimizer.rule()?;
     let constants = Constants {
         learning_rate: if optimizer.is_adam() { ADAM_RATE } else { LEARNING_RATE },
         momentum: config.momentum(),
@@ -162,7 +162,7 @@ impl<'a> GradientBench<'a> {
         if let Some(asked) = self.exchange.requested_bytes() {
             let asked = world.gather(&asked.map(|bytes| bytes as f64));
             let by_rank = |index: usize| asked.iter().map(|rank| Bytes(rank[index] as u64)).collect();
-            (used.asked_out_by_rank, used.asked_in_by_rank) = (by_rank(0), by_rank(1));
+            (used.expected_sent_by_rank, used.expected_received_by_rank) = (by_rank(0), by_rank(1));
         }
         let mut timing = timing::timing(&seconds, &deviations, config.check, world);
         if !is_checked_each {

@@ -121,7 +121,7 @@ impl<'a> Bench<'a> {
                 self.backend.finish()?;
             }
             let own = timed.end(|| self.backend.check().map(drop))?.0 / f64::from(calls);
-            timing.in_a_row = world.gather(&[own]).concat().into_iter().map(Seconds).collect();
+            timing.back_to_back = world.gather(&[own]).concat().into_iter().map(Seconds).collect();
         }
         self.backend.memory().in_place = false;
         Ok(timing)

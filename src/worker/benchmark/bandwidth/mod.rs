@@ -158,7 +158,7 @@ fn closing(record: &BandwidthRecord) -> Vec<String> {
         closing.extend(lines::network_card(&record.results, nodes, ranks));
     }
     closing.extend(record.nccl.iter().map(|line| format!("# NCCL: {line}")));
-    closing.extend(warning::texts(&record.warnings).into_iter().map(|text| format!("# warning: {text}")));
+    closing.extend(warning::lines(&record.warnings).map(|line| format!("# {line}")));
     closing
 }
 

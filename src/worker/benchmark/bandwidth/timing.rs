@@ -61,7 +61,7 @@ pub fn timing(times: &[Seconds], deviations: &[Deviation], is_checked: bool, wor
     let worst = |iteration: usize| by_rank.iter().map(|rank| rank[iteration]).fold(0.0, max_or_nan);
     Timing {
         seconds,
-        in_a_row: Vec::new(),
+        back_to_back: Vec::new(),
         wrong: is_checked.then_some(all_wrong as u64),
         error: (0..errors.len()).map(worst).collect(),
     }

@@ -7,8 +7,6 @@ mod pass;
 mod source;
 
 use anyhow::{Result, ensure};
-use ringmark_core::benchmark::Record;
-use ringmark_core::benchmark::input::record::SCHEMA;
 use ringmark_core::benchmark::input::{HostPass, InputConfig, InputPass, InputRecord, PageCache, ThreadCounts, lines};
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{BackendName, DeviceChoice};
@@ -98,25 +96,15 @@ fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Res
     let cores: Vec<u32> =
         session.world.gather(&[f64::from(facts::cores())]).concat().into_iter().map(|cores| cores as u32).collect();
     let decode_threads = ThreadCounts(config.decode_threads.resolve(&cores));
-    let image_size = Some(config.image_size());
+    let config = InputConfig { decode_threads, image_size: Some(config.image_size()), ..config.clone() };
     Ok(InputRecord {
-        kind: InputRecord::KIND.to_owned(),
-        schema: SCHEMA,
-        started: facts::now(),
-        config: InputConfig { decode_threads, image_size, ..config.clone() },
-        environment: session.environment()?,
-        ranks: session.places(),
         cores,
         what: source.dataset().description_with_ignored(),
         items: source.assignment.items(),
         stored: source.stored()?,
         augmentation: source.loader.recipe.augmentation,
         decoder: source.decoder()?,
-        passes: Vec::new(),
-        host_use: Vec::new(),
-        rank_use: Vec::new(),
-        warnings: Vec::new(),
-        failure: None,
+        ..InputRecord::new(facts::now(), config, session.environment()?, session.places())
     })
 }
 
@@ -148,7 +136,7 @@ fn header(record: &InputRecord) -> Vec<String> {
             stored.bytes / 1e3,
             stored.shorter_edge,
             stored.pixels / 1e6,
-            stored.looked_at
+            stored.sampled
         )
     }));
     lines.extend(environment::lines(environment, &[]));
@@ -166,13 +154,12 @@ fn pass_name(cache: PageCache) -> &'static str {
 }
 
 fn closing(record: &InputRecord) -> Vec<String> {
-    let warnings = warning::texts(&record.warnings).into_iter().map(|text| format!("warning: {text}"));
     let load = validity::disturbance(record);
     let ceilings = lines::ceilings(record, load.is_some());
     ceilings
         .into_iter()
         .chain(load.as_ref().map(validity::disturbance_line))
-        .chain(warnings)
+        .chain(warning::lines(&record.warnings))
         .map(|line| format!("# {line}"))
         .collect()
 }

@@ -174,19 +174,19 @@ impl Source {
         if let ItemFormat::Pixels { .. } = self.dataset().item_format() {
             return Ok(None);
         }
-        let mut sum = StoredImages { looked_at: 0, bytes: 0.0, pixels: 0.0, shorter_edge: 0.0, aspect: 0.0 };
+        let mut sum = StoredImages { sampled: 0, bytes: 0.0, pixels: 0.0, shorter_edge: 0.0, aspect: 0.0 };
         self.sample_images(|item| {
             let Ok(header) = decode::header(item.bytes(), &self.loader.limits) else { return };
             let (pixels, shorter) = (header.size().pixels() as f64, header.size().shorter() as f64);
-            sum.looked_at += 1;
+            sum.sampled += 1;
             sum.bytes += item.bytes().len() as f64;
             sum.pixels += pixels;
             sum.shorter_edge += shorter;
             sum.aspect += pixels / (shorter * shorter);
         })?;
-        let mean = |value: f64| value / sum.looked_at as f64;
-        Ok((sum.looked_at > 0).then(|| StoredImages {
-            looked_at: sum.looked_at,
+        let mean = |value: f64| value / sum.sampled as f64;
+        Ok((sum.sampled > 0).then(|| StoredImages {
+            sampled: sum.sampled,
             bytes: mean(sum.bytes),
             pixels: mean(sum.pixels),
             shorter_edge: mean(sum.shorter_edge),

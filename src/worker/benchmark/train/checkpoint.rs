@@ -32,7 +32,7 @@ pub struct SavedProgress {
     /// Start of the run, seconds since 1970 UTC.
     pub started: Seconds,
     /// Resumptions so far.
-    #[serde(rename = "taken_up")]
+    #[serde(alias = "taken_up")]
     pub resumptions: Vec<Resumption>,
     /// Hosts, devices and software of the ranks.
     pub ran_on: ObservedEnvironment,

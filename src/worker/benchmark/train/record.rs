@@ -267,7 +267,6 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let layers = end.layers.iter().flat_map(|layers| layers.lines(rate));
     let operators = end.operators.iter().flat_map(OperatorProfile::lines);
     let nccl = end.nccl.iter().map(|line| format!("NCCL: {line}"));
-    let warnings = warning::texts(&end.warnings).into_iter().map(|text| format!("warning: {text}"));
     [length]
         .into_iter()
         .chain(global_loss)
@@ -278,7 +277,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         .chain(layers)
         .chain(operators)
         .chain(nccl)
-        .chain(warnings)
+        .chain(warning::lines(&end.warnings))
         .collect()
 }
 

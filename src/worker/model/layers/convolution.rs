@@ -142,7 +142,8 @@ impl Convolution {
                 return self.as_product(&pixels);
             }
         }
-        if self.shape.input == COLORS && norm::are_kernels_loaded(&self.weight) {
+        // MXNet's ResNets normalize the images with parameters, whose gradients come from those of the images.
+        if self.shape.input == COLORS && norm::are_kernels_loaded(&self.weight) && !images.requires_grad() {
             return self.convolve_colors(images);
         }
         // Dilation has no effect on a kernel of one pixel. On the CPU libtorch computes undilated ones of a small batch
@@ -152,7 +153,7 @@ impl Convolution {
         Ok(images.f_conv2d(&self.weight, self.bias.as_ref(), [stride; 2], padding, [dilation; 2], groups)?)
     }
 
-    /// Convolves images with three channels, which are slow in cuDNN. In fp16 and fp32 a fourth channel of zeros is
+    /// Convolves images with three channels, which are slow in cuDNN, without gradients for the images. In fp16 and fp32 a fourth channel of zeros is
     /// added, as in MLPerf's networks. In bf16 and TF32 each block of 2x2 pixels is folded into one pixel of 12
     /// channels, so that a 7x7 convolution with stride 2 becomes an equivalent 4x4 one with stride 1; bf16 adds four
     /// channels of zeros. Milliseconds of forward and weight gradient, batch size 128, on an H200

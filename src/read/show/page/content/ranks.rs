@@ -254,21 +254,11 @@ fn table(series: &PageSeries, cases: &[CaseRanks]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use ringmark_core::dimension::DeviceKind;
-
     use super::*;
 
     #[test]
     fn large_case_shows_the_slowest_hosts_first() {
-        let place = |rank: u32| RankPlace {
-            rank,
-            local_rank: rank % 8,
-            host: format!("n{}", rank / 8),
-            device: DeviceKind::Cpu,
-            device_name: String::new(),
-            threads: 1,
-            process: 0,
-        };
+        let place = |rank: u32| RankPlace::on_cpu(rank, rank % 8, &format!("n{}", rank / 8));
         let places: Vec<RankPlace> = (0..4096).map(place).collect();
         let rank = |place: &'static RankPlace| {
             let middle = match place.rank {

@@ -22,7 +22,7 @@ const ROUND: usize = COUNTERS - 1;
 /// The aggregation of one rank.
 pub struct LocalAggregation {
     window: Arc<Window>,
-    /// Detects ranks that have died, which the window does not.
+    /// Detects ranks that have exited, which the window does not.
     watch: PeerWatch,
     rank: usize,
     ranks: usize,
