@@ -42,7 +42,7 @@ use crate::cli::schema::SchemaOptions;
 use crate::cli::watch::WatchOptions;
 use crate::launch::doctor::command as doctor;
 use crate::launch::job::process;
-use crate::launch::local::environment::{LaunchEnvironment, typed_arguments};
+use crate::launch::local::environment::{self, LaunchEnvironment, typed_arguments};
 use crate::launch::sweep::{benchmarks, live};
 
 const EXAMPLES: &str = "\
@@ -72,6 +72,9 @@ impl Cli {
     /// Parses the arguments and the options file; exits if help is requested or if parsing fails.
     pub fn read() -> Cli {
         let program = Cli::program();
+        if let Some(arguments) = config_file::inherit(&program, &typed_arguments()) {
+            environment::set_arguments(arguments);
+        }
         let arguments = config_file::expand(&program, json::before_folder(typed_arguments()), with_hint);
         let cli = arguments.and_then(|arguments| {
             let matches = program.try_get_matches_from(arguments);

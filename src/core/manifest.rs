@@ -195,10 +195,20 @@ impl Mismatch {
     }
 }
 
+/// Condition with the name of the machine that started the sweep, if ranks run on it.
+pub const STARTER: &str = "this machine";
+
 impl Conditions {
-    /// Returns every condition that differs; hosts are compared up to the length of the shorter list.
+    /// Returns true if `host` is a name of the machine that started the sweep.
+    fn is_starter(&self, host: &str) -> bool {
+        ["localhost", "127.0.0.1"].contains(&host) || self.options.get(STARTER).is_some_and(|starter| starter == host)
+    }
+
+    /// Returns every condition that differs; hosts are compared up to the length of the shorter list. Names of the machine
+    /// that starts the sweep are equal: [`STARTER`] is compared as well.
     pub fn mismatches(&self, now: &Conditions) -> Vec<Mismatch> {
         let hosts = self.hosts.iter().zip(&now.hosts).enumerate();
+        let hosts = hosts.filter(|(_, (then, host))| !(self.is_starter(then) && now.is_starter(host)));
         let mut found: Vec<Mismatch> = hosts
             .filter_map(|(index, (then, now))| Mismatch::new(format!("host {}", index + 1), Some(then), Some(now)))
             .collect();

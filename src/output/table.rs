@@ -87,6 +87,16 @@ impl Table {
         self
     }
 
+    /// Removes the column of this name if no row has a value in it.
+    pub fn without_empty(mut self, name: &str) -> Table {
+        let index = self.columns.iter().position(|column| column.name == name);
+        if let Some(index) = index.filter(|index| self.rows.iter().all(|row| row.cells[*index] == "-")) {
+            self.columns.remove(index);
+            self.rows.iter_mut().for_each(|row| drop(row.cells.remove(index)));
+        }
+        self
+    }
+
     pub fn with_style(mut self, style: Style) -> Table {
         self.rows.iter_mut().for_each(|row| row.style = Some(style));
         self

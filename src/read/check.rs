@@ -1,6 +1,6 @@
 //! `ringmark check`: validates a result for its recipients and for CI, as MLPerf's submission checker does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::slice;
 
@@ -8,11 +8,12 @@ use anyhow::{anyhow, bail};
 use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::dimension::Model;
-use ringmark_core::file::run_name::MANIFEST;
+use ringmark_core::file::run_name::{MANIFEST, RunName};
 use ringmark_core::manifest::Manifest;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
+use crate::read::analyze::case_runs::CaseRuns;
 use crate::read::analyze::checks;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::AnyExtraction;
@@ -22,6 +23,7 @@ use crate::read::analyze::training::figures::Group;
 use crate::read::extract;
 use crate::read::load::folder;
 use crate::read::load::integrity::{Integrity, Outputs};
+use crate::read::load::run::Readable;
 use crate::read::load::sweep_run::SweepRun;
 use crate::read::results;
 use crate::read::show::check::CheckedResult;
@@ -56,6 +58,7 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
         ))
     })?;
     let benchmark = found.benchmark(root)?;
+    let usable: BTreeSet<RunName> = found.runs.iter().map(|run| run.name).collect();
     let extraction = results::read_sweep(root, found, None)?;
     let read = match &extraction {
         AnyExtraction::Training(_) => SweepRun::read::<RunRecord>,
@@ -67,12 +70,23 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     let endings: Vec<&str> = extract::other_files(&extraction).iter().map(|(ending, _)| *ending).collect();
     let outputs = Outputs::read(root, &folder::name_of(root)?, &extraction.result(BTreeMap::new())?, &endings);
     let checks = vec![
-        checks::complete(&manifest, extraction.problems(), &runs),
+        checks::complete(&manifest, &usable, extraction.problems(), &runs),
         checks::unedited(&integrity, &outputs),
         checks::rules(&runs),
-        checks::reliable(reliability_warnings(&extraction), &runs),
+        checks::reliable(reliability_warnings(&extraction), &single_runs(&extraction), &runs),
     ];
     Ok(CheckedResult::new(root.display().to_string(), benchmark, checks))
+}
+
+/// Returns the titles of the cases with one run that counts.
+fn single_runs(extraction: &AnyExtraction) -> Vec<String> {
+    fn titles<'a, R: Readable + 'a, F: 'a>(cases: impl Iterator<Item = &'a CaseRuns<R, F>>) -> Vec<String> {
+        cases.filter(|case| case.counted().count() == 1).map(|case| case.title.clone()).collect()
+    }
+    match extraction {
+        AnyExtraction::Training(extraction) => titles(extraction.groups.iter().flat_map(Group::with_baselines)),
+        AnyExtraction::Score(extraction) => titles(extraction.groups.iter().flat_map(|table| &table.points)),
+    }
 }
 
 /// Returns the reasons why figures are unreliable, each sentence once.

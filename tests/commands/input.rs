@@ -16,6 +16,7 @@ use ringmark_core::benchmark::input::{
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Augmentation, Bytes, Seconds};
 use ringmark_core::host::Environment;
+use ringmark_core::validity::disturbance;
 use tempfile::TempDir;
 
 use crate::support::cluster::{Cluster, succeed};
@@ -120,7 +121,8 @@ fn all_thread_counts_read_from_disk_and_memory() {
         printed[1].starts_with("INFO:root:Batch [19]\tSpeed: ") && printed[1].ends_with(" samples/sec"),
         "{stdout}"
     );
-    for line in lines::table(&record).iter().chain(&lines::ceilings(&record)) {
+    let is_busy = disturbance(&record).is_some();
+    for line in lines::table(&record, is_busy).iter().chain(&lines::ceilings(&record, is_busy)) {
         assert!(stdout.contains(line.as_str()), "{line}\n{stdout}");
     }
     assert_eq!(fs::read_to_string(folder.path().join("out/input.log")).expect("a log").matches("Speed: ").count(), 12);
@@ -334,7 +336,7 @@ fn output_matches_golden_lines() {
     let (record, folder) = (input_record([600.0, 160.0, 1200.0]), sweep(|_| {}));
     let judge = read::input::judge(&folder.path()).expect("a sweep");
     let mxnet = record.passes.iter().flat_map(|pass| lines::test_io(&pass.hosts[0], 64, 1));
-    let text = mxnet.chain(lines::table(&record)).chain(lines::ceilings(&record)).chain(judge(&record));
+    let text = mxnet.chain(lines::table(&record, false)).chain(lines::ceilings(&record, false)).chain(judge(&record));
     assert_golden("input/lines.txt", &(text.collect::<Vec<String>>().join("\n") + "\n"));
 }
 
@@ -486,7 +488,7 @@ fn hosts_read_concurrently_in_separate_rows() {
     let hosts: Vec<&str> = record.ranks.iter().map(|place| place.host.as_str()).collect();
     assert!(hosts.len() == 2 && hosts[0] != hosts[1], "{hosts:?}");
     assert!(record.passes.iter().all(|pass| pass.hosts.len() == 2), "{record:?}");
-    for line in lines::table(&record) {
+    for line in lines::table(&record, disturbance(&record).is_some()) {
         assert!(stdout.contains(line.as_str()), "{line}\n{stdout}");
     }
 }

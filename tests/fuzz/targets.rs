@@ -281,7 +281,7 @@ fn input(bytes: &[u8]) {
         };
         input_ceiling::lines(&record, &demand);
     }
-    input_lines::table(&record);
+    input_lines::table(&record, true);
     report(ResultFolder { input: Some(record), ..folder_of_nothing() });
 }
 

@@ -110,6 +110,44 @@ fn resume_with_other_settings_is_rejected() {
 }
 
 #[test]
+fn resume_alone_takes_the_options_of_the_manifest() {
+    let sandbox = Sandbox::with_valid_worker();
+    let options = "--cases 1n1g --runs 2 --cooldown 1 --wire bf16";
+    succeeds(&mut sandbox.short_sweep(options));
+    let resume = |options: &str| {
+        let mut command = ringmark("sweep --resume");
+        command.arg("--out").arg(sandbox.path("out")).args(words(options));
+        command
+    };
+    let stdout = succeeds(&mut resume(""));
+    assert!(stdout.contains("\n2 of 2 runs are finished\n"), "{stdout}");
+    // The manifest keeps the options.
+    let stdout = succeeds(&mut resume("--repeat 1n1g --dry-run"));
+    assert_eq!(stdout.lines().filter(|line| line.contains(" --wire bf16 ")).count(), 2, "{stdout}");
+    let error = refused(&mut resume("--cases 1n1g"), 2);
+    assert!(error.contains("\n--wire: bf16 then, fp32 now\n"), "{error}");
+    // Both names of this machine are equal.
+    let name = nix::unistd::gethostname().expect("a name").into_string().expect("a plain name");
+    let own = format!("--no-doctor --iters 4 --warmup 1 --device cpu --hosts {name}:2 {options}");
+    let stdout = succeeds(resume(&own).arg("--worker").arg(sandbox.worker()));
+    assert!(stdout.contains("\n2 of 2 runs are finished\n"), "{stdout}");
+}
+
+#[test]
+fn sweep_without_finished_run_resumes_with_other_options() {
+    let sandbox = Sandbox::with_valid_worker();
+    sandbox.hook("if [ ! -e \"$folder/failed\" ]; then touch \"$folder/failed\"; exit 2; fi");
+    let stderr = fails(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --wire bf16"));
+    assert!(stderr.contains("\nno run is finished: fix this, or change the options, then resume with: "), "{stderr}");
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --wire fp32 --batch-size 16 --resume"));
+    assert!(stdout.contains("\n0 of 1 runs are finished\n"), "{stdout}");
+    assert_eq!(sandbox.states(), [RunState::Finished]);
+    // The files of the failed run are kept, and do not count.
+    assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_1.log.1"), "{:?}", sandbox.files("1n1g"));
+    assert_eq!(sandbox.extract(), (Some(0), sandbox.extract().1));
+}
+
+#[test]
 fn resumed_run_on_another_device_fails() {
     let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
@@ -145,11 +183,11 @@ fn resume_accepts_more_or_fewer_runs() {
 
         ResNet50-v1b, fp32, batch size 8 per rank
 
-        case  ranks  runs     speed  per rank  speedup  efficiency    CV    DLPerf
-                           images/s  images/s                    %     %  images/s
+        case  ranks  runs     speed    DLPerf  per rank  speedup  efficiency    CV
+                           images/s  images/s  images/s                    %     %
         --------------------------------------------------------------------------
-        1n1g      1   2/2     16.00     16.00     1.00       100.0  0.00     20.50
-        1n2g      2   2/2     32.00     16.00     2.00       100.0  0.00     20.50
+        1n1g      1   2/2     16.00     20.50     16.00     1.00       100.0  0.00
+        1n2g      2   2/2     32.00     20.50     16.00     2.00       100.0  0.00
 
         1n2g: speedup 2.00 of 2, efficiency 100 %; no scaling loss
 
@@ -241,7 +279,7 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
 
     let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
     assert!(stdout.contains(": batch 8, fp32, kv-store ring device, "), "{stdout}");
-    assert!(stdout.contains("\n1n1g is measured once, with ring, and is the baseline of all kv-stores\n"));
+    assert!(stdout.contains("\n1n1g is measured once, with ring, and is the base of all kv-stores\n"));
     assert!(stdout.contains("\n2 of 3 runs are finished\n"), "{stdout}");
     assert!(stdout.contains("\n1n2g device run 1 of 1: 32.00 images/s"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
@@ -381,7 +419,7 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
     // With its own network and batch size instead of the suite's.
     let stdout = succeeds(&mut sandbox.short_sweep("--suite ddp --runs 2 --resume"));
     assert!(stdout.contains("\n4 of 6 runs are finished\n"), "{stdout}");
-    assert!(stdout.contains("\n1n2g without communication, run 2 of 2: 32.00 images/s"), "{stdout}");
+    assert!(stdout.contains("\n1n2g baseline, run 2 of 2: 32.00 images/s"), "{stdout}");
     assert_eq!(sandbox.ran()[4..], ["none_1n2g_1", "none_1n2g_2"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 6]);
     // 8 images in 0.5 s, as in the record.
@@ -395,7 +433,7 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
 
     // Without `--suite` the baselines are neither run nor lost.
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 3 --resume"));
-    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("without communication"), "{stdout}");
+    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains(" baseline,"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 7]);
 }
 
@@ -405,7 +443,7 @@ fn suite_over_axes_has_a_block_per_point() {
     let options = "--suite ddp --model resnet50_v1b --cases 1n2g --runs 1 --batch-sizes 8,16";
     let stdout = succeeds(&mut sandbox.short_sweep(options));
     assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1", "1n2g_1", "none_1n2g_1"]);
-    assert!(stdout.contains("\n1n2g b16 without communication, run 1 of 1: 64.00 images/s"), "{stdout}");
+    assert!(stdout.contains("\n1n2g b16 baseline, run 1 of 1: 64.00 images/s"), "{stdout}");
     for (batch, rate) in [(8, 16), (16, 32)] {
         let block = stdout.split("\nBenchmark: ").find(|block| block.starts_with(&title(batch))).expect(&stdout);
         let lines: Vec<&str> = block.lines().filter(|line| line.contains("GPUs --")).collect();
@@ -431,7 +469,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(1));
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
-    assert!(stderr.contains("error: interrupted in 1n2g without communication, run 1 of 2; "), "{stderr}");
+    assert!(stderr.contains("error: interrupted in 1n2g baseline, run 1 of 2; "), "{stderr}");
     let (status, left_out) = sandbox.extract();
     assert_eq!(status, Some(1));
     let problem = "no-communication/1n2g/rn50_b8_fp32_1.log:3: the run failed: interrupted";

@@ -194,7 +194,7 @@ fn baseline_problems_are_reported_separately() {
         no files written: DIR/first is not a sweep folder: choose one with --out
         error: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));
-    let warning = "warning: 1n2g without communication: rank 1 on host a is a straggler: in 100.0 % of the \
+    let warning = "warning: 1n2g baseline: rank 1 on host a is a straggler: in 100.0 % of the \
                    iterations, 2.00 times the others' compute time: check for";
     assert!(stdout.contains(warning), "{stdout}");
 }
@@ -391,8 +391,7 @@ fn suite_with_real_worker_yields_all_outputs() {
     let (status, stdout, stderr) = run(sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));
     drop(tokens);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    let alone =
-        "each run is followed by a run without communication, except for 1n1g, where one rank has no communication";
+    let alone = "each run is followed by its baseline, a run without communication, except for 1n1g, where one rank has no communication";
     assert!(stdout.contains(alone), "{stdout}");
 
     let read = |name: &str| {

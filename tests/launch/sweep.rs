@@ -130,6 +130,28 @@ fn dry_run_prints_every_command_and_starts_nothing() {
 }
 
 #[test]
+fn long_dry_run_prints_the_plan() {
+    let sandbox = Sandbox::new("exit 1");
+    let printed = |options: &str| {
+        let mut command =
+            ringmark("sweep --dry-run --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtypes fp16,fp32 --device cuda");
+        command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        let (status, stdout, stderr) = run(&mut command);
+        assert_eq!(status, Some(0), "{stderr}");
+        stdout
+    };
+    let stdout = printed("");
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert!(lines.contains(&"# 60 jobs at 12 points"), "{stdout}");
+    assert!(lines[0].starts_with("# sweep of ResNet50-v1b, 1n1g ") && stdout.contains("\n# time: about "), "{stdout}");
+    assert_eq!(lines.iter().filter(|line| !line.starts_with('#')).count(), 1, "{stdout}");
+    assert_eq!(lines.last(), Some(&"# and 59 more commands: --verbose prints them"), "{stdout}");
+    let stdout = printed("--verbose");
+    assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), 60, "{stdout}");
+    assert!(!stdout.contains("more commands"), "{stdout}");
+}
+
+#[test]
 fn slurm_dry_run_prints_srun_commands_without_slurm() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark("sweep --dry-run --runs 1 --hosts a:8,b:8,c:8,d:8 --interface ib0 --launcher slurm");

@@ -75,6 +75,36 @@ fn valid_sweep_passes_every_check() {
 }
 
 #[test]
+fn spread_of_one_run_is_not_tested() {
+    let line = |options: &str| {
+        let sandbox = Sandbox::with_valid_worker();
+        let (status, _, stderr) = run(&mut sandbox.short_sweep(options));
+        assert_eq!(status, Some(0), "{stderr}");
+        let (status, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
+        assert_eq!(status, Some(0), "{stderr}");
+        stdout.lines().last().expect("a check").to_owned()
+    };
+    expect!["PASS    reliable  load, efficiency and profile of every case; spread not tested: 1n1g has one run"]
+        .assert_eq(&line("--cases 1n1g --runs 1"));
+    expect![
+        "PASS    reliable  load, efficiency and profile of every case; spread not tested: 2 cases have one run each"
+    ]
+    .assert_eq(&line("--cases 1n1g,1n2g --runs 1"));
+}
+
+#[test]
+fn finished_run_without_log_is_counted_apart() {
+    let sandbox = sweep_folder();
+    fs::remove_file(sandbox.path("out/1n1g/rn50_b8_fp32_1.log")).expect("removed");
+    let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
+    assert!(stdout.contains("; 4 of 4 runs are finished, 1 of them without usable files\n"), "{stdout}");
+    assert!(
+        stdout.contains("1 run is missing (finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log)"),
+        "{stdout}"
+    );
+}
+
+#[test]
 fn edited_files_are_named_and_resume_repeats_their_runs() {
     let sandbox = sweep_folder();
     let log = sandbox.path("out/1n1g/rn50_b8_fp32_1.log");

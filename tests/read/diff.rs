@@ -113,7 +113,7 @@ fn baselines_and_pytorch_ddp_exports_are_compared() {
         expected.iter().map(|(name, verdict)| ((*name).to_owned(), (*verdict).to_owned())).collect::<Vec<_>>()
     };
     // Only the communication became slower.
-    let expected = verdicts(&[("1n1g", "no_difference"), ("1n2g", "slower"), ("1n2g no-comm", "no_difference")]);
+    let expected = verdicts(&[("1n1g", "no_difference"), ("1n2g", "slower"), ("1n2g baseline", "no_difference")]);
     assert_eq!(diff(base.path(), test.path(), &["--json"]).verdicts(), expected);
 
     let files = Folder::new();
@@ -122,7 +122,7 @@ fn baselines_and_pytorch_ddp_exports_are_compared() {
         files.write(name, json);
     }
     let output = diff(files.path().join("base.json"), files.path().join("test.json"), &["--json"]);
-    let names = ["1 rank, no DDP", "1 rank", "2 ranks", "2 ranks, no-comm"];
+    let names = ["1 rank, no DDP", "1 rank", "2 ranks", "2 ranks, baseline"];
     assert_eq!(output.verdicts(), verdicts(&names.map(|name| (name, "too_noisy"))), "one file is one run");
     let json = output.json();
     assert_eq!(json["tables"][0]["title"], "resnet50, fp32, batch size 4, image size 64, cpu");
@@ -442,6 +442,21 @@ fn all_keys_lists_equal_settings_once() {
     let equal = all.as_array().expect("a list").iter().find(|one| one["name"] == "momentum").expect("there");
     assert_eq!((&equal["base"], &equal["test"]), (&"0.875".into(), &"0.875".into()));
     assert_eq!(json(&["--json"]), Value::Null);
+}
+
+#[test]
+fn sides_measured_in_sequence_are_named_once() {
+    let base = sweep(&["1n1g", "1n2g"], 0.5, |_| {});
+    let printed = |seconds: f64| {
+        let test = sweep(&["1n1g", "1n2g"], 0.5, |run| run.header.started.0 += seconds);
+        diff(base.path(), test.path(), &[]).stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let sentence = "started after those of";
+    let after = printed(3600.0);
+    assert!(after.contains("Every run of TEST started after those of BASE: the intervals do not include"), "{after}");
+    assert_eq!(after.matches(sentence).count(), 1, "{after}");
+    assert!(printed(-3600.0).contains("Every run of BASE started after those of TEST"));
+    assert!(!printed(0.0).contains(sentence));
 }
 
 #[test]

@@ -43,10 +43,10 @@ fn disturbed_and_impossible_figures_are_unreliable() {
         line.split_whitespace().collect()
     };
     // All figures of 1n1g and 1n4g, and those of 1n2g that are relative to 1n1g.
-    assert!(row("1n1g")[3..7].iter().all(|figure| figure.starts_with('(') && figure.ends_with(')')), "{table}");
-    let [speed, per_rank, speedup, efficiency] = row("1n2g")[3..7] else { panic!("{table}") };
-    assert!(!speed.starts_with('(') && !per_rank.starts_with('('), "{table}");
-    assert!(speedup.starts_with('(') && efficiency == "(222.2)", "{table}");
+    assert!(row("1n1g")[3..8].iter().all(|figure| figure.starts_with('(') && figure.ends_with(')')), "{table}");
+    let [speed, dlperf, per_rank, speedup, efficiency, margin] = row("1n2g")[3..9] else { panic!("{table}") };
+    assert!([speed, dlperf, per_rank].iter().all(|speed| !speed.starts_with('(')), "{table}");
+    assert_eq!((&speedup[..1], efficiency, margin), ("(", "(222.2)", "(0.0)"), "{table}");
     assert!(row("1n4g")[3].starts_with('('), "{table}");
     let times = table.lines().filter(|line| line.starts_with("1n1g")).nth(1).expect("its times");
     assert!(times.split_whitespace().skip(1).all(|time| time.starts_with('(')), "{table}");
@@ -144,8 +144,12 @@ fn repeated_warnings_are_merged_in_every_format() {
         assert_eq!((&warning["kind"], &warning["about"]), (&Value::from(kind), &Value::from(about)));
     }
     let csv = folder.printed(&["--format", "csv"]);
-    let counts: Vec<&str> = csv.lines().filter_map(|line| line.rsplit(',').next()).collect();
+    let ends: Vec<Vec<&str>> = csv.lines().map(|line| line.rsplit(',').take(2).collect()).collect();
+    let counts: Vec<&str> = ends.iter().map(|end| end[1]).collect();
     assert_eq!(counts, ["run_warnings", "0", "2"]);
+    assert_eq!([ends[0][0], ends[1][0]], ["efficiency_margin", ""]);
+    let margin = folder.result()["rn50"]["1n2g"]["efficiency_margin"].as_f64().expect("a margin");
+    assert_eq!(ends[2][0].parse(), Ok(margin));
 
     // Analyzed again with another warm-up, and without fields that older workers did not write.
     let (_, warmup, _) = folder.extract(&["--warmup", "22"]);

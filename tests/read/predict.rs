@@ -726,7 +726,8 @@ fn usage_errors_exit_with_2() {
     let (sweep, mpi, empty) = (sweep.path(), path(&mpi), path(&empty));
     for (folder, options, message) in [
         (None, &[][..], "required arguments were not provided"),
-        (Some(sweep.as_path()), &["--efficiency-below", "80"], "choose 1% to 99%, such as 80%"),
+        (Some(sweep.as_path()), &["--efficiency-below", "80"], "add the percent sign: 80%"),
+        (Some(sweep.as_path()), &["--efficiency-below", "100%"], "choose 1% to 99%, such as 80%"),
         (Some(sweep.as_path()), &["--bandwidth", empty], "contains no valid <case>/bandwidth.json"),
         (
             Some(sweep.as_path()),

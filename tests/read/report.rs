@@ -84,6 +84,18 @@ fn svg_is_self_contained() {
     let drawing = svg.split_once("<rect class=\"bar s0\"").and_then(|(_, rest)| rest.split_once("</g>"));
     assert!(page.contains(drawing.expect("a bar").0));
 
+    assert!(!svg.contains("Unreliable"), "{svg}");
+    let quick = Folder::new();
+    for case in ["1n1g", "1n2g"] {
+        let mut run = record(case, 1, 0.5);
+        run.header.profile = RunProfile::Quick;
+        quick.run(&run);
+    }
+    let svg = shown(&quick.path(), ReportFormat::Svg);
+    for text in [">Unreliable: quick profile", "Efficiency of 1n2g: (100.0) %"] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+
     let bandwidth_alone = Folder::new();
     bandwidth_alone.write("1n2g/bandwidth.json", bandwidth(&record("1n2g", 1, 0.5)));
     let (status, svg, stderr) = report(&[path(&bandwidth_alone.path()), "--format", "svg"]);

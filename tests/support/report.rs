@@ -105,6 +105,8 @@ pub fn bandwidth_of(device: &RunRecord, messages: &[(u64, f64)], limit: Option<f
         rate: GigabytesPerSecond(4.0 * busbw),
         by: "copy".to_owned(),
         busbw: GigabytesPerSecond(busbw),
+        array: Bytes(0),
+        is_in_cache: false,
     };
     let record = bandwidth::record(device, messages.iter().map(message).collect());
     bandwidth::text(&BandwidthRecord { memory: limit.map(memory), ..record })

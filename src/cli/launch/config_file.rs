@@ -12,6 +12,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Id};
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::manifest::Manifest;
 use ringmark_core::options::option_table::{self, Options, Setting};
 use toml::{Table, Value};
 
@@ -23,7 +24,7 @@ const CONFIG: &str = "config";
 const SAVE_CONFIG: &str = "save-config";
 
 /// Options of a single start, not of a sweep; rejected in a file.
-const COMMAND_LINE_ONLY: [&str; 5] = [CONFIG, SAVE_CONFIG, "dry-run", "resume", "repeat"];
+const COMMAND_LINE_ONLY: [&str; 6] = [CONFIG, SAVE_CONFIG, "dry-run", "verbose", "resume", "repeat"];
 
 /// Options that are not saved: destinations and monitoring belong to a single start, and the rest duplicate others.
 const NOT_SAVED: [&str; 7] = ["out", "json", "quick", "hostfile", "metrics-port", "metrics-bind", "watch-ranks"];
@@ -63,13 +64,8 @@ impl Args for ConfigFileOptions {
 
 impl FromArgMatches for ConfigFileOptions {
     fn from_arg_matches(matches: &ArgMatches) -> Result<ConfigFileOptions, clap::Error> {
-        let values = |id: &Id| {
-            let values = matches.get_raw(id.as_str()).into_iter().flatten();
-            values.map(|value| value.to_string_lossy().into_owned()).collect()
-        };
         let settings = |source: ValueSource| {
-            let mut settings: Vec<Setting> =
-                given(matches, source).map(|id| Setting::new(id.as_str().replace('_', "-"), values(id))).collect();
+            let mut settings: Vec<Setting> = given(matches, source).map(|id| setting(matches, id)).collect();
             // An unset flag.
             settings.retain(|setting| setting.values != ["false"]);
             settings.sort();
@@ -94,6 +90,13 @@ fn given(matches: &ArgMatches, source: ValueSource) -> impl Iterator<Item = &Id>
     // The values of a group are IDs of options; those of an option are not.
     let is_option = |id: &&Id| matches.try_get_one::<Id>(id.as_str()).is_err();
     matches.ids().filter(is_given).filter(is_option)
+}
+
+/// Returns an option with its values as given.
+fn setting(matches: &ArgMatches, id: &Id) -> Setting {
+    let values = matches.get_raw(id.as_str()).into_iter().flatten();
+    let values = values.map(|value| value.to_string_lossy().into_owned()).collect();
+    Setting::new(id.as_str().replace('_', "-"), values)
 }
 
 impl ConfigFileOptions {
@@ -195,6 +198,29 @@ pub fn expand(
     let mut typed = typed.into_iter();
     let head: Vec<OsString> = typed.by_ref().take(2).collect();
     Ok(head.into_iter().chain(of_file.map(OsString::from)).chain(typed).collect())
+}
+
+/// Adds the options of the sweep in `--out` if `--resume` is given without options that affect a sweep; `None` if nothing is
+/// added.
+pub fn inherit(program: &Command, typed: &[OsString]) -> Option<Vec<OsString>> {
+    let is_of_start =
+        |id: &&Id| id.as_str() == "out" || COMMAND_LINE_ONLY.contains(&id.as_str().replace('_', "-").as_str());
+    let matches = program.clone().ignore_errors(true).try_get_matches_from(typed).ok()?;
+    let (name, matches) = matches.subcommand()?;
+    let is_resumed = matches.try_get_one::<bool>("resume").ok()? == Some(&true)
+        && !matches.contains_id(CONFIG)
+        && given(matches, ValueSource::CommandLine).all(|id| is_of_start(&id));
+    let out = matches.try_get_one::<PathBuf>("out").ok()?.filter(|_| is_resumed)?;
+    // The session reports an unreadable manifest.
+    let earlier = Manifest::find(out).ok()??.command.into_iter().map(OsString::from).collect();
+    let earlier = expand(program, earlier, |error, _| error).ok()?;
+    let earlier = program.clone().try_get_matches_from(earlier).ok()?;
+    let (_, earlier) = earlier.subcommand().filter(|(earlier, _)| *earlier == name)?;
+    let inherited = given(earlier, ValueSource::CommandLine).filter(|id| !is_of_start(id));
+    let inherited = inherited.flat_map(|id| arguments(&setting(earlier, id)).collect::<Vec<_>>());
+    let inherited: Vec<OsString> = inherited.map(OsString::from).collect();
+    let (head, rest) = typed.split_at_checked(2)?;
+    Some([head, &inherited, rest].concat())
 }
 
 /// Reads the options in a file for `command`, without parsing their values.

@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use ringmark_core::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use ringmark_core::dimension::{DeviceChoice, DeviceKind};
 use ringmark_core::options::usage::usage;
 use ringmark_core::options::value::{number, seconds};
@@ -113,6 +114,7 @@ impl HostOptions {
             device: machine.device,
             sync: self.sync,
             dry_run: false,
+            is_verbose: false,
             save_config: None,
             // Slurm and Grid Engine can start ranks on hosts that ssh cannot reach.
             doctor: starter == Starter::Mpirun,
@@ -136,9 +138,14 @@ pub struct LaunchOptions {
     /// The message names the rank that hangs. Tripled during startup. Minimum 6.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
     stall_timeout: u64,
-    /// Print every command and start nothing
+    /// Print the commands and start nothing
+    ///
+    /// Of more than 20 commands, prints the plan and the first one.
     #[arg(long)]
     dry_run: bool,
+    /// Print every command of a long plan, with --dry-run
+    #[arg(long, requires = "dry_run")]
+    verbose: bool,
     /// Skip the doctor, which checks the hosts first (`ringmark doctor --quick`); MPI and NCCL then choose their
     /// network themselves. With --launcher slurm or gridengine it is always skipped
     #[arg(long)]
@@ -176,6 +183,7 @@ impl LaunchOptions {
             timeout: self.timeout.map(Duration::from_secs),
             stall_timeout: (self.stall_timeout > 0).then(|| Duration::from_secs(self.stall_timeout)),
             dry_run: self.dry_run,
+            is_verbose: self.verbose,
             doctor: config.doctor && !self.no_doctor,
             watched_ranks: if self.watch_ranks > 0 { self.watch_ranks } else { usize::MAX },
             metrics: self.metrics_port.map(|port| SocketAddr::new(self.metrics_bind, port)),
@@ -277,6 +285,17 @@ impl Machine {
         let is_here = launch.hosts.all().iter().all(|host| self.environment.is_here(&host.name));
         let is_known = is_here || self.first_host(launch).is_some();
         launch.device == DeviceChoice::Cpu || (is_known && self.kind(launch) == DeviceKind::Cpu)
+    }
+
+    /// Rejects a backend of GPUs if the ranks are known to use the CPU.
+    pub(super) fn check_backend(&self, launch: &LaunchConfig, exchange: &ExchangeConfig) -> anyhow::Result<()> {
+        ensure!(
+            exchange.backend != BackendChoice::Nccl || !self.is_known_to_use_cpu(launch),
+            usage(anyhow!(
+                "--backend nccl needs a GPU, and these ranks use the CPU: use --backend shared-memory, mpi or auto"
+            ))
+        );
+        Ok(())
     }
 
     /// Returns the settings for querying the processors of hosts.

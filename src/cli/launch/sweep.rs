@@ -175,6 +175,7 @@ impl SweepOptions {
             let kv_store = point_kv_store(&train, &kv_stores, kv_store);
             TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
         }
+        machine.check_backend(&sweep.launch, &train.exchange)?;
         self.servers.check(&kv_stores).map_err(usage)?;
         kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
         check_kv_stores(&sweep).map_err(usage)?;

@@ -77,7 +77,10 @@ pub struct PredictOptions {
 
 fn share(text: &str) -> Result<f64, String> {
     let share = parse_percent(text).or_else(|| text.parse().ok());
-    share.filter(|share| *share > 0.0 && *share < 1.0).ok_or_else(|| "choose 1% to 99%, such as 80%".to_owned())
+    share.filter(|share| *share > 0.0 && *share < 1.0).ok_or_else(|| match text.parse::<f64>() {
+        Ok(percent) if percent > 1.0 && percent < 100.0 => format!("add the percent sign: {text}%"),
+        _ => "choose 1% to 99%, such as 80%".to_owned(),
+    })
 }
 
 impl PredictOptions {

@@ -156,9 +156,9 @@ impl RunName {
         self.with_extension(root, "trace.json")
     }
 
-    /// Returns the case's name in messages and tables: `1n2g`, or `1n2g without communication`.
+    /// Returns the case's name in messages and tables: `1n2g`, or `1n2g baseline`.
     pub fn description(&self) -> String {
-        format!("{}{}", self.case, if self.baseline { " without communication" } else { "" })
+        format!("{}{}", self.case, if self.baseline { " baseline" } else { "" })
     }
 
     fn with_extension(&self, root: &Path, extension: &str) -> PathBuf {
@@ -241,10 +241,7 @@ mod tests {
         assert_eq!(other.to_string(), "2n8g/resnet18_b128_fp16_3.log");
         assert_eq!(other.to_string().parse::<RunName>().expect("a name"), other);
         let baseline = RunName { baseline: true, ..name };
-        assert_eq!(
-            (name.description(), baseline.description()),
-            ("2n8g".to_owned(), "2n8g without communication".to_owned())
-        );
+        assert_eq!((name.description(), baseline.description()), ("2n8g".to_owned(), "2n8g baseline".to_owned()));
         assert_eq!(baseline.to_string(), "no-communication/2n8g/rn50_b128_fp16_3.log");
         assert_eq!(baseline.to_string().parse::<RunName>().expect("a name"), baseline);
     }

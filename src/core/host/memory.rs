@@ -45,6 +45,18 @@ pub fn available() -> Bytes {
     Bytes(left.fold(host, u64::min))
 }
 
+/// Returns the size of the last-level cache of the first core; `None` if the kernel does not report it.
+pub fn last_level_cache() -> Option<Bytes> {
+    let caches = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?.flatten();
+    let size = |cache: std::fs::DirEntry| kibibytes(&first_line(cache.path().join("size").to_str()?));
+    caches.filter_map(size).max_by_key(|bytes| bytes.0)
+}
+
+/// Parses `2048K`.
+fn kibibytes(text: &str) -> Option<Bytes> {
+    Some(Bytes(text.strip_suffix('K')?.parse::<u64>().ok()? * 1024))
+}
+
 /// Returns the memory of this process that counts against its limit of private memory (`RLIMIT_DATA`), touched or not.
 pub fn private() -> Bytes {
     Bytes(proc_kilobytes("/proc/self/status", "VmData:") * 1024)
@@ -99,6 +111,7 @@ mod tests {
 
     #[test]
     fn kernel_files_are_read() {
+        assert_eq!((kibibytes("2048K"), kibibytes("2M"), kibibytes("")), (Some(Bytes(2 << 20)), None, None));
         assert!(available().0 > 0 && private().0 > 0 && mapped().0 > private().0);
         let OutOfMemory { host, .. } = out_of_memory_kills();
         assert_eq!(host.expect("Linux 4.13 or newer").file, "/proc/vmstat");

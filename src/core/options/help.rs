@@ -72,6 +72,7 @@ const GROUPS: [Group; 7] = [
         heading: "Output",
         common: &["out", "resume", "json", "dry-run"],
         others: &[
+            "verbose",
             "repeat",
             "save-config",
             "record",

@@ -1,6 +1,11 @@
 //! Scaling of throughput with the number of ranks.
 
 use crate::dimension::{ImagesPerSecond, Seconds};
+use crate::stats::comparison::{Thresholds, compare};
+
+/// Smallest number of runs on each side of an efficiency for which its interval is stated: the interval of two runs is
+/// wider than any usual difference.
+const RUNS_OF_INTERVAL: usize = 3;
 
 /// Returns the speedup, `throughput(case) / throughput(base)`; with medians over runs and 1n1g as the base it is
 /// DLPerf's.
@@ -15,6 +20,18 @@ pub fn speedup(case: ImagesPerSecond, base: ImagesPerSecond) -> f64 {
 /// DLPerf's FP32 row: `efficiency(24.93, 32, 1) = 0.779`.
 pub fn efficiency(speedup: f64, ranks: u32, base_ranks: u32) -> f64 {
     speedup * f64::from(base_ranks) / f64::from(ranks)
+}
+
+/// Returns half of the 95 % confidence interval of an efficiency, from the speeds of the runs of its case and its base.
+/// `None` if either has fewer than three runs.
+///
+/// Runs of 200, 204 and 196 images/s on two ranks over runs of 100, 102 and 98 on one: an efficiency of 1 with a margin
+/// of 0.0453.
+pub fn margin_of_efficiency(case: &[f64], base: &[f64], efficiency: f64) -> Option<f64> {
+    let is_enough = case.len().min(base.len()) >= RUNS_OF_INTERVAL;
+    let comparison = compare(base, case, Thresholds::default()).filter(|_| is_enough)?;
+    let interval = comparison.interval?;
+    Some(efficiency * (interval.high - interval.low) / (2.0 * comparison.ratio))
 }
 
 /// Returns the cost of communication, `step with / step without - 1`: how much longer an iteration is than that of the
@@ -49,6 +66,16 @@ mod tests {
     fn efficiency_is_the_share_of_ideal() {
         assert!((efficiency(24.93, 32, 1) - 0.779).abs() < 1e-3);
         assert_eq!(efficiency(2.0, 16, 8), 1.0);
+    }
+
+    #[test]
+    fn margin_of_efficiency_needs_three_runs() {
+        let (case, base) = ([200.0, 204.0, 196.0], [100.0, 102.0, 98.0]);
+        let margin = margin_of_efficiency(&case, &base, 1.0).expect("three runs");
+        assert!((margin - 0.0453).abs() < 1e-4, "{margin}");
+        assert_eq!(margin_of_efficiency(&case, &base, 0.5), Some(margin / 2.0));
+        assert_eq!(margin_of_efficiency(&case[..2], &base, 1.0), None);
+        assert_eq!(margin_of_efficiency(&case, &base[..2], 1.0), None);
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub mod thresholds;
 use crate::benchmark::input::InputRecord;
 use crate::benchmark::train::RunRecord;
 use crate::benchmark::warning::Warning;
+use crate::number_text::percent;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 
 use crate::validity::hosts::{
@@ -34,6 +35,7 @@ use crate::validity::iterations::{changed_environment, drift, input, outliers, s
 use crate::validity::observed::Observed;
 use crate::validity::readings::{clock_drops, memory_errors, retransmissions};
 use crate::validity::slow_ranks::slow_ranks;
+use crate::validity::thresholds::HEAVY_FOREIGN_LOAD;
 
 /// Returns all warnings of a training run, the most severe first; the first `warmup` iterations are ignored.
 pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
@@ -74,11 +76,20 @@ pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
     found
 }
 
+/// Returns the foreign load that makes the figures of an input run unreliable, if any.
+pub fn disturbance(record: &InputRecord) -> Option<ForeignLoad> {
+    foreign_load(&Observed::from_input(record)).filter(|load| load.share > HEAVY_FOREIGN_LOAD)
+}
+
+/// Explains the parentheses around the figures of a disturbed input run.
+pub fn disturbance_line(load: &ForeignLoad) -> String {
+    let (share, host) = (percent(load.share), &load.host);
+    format!("in parentheses: unreliable, other programs used {share} of the cores of {host}: stop them, then repeat")
+}
+
 /// Returns all warnings of an input run, the most severe first.
 pub fn input_warnings(record: &InputRecord) -> Vec<Warning> {
-    let InputRecord { ranks, host_use, rank_use, passes, environment, .. } = record;
-    let seen = Observed::new(ranks, host_use, rank_use, passes.len() as u32).with_environment(environment);
-    let mut found = host_warnings(&seen);
+    let mut found = host_warnings(&Observed::from_input(record));
     found.extend(slow_hosts(record));
     found.sort_by_key(|warning| warning.kind);
     found

@@ -54,6 +54,8 @@ pub struct LaunchConfig {
     pub sync: Option<PathBuf>,
     /// True to print the command lines instead of running them.
     pub dry_run: bool,
+    /// True if a dry run prints all of many command lines.
+    pub is_verbose: bool,
     /// Option file that a dry run writes, if requested.
     pub save_config: Option<SavedConfig>,
     /// True to check the hosts first, and to choose the network that connects them.

@@ -8,6 +8,7 @@ use std::fs;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 
 use ringmark_core::host::environment::{is_allowed, is_forwarded};
@@ -62,9 +63,17 @@ pub struct LaunchEnvironment {
     pub is_rank: bool,
 }
 
-/// Returns this process's command line as typed, program first.
+/// The command line with the options that `--resume` adds from the manifest.
+static COMPLETED: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// Sets the command line that [`typed_arguments`] returns, once.
+pub fn set_arguments(completed: Vec<OsString>) {
+    COMPLETED.get_or_init(|| completed);
+}
+
+/// Returns this process's command line, program first: as typed, or as `--resume` completed it.
 pub fn typed_arguments() -> Vec<OsString> {
-    env::args_os().collect()
+    COMPLETED.get().cloned().unwrap_or_else(|| env::args_os().collect())
 }
 
 /// Returns the program as typed, for commands that are printed: `ringmark`, or a path if it is not found without one.

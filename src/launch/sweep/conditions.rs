@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ringmark_core::file::sha256;
-use ringmark_core::manifest::{Conditions, without_option};
+use ringmark_core::manifest::{Conditions, STARTER, without_option};
 
 use crate::launch::cluster::interface::InterfaceChoice;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
@@ -35,7 +35,7 @@ pub fn conditions(
     }
     let hosts = config.hosts.all();
     if hosts.iter().any(|host| environment.is_here(&host.name)) {
-        options.insert("this machine".to_owned(), environment.host_name.clone());
+        options.insert(STARTER.to_owned(), environment.host_name.clone());
     }
     options.retain(|_, value| !value.is_empty());
     let worker = launcher.worker();

@@ -42,6 +42,8 @@ pub struct RequestedSweep<'a> {
 pub struct Ledger {
     out: PathBuf,
     manifest: Manifest,
+    /// Runs of an earlier attempt with other settings, whose files are moved aside by the first write.
+    superseded: Vec<RunName>,
 }
 
 impl Ledger {
@@ -49,10 +51,11 @@ impl Ledger {
     pub fn begin(sweep: RequestedSweep) -> anyhow::Result<Ledger> {
         let RequestedSweep { benchmark, out, command, conditions } = sweep;
         refuse_used_folder(out)?;
-        Ok(Ledger { out: out.to_owned(), manifest: Manifest::new(benchmark, command, conditions) })
+        let manifest = Manifest::new(benchmark, command, conditions);
+        Ok(Ledger { out: out.to_owned(), manifest, superseded: Vec::new() })
     }
 
-    /// Resumes the sweep in `manifest` if its conditions match; writes nothing. Also returns a line for every run that
+    /// Resumes the sweep in `manifest` if its conditions match or none of its runs is finished; writes nothing. Also returns a line for every run that
     /// was started and does not count, and is run again. `check` returns the environment of a finished run, or what is
     /// wrong with its files. Finished runs in `repeat` are run again too.
     pub fn resume(
@@ -72,7 +75,13 @@ impl Ledger {
         add_servers(&mut manifest.conditions.options, &conditions.options);
         add_axis_values(&mut manifest.conditions.options, &conditions.options);
         let mismatches = manifest.conditions.mismatches(&conditions);
-        if !mismatches.is_empty() {
+        let mut superseded = Vec::new();
+        let is_any_finished = manifest.runs.iter().any(|run| run.state == RunState::Finished);
+        if !mismatches.is_empty() && !is_any_finished {
+            // Nothing is comparable yet: the sweep starts again with these settings.
+            superseded = std::mem::take(&mut manifest.runs).into_iter().map(|run| run.name).collect();
+            manifest.conditions = conditions.clone();
+        } else if !mismatches.is_empty() {
             return Err(usage(anyhow!(
                 "--resume: the sweep in {} has other settings, so new runs would not be comparable:\n{}\n\
                  use the same settings, or choose another --out",
@@ -86,7 +95,7 @@ impl Ledger {
         manifest.command = command;
         // Taken from the records of the finished runs instead.
         manifest.ran_on = ObservedEnvironment::default();
-        let mut ledger = Ledger { out: out.to_owned(), manifest };
+        let mut ledger = Ledger { out: out.to_owned(), manifest, superseded };
         let check = |run: RunName| match repeat.contains(&run) {
             true => Err("repeat requested".to_owned()),
             false => check(run),
@@ -137,6 +146,9 @@ impl Ledger {
 
     /// Adds the runs that are missing, and writes the manifest.
     pub fn write(&mut self, runs: impl IntoIterator<Item = RunName>) -> anyhow::Result<()> {
+        for run in std::mem::take(&mut self.superseded) {
+            self.move_aside(run)?;
+        }
         for run in runs {
             self.manifest.run(run);
         }
@@ -161,10 +173,15 @@ impl Ledger {
 
     /// Moves the files of an earlier attempt aside, and records that the run is in progress.
     pub fn start(&mut self, run: RunName) -> anyhow::Result<()> {
-        let log = run.log(&self.out);
-        folder::rename_earlier(&[run_name::unfinished_log_path(&log), log, run.record(&self.out)])?;
+        self.move_aside(run)?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.set(run, RunState::Running { since: Seconds(since.as_secs_f64()) }, None)
+    }
+
+    /// Renames the files of an earlier attempt.
+    fn move_aside(&self, run: RunName) -> anyhow::Result<()> {
+        let log = run.log(&self.out);
+        folder::rename_earlier(&[run_name::unfinished_log_path(&log), log, run.record(&self.out)])
     }
 
     /// Accepts a run whose environment matches that of the finished ones, and adds it to them. The error describes the

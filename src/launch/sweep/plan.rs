@@ -132,13 +132,13 @@ impl Axes {
         runs
     }
 
-    /// Returns `1n2g run 1 of 3` or `1n2g b16 bf16 without communication, run 1 of 3`.
+    /// Returns `1n2g run 1 of 3` or `1n2g b16 bf16 baseline, run 1 of 3`.
     pub fn title(&self, run: RunName) -> String {
         let comma = if run.baseline { "," } else { "" };
         format!("{}{comma} run {} of {}", self.point_title(run), run.run, self.runs)
     }
 
-    /// Returns `1n2g` or `1n2g b16 bf16 without communication`; omits axes of one value.
+    /// Returns `1n2g` or `1n2g b16 bf16 baseline`; omits axes of one value.
     pub fn point_title(&self, run: RunName) -> String {
         let mut title = run.case.to_string();
         if self.models.len() > 1 {
@@ -154,7 +154,7 @@ impl Axes {
             title += &format!(" {}", run.kv_store);
         }
         if run.baseline {
-            title += " without communication";
+            title += " baseline";
         }
         title
     }
@@ -300,11 +300,11 @@ mod tests {
         };
         let one = axes(&[Dtype::Fp32], &[8]);
         expect!["1n2g run 2 of 2"].assert_eq(&title(&one, false));
-        expect!["1n2g without communication, run 2 of 2"].assert_eq(&title(&one, true));
+        expect!["1n2g baseline, run 2 of 2"].assert_eq(&title(&one, true));
         expect!["1n2g b16 run 2 of 2"].assert_eq(&title(&axes(&[Dtype::Fp32], &[8, 16]), false));
         let both = axes(&[Dtype::Fp32, Dtype::Bf16], &[8, 16]);
         expect!["1n2g b16 bf16 run 2 of 2"].assert_eq(&title(&both, false));
-        expect!["1n2g b16 bf16 without communication, run 2 of 2"].assert_eq(&title(&both, true));
+        expect!["1n2g b16 bf16 baseline, run 2 of 2"].assert_eq(&title(&both, true));
         let networks = Axes { models: vec![Model::Resnet50V1b, Model::Resnet18], ..axes(&[Dtype::Fp32], &[8]) };
         expect!["1n2g resnet18 run 2 of 2"].assert_eq(&title(&networks, false));
         assert_eq!(networks.short_name(), "rn50-resnet18_b8_fp32");

@@ -73,9 +73,9 @@ impl Check {
     }
 }
 
-/// Checks that every run is finished and counts. `problems` come from the figures; `read` contains the runs that have a
-/// record.
-pub fn complete(manifest: &Manifest, problems: &[Problem], read: &[SweepRun]) -> Check {
+/// Checks that every run is finished and counts. `usable` contains the runs whose log exists and is unchanged; `problems`
+/// come from the figures; `read` contains the runs that have a record.
+pub fn complete(manifest: &Manifest, usable: &BTreeSet<RunName>, problems: &[Problem], read: &[SweepRun]) -> Check {
     let finished = manifest.runs.iter().filter(|run| run.state == RunState::Finished);
     let finished: Vec<RunName> = finished.map(|run| run.name).collect();
     let known: BTreeSet<RunName> = manifest.runs.iter().map(|run| run.name).collect();
@@ -88,6 +88,10 @@ pub fn complete(manifest: &Manifest, problems: &[Problem], read: &[SweepRun]) ->
     let is_finished = |run: &RunName| finished.contains(run);
     let without_memory = known.iter().filter(|run| !is_finished(run) && manifest.shortage(**run).is_some()).count();
     let mut summary = format!("{} of {} runs are finished", finished.len(), manifest.runs.len());
+    let unusable = finished.iter().filter(|run| !usable.contains(run)).count();
+    if unusable > 0 {
+        summary += &format!(", {unusable} of them without usable files");
+    }
     if without_memory > 0 {
         summary += &format!(", {without_memory} lack memory for their batch");
     }
@@ -160,9 +164,17 @@ pub fn rules(runs: &[SweepRun]) -> Check {
     Check { notes: repeated.collect(), ..check }.unknown_if(runs.is_empty())
 }
 
-/// Checks that all figures are reliable.
-pub fn reliable(reliability_warnings: Vec<String>, runs: &[SweepRun]) -> Check {
-    let what = "load, spread, efficiency and profile of every case".to_owned();
+/// Checks that all figures are reliable. One run has no spread, so that of the cases in `single` is not tested.
+pub fn reliable(reliability_warnings: Vec<String>, single: &[String], runs: &[SweepRun]) -> Check {
+    let untested = match single {
+        [] => None,
+        [one] => Some(format!("{one} has one run")),
+        several => Some(format!("{} cases have one run each", several.len())),
+    };
+    let what = match untested {
+        None => "load, spread, efficiency and profile of every case".to_owned(),
+        Some(why) => format!("load, efficiency and profile of every case; spread not tested: {why}"),
+    };
     Check::new(CheckName::Reliable, what, reliability_warnings).unknown_if(runs.is_empty())
 }
 

@@ -15,7 +15,8 @@
 
 use ringmark_core::benchmark::input::{Ceiling, InputRecord, PageCache};
 use ringmark_core::dimension::{ImagesPerSecond, Scaling};
-use ringmark_core::number_text::{plural, thousands};
+use ringmark_core::number_text::{marked, plural, thousands};
+use ringmark_core::validity::disturbance;
 
 use crate::read::analyze::input_demand::{Basis, Demand};
 
@@ -24,6 +25,10 @@ const AS_FAST: f64 = 0.95;
 
 /// Relative difference below which two rates are considered equal, because they were measured on different days.
 const TOLERANCE: f64 = 0.1;
+
+/// Smallest number of batches of a pass that allows a verdict: the times of single batches vary with the images and with
+/// prefetching.
+const BATCHES: usize = 2;
 
 /// Edge of a JPEG block in pixels.
 const BLOCK: f64 = 8.0;
@@ -91,8 +96,17 @@ pub fn verdict(record: &InputRecord, demand: &Demand) -> Result<Verdict, String>
         let ceilings = (0..record.ranks.len()).filter_map(of_host);
         ceilings.min_by(|(_, one), (_, other)| one.speed.0.total_cmp(&other.speed.0))
     };
-    let memory = lowest(PageCache::Warm).and_then(|(rank, ceiling)| from_memory(record, rank, &ceiling, demand));
-    let disk = lowest(PageCache::Cold).map(|(rank, ceiling)| from_disk(record, rank, &ceiling, demand));
+    let found = [PageCache::Warm, PageCache::Cold].map(lowest);
+    let most = found.iter().flatten().map(|(_, ceiling)| ceiling.pass.batches.len()).max();
+    if let Some(most) = most.filter(|most| *most < BATCHES) {
+        return Err(format!(
+            "a verdict needs {BATCHES} batches, but every pass measured {most}: repeat with --batches 20, or with a smaller \
+             --batch-size"
+        ));
+    }
+    let [memory, disk] = found.map(|found| found.filter(|(_, ceiling)| ceiling.pass.batches.len() >= BATCHES));
+    let memory = memory.and_then(|(rank, ceiling)| from_memory(record, rank, &ceiling, demand));
+    let disk = disk.map(|(rank, ceiling)| from_disk(record, rank, &ceiling, demand));
     if memory.is_none() && disk.is_none() {
         return Err("no pass read only from memory or only from disk, so the ceiling is unknown".to_owned());
     }
@@ -119,7 +133,8 @@ pub fn lines(record: &InputRecord, demand: &Demand) -> Vec<String> {
             memory.into_iter().chain(verdict.disk.map(|disk| disk.text(demand, several))).collect()
         }
     };
-    shown.into_iter().map(|line| format!("{}: {line}", demand.label)).collect()
+    let is_disturbed = disturbance(record).is_some();
+    shown.into_iter().map(|line| format!("{}: {}", demand.label, marked(line, is_disturbed))).collect()
 }
 
 /// Returns the name of the host if there are several.
@@ -252,15 +267,15 @@ mod tests {
     use ringmark_core::benchmark::input::pass::{HostPass, InputPass};
     use ringmark_core::benchmark::input::record::StoredImages;
     use ringmark_core::dimension::{Bytes, Case, DeviceKind, Seconds};
-    use ringmark_core::host::environment::{Environment, RankPlace};
+    use ringmark_core::host::environment::{Environment, InitialLoad, RankPlace};
 
     use super::*;
 
-    /// Pass over 1000 images of 110 kB in one batch; `decode` is the thread time for decoding an image, in ms.
+    /// Pass over 1000 images of 110 kB in four batches; `decode` is the thread time for decoding an image, in ms.
     fn pass(cache: PageCache, threads: u32, speed: f64, decode: f64) -> InputPass {
         let bytes = 110_000_000;
         let host = HostPass {
-            batches: vec![Seconds(1000.0 / speed)],
+            batches: vec![Seconds(250.0 / speed); 4],
             images: 1000,
             bytes: Bytes(bytes),
             from_disk: Some(Bytes(if cache == PageCache::Cold { bytes } else { 0 })),
@@ -293,7 +308,7 @@ mod tests {
             ],
             ..InputRecord::new(
                 Seconds(0.0),
-                InputConfig { batch_size: 1000, ..InputConfig::default() },
+                InputConfig { batch_size: 250, ..InputConfig::default() },
                 Environment::default(),
                 vec![RankPlace::on_cpu(0, 0, "a")],
             )
@@ -398,6 +413,24 @@ mod tests {
             &record,
             &Demand { image_size: 299, ..demand(1.0) },
             &expect!["1n8g: trained with images of 299 px, but these have 224: repeat with --image-size 299"],
+        );
+    }
+
+    #[test]
+    fn busy_host_and_single_batch_are_named() {
+        let mut record = record();
+        record.environment.load_before = Some(InitialLoad { hosts: "a".to_owned(), load: 7.0, cores: 14 });
+        let marked = lines(&record, &demand(6150.0)).remove(0);
+        assert!(marked.starts_with("1n8g: (input ceiling 2,740") && marked.ends_with("256 px)"), "{marked}");
+        record.environment.load_before = None;
+        record.passes.iter_mut().for_each(|pass| pass.hosts[0].batches.truncate(1));
+        check(
+            &record,
+            &demand(6150.0),
+            &expect![
+                "1n8g: a verdict needs 2 batches, but every pass measured 1: repeat with --batches 20, or with a smaller \
+                 --batch-size"
+            ],
         );
     }
 

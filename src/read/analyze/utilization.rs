@@ -52,6 +52,11 @@ impl Utilization {
         }
     }
 
+    /// Returns true if a share is above 100 %.
+    pub fn is_over_limit(&self) -> bool {
+        [self.share_of_matrix_product, self.share_of_published_peak].iter().flatten().any(|share| *share > 1.0)
+    }
+
     /// Returns a text such as `38.5 % of the matrix-product rate`, or the share of the published peak if there is one.
     pub fn share_text(&self) -> Option<String> {
         let text = |share: f64, of: &str| format!("{} % of {of}", share_of_limit(share));

@@ -71,7 +71,7 @@ impl fmt::Display for Shortage {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shortage { model, dtype, kv_store, case, is_baseline, .. } = self;
         let kv_store = if kv_store.is_ring() { String::new() } else { format!(", {kv_store}") };
-        let baseline = if *is_baseline { " without communication" } else { "" };
+        let baseline = if *is_baseline { " baseline" } else { "" };
         let reason = self.memory.at_batch(self.tried_batch_size);
         write!(formatter, "{}, {dtype}{kv_store}, {case}{baseline}: {reason}", model.facts().title)
     }

@@ -10,6 +10,7 @@ use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, B
 use crate::read::load::folder::Shortage;
 use crate::read::show::numbers::{MARK, marked, share_of_limit, teraflops};
 use crate::read::show::text::{Medium, Paragraph};
+use crate::read::show::utilization::over_limit;
 
 /// Maximum number of batch sizes in one table on a terminal.
 const SIDE_BY_SIDE: usize = 6;
@@ -84,6 +85,9 @@ pub fn tables(table: &BatchTable, extra: ExtraRows, medium: Medium) -> Vec<Parag
     let sizes = table.batch_sizes();
     let tables = sizes.chunks(side_by_side).map(|sizes| Paragraph::Table(self::table(&lines, sizes, extra, "  ")));
     let shortages: Vec<String> = table.shortages.iter().map(Shortage::to_string).collect();
+    let measured = table.series.iter().flat_map(BatchSeries::measured);
+    let over_limit = over_limit(measured.filter_map(|(_, figures)| figures.utilization));
+    let tables = tables.chain(over_limit.map(|note| Paragraph::Note(vec![note])));
     tables.chain((!shortages.is_empty()).then_some(Paragraph::Note(shortages))).collect()
 }
 

@@ -45,6 +45,7 @@ pub fn text(outcome: &ComparedResults, medium: Medium) -> String {
     text.push(Paragraph::Explanation(legend(outcome)));
     text.push(Paragraph::Lines(signs(outcome)));
     text.extend(by_chance(outcome).map(Paragraph::Text));
+    text.extend(in_sequence(outcome).map(Paragraph::Text));
     for (name, only) in [("BASE", &outcome.only_in_base), ("TEST", &outcome.only_in_test)] {
         let only = (!only.is_empty()).then(|| format!("Only in {name}, not compared: {}", only.join("; ")));
         text.push(Paragraph::Lines(only.into_iter().collect()));
@@ -248,6 +249,16 @@ fn by_chance(outcome: &ComparedResults) -> Option<String> {
             trimmed(outcome.significance * 100.0)
         )
     })
+}
+
+/// Explains the interval of two sides that were measured one after the other.
+fn in_sequence(outcome: &ComparedResults) -> Option<String> {
+    let later = outcome.later_side()?;
+    let earlier = if later == "TEST" { "BASE" } else { "TEST" };
+    Some(format!(
+        "Every run of {later} started after those of {earlier}: the intervals do not include what changed on the hosts \
+         in between (temperature, other load); alternate the runs of both sides to include it."
+    ))
 }
 
 /// Merges the notes into one if every case has the same.

@@ -8,6 +8,14 @@ use crate::read::analyze::training::figures::{Group, TrainedCase};
 use crate::read::analyze::utilization::Utilization;
 use crate::read::show::numbers::{marked, share_of_limit, teraflops};
 
+/// Explains shares above 100 %, if any of these cases has one.
+pub fn over_limit(mut cases: impl Iterator<Item = Utilization>) -> Option<String> {
+    cases.any(|it| it.is_over_limit()).then(|| {
+        "shares above 100 %: the matrix products were disturbed, or the network needs fewer operations than counted (Winograd)"
+            .to_owned()
+    })
+}
+
 /// Returns the table; `None` if no record contains rates of the devices. Omits columns that no case fills.
 pub fn table(group: &Group) -> Option<Table> {
     let rows: Vec<(&TrainedCase, Utilization)> =

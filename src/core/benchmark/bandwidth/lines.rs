@@ -198,15 +198,19 @@ pub fn unchecked(result: &MessageResult) -> Option<String> {
 }
 
 /// Formats the limit set by the memory bandwidth, and the share of it that the largest size reached, which benefits
-/// least from caches.
+/// least from caches. States if the limit is that of the last-level cache.
 pub fn memory(limit: &MemoryLimit, results: &[MessageResult], ranks: u32) -> String {
-    let MemoryLimit { rate, by, busbw } = limit;
-    let line = format!("# host memory: {rate:.1} read + written ({by})");
+    let MemoryLimit { rate, by, busbw, array, is_in_cache } = limit;
+    let place = if *is_in_cache { "last-level cache" } else { "memory" };
+    let line = format!("# host {place}: {rate:.1} read + written ({by})");
     if busbw.0 <= 0.0 {
         return line;
     }
-    let reached = figures::largest_busbw(results, Bus::all_reduce(ranks))
-        .map_or(String::new(), |(size, rate)| format!("; {size} reached {:.0} %", rate.0 / busbw.0 * 100.0));
+    let reached = |(size, rate): (Bytes, GigabytesPerSecond)| match limit.share(size, rate) {
+        Some(share) => format!("; {size} reached {:.0} %", share * 100.0),
+        None => format!("; measured with arrays of {array}, so smaller messages have no share"),
+    };
+    let reached = figures::largest_busbw(results, Bus::all_reduce(ranks)).map(reached).unwrap_or_default();
     format!("{line}, allows {busbw:.1} busbw{reached}")
 }
 
@@ -455,6 +459,8 @@ mod tests {
             rate: GigabytesPerSecond(75.5),
             by: "in place".to_owned(),
             busbw: GigabytesPerSecond(busbw),
+            array: Bytes(1 << 24),
+            is_in_cache: false,
         };
         assert_eq!(
             memory(&limit(18.9), &[gigabyte()], 2),
@@ -463,6 +469,12 @@ mod tests {
         let none = memory(&limit(18.9), &[], 2);
         assert!(none.ends_with("allows 18.9 GB/s busbw"), "{none}");
         assert_eq!(memory(&limit(0.0), &[], 1), "# host memory: 75.5 GB/s read + written (in place)");
+        let small = [result(1 << 20, sound(0.1), None)];
+        assert_eq!(
+            memory(&MemoryLimit { is_in_cache: true, ..limit(18.9) }, &small, 2),
+            "# host last-level cache: 75.5 GB/s read + written (in place), allows 18.9 GB/s busbw; measured with arrays of \
+             16777216 bytes, so smaller messages have no share"
+        );
     }
 
     #[test]

@@ -76,6 +76,20 @@ pub struct MemoryLimit {
     pub by: String,
     /// Maximum bus bandwidth at this rate: see [`crate::stats::busbw::memory_bound`].
     pub busbw: GigabytesPerSecond,
+    /// Size of each of the two arrays that a rank moves; 0 in older records.
+    #[serde(default)]
+    pub array: Bytes,
+    /// True if the arrays of all ranks of the host fit in its last-level cache, so that this is the rate of the cache.
+    #[serde(default)]
+    pub is_in_cache: bool,
+}
+
+impl MemoryLimit {
+    /// Returns the share of the limit that a message reached; `None` without a limit, and for messages smaller than the
+    /// arrays, which may be in a faster cache.
+    pub fn share(&self, message: Bytes, busbw: GigabytesPerSecond) -> Option<f64> {
+        (self.busbw.0 > 0.0 && message >= self.array).then(|| busbw.0 / self.busbw.0)
+    }
 }
 
 /// Result of one size, or of the gradients.

@@ -5,7 +5,7 @@ use crate::benchmark::input::config::PageCache;
 use crate::benchmark::input::pass::{HostPass, InputPass};
 use crate::benchmark::input::record::{Ceiling, InputRecord};
 use crate::dimension::ImagesPerSecond;
-use crate::number_text::{count, thousands};
+use crate::number_text::{count, marked, thousands};
 
 /// Formats the lines that train_imagenet.py (example/image-classification/common/fit.py) prints with `--test-io 1`
 /// through Python's logging: the last batch of every `display`, counted from 0, and the images per second over them.
@@ -49,19 +49,19 @@ fn text(
 
 /// Formats a table with one row per host and pass: speed, time per image and thread in each stage, and source of the
 /// bytes.
-pub fn table(record: &InputRecord) -> Vec<String> {
+pub fn table(record: &InputRecord, is_unreliable: bool) -> Vec<String> {
     let head = [COLUMNS.map(|(name, _)| name.to_owned()), COLUMNS.map(|(_, unit)| unit.to_owned())];
     let width = record.ranks.iter().map(|place| place.host.len()).max().unwrap_or_default().max(4);
     let mut lines: Vec<String> = head.iter().map(|cells| text(cells, width)).collect();
     lines.push("-".repeat(lines.iter().map(String::len).max().unwrap_or_default()));
-    lines.extend(rows(record).map(|cells| text(&cells, width)));
+    lines.extend(rows(record, is_unreliable).map(|cells| text(&cells, width)));
     lines
 }
 
 /// Returns the cells of every row.
-pub fn rows(record: &InputRecord) -> impl Iterator<Item = [String; 11]> {
-    let of_pass = |pass: &InputPass| -> Vec<[String; 11]> {
-        pass.hosts.iter().enumerate().map(|(rank, host)| cells(record, pass, rank, host)).collect()
+pub fn rows(record: &InputRecord, is_unreliable: bool) -> impl Iterator<Item = [String; 11]> {
+    let of_pass = move |pass: &InputPass| -> Vec<[String; 11]> {
+        pass.hosts.iter().enumerate().map(|(rank, host)| cells(record, pass, rank, host, is_unreliable)).collect()
     };
     record.passes.iter().flat_map(of_pass)
 }
@@ -71,20 +71,23 @@ fn cells(
     InputPass { cache, threads, .. }: &InputPass,
     rank: usize,
     host: &HostPass,
+    is_unreliable: bool,
 ) -> [String; 11] {
     let number =
         |value: Option<f64>, decimals: usize| value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"));
+    let rate = |value: Option<f64>| marked(number(value, 1), is_unreliable && value.is_some());
     let speed = host.speed(record.config.batch_size).map(|speed| speed.0);
     let cores = record.cores.get(rank).copied().unwrap_or(1);
     let of_a_core = speed.map(|speed| speed / f64::from((*threads).min(cores).max(1)));
-    let [read, decode, augment, collate] = host.stages().map(|stage| format!("{:.3}", stage * 1e3));
+    let [read, decode, augment, collate] =
+        host.stages().map(|stage| marked(format!("{:.3}", stage * 1e3), is_unreliable));
     [
         record.ranks.get(rank).map(|place| place.host.clone()).unwrap_or_default(),
         cache_text(*cache, host).to_owned(),
         threads.to_string(),
-        number(speed, 1),
-        number(of_a_core, 1),
-        number(host.megabytes_per_second(), 1),
+        rate(speed),
+        rate(of_a_core),
+        rate(host.megabytes_per_second()),
         number(host.disk_share().map(|share| share * 100.0), 0),
         read,
         decode,
@@ -107,20 +110,22 @@ fn cache_text(asked: PageCache, host: &HostPass) -> &'static str {
 
 /// Formats the best pass of each host, from memory and from disk, and the passes that did not run with the requested
 /// page cache.
-pub fn ceilings(record: &InputRecord) -> Vec<String> {
+pub fn ceilings(record: &InputRecord, is_unreliable: bool) -> Vec<String> {
     let mut lines = Vec::new();
+    let shown = |figure: String| marked(figure, is_unreliable);
     for (rank, place) in record.ranks.iter().enumerate() {
         let cores = record.cores.get(rank).copied().unwrap_or(1);
         let with = |Ceiling { threads, speed, .. }: Ceiling| {
-            format!("{} images/s with {}", thousands(speed.0, ','), count(threads, "thread"))
+            format!("{} images/s with {}", shown(thousands(speed.0, ',')), count(threads, "thread"))
         };
         let warm = record.ceiling(rank, PageCache::Warm).map(|warm| format!("from memory {}", with(warm)));
         let of_a_core = record.busiest(rank).map(|(busiest, ImagesPerSecond(speed))| {
-            format!("{speed:.0} images/s per core with {} of {cores}", busiest.threads.min(cores))
+            let speed = shown(format!("{speed:.0}"));
+            format!("{speed} images/s per core with {} of {cores}", busiest.threads.min(cores))
         });
         let cold = record.ceiling(rank, PageCache::Cold).map(|cold| {
             let rate = cold.pass.megabytes_per_second().unwrap_or_default();
-            format!("from disk {}, {rate:.1} MB/s", with(cold))
+            format!("from disk {}, {} MB/s", with(cold), shown(format!("{rate:.1}")))
         });
         let all: Vec<String> = [warm, of_a_core, cold].into_iter().flatten().collect();
         if !all.is_empty() {
@@ -193,27 +198,34 @@ mod tests {
     fn row_contains_cache_state_and_rates() {
         let mut record = record(&[("a", &[250.0, 480.0], 300.0)]);
         record.passes[2].hosts[0].from_disk = Some(Bytes(6_400_000));
-        let lines = table(&record);
+        let lines = table(&record, false);
         let cells: Vec<Vec<&str>> = lines[3..].iter().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(cells[0], ["a", "cold", "4", "300.0", "75.0", "30.0", "100", "0.100", "2.000", "0.500", "0.001"]);
         assert_eq!(cells[1], ["a", "warm", "1", "250.0", "250.0", "25.0", "0", "0.100", "2.000", "0.500", "0.001"]);
         assert_eq!(cells[2][..4], ["a", "not", "warm", "2"]);
         assert_eq!(
-            ceilings(&record),
+            ceilings(&record, false),
             [
                 "host a: from memory 250 images/s with 1 thread; 250 images/s per core with 1 of 4; from disk 300 \
                  images/s with 4 threads, 30.0 MB/s",
                 "host a: not warm, 50 % of the bytes came from disk: memory is too small or used by other processes",
             ]
         );
+        let row: Vec<String> = rows(&record, true).nth(1).expect("a pass").into();
+        assert_eq!(row[3..7], ["(250.0)", "(250.0)", "(25.0)", "0"]);
+        assert_eq!(
+            ceilings(&record, true)[0],
+            "host a: from memory (250) images/s with 1 thread; (250) images/s per core with 1 of 4; from disk (300) \
+             images/s with 4 threads, (30.0) MB/s"
+        );
         record.cores = vec![1];
         record.passes.truncate(1);
         record.passes[0].hosts[0] = host_pass(300.0, false);
-        let lines = ceilings(&record);
+        let lines = ceilings(&record, false);
         assert!(lines[0].starts_with("host a: not cold, 0 % of the bytes came from disk: "), "{lines:?}");
         assert_eq!(lines[1], "host a: 4 threads share 1 core");
         record.passes[0].hosts[0].from_disk = None;
-        assert!(ceilings(&record)[0].contains("is unknown"), "{:?}", ceilings(&record));
-        assert!(table(&record)[3].contains("unknown"));
+        assert!(ceilings(&record, false)[0].contains("is unknown"), "{:?}", ceilings(&record, false));
+        assert!(table(&record, false)[3].contains("unknown"));
     }
 }

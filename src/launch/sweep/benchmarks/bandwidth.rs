@@ -321,6 +321,7 @@ mod tests {
                 device: DeviceChoice::Cpu,
                 sync: None,
                 dry_run: false,
+                is_verbose: false,
                 save_config: None,
                 doctor: false,
                 metrics: None,

@@ -252,12 +252,12 @@ impl Resumable for TrainSweep {
         let axes = &sweep.axes;
         let is_shared = |kv_store: &KvStore| axes.cases.iter().any(|case| axes.is_left_to_ring(*kv_store, *case));
         if axes.kv_stores.iter().any(is_shared) {
-            lines.push("1n1g is measured once, with ring, and is the baseline of all kv-stores".to_owned());
+            lines.push("1n1g is measured once, with ring, and is the base of all kv-stores".to_owned());
         }
         if self.ddp_suite {
             let is_alone = sweep.axes.cases.iter().any(|case| suite::baseline(*case, train).is_none());
             let alone = if is_alone { ", except for 1n1g, where one rank has no communication" } else { "" };
-            lines.push(format!("each run is followed by a run without communication{alone}"));
+            lines.push(format!("each run is followed by its baseline, a run without communication{alone}"));
         }
         lines
     }

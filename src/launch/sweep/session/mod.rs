@@ -6,7 +6,7 @@ mod execute;
 mod table;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use ringmark_core::dimension::Case;
 use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::{self, RunName};
 use ringmark_core::host::memory;
+use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::doctor::command::check_before_jobs;
@@ -40,6 +41,9 @@ use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
 pub use crate::launch::sweep::session::execute::{failure_of, is_miss};
 use crate::launch::sweep::session::table::SessionTable;
 use crate::output;
+
+/// Largest number of commands that a dry run prints unless all are requested.
+const COMMANDS: usize = 20;
 
 /// Configuration of a session, independent of the benchmark.
 #[derive(Debug, Clone, Copy)]
@@ -86,9 +90,16 @@ impl<B: Benchmark> Session<'_, B> {
         let warning = self.benchmark.resumable().and_then(Resumable::warning).map(str::to_owned);
         let lines = self.unused_hosts().into_iter().chain(warning);
         lines.for_each(|line| print_line(&format!("# {line}")));
-        schedule.estimate.iter().for_each(|line| print_line(&format!("# {line}")));
-        for job in schedule.missing() {
+        let missing: Vec<&JobPlan> = schedule.missing().collect();
+        let is_long = missing.len() > COMMANDS && !launch.is_verbose;
+        let plan = is_long.then(|| plan_line(&missing));
+        let lines = schedule.header.iter().filter(|_| is_long).chain(&plan).chain(&schedule.estimate);
+        lines.for_each(|line| print_line(&format!("# {line}")));
+        for job in missing.iter().take(if is_long { 1 } else { usize::MAX }) {
             print_line(&self.runner().job_for(job).command_line(launch.starter));
+        }
+        if is_long {
+            print_line(&format!("# and {} more commands: --verbose prints them", missing.len() - 1));
         }
         if let Some(SavedConfig { path, text }) = &launch.save_config {
             output::check_target("--save-config", path, &[])?;
@@ -136,7 +147,7 @@ impl<B: Benchmark> Session<'_, B> {
                     (true, _) => "resume with",
                     (false, true) => "completed runs are kept; resume with",
                     // Running the same again would fail again.
-                    (false, false) => "fix this, then resume with",
+                    (false, false) => "no run is finished: fix this, or change the options, then resume with",
                 };
                 anyhow!("{error:#}\n{advice}: {command}")
             }
@@ -332,6 +343,14 @@ impl<B: Benchmark> Session<'_, B> {
         ensure!(has_figures, "no batch size fits in the memory of the device: choose a smaller --batch-size");
         Ok(())
     }
+}
+
+/// Counts the jobs, and the combinations of network, precision, batch size, kv-store and case: `60 jobs at 12 points`.
+fn plan_line(jobs: &[&JobPlan]) -> String {
+    let points: BTreeSet<RunName> =
+        jobs.iter().filter_map(|job| job.run).map(|run| RunName { run: 0, ..run }).collect();
+    let points = if points.is_empty() { String::new() } else { format!(" at {}", count(points.len(), "point")) };
+    format!("{} jobs{points}", jobs.len())
 }
 
 /// Rejects a folder that contains files of a planned job: another run would replace them, or be mistaken for the first.

@@ -98,7 +98,7 @@ fn named(model: &ModelResult) -> Vec<(String, &GroupResult)> {
     };
     let silent = model.ringmark.iter().flat_map(|ours| {
         let groups = &ours.without_communication;
-        groups.iter().map(|group| (format!("{}, no-comm", name(group, groups)), group))
+        groups.iter().map(|group| (format!("{}, baseline", name(group, groups)), group))
     });
     first.into_iter().chain(others.iter().map(|group| (name(group, others), group))).chain(silent).collect()
 }

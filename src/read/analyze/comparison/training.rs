@@ -67,7 +67,7 @@ fn add_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Result
     let mut parts = vec![(name.to_string(), runs, warnings.collect(), row.reliability.reliability_warnings)];
     parts.extend(
         row.without_communication.map(|baseline| {
-            (format!("{name} no-comm"), baseline.runs, baseline.warnings, baseline.reliability_warnings)
+            (format!("{name} baseline"), baseline.runs, baseline.warnings, baseline.reliability_warnings)
         }),
     );
     for (name, runs, warnings, reliability_warnings) in parts {

@@ -211,6 +211,19 @@ impl ComparedResults {
         base == test && self.cases().all(|(_, case)| case.throughput.base_runs == case.throughput.test_runs)
     }
 
+    /// Returns the name of the side whose runs all started after those of the other; `None` if they alternated, and if a
+    /// side has no times or the comparison no interval.
+    pub fn later_side(&self) -> Option<&'static str> {
+        let has_interval = self.cases().any(|(_, case)| case.throughput.low.is_some());
+        let ((base_first, base_last), (test_first, test_last)) =
+            self.base.started.as_ref().zip(self.test.started.as_ref()).filter(|_| has_interval)?;
+        match (base_last < test_first, test_last < base_first) {
+            (true, _) => Some("TEST"),
+            (_, true) => Some("BASE"),
+            _ => None,
+        }
+    }
+
     /// Returns true if both sides are the same path, so that their warnings are the same.
     pub fn is_one_result(&self) -> bool {
         self.base.path == self.test.path && self.are_same_runs()

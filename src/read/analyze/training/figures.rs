@@ -10,7 +10,7 @@ use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore, PASSES_OF_TRAINING};
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::stats::run_values::RunValues;
-use ringmark_core::stats::scaling::{communication_cost, efficiency, speedup};
+use ringmark_core::stats::scaling::{communication_cost, efficiency, margin_of_efficiency, speedup};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -75,6 +75,9 @@ pub struct Figures {
     pub speedup: f64,
     /// `speedup / (ranks / ranks of the base)`.
     pub efficiency: f64,
+    /// Half of the 95 % confidence interval of the efficiency; `None` for the base itself, and if the case or the base
+    /// has fewer than three runs.
+    pub efficiency_margin: Option<f64>,
     /// Medians over runs, if every counted run has a record.
     pub times: Option<IterationTimes>,
     /// Figures of the same runs, computed as DLPerf does.
@@ -211,7 +214,7 @@ impl Group {
             let baseline = case.baseline.iter().flat_map(|baseline| baseline.reliability_warnings());
             // An unreliable base affects both in the same way.
             let baseline = baseline.filter(|warning| !case.scaling_reliability_warnings.contains(warning));
-            let baseline = baseline.map(|warning| warning.to(format!("{} without communication", case.case)));
+            let baseline = baseline.map(|warning| warning.to(format!("{} baseline", case.case)));
             own.chain(baseline).collect::<Vec<_>>()
         };
         self.reliability_warnings.iter().cloned().chain(self.cases.iter().flat_map(of_case)).collect()
@@ -221,10 +224,10 @@ impl Group {
     fn compute_figures(&mut self, of_ring: Option<TrainedCase>, asked: &SweepFacts) {
         // Cases are ordered by ranks, so the first one with a counted run is 1n1g if that exists.
         let own = self.cases.iter().find_map(Base::from_case);
-        let of_ring = of_ring.filter(|_| own.is_some_and(|own| own.case != Case::SINGLE));
+        let of_ring = of_ring.filter(|_| own.as_ref().is_some_and(|own| own.case != Case::SINGLE));
         let base = of_ring.as_ref().and_then(Base::from_case).or(own);
         self.common_base = of_ring.map(Box::new);
-        if let Some(base) = base {
+        if let Some(base) = &base {
             for case in &mut self.cases {
                 case.figures = case_figures(case, base);
                 if let Some(baseline) = &mut case.baseline {
@@ -374,16 +377,16 @@ fn by_case(runs: Vec<Run>) -> BTreeMap<(u32, Case), Vec<Run>> {
 }
 
 /// Base of a group's relative figures.
-#[derive(Clone, Copy)]
 struct Base {
     case: Case,
     speed: ImagesPerSecond,
+    speeds: RunValues,
     dlperf_speed: ImagesPerSecond,
 }
 
 impl Base {
     fn from_case(case: &TrainedCase) -> Option<Base> {
-        Some(Base { case: case.case, speed: case.speed()?, dlperf_speed: dlperf_median(case)? })
+        Some(Base { case: case.case, speed: case.speed()?, speeds: case.speeds(), dlperf_speed: dlperf_median(case)? })
     }
 }
 
@@ -395,21 +398,24 @@ fn dlperf_median(case: &TrainedCase) -> Option<ImagesPerSecond> {
     dlperf_speeds(case).median().map(to_hundredths).map(ImagesPerSecond)
 }
 
-fn case_figures(case: &TrainedCase, base: Base) -> Option<Figures> {
+fn case_figures(case: &TrainedCase, base: &Base) -> Option<Figures> {
     let (speed, ranks) = (case.speed()?, case.case.ranks());
     let speedup = speedup(speed, base.speed);
+    let efficiency = efficiency(speedup, ranks, base.case.ranks());
+    let margin = || margin_of_efficiency(case.speeds().values(), base.speeds.values(), efficiency);
     Some(Figures {
         speed,
         per_rank: ImagesPerSecond(speed.0 / f64::from(ranks)),
         cv: case.speeds().cv(),
         speedup,
-        efficiency: efficiency(speedup, ranks, base.case.ranks()),
+        efficiency,
+        efficiency_margin: (case.case != base.case).then(margin).flatten(),
         times: times(case),
         dlperf: dlperf_figures(case, base)?,
     })
 }
 
-fn dlperf_figures(case: &TrainedCase, base: Base) -> Option<DlperfFigures> {
+fn dlperf_figures(case: &TrainedCase, base: &Base) -> Option<DlperfFigures> {
     let median_speed = dlperf_median(case)?;
     Some(DlperfFigures {
         average_speed: ImagesPerSecond(to_hundredths(dlperf_speeds(case).mean())),

@@ -94,6 +94,11 @@ pub struct JsonRow {
     /// `speedup_over_base / (ranks / ranks of the base)`: 1 is perfect.
     #[serde(skip_deserializing)]
     efficiency: Option<f64>,
+    /// Half of the 95 % confidence interval of the efficiency; absent for the base itself, and if the case or the base
+    /// has fewer than three runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing)]
+    efficiency_margin: Option<f64>,
     #[serde(flatten)]
     figures: RowFigures,
     /// Validation accuracy; absent without `--validate`.
@@ -270,6 +275,7 @@ fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
         base_kv_store: group.base_kv_store(),
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
+        efficiency_margin: figures.and_then(|figures| figures.efficiency_margin),
         figures: variation,
         accuracy: accuracy::case_accuracy(case),
         energy: energy::case_energy(case),

@@ -32,7 +32,7 @@ pub fn csv(extraction: &Extraction, price: Option<&Price>) -> anyhow::Result<Str
     }));
     columns.push(column("warnings", |group: &Group, _| group.warnings.join("; ")));
     columns.push(column("run_warnings", |_, case: &TrainedCase| case.warnings.len().to_string()));
-    show::csv::csv(&extraction.groups, columns, vec![energies(), accuracies(), costs(price)])
+    show::csv::csv(&extraction.groups, columns, vec![margins(), energies(), accuracies(), costs(price)])
 }
 
 fn figure<'a>(name: &str, figure: fn(&Figures) -> f64) -> Column<'a> {
@@ -41,6 +41,11 @@ fn figure<'a>(name: &str, figure: fn(&Figures) -> f64) -> Column<'a> {
 
 fn iteration_times(case: &TrainedCase) -> Option<&IterationTimes> {
     case.figures.as_ref()?.times.as_ref()
+}
+
+fn margins<'a>() -> Vec<Column<'a>> {
+    let margin = |_: &Group, case: &TrainedCase| text(case.figures.as_ref().and_then(|it| it.efficiency_margin));
+    vec![column("efficiency_margin", margin)]
 }
 
 fn energies<'a>() -> Vec<Column<'a>> {

@@ -20,7 +20,7 @@ pub fn title(group: &Group) -> String {
 
 /// Explanation of the columns, below the title.
 pub const LEGEND: [&str; 4] = [
-    "crowded: compute loss without communication; overlap: additional compute loss with it;",
+    "crowded: compute loss of the baseline; overlap: additional compute loss with communication;",
     "waiting, transfer: exposed all-reduce before and after the slowest rank joins;",
     "other: the rest of the step; +-: 95 % confidence interval; negative: a gain;",
     "images/s: lost relative to ideal scaling; below the case: its efficiency",

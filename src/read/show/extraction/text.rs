@@ -18,15 +18,17 @@ use crate::read::load::problem::Problem;
 use crate::read::show;
 use crate::read::show::batch_sizes::{ExtraRows, tables};
 use crate::read::show::extraction::{kv_stores, scaling_loss};
-use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, milliseconds};
+use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, milliseconds, percent_number};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
 const LEGEND: [&str; 4] = [
     "speed: images / time of a run; median over runs.",
+    "DLPerf: mean of the logged rates of a run, median over runs; used in no other figure.",
     "efficiency: speedup / (ranks / ranks of the base).",
     "CV: standard deviation / mean of the runs' speeds.",
-    "DLPerf: mean of the logged rates of a run, median over runs; used in no other figure.",
 ];
+
+const MARGIN_LEGEND: &str = "+-: half of the 95 % confidence interval of the efficiency.";
 
 /// Printed instead of the omitted tables of a quick profile.
 const LEFT_OUT: &str = "--explain adds iteration times, arithmetic and scaling loss";
@@ -113,10 +115,13 @@ fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragrap
         ],
         show::utilization::table(group),
     );
+    let over_limit = show::utilization::over_limit(group.cases.iter().filter_map(|case| group.utilization(case)));
+    let over_limit = over_limit.filter(|_| !is_short);
     let (economy, economy_legend) = show::economy::table(group, price).unzip();
     below(show::economy::TITLE, &economy_legend.unwrap_or_default(), economy);
     below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::table(group));
     below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::table(group));
+    figures.extend(over_limit.map(|note| Paragraph::Note(vec![note])));
     let unclear = scaling_loss::unclear(group).into_iter().filter(|_| !is_short);
     figures.extend(unclear.map(|sentence| Paragraph::Note(vec![sentence])));
     figures.extend(is_short.then(|| Paragraph::Note(vec![LEFT_OUT.to_owned()])));
@@ -137,7 +142,8 @@ fn legend(extraction: &Extraction, has_sizes: bool, word: &str) -> [Vec<String>;
     let is_doubtful = extraction.groups.iter().any(|group| !group.all_reliability_warnings().is_empty());
     let doubtful = is_doubtful.then(|| doubtful_legend("above"));
     let peak = has_sizes.then(|| PEAK_LEGEND.to_owned());
-    let columns = LEGEND.map(str::to_owned).into_iter().chain(peak).collect();
+    let margin = extraction.groups.iter().any(has_margins).then(|| MARGIN_LEGEND.to_owned());
+    let columns = LEGEND.map(str::to_owned).into_iter().chain(margin).chain(peak).collect();
     [columns, mark.into_iter().chain(doubtful).collect()]
 }
 
@@ -149,13 +155,20 @@ fn speeds(group: &Group) -> Table {
         ("ranks", ""),
         ("runs", ""),
         ("speed", "images/s"),
+        ("DLPerf", "images/s"),
         (if process(group) == "GPU" { "per GPU" } else { "per rank" }, "images/s"),
         ("speedup", &over),
         ("efficiency", "%"),
+        ("+-", "%"),
         ("CV", "%"),
-        ("DLPerf", "images/s"),
     ];
-    Table::new(&headers, group.cases.iter().map(|case| speed_row(group, case)).collect::<Vec<_>>())
+    let rows = group.cases.iter().map(|case| speed_row(group, case)).collect::<Vec<_>>();
+    Table::new(&headers, rows).without_empty("+-")
+}
+
+/// Returns true if the efficiency of any case has a confidence interval.
+fn has_margins(group: &Group) -> bool {
+    group.cases.iter().filter_map(|case| case.figures.as_ref()).any(|figures| figures.efficiency_margin.is_some())
 }
 
 fn speed_row(group: &Group, case: &TrainedCase) -> Vec<String> {
@@ -163,18 +176,17 @@ fn speed_row(group: &Group, case: &TrainedCase) -> Vec<String> {
     let scaling_is_doubtful = group.reliability_warnings_of(case).next().is_some();
     let speed = |speed: ImagesPerSecond| marked(four_digits(speed.0), speed_is_doubtful);
     let name = [case.case.to_string(), case.case.ranks().to_string(), runs(case)];
-    let figures = match &case.figures {
-        None => vec!["-".to_owned(); 6],
-        Some(figures) => vec![
-            speed(figures.speed),
-            speed(figures.per_rank),
-            marked(format!("{:.2}", figures.speedup), scaling_is_doubtful),
-            marked(format!("{:.1}", figures.efficiency * 100.0), scaling_is_doubtful),
-            figures.cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)),
-            speed(figures.dlperf.median_speed),
-        ],
+    let scaling = |figure: String| marked(figure, scaling_is_doubtful);
+    let Some(figures) = &case.figures else {
+        return name.into_iter().chain(vec!["-".to_owned(); 7]).collect();
     };
-    name.into_iter().chain(figures).collect()
+    let margin = figures.efficiency_margin.map_or("-".to_owned(), |margin| scaling(percent_number(margin)));
+    let mut row = Vec::from(name);
+    row.extend([figures.speed, figures.dlperf.median_speed, figures.per_rank].map(speed));
+    row.extend([format!("{:.2}", figures.speedup), percent_number(figures.efficiency)].map(scaling));
+    row.push(margin);
+    row.push(figures.cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)));
+    row
 }
 
 /// Formats the runs that count and those found, as `2/3`, with a mark for warnings.

@@ -4,8 +4,9 @@
 use maud::{Markup, PreEscaped, html};
 use ringmark_core::untrusted_text::printable;
 
+use crate::read::show::numbers::marked;
 use crate::read::show::page::charts::frame::{Drawing, LegendEntry, px};
-use crate::read::show::page::document::{Document, Figure, Headline, Section};
+use crate::read::show::page::document::{Document, Figure, Headline, Section, Trust};
 
 const STYLE: &str = concat!(
     include_str!("charts/colors.css"),
@@ -46,6 +47,7 @@ pub fn svg(document: &Document) -> String {
     if let [headline] = &document.headlines[..] {
         canvas.notes(&figures(headline));
     }
+    caveats(&document.headlines).iter().for_each(|caveat| canvas.notes(caveat));
     if is_empty {
         canvas.notes("Nothing to draw: no run counts.");
     }
@@ -69,7 +71,9 @@ fn headline_chart(section: &Section) -> Option<Drawing<'_>> {
 /// Returns the main figures: `Speed of 1n2g: 22.0 images/s; Efficiency of 1n2g: 94.2 %`. Omits the step, which follows
 /// from the speed.
 fn figures(headline: &Headline) -> String {
-    let figure = |figure: &Figure| format!("{}: {} {}", figure.label, figure.value, figure.unit);
+    let figure = |figure: &Figure| {
+        format!("{}: {} {}", figure.label, marked(figure.value.clone(), figure.is_doubtful), figure.unit)
+    };
     headline
         .figures
         .iter()
@@ -77,6 +81,13 @@ fn figures(headline: &Headline) -> String {
         .map(figure)
         .collect::<Vec<_>>()
         .join("; ")
+}
+
+/// Returns the reasons why figures are unreliable; each names its result if there are several.
+fn caveats(headlines: &[Headline]) -> Vec<String> {
+    let name = |headline: &Headline| if headlines.len() > 1 { format!("{}: ", headline.name) } else { String::new() };
+    let unreliable = headlines.iter().filter(|headline| headline.trust == Trust::Unreliable);
+    unreliable.map(|it| format!("{}{}: {}", name(it), it.trust.text(), it.reasons.join("; "))).collect()
 }
 
 fn describe(panels: &[(&Section, Drawing)]) -> String {

@@ -4,7 +4,8 @@
 use std::time::Instant;
 
 use ringmark_core::benchmark::bandwidth::{MemoryLimit, MessageResult};
-use ringmark_core::dimension::GigabytesPerSecond;
+use ringmark_core::dimension::{Bytes, GigabytesPerSecond};
+use ringmark_core::host::memory;
 use ringmark_core::stats::busbw::memory_bound;
 
 use crate::ffi::memory::sums::{self, MemoryLoop};
@@ -21,6 +22,8 @@ const ELEMENTS: std::ops::RangeInclusive<u64> = 4 << 20..=32 << 20;
 pub fn measure(results: &[MessageResult], world: &World) -> MemoryLimit {
     let largest = results.iter().map(|result| result.bytes.0 / 4).max().unwrap_or(0);
     let elements = largest.clamp(*ELEMENTS.start(), *ELEMENTS.end()) as usize;
+    let array = Bytes(elements as u64 * size_of::<f32>() as u64);
+    let of_host = 2 * array.0 * u64::from(world.local_ranks());
     let (mut first, mut second) = (vec![1f32; elements], vec![2f32; elements]);
     let mut best = (0.0, MemoryLoop::ALL[0]);
     for attempt in 0..ATTEMPTS * MemoryLoop::ALL.len() {
@@ -35,5 +38,11 @@ pub fn measure(results: &[MessageResult], world: &World) -> MemoryLimit {
         }
     }
     let rate = GigabytesPerSecond(best.0 / 1e9);
-    MemoryLimit { rate, by: best.1.name().to_owned(), busbw: memory_bound(rate, world.local_ranks(), world.ranks()) }
+    MemoryLimit {
+        rate,
+        by: best.1.name().to_owned(),
+        busbw: memory_bound(rate, world.local_ranks(), world.ranks()),
+        array,
+        is_in_cache: memory::last_level_cache().is_some_and(|cache| of_host <= cache.0),
+    }
 }

@@ -64,7 +64,7 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
     }
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
     record.warnings = validity::input_warnings(&record);
-    session.print(&lines::table(&record));
+    session.print(&lines::table(&record, validity::disturbance(&record).is_some()));
     session.print(&closing(&record));
     session.write(config.record.as_deref(), |output| record.write(output))?;
     Ok(record.failure)
@@ -154,8 +154,11 @@ fn pass_name(cache: PageCache) -> &'static str {
 }
 
 fn closing(record: &InputRecord) -> Vec<String> {
-    lines::ceilings(record)
+    let load = validity::disturbance(record);
+    let ceilings = lines::ceilings(record, load.is_some());
+    ceilings
         .into_iter()
+        .chain(load.as_ref().map(validity::disturbance_line))
         .chain(warning::lines(&record.warnings))
         .map(|line| format!("# {line}"))
         .collect()

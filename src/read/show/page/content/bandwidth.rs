@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, KvStore, Model, Operands, Seconds};
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, GigabytesPerSecond, KvStore, Model, Operands, Seconds};
 use ringmark_core::number_text::count;
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::percentile;
@@ -186,8 +186,9 @@ fn sides<'a>(color: usize, name: &str, case: Case, record: &'a BandwidthRecord) 
 /// Returns a text on the memory limit of the host, if it was measured.
 fn limit(result: &ResultFolder, case: Case, record: &BandwidthRecord) -> Option<String> {
     let memory = record.memory.as_ref()?;
+    let place = if memory.is_in_cache { "last-level cache" } else { "memory" };
     Some(format!(
-        "{}, {}: the host's memory moves {:.1} GB/s and allows {:.1} GB/s of bus bandwidth.",
+        "{}, {}: the host's {place} moves {:.1} GB/s and allows {:.1} GB/s of bus bandwidth.",
         result.name, case, memory.rate.0, memory.busbw.0
     ))
 }
@@ -324,7 +325,8 @@ fn table(lines: &[Line]) -> Table {
         line.messages.iter().map(move |(message, timing)| {
             let mean = timing.mean().map_or(f64::NAN, |mean| mean.0);
             let rate = rate(line.record.bus(), message.bytes, mean);
-            let memory = line.record.memory.as_ref().map(|memory| percent_number(rate / memory.busbw.0));
+            let limit = line.record.memory.as_ref();
+            let share = limit.and_then(|limit| limit.share(message.bytes, GigabytesPerSecond(rate)));
             let is_wrong = timing.wrong.is_some_and(|wrong| wrong > 0);
             let cells = vec![
                 line.name.clone(),
@@ -336,7 +338,7 @@ fn table(lines: &[Line]) -> Table {
                 format!("{:.2}", mean * 1e6),
                 format!("{:.2}", percentile(&timing.pooled(), 95.0).unwrap_or(f64::NAN) * 1e6),
                 format!("{rate:.3}"),
-                memory.unwrap_or_else(|| "-".to_owned()),
+                share.map_or("-".to_owned(), percent_number),
                 timing.wrong.map_or("-".to_owned(), |wrong| wrong.to_string()),
             ];
             Row { cells, bar: Some(rate), style: Some(line.style), is_marked: is_wrong, is_doubtful: line.is_doubtful }

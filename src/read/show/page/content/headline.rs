@@ -244,8 +244,9 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     }
     let ideal = f64::from(name.ranks()) / f64::from(base.ranks());
     let over = group.base_text().unwrap_or_else(|| base.to_string());
-    let speedup = format!("speedup {:.2} of {ideal} over {over}", figures.speedup);
-    shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent_number(figures.efficiency), "%", speedup)));
+    let margin = figures.efficiency_margin.map(|margin| format!("95 % interval \u{b1} {}, ", percent_number(margin)));
+    let note = format!("{}speedup {:.2} of {ideal} over {over}", margin.unwrap_or_default(), figures.speedup);
+    shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent_number(figures.efficiency), "%", note)));
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Scaling gain" } else { "Scaling loss" };
     let split = scaling_loss::case_loss(group, case).filter(|_| group.is_reliable(case));

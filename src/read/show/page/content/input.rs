@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::benchmark::input::lines::{COLUMNS, ceilings, rows};
 use ringmark_core::benchmark::input::{InputPass, InputRecord, PageCache};
 use ringmark_core::number_text::{four_digits, thousands};
+use ringmark_core::validity::{disturbance, disturbance_line};
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
 use crate::read::analyze::input_demand::{Demand, demands};
 use crate::read::analyze::results::ResultFolder;
-use crate::read::show::numbers::count;
+use crate::read::show::numbers::{count, marked};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
@@ -39,11 +40,12 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
     let of_result = |(number, result): (usize, &ResultFolder)| {
         let record = result.input.as_ref()?;
         let title = |what: &str| if several { format!("{what}: {}", result.name) } else { what.to_owned() };
+        let load = disturbance(record);
         let speed = Block {
             reading: READING.to_owned(),
             charts: vec![vec![chart(record, number, &demands)]],
             table: Some(table(record)),
-            lines: ceilings(record),
+            lines: ceilings(record, load.is_some()).into_iter().chain(load.as_ref().map(disturbance_line)).collect(),
             ..Block::new(title("Images/s by decode threads"), setting(record))
         };
         let needs =
@@ -62,6 +64,7 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
 /// Returns the headline of a result that contains only input runs: the speed of its slowest host.
 pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
     let record = result.input.as_ref()?;
+    let is_disturbed = disturbance(record).is_some();
     let lowest = |rates: &dyn Fn(usize) -> Option<(f64, u32)>| {
         let all = (0..record.ranks.len()).filter_map(|rank| Some((rates(rank)?, &record.ranks[rank].host)));
         all.min_by(|((one, _), _), ((other, _), _)| one.total_cmp(other))
@@ -75,7 +78,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
             unit: "images/s",
             note: format!("{which}with {}", count(threads as usize, "thread")),
             parts: Vec::new(),
-            is_doubtful: false,
+            is_doubtful: is_disturbed,
         })
     };
     let ceiling = |cache: PageCache| move |rank: usize| record.ceiling(rank, cache).map(|it| (it.speed.0, it.threads));
@@ -92,13 +95,18 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
         0 => "every pass read from its intended source".to_owned(),
         _ => format!("{others} of {} passes read from another source", record.passes.len()),
     }];
+    reasons.splice(0..0, is_disturbed.then(|| "busy machine".to_owned()));
     reasons.extend((warnings > 0).then(|| count(warnings, "warning")));
     let hosts = count(record.ranks.len(), "host");
     Some(Headline {
         style: Style { color: number, shape: 0 },
         name: result.name.clone(),
         what: format!("Reading and decoding, {hosts}: {}", record.what),
-        trust: if warnings == 0 && others == 0 { Trust::Sound } else { Trust::WithCare },
+        trust: match warnings == 0 && others == 0 {
+            _ if is_disturbed => Trust::Unreliable,
+            true => Trust::Sound,
+            false => Trust::WithCare,
+        },
         reasons,
         conclusion: None,
         figures: figures.into_iter().flatten().collect(),
@@ -138,13 +146,15 @@ fn chart(record: &InputRecord, number: usize, demands: &[Demand]) -> Chart {
     let threads: BTreeSet<u32> = record.passes.iter().map(|pass| pass.threads).collect();
     let threads: Vec<f64> = threads.into_iter().map(f64::from).collect();
     let mut series: Vec<LineSeries> = Vec::new();
+    let is_disturbed = disturbance(record).is_some();
+    let doubt = if is_disturbed { ", unreliable" } else { "" };
     for (rank, place) in record.ranks.iter().enumerate() {
         for (kind, (cache, what)) in [(PageCache::Warm, "memory"), (PageCache::Cold, "disk")].into_iter().enumerate() {
             let point = |(threads, speed): (u32, f64)| ChartPoint {
                 x: f64::from(threads),
                 y: speed,
-                tip: format!("{}, from {what}, {threads} threads: {speed:.1} images/s", place.host),
-                is_doubtful: false,
+                tip: format!("{}, from {what}, {threads} threads: {speed:.1} images/s{doubt}", place.host),
+                is_doubtful: is_disturbed,
             };
             let points: Vec<ChartPoint> =
                 record.passes_of(rank, cache).map(|ceiling| point((ceiling.threads, ceiling.speed.0))).collect();
@@ -200,12 +210,18 @@ fn table(record: &InputRecord) -> Table {
         Column { name: name.to_owned(), unit: unit.to_owned(), is_text, is_minor: MINOR.contains(&name) }
     };
     let speed = COLUMNS.iter().position(|(name, _)| *name == "images/s");
+    let is_doubtful = disturbance(record).is_some();
     let row = |cells: [String; 11]| Row {
-        bar: speed.and_then(|speed| cells[speed].parse().ok()),
+        bar: speed.and_then(|speed| cells[speed].trim_matches(['(', ')']).parse().ok()),
         cells: cells.into(),
+        is_doubtful,
         ..Row::default()
     };
-    Table { columns: COLUMNS.map(column).into(), rows: rows(record).map(row).collect(), bars: Some("images/s") }
+    Table {
+        columns: COLUMNS.map(column).into(),
+        rows: rows(record, is_doubtful).map(row).collect(),
+        bars: Some("images/s"),
+    }
 }
 
 fn needs(record: &InputRecord, demands: &[Demand]) -> Table {
@@ -217,9 +233,10 @@ fn needs(record: &InputRecord, demands: &[Demand]) -> Table {
         Column::numbers("from disk", "images/s"),
         Column::text("disk verdict"),
     ];
-    let speed = |speed: f64| thousands(speed, ',');
+    let is_doubtful = disturbance(record).is_some();
+    let speed = |speed: f64| marked(thousands(speed, ','), is_doubtful);
     let row = |demand: &Demand| {
-        let own = [demand.label.clone(), speed(demand.speed.0)];
+        let own = [demand.label.clone(), thousands(demand.speed.0, ',')];
         let none = || "-".to_owned();
         let (of_memory, of_disk, is_short) = match verdict(record, demand) {
             Err(why) => ([none(), why], [none(), String::new()], false),
@@ -232,7 +249,7 @@ fn needs(record: &InputRecord, demands: &[Demand]) -> Table {
             }
         };
         let cells = own.into_iter().chain(of_memory).chain(of_disk).collect();
-        Row { cells, is_marked: is_short, ..Row::default() }
+        Row { cells, is_marked: is_short, is_doubtful, ..Row::default() }
     };
     Table { columns, rows: demands.iter().map(row).collect(), bars: None }
 }

@@ -42,7 +42,9 @@ struct CaseRanks<'a> {
 }
 
 const NOTE: &str = "Own compute time of every rank: from the start of an iteration until it joins the first all-reduce, \
-                    without waiting for others. Slow ranks are those in the warnings. Ranks are compared in each \
+                    without waiting for others. Percentiles (p5 to p95) and means (step, waiting, exposed) are taken over \
+                    the iterations of a run; the median over runs is shown. Waiting is the exposed all-reduce before \
+                    the slowest rank joins. Slow ranks are those in the warnings. Ranks are compared in each \
                     iteration, so a rank near the threshold may be reported in one case only.";
 
 /// Largest number of ranks that are all shown. Larger cases show only their slowest hosts to keep charts readable and

@@ -20,6 +20,11 @@ const NOTE: &str = "Speed is images / time of a run; the median over runs is sho
     medians. CV is the standard deviation of the runs divided by their mean. DLPerf is DLPerf's figure: the mean of \
     the logged rates of a run, median over runs.";
 
+/// Column of the margins.
+const MARGIN: &str = "\u{b1}";
+
+const MARGIN_NOTE: &str = "\u{b1} is half of the 95 % confidence interval of the efficiency.";
+
 /// Compares the kv-stores of each result.
 pub fn kv_stores(setting: &Setting) -> Vec<Block> {
     let results: BTreeSet<usize> = setting.series.iter().map(|series| series.style.color).collect();
@@ -41,7 +46,9 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     let published_shapes = setting.series.len()..;
     measured.extend(rows.iter().zip(published_shapes).filter_map(|(row, shape)| scaling_charts::reference(row, shape)));
     let (reading, charts) = scaling_charts::charts(&measured);
+    let table = table(setting, &rows);
     let mut notes = vec![NOTE.to_owned()];
+    notes.extend(table.columns.iter().any(|column| column.name == MARGIN).then(|| MARGIN_NOTE.to_owned()));
     let common = |series: &PageSeries| Some(format!("{}: {}.", series.name, common_base(series.group)?));
     notes.extend(setting.series.iter().filter_map(common));
     let unlike =
@@ -57,13 +64,7 @@ pub fn block(setting: &Setting, published: bool) -> Block {
         String::new()
     };
     let title = if scaling_charts::is_scaling(&measured) { "Throughput, speedup and efficiency" } else { "Throughput" };
-    Block {
-        charts,
-        remark,
-        reading: reading.to_owned(),
-        table: Some(table(setting, &rows)),
-        ..Block::new(title, notes.join(" "))
-    }
+    Block { charts, remark, reading: reading.to_owned(), table: Some(table), ..Block::new(title, notes.join(" ")) }
 }
 
 /// Returns the published rows of the same model, precision and batch size if the setting uses GPUs.
@@ -93,11 +94,12 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
         Column::numbers("speed", "images/s"),
         Column::numbers("lowest", "images/s").minor(),
         Column::numbers("highest", "images/s").minor(),
+        Column::numbers("DLPerf", "images/s").minor(),
         Column::numbers(format!("per {}", setting.process()), "images/s").minor(),
         Column::numbers("speedup", ""),
         Column::numbers("efficiency", "%"),
+        Column::numbers(MARGIN, "%").minor(),
         Column::numbers("CV", "%"),
-        Column::numbers("DLPerf", "images/s").minor(),
     ]);
     if several {
         columns.insert(0, Column::text("result"));
@@ -134,16 +136,17 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
                 four_digits(case.median.0),
                 low,
                 high,
+                four_digits(case.median.0),
                 four_digits(case.median.0 / f64::from(ranks)),
                 format!("{speedup:.2}"),
                 percent_number(efficiency(speedup, ranks, base.case.ranks())),
                 "-".to_owned(),
-                four_digits(case.median.0),
+                "-".to_owned(),
             ];
             table.rows.push(Row { cells, bar: Some(case.median.0), style: None, ..Row::default() });
         }
     }
-    table
+    table.without_empty(MARGIN)
 }
 
 fn cells(group: &Group, case: &TrainedCase) -> Vec<String> {
@@ -152,17 +155,19 @@ fn cells(group: &Group, case: &TrainedCase) -> Vec<String> {
         case.case.ranks().to_string(),
         format!("{}/{}", case.counted().count(), case.runs.len()),
     ];
-    let Some(Figures { speed, per_rank, speedup, efficiency, cv, dlperf, .. }) = &case.figures else {
-        cells.extend(vec!["-".to_owned(); 8]);
+    let Some(Figures { speed, per_rank, speedup, efficiency, efficiency_margin, cv, dlperf, .. }) = &case.figures
+    else {
+        cells.extend(vec!["-".to_owned(); 9]);
         return cells;
     };
     let [low, high] = extent(case.counted().map(|run| run.speed.0)).unwrap_or([f64::NAN; 2]);
     let speed_is_doubtful = group.speed_reliability_warnings(case).next().is_some();
-    let speeds = [speed.0, low, high, per_rank.0].map(|value| marked(four_digits(value), speed_is_doubtful));
+    let speeds = [speed.0, low, high, dlperf.median_speed.0, per_rank.0]
+        .map(|value| marked(four_digits(value), speed_is_doubtful));
     cells.extend(speeds);
-    let scaling = [format!("{speedup:.2}"), percent_number(*efficiency)];
-    cells.extend(scaling.map(|figure| marked(figure, !group.is_reliable(case))));
+    let scaling = |figure: String| marked(figure, !group.is_reliable(case));
+    cells.extend([format!("{speedup:.2}"), percent_number(*efficiency)].map(scaling));
+    cells.push(efficiency_margin.map_or("-".to_owned(), |margin| scaling(percent_number(margin))));
     cells.push(cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)));
-    cells.push(marked(four_digits(dlperf.median_speed.0), speed_is_doubtful));
     cells
 }
