@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::{EpochEnd, RunRecord};
 use ringmark_core::file::run_name;
+use ringmark_core::host::processors;
 use ringmark_core::manifest::{self, Manifest, RunState};
 
 use crate::support::core_tokens::take_all_cores;
@@ -232,7 +233,7 @@ fn resume_accepts_more_or_fewer_runs() {
 
 #[test]
 fn resume_keeps_the_core_share_per_rank() {
-    let cores = std::thread::available_parallelism().expect("Linux").get();
+    let cores = processors::cores();
     let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 1"));
     // A single rank would otherwise use all cores.

@@ -120,6 +120,7 @@ pub fn places(ranks: u32) -> Vec<RankPlace> {
         device_name: "Processor of a laptop".to_owned(),
         threads: 1,
         process: 100 + rank,
+        binding: None,
     };
     (0..ranks).map(place).collect()
 }

@@ -287,6 +287,7 @@ mod tests {
                 device_name: "processor".to_owned(),
                 threads: 1,
                 process: 1,
+                binding: None,
             }],
             cores: vec![14],
             what: "1 RecordIO file with index".to_owned(),

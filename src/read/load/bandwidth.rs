@@ -111,6 +111,7 @@ mod tests {
             device_name: "processor".to_owned(),
             threads: 1,
             process: 1,
+            binding: None,
         };
         let ranks = (0..ranks).map(place).collect();
         let mut record =

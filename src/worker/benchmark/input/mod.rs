@@ -12,14 +12,14 @@ use ringmark_core::benchmark::input::record::SCHEMA;
 use ringmark_core::benchmark::input::{HostPass, InputConfig, InputPass, InputRecord, PageCache, ThreadCounts, lines};
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{BackendName, DeviceChoice};
-use ringmark_core::host::{LauncherAddress, Stage};
+use ringmark_core::host::{BindChoice, LauncherAddress, Stage};
 use ringmark_core::number_text::count;
 use ringmark_core::validity;
 
 use crate::benchmark::input::pass::Limits;
 use crate::benchmark::input::source::Source;
 use crate::host::facts;
-use crate::job::cores::RequestedThreads;
+use crate::job::cores::CoreRequest;
 use crate::job::session::{Session, SessionRequest};
 use crate::job::{environment, heartbeat};
 use crate::measure::trace::{TracedRun, Tracer};
@@ -27,9 +27,9 @@ use crate::measure::trace::{TracedRun, Tracer};
 /// Runs the benchmark on one host from start to end.
 pub fn run(config: &InputConfig, launcher: Option<LauncherAddress>) -> Result<()> {
     // libtorch computes nothing here.
-    let threads = RequestedThreads { number: Some(1), cores_divided_by: None };
+    let cores = CoreRequest { threads: Some(1), cores_divided_by: None, bind: BindChoice::None };
     let device = DeviceChoice::Cpu;
-    let request = SessionRequest { device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
+    let request = SessionRequest { device, cores, nccl: None, with_nccl_log: false, launcher, servers: None };
     Session::run(request, |session| measure(config, session))
 }
 
@@ -105,7 +105,7 @@ fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Res
         started: facts::now(),
         config: InputConfig { decode_threads, image_size, ..config.clone() },
         environment: session.environment()?,
-        ranks: session.places(),
+        ranks: session.places()?,
         cores,
         what: source.dataset().description_with_ignored(),
         items: source.assignment.items(),

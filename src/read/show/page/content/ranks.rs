@@ -266,6 +266,7 @@ mod tests {
             device_name: String::new(),
             threads: 1,
             process: 0,
+            binding: None,
         };
         let places: Vec<RankPlace> = (0..4096).map(place).collect();
         let rank = |place: &'static RankPlace| {
