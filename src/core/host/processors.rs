@@ -364,7 +364,8 @@ mod tests {
             (&[16, 16], 1, true),
             (&[6, 2], 2, true),
             (&[16], 3, false),
-            (&[4, 4, 4, 4], 6, true),
+            (&[4, 4, 4, 4], 6, false),
+            (&[6, 6, 6, 6], 5, true),
             (&[], 2, false),
         ] {
             assert_eq!(has_part_of_two_nodes(nodes, ranks), is_split, "{ranks} on {nodes:?}");
