@@ -7,6 +7,7 @@ use std::process::Stdio;
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use ringmark_core::host::processors;
 use ringmark_core::manifest::{self, Manifest, RunState};
 
 use crate::support::interrupted_sweep::{HANG_IN_SECOND, OPTIONS, THREE_RUNS, fails, names, resume_command, succeeds};
@@ -199,7 +200,7 @@ fn resume_accepts_more_or_fewer_runs() {
 
 #[test]
 fn resume_keeps_the_core_share_per_rank() {
-    let cores = std::thread::available_parallelism().expect("Linux").get();
+    let cores = processors::cores();
     let sandbox = Sandbox::with_valid_worker();
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 1"));
     // A single rank would otherwise use all cores.

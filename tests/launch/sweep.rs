@@ -13,7 +13,7 @@ use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::train::record::SCHEMA;
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Phases, Seconds};
-use ringmark_core::host::Environment;
+use ringmark_core::host::{Environment, processors};
 use ringmark_core::line::dlperf::{self, LogLine};
 
 use crate::support::runs::places;
@@ -109,8 +109,8 @@ impl Sandbox {
 }
 
 /// Returns the threads per rank on this machine if the largest case has two ranks, and the number of cores.
-fn threads_of_two() -> (usize, usize) {
-    let cores = std::thread::available_parallelism().expect("Linux").get();
+fn threads_of_two() -> (u32, u32) {
+    let cores = processors::cores();
     ((cores / 2).max(1), cores)
 }
 
@@ -387,7 +387,7 @@ fn equivalent_options_of_other_programs_are_accepted() {
     let selected = dry_run("--cases 1n2g --hosts a:2 --gpus 0,2").concat();
     assert!(selected.contains(" -x 'CUDA_VISIBLE_DEVICES=0,2' "), "{selected}");
     // Without a number, a host gets one rank per core.
-    let cores = std::thread::available_parallelism().expect("known");
+    let cores = processors::cores();
     let line = "--cases 1n1g --hosts localhost";
     assert_eq!(dry_run(line), dry_run(&format!("{line}:{cores}")));
     refused(&mut sandbox.sweep("--dry-run --cases 1n1g --wire bf16 --fp16-allreduce"), 2);

@@ -9,6 +9,7 @@ use ringmark_core::benchmark::exchange::Switch;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{BackendName, DeviceKind};
+use ringmark_core::host::processors;
 
 use crate::support::built_worker;
 use crate::support::images::photographs;
@@ -193,7 +194,7 @@ fn images_reach_virtual_gpus_in_order() {
     let is_near = |seed: u32| {
         let on_gpu = Virtual::single_rank(&format!("{options} --seed {seed}")).file("--data", &data).valid_record();
         // The rank's share of the cores, regardless of `--threads`: the GPU computes.
-        let cores = std::thread::available_parallelism().expect("known").get() as u32;
+        let cores = processors::cores();
         assert_eq!(on_gpu.end.as_ref().and_then(|end| end.input.as_ref()).expect("images").ranks[0].threads, cores);
         let on_cpu =
             Run::single_rank(&format!("{options} --seed {seed}")).file("--data", &data).finish().valid_record();

@@ -1,6 +1,7 @@
 //! The real worker: training and scoring under real mpirun.
 
 mod autotune;
+mod binding;
 mod compression;
 mod hierarchical;
 mod images;

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dimension::{Bytes, DeviceKind};
+use crate::host::binding::Binding;
 use crate::host::host_list::compact;
 use crate::host::inspection::INTERFACE_VARIABLE;
 
@@ -30,13 +31,17 @@ pub struct RankPlace {
     pub threads: u32,
     /// Process number on its host.
     pub process: u32,
+    /// Processors to which the rank is bound; `None` if it is not, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<Binding>,
 }
 
 impl RankPlace {
     /// Returns a rank with one thread, for tests.
     pub fn on_cpu(rank: u32, local_rank: u32, host: &str) -> RankPlace {
         let (host, device_name) = (host.to_owned(), "processor".to_owned());
-        RankPlace { rank, local_rank, host, device: DeviceKind::Cpu, device_name, threads: 1, process: 100 + rank }
+        let process = 100 + rank;
+        RankPlace { rank, local_rank, host, device: DeviceKind::Cpu, device_name, threads: 1, process, binding: None }
     }
 }
 
@@ -66,7 +71,7 @@ pub struct Environment {
     pub system: String,
     /// Processor name.
     pub processor: String,
-    /// Processors the rank may run on.
+    /// Cores that the rank may use before it binds itself; in older records, hardware threads.
     pub cores: u32,
     /// Memory of the host.
     pub memory: Bytes,

@@ -39,8 +39,14 @@ pub struct Inspection {
     pub interfaces: Vec<Interface>,
     /// Processor name.
     pub processor: String,
-    /// Processors that a process may run on.
+    /// Cores that a process may use.
     pub cores: u32,
+    /// Number of these cores in each NUMA node; empty from a worker that does not report it.
+    #[serde(default)]
+    pub cores_per_node: Vec<u32>,
+    /// Hardware threads of a core.
+    #[serde(default)]
+    pub threads_per_core: u32,
     /// Memory that a process may still take; `None` from a worker that does not report it.
     #[serde(default)]
     pub available_memory: Option<Bytes>,

@@ -1,5 +1,6 @@
 //! Data about a host and the ranks on it.
 
+pub mod binding;
 pub mod control_group;
 pub mod environment;
 pub mod heartbeat;
@@ -8,9 +9,11 @@ pub mod inspection;
 pub mod kernel_file;
 pub mod memory;
 pub mod memory_shortage;
+pub mod processors;
 pub mod resource_use;
 pub mod telemetry;
 
+pub use binding::{BindChoice, Binding, BindingMode};
 pub use environment::{Environment, HostLoad, InitialLoad, RankPlace};
 pub use heartbeat::{Heartbeat, LauncherAddress, Message, OutOfMemory, OutOfMemoryCount, Stage};
 pub use inspection::{Inspection, Interface, Library, Order, Reply};

@@ -15,9 +15,9 @@ pub struct HostUse {
     pub host: String,
     /// Identifier of the running kernel: hosts that share it (containers, network namespaces) share cores and counters.
     pub machine: String,
-    /// Cores of the machine.
+    /// Hardware threads of the machine.
     pub cores: u32,
-    /// Cores that the host's ranks may use together, by affinity and control group.
+    /// Hardware threads that the host's ranks may use together, by affinity and control group.
     pub cores_of_ranks: u32,
     /// Time between the two readings of the counters.
     pub elapsed: Seconds,

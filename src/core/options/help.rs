@@ -62,6 +62,7 @@ const GROUPS: [Group; 7] = [
             "work-load",
             "threads",
             "cores-divided-by",
+            "bind",
             "layout",
             "kernels",
             "graphs",

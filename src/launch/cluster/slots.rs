@@ -15,7 +15,11 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
 
-const SCRIPT: &str = "nvidia-smi -L 2>/dev/null; echo \"cores=$(nproc)\"";
+/// `nproc` counts hardware threads; cores with several of them are listed once for each.
+const SCRIPT: &str = "nvidia-smi -L 2>/dev/null; \
+    lists() { cat /sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list 2>/dev/null; }; \
+    threads=$(lists | wc -l); cores=$(lists | sort -u | wc -l); \
+    [ \"$threads\" -gt 0 ] || { threads=1; cores=1; }; echo \"cores=$(($(nproc) * cores / threads))\"";
 
 /// Timeout, which includes ssh's own and some time for nvidia-smi.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(14);
@@ -25,7 +29,7 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(14);
 pub struct Processors {
     /// GPUs, as `nvidia-smi -L` lists them.
     pub gpus: u32,
-    /// Cores, as `nproc` counts them.
+    /// Cores, each counted once however many hardware threads it has.
     pub cores: u32,
 }
 
@@ -112,6 +116,7 @@ fn count_gpus(listing: &str, visible_devices: Option<&str>) -> u32 {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use ringmark_core::host::processors::Topology;
 
     use super::*;
 
@@ -127,6 +132,14 @@ mod tests {
         ] {
             assert_eq!(Processors::parse(output).map(|found| found.slots(device)), slots, "{output}");
         }
+    }
+
+    #[test]
+    fn script_counts_the_cores_of_this_machine() {
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-c", SCRIPT]).env_remove("OMP_NUM_THREADS").output().expect("a shell");
+        let found = Processors::parse(&String::from_utf8_lossy(&output.stdout)).expect("a number");
+        assert_eq!(found.cores, Topology::read().cores());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use ringmark_core::dimension::Seconds;
 use ringmark_core::host::host_list::compact;
-use ringmark_core::host::{HostLoad, InitialLoad};
+use ringmark_core::host::{HostLoad, InitialLoad, Inspection};
 use ringmark_core::number_text::count;
 
 use crate::launch::doctor::checks::finding::{Check, Finding, Severity, megabytes};
@@ -18,12 +18,13 @@ use crate::launch::doctor::probe::{Gpus, Port};
 const MAX_GPU_NAME: usize = 14;
 
 /// Columns in order.
-const COLUMNS: [Check; 16] = [
+const COLUMNS: [Check; 17] = [
     Check::Ssh,
     Check::Mpirun,
     Check::Worker,
     Check::Versions,
     Check::Load,
+    Check::Numa,
     Check::Gpus,
     Check::GpuState,
     Check::Topology,
@@ -146,6 +147,7 @@ fn value(examination: &Examination, number: usize, links: &[&Link], check: Check
         Check::Mpirun | Check::Data => probe.map(|_| ok()),
         Check::Worker | Check::Versions => inspection.map(|_| ok()),
         Check::Load => host.load().map(|HostLoad { load, cores, .. }| format!("{load:.1} of {cores}")),
+        Check::Numa => Some(inspection.map_or_else(|| "-".to_owned(), numa_nodes)),
         Check::Gpus | Check::GpuState | Check::Topology if !host.has_ranks() => Some("servers".to_owned()),
         Check::Gpus => gpus(host),
         Check::GpuState | Check::Topology => match &probe?.gpus {
@@ -181,6 +183,18 @@ fn value(examination: &Examination, number: usize, links: &[&Link], check: Check
             all => format!("{} of {all} up", probe.ports.iter().filter(|port| Port::is_up(port)).count()),
         }),
     }
+}
+
+/// Formats NUMA nodes and hardware threads as `2 x 16 cores, SMT 2`; `-` if the host has one node and no SMT.
+fn numa_nodes(inspection: &Inspection) -> String {
+    let Inspection { cores_per_node, threads_per_core, .. } = inspection;
+    if cores_per_node.len() < 2 && *threads_per_core < 2 {
+        return "-".to_owned();
+    }
+    let nodes = grouped(cores_per_node.iter().map(|cores| (*cores, ()))).into_iter();
+    let nodes: Vec<String> = nodes.map(|(cores, nodes)| format!("{} x {cores}", nodes.len())).collect();
+    let threads = if *threads_per_core < 2 { String::new() } else { format!(", SMT {threads_per_core}") };
+    format!("{} cores{threads}", nodes.join(" + "))
 }
 
 /// Formats the GPUs of a host as `8 x H100`.
@@ -332,6 +346,18 @@ mod tests {
         let refusal = SshFailure { what: "host unreachable".to_owned(), fix: "switch it on".to_owned() };
         hosts[2] = HostFacts { host: "c".to_owned(), slots: 2, refusal: Some(refusal), ..HostFacts::default() };
         examination(hosts)
+    }
+
+    #[test]
+    fn numa_nodes_and_hardware_threads_are_a_cell() {
+        let cell = |cores_per_node: &[u32], threads_per_core| {
+            let cores_per_node = cores_per_node.to_vec();
+            numa_nodes(&Inspection { cores_per_node, threads_per_core, ..Inspection::default() })
+        };
+        assert_eq!((cell(&[2], 1), cell(&[], 0)), ("-".to_owned(), "-".to_owned()));
+        assert_eq!(cell(&[16, 16], 1), "2 x 16 cores");
+        assert_eq!(cell(&[32], 2), "1 x 32 cores, SMT 2");
+        assert_eq!(cell(&[6, 2, 6], 4), "2 x 6 + 1 x 2 cores, SMT 4");
     }
 
     #[test]

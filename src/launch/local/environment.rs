@@ -9,9 +9,9 @@ use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::thread;
 
 use ringmark_core::host::environment::{is_allowed, is_forwarded};
+use ringmark_core::host::processors;
 
 use crate::launch::local::open_mpi::{OpenMpi, SINGLE_COPY, SSH_AGENT};
 
@@ -111,7 +111,7 @@ impl LaunchEnvironment {
                 .ok()
                 .and_then(Result::ok)
                 .unwrap_or_default(),
-            cores: thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX)),
+            cores: processors::cores(),
             command: typed_arguments().iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
             settings: env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))

@@ -26,12 +26,13 @@ pub fn moment(time: Seconds) -> Option<String> {
     Some(text.replace('T', " ").replace('Z', ""))
 }
 
-/// Adds hosts, devices and threads of the ranks.
+/// Adds hosts, devices, threads and bindings of the ranks.
 pub fn add_ranks<'a>(all: &mut EnvironmentText, ranks: impl IntoIterator<Item = &'a RankPlace>) {
     for rank in ranks {
         add(all, "host", &rank.host);
         add(all, "device name", &rank.device_name);
         add(all, "threads per rank", &rank.threads.to_string());
+        add(all, "binding", &rank.binding.as_ref().map(ToString::to_string).unwrap_or_default());
     }
 }
 

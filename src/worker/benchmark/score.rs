@@ -29,7 +29,7 @@ use crate::ffi::torch::graph::{Graph, GraphPool};
 use crate::ffi::torch::shim::InferenceMode;
 use crate::ffi::torch::stream::Stream;
 use crate::host::facts;
-use crate::job::cores::RequestedThreads;
+use crate::job::cores::CoreRequest;
 use crate::job::session::{RequestedLabel, Session, SessionRequest};
 use crate::job::{environment, heartbeat};
 use crate::measure::mark::Mark;
@@ -41,9 +41,9 @@ use crate::model::prepared::{ModelRequest, PreparedModel};
 
 /// Runs one rank from start to end.
 pub fn run(config: &ScoreConfig, label: RequestedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
-    let threads = RequestedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
+    let cores = CoreRequest { threads: config.threads, cores_divided_by: config.cores_divided_by, bind: config.bind };
     let request =
-        SessionRequest { device: config.device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
+        SessionRequest { device: config.device, cores, nccl: None, with_nccl_log: false, launcher, servers: None };
     Session::run(request, |session| score(config, label, session))
 }
 
@@ -54,7 +54,8 @@ fn score(config: &ScoreConfig, label: RequestedLabel, session: &Session) -> Resu
     let config = &config.on(session.own.kind);
     let mut inference = Inference::new(config, session)?;
     let _mode = InferenceMode::begin();
-    let ranks = session.places();
+    let ranks = session.places()?;
+    let config = &ScoreConfig { bind: config.bind.resolve(ranks.iter().map(|rank| &rank.binding)), ..config.clone() };
     let label = session.label(label, &ranks)?;
     let mut record = ScoreRecord::new(label, facts::now(), config.clone(), session.environment()?, ranks);
     session.print(&header(&record));

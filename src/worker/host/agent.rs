@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ringmark_core::dimension::{Bytes, DeviceChoice, GigabytesPerSecond, Seconds};
+use ringmark_core::host::processors::Topology;
 use ringmark_core::host::{Inspection, Library, Order, Reply, memory};
 use ringmark_core::listener::{Limits, Listener};
 
@@ -92,6 +93,7 @@ fn inspect(choice: DeviceChoice) -> Result<Inspection> {
         let path = loaded.iter().find(|path| libraries::is_named(path, name)).cloned().unwrap_or_default();
         Library { version, bytes: Bytes(fs::metadata(&path).map_or(0, |file| file.len())), path }
     };
+    let topology = Topology::read();
     Ok(Inspection {
         ringmark_version: env!("CARGO_PKG_VERSION").to_owned(),
         libtorch: library(shim::libtorch_version(), "libtorch_cpu.so"),
@@ -105,6 +107,8 @@ fn inspect(choice: DeviceChoice) -> Result<Inspection> {
         interfaces: network::interfaces()?,
         processor: facts::processor_name(),
         cores: facts::cores(),
+        cores_per_node: topology.cores_per_node(),
+        threads_per_core: topology.threads_per_core(),
         available_memory: Some(memory::available()),
     })
 }

@@ -10,6 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ringmark_core::dimension::{Bytes, Seconds};
 use ringmark_core::host::environment::{NUMA, is_allowed};
 use ringmark_core::host::kernel_file::{first_line, first_line_with, proc_kilobytes};
+use ringmark_core::host::processors;
+pub use ringmark_core::host::processors::{allowed_processors, cores};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Returns the value of an environment variable that is set and not empty.
@@ -30,11 +32,6 @@ pub fn processor_name() -> String {
 /// Returns the seconds since 1970-01-01 UTC.
 pub fn now() -> Seconds {
     Seconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64())
-}
-
-/// Returns the number of processors that this process may use.
-pub fn cores() -> u32 {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 
 /// Returns a number that is unique to this process with high probability.
@@ -82,9 +79,12 @@ pub fn memory() -> Bytes {
     Bytes(proc_kilobytes("/proc/meminfo", "MemTotal:") * 1024)
 }
 
-/// Returns the processors that affinity permits to this process, in the kernel's format: `0-3,8`.
-pub fn allowed_processors() -> String {
-    first_line_with("/proc/self/status", "Cpus_allowed_list:")
+/// Returns the processors near a GPU in the kernel's format; empty if unknown. `bus_id` is its PCI address in the format
+/// of nvidia-smi.
+pub fn processors_near(bus_id: &str) -> String {
+    let Some((domain, device)) = bus_id.split_once(':') else { return String::new() };
+    let domain = u32::from_str_radix(domain, 16).unwrap_or_default();
+    first_line(&format!("/sys/bus/pci/devices/{domain:04x}:{}/local_cpulist", device.to_lowercase()))
 }
 
 /// Returns true if this process was bound to processors when it was started: the program that started it may use others.
@@ -98,11 +98,11 @@ pub fn is_bound() -> bool {
 /// `system`; empty if the kernel lists no nodes.
 pub fn numa_nodes(system: &Path) -> Vec<String> {
     let line = |path: PathBuf| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
-    let node = |number: usize| {
+    let node = |number: u32| {
         let folder = system.join(format!("node/node{number}"));
-        Some((line(folder.join("distance"))?, line(folder.join("cpulist"))?))
+        Some((format!("node{number}"), line(folder.join("distance"))?, line(folder.join("cpulist"))?))
     };
-    let nodes: Vec<(String, String)> = (0..).map_while(node).collect();
+    let nodes: Vec<(String, String, String)> = processors::numa_nodes(system).into_iter().filter_map(node).collect();
     if nodes.is_empty() {
         return Vec::new();
     }
@@ -110,10 +110,10 @@ pub fn numa_nodes(system: &Path) -> Vec<String> {
         let distances: String = distances.iter().map(|distance| format!("{distance:>8}")).collect();
         format!("{name:8}{distances}  {processors}")
     };
-    let names: Vec<String> = (0..nodes.len()).map(|number| format!("node{number}")).collect();
-    let mut lines = vec![row(NUMA.to_owned(), names.clone(), "processors")];
-    lines.extend(names.into_iter().zip(&nodes).map(|(name, (distances, processors))| {
-        row(name, distances.split_whitespace().map(str::to_owned).collect(), processors)
+    let names = nodes.iter().map(|(name, ..)| name.clone()).collect();
+    let mut lines = vec![row(NUMA.to_owned(), names, "processors")];
+    lines.extend(nodes.into_iter().map(|(name, distances, processors)| {
+        row(name, distances.split_whitespace().map(str::to_owned).collect(), &processors)
     }));
     let siblings = line(system.join("cpu/cpu0/topology/thread_siblings_list"));
     lines.extend(siblings.map(|siblings| format!("processors of core 0: {siblings}")));

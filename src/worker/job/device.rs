@@ -10,7 +10,7 @@ use crate::ffi::cuda::{ComputeCapability, Cuda, NoCuda};
 use crate::ffi::nccl::Nccl;
 use crate::ffi::torch::shim;
 use crate::host::facts;
-use crate::job::cores::{self, RequestedThreads};
+use crate::job::cores::{self, CoreRequest, RankCores};
 use crate::job::world::World;
 
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub struct DeviceOfRank {
     pub device: Device,
     pub kind: DeviceKind,
     pub name: String,
-    pub threads: u32,
+    pub cores: RankCores,
     pub cuda_missing: Option<String>,
     pub cuda_remarks: Vec<String>,
     /// PCI address of the GPU, in nvidia-smi's format.
@@ -27,11 +27,11 @@ pub struct DeviceOfRank {
 }
 
 impl DeviceOfRank {
-    /// Chooses the device, verifies that all ranks made the same choice, and makes the device current. If there is a
+    /// Chooses the device, verifies that all ranks made the same choice, makes the device current, and binds the rank. If there is a
     /// GPU that cannot be used, `auto` fails too: otherwise CPU results could be mistaken for the GPU's.
     pub fn choose(
         choice: DeviceChoice,
-        threads: RequestedThreads,
+        request: CoreRequest,
         world: &World,
         cuda: Result<&Cuda, &NoCuda>,
     ) -> Result<DeviceOfRank> {
@@ -45,7 +45,7 @@ impl DeviceOfRank {
                 device: Device::Cpu,
                 kind: DeviceKind::Cpu,
                 name: facts::processor_name(),
-                threads: 0,
+                cores: RankCores::default(),
                 cuda_missing: Some(reason.clone()),
                 cuda_remarks: Vec::new(),
                 bus_id: None,
@@ -53,10 +53,10 @@ impl DeviceOfRank {
             },
         };
         check_same_device(world, &own)?;
-        let threads = threads.for_rank(world);
-        tch::set_num_threads(threads as i32);
-        world.agree_on_cores(cores::has_cores_for(threads, world));
-        Ok(DeviceOfRank { threads, ..own })
+        let cores = request.bind(world, own.bus_id.as_deref())?;
+        tch::set_num_threads(cores.threads as i32);
+        world.agree_on_cores(cores::has_cores_for(cores.threads, world));
+        Ok(DeviceOfRank { cores, ..own })
     }
 
     /// Loads NCCL if this rank is on a GPU.
@@ -114,7 +114,7 @@ fn on_cuda(world: &World, cuda: &Cuda) -> Result<DeviceOfRank> {
         device: Device::Cuda(index),
         kind: DeviceKind::Cuda,
         name: facts.name.clone(),
-        threads: 0,
+        cores: RankCores::default(),
         cuda_missing: None,
         cuda_remarks: cuda.remarks.clone(),
         bus_id: Some(facts.bus_id.clone()),

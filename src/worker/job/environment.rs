@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::DeviceKind;
 use ringmark_core::host::environment::{LOAD_BEFORE_VARIABLE, plain_lines};
-use ringmark_core::host::{Environment, RankPlace};
+use ringmark_core::host::{Environment, RankPlace, processors};
 use ringmark_core::options::usage::usage;
 
 use crate::ffi::cuda;
@@ -18,21 +18,24 @@ use crate::job::device::DeviceOfRank;
 use crate::job::world::World;
 
 /// Returns the location of every rank. All ranks call this together.
-pub fn places(world: &World, own: &DeviceOfRank) -> Vec<RankPlace> {
-    let numbers = [f64::from(world.local_rank()), f64::from(own.threads), f64::from(std::process::id())];
+pub fn places(world: &World, own: &DeviceOfRank) -> Result<Vec<RankPlace>> {
+    let numbers = [f64::from(world.local_rank()), f64::from(own.cores.threads), f64::from(std::process::id())];
     let numbers = world.gather(&numbers);
     let hosts = world.gather_text(world.host());
     let devices = world.gather_text(&own.name);
-    let place = |(rank, ((numbers, host), device_name)): (usize, ((Vec<f64>, String), String))| RankPlace {
-        rank: rank as u32,
-        local_rank: numbers[0] as u32,
-        host,
-        device: own.kind,
-        device_name,
-        threads: numbers[1] as u32,
-        process: numbers[2] as u32,
-    };
-    numbers.into_iter().zip(hosts).zip(devices).enumerate().map(place).collect()
+    let bindings = world.gather_values(&own.cores.binding)?;
+    let place =
+        |(rank, (((numbers, host), device_name), binding)): (usize, (((Vec<f64>, String), String), _))| RankPlace {
+            rank: rank as u32,
+            local_rank: numbers[0] as u32,
+            host,
+            device: own.kind,
+            device_name,
+            threads: numbers[1] as u32,
+            process: numbers[2] as u32,
+            binding,
+        };
+    Ok(numbers.into_iter().zip(hosts).zip(devices).zip(bindings).enumerate().map(place).collect())
 }
 
 /// Describes the environment of this rank.
@@ -51,14 +54,14 @@ pub fn environment(own: &DeviceOfRank, nccl: Option<&Nccl>) -> Result<Environmen
         cuda_remarks: own.cuda_remarks.clone(),
         system: facts::system(),
         processor: facts::processor_name(),
-        cores: facts::cores(),
+        cores: own.cores.of_process,
         memory: facts::memory(),
         topology: if is_cuda {
             facts::output("nvidia-smi", &["topo", "-m"]).map(|lines| plain_lines(&lines).collect())
         } else {
             facts::output("lstopo-no-graphics", &["--no-io", "--no-legend"])
         }
-        .unwrap_or_else(|| facts::numa_nodes(Path::new("/sys/devices/system"))),
+        .unwrap_or_else(|| facts::numa_nodes(Path::new(processors::SYSTEM))),
         variables: facts::variables(),
         load_before: facts::variable(LOAD_BEFORE_VARIABLE)
             .map(|text| text.parse().map_err(|error: String| usage(anyhow!(error))))
@@ -94,8 +97,9 @@ pub fn lines(environment: &Environment, ranks: &[RankPlace]) -> Vec<String> {
         environment.memory.gigabytes()
     ));
     for place in ranks {
+        let binding = place.binding.as_ref().map(|binding| format!(" on {binding}")).unwrap_or_default();
         lines.push(format!(
-            "rank {}: host {} local rank {} {} {} with {} threads",
+            "rank {}: host {} local rank {} {} {} with {} threads{binding}",
             place.rank, place.host, place.local_rank, place.device, place.device_name, place.threads
         ));
     }

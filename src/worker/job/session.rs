@@ -22,7 +22,7 @@ use crate::ffi::nccl::Nccl;
 use crate::ffi::process::exit;
 use crate::ffi::torch::shim;
 use crate::host::facts;
-use crate::job::cores::RequestedThreads;
+use crate::job::cores::CoreRequest;
 use crate::job::device::DeviceOfRank;
 use crate::job::host_watch::{CountersOfRun, HostWatch};
 use crate::job::library_defaults::{self, NcclLog};
@@ -42,7 +42,7 @@ fn limit_memory(world: &World) {
 pub struct SessionRequest {
     /// Device to compute on.
     pub device: DeviceChoice,
-    pub threads: RequestedThreads,
+    pub cores: CoreRequest,
     /// All-reduce algorithm of NCCL; `None` if nothing is summed.
     pub nccl: Option<NcclAlgorithm>,
     /// True if NCCL logs its choices on rank 0, one line per collective.
@@ -90,7 +90,7 @@ impl Session<'_> {
     /// Runs one rank from start to end: joins the other ranks, runs `benchmark`, disconnects. The benchmark returns the
     /// reason why its run is invalid, if any.
     pub fn run(request: SessionRequest, benchmark: impl FnOnce(&Session) -> Result<Option<String>>) -> Result<()> {
-        let SessionRequest { device, threads, nccl, with_nccl_log, launcher, servers } = request;
+        let SessionRequest { device, cores, nccl, with_nccl_log, launcher, servers } = request;
         // First of all: NCCL and libtorch read their environment only once.
         library_defaults::silence_profiler(device);
         nccl.map_or(Ok(()), |algorithm| library_defaults::choose_algorithm(device, algorithm))?;
@@ -100,10 +100,11 @@ impl Session<'_> {
         let number = servers.as_ref().map_or(0, |servers| servers.number);
         World::run(number, |world| {
             if let (Role::Server, Some(servers)) = (world.role(), servers) {
+                cores.for_server().bind(world, None)?;
                 (servers.body)(world)?;
                 return Ok(None);
             }
-            let own = DeviceOfRank::choose(device, threads, world, cuda.as_ref())?;
+            let own = DeviceOfRank::choose(device, cores, world, cuda.as_ref())?;
             let nccl = own.nccl(cuda.as_ref())?;
             if own.kind == DeviceKind::Cpu {
                 limit_memory(world);
@@ -140,7 +141,7 @@ impl Session<'_> {
     }
 
     /// Returns the location of every rank. All ranks call this together.
-    pub fn places(&self) -> Vec<RankPlace> {
+    pub fn places(&self) -> Result<Vec<RankPlace>> {
         environment::places(self.world, &self.own)
     }
 

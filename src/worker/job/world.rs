@@ -325,6 +325,12 @@ impl World {
         texts(&self.communicator.borrow(), text)
     }
 
+    /// Returns the text of every process of this role on this host, in rank order. All of them call this together, before
+    /// one can have failed.
+    pub fn gather_text_on_host(&self, text: &str) -> Vec<String> {
+        texts(&self.node, text)
+    }
+
     /// Returns the value of every rank, in rank order.
     pub fn gather_values<T: Serialize + DeserializeOwned>(&self, own: &T) -> Result<Vec<T>> {
         let texts = self.gather_text(&serde_json::to_string(own)?);

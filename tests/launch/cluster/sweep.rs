@@ -25,7 +25,7 @@ fn sweep_from_a_hostfile_prints_an_efficiency_table() {
         .args(["--device", "cpu", "--worker"])
         .arg(worker());
     succeed(&dry.arg("--out").arg(&out).arg("--save-config").arg(&options).output().expect("starts"));
-    let cores = std::thread::available_parallelism().expect("Linux");
+    let cores = ringmark_core::host::processors::cores();
     let said = fs::read_to_string(&options).expect("written");
     assert!(
         said.contains(&format!("\nhosts = \"{}:{cores},{}:{cores}\"\n", cluster.host(1), cluster.host(2))),

@@ -7,10 +7,12 @@ use anyhow::bail;
 use crate::benchmark::bandwidth::messages::Growth;
 pub use crate::benchmark::bandwidth::messages::Messages;
 use crate::benchmark::compression::GradientCompression;
+use crate::benchmark::cores;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::Optimizer;
 use crate::dimension::{Bytes, DeviceChoice, DeviceKind, GigabytesPerSecond, Operands, Operation, Reduction};
+use crate::host::BindChoice;
 use crate::options::keyword_enum::KeywordEnum;
 use crate::options::option_table::OptionSpec;
 use crate::options::value::OptionValue;
@@ -118,7 +120,10 @@ config_options! {
             "Device of the ranks; auto uses CUDA if it is complete, otherwise prints what is missing").order(1),
         /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => option("threads", "N", "CPU threads per rank, for the optimizer")
-            .range(1u32..=4096).default_is("the host's cores divided among its ranks").order(1),
+            .range(1u32..=4096).default_is("the host's physical cores divided among its ranks").order(1),
+        /// Binding of ranks to processors. A record contains the resolved value; absent means none.
+        #[serde(default = "BindChoice::none", skip_serializing_if = "BindChoice::is_none")]
+        bind: BindChoice = BindChoice::Auto => shared(cores::bind).order(1),
         /// Options of the exchange.
         #[serde(flatten)]
         exchange: ExchangeConfig = ExchangeConfig::default() => group(ExchangeConfig::options())

@@ -6,6 +6,7 @@ use crate::benchmark::exchange::Switch;
 use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
 use crate::config_options;
 use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, LayoutChoice, Model};
+use crate::host::BindChoice;
 use crate::options::option_table::check_ranges;
 use crate::trace::TraceConfig;
 
@@ -51,6 +52,9 @@ config_options! {
         /// A sweep sets this to the ranks of its largest case, so that a device is the same in all cases.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cores_divided_by: Option<u32> = None => shared(cores::divided_by),
+        /// Binding of ranks to processors. A record contains the resolved value; absent means none.
+        #[serde(default = "BindChoice::none", skip_serializing_if = "BindChoice::is_none")]
+        bind: BindChoice = BindChoice::Auto => shared(cores::bind),
         /// Seed of weights and data; the data of rank r use `seed + r`.
         seed: i64 = 0 => option("seed", "N",
             "Seed of the weights (the same on every device) and, plus the rank, of the data"),

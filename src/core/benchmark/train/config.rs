@@ -17,6 +17,7 @@ use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
 use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, KernelsChoice, LayoutChoice, Model};
+use crate::host::BindChoice;
 use crate::options::option_table::OptionSpec;
 use crate::trace::TraceConfig;
 use crate::{config_options, text_value};
@@ -164,6 +165,9 @@ config_options! {
         /// A sweep sets this to the ranks of its largest case, so that a device is the same in all cases.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cores_divided_by: Option<u32> = None => shared(cores::divided_by).free_on_resume(),
+        /// Binding of ranks to processors. A record contains the resolved value; absent means none.
+        #[serde(default = "BindChoice::none", skip_serializing_if = "BindChoice::is_none")]
+        bind: BindChoice = BindChoice::Auto => shared(cores::bind),
         /// Seed of weights and data; the data of rank r use `seed + r`.
         seed: i64 = 0 => option("seed", "N",
             "Seed of the weights (the same on every device) and, plus the rank, of the data"),
@@ -376,8 +380,10 @@ mod tests {
         let mut old = serde_json::to_value(TrainConfig::default()).expect("JSON");
         let fields = old.as_object_mut().expect("an object");
         fields.remove("model");
+        fields.remove("bind");
         let (backend, chunk) = (fields.remove("backend").expect("there"), fields.remove("chunk_kb").expect("there"));
         fields.extend([("collective".to_owned(), backend), ("piece_kb".to_owned(), chunk)]);
-        assert_eq!(serde_json::from_value::<TrainConfig>(old).expect("read"), TrainConfig::default());
+        let read = serde_json::from_value::<TrainConfig>(old).expect("read");
+        assert_eq!(read, TrainConfig { bind: BindChoice::None, ..TrainConfig::default() });
     }
 }

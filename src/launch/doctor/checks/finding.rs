@@ -25,6 +25,8 @@ pub enum Check {
     Load,
     /// One device for each rank, all of one model.
     Gpus,
+    /// Cores and NUMA nodes that the ranks share.
+    Numa,
     /// Devices are idle, at full clock and without errors.
     GpuState,
     /// Interconnect of the devices.
@@ -61,6 +63,7 @@ impl Check {
             Check::Versions => "versions",
             Check::Load => "load",
             Check::Gpus => "GPUs",
+            Check::Numa => "NUMA nodes",
             Check::GpuState => "GPU state",
             Check::Topology => "topology",
             Check::Memory => "memory",

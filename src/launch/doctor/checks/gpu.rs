@@ -1,6 +1,7 @@
 //! Checks the devices: one for each rank, all of one model, idle and at full speed.
 
 use ringmark_core::dimension::{Bytes, DeviceChoice};
+use ringmark_core::host::processors::has_part_of_two_nodes;
 use ringmark_core::number_text::{count, gigabytes};
 
 use crate::launch::doctor::checks::finding::{Check, Findings, Outlier, Severity, outliers, values};
@@ -166,7 +167,8 @@ pub fn check_topology(findings: &mut Findings) {
     }
 }
 
-/// Checks that all hosts have the same processor, which determines the speed of ranks on the CPU, and a core for each rank.
+/// Checks that all hosts have the same processor, which determines the speed of ranks on the CPU, a core for each rank,
+/// and as many ranks on each NUMA node.
 pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
     let any = |host: &HostFacts| usable_devices(host).is_some_and(|devices| devices > 0);
     if device == DeviceChoice::Cuda || findings.hosts.iter().any(any) {
@@ -187,6 +189,14 @@ pub fn check_processors(findings: &mut Findings, device: DeviceChoice) {
             let what = format!("{slots} ranks share {}", count(cores, "core"));
             let fix = format!("give it one rank per core, {host}:{cores}: ranks that share a core scale badly");
             findings.warning(number, Check::Load, what, fix);
+        }
+    }
+    for (number, cores) in values(findings.hosts, |host| Some(host.inspection.as_ref()?.cores_per_node.clone())) {
+        let (ranks, nodes) = (findings.hosts[number].slots, cores.len() as u32);
+        if ranks > nodes && nodes > 0 && ranks % nodes > 0 && has_part_of_two_nodes(&cores, ranks) {
+            let what = format!("{ranks} ranks share {nodes} NUMA nodes: some ranks use cores of two nodes");
+            let fix = format!("choose --cases with a multiple of {nodes} ranks per host: a rank is faster on one node");
+            findings.warning(number, Check::Numa, what, fix);
         }
     }
 }
@@ -301,6 +311,30 @@ mod tests {
         expect!["clock is 1410 of 1980 MHz for no reported reason"].assert_eq(&at_work(1410)[0].0);
         // Missing values of the driver are not a fault.
         assert_eq!(gpu_faults(&Gpu::default()), []);
+    }
+
+    #[test]
+    fn ranks_that_use_cores_of_two_nodes_are_reported() {
+        let found = |slots: u32, nodes: &[u32]| {
+            let mut hosts = fixtures::hosts(2);
+            for host in &mut hosts {
+                host.slots = slots;
+            }
+            for number in 0..2 {
+                let inspection = inspection(&mut hosts, number);
+                (inspection.cores, inspection.cores_per_node) = (nodes.iter().sum(), nodes.to_vec());
+            }
+            findings_for(&hosts, DeviceChoice::Auto)
+        };
+        let three = found(3, &[16, 16]);
+        assert_eq!((three.len(), three[1].check, three[1].severity), (2, Check::Numa, Severity::Warning));
+        expect!["3 ranks share 2 NUMA nodes: some ranks use cores of two nodes"].assert_eq(&three[1].what);
+        for slots in [1, 2, 4, 32] {
+            assert_eq!(found(slots, &[16, 16]), []);
+        }
+        assert_eq!(found(3, &[32]), []);
+        // Three ranks of two cores leave a core of each node unused.
+        assert_eq!(found(3, &[4, 4]), []);
     }
 
     #[test]

@@ -23,19 +23,19 @@ use ringmark_core::validity::observed::Observed;
 use crate::benchmark::bandwidth::gradients::GradientBench;
 use crate::exchange::kv_store::server;
 use crate::host::facts;
-use crate::job::cores::RequestedThreads;
+use crate::job::cores::CoreRequest;
 use crate::job::environment;
 use crate::job::host_watch::CountersOfRun;
 use crate::job::session::{ServerBody, Servers, Session, SessionRequest};
 
 /// Runs one rank from start to end.
 pub fn run(config: &BandwidthConfig, launcher: Option<LauncherAddress>) -> Result<()> {
-    let threads = RequestedThreads { number: config.threads, cores_divided_by: None };
+    let cores = CoreRequest { threads: config.threads, cores_divided_by: None, bind: config.bind };
     let nccl = Some(config.exchange.nccl_algo);
     let server_request = gradients::request(config);
     let body: ServerBody = Box::new(move |world| server::run(&server_request, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
-    let request = SessionRequest { device: config.device, threads, nccl, with_nccl_log: true, launcher, servers };
+    let request = SessionRequest { device: config.device, cores, nccl, with_nccl_log: true, launcher, servers };
     Session::run(request, |session| measure(config, session))
 }
 
@@ -44,7 +44,9 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
     let world = session.world;
     let config = &config.on(session.own.kind);
     config.validate_for(world.ranks())?;
-    let ranks = session.places();
+    let ranks = session.places()?;
+    let config =
+        &BandwidthConfig { bind: config.bind.resolve(ranks.iter().map(|rank| &rank.binding)), ..config.clone() };
     let mut record = BandwidthRecord::new(facts::now(), config.clone(), session.environment()?, ranks);
     let (counters, bench) = match config.messages {
         Messages::Sizes { .. } => (sizes(config, session, &mut record)?, None),

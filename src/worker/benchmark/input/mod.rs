@@ -10,14 +10,14 @@ use anyhow::{Result, ensure};
 use ringmark_core::benchmark::input::{HostPass, InputConfig, InputPass, InputRecord, PageCache, ThreadCounts, lines};
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{BackendName, DeviceChoice};
-use ringmark_core::host::{LauncherAddress, Stage};
+use ringmark_core::host::{BindChoice, LauncherAddress, Stage};
 use ringmark_core::number_text::count;
 use ringmark_core::validity;
 
 use crate::benchmark::input::pass::Limits;
 use crate::benchmark::input::source::Source;
 use crate::host::facts;
-use crate::job::cores::RequestedThreads;
+use crate::job::cores::CoreRequest;
 use crate::job::session::{Session, SessionRequest};
 use crate::job::{environment, heartbeat};
 use crate::measure::trace::{TracedRun, Tracer};
@@ -25,9 +25,9 @@ use crate::measure::trace::{TracedRun, Tracer};
 /// Runs the benchmark on one host from start to end.
 pub fn run(config: &InputConfig, launcher: Option<LauncherAddress>) -> Result<()> {
     // libtorch computes nothing here.
-    let threads = RequestedThreads { number: Some(1), cores_divided_by: None };
+    let cores = CoreRequest { threads: Some(1), cores_divided_by: None, bind: BindChoice::None };
     let device = DeviceChoice::Cpu;
-    let request = SessionRequest { device, threads, nccl: None, with_nccl_log: false, launcher, servers: None };
+    let request = SessionRequest { device, cores, nccl: None, with_nccl_log: false, launcher, servers: None };
     Session::run(request, |session| measure(config, session))
 }
 

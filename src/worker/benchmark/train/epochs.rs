@@ -16,7 +16,6 @@ use crate::benchmark::train::{agreement, work_load};
 use crate::data::assignment::{Assignment, Receiver};
 use crate::data::batch::ImageRequest;
 use crate::data::images::Images;
-use crate::job::cores::RequestedThreads;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::model::network::Mode;
@@ -100,11 +99,10 @@ pub fn assignment(files: &[PathBuf], config: &TrainConfig, session: &Session) ->
 
 /// Returns the request of this rank for the images of `assignment`, from the first one on.
 pub fn images(assignment: Assignment, config: &TrainConfig, session: &Session) -> ImageRequest {
-    let part_of_cores = RequestedThreads { number: None, cores_divided_by: config.cores_divided_by };
     let own_threads = match session.own.kind {
-        DeviceKind::Cpu => session.own.threads,
+        DeviceKind::Cpu => session.own.cores.threads,
         // The compute threads are mostly idle with a GPU.
-        DeviceKind::Cuda => part_of_cores.for_rank(session.world),
+        DeviceKind::Cuda => session.own.cores.part,
     };
     ImageRequest {
         assignment,

@@ -28,7 +28,8 @@ pub fn header(
     prepared: Prepared,
     saved: Option<&SavedProgress>,
 ) -> Result<RunHeader> {
-    let ranks = session.places();
+    let ranks = session.places()?;
+    let config = TrainConfig { bind: config.bind.resolve(ranks.iter().map(|rank| &rank.binding)), ..config.clone() };
     let label = session.label(label, &ranks)?;
     let (mut environment, now) = (session.environment()?, facts::now());
     environment.cuda_remarks.extend(prepared.kernels.remark);
@@ -47,6 +48,6 @@ pub fn header(
         work_division: prepared.division,
         tuning: prepared.tuning,
         no_graph: prepared.graphs.no_graph,
-        ..RunHeader::new(label, saved.map_or(now, |saved| saved.started), config.clone(), environment, ranks)
+        ..RunHeader::new(label, saved.map_or(now, |saved| saved.started), config, environment, ranks)
     })
 }

@@ -35,7 +35,7 @@ use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{Parameters, strategy};
 use crate::ffi::torch::stream::Stream;
-use crate::job::cores::RequestedThreads;
+use crate::job::cores::CoreRequest;
 use crate::job::heartbeat;
 use crate::job::kernels::{self, ChosenKernels};
 use crate::job::library_defaults;
@@ -49,7 +49,7 @@ const MAX_LOGGED_ITERATIONS: u32 = 10_000;
 
 /// Runs one rank from start to end.
 pub fn run(config: &TrainConfig, label: RequestedLabel, launcher: Option<LauncherAddress>) -> Result<()> {
-    let threads = RequestedThreads { number: config.threads, cores_divided_by: config.cores_divided_by };
+    let cores = CoreRequest { threads: config.threads, cores_divided_by: config.cores_divided_by, bind: config.bind };
     let nccl = Some(config.exchange.nccl_algo);
     let with_nccl_log = config.iterations <= MAX_LOGGED_ITERATIONS && config.learning.epochs.is_none();
     if !config.graphs.is_off() {
@@ -58,7 +58,7 @@ pub fn run(config: &TrainConfig, label: RequestedLabel, launcher: Option<Launche
     let server_request = ExchangeRequest::from(config);
     let body: ServerBody = Box::new(move |world| server::run(&server_request, world));
     let servers = Some(Servers { number: config.kv_store.server_ranks(), body });
-    let request = SessionRequest { device: config.device, threads, nccl, with_nccl_log, launcher, servers };
+    let request = SessionRequest { device: config.device, cores, nccl, with_nccl_log, launcher, servers };
     Session::run(request, |session| train(config, label, session))
 }
 

@@ -25,7 +25,7 @@ const STEPS: usize = 5;
 /// together and get the same result.
 pub fn divide(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<Option<WorkDivision>> {
     let Some(work_load) = &config.work_load else { return Ok(None) };
-    let places = session.places();
+    let places = session.places()?;
     let weights = match work_load.weights(&places)? {
         Some(weights) => weights,
         None => session.world.gather(&[speed_alone(config, session, model)?]).concat(),
