@@ -104,7 +104,7 @@ fn empty_record(config: &InputConfig, source: &Source, session: &Session) -> Res
         stored: source.stored()?,
         augmentation: source.loader.recipe.augmentation,
         decoder: source.decoder()?,
-        ..InputRecord::new(facts::now(), config, session.environment()?, session.places())
+        ..InputRecord::new(facts::now(), config, session.environment()?, session.places()?)
     })
 }
 
