@@ -6,7 +6,7 @@ use ringmark::read::report::{ReportFormat, read, render};
 use ringmark::read::show::page::content;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MemoryLimit};
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::GigabytesPerSecond;
+use ringmark_core::dimension::{Bytes, GigabytesPerSecond};
 
 use crate::support::bandwidth::{self, result};
 use crate::support::runs::{Folder, record};
