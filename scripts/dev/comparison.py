@@ -132,5 +132,5 @@ def tell(table, out, **figures):
 def write_figures(table, out, **figures):
     """Writes the table, the command and the raw figures to the file `out`, if it is given."""
     if out:
-        command = " ".join([f"scripts/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
+        command = " ".join([f"scripts/dev/{pathlib.Path(sys.argv[0]).name}", *sys.argv[1:]])
         pathlib.Path(out).write_text(json.dumps({"command": command, "table": table, **figures}, indent=1) + "\n")

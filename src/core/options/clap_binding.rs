@@ -14,7 +14,7 @@ use crate::options::option_table::{OptionFacts, OptionSpec, Options, Range, Set}
 use crate::options::usage::usage;
 use crate::options::value::Shape;
 
-/// OptionTexts options of a configuration, for clap's `flatten`: those of a worker, or those of the launcher.
+/// Options of a configuration as they were typed, for clap's `flatten`: those of a worker, or those of the launcher.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OptionTexts<C, const IS_WORKER: bool> {
     /// Option and text, in the order of the table.
