@@ -24,18 +24,18 @@ pub fn places(world: &World, own: &DeviceOfRank) -> Result<Vec<RankPlace>> {
     let hosts = world.gather_text(world.host());
     let devices = world.gather_text(&own.name);
     let bindings = world.gather_values(&own.cores.binding)?;
-    let place =
-        |(rank, (((numbers, host), device_name), binding)): (usize, (((Vec<f64>, String), String), _))| RankPlace {
-            rank: rank as u32,
-            local_rank: numbers[0] as u32,
-            host,
-            device: own.kind,
-            device_name,
-            threads: numbers[1] as u32,
-            process: numbers[2] as u32,
-            binding,
-        };
-    Ok(numbers.into_iter().zip(hosts).zip(devices).zip(bindings).enumerate().map(place).collect())
+    let place = |(rank, ((numbers, host), device_name)): (usize, ((Vec<f64>, String), String))| RankPlace {
+        rank: rank as u32,
+        local_rank: numbers[0] as u32,
+        host,
+        device: own.kind,
+        device_name,
+        threads: numbers[1] as u32,
+        process: numbers[2] as u32,
+        binding: None,
+    };
+    let places = numbers.into_iter().zip(hosts).zip(devices).enumerate().map(place);
+    Ok(places.zip(bindings).map(|(place, binding)| RankPlace { binding, ..place }).collect())
 }
 
 /// Describes the environment of this rank.
