@@ -73,7 +73,8 @@ impl Topology {
     }
 
     /// Reads the online cores with processors in `allowed` from the kernel's folder `system`. A processor that the
-    /// folder does not describe is a core of node 0.
+    /// folder does not describe is a core of node 0. A machine with a single core counts its hardware threads, so that
+    /// a small virtual machine has several ranks.
     pub fn from_folder(system: &Path, allowed: &NumberSet) -> Topology {
         let online = NumberSet::read(system.join("cpu/online"));
         let is_online = |processor: &u32| online.0.is_empty() || online.0.contains(processor);
@@ -89,6 +90,12 @@ impl Topology {
             processors.insert(processor);
             let node = nodes.iter().find(|(_, list)| list.0.contains(&processor)).map_or(0, |(node, _)| *node);
             cores.push(Core { node, processors });
+        }
+        if let [Core { node, processors }] = cores.as_slice()
+            && *processors == online.0
+        {
+            let threads = processors.iter().map(|processor| (*node, BTreeSet::from([*processor])));
+            cores = threads.map(|(node, processors)| Core { node, processors }).collect();
         }
         cores.sort();
         Topology { cores }
@@ -301,6 +308,7 @@ mod tests {
         let power = Host::new("0-7", &[(0, "0-3"), (8, "4-7")], &["0-3", "4-7"]);
         let arm = Host::new("0-3", &[(0, "0-1"), (1, "2-3")], &[]);
         let offline = Host::new("0-1,4", &[(0, "0-1"), (1, "4")], &["0", "1", "4"]);
+        let single = Host::new("0-1", &[(0, "0-1")], &["0-1"]);
         let nothing = Host { folder: tempfile::tempdir().expect("a folder") };
         let found = [
             two.topology("0-15"),
@@ -312,6 +320,7 @@ mod tests {
             arm.topology("0-3"),
             // The kernel may allow processors that are not online.
             offline.topology("0-239"),
+            single.topology("0-1"),
             nothing.topology("0-1"),
             two.topology(""),
         ];
@@ -323,6 +332,7 @@ mod tests {
             2 cores [1, 1] on 0,8 with 4 threads: 0-7
             4 cores [2, 2] on 0-1 with 1 threads: 0-3
             3 cores [2, 1] on 0-1 with 1 threads: 0-1,4
+            2 cores [2] on 0 with 1 threads: 0-1
             2 cores [2] on 0 with 1 threads: 0-1
             0 cores [] on  with 1 threads: "#]]
         .assert_eq(&found.each_ref().map(describe).join("\n"));

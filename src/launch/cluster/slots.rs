@@ -15,11 +15,12 @@ use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
 
-/// `nproc` counts hardware threads; cores with several of them are listed once for each.
+/// `nproc` counts hardware threads; cores with several of them are listed once for each. As in
+/// [`ringmark_core::host::processors::Topology`], a single core counts its hardware threads.
 const SCRIPT: &str = "nvidia-smi -L 2>/dev/null; \
     lists() { cat /sys/devices/system/cpu/cpu[0-9]*/topology/thread_siblings_list 2>/dev/null; }; \
     threads=$(lists | wc -l); cores=$(lists | sort -u | wc -l); \
-    [ \"$threads\" -gt 0 ] || { threads=1; cores=1; }; echo \"cores=$(($(nproc) * cores / threads))\"";
+    [ \"$cores\" -gt 1 ] || { threads=1; cores=1; }; echo \"cores=$(($(nproc) * cores / threads))\"";
 
 /// Timeout, which includes ssh's own and some time for nvidia-smi.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(14);
