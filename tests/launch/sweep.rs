@@ -9,9 +9,8 @@ use std::thread;
 use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringmark_core::benchmark::RunProfile;
-use ringmark_core::benchmark::train::record::SCHEMA;
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
+use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Phases, Seconds};
 use ringmark_core::host::{Environment, processors};
 use ringmark_core::line::dlperf::{self, LogLine};
@@ -44,46 +43,20 @@ fn with_record(script: &str) -> Sandbox {
 
 impl Sandbox {
     fn write_record(&self, failure: Option<&str>) {
+        let label = RunLabel { case: "1n1g".parse().expect("a case"), run: 1, profile: RunProfile::Full };
+        let config =
+            TrainConfig { batch_size: 8, iterations: 12, warmup: 2, ..TrainConfig::default().on(DeviceKind::Cpu) };
         let header = RunHeader {
-            schema: SCHEMA,
-            case: "1n1g".parse().expect("a case"),
-            run: 1,
-            profile: RunProfile::Full,
-            started: Seconds(0.0),
-            config: TrainConfig {
-                batch_size: 8,
-                iterations: 12,
-                warmup: 2,
-                ..TrainConfig::default().on(DeviceKind::Cpu)
-            },
             backend: BackendName::Solo,
-            sum_dtype: None,
             buckets: vec![Bytes(8)],
-            resumptions: Vec::new(),
-            work_division: None,
-            tuning: None,
-            no_graph: None,
-            environment: Environment::default(),
-            ranks: places(1),
+            ..RunHeader::new(label, Seconds(0.0), config, Environment::default(), places(1))
         };
         let end = RunEnd {
             failure: failure.map(str::to_owned),
             iterations: 12,
-            skipped_steps: 0,
             wall: Seconds(1.0),
             parameter_checksums: vec!["00ff".to_owned()],
-            peak_memory: Vec::new(),
-            matrix_product: Vec::new(),
-            kv_store: None,
-            compression: None,
-            epochs: Vec::new(),
-            layers: None,
-            operators: None,
-            input: None,
-            nccl: Vec::new(),
-            host_use: Vec::new(),
-            rank_use: Vec::new(),
-            warnings: Vec::new(),
+            ..RunEnd::default()
         };
         let speed = |iteration: u32| if iteration <= 2 { 10.5 } else { 20.5 };
         let iteration = |iteration| Iteration {
