@@ -75,7 +75,11 @@ impl Cli {
         if let Some(arguments) = config_file::inherit(&program, &typed_arguments()) {
             environment::set_arguments(arguments);
         }
-        let arguments = config_file::expand(&program, json::before_folder(typed_arguments()), with_hint);
+        let arguments = config_file::expand(
+            &program,
+            json::before_folder(migration_hints::with_two_dashes(typed_arguments())),
+            with_hint,
+        );
         let cli = arguments.and_then(|arguments| {
             let matches = program.try_get_matches_from(arguments);
             let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));

@@ -1,7 +1,8 @@
 //! Hints for options of other programs that ringmark does not have: an error caused by one of them gets a line with
 //! ringmark's equivalent. An option with the same meaning is an alias in the option table instead.
 
-use std::io::IsTerminal;
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write, stderr};
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -50,7 +51,8 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--mpi-args" => "`--launcher-args \"..\"` passes arguments to mpirun",
     "--check-build" => "`ringmark doctor` prints what works on each host",
     "--nodelist" | "-w" => "`--hosts a:8,b:8` lists the hosts; with `--launcher slurm` the allocation has them",
-    "-mca" | "--mca" | "-bind-to" | "--bind-to" | "-map-by" | "--map-by" | "-oversubscribe" | "--oversubscribe"
+    "-bind-to" | "--bind-to" | "--cpu-bind" => "`--bind core`, `numa` or `none` binds ranks to processors",
+    "-mca" | "--mca" | "-map-by" | "--map-by" | "-oversubscribe" | "--oversubscribe"
         => "`--launcher-args \"..\"` passes arguments to mpirun",
     "-allow-run-as-root" | "--allow-run-as-root" => "not needed: ringmark passes it to mpirun",
     "-x" | "--export" => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; for other variables use `--launcher-args \"-x NAME\"`",
@@ -65,7 +67,7 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--partition" | "--account" | "-A" | "--qos" | "--gres" | "--exclusive" | "--time" | "--job-name" | "-J" | "-t" | "--mem"
         | "--constraint" | "--reservation" | "--gpus-per-task" | "-c" | "--cpus-per-task" | "-G" | "--dependency"
         => "pass it to sbatch or salloc: scripts/slurm.sbatch is a template",
-    "--cpu-bind" | "--gpu-bind" => "`--launcher-args \"..\"` passes arguments to srun",
+    "--gpu-bind" => "`--launcher-args \"..\"` passes arguments to srun",
     "--start-timeout" | "--stall-check-warning-time-seconds" | "--stall-check-shutdown-time-seconds"
         => "`--stall-timeout SECONDS` ends a run without progress and names the rank that hangs",
     "--no-stall-check" => "`--stall-timeout 0` waits indefinitely",
@@ -96,6 +98,7 @@ pub const BANDWIDTH_HINTS: &[MigrationHint] = hints![
     "--algo" | "--proto" => "`--nccl-algo NAME` selects the algorithm; NCCL_PROTO reaches every rank",
     "--csv" => "`--json FILE`",
     "--operation" | "--operations" | "--ops" => "`--op all_reduce`, or several as `--op all_gather,reduce_scatter`",
+    "-g" | "--ngpus" => "not needed: there is one rank per GPU; `--cases 1n8g` selects the number of ranks",
     "-t" | "--nthreads" => "not supported: each rank drives one GPU with one thread, and `--cases 1n8g` sets the number of \
                             ranks",
     "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
@@ -278,7 +281,9 @@ const PLURALS: [(&str, &str); 4] = [
 /// Adds a hint to an error that one of `typed` caused, if that is a word of another program, and drops clap's
 /// suggestions that are similar only by chance.
 pub fn with_hint(mut error: clap::Error, hints: &[&[MigrationHint]], typed: &[String]) -> clap::Error {
-    let own = find_hint(&error, hints, typed).or_else(|| hint_for_word(&error, typed));
+    // An option in conflict with another is ringmark's own.
+    let is_own = error.kind() == ErrorKind::ArgumentConflict;
+    let own = find_hint(&error, hints, typed).or_else(|| hint_for_word(&error, typed)).filter(|_| !is_own);
     if own.is_some() {
         // The hint replaces clap's list of values.
         error.remove(ContextKind::ValidValue);
@@ -317,17 +322,28 @@ pub fn with_hint(mut error: clap::Error, hints: &[&[MigrationHint]], typed: &[St
     error
 }
 
+/// Replaces mpirun's options with one dash that would be read as `-h`, a request for help.
+pub fn with_two_dashes(typed: Vec<OsString>) -> Vec<OsString> {
+    let replaced = |word: OsString| match word.to_str() {
+        Some("-hostfile" | "-machinefile") => "--hostfile".into(),
+        Some("-host") => "--hosts".into(),
+        _ => word,
+    };
+    typed.into_iter().map(replaced).collect()
+}
+
 /// Prints the error and exits. After a tip, the reference to the help is omitted.
 pub fn exit(error: &clap::Error) -> ! {
     if !error.use_stderr() {
         error.exit();
     }
     let styled = error.render();
-    let text = if std::io::stderr().is_terminal() { styled.ansi().to_string() } else { styled.to_string() };
+    let text = if stderr().is_terminal() { styled.ansi().to_string() } else { styled.to_string() };
     let mut paragraphs: Vec<&str> = text.trim_end().split("\n\n").collect();
     let has_tip = paragraphs.iter().any(|paragraph| paragraph.contains("tip:"));
     paragraphs.retain(|paragraph| !has_tip || !paragraph.starts_with("For more information"));
-    eprintln!("{}", paragraphs.join(if has_tip { "\n" } else { "\n\n" }));
+    // A closed pipe must not change the exit status.
+    let _ = writeln!(stderr(), "{}", paragraphs.join(if has_tip { "\n" } else { "\n\n" }));
     std::process::exit(error.exit_code());
 }
 

@@ -84,9 +84,10 @@ impl Ledger {
         } else if !mismatches.is_empty() {
             return Err(usage(anyhow!(
                 "--resume: the sweep in {} has other settings, so new runs would not be comparable:\n{}\n\
-                 use the same settings, or choose another --out",
+                 use the same settings (ringmark {}), or choose another --out",
                 out.display(),
-                joined(&mismatches, "\n")
+                joined(&mismatches, "\n"),
+                shell_words::join(manifest.command.iter().skip(1))
             )));
         }
         if conditions.hosts.len() > manifest.conditions.hosts.len() {

@@ -59,13 +59,14 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     if let Some(CommandEnd { failure }) = &progress.end {
         return match failure {
             None => {
-                let jobs = progress.jobs;
+                // A resumed sweep without anything left to run has no jobs.
+                let finished = progress.jobs.finished.max(progress.finished.len());
                 print_line(&format!(
                     "the {} has ended: {} of {} runs \
                      finished",
                     name(&progress),
-                    jobs.finished,
-                    jobs.of
+                    finished,
+                    progress.jobs.of.max(finished)
                 ));
                 Ok(())
             }
