@@ -472,7 +472,7 @@ fn run_against_a_result_ends_with_verdict() {
 
 #[test]
 fn hosts_read_concurrently_in_separate_rows() {
-    let Some(cluster) = Cluster::up(2) else { return };
+    let Some(cluster) = Cluster::start(2) else { return };
     let _tokens = take_all_cores();
     let folder = on_a_disk();
     let data = images(folder.path());

@@ -230,7 +230,7 @@ fn full_disk_gets_all_files_or_none() {
     fs::write(folder.path().join("images/a/2.jpg"), [7; 6000]).expect("written");
     let mut without_room = Vec::new();
     for blocks in 0.. {
-        disk.fill_but(blocks * 4096);
+        disk.fill_except(blocks * 4096);
         let (status, _, stderr) = run(&mut pack());
         disk.make_room();
         assert_eq!(names(&out), ["out.idx", "out.lst", "out.rec"], "{stderr}");

@@ -1,12 +1,13 @@
-"""The networks of MXNet's image-classification example (end of 2016) in PyTorch, written from its symbol files and the papers.
+"""The networks of MXNet's image-classification example (end of 2016) in PyTorch, from its symbol files and the papers.
 
-Names are MXNet's: `mxnet_name` of a parameter's name is the argument's, of a buffer's name the auxiliary state's, and both
-come in the order of list_arguments() and list_auxiliary_states(). What differs from torchvision's networks:
+Names are MXNet's: `mxnet_name` converts a parameter's name to that of the argument, and a buffer's to that of the
+auxiliary state. Both are in the order of list_arguments() and list_auxiliary_states(). Differences from torchvision's
+networks:
 
-- Batch normalization has eps 1e-3 where no other is given, and with fix_gamma gamma is an argument that nothing reads: the
+- Batch normalization has eps 1e-3 unless another value is given, and with fix_gamma the argument gamma is ignored: the
   layer multiplies by 1, and the gradient of gamma is 0.
-- Pooling rounds sizes down, and an average counts padding as zeros.
-- Dropout is left out: nothing here draws random numbers.
+- Pooling rounds sizes down, and average pooling includes padding as zeros.
+- Dropout is omitted, so that the networks draw no random numbers.
 """
 
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class BatchNorm(nn.Module):
 
     def forward(self, images):
         gamma = torch.ones_like(self.gamma) if self.fix_gamma else self.gamma
-        # MXNet's momentum 0.9 is the weight of the old value.
+        # MXNet's momentum of 0.9 is the weight of the old value, and PyTorch's 0.1 that of the new one.
         statistics = (self.moving_mean, self.moving_var)
         return functional.batch_norm(images, *statistics, gamma, self.beta, self.training, 0.1, self.eps)
 
@@ -48,9 +49,9 @@ def average_pool(kernel, stride, padding=0):
 
 
 class ResidualUnit(nn.Module):
-    """1x1, 3x3 and 1x1 convolutions, each after normalization and ReLU; nothing follows the sum.
+    """1x1, 3x3 and 1x1 convolutions, each after normalization and ReLU; no layer follows the addition.
 
-    The first unit of a stage has a convolution as its shortcut, of what the first ReLU leaves.
+    The first unit of a stage has a convolution of the first ReLU's output as its shortcut.
     """
 
     def __init__(self, input, output, stride, first):
@@ -75,7 +76,7 @@ class ResidualUnit(nn.Module):
 class ResNet(nn.Module):
     """Identity Mappings in Deep Residual Networks (He et al., 2016); symbol/resnet.py, 50 layers or more.
 
-    The images are normalized first, without gamma.
+    The first layer normalizes the images, without gamma.
     """
 
     def __init__(self, units, classes=1000):
@@ -126,7 +127,7 @@ def resnet200():
 
 @dataclass
 class Unit:
-    """A convolution, its normalization and ReLU, padded so that stride 1 keeps the size, unless it is `valid`."""
+    """A convolution, its normalization and ReLU. Unless it is `valid`, padding preserves the size at stride 1."""
 
     name: str
     output: int
@@ -136,14 +137,14 @@ class Unit:
 
 
 class Fork(list):
-    """Chains that start from the same images; their channels are joined in order."""
+    """Chains with the same input; their channels are concatenated in order."""
 
 
 class Inception(nn.Module):
-    """A chain of units, pools and forks, then the classes."""
+    """A chain of units, pooling layers and forks, followed by the classifier."""
 
     def __init__(self, chain, names, norm, bias, head, classes=1000):
-        """`names`: names of a unit's convolution and normalization; `{}` is replaced by the unit's name."""
+        """`names`: patterns of the names of convolutions and normalizations; `{}` is replaced by the unit's name."""
         super().__init__()
         self.chain, self.names, self.norm, self.bias, self.head = chain, names, norm, bias, head
         output = self.make(chain, 3)
@@ -182,7 +183,7 @@ class Inception(nn.Module):
 def inception_bn():
     """Batch Normalization: Accelerating Deep Network Training (Ioffe and Szegedy, 2015); symbol/inception-bn.py.
 
-    The convolutions have biases although a normalization follows. The classes' layer has no name: MXNet counts.
+    The convolutions have biases although a normalization follows. The classifier has no name, so MXNet numbers it.
     """
 
     def keeps_size(name, one, three_reduced, three, double_reduced, double, pool, projected):
@@ -319,11 +320,11 @@ def inception_v3():
     return Inception(chain, ("{}_conv2d", "{}_batchnorm"), BatchNorm, False, "fc1")
 
 
-# --- networks in a row ------------------------------------------------------------------------------------------------
+# --- sequential networks ----------------------------------------------------------------------------------------------
 
 
 def in_a_row(*layers):
-    """Layers with MXNet's default names."""
+    """Returns a sequence of layers; convolutions and linear layers have MXNet's default names."""
     counts, named = {}, nn.Sequential()
     for number, layer in enumerate(layers):
         kind = {nn.Conv2d: "convolution", nn.Linear: "fullyconnected"}.get(type(layer))
@@ -336,7 +337,7 @@ def in_a_row(*layers):
 def alexnet():
     """ImageNet Classification with Deep Convolutional Neural Networks (Krizhevsky et al., 2012); symbol/alexnet.py.
 
-    Without groups. The response is normalized after the pool; later versions do so before it.
+    The convolutions have no groups. Response normalization follows pooling; in later versions it precedes it.
     """
     return in_a_row(
         *[nn.Conv2d(3, 96, 11, 4), nn.ReLU(), max_pool(3, 2), nn.LocalResponseNorm(5, 1e-4, 0.75, 1.0)],
@@ -349,7 +350,7 @@ def alexnet():
 
 
 def lenet():
-    """Gradient-Based Learning Applied to Document Recognition (LeCun et al., 1998); symbol/lenet.py. Digits of 28 x 28."""
+    """Gradient-Based Learning Applied to Document Recognition (LeCun et al., 1998); symbol/lenet.py. 28 x 28 digits."""
     return in_a_row(
         *[nn.Conv2d(1, 20, 5), nn.Tanh(), max_pool(2, 2)],
         *[nn.Conv2d(20, 50, 5), nn.Tanh(), max_pool(2, 2)],
@@ -358,7 +359,7 @@ def lenet():
 
 
 class Perceptron(nn.Module):
-    """Three layers; symbol/mlp.py. Digits of 28 x 28."""
+    """Three linear layers; symbol/mlp.py. 28 x 28 digits."""
 
     def __init__(self):
         super().__init__()

@@ -5,26 +5,29 @@ Regenerate them with torch 2.11.0 and torchvision 0.26.0 (any machine with 16 GB
 
     .libtorch/venv/bin/python tests/golden/networks.py > tests/golden/networks.json
 
-Names of networks as arguments restrict the command to those networks. torchvision's networks are without auxiliary
-classes; MXNet's are in mxnet_networks.py. For each network:
+Names of networks as arguments restrict the command to those networks. torchvision's networks are built without
+auxiliary classifiers; MXNet's are in mxnet_networks.py. For each network:
 
-`image`       channels and size of the images of `step`
-`counted`     arrays and values that MXNet's measure.py counts: weights and biases, nothing of a normalization
-`gmacs`       multiplications, each with its addition, of one image of the network's own size, in 1e9
-`parameters`  name, shape, deviation and mean of each, in order; `buffers` as well
-`step`        one forward and backward in train mode, in fp64; `evaluated` are the scores after it by the running statistics
+`image`       number of channels and size of the images of `step`
+`counted`     number of arrays and values that MXNet's measure.py counts: weights and biases, without those of
+              normalization layers
+`gmacs`       multiply-adds for one image of the network's default size, in 1e9
+`parameters`  name, shape, standard deviation and mean of each, in order; `buffers` likewise
+`step`        one forward and backward pass in train mode, in fp64; `evaluated`: scores after it, computed with the
+              running statistics
 
-The weights of a step: manual_seed(8), then each parameter and each buffer in order is randn(shape) x deviation + mean, then
-the images are randn(2, ..), all drawn in fp32; LABELS are the labels, CLASSES those whose scores are kept. A gradient is
-kept as its norm and its projection: sum of g(i) x cos(i) over the square root of their number, i from 0 in contiguous
-order. Multiplied by that square root, projections may differ as norms may. [0, 0] stands for a gradient that is 0: that of
-a gamma that nothing reads, and, up to rounding, that of a bias that the normalization behind it subtracts.
+The weights and images of a step are drawn in fp32 after manual_seed(8): first each parameter and each buffer in order,
+randn(shape) x deviation + mean, then the images, randn(2, ..). LABELS contains the labels, and CLASSES the classes
+whose scores are stored. A gradient is stored as its norm and its projection: the sum of g(i) cos(i) divided by the
+square root of the number of elements, with i from 0 in contiguous order. Multiplied by that root, projections have the
+tolerance of norms. [0, 0] denotes a zero gradient: that of an unused gamma and, up to rounding, that of a bias that the
+next normalization cancels.
 
-Compare in fp64. In fp32 rounding flips, here and there, a ReLU whose input is near 0 or a maximum of two that are near to
-each other, and among millions some are: the gradients of a network then jump by 1e-3, on one machine and not on the next.
-Scores, loss and running statistics do not. The weights make that rare (`of_batch_norm` shifts most inputs of ReLU off 0)
-and keep residual branches small, as in train mode, with few images, batch normalization amplifies rounding in each. And
-they keep what is normalized so small, or so large for the response normalization, that a wrong eps or alpha shows.
+Compare in fp64. In fp32, rounding occasionally flips a ReLU whose input is near 0, or a maximum of two nearly equal
+values. With millions of values some flip on one machine and not on another, and gradients change by 1e-3. Scores, loss
+and running statistics are not affected. The weights make flips rare (`of_batch_norm` shifts most ReLU inputs away from
+0) and keep residual branches small, because batch normalization over few images amplifies rounding in each. They also
+keep the inputs of normalizations so small (of response normalization, so large) that a wrong eps or alpha is detected.
 """
 
 import json
@@ -46,7 +49,7 @@ LABELS = {1000: [3, 977], 10: [3, 7]}
 
 @dataclass
 class Network:
-    """`size`: size of the images of a step. `own_size`: size that the network is designed for."""
+    """`size`: size of the images of a step. `own_size`: default image size of the network."""
 
     make: Callable
     size: int
@@ -58,7 +61,7 @@ class Network:
 
 @dataclass
 class Published:
-    """Published figures; None if there are none."""
+    """Published figures; None where none is published."""
 
     arrays: int | None
     values: int
@@ -68,7 +71,7 @@ class Published:
 
 
 def torchvision_network(name, size, own_size=224, values=None, **options):
-    """`values` overrides torchvision's count, which may include layers that are not built here."""
+    """`values` overrides torchvision's number of values, which may include layers that are not built here."""
     meta = torchvision.models.get_model_weights(name).DEFAULT.meta
     published = Published(None, values or meta["num_params"], None, None, meta["_ops"])
     return Network(lambda: torchvision.models.get_model(name, weights=None, **options), size, own_size, 3, 1000, published)
@@ -114,13 +117,13 @@ BEFORE_POOL = (
     *("bn1", "bn0", "bn_1", "bn_2", "conv_2_batchnorm", "conv_4_batchnorm"),
     *("Conv2d_2b_3x3.bn", "Conv2d_4a_3x3.bn"),
 )
-# These normalize so few pixels that no value would be beyond 2 standard deviations.
+# These normalize so few pixels that no value would be more than 2 standard deviations from the mean.
 FEW_PIXELS = ("Mixed_7", "mixed_9", "mixed_10")
 PARTS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_var": "running_var"}
 
 
 def deviation_and_mean(keyword, model, name):
-    """Returns deviation and mean of a parameter or buffer."""
+    """Returns the standard deviation and mean of a parameter or buffer."""
     layer_name, _, part = name.rpartition(".")
     layer = model.get_submodule(layer_name)
     if isinstance(layer, BATCH_NORMS):
@@ -131,8 +134,8 @@ def deviation_and_mean(keyword, model, name):
         return 0.1, 0.0
     is_last = list(model.modules())[-1] is layer
     if part.endswith("bias"):
-        return 0.1, 4.0 if is_last else 0.0  # no score is near 0
-    unit = 1 / math.sqrt(math.prod(getattr(layer, part).shape[1:]))  # what has mean 0 keeps its size
+        return 0.1, 4.0 if is_last else 0.0  # keeps scores away from 0
+    unit = 1 / math.sqrt(math.prod(getattr(layer, part).shape[1:]))  # preserves the scale of inputs with mean 0
     factor = 0.3 if is_last else factor_of_weight(keyword, layer_name, is_normalized(model, layer))
     return float(f"{factor * unit:.3e}"), 0.0
 
@@ -149,7 +152,7 @@ def factor_of_weight(keyword, layer_name, normalized):
     if keyword == "mxnet-lenet":
         return 1.0
     response = {"convolution0": 60.0, "convolution2": 1 / 60} if keyword == "mxnet-alexnet" else {}
-    return response.get(layer_name, 1.0) * math.sqrt(2)  # ReLU halves
+    return response.get(layer_name, 1.0) * math.sqrt(2)  # compensates for ReLU, which halves the mean square
 
 
 def of_batch_norm(keyword, layer_name, part):
@@ -172,7 +175,7 @@ def of_batch_norm(keyword, layer_name, part):
 
 
 def rules(keyword, model, tensors):
-    """Returns name, shape, deviation and mean of each parameter."""
+    """Returns the name, shape, standard deviation and mean of each of these parameters or buffers."""
     return [(name, list(tensor.shape), *deviation_and_mean(keyword, model, name)) for name, tensor in tensors]
 
 
@@ -188,7 +191,7 @@ def buffers(model):
 
 
 def built(keyword):
-    """Builds a network on the meta device, without dropout, which would draw random numbers."""
+    """Builds a network on the meta device, with dropout disabled because it draws random numbers."""
     with torch.device("meta"):
         model = NETWORKS[keyword].make()
     for module in model.modules():
@@ -222,7 +225,7 @@ def step(keyword, layout, dtype):
 
 
 def norm(tensor):
-    return tensor.double().norm().item()  # fp32 would add up two million squares to 4 digits
+    return tensor.double().norm().item()  # in fp32, a sum of two million squares has only 4 correct digits
 
 
 WAVE = torch.empty(0, dtype=torch.float64)
@@ -239,7 +242,7 @@ def norm_and_projection(gradient):
 
 
 def write_zeros(model, gradients):
-    """Writes [0, 0] for gradients that are 0 in exact arithmetic, and checks that no other gradient is."""
+    """Replaces gradients that are 0 in exact arithmetic by [0, 0], and checks that no other gradient is 0."""
     before = 1.0
     for number, (name, _) in enumerate(parameters(model)):
         layer_name, _, part = name.rpartition(".")
@@ -255,8 +258,10 @@ def write_zeros(model, gradients):
 
 
 def apart(model, one, exact):
-    """Returns the largest relative difference from the exact values, and its place; a gradient of 0 is compared relative to
-    the gradient before it."""
+    """Returns the largest relative difference from the exact values, and where it is.
+
+    The difference of a zero gradient is relative to the last nonzero gradient before it.
+    """
     found = [(abs(one["loss"] - exact["loss"]) / exact["loss"], "loss")]
     for key in ("scores", "evaluated"):
         for row, exact_row in zip(one[key], exact[key]):
@@ -275,7 +280,10 @@ def apart(model, one, exact):
 
 
 def counted(keyword, model):
-    """Returns the number of arrays and values by measure.py's rule: by name in MXNet, by role in torchvision."""
+    """Returns the numbers of arrays and values that measure.py counts.
+
+    They are selected by name in MXNet's networks, and by layer type in torchvision's.
+    """
     if keyword.startswith("mxnet"):
         lengths = [tensor.numel() for name, tensor in parameters(model) if "weight" in name or "bias" in name]
     else:
@@ -287,7 +295,7 @@ def counted(keyword, model):
 
 
 def multiplications(keyword, model):
-    """Returns the multiplications of convolutions, linear layers and attention for one image."""
+    """Returns the number of multiply-adds of convolutions, linear layers and attention for one image."""
     total = 0
 
     def convolution(layer, inputs, output):
@@ -310,7 +318,7 @@ def multiplications(keyword, model):
 
 
 def check(keyword, model, gmacs):
-    """Compares with the published figures."""
+    """Compares the network with the published figures."""
     published = NETWORKS[keyword].published
     lengths = [tensor.numel() for _, tensor in parameters(model)]
     arrays, values = counted(keyword, model)
@@ -328,7 +336,7 @@ def check(keyword, model, gmacs):
 
 
 def reference(keyword):
-    """Returns the JSON of a network. Prints the deviation of other layouts and of fp32."""
+    """Returns the JSON of a network, and prints by how much other layouts and fp32 deviate from it."""
     torch.set_num_threads(1)
     model, network = built(keyword), NETWORKS[keyword]
     gmacs = multiplications(keyword, built(keyword)) / 1e9
@@ -356,7 +364,7 @@ def reference(keyword):
 
 
 def text(value):
-    """Formats with 9 digits; each part of a long list is a line."""
+    """Formats a value as JSON, with 9 significant digits; each element of a long nested list has its own line."""
     if isinstance(value, float):
         return f"{value:.9g}"
     if not isinstance(value, list):

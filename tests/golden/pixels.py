@@ -6,15 +6,15 @@ Regenerate them with Pillow 13.0.0, opencv-python-headless 4.14.0 and numpy 2.4.
     python3 -m venv /tmp/pixels && /tmp/pixels/bin/pip install pillow==13.0.0 'opencv-python-headless==4.14.0.*' numpy==2.4.6
     /tmp/pixels/bin/python tests/golden/pixels.py
 
-`source.png` is the picture: waves of every length in each channel, a gray and a saturated patch. The other files are:
+`source.png` is the picture: waves of various lengths in each channel, a gray and a saturated patch. The other files:
 
-`*.jpg`                      as Pillow writes it, `*.jpg.png` is what Pillow's convert("RGB") reads of it; `inks.jpg` is CMYK
-`png_*.png`                  of other color types and depths, `png_*.png.png` likewise
-`antialias_N.png`            resized by Pillow with a box; `cut_N.png` cropped first, as torchvision does
-`bilinear_N.png`             resized by OpenCV, and cropped
-`hls_N.png`, `warp_N.png`    MXNet's color and affine step by OpenCV
+`*.jpg`                      written by Pillow; `*.jpg.png` is the result of convert("RGB"); `inks.jpg` is CMYK
+`png_*.png`                  other color types and bit depths; `png_*.png.png` is the result of convert("RGB")
+`antialias_N.png`            resized by Pillow with a box; `cut_N.png` cropped before resizing, as in torchvision
+`bilinear_N.png`             resized by OpenCV, then cropped
+`hls_N.png`, `warp_N.png`    MXNet's color and affine transformations, by OpenCV
 
-with the arguments in `cases.json`.
+`cases.json` contains their arguments.
 """
 
 import json
@@ -27,14 +27,14 @@ from PIL import Image
 
 FOLDER = Path(__file__).parent / "pixels"
 WIDTH, HEIGHT = 36, 27
-# left, top, width, height of a box; width and height of the output.
+# Left, top, width and height of a box; width and height of the output.
 BOXES = [([0, 0, 36, 27], [16, 12]), ([3.5, 2.25, 27.5, 20], [13, 13]), ([5, 4, 11, 9], [24, 18])]
 CUTS = [([5, 4, 22, 19], [9, 9]), ([30, 20, 6, 7], [10, 10])]
-# The whole image to this size; left and top of the crop, width and height.
+# Size to which the whole image is resized; left, top, width and height of the crop.
 RESIZES = [([18, 14], [0, 0, 18, 14]), ([23, 17], [4, 3, 13, 13]), ([47, 35], [20, 9, 17, 17])]
-# Hue, lightness, saturation.
+# Changes of hue, lightness and saturation.
 SHIFTS = [[0, 0, 0], [36, 50, -50], [-20, -13, 44]]
-# Degrees, shear, aspect ratio; left and top of the crop of 16 x 16.
+# Angle in degrees, shear and aspect ratio; left and top of the 16 x 16 crop.
 WARPS = [([10, 0.1, 1.25], [0, 0]), ([-7, -0.06, 0.8], [20, 11]), ([0, 0, 1.0], [3, 5])]
 
 

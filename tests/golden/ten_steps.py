@@ -6,12 +6,13 @@ Regenerate them with torch 2.11.0, torchvision 0.26.0 and numpy (any machine, on
     .libtorch/venv/bin/python tests/golden/ten_steps.py > tests/golden/ten_steps.json
 
 `names`      names and shapes of the state_dict, in order
-`ten_steps`  losses of ten steps of SGD in fp32, in each memory layout, with the options that ringmark-worker takes
+`ten_steps`  losses of ten SGD steps in fp32, in each memory layout, and the corresponding options of ringmark-worker
 
-Fresh random weights would be no reference: in train mode, with few images, batch normalization amplifies rounding in
-every block, and each ReLU whose input is near 0 turns rounding into a jump of the gradient. So `hashed` keeps the residual
-branches small (weight of their last normalization about 1/4) and shifts most inputs of ReLU off 0 (bias of every batch
-normalization about 2). Then fp32 and fp64, channels_last and contiguous agree to 1e-5.
+Random initial weights are not a usable reference: in train mode, with few images, batch normalization amplifies
+rounding in every block, and a ReLU whose input is near 0 turns rounding into a jump of the gradient. Therefore `hashed`
+keeps the residual branches small (the weight of their last normalization is about 1/4) and shifts most ReLU inputs away
+from 0 (the bias of every batch normalization is about 2). With these weights, fp32 and fp64, and channels_last and
+contiguous, agree to 1e-5.
 """
 
 import json
@@ -26,9 +27,9 @@ LAYOUTS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 
 def hashed(model):
-    """Element number n of all parameters together: mean + bound x u(n), where u is 24 bits of a hash of n in -1 to 1.
+    """Sets element n of all parameters together to mean + bound x u(n); u(n) is 24 bits of a hash of n, in -1 to 1.
 
-    Integers and one rounding of fp32 after the other, so that a program without torch makes the same bits.
+    Uses only integer arithmetic and single fp32 roundings, so that a program without torch can reproduce every bit.
     """
     first = 0
     for name, tensor in model.named_parameters():
@@ -47,7 +48,7 @@ def hashed(model):
 
 
 def splitmix(first, count):
-    """The upper 24 bits of splitmix64."""
+    """Returns the upper 24 bits of `count` values of splitmix64, from number `first`."""
     value = numpy.arange(first + 1, first + 1 + count, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
@@ -56,7 +57,8 @@ def splitmix(first, count):
 
 SEED, BATCH, SIZE = 3, 4, 64
 RATE, WARMUP, MOMENTUM, DECAY = 3e-5, 5, 0.875, 0.5
-# The same to ringmark-worker. The decay is large, or ten steps at this rate would not show it.
+# The same settings as options of ringmark-worker. The decay is large, because a usual one would have no visible effect
+# after ten steps at this rate.
 OPTIONS = (
     f"--seed {SEED} --batch-size {BATCH} --image-size {SIZE} --iters 10 --warmup 0 "
     f"--lr {RATE:.5f} --lr-warmup-iters {WARMUP} --momentum {MOMENTUM} --weight-decay {DECAY}"
@@ -85,7 +87,7 @@ def ten_steps(layout, dtype=torch.float32):
 
 
 def far_apart(one, other):
-    """Largest relative difference of two lists."""
+    """Returns the largest relative difference between two lists."""
     return max(abs(one - other) / abs(other) for one, other in zip(one, other))
 
 

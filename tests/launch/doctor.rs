@@ -271,7 +271,7 @@ struct TestHosts {
 
 impl TestHosts {
     fn open() -> Option<TestHosts> {
-        let cluster = Cluster::up(4)?;
+        let cluster = Cluster::start(4)?;
         let sandbox = Sandbox::new("");
         copy_program(crate::support::worker(), sandbox.worker());
         Some(TestHosts { sandbox, cluster })

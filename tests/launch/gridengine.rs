@@ -17,7 +17,7 @@ const SCRIPT: &str = "scripts/gridengine.sh";
 
 #[test]
 fn sweep_runs_under_grid_engine_and_leaves_no_process() {
-    let Some(cluster) = Cluster::made_by("gridengine_cluster.sh", 2) else { return };
+    let Some(cluster) = Cluster::from_script("gridengine_cluster.sh", 2) else { return };
     let grid_engine = Scheduler {
         cluster: &cluster,
         name: "gridengine",

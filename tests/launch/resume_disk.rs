@@ -40,7 +40,7 @@ fn full_disk_is_reported_and_keeps_finished_runs() {
     // No run starts while the disk is full, including the blocks freed by the failed run and those that the next run
     // would free, and the results can still be read.
     let _ = fs::remove_file(sandbox.path("out").join(run_name::PROGRESS));
-    disk.fill_but(0);
+    disk.fill_except(0);
     let resume = format!("{OPTIONS} --resume");
     let still = fails(&mut sandbox.short_sweep(&resume));
     expect![[r"

@@ -164,7 +164,7 @@ fn rank_reports_a_record_that_does_not_fit_on_disk() {
     let Some(disk) = SmallDisk::mount(&sandbox.path("out")) else { return };
     // One block each for the lock, manifest, progress and their part files, and three for a log with all warnings of
     // a busy machine. Without part files at least four blocks are left; the record needs seven.
-    disk.fill_but(8 * 4096);
+    disk.fill_except(8 * 4096);
     let stderr = fails(&mut real_sweep(&sandbox, "out", "--iters 60 --runs 1"));
     let record = sandbox.path("out/1n2g/mxnet-lenet_b2_fp32_1.jsonl");
     let words = format!("{} cannot be written: No space left on device", record.display());

@@ -14,7 +14,7 @@ use crate::support::worker_run::process_of_rank;
 
 #[test]
 fn sweep_runs_under_slurm_and_leaves_no_process() {
-    let Some(cluster) = Cluster::made_by("slurm_cluster.sh", 2) else { return };
+    let Some(cluster) = Cluster::from_script("slurm_cluster.sh", 2) else { return };
     let slurm = Scheduler {
         cluster: &cluster,
         name: "slurm",

@@ -81,7 +81,7 @@ impl Sandbox {
         self.short_sweep(&format!("--cases 1n1g --runs 2 {options}"))
     }
 
-    fn go(&self) {
+    fn release_worker(&self) {
         fs::remove_file(self.path("waits")).expect("waiting");
     }
 
@@ -192,7 +192,7 @@ fn watch_shows_the_end_and_does_not_affect_readers() {
     assert_eq!((status, stdout.as_str(), stderr.as_str()), (Some(0), "", ""));
     let state = Progress::read(fs::File::open(&json).expect("written")).expect("its word");
     assert_eq!((state.jobs.number, state.jobs.of, state.jobs.finished), (1, 2, 0));
-    sandbox.go();
+    sandbox.release_worker();
     let (status, stdout, stderr) = sweep.end();
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     let (status, stdout, stderr) = watch.end();
@@ -266,7 +266,7 @@ fn killed_launcher_is_reported_as_gone() {
         "{stderr}"
     );
     // Unlike the real worker, a script does not notice that the launcher's connection has closed.
-    sandbox.go();
+    sandbox.release_worker();
     wait_until("no process is left", || sandbox.left().is_empty());
 
     // From another host the end of the process cannot be detected.
@@ -366,7 +366,7 @@ fn narrowed_terminal_is_redrawn_at_its_width() {
     wait_until("it is drawn", || width() == 100);
     fs::write(sandbox.path("narrow"), "").expect("written");
     wait_until("it is drawn narrower", || width() == 30);
-    sandbox.go();
+    sandbox.release_worker();
     let (status, output, _) = terminal.end();
     assert_eq!(status, Some(0), "{output}");
 }
@@ -378,7 +378,7 @@ fn terminal_without_cursor_or_colors_gets_plain_output() {
         let sweep = sandbox.waiting_sweep("");
         let terminal = Running::start(on_terminal(&sandbox, 100, &sweep, "").env(name, value));
         sandbox.wait_for_job("the first run is on its way", |job| job.iteration == 1);
-        sandbox.go();
+        sandbox.release_worker();
         let (status, output, _) = terminal.end();
         assert_eq!(status, Some(0), "{output}");
         output

@@ -23,12 +23,12 @@ pub struct Cluster {
 
 impl Cluster {
     /// Creates hosts without a scheduler.
-    pub fn up(hosts: u32) -> Option<Cluster> {
-        Cluster::made_by("cluster.sh", hosts)
+    pub fn start(hosts: u32) -> Option<Cluster> {
+        Cluster::from_script("cluster.sh", hosts)
     }
 
     /// Creates hosts with `script`; prints a message and returns `None` if this user may not do so.
-    pub fn made_by(script: &'static str, hosts: u32) -> Option<Cluster> {
+    pub fn from_script(script: &'static str, hosts: u32) -> Option<Cluster> {
         // One at a time: the first call may have to install packages.
         static MAKING: Mutex<()> = Mutex::new(());
         if !Uid::effective().is_root() {

@@ -110,7 +110,7 @@ impl SmallDisk {
     }
 
     /// Fills the disk, leaving `free` bytes.
-    pub fn fill_but(&self, free: u64) {
+    pub fn fill_except(&self, free: u64) {
         let mut file = File::create(self.path.join("filling")).expect("created");
         while file.write_all(&[0; 512]).is_ok() {}
         let length = file.metadata().expect("it is there").len();

@@ -31,7 +31,7 @@ struct Hosts {
 
 impl Hosts {
     fn up() -> Option<Hosts> {
-        let hosts = Hosts { cluster: Cluster::up(2)?, folder: tempfile::tempdir().expect("a folder") };
+        let hosts = Hosts { cluster: Cluster::start(2)?, folder: tempfile::tempdir().expect("a folder") };
         // In a folder that is on every shell's PATH, visible only on this host.
         let program = libraries().join("nvidia-smi").display().to_string();
         let line = format!("mount -t tmpfs none /usr/local/sbin && ln -s {program} /usr/local/sbin/");

@@ -419,7 +419,7 @@ fn unwritable_trace_is_reported_and_keeps_the_record() {
 
 #[test]
 fn clocks_of_two_hosts_are_compared() {
-    let Some(cluster) = Cluster::up(2) else { return };
+    let Some(cluster) = Cluster::start(2) else { return };
     let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");

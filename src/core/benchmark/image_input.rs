@@ -208,7 +208,7 @@ pub struct RankImageInput {
 
 impl ImageInputUse {
     /// Adds the statistics from `before` a resumption, which has as many ranks; decoder and threads are the later ones.
-    pub fn behind(self, before: &ImageInputUse) -> ImageInputUse {
+    pub fn merge_earlier(self, before: &ImageInputUse) -> ImageInputUse {
         let both = |(own, before): (RankImageInput, &RankImageInput)| RankImageInput {
             images: before.images + own.images,
             skipped: before.skipped + own.skipped,
@@ -291,7 +291,7 @@ mod tests {
         };
         let before = of(vec![rank(8, 1), rank(4, 1)], &["a"]);
         let later = of(vec![rank(16, 2), rank(20, 2)], &["b", "c"]);
-        assert_eq!(later.behind(&before), of(vec![rank(24, 2), rank(24, 2)], &["a", "b", "c"]));
+        assert_eq!(later.merge_earlier(&before), of(vec![rank(24, 2), rank(24, 2)], &["a", "b", "c"]));
     }
 
     #[test]

@@ -18,8 +18,8 @@ const BACKWARD: &str = "backward";
 pub struct PassTime {
     /// Median over ranks and traced iterations.
     pub time: Seconds,
-    /// Multiply-adds of a rank. If ranks have different numbers of images, those of a pass that takes this time at the
-    /// median rate.
+    /// Multiply-adds of a rank. If ranks have different numbers of images, the number that the median rate completes in
+    /// `time`.
     pub multiply_adds: u64,
     /// Minimum of bytes read and written by a rank, by the same rule.
     pub bytes: Bytes,

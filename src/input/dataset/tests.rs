@@ -38,7 +38,7 @@ fn labels(dataset: &Dataset, part: Shard) -> Vec<f32> {
 }
 
 /// Checks that the parts together contain every item exactly once, in storage order.
-fn deals_out(dataset: &Dataset, expected: &[f32]) {
+fn assert_partitions(dataset: &Dataset, expected: &[f32]) {
     for count in [1, 3, 4] {
         let parts = (0..count).map(|index| labels(dataset, Shard::new(index, count).expect("a part")));
         let parts: Vec<Vec<f32>> = parts.collect();
@@ -62,7 +62,7 @@ fn indexed_record_file_is_read_by_number() {
     }
     expect!["record 10 does not exist: there are 10"]
         .assert_eq(&dataset.read(10, &mut item).expect_err("beyond").to_string());
-    deals_out(&dataset, &(0..10).map(|id| id as f32).collect::<Vec<_>>());
+    assert_partitions(&dataset, &(0..10).map(|id| id as f32).collect::<Vec<_>>());
     assert_eq!(labels(&dataset, Shard::new(3, 4).expect("a part")), [9.0]);
 }
 
@@ -76,7 +76,7 @@ fn several_record_files_are_one_stream() {
     let errors = [&paths[..], &[folder.path().to_owned()]].map(|paths| {
         let dataset = Dataset::open(paths).expect("opened");
         assert_eq!((dataset.length(), dataset.description()), (None, "2 RecordIO files without index".to_owned()));
-        deals_out(&dataset, &expected);
+        assert_partitions(&dataset, &expected);
         without_folder(&dataset.read(0, &mut Item::default()).expect_err("no index").to_string())
     });
     expect![[r#"
@@ -90,7 +90,7 @@ fn several_record_files_are_one_stream() {
     write_records(&paths[0], 0..5, true);
     let dataset = open(folder.path()).expect("opened");
     assert_eq!(dataset.length(), Some(30));
-    deals_out(&dataset, &expected);
+    assert_partitions(&dataset, &expected);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn class_folder_is_read_file_by_file() {
     dataset.read(0, &mut item).expect("read");
     assert_eq!((item.bytes(), item.class(2).expect("a class")), (&b"one"[..], 0));
     assert_eq!(item.location.file, folder.path().join("cat/1.jpg"));
-    deals_out(&dataset, &[0.0, 0.0, 1.0]);
+    assert_partitions(&dataset, &[0.0, 0.0, 1.0]);
     expect!["image 3 does not exist: there are 3"]
         .assert_eq(&dataset.read(3, &mut item).expect_err("beyond").to_string());
     fs::write(folder.path().join("cat/2.png"), "").expect("written");
@@ -141,9 +141,9 @@ fn mnist_is_found_by_name_plain_or_compressed() {
              classes, or fix the label"
     ]
     .assert_eq(&without_folder(&item.class(4).expect_err("too large").to_string()));
-    deals_out(&dataset, &[3.0, 1.0, 4.0, 1.0, 5.0]);
+    assert_partitions(&dataset, &[3.0, 1.0, 4.0, 1.0, 5.0]);
     let test = open(&folder.path().join("t10k-images-idx3-ubyte")).expect("opened");
-    deals_out(&test, &[9.0, 8.0]);
+    assert_partitions(&test, &[9.0, 8.0]);
 
     write("t10k-labels-idx1-ubyte.gz", &gzip(&array(&[3], &[9, 8, 7])));
     let error = refused(&folder.path().join("t10k-images-idx3-ubyte"));
@@ -185,10 +185,10 @@ fn a_folder_of_cifar_is_its_training_files() {
         (dataset.length(), dataset.item_format()),
         (Some(3), ItemFormat::Pixels { height: 32, width: 32, channels: 3 })
     );
-    deals_out(&dataset, &[3.0, 1.0, 4.0]);
-    deals_out(&open(&folder.path().join("test_batch.bin")).expect("opened"), &[9.0]);
+    assert_partitions(&dataset, &[3.0, 1.0, 4.0]);
+    assert_partitions(&open(&folder.path().join("test_batch.bin")).expect("opened"), &[9.0]);
     let several = ["test_batch.bin", "data_batch_2.bin"].map(|name| folder.path().join(name));
-    deals_out(&Dataset::open(&several).expect("opened"), &[9.0, 4.0]);
+    assert_partitions(&Dataset::open(&several).expect("opened"), &[9.0, 4.0]);
     write("batches.meta", b"(dp1");
     expect!["DIR has CIFAR in the Python version, which is not supported: download the binary version"]
         .assert_eq(&without_folder(&refused(folder.path())));

@@ -195,7 +195,7 @@ impl Readable for RunRecord {
                     warmup,
                     windows: log.windows,
                     dlperf_speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
-                        true => alone(&ranks, &steps, warmup)?,
+                        true => independent_speed(&ranks, &steps, warmup)?,
                         false => of_rates?,
                     })),
                     times,
@@ -228,7 +228,7 @@ impl Readable for RunRecord {
 
 /// Returns the mean of the rates of ranks that do not wait for each other: the sum of their own rates. The log has the
 /// rate of rank 0 only.
-fn alone(ranks: &[RankTimes], steps: &[Vec<Seconds>], warmup: usize) -> Option<f64> {
+fn independent_speed(ranks: &[RankTimes], steps: &[Vec<Seconds>], warmup: usize) -> Option<f64> {
     let of_rank = |(rank, steps): (&RankTimes, &Vec<Seconds>)| {
         mean(&steps[warmup..].iter().map(|step| f64::from(rank.images) / step.0).collect::<Vec<f64>>())
     };

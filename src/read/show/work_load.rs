@@ -59,7 +59,8 @@ fn cells(case: &TrainedCase, cost: &WorkCost, is_doubtful: bool) -> Vec<String> 
     ]
 }
 
-/// Few ranks each by itself, `24 8`; of many the first and how many more there are: the JSON has them all.
+/// Lists every rank's value, `24 8`; for many ranks only the first ones and the number of the others. The JSON contains
+/// all.
 fn by_rank(values: &[String]) -> String {
     const SHOWN: usize = 4;
     match values.len() {

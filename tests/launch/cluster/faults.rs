@@ -44,7 +44,7 @@ fn inject_fault(cluster: &Cluster, folder: &Path, fault: &str, fault_action: imp
 /// One fault after the other on the same hosts and in the same folder: the sweep is resumed after each.
 #[test]
 fn killed_or_stopped_processes_are_reported_and_cleaned_up() {
-    let Some(cluster) = Cluster::up(4) else { return };
+    let Some(cluster) = Cluster::start(4) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     check_killed_rank(&cluster, folder.path());
     check_stopped_rank(&cluster, folder.path());
@@ -92,7 +92,7 @@ fn check_killed_launcher(cluster: &Cluster, folder: &Path) {
 
 #[test]
 fn host_with_a_failed_link_is_reported() {
-    let Some(cluster) = Cluster::up(4) else { return };
+    let Some(cluster) = Cluster::start(4) else { return };
     let folder = tempfile::tempdir().expect("a folder");
     let cut = |_: &Sweep| succeed(&cluster.call(&["on", "3", "ip", "link", "set", "eth0", "down"]));
     let outcome = inject_fault(&cluster, folder.path(), "link of a host down", cut);
@@ -104,7 +104,7 @@ fn host_with_a_failed_link_is_reported() {
 
 #[test]
 fn run_continues_when_a_link_recovers() {
-    let Some(cluster) = Cluster::up(4) else { return };
+    let Some(cluster) = Cluster::start(4) else { return };
     let tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let mut sweep = Sweep::start(&cluster, folder.path(), "4n1g", "--stall-timeout 30 --iters 100000");
@@ -134,7 +134,7 @@ fn run_continues_when_a_link_recovers() {
 
 #[test]
 fn slow_link_increases_the_exposed_all_reduce() {
-    let Some(cluster) = Cluster::up(4) else { return };
+    let Some(cluster) = Cluster::start(4) else { return };
     let tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let exposed = |out: &str| {
@@ -171,7 +171,7 @@ fn slow_link_increases_the_exposed_all_reduce() {
 
 #[test]
 fn only_the_slowed_host_is_reported() {
-    let Some(cluster) = Cluster::up(4) else { return };
+    let Some(cluster) = Cluster::start(4) else { return };
     let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
@@ -207,7 +207,7 @@ fn only_the_slowed_host_is_reported() {
 
 #[test]
 fn sweep_resumes_after_a_full_disk() {
-    let Some(cluster) = Cluster::up(4) else { return };
+    let Some(cluster) = Cluster::start(4) else { return };
     let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
@@ -250,7 +250,7 @@ fn sweep_resumes_after_a_full_disk() {
 
 #[test]
 fn interrupted_sweep_resumes_and_locks_its_folder() {
-    let Some(cluster) = Cluster::up(4) else { return };
+    let Some(cluster) = Cluster::start(4) else { return };
     let first_turn = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let options = "--iters 20 --warmup 4 --stall-timeout 300";

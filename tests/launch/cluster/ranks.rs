@@ -22,7 +22,7 @@ use crate::support::{processes_of, safetensors, worker};
 
 #[test]
 fn sums_across_hosts_are_exact_and_training_matches() {
-    let Some(cluster) = Cluster::up(3) else { return };
+    let Some(cluster) = Cluster::start(3) else { return };
     let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -73,7 +73,7 @@ fn sums_across_hosts_are_exact_and_training_matches() {
 /// the root is on the host with fewer ranks.
 #[test]
 fn every_operation_is_correct_on_two_hosts() {
-    let Some(cluster) = Cluster::up(2) else { return };
+    let Some(cluster) = Cluster::start(2) else { return };
     let _tokens = take_all_cores();
     let is_right = |operation: &Operation, ranks: [u32; 2], wire: &str, reduction: &str, json: &Path| {
         let file = json.display();
@@ -112,7 +112,7 @@ fn every_operation_is_correct_on_two_hosts() {
 
 #[test]
 fn sums_between_hosts_use_fp32_and_round_once() {
-    let Some(cluster) = Cluster::up(4) else { return };
+    let Some(cluster) = Cluster::start(4) else { return };
     let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let weights = |ranks: &[u32], rate: &str, options: &str| {
@@ -141,7 +141,7 @@ fn sums_between_hosts_use_fp32_and_round_once() {
 
 #[test]
 fn hierarchical_and_flat_all_reduce_train_identically() {
-    let Some(cluster) = Cluster::up(2) else { return };
+    let Some(cluster) = Cluster::start(2) else { return };
     let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let weights = |ranks: &[u32], rate: &str, hierarchical: &str| {
@@ -173,7 +173,7 @@ fn hierarchical_and_flat_all_reduce_train_identically() {
 
 #[test]
 fn synced_copy_runs_on_a_bare_host() {
-    let Some(cluster) = Cluster::up(2) else { return };
+    let Some(cluster) = Cluster::start(2) else { return };
     let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let (first, second) = (cluster.host(1), cluster.host(2));

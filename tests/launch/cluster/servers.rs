@@ -24,7 +24,7 @@ use crate::support::{processes_of, worker};
 /// hosts.
 #[test]
 fn every_kv_store_matches_all_reduce_on_two_hosts() {
-    let Some(cluster) = Cluster::up(2) else { return };
+    let Some(cluster) = Cluster::start(2) else { return };
     let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("record.jsonl");
@@ -53,7 +53,7 @@ fn every_kv_store_matches_all_reduce_on_two_hosts() {
 
 #[test]
 fn server_host_with_a_failed_link_is_reported() {
-    let Some(cluster) = Cluster::up(3) else { return };
+    let Some(cluster) = Cluster::start(3) else { return };
     let tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let [first, second, third] = [1, 2, 3].map(|number| cluster.host(number));
@@ -88,7 +88,7 @@ fn server_host_with_a_failed_link_is_reported() {
 /// their gradients before one of them pushes; both are killed, or only one.
 #[test]
 fn lost_aggregating_ranks_end_an_asynchronous_job() {
-    let Some(cluster) = Cluster::up(2) else { return };
+    let Some(cluster) = Cluster::start(2) else { return };
     let lose = |lost: &[u32], name: &str| {
         let tokens = take_all_cores();
         let folder = tempfile::tempdir().expect("a folder");
@@ -134,7 +134,7 @@ fn lost_aggregating_ranks_end_an_asynchronous_job() {
 
 #[test]
 fn server_only_host_is_checked_and_synced() {
-    let Some(cluster) = Cluster::up(2) else { return };
+    let Some(cluster) = Cluster::start(2) else { return };
     let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
     let [first, second] = [1, 2].map(|number| cluster.host(number));

@@ -10,7 +10,7 @@ use crate::support::worker;
 
 #[test]
 fn sweep_from_a_hostfile_prints_an_efficiency_table() {
-    let Some(cluster) = Cluster::up(4) else { return };
+    let Some(cluster) = Cluster::start(4) else { return };
     let tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let (hostfile, out) = (folder.path().join("hosts"), folder.path().join("out"));

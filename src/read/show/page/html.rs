@@ -194,7 +194,7 @@ fn table(table: &Table, layout: BlockLayout) -> Markup {
         details class=(if is_short { "table short" } else { "table" }) open[is_short] {
             summary { "Table" @if !is_short { ", " (table.rows.len()) " rows" } }
             div class="wide" tabindex="0" role="region" aria-label="Table" {
-                @if is_turned(table, layout) { (turned(table)) } @else { (upright(table)) }
+                @if is_turned(table, layout) { (transposed(table)) } @else { (upright(table)) }
             }
         }
     }
@@ -218,7 +218,7 @@ fn upright(table: &Table) -> Markup {
 }
 
 /// Returns the transposed table: one line per column; the first contains the names of the rows.
-fn turned(table: &Table) -> Markup {
+fn transposed(table: &Table) -> Markup {
     let line = |index: usize, column: &Column| {
         html! {
             tr {

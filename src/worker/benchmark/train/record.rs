@@ -193,7 +193,7 @@ pub fn input(world: &World, batches: &Batches, before: Option<&ImageInputUse>) -
     let skipped = world.gather_values(&skipped)?.concat();
     let used = ImageInputUse { what, items, augmentation, ranks, skipped };
     Ok(Some(match before {
-        Some(before) => used.behind(before),
+        Some(before) => used.merge_earlier(before),
         None => used,
     }))
 }

@@ -243,7 +243,7 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     // Name, clock, load and steal time always differ and are not compared.
     let facts = 1..5;
     let usual: Vec<&str> =
-        (0..rows[0].len()).map(|column| usual(rows.iter().map(|row| row[column].as_str()))).collect();
+        (0..rows[0].len()).map(|column| most_frequent(rows.iter().map(|row| row[column].as_str()))).collect();
     let differs = |row: &[String]| facts.clone().filter(|column| row[*column] != usual[*column]).collect::<Vec<_>>();
     let columns = vec![
         Column::text("host"),
@@ -316,7 +316,7 @@ fn cells(name: &str, host: &HostRow) -> Vec<String> {
 }
 
 /// Returns the most frequent value; the first one if several are equally frequent.
-fn usual<'a>(values: impl Iterator<Item = &'a str>) -> &'a str {
+fn most_frequent<'a>(values: impl Iterator<Item = &'a str>) -> &'a str {
     let mut counts: HashMap<&str, (usize, Reverse<usize>)> = HashMap::new();
     for (index, value) in values.enumerate() {
         counts.entry(value).or_insert((0, Reverse(index))).0 += 1;
@@ -342,9 +342,9 @@ mod tests {
     }
 
     #[test]
-    fn usual_value_is_that_of_the_majority() {
-        assert_eq!(usual(["a", "b", "b"].into_iter()), "b");
-        assert_eq!(usual(["a", "b"].into_iter()), "a");
-        assert_eq!(usual([].into_iter()), "");
+    fn most_frequent_value_is_that_of_the_majority() {
+        assert_eq!(most_frequent(["a", "b", "b"].into_iter()), "b");
+        assert_eq!(most_frequent(["a", "b"].into_iter()), "a");
+        assert_eq!(most_frequent([].into_iter()), "");
     }
 }
