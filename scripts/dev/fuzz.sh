@@ -14,7 +14,7 @@ source scripts/dev/common.sh
 [[ ${1:-} != -* ]] || usage 0
 seconds=${1:-120}
 shift || true
-[[ $seconds =~ ^[0-9]+$ ]] || fail "SECONDS_PER_TARGET $seconds is no number" 2
+[[ $seconds =~ ^[0-9]+$ ]] || fail "SECONDS_PER_TARGET $seconds is not a number" 2
 if (($#)); then targets=("$@"); else mapfile -t targets < <(sed -n 's/^    ("\([a-z_]*\)", [a-z_]*),$/\1/p' tests/fuzz/targets.rs); fi
 
 compiler() { command -v c++ >/dev/null || echo g++; }

@@ -158,12 +158,12 @@ check_tarball() {
 }
 
 check() {
-    ((EUID == 0)) || fail "only root can make a Debian of its own"
-    [[ -e $PACKAGE ]] || fail "there is no $PACKAGE: scripts/dev/package.sh makes it"
+    ((EUID == 0)) || fail "only root can create a separate Debian system"
+    [[ -e $PACKAGE ]] || fail "there is no $PACKAGE: scripts/dev/package.sh creates it"
     install_packages missing_for_check
     local scratch
     scratch=$(mktemp -d)
-    # shellcheck disable=SC2064 # the folder of now
+    # shellcheck disable=SC2064 # expanded immediately
     trap "rm -rf --one-file-system '$scratch'" EXIT
     local release
     for release; do

@@ -21,7 +21,7 @@ fn without_hidden_commands(program: &Command) -> Command {
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
   ringmark completions bash > ~/.local/share/bash-completion/completions/ringmark
-      for bash of the current user, from the next shell on
+      for the current user's bash; takes effect in the next shell
   ringmark completions zsh > ~/.zfunc/_ringmark
       for zsh, where fpath has ~/.zfunc";
 

@@ -137,7 +137,7 @@ pub enum Command {
     Doctor(DoctorOptions),
     /// Print the figures of a result, and write them as JSON, CSV and Markdown
     Extract(ExtractOptions),
-    /// Check that a result is complete, unedited, within its own rules and reliable
+    /// Check that a result is complete, unedited, consistent and reliable
     Check(CheckOptions),
     /// Compare two results: each difference with its 95 % interval and a verdict
     Diff(DiffOptions),

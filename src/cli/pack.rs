@@ -14,7 +14,7 @@ use ringmark_input::pack::{PackConfig, SEED};
 const EXAMPLES: &str = "\
 Examples:
   ringmark pack imagenet/train train.rec
-      train.rec with train.idx and train.lst: classes are the folders by name, order as im2rec.py shuffles it
+      train.rec with train.idx and train.lst: classes in the order of folder names, images shuffled as by im2rec.py
   ringmark pack imagenet val.rec --list val.lst
       the images of a list, in its order; its paths are relative to FOLDER
   ringmark pack imagenet/train small.rec --resize 256 --quality 90
@@ -22,8 +22,8 @@ Examples:
   ringmark pack photos photos.rec --no-shuffle --force
       in the order of folders and names, replacing existing files
 
-Files are stored as they are unless one of --resize, --center-crop, --quality and --encoding is given, which im2rec.py does
-only with --pass-through. Without it, it encodes every image again: that is --quality 95 here.
+Files are stored unchanged unless one of --resize, --center-crop, --quality and --encoding is given. im2rec.py does so
+only with --pass-through and otherwise re-encodes every image; use --quality 95 for the same effect.
 
 MXNet reads these files, and ringmark those of MXNet's im2rec.py.";
 

@@ -193,7 +193,7 @@ fn options_conflicting_with_kv_store_are_rejected() {
         ("--model vgg11 --kv-store device --servers 2", "--servers 2 does not apply to --kv-store device"),
         ("--model vgg11 --kv-store device --backend none", "--kv-store device conflicts with --backend none"),
         ("--model vgg11 --server-hosts s", "--server-hosts s applies to --kv-store dist_*"),
-        ("--model vgg11 --kv-store device --cases 1n1g", "case 1n1g: one rank exchanges nothing"),
+        ("--model vgg11 --kv-store device --cases 1n1g", "case 1n1g has one rank, which exchanges nothing"),
         ("--hosts a:1,b:1 --model vgg11 --kv-store local", "--kv-store local works on one host only, but case 2n1g"),
     ] {
         let error = refused(&mut sandbox.bandwidth(options), 2);

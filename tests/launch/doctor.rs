@@ -189,7 +189,7 @@ fn sweep_does_not_start_if_the_doctor_finds_an_error() {
 #[test]
 fn unused_host_is_reported_and_checked() {
     let sandbox = Sandbox::new("exit 127");
-    let said = "warning: missing.invalid: no case uses it: add 2n1g to --cases, or remove it from --hosts\n";
+    let said = "warning: no case uses missing.invalid: add 2n1g to --cases, or remove it from --hosts\n";
     let sweep = |options: &str| {
         let mut command = ringmark("sweep --cases 1n1g --hosts localhost:1,missing.invalid:1 --device cpu");
         run(command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")))
@@ -359,7 +359,7 @@ fn four_healthy_hosts_reach_each_other() {
         let (status, text) =
             test_hosts.ringmark(&format!("sweep {all} {training} {choice} --out {}", out.path().display()));
         assert_eq!(status, Some(0), "{text}");
-        let unused = format!("warning: {}, {}: no case uses them: add 4n1g", test_hosts.host(3), test_hosts.host(4));
+        let unused = format!("warning: no case uses {}, {}: add 4n1g", test_hosts.host(3), test_hosts.host(4));
         assert!(text.starts_with(&unused) && text.contains("\ninterface: eth0, 10.77.0.0/24 ("), "{text}");
         let log = fs::read_to_string(out.path().join("2n1g/mxnet-lenet_b2_fp32_1.log")).expect("a log");
         assert!(log.contains(command_line) && log.contains("\n# NCCL_SOCKET_IFNAME==eth0\n"), "{log}");

@@ -171,7 +171,7 @@ fn out_of_memory_kill_of_a_rank_is_reported() {
     let _tokens = take_all_cores();
     let limit = 512 << 20;
     let Some(group) = MemoryGroup::new("ringmark-test", limit).filter(|_| Uid::effective().is_root()) else {
-        eprintln!("not tested: this machine gives no control group for memory");
+        eprintln!("not tested: cannot create a memory control group");
         return;
     };
     // Only rank 1 is in the group, and its batch does not fit.

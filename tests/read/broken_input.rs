@@ -139,23 +139,23 @@ fn logs_with_impossible_numbers_are_excluded_with_their_line() {
     let cases: [(String, &str); 12] = [
         (
             lines(&["1]\tSpeed: 8.00", "2]\tSpeed: -8.00"]),
-            ":2: an iteration without a speed, \"INFO:root:Epoch[0] Batch[2]",
+            ":2: no iteration number or valid speed in \"INFO:root:Epoch[0] Batch[2]",
         ),
-        (lines(&["1]\tSpeed: 0.00"]), ":1: an iteration without a speed"),
-        (lines(&["1]\tSpeed: inf"]), ":1: an iteration without a speed"),
-        (lines(&["1]\tSpeed: 1e999"]), ":1: an iteration without a speed"),
-        (lines(&["1]\tSpeed: 8,00"]), ":1: an iteration without a speed"),
-        (lines(&["-1]\tSpeed: 8.00"]), ":1: an iteration without a speed"),
-        (lines(&["4294967296]\tSpeed: 8.00"]), ":1: an iteration without a speed"),
+        (lines(&["1]\tSpeed: 0.00"]), ":1: no iteration number or valid speed in "),
+        (lines(&["1]\tSpeed: inf"]), ":1: no iteration number or valid speed in "),
+        (lines(&["1]\tSpeed: 1e999"]), ":1: no iteration number or valid speed in "),
+        (lines(&["1]\tSpeed: 8,00"]), ":1: no iteration number or valid speed in "),
+        (lines(&["-1]\tSpeed: 8.00"]), ":1: no iteration number or valid speed in "),
+        (lines(&["4294967296]\tSpeed: 8.00"]), ":1: no iteration number or valid speed in "),
         (lines(&["4294967295]\tSpeed: 8.00"]), ":1: expected Batch[1], found Batch[4294967295]: lines are missing"),
         (
             lines(&["0]\tSpeed: 8.00", "4294967295]\tSpeed: 8.00", "4294967295]\tSpeed: 8.00"]),
             ":2: expected Batch[1], found Batch[4294967295]",
         ),
-        (dlperf_log(&[1e307; 22]), ":2: an iteration without a speed"),
+        (dlperf_log(&[1e307; 22]), ":2: no iteration number or valid speed in "),
         (dlperf_log(&[7.0; 22]).replace("7.00", "0.004"), ": invalid speed: 4.00e-3 images/s: "),
         // The line number is correct after a long line.
-        (format!("{}\nINFO:root:Epoch[0] Batch[", "x".repeat(5 << 20)), ":2: an iteration without a speed"),
+        (format!("{}\nINFO:root:Epoch[0] Batch[", "x".repeat(5 << 20)), ":2: no iteration number or valid speed in "),
     ];
     for (log, message) in cases {
         let folder = folder();
@@ -210,7 +210,7 @@ fn damaged_records_are_excluded_with_file_and_line() {
             "\"schema\":3,",
             "line 1: run record format 3 is not readable by this ringmark (up to 2): use the ringmark that",
         ),
-        ("\"case\":\"1n1g\"", "\"case\":\"0n1g\"", "line 1: not a line of a run record: case \"0n1g\" has no rank"),
+        ("\"case\":\"1n1g\"", "\"case\":\"0n1g\"", "line 1: not a line of a run record: case \"0n1g\" has no ranks"),
         (
             "\"case\":\"1n1g\"",
             "\"case\":\"99999n99g\"",

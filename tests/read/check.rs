@@ -183,7 +183,7 @@ fn figures_that_differ_from_the_logs_are_reported() {
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
     expect![[r"
         PASS    complete  4 of 4 runs are finished
-        PASS    unedited  SHA-256 of 8 files verified; 4 files of extract compared
+        PASS    unedited  SHA-256 of 8 files verified; 4 files written by extract compared
                 note: extract's files were written by an earlier version without hashes: only the result's JSON was compared
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
@@ -316,7 +316,7 @@ fn check_without_finished_run_is_unknown() {
         FAIL    complete  2 findings; 0 of 1 runs are finished
                 sweep.json: 1 run is missing: resume with: ringmark sweep --resume
                 1n1g/rn50_b4_fp32_1.log:1: the run failed: rank 1 on host a was killed by signal 9: repeat it
-        UNKNOWN unedited  SHA-256 of 0 files verified; 0 files of extract compared
+        UNKNOWN unedited  SHA-256 of 0 files verified; 0 files written by extract compared
                 no run has a record, so there is nothing to check
         UNKNOWN rules     options, hosts, devices, software and times of 0 runs
                 no run has a record, so there is nothing to check
@@ -412,7 +412,7 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
     let (_, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
     expect![[r"
         PASS    complete  4 of 4 runs are finished
-        UNKNOWN unedited  SHA-256 of 0 files verified; 4 files of extract compared
+        UNKNOWN unedited  SHA-256 of 0 files verified; 4 files written by extract compared
                 no hashes of 4 finished runs: an earlier ringmark wrote the manifest, so edits cannot be detected
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case

@@ -22,7 +22,7 @@ fn damaged_logs_are_excluded_with_file_and_line() {
         (
             "Batch[57]\tSpeed: 739.50",
             "Batch[57]\tSpeed: nan",
-            ":59: an iteration without a speed, \"INFO:root:Epoch[0] Batch[57]",
+            ":59: no iteration number or valid speed in \"INFO:root:Epoch[0] Batch[57]",
         ),
         ("Batch[57]\tSpeed: 739.50 samples/sec\n", "", ":59: expected Batch[57], found Batch[58]: lines are missing"),
         ("Epoch[0] Batch[3]", "Epoch[0] Batch[2]", ":4: expected Batch[3], found Batch[2]: two outputs in one log"),
@@ -57,15 +57,18 @@ fn truncated_logs_are_excluded() {
     let cuts: [(&[u8], &str); 4] = [
         (b"", ": the log is empty: "),
         (b"\xff\xfe\x00 binary", ": no iteration in the log: "),
-        (&sound.as_bytes()[..middle_of_a_speed], ":92: an iteration without a speed"),
+        (&sound.as_bytes()[..middle_of_a_speed], ":92: no iteration number or valid speed in "),
         (&sound.as_bytes()[..after_warmup], ": 20 iterations, all of them warm-up (20): "),
     ];
     for (content, message) in cuts {
         expect_left_out(&format!("{SECOND}{message}"), |folder| folder.write(SECOND, content));
     }
-    expect_left_out(&format!("{SECOND}: 57 iterations, but most logs of the case have 120: cut off"), |folder| {
-        folder.log(SECOND, &speeds(740.0, 57));
-    });
+    expect_left_out(
+        &format!("{SECOND}: 57 iterations, but most logs of the case have 120, so it is truncated"),
+        |folder| {
+            folder.log(SECOND, &speeds(740.0, 57));
+        },
+    );
 }
 
 #[test]
@@ -149,7 +152,7 @@ fn mismatched_record_and_log_are_excluded() {
     let (_, _, stderr) = folder.extract(&[]);
     expect![[r"
         not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
-        not in the figures: 1n2g/rn50_b4_fp32_4.log: 5 iteration lines of 6: the log was cut off or edited, repeat the run
+        not in the figures: 1n2g/rn50_b4_fp32_4.log: 5 of 6 iteration lines, so the log is truncated or edited: repeat the run
         wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
         error: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));

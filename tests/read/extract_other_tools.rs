@@ -197,7 +197,7 @@ fn ambiguous_logs_of_other_tools_are_excluded() {
         (tf_cnn_benchmarks_log(2, 740.0), ": tf_cnn_benchmarks, batch size 32, but its name says 128: rename"),
         (
             tf_cnn_benchmarks_log(2, 740.0).replace("total images", ""),
-            ": 'total images/sec' of tf_cnn_benchmarks occurs 0 times",
+            ": output of tf_cnn_benchmarks is truncated ('total images/sec' occurs 0 times",
         ),
         (
             format!("{speedometer}{sound}"),
@@ -217,7 +217,7 @@ fn ambiguous_logs_of_other_tools_are_excluded() {
     let (_, _, stderr) = folder.extract(&[]);
     expect![[r"
         not in the figures: 1n2g/rn50_b4_fp32_3.jsonl: the loss of rank 1 is not finite in iteration 5: repeat the run, with a smaller --lr if this recurs
-        not in the figures: 1n2g/rn50_b4_fp32_4.log: 0 iteration lines of 6: the log was cut off or edited, repeat the run
+        not in the figures: 1n2g/rn50_b4_fp32_4.log: 0 of 6 iteration lines, so the log is truncated or edited: repeat the run
         wrote DIR/first/first_result.json, _result.csv, _result.md, _dlperf.json
         error: the figures of DIR/first are not complete: see the 2 messages above
     "]].assert_eq(&without_folder(&stderr));

@@ -131,7 +131,10 @@ fn repeated_warnings_are_merged_in_every_format() {
         row.split_whitespace().nth(2).map(str::to_owned)
     };
     assert_eq!((runs("1n1g").as_deref(), runs("1n2g").as_deref()), (Some("3/3"), Some("3/3!")));
-    assert!(table.contains("\n!: these runs count, but read the lines that begin with warning.\n"), "{table}");
+    assert!(
+        table.contains("\n!: these runs count but have warnings: see the lines that begin with warning.\n"),
+        "{table}"
+    );
     assert!(folder.printed(&["--format", "markdown"]).contains(&format!("\n**Warning:** {straggler}")));
 
     let result = &folder.result()["rn50"];

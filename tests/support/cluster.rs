@@ -32,7 +32,7 @@ impl Cluster {
         // One at a time: the first call may have to install packages.
         static MAKING: Mutex<()> = Mutex::new(());
         if !Uid::effective().is_root() {
-            eprintln!("not tested: hosts on one machine are made by root alone");
+            eprintln!("not tested: simulated hosts require root");
             return None;
         }
         let first = std::env::var("CLUSTER_NAME").unwrap_or_else(|_| "ringmark".to_owned());

@@ -80,7 +80,7 @@ impl Scheduler<'_> {
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        let slots = format!("case 2n4g needs 4 slots per host, {} has 2: request more ", self.cluster.host(1));
+        let slots = format!("case 2n4g needs 4 slots per host, but {} has 2: request more ", self.cluster.host(1));
         assert!(said.contains(&slots), "{said}");
         log
     }

@@ -64,8 +64,7 @@ pub struct AxesOptions {
     /// Runs of each case [default: 5, on CPUs 3]
     #[arg(long = "runs", value_name = "N", value_parser = number(1..=10_000_u32))]
     runs: Option<u32>,
-    /// Trace this many runs of each point, its first ones: each writes a timeline of all ranks next to its record, as
-    /// RUN.trace.json
+    /// Trace the first N runs of each point; each writes a timeline of all ranks next to its record, as RUN.trace.json
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=10_000_u32))]
     trace_runs: u32,
     /// Folder for logs and records
@@ -73,8 +72,8 @@ pub struct AxesOptions {
     /// [default: results/TIME_bBATCH_DTYPE; other benchmarks: results/TIME_BENCHMARK_bBATCH_DTYPE]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Resume the sweep in --out: run missing, failed and newly requested runs. Refused if options, program or devices
-    /// differ from the original ones
+    /// Resume the sweep in --out: run missing, failed and newly requested runs. Fails if options, program or devices
+    /// have changed
     #[arg(long, requires = "out")]
     resume: bool,
     /// Repeat the finished runs of these cases, with --resume, for example disturbed ones; their files are kept as

@@ -117,8 +117,8 @@ impl BandwidthOptions {
 fn refuse_single_ranks(cases: &[Case]) -> anyhow::Result<()> {
     match cases.iter().find(|case| case.ranks() == 1) {
         Some(case) => bail!(
-            "case {case}: one rank exchanges nothing: choose 1n2g (a host that takes only one: --hosts localhost:2), or \
-             2n1g"
+            "case {case} has one rank, which exchanges nothing: choose 2n1g or 1n2g (on a host with one slot, add \
+             --hosts localhost:2)"
         ),
         None => Ok(()),
     }

@@ -35,7 +35,7 @@ pub struct DoctorOptions {
     /// Hosts to examine.
     #[command(flatten)]
     hosts: HostOptions,
-    /// Hosts for parameter servers only, checked too
+    /// Hosts that run only parameter servers; also checked
     ///
     /// Hosts of --kv-store dist_* servers; their devices are not checked.
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
@@ -53,7 +53,7 @@ pub struct DoctorOptions {
     /// Device of the ranks; cpu ignores the GPUs
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = keyword::<DeviceChoice>())]
     device: DeviceChoice,
-    /// Skip the bandwidth of links
+    /// Skip the link bandwidth measurements
     ///
     /// Checks only that each host reaches the next, as a sweep does before it starts.
     #[arg(long)]

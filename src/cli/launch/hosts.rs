@@ -35,9 +35,9 @@ pub struct HostOptions {
     ///
     /// Without slots (a,b), a host takes one rank per GPU, or per core without GPUs, detected over ssh. A case takes the
     /// first hosts of the list
-    /// [default: this machine, with one rank per GPU, or per core without GPUs; with --launcher slurm the allocation's
-    /// hosts, each with one rank per GPU, without GPUs per task, if tasks were requested, otherwise per CPU; with
-    /// --launcher gridengine the job's hosts, each with one rank per slot]
+    /// [default: this machine, with one rank per GPU, or per core without GPUs; with --launcher slurm, the allocation's
+    /// hosts with one rank per GPU; without GPUs, one per task, or one per CPU if no tasks were requested; with
+    /// --launcher gridengine, the job's hosts, each with one rank per slot]
     #[arg(short = 'H', long, alias = "host", value_name = "HOST:SLOTS,..", value_parser = TypedHosts::parse)]
     hosts: Option<TypedHosts>,
     /// File of hosts, with lines such as `a slots=8`, instead of --hosts
@@ -133,9 +133,9 @@ pub struct LaunchOptions {
     /// End a run after this time, such as 90, 5m or 2h [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds(1..=31_536_000))]
     timeout: Option<u64>,
-    /// End a run without progress for this time; 0: never
+    /// End a run without progress for this time; 0 disables the limit
     ///
-    /// The message names the rank that hangs. Tripled during startup. Minimum 6.
+    /// The message names the rank that hangs. The limit is tripled during startup. The minimum is 6.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = stall_timeout)]
     stall_timeout: u64,
     /// Print the commands and start nothing
@@ -154,7 +154,7 @@ pub struct LaunchOptions {
     /// prints it
     #[arg(long, value_name = "PORT", value_parser = number(0..=u16::MAX))]
     metrics_port: Option<u16>,
-    /// Address to serve the metrics at; 0.0.0.0 is all addresses of this machine. Other hosts that reach it can read
+    /// Address to serve the metrics on; 0.0.0.0 means all addresses of this machine. Any host that can connect can read
     /// the metrics
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST), requires = "metrics_port")]
     metrics_bind: IpAddr,

@@ -123,7 +123,7 @@ pub struct SweepOptions {
 
 fn autotune_over_help() -> String {
     format!(
-        "Try these values of an option by short jobs in the largest case, in addition to the requested one, then run \
+        "Try these values of an option in short jobs in the largest case, in addition to the requested one, then run \
          the sweep with the fastest. Give it once for each option, in the order in which they are tried; NAME is one \
          of {}",
         TUNED.join(", ")
@@ -296,7 +296,7 @@ fn trained_images(train: &TrainConfig) -> anyhow::Result<Option<u64>> {
         None => Ok(counted.ok()),
         Some(epochs) => counted
             .map(Some)
-            .with_context(|| format!("--epochs {epochs}: the images of --data are counted on this machine too")),
+            .with_context(|| format!("--epochs {epochs}: cannot count the images of --data on this machine")),
     }
 }
 

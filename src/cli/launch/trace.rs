@@ -5,10 +5,10 @@ use clap::Args;
 use ringmark_core::options::usage::usage;
 use ringmark_core::trace::TraceConfig;
 
-/// Asks for a trace of every job.
+/// Option that traces every job.
 #[derive(Debug, Args)]
 pub struct TraceOption {
-    /// Write a timeline of all ranks next to each record, with trace.json for the record's json
+    /// Write a timeline of all ranks next to each record, named .trace.json instead of .json
     #[arg(long)]
     trace: bool,
 }

@@ -10,7 +10,7 @@ use crate::read::check::CheckConfig;
 const EXAMPLES: &str = "\
 Examples:
   ringmark check results/rack7
-      is this result complete, unedited, within its own rules, reliable?
+      checks one result; exit status 1 if a check fails or is unknown
   ringmark check results/rack7 --json check.json
       the same for CI
 

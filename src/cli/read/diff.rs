@@ -22,10 +22,10 @@ Examples:
   ringmark diff runs/nccl-2.27 runs/nccl-2.28
       folders of JSON files of nccl-tests (-J) or of PyTorch's DDP benchmark, each file a run
 
-The verdict is by where the whole 95 % interval lies: beyond the noise, within it, or neither. \
+The verdict depends on where the whole 95 % interval lies: beyond the noise, within it, or neither. \
 One run is one value: make 3 to 10 per side, alternating if the machine is shared.
 
-Exit status 1: --fail-on found something, or runs were omitted; 2: the sides must not be compared or a usage error.";
+Exit status 1: --fail-on found something, or runs were omitted; 2: the sides are not comparable, or a usage error.";
 
 /// Options of `ringmark diff`.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub struct DiffOptions {
     /// Result to compare, of the same kind
     #[arg(value_name = "TEST")]
     test: PathBuf,
-    /// Differences up to this do not matter
+    /// Largest difference that counts as noise
     #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = noise)]
     noise: f64,
     /// Chance that an interval misses the true difference

@@ -124,9 +124,9 @@ impl ExtractOptions {
             Some(format) if published => {
                 Err(usage(anyhow!("--published: --format {format} cannot include published figures: omit --published")))
             }
-            Some(format) if price.is_some() => {
-                Err(usage(anyhow!("--price: --format {format} exports only measurements: omit --price")))
-            }
+            Some(format) if price.is_some() => Err(usage(anyhow!(
+                "--price does not apply to --format {format}, which exports only measurements: omit --price"
+            ))),
             Some(format) => Ok(ExtractRequest::Export(ExportConfig { folder, out, warmup, format })),
         }
     }

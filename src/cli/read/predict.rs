@@ -24,7 +24,7 @@ Examples:
   ringmark predict --backtest
       the same for the rows that DLPerf published
 
-Exit status 1: a requested prediction lacks a measurement, which is named; 2: a usage error.";
+Exit status 1: a measurement for a requested prediction is missing; the message names it; 2: a usage error.";
 
 /// Options of `ringmark predict`.
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ pub struct PredictOptions {
     /// number]
     #[arg(long, value_name = "N", requires = "sweep", conflicts_with = "backtest", value_parser = number(1..=65_536_u32))]
     servers: Option<u32>,
-    /// Find the case whose efficiency is below this, such as 80%
+    /// Find the first case whose efficiency is below this, such as 80%
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     efficiency_below: Option<f64>,
     /// Predict the largest measured case from the others, and compare

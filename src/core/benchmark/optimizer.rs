@@ -3,7 +3,7 @@
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(
-    /// Rule of the weight update, by MXNet's names.
+    /// Weight update rule, named as in MXNet.
     Optimizer {
         /// Gradient descent, with classical momentum if it is not 0.
         Sgd = "sgd",
@@ -57,9 +57,9 @@ config_options! {
         /// Decay rate of the second moments.
         beta2: f64 = 0.999 => option("adam-beta2", "FACTOR", "Decay rate of the second moments of adam and adamw")
             .range(0.0..=MAX_BETA),
-        /// Addition to the square root of the second moments.
+        /// Term added to the square root of the second moments.
         epsilon: f64 = 1e-8 => option("adam-eps", "NUMBER",
-            "Addition to the square root of the second moments of adam and adamw").range(1e-30..=1.0),
+            "Term added to the square root of the second moments of adam and adamw").range(1e-30..=1.0),
     }
 }
 

@@ -63,7 +63,7 @@ impl FromStr for Case {
         let case =
             parse().with_context(|| format!("case {text:?} is unknown: write 1n2g for 1 node with 2 GPUs or ranks"))?;
         if case.nodes == 0 || case.gpus_per_node == 0 {
-            bail!("case {text:?} has no rank: nodes and GPUs a node start at 1");
+            bail!("case {text:?} has no ranks: use at least 1 node and 1 GPU per node");
         }
         if case.nodes.checked_mul(case.gpus_per_node).is_none_or(|ranks| ranks > 1 << 20) {
             bail!("case {text:?} has more than {} ranks", 1 << 20);

@@ -27,8 +27,8 @@ pub fn check(path: &Path, memory: Bytes) -> Result<()> {
     let found = length - start_of_tensors(&file)?;
     ensure!(
         named == found,
-        "the header describes {named} bytes of tensors, but {found} follow: the file is truncated or damaged: copy it \
-         again"
+        "the header describes {named} bytes of tensors, but {found} follow, so the file is truncated or damaged: copy \
+         it again"
     );
     ensure!(
         length.saturating_mul(2) <= memory.0,

@@ -42,7 +42,7 @@ pub fn expand(item: &str) -> anyhow::Result<Vec<String>> {
     let Some((prefix, rest)) = item.split_once('[').filter(|(prefix, _)| !prefix.is_empty()) else {
         return Ok(vec![item.to_owned()]);
     };
-    let fix = || format!("{item:?} is no list of hosts: write node[001-008,010]");
+    let fix = || format!("{item:?} is not a valid host list: write node[001-008,010]");
     let (ranges, suffix) = rest.split_once(']').with_context(fix)?;
     ensure!(!suffix.contains(['[', ']']), fix());
     let number = |text: &str| {
@@ -151,7 +151,7 @@ mod tests {
     fn invalid_item_names_the_fix() {
         let error = |item: &str| expand(item).expect_err(item).to_string();
         for item in ["n[1-", "n[1-2", "n[]", "n[a-b]", "n[1-2]x[3]", "n[1-9999999999]"] {
-            assert_eq!(error(item), format!("{item:?} is no list of hosts: write node[001-008,010]"));
+            assert_eq!(error(item), format!("{item:?} is not a valid host list: write node[001-008,010]"));
         }
         assert_eq!(error("n[3-1]"), "\"n[3-1]\" counts down from 3 to 1: write the smaller number first");
         assert_eq!(error("n[1-99999999]"), "\"n[1-99999999]\" names more than 1048576 hosts");

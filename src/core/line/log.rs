@@ -54,7 +54,9 @@ pub fn read(input: &mut dyn BufRead) -> io::Result<Log> {
                     .get_or_insert_with(|| LogProblem::in_line(number, format!("the run failed: {reason}: repeat it")));
                 None
             }
-            LogLine::Malformed => Some(format!("an iteration without a speed, {:?}: repeat the run", excerpt(line))),
+            LogLine::Malformed => {
+                Some(format!("no iteration number or valid speed in {:?}: repeat the run", excerpt(line)))
+            }
             LogLine::Iteration { batch, speed, loss } => {
                 let damage = others.tool().map(|tool| mixed_log_error(DLPERF, tool.title()));
                 let damage = damage.or_else(|| sequence_error(batch, last_batch));

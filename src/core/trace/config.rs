@@ -84,12 +84,13 @@ config_options! {
         /// True if the times of these iterations are printed by layer.
         #[serde(default)]
         profile_layers: bool = false => option("profile-layers", "",
-            "Print the time of each layer in these iterations, and the share of the device's rate that it reached")
+            "Print the time of each layer in the traced iterations, and its rate relative to a plain matrix product on \
+             this device")
             .variable("RINGMARK_PROFILE_LAYERS"),
         /// True if the times of these iterations are printed by operator of libtorch.
         #[serde(default)]
         profile_operators: bool = false => option("profile-operators", "",
-            "Print the time of libtorch's operators, and of a GPU's kernels, in these iterations")
+            "Print the time of libtorch's operators, and of a GPU's kernels, in the traced iterations")
             .variable("RINGMARK_PROFILE_OPERATORS"),
     }
 }

@@ -55,8 +55,7 @@ impl Item {
         };
         ensure!(
             label.fract() == 0.0,
-            "{location}: label {label} is not a whole number and so not a class: use other \
-                                       data"
+            "{location}: label {label} is not a whole number, so it is not a class: use data with class labels"
         );
         ensure!(
             label >= 0.0 && f64::from(label) < f64::from(classes),
@@ -89,9 +88,9 @@ mod tests {
         expect![[r#"
             a.rec, byte 16: label 10 is not one of the classes 0 to 9: use a network with more classes, or fix the label
             a.rec, byte 16: label -1 is not one of the classes 0 to 9: use a network with more classes, or fix the label
-            a.rec, byte 16: label 0.5 is not a whole number and so not a class: use other data
-            a.rec, byte 16: label NaN is not a whole number and so not a class: use other data
-            a.rec, byte 16: label inf is not a whole number and so not a class: use other data
+            a.rec, byte 16: label 0.5 is not a whole number, so it is not a class: use data with class labels
+            a.rec, byte 16: label NaN is not a whole number, so it is not a class: use data with class labels
+            a.rec, byte 16: label inf is not a whole number, so it is not a class: use data with class labels
             a.rec, byte 16: 2 labels instead of one class: use data with one label"#]]
         .assert_eq(&errors.join("\n"));
     }

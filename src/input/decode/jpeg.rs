@@ -181,7 +181,8 @@ fn colors_of(components: u8, adobe: Option<u8>) -> Result<Colors> {
         (3, _) => Ok(Colors::Color),
         (4, Some(0 | 2)) => Ok(Colors::Inks),
         (4, _) => bail!(
-            "JPEG has four components without Adobe's marker, so it is unknown if its inks are inverted: save it as RGB"
+            "JPEG has four components without Adobe's marker, so it is unknown whether its inks are inverted: save it \
+             as RGB"
         ),
         _ => bail!("JPEG has {components} components: only 1, 3 and 4 are supported"),
     }

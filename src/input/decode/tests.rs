@@ -65,7 +65,7 @@ fn ycck_is_decoded_identically() {
     }
     file[adobe] = b'a';
     expect![
-        "not a JPEG that can be decoded: JPEG has four components without Adobe's marker, so it is unknown if its \
+        "not a JPEG that can be decoded: JPEG has four components without Adobe's marker, so it is unknown whether its \
              inks are inverted: save it as RGB"
     ]
     .assert_eq(&refusal(&file));

@@ -153,8 +153,8 @@ fn dimensions_text(shape: &[u32]) -> String {
 fn ensure_values(header: &Header, found: u64, more: &str) -> Result<()> {
     ensure!(
         found == header.values,
-        "an idx array of {} has {} bytes of values, but the file {more}{found}: the file is truncated or another \
-         array: copy it again",
+        "an idx array of {} has {} bytes of values, but the file {more}{found}, so the file is truncated or \
+         contains another array: copy it again",
         dimensions_text(&header.shape),
         header.values
     );
@@ -261,13 +261,13 @@ mod tests {
             a-ubyte: an idx array of 0 x 28 x 28 is empty: create it again
             a-ubyte: an idx array of 4294967295 x 4294967295 x 4294967295 x 4294967295 bytes is too large: the file is damaged
             a-ubyte: the header of an idx array is cut off: copy the file again: failed to fill whole buffer
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file 3: the file is truncated or another array: copy it again
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file 5: the file is truncated or another array: copy it again
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file 3: the file is truncated or another array: copy it again
-            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file at least 5: the file is truncated or another array: copy it again
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file 3, so the file is truncated or contains another array: copy it again
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file 5, so the file is truncated or contains another array: copy it again
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file 3, so the file is truncated or contains another array: copy it again
+            a-ubyte: an idx array of 2 x 2 has 4 bytes of values, but the file at least 5, so the file is truncated or contains another array: copy it again
             a-ubyte: decompression failed: the file is truncated or damaged: copy it again: incomplete deflate stream
             a-ubyte: decompression failed: the file is truncated or damaged: copy it again: corrupt gzip stream does not have a matching checksum
-            a-ubyte: an idx array of 4294967295 x 4096 has 17592186040320 bytes of values, but the file 0: the file is truncated or another array: copy it again
+            a-ubyte: an idx array of 4294967295 x 4096 has 17592186040320 bytes of values, but the file 0, so the file is truncated or contains another array: copy it again
             a-ubyte: an idx array of 4294967295 x 4096 has 17592186040320 bytes, but a .gz is decompressed in memory up to 2000000000: decompress the file with gunzip"#]].assert_eq(&errors.join("\n"));
     }
 }

@@ -73,7 +73,7 @@ impl PartHeader {
             1 => Flag::First,
             2 => Flag::Middle,
             3 => Flag::Last,
-            other => bail!("a part with flag {other}, but only 0 to 3 are valid: the file is damaged: create it again"),
+            other => bail!("invalid part flag {other} (valid: 0 to 3), so the file is damaged: create it again"),
         };
         Ok(PartHeader { flag, length: (word & 0x1fff_ffff) as usize })
     }

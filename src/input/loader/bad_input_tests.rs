@@ -115,8 +115,8 @@ fn non_image_is_reported_with_file_and_byte() {
         DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG ends at byte 900, inside its segment ffda of 8 bytes: the file is truncated
         DIR/a.rec, byte BYTE: PNG cannot be decoded: PNG of 700 bytes is damaged or truncated: unexpected end of file
         DIR/a.rec, byte BYTE: PNG cannot be decoded: PNG of 700 bytes is damaged or truncated: unexpected end of file
-        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG has four components without Adobe's marker, so it is unknown if its inks are inverted: save it as RGB
-        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG has four components without Adobe's marker, so it is unknown if its inks are inverted: save it as RGB"#]].assert_eq(&errors.join("\n"));
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG has four components without Adobe's marker, so it is unknown whether its inks are inverted: save it as RGB
+        DIR/a.rec, byte BYTE: not a JPEG that can be decoded: JPEG has four components without Adobe's marker, so it is unknown whether its inks are inverted: save it as RGB"#]].assert_eq(&errors.join("\n"));
 }
 
 #[test]

@@ -120,8 +120,8 @@ impl Hosts {
         self.source == HostSource::Default
     }
 
-    /// Lists the hosts that run neither ranks of `cases` nor servers, with the case that would use them: `c: no case
-    /// uses it; add 3n8g to --cases, or remove it from --hosts`.
+    /// Lists the hosts that run neither ranks of `cases` nor servers, with the case that would use them: `no case
+    /// uses c: add 3n8g to --cases, or remove it from --hosts`.
     pub fn unused_line(&self, cases: &[Case], server_hosts: &[String]) -> Option<String> {
         let used = cases.iter().map(|case| self.for_case(*case).len()).max().unwrap_or(0);
         let unused = self.hosts[used..].iter().filter(|host| !server_hosts.contains(&host.name));
@@ -137,7 +137,7 @@ impl Hosts {
             None => format!(", or remove {them} from {}", self.source),
             Some(_) => String::new(),
         };
-        Some(format!("warning: {names}: no case uses {them}: add {} to --cases{removal}", self.full_case()))
+        Some(format!("warning: no case uses {names}: add {} to --cases{removal}", self.full_case()))
     }
 
     /// Returns every host.
@@ -212,7 +212,7 @@ impl Hosts {
         }
         let small = self.for_case(case).iter().find(|host| host.slots < case.gpus_per_node)?;
         let fault =
-            format!("case {case} needs {} slots per host, {} has {}", case.gpus_per_node, small.name, small.slots);
+            format!("case {case} needs {} slots per host, but {} has {}", case.gpus_per_node, small.name, small.slots);
         Some((MissingCapacity::Slots, fault))
     }
 }
@@ -266,17 +266,15 @@ mod tests {
             Hosts::parse_list(hosts).expect("a list").unused_line(&cases(list), &servers)
         };
         assert_eq!(line("a:8,b:8", "1n1g,2n8g", &[]), None);
-        expect!["warning: c: no case uses it: add 3n8g to --cases, or remove it from --hosts"]
+        expect!["warning: no case uses c: add 3n8g to --cases, or remove it from --hosts"]
             .assert_eq(&line("a:8,b:8,c:8", "1n1g,2n8g", &[]).expect("a line"));
         assert_eq!(line("a:8,b:8,c:8", "1n1g,2n8g", &["c"]), None);
-        expect![
-            "warning: b, c, d and 2 more hosts: no case uses them: add 6n1g to --cases, or remove them from --hosts"
-        ]
-        .assert_eq(&line("a:1,b:1,c:1,d:1,e:1,f:1", "1n1g", &[]).expect("a line"));
+        expect!["warning: no case uses b, c, d and 2 more hosts: add 6n1g to --cases, or remove them from --hosts"]
+            .assert_eq(&line("a:1,b:1,c:1,d:1,e:1,f:1", "1n1g", &[]).expect("a line"));
         let allocated = Hosts::parse_list("a:8,b:8").expect("a list").hosts;
         let allocated = Hosts::allocated("the allocation".to_owned(), "ask for more", allocated).expect("hosts");
         let line = allocated.unused_line(&cases("1n8g"), &[]).expect("a line");
-        expect!["warning: b: no case uses it: add 2n8g to --cases"].assert_eq(&line);
+        expect!["warning: no case uses b: add 2n8g to --cases"].assert_eq(&line);
     }
 
     #[test]
@@ -294,7 +292,7 @@ mod tests {
         expect!["case 2n8g needs 2 hosts, the hostfile nodes has 1: add hosts or slots to the file, or use --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g"].assert_eq(&error);
         let error = Hosts::this_machine(2).check(&cases("1n4g,2n8g")).expect_err("does not fit").to_string();
         expect![[r"
-            case 1n4g needs 4 slots per host, localhost has 2
+            case 1n4g needs 4 slots per host, but localhost has 2
             case 2n8g needs 2 hosts, the default (this machine) has 1: use --hosts localhost:8,HOST2:8"]]
         .assert_eq(&error);
         hosts.check(&cases("1n1g,1n8g")).expect("cases fit");

@@ -143,7 +143,7 @@ ringmark-2 2 all.q@ringmark-2 UNDEFINED
             let cases: Vec<_> = cases.iter().map(|case| case.parse().expect("a case")).collect();
             hosts.check(&cases).expect_err("too large").to_string()
         };
-        expect!["case 2n4g needs 4 slots per host, ringmark-1 has 2: request more slots (qsub -pe NAME SLOTS)"]
+        expect!["case 2n4g needs 4 slots per host, but ringmark-1 has 2: request more slots (qsub -pe NAME SLOTS)"]
             .assert_eq(&refused(&["2n4g"]));
         expect!["case 3n1g needs 3 hosts, the Grid Engine job 7 has 2: request more slots (qsub -pe NAME SLOTS), or choose --cases 1n2g"].assert_eq(&refused(&["1n2g", "3n1g"]));
     }

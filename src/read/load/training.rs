@@ -148,7 +148,7 @@ impl Readable for RunRecord {
             && (timed != asked as usize || log.windows.is_some())
         {
             let lines = if log.windows.is_some() { 0 } else { timed };
-            let what = format!("{lines} iteration lines of {asked}: the log was cut off or edited, repeat the run");
+            let what = format!("{lines} of {asked} iteration lines, so the log is truncated or edited: repeat the run");
             return Err(Problem::in_file(&found.log, what));
         }
         let warmup = match &log.windows {

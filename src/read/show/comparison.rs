@@ -225,7 +225,10 @@ fn signs(outcome: &ComparedResults) -> Vec<String> {
     let is_marked = |(table, case): (&ComparedTable, &ComparedCase)| {
         has_iterations(table) && (case.base_is_warned || case.test_is_warned)
     };
-    let mark = outcome.cases().any(is_marked).then(|| format!("{MARK}: these runs count, but read the warnings."));
+    let mark = outcome
+        .cases()
+        .any(is_marked)
+        .then(|| format!("{MARK}: these runs count but have warnings: see the warnings."));
     let is_doubtful = !outcome.cases().all(|(_, case)| case.is_reliable());
     if outcome.is_one_result() && (is_doubtful || outcome.cases().any(is_marked)) {
         return vec![format!(
@@ -256,8 +259,8 @@ fn in_sequence(outcome: &ComparedResults) -> Option<String> {
     let later = outcome.later_side()?;
     let earlier = if later == "TEST" { "BASE" } else { "TEST" };
     Some(format!(
-        "Every run of {later} started after those of {earlier}: the intervals do not include what changed on the hosts \
-         in between (temperature, other load); alternate the runs of both sides to include it."
+        "Every run of {later} started after those of {earlier}: the intervals do not include changes on the hosts in \
+         between (temperature, other load); alternate the runs of both sides to include them."
     ))
 }
 

@@ -10,7 +10,7 @@ pub const MARK: &str = "!";
 
 /// Explains [`MARK`]; `word` is the prefix of warnings.
 pub fn mark_legend(word: &str) -> String {
-    format!("{MARK}: these runs count, but read the lines that begin with {word}.")
+    format!("{MARK}: these runs count but have warnings: see the lines that begin with {word}.")
 }
 
 /// Explains parentheses; `place` is `above` or `below`, the position of the warnings.

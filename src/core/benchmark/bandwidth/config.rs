@@ -143,14 +143,14 @@ config_options! {
         )]).default_is("none").order(4).aliases(&["gc-type"]),
         /// Measured iterations of each size.
         iterations: u32 = 20 => option("iters", "N",
-            "Measured iterations per size, warm-up excluded; as nccl-tests' -n; in sweep, --iters includes warm-up")
+            "Measured iterations per size, excluding warm-up, like nccl-tests' -n; in sweep, --iters includes warm-up")
             .range(1u32..=10_000_000).short('n').aliases(&["num-batches"]),
         /// Warm-up iterations of each size, not measured.
         warmup: u32 = 5 => option("warmup", "N", "Warm-up iterations per size, not measured")
             .range(0u32..=10_000_000).short('w').aliases(&["warmup_iters"]),
         /// True if every rank checks every result.
         check: bool = true => each([OptionSpec::new(
-            "check", "0|1", "Check every result on every rank, 1, or none, 0",
+            "check", "0|1", "Check every result on every rank (1) or none (0)",
             |config: &Self| u8::from(config.check).to_string(),
             BandwidthConfig::set_check,
         )]).short('c').aliases(&["test-results"]),
@@ -169,7 +169,7 @@ config_options! {
         /// Iterations of a network's gradients per printed line.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         disp_batches: u32 = 1 => option("disp-batches", "N",
-            "Iterations of --model per printed line, which is their mean, as measure.py's")
+            "Iterations of --model averaged per printed line, like measure.py's --disp-batches")
             .range(1u32..=10_000_000).order(3),
         /// File for every sample (JSON), written by rank 0.
         json: Option<PathBuf> = None => option("json", "FILE", "File for all samples (JSON), written by rank 0")

@@ -120,7 +120,7 @@ config_options! {
             .resolved_from("auto"),
         /// Iterations, warm-up included.
         iterations: u32 = 120 => option("iters", "N",
-            "Iterations per run, warm-up included; as DLPerf's 120; in bandwidth, --iters excludes warm-up")
+            "Iterations per run, including warm-up, like DLPerf's 120; in bandwidth, --iters excludes warm-up")
             .range(1u32..=10_000_000).set_by_profile("120, on CPUs 25")
             .free_on_resume_if(|config| !config.learning.ends_with_run()).derived_from("epochs"),
         /// Number of first iterations that the figures exclude.
@@ -174,11 +174,11 @@ config_options! {
         /// Learning rate of one rank; the step multiplies it by the number of ranks.
         learning_rate: f64 = 0.001 => option("lr", "RATE",
             "Learning rate per rank, multiplied by the number of ranks").range(0.0..=1e6),
-        /// Rule of the weight update.
+        /// Weight update rule.
         #[serde(default, skip_serializing_if = "Optimizer::is_default")]
         optimizer: Optimizer = Optimizer::default() => option("optimizer", "NAME",
-            "Rule of the weight update, by MXNet's names: nag (Nesterov momentum), sgd (classical momentum), adam, or \
-             adamw (decoupled weight decay)"),
+            "Weight update rule, named as in MXNet: nag (Nesterov momentum), sgd (classical momentum), adam, or adamw \
+             (decoupled weight decay)"),
         /// Momentum of nag and sgd.
         momentum: f64 = 0.875 => option("momentum", "FACTOR", "Momentum of nag and sgd").range(0.0..=1.0)
             .aliases(&["mom"]),

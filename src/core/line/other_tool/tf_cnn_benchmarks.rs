@@ -51,8 +51,8 @@ impl ToolReader for TfCnnBenchmarks {
         let ended = self.totals.len();
         let Some(speed) = harmonic_mean(&self.totals).filter(|_| ended >= self.started) else {
             return error(format!(
-                "'total images/sec' of tf_cnn_benchmarks occurs {ended} times for {} processes (step lines are \
-                 running means and not used): truncated output: repeat the run",
+                "output of tf_cnn_benchmarks is truncated ('total images/sec' occurs {ended} times for {} processes): \
+                 repeat the run",
                 self.started
             ));
         };

@@ -186,7 +186,7 @@ fn non_records_are_reported_with_their_bytes() {
     .assert_eq(&error);
     let mut file = written(&[b"record_0"]);
     file[7] = 0x80;
-    expect!["a.rec, byte 0: a part with flag 4, but only 0 to 3 are valid: the file is damaged: create it again"]
+    expect!["a.rec, byte 0: invalid part flag 4 (valid: 0 to 3), so the file is damaged: create it again"]
         .assert_eq(&refused(&file));
 }
 

@@ -105,8 +105,8 @@ pub static DLPERF: [Published; 2] = [
         source: SOURCE,
         setup: SETUP,
         caveat: Some(
-            "it measures the CPUs' input pipeline, not the GPUs or the network: a node reads and decodes no more than 2.6 \
-             to 2.9 k images/s, however many GPUs wait for them",
+            "this row measures the input pipeline on the CPUs, not the GPUs or the network: a node reads and decodes \
+             no more than 2.6 to 2.9 k images/s, regardless of the number of GPUs",
         ),
         model: Model::Resnet50V1b,
         dtype: Dtype::Fp16,

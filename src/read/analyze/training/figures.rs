@@ -312,7 +312,8 @@ fn leave_out_cut_off(runs: &mut [Run]) {
         if let Ok((length, unit)) = run.outcome.as_ref().map(length)
             && length < usual
         {
-            let what = format!("{length} {unit}, but most logs of the case have {usual}: cut off, repeat the run");
+            let what =
+                format!("{length} {unit}, but most logs of the case have {usual}, so it is truncated: repeat the run");
             run.outcome = Err(Problem::in_file(&run.found.log, what));
         }
     }
