@@ -79,7 +79,7 @@ fn invalid_options_exit_with_status_2() {
         ("--cases 1n2g,1n1g", "case 1n1g has one rank, which exchanges nothing: choose 2n1g"),
         ("--hosts localhost:1", "case 1n1g has one rank, which exchanges nothing: choose 2n1g"),
         ("-np 2", "-np: use `--cases 1n2g` for 1 node with 2 ranks"),
-        ("-g 4", "-g: use `--cases 1n4g` for 1 node with 4 ranks"),
+        ("-g 4", "-g: not needed: there is one rank per GPU"),
         ("-i 0", "--increment 0 is out of range"),
         ("-f 2 -i 8", "cannot be used with"),
         ("-n 0", "--iters 0 is out of range"),

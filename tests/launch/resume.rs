@@ -290,11 +290,11 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     assert!(stdout.contains("\n3 of 3 runs are finished\n"), "{stdout}");
 
     let error = refused(&mut sweep("--resume --kv-store device"), 2);
-    expect![[r"
+    expect![[r#"
         error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
         --kv-store: ring,device then, device now
-        use the same settings, or choose another --out
-    "]]
+        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g,1n2g --runs 1 --batch-size 8 --kv-stores ring,device --resume), or choose another --out
+    "#]]
     .assert_eq(&without_folder(&error));
     // A record of another kv-store does not count for this one.
     let file = |name: &str| sandbox.path("out/1n2g").join(name);
@@ -367,11 +367,11 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume --repeat 1n1g --dry-run")));
     assert!(!stdout.contains("--from-checkpoint"), "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"), 2);
-    expect![[r"
+    expect![[r#"
         error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
         --checkpoint-every: 2 then, not set now
-        use the same settings, or choose another --out
-    "]]
+        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 3 --checkpoint-every 2 --resume), or choose another --out
+    "#]]
     .assert_eq(&without_folder(&error));
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume")));

@@ -18,6 +18,10 @@ pub const SMALL: &str = "--model resnet18 --image-size 64";
 /// Learning rate for it.
 pub const RATE: &str = "--lr 0.001";
 
+/// Limits oneDNN to kernels that every processor has: with AVX-512 and AMX, an operation of the CPU and the same one under
+/// the CUDA key get kernels that round differently, and a few updates magnify that.
+pub const SAME_KERNELS: (&str, &str) = ("ONEDNN_MAX_CPU_ISA", "AVX2");
+
 /// Returns the folder with libcuda.so.1, libtorch_cuda.so, libnccl.so.2 and nvidia-smi, built once.
 pub fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();

@@ -8,7 +8,9 @@ use std::path::Path;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::dimension::{BackendName, KernelsChoice};
 
-use crate::support::virtual_gpu::{RATE, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference, libraries};
+use crate::support::virtual_gpu::{
+    RATE, SAME_KERNELS, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference, libraries,
+};
 use crate::support::worker_run::{AT_ONCE, Run, apart, checksum};
 
 /// Exact fp32: a virtual GPU does not round to TF32. Fused kernels support TF32 and IEEE fp32.
@@ -94,7 +96,7 @@ fn network_gradients_match_cpus() {
 fn each_kernels_choice_runs_its_own_kernels() {
     let run = |choice: &str, options: &str| {
         let options = format!("{BOTTLENECKS} --layout nhwc --iters 1 {AT_ONCE} --kernels {choice} {options}");
-        traced(Virtual::single_rank(&options))
+        traced(Virtual::single_rank(&options).variable(SAME_KERNELS.0, SAME_KERNELS.1))
     };
     let mut losses = Vec::new();
     for (choice, expected, has_norm, has_pointwise) in [

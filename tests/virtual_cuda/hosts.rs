@@ -270,7 +270,8 @@ fn sweep_over_two_gpu_hosts_matches_hand_computed_figures() {
             format!("{:.2}", ranks as f64 * efficiency),
             format!("{:.1}", 100.0 * efficiency),
         ];
-        assert_eq!(cells[3..7], expected, "{table}");
+        // DLPerf's own figure follows the speed.
+        assert_eq!([cells[3], cells[5], cells[6], cells[7]], expected.each_ref().map(String::as_str), "{table}");
     }
 }
 

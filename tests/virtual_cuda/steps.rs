@@ -13,7 +13,9 @@ use ringmark_core::host::processors;
 
 use crate::support::built_worker;
 use crate::support::images::photographs;
-use crate::support::virtual_gpu::{RATE, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference};
+use crate::support::virtual_gpu::{
+    RATE, SAME_KERNELS, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference,
+};
 use crate::support::worker_run::{AT_ONCE, Run, apart, checksum, losses};
 
 // --- computation
@@ -21,7 +23,10 @@ use crate::support::worker_run::{AT_ONCE, Run, apart, checksum, losses};
 
 #[test]
 fn virtual_gpus_match_cpus() {
-    let cpu = |ranks, options: &str| Run::ranks(ranks, &format!("--device cpu {options}")).save().finish();
+    let cpu = |ranks, options: &str| {
+        let run = Run::ranks(ranks, &format!("--device cpu {options}"));
+        run.variable(SAME_KERNELS.0, SAME_KERNELS.1).save().finish()
+    };
     // With nhwc the CPU's batch normalization is not libtorch's.
     for (ranks, more) in [(1, "--layout nchw"), (2, "--layout nchw"), (2, "--overlap off"), (4, "--bucket-mb 4")] {
         let frozen = if more.contains("nchw") { "" } else { "--freeze-batch-norm --layout nhwc" };
@@ -30,7 +35,8 @@ fn virtual_gpus_match_cpus() {
             let options = format!("{options} --seed {seed}");
             let start = cpu(1, &format!("{SMALL} --iters 1 --lr 0 {AT_ONCE} --seed {seed}")).weights();
             let expected = cpu(ranks, &options);
-            let (actual, reports) = Virtual::ranks(ranks, &options).save().finish();
+            let actual = Virtual::ranks(ranks, &options).variable(SAME_KERNELS.0, SAME_KERNELS.1);
+            let (actual, reports) = actual.save().finish();
             let distance = apart(&actual.weights(), &expected.weights(), &start);
             let (actual, expected) = (actual.valid_record(), expected.valid_record());
             // Panics if the ranks' weights differ.
