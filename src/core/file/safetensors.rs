@@ -83,7 +83,7 @@ mod tests {
             (&sound[..20], 1000, "the first 8 bytes declare a header of 85 bytes, but the file has 20"),
             (&[0xff; 40], 1000, "the first 8 bytes declare a header of 18446744073709551607 bytes"),
             (&[0; 40], 1000, "the header is not JSON"),
-            (&file(header, 7), 1000, "the header describes 8 bytes of tensors, but 7 follow: the file is truncated"),
+            (&file(header, 7), 1000, "the header describes 8 bytes of tensors, but 7 follow, so the file is truncated"),
             (&file(header, 9), 1000, "the header describes 8 bytes of tensors, but 9 follow"),
             (&file(r#"{"a":{}}"#, 0), 1000, "tensor \"a\" has no data_offsets"),
             (&sound, 200, "reading 101 bytes takes twice as much memory, but 200 bytes are available"),
