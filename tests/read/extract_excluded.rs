@@ -29,7 +29,7 @@ fn damaged_logs_are_excluded_with_file_and_line() {
         (
             "INFO:root:Epoch[0] Batch[1]\t",
             "[1,0]<stdout>:\u{fffd} INFO:root:Epoch[0] Batch[1",
-            ":2: an iteration without",
+            ":2: no iteration number or valid speed in",
         ),
         (
             "Speed: 740.50 samples/sec\nINFO:root:Epoch[0] Time cost=12.3",
