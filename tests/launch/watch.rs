@@ -204,6 +204,11 @@ fn watch_shows_the_end_and_does_not_affect_readers() {
     // A later call prints the same.
     let (status, late, _) = run(&mut sandbox.watch(""));
     assert_eq!((status, late), (Some(0), table.join("\n") + "\n"));
+    // A resumed sweep without missing runs has the counts of the earlier one.
+    let (status, stdout, stderr) = run(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    let (status, late, _) = run(&mut sandbox.watch(""));
+    assert!(status == Some(0) && late.ends_with(" has ended: 2 of 2 runs finished\n"), "{late}");
 
     let out = sandbox.path("out");
     let read = || {

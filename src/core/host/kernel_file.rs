@@ -1,6 +1,7 @@
 //! Reading of the kernel's text files, such as those in /proc.
 
 use std::fs;
+use std::path::Path;
 
 /// Returns the number after `key` in a kernel table of kB; 0 if there is none.
 pub fn proc_kilobytes(path: &str, key: &str) -> u64 {
@@ -14,6 +15,6 @@ pub fn first_line_with(path: &str, key: &str) -> String {
 }
 
 /// Returns the first line of a file; empty if it cannot be read.
-pub fn first_line(path: &str) -> String {
+pub fn first_line(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }

@@ -48,7 +48,7 @@ pub fn available() -> Bytes {
 /// Returns the size of the last-level cache of the first core; `None` if the kernel does not report it.
 pub fn last_level_cache() -> Option<Bytes> {
     let caches = std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache").ok()?.flatten();
-    let size = |cache: std::fs::DirEntry| kibibytes(&first_line(cache.path().join("size").to_str()?));
+    let size = |cache: std::fs::DirEntry| kibibytes(&first_line(cache.path().join("size")));
     caches.filter_map(size).max_by_key(|bytes| bytes.0)
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use crate::host::binding::{Binding, BindingMode};
-use crate::host::kernel_file::first_line_with;
+use crate::host::kernel_file::{first_line, first_line_with};
 
 /// Folder in which the kernel lists processors and NUMA nodes.
 pub const SYSTEM: &str = "/sys/devices/system";
@@ -31,7 +31,7 @@ impl NumberSet {
     }
 
     fn read(path: impl AsRef<Path>) -> NumberSet {
-        NumberSet::parse(&fs::read_to_string(path).unwrap_or_default())
+        NumberSet::parse(&first_line(path))
     }
 }
 

@@ -56,7 +56,7 @@ pub fn host_name() -> String {
 
 /// Returns the kernel's name of a process's program; empty if the process has ended.
 pub fn program_of(process: i32) -> String {
-    first_line(&format!("/proc/{process}/comm"))
+    first_line(format!("/proc/{process}/comm"))
 }
 
 /// Returns the environment variables that a record may show.
@@ -84,7 +84,7 @@ pub fn memory() -> Bytes {
 pub fn processors_near(bus_id: &str) -> String {
     let Some((domain, device)) = bus_id.split_once(':') else { return String::new() };
     let domain = u32::from_str_radix(domain, 16).unwrap_or_default();
-    first_line(&format!("/sys/bus/pci/devices/{domain:04x}:{}/local_cpulist", device.to_lowercase()))
+    first_line(format!("/sys/bus/pci/devices/{domain:04x}:{}/local_cpulist", device.to_lowercase()))
 }
 
 /// Returns true if this process was bound to processors when it was started: the program that started it may use others.

@@ -123,8 +123,8 @@ pub fn local_rank_cores(world: &World) -> u32 {
     available_cores(ranks.map(|(((list, group), cores), _)| (NumberSet::parse(list), group, cores as u32)))
 }
 
-/// Returns the number of cores of ranks with these processors, control groups and [`processors::processors`]. Ranks may be bound
-/// to one core each, so their union counts; and the quota of a group may allow its ranks less time than it has
+/// Returns the number of cores of ranks with these processors, control groups and [`processors::processors`]. Ranks may
+/// be bound to one core each, so their union counts; and the quota of a group may allow its ranks less time than it has
 /// processors.
 fn available_cores(ranks: impl Iterator<Item = (NumberSet, String, u32)>) -> u32 {
     let mut all = BTreeSet::new();

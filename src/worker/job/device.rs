@@ -27,8 +27,8 @@ pub struct DeviceOfRank {
 }
 
 impl DeviceOfRank {
-    /// Chooses the device, verifies that all ranks made the same choice, makes the device current, and binds the rank. If there is a
-    /// GPU that cannot be used, `auto` fails too: otherwise CPU results could be mistaken for the GPU's.
+    /// Chooses the device, verifies that all ranks made the same choice, makes the device current, and binds the rank. If
+    /// there is a GPU that cannot be used, `auto` fails too: otherwise CPU results could be mistaken for the GPU's.
     pub fn choose(
         choice: DeviceChoice,
         request: CoreRequest,

@@ -59,14 +59,13 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     if let Some(CommandEnd { failure }) = &progress.end {
         return match failure {
             None => {
-                // A resumed sweep without anything left to run has no jobs.
-                let finished = progress.jobs.finished.max(progress.finished.len());
+                let jobs = progress.jobs;
                 print_line(&format!(
                     "the {} has ended: {} of {} runs \
                      finished",
                     name(&progress),
-                    finished,
-                    progress.jobs.of.max(finished)
+                    jobs.finished,
+                    jobs.of
                 ));
                 Ok(())
             }

@@ -290,6 +290,10 @@ impl<B: Benchmark> Session<'_, B> {
         for number in 1..=ended.len() {
             table.add_earlier(self.benchmark.report(&ended[..number]));
         }
+        if missing.is_empty() {
+            // No job publishes the counts of the earlier session.
+            live.publish(SessionProgress::at(&missing, 0, cooldown, ended).counts, None, None);
+        }
         for (index, job) in missing.iter().enumerate() {
             if schedule.lacks_memory(job) {
                 continue;

@@ -45,7 +45,7 @@ fn chips(folder: &Path) -> Vec<(String, Vec<PathBuf>)> {
     let mut chips: Vec<(String, Vec<PathBuf>)> = Vec::new();
     for entry in names_in(folder) {
         let chip = folder.join(entry);
-        let driver = first_line(&chip.join("name").to_string_lossy());
+        let driver = first_line(chip.join("name"));
         if !PROCESSORS.contains(&driver.as_str()) {
             continue;
         }
@@ -59,7 +59,7 @@ fn chips(folder: &Path) -> Vec<(String, Vec<PathBuf>)> {
 /// Returns the packages and the memory domains that their energy excludes, or the whole machine if nothing else is
 /// counted. Cores and other subdomains are part of a package.
 fn domains(folder: &Path) -> Result<Vec<Domain>, String> {
-    let name = |zone: &str| first_line(&folder.join(zone).join("name").to_string_lossy());
+    let name = |zone: &str| first_line(folder.join(zone).join("name"));
     let zones: Vec<(String, String)> = names_in(folder).into_iter().map(|zone| (name(&zone), zone)).collect();
     let mut zones: Vec<(String, String)> = zones.into_iter().filter(|(_, zone)| zone.contains(':')).collect();
     // The driver intel-rapl-mmio has the same counters; intel-rapl is preferred.
