@@ -194,7 +194,8 @@ fn json_replaces_tables_or_is_written_to_a_file() {
     let side = &two["sizes"][0]["in_place"];
     assert_eq!((&two["case"], &two["ranks"], &two["failure"]), (&"1n2g".into(), &2.into(), &serde_json::Value::Null));
     assert_eq!((&two["average_busbw"], &side["busbw"], &side["p95"]), (&10.0.into(), &10.0.into(), &0.1.into()));
-    assert!(four["failure"].as_str().is_some_and(|failure| failure.contains("mpirun exited with status 3")), "{four}");
+    // On a busy machine mpirun also names a rank that exited.
+    assert!(four["failure"].as_str().is_some_and(|failure| failure.contains("exited with status 3")), "{four}");
     assert_eq!((&four["average_busbw"], &four["sizes"]), (&serde_json::Value::Null, &serde_json::json!([])));
     assert!(stderr.contains("# 1n2g, ranks: 2"), "messages go there: {stderr}");
 
