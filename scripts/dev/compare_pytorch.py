@@ -161,6 +161,7 @@ class Case:
             "--model", self.model, "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device, "--iters", iters,
             "--image-size", str(self.options.image_size or OWN_SIZES.get(self.model, 224)), "--threads", str(self.threads),
             *(["--layout", self.layout] if self.layout else []),
+            *(["--accumulate", str(self.options.accumulate)] if self.options.accumulate > 1 else []),
         ]  # fmt: skip
 
     def environment(self):
@@ -317,6 +318,7 @@ def main():
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options.add_argument("--layout", choices=["nhwc", "nchw"], help="of both [default: what ringmark takes by itself]")
     options.add_argument("--batch-size", type=int, help="per process [default: cuda 128; cpu 16 for one, 8 for several]")
+    options.add_argument("--accumulate", type=int, default=1, help="parts of a batch; PyTorch exchanges after the last (no_sync)")
     options.add_argument("--image-size", type=int, help="[default: the network's own]")
     options.add_argument("--iters", type=int, help="timed iterations of a run [default: cuda 100, cpu 6]")
     options.add_argument("--warmup", type=int, help="iterations before them [default: cuda 20, cpu 2]")

@@ -82,6 +82,7 @@ def main():
     options.add_argument("--score", action="store_true", help="inference alone: passes, each waited for")
     options.add_argument("--matrix-product", action="store_true", help="no network: the rate of torch.mm")
     options.add_argument("--batch-size", type=int)
+    options.add_argument("--accumulate", type=int, default=1, help="passes of a step; the gradients are exchanged after the last")
     options.add_argument("--dtype", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32")
     options.add_argument("--device", default="cpu")
     options.add_argument("--layout", choices=["nhwc", "nchw"], default="nhwc")
@@ -168,12 +169,18 @@ def main():
             for group in optimizer.param_groups:
                 group["lr"] = rate * min(1.0, next(iterations) / warmup)
             optimizer.zero_grad(set_to_none=True)
-            with cast():
-                loss = torch.nn.functional.cross_entropy(parallel(images), labels)
-            scaler.scale(loss).backward()
+            parts = zip(images.chunk(options.accumulate), labels.chunk(options.accumulate))
+            total = 0
+            for number, (some, their_labels) in enumerate(parts, 1):
+                is_exchanged = ranks == 1 or number == options.accumulate
+                with contextlib.nullcontext() if is_exchanged else parallel.no_sync():
+                    with cast():
+                        loss = torch.nn.functional.cross_entropy(parallel(some), their_labels) / options.accumulate
+                    scaler.scale(loss).backward()
+                total += loss.detach()
             scaler.step(optimizer)
             scaler.update()
-            losses.append(loss.detach())
+            losses.append(total)
         return losses
 
     def measure(count=options.iters):

@@ -32,6 +32,11 @@ impl Stored {
         Stored { kind: "I64".to_owned(), shape: shape.to_vec(), bytes }
     }
 
+    /// Returns the values of an int64 tensor.
+    pub fn to_integers(&self) -> Vec<i64> {
+        self.bytes.chunks_exact(8).map(|bytes| i64::from_le_bytes(bytes.try_into().expect("8 bytes"))).collect()
+    }
+
     /// Returns every `step`th value of an fp32 tensor.
     pub fn every(&self, step: usize) -> impl Iterator<Item = f32> {
         assert_eq!(self.kind, "F32");

@@ -1,10 +1,11 @@
-//! Tests of `--work-load`: uneven parts of a batch under real mpirun, and their report by `extract`.
+//! Tests of parts of a batch under real mpirun: uneven ones by `--work-load` and their report by `extract`, and those of
+//! `--accumulate`.
 
 use std::path::Path;
 
 use expect_test::expect;
 use ringmark_core::benchmark::train::{RunRecord, WorkDivision};
-use ringmark_core::dimension::{Phase, Seconds};
+use ringmark_core::dimension::{Model, Phase, Seconds};
 
 use crate::support::runs::{Folder, record, rows_by_case};
 use crate::support::safetensors::{self, Stored, Tensors};
@@ -88,6 +89,75 @@ fn uneven_shares_match_the_global_batch() {
             assert!(part > 0.05, "{part}");
         }
     }
+}
+
+#[test]
+fn accumulated_parts_match_the_whole_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("batch.safetensors");
+    safetensors::write(&data, &small_batch(12));
+    let weights = |ranks: u32, images: u32, options: &str| -> Tensors {
+        let options = format!("--iters 3 --batch-size {images} --loss-scale 128 {AT_ONCE} {options}");
+        small(ranks, &data, &options).save().finish().weights()
+    };
+    for (model, dtype, tolerance) in
+        [("mxnet-lenet", "fp32", 1e-5), ("mxnet-mlp", "fp32", 1e-5), ("mxnet-mlp", "fp16", 2e-3)]
+    {
+        let with = |ranks: u32, images: u32, options: &str| {
+            let rate = 2f64.powi(-5) / f64::from(ranks);
+            weights(ranks, images, &format!("--model {model} --dtype {dtype} --lr {rate} {options}"))
+        };
+        let start = weights(1, 12, &format!("--model {model} --lr 0"));
+        let whole = with(1, 12, "");
+        assert!(apart(&with(1, 4, ""), &whole, &start) > 0.05, "{model}: a part alone trains differently");
+        for (ranks, images, options) in [
+            (1, 12, "--accumulate 4"),
+            (1, 12, "--accumulate 5"),
+            (2, 6, "--accumulate 3"),
+            (2, 6, "--accumulate 2 --overlap off --backend mpi"),
+            (2, 6, "--accumulate 2 --work-load 3,1"),
+        ] {
+            let difference = apart(&with(ranks, images, options), &whole, &start);
+            assert!(difference < tolerance, "{model}, {dtype}, {ranks} ranks, {options}: {difference}");
+        }
+        // Owners and servers of weights do not support fp16.
+        for (processes, kv_store) in [(2, "device"), (3, "dist_sync --servers 1")].iter().filter(|_| dtype == "fp32") {
+            let rate = 2f64.powi(-6);
+            let options = format!("--model {model} --lr {rate} --accumulate 2 --kv-store {kv_store}");
+            let difference = apart(&weights(*processes, 6, &options), &whole, &start);
+            assert!(difference < tolerance, "{model}, {kv_store}: {difference}");
+        }
+    }
+}
+
+#[test]
+fn accumulation_exchanges_once_per_batch() {
+    // Four parts send as much as a single one, so that each image costs a quarter of the bytes.
+    let run = |options: &str| {
+        let options = format!("--model mxnet-mlp --image-size 28 --iters 4 --kv-store dist_sync --servers 1 {options}");
+        Run::ranks(3, &options).finish()
+    };
+    let [one, four] = ["--batch-size 8", "--batch-size 32 --accumulate 4"].map(|options| run(options).valid_record());
+    let sent =
+        |record: &RunRecord| record.end.as_ref().and_then(|end| end.kv_store.clone()).expect("servers").sent_by_rank;
+    let bytes = 4 * Model::MxnetMlp.facts().parameters;
+    assert_eq!(sent(&one), sent(&four));
+    assert!(sent(&four).iter().map(|sent| sent.0).max().expect("ranks") > bytes, "{:?}", sent(&four));
+    assert_eq!((one.header.config.accumulate, four.header.config.accumulate), (1, 4));
+    // A step has four forward and backward passes, which are one phase each.
+    let phases = |record: &RunRecord| -> f64 {
+        let iteration = record.iterations.last().expect("four");
+        iteration.phases.iter().map(|(_, times)| times[0].0).sum::<f64>() / iteration.step[0].0
+    };
+    assert!((0.5..1.001).contains(&phases(&four)), "{}", phases(&four));
+
+    // Batch normalization sees every part.
+    let counted = |options: &str| {
+        let options = format!("--model resnet18 --image-size 32 --batch-size 4 --iters 3 {options}");
+        let run = Run::single_rank(&options).save().finish();
+        run.weights()["bn1.num_batches_tracked"].to_integers()[0]
+    };
+    assert_eq!((counted(""), counted("--accumulate 2")), (3, 6));
 }
 
 #[test]

@@ -60,6 +60,7 @@ const GROUPS: [Group; 7] = [
             "cooldown",
             "image-size",
             "work-load",
+            "accumulate",
             "threads",
             "cores-divided-by",
             "bind",

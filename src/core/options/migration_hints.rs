@@ -152,9 +152,10 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "`--batch-size {}` is the number of images per GPU and iteration",
     "--global-batch-size" | "--total-batch-size" | "--global-batch"
         => "`--batch-size N` is per GPU: divide the total by the number of ranks",
-    "--gradient-accumulation-steps" | "--accumulate" | "--accumulation-steps" | "--batches-per-allreduce"
-        | "--backward-passes-per-step" | "--gradient-predivide-factor"
-        => "not supported: every iteration exchanges the gradients of one batch; use a larger `--batch-size`",
+    "--gradient-accumulation-steps" | "--accumulation-steps" | "--accumulate-grad-batches" | "--batches-per-allreduce"
+        | "--backward-passes-per-step"
+        => "`--accumulate N`, with N times the `--batch-size`: it counts the images of all N parts",
+    "--gradient-predivide-factor" => "not supported: the sum is divided by the number of ranks",
     "--val-batch-size" | "--test-batch-size" => "not supported: validation uses the batch size of training",
     "--synthetic" | "--use-synthetic-data" | "--synthetic-data" | "--dummy" | "--fake-data"
         => "not needed: images are synthetic unless `--data FILES` is given",

@@ -62,7 +62,7 @@ impl ValidationCost {
 /// Memory figures of a job on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuCost {
-    /// Images of a rank's batch.
+    /// Images that a rank computes at a time.
     pub batch_size: u32,
     /// Memory of a rank.
     pub memory: BatchMemory,
@@ -74,7 +74,7 @@ impl JobCost {
 
     /// Returns the cost of a training run on the CPU.
     pub fn for_training(train: &TrainConfig) -> JobCost {
-        let TrainConfig { model, dtype, layout, batch_size, iterations, .. } = *train;
+        let TrainConfig { model, dtype, layout, batch_size, accumulate, iterations, .. } = *train;
         let image_size = train.image_size();
         let facts = model.facts();
         let images = f64::from(batch_size) * f64::from(iterations);
@@ -86,7 +86,7 @@ impl JobCost {
         JobCost {
             work: PASSES_OF_TRAINING * images * facts.gmacs_at(image_size),
             dtype: Some(dtype),
-            on_cpu: Some(CpuCost { batch_size, memory }),
+            on_cpu: Some(CpuCost { batch_size: batch_size.div_ceil(accumulate), memory }),
         }
     }
 

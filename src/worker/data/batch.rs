@@ -1,5 +1,7 @@
 //! Batches of images and labels.
 
+use std::ops::Range;
+
 use anyhow::Result;
 use ringmark_core::benchmark::image_input::{DataSource, ImageInputConfig};
 use ringmark_core::dimension::{Layout, Model};
@@ -44,6 +46,14 @@ pub struct Batch {
     pub images: Tensor,
     /// int64 `[batch]`, class numbers.
     pub labels: Tensor,
+}
+
+impl Batch {
+    /// Returns these images of the batch, without a copy.
+    pub fn part(&self, images: &Range<i64>) -> Result<Batch> {
+        let part = |tensor: &Tensor| tensor.f_narrow(0, images.start, images.end - images.start);
+        Ok(Batch { images: part(&self.images)?, labels: part(&self.labels)? })
+    }
 }
 
 /// Returns the same values with the strides of `layout`: channels_last or contiguous.

@@ -6,13 +6,13 @@
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Switch};
 use ringmark_core::dimension::{Bytes, Operation};
 use ringmark_core::host::Stage;
 use ringmark_core::trace::Lane;
 use ringmark_core::trace::span::EXCHANGE_OF_CALLER;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use crate::exchange::backend::Backend;
 use crate::exchange::bucket::{Bucket, BucketPlan};
@@ -88,6 +88,25 @@ pub struct GradientSource {
     pub ready_from: ReadyFrom,
 }
 
+/// Position of a backward pass among those of a step, whose gradients are exchanged together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BackwardPass {
+    pub is_first: bool,
+    /// True if the gradients are exchanged.
+    pub is_last: bool,
+}
+
+impl BackwardPass {
+    pub const ONLY: BackwardPass = BackwardPass { is_first: true, is_last: true };
+}
+
+/// Sums of the gradients of a step's backward passes, for a wire that would round them.
+struct GradientSums {
+    flat: Tensor,
+    /// View of each parameter's range.
+    views: Vec<Tensor>,
+}
+
 /// State of the gradient reduction in the current step.
 pub struct GradientReducer {
     state: Mutex<State>,
@@ -110,6 +129,9 @@ struct State {
     is_capturing: bool,
     /// True if the current step is a replay, whose completed buckets are unknown.
     is_replayed: bool,
+    pass: BackwardPass,
+    /// `None` until a step has several passes, and if their gradients are added on the wire.
+    sums: Option<GradientSums>,
     missing: Vec<usize>,
     /// Number of buckets whose gradients are on the wire.
     filled: usize,
@@ -135,6 +157,8 @@ impl GradientReducer {
             failure: None,
             is_capturing: false,
             is_replayed: false,
+            pass: BackwardPass::ONLY,
+            sums: None,
             overlap: overlap == Switch::On,
             plan: plan(&parameters, sizes),
             parameters,
@@ -191,13 +215,18 @@ impl GradientReducer {
         Ok(state.stage(Some(bucket).filter(|_| !state.is_replayed)).unwrap_or(Stage::Pulling))
     }
 
-    /// Begins a step; called before backward.
-    pub fn begin(&self) {
-        let mut state = self.state();
+    /// Begins a backward pass of a step.
+    pub fn begin(&self, pass: BackwardPass) -> Result<()> {
+        let state = &mut *self.state();
+        state.pass = pass;
+        if !pass.is_last {
+            state.allocate_sums()?;
+        }
         state.missing = state.plan.buckets.iter().map(|bucket| bucket.parameters.len()).collect();
         state.filled = 0;
         state.in_backward = InBackward::default();
         state.is_replayed = false;
+        Ok(())
     }
 
     /// Announces the start of a capture, or its end even if it failed.
@@ -218,6 +247,11 @@ impl GradientReducer {
         InBackward { has_replayed_sums: state.facts.is_asynchronous, ..InBackward::default() }
     }
 
+    /// Checks that a backward pass whose gradients are not exchanged yet has completed all of them.
+    pub fn end_of_pass(&self) -> Result<()> {
+        self.state().check_filled()
+    }
+
     /// Returns the effect of this step's sums on backward; called after backward.
     pub fn in_backward(&self) -> InBackward {
         std::mem::take(&mut self.state().in_backward)
@@ -226,13 +260,8 @@ impl GradientReducer {
     /// Starts the remaining buckets, then waits like [`GradientSink::finish`].
     pub fn finish(&self) -> Result<()> {
         let state = &mut *self.state();
-        if let Some(failure) = state.failure.take() {
-            return Err(failure);
-        }
+        state.check_filled()?;
         let buckets = &state.plan.buckets;
-        if state.filled < buckets.len() {
-            bail!("backward filled {} of {} gradient buckets", state.filled, buckets.len());
-        }
         if !state.overlap {
             for (number, bucket) in buckets.iter().enumerate() {
                 state.enter(number);
@@ -304,25 +333,62 @@ impl State {
         }
     }
 
+    fn check_filled(&mut self) -> Result<()> {
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
+        }
+        let buckets = self.plan.buckets.len();
+        ensure!(self.filled == buckets, "backward filled {} of {buckets} gradient buckets", self.filled);
+        Ok(())
+    }
+
+    /// Allocates the sums of gradients if the wire has less precision than fp32.
+    fn allocate_sums(&mut self) -> Result<()> {
+        let wire = self.sink.wire();
+        if self.sums.is_none() && matches!(wire.kind(), Kind::Half | Kind::BFloat16) {
+            let flat = wire.f_empty_like()?.f_to_kind(Kind::Float)?;
+            self.sums = Some(GradientSums { views: views(&self.parameters, &flat)?, flat });
+        }
+        Ok(())
+    }
+
+    /// Moves the gradients of a complete bucket to the wire, or adds them to those of earlier passes.
+    fn collect(&mut self, Bucket { parameters, elements }: Bucket) -> Result<()> {
+        let BackwardPass { is_first, is_last } = self.pass;
+        let sums = self.sums.as_ref().filter(|_| self.pass != BackwardPass::ONLY);
+        let places = sums.map_or(&self.destinations, |sums| &sums.views);
+        shim::take_gradients(&self.parameters[parameters.clone()], &places[parameters], !is_first)?;
+        if let Some(sums) = sums.filter(|_| is_last) {
+            let range = |flat: &Tensor| flat.f_narrow(0, elements.start as i64, elements.len() as i64);
+            range(&self.sink.wire())?.f_copy_(&range(&sums.flat)?)?;
+        }
+        Ok(())
+    }
+
     fn gradient_ready(&mut self, parameter: usize) -> Result<()> {
         let holds = |bucket: &Bucket| bucket.parameters.contains(&parameter);
         let Some(bucket) = self.plan.buckets.iter().position(holds) else {
             bail!("no bucket contains parameter {parameter}");
         };
         heartbeat::count_progress();
-        recorder::gradient_ready(parameter as u32);
+        let is_last = self.pass.is_last;
+        if is_last {
+            recorder::gradient_ready(parameter as u32);
+        }
         self.missing[bucket] -= 1;
         while self.missing.get(self.filled) == Some(&0) {
-            let Bucket { parameters, elements } = self.plan.buckets[self.filled].clone();
-            recorder::bucket_filled(self.filled as u32);
+            let bucket = self.plan.buckets[self.filled].clone();
+            if is_last {
+                recorder::bucket_filled(self.filled as u32);
+            }
             if self.ready_from == ReadyFrom::Backward {
                 let copy = recorder::begin(Lane::Layers, "copy gradients", Some(self.filled as u32));
-                shim::take_gradients(&self.parameters[parameters.clone()], &self.destinations[parameters])?;
+                self.collect(bucket.clone())?;
                 copy.into_iter().for_each(OpenSpan::end);
             }
-            if self.overlap {
+            if self.overlap && is_last {
                 self.enter(self.filled);
-                self.start(elements)?;
+                self.start(bucket.elements)?;
                 if self.ready_from == ReadyFrom::Backward {
                     heartbeat::enter(Stage::Backward);
                 }
@@ -354,9 +420,84 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use tch::{Device, Kind};
+    use tch::Device;
 
     use super::*;
+    use crate::testing::seeded;
+
+    /// A sink for a single rank.
+    struct Alone(Tensor);
+
+    impl GradientSink for Alone {
+        fn facts(&self) -> SinkFacts {
+            SinkFacts { operation: None, is_asynchronous: false, has_chunks: false }
+        }
+
+        fn wire(&mut self) -> Tensor {
+            self.0.shallow_clone()
+        }
+
+        fn start(&mut self, _elements: Range<usize>) -> Result<()> {
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns what is on a wire of type `kind` after backward of each loss, in buckets of one parameter.
+    fn exchanged(kind: Kind, parameters: Vec<Tensor>, losses: &[Tensor]) -> Tensor {
+        let elements: usize = parameters.iter().map(Tensor::numel).sum();
+        let wire = Tensor::full([elements as i64], 7.0, (kind, Device::Cpu));
+        let sizes = ExchangeConfig { bucket_mb: 0.0, ..ExchangeConfig::default() };
+        let source = GradientSource { parameters, ready_from: ReadyFrom::Backward };
+        let sink = Box::new(Alone(wire.shallow_clone()));
+        let reducer = GradientReducer::new(Switch::On, &sizes, source, sink).expect("hooks");
+        for (index, loss) in losses.iter().enumerate() {
+            let pass = BackwardPass { is_first: index == 0, is_last: index + 1 == losses.len() };
+            reducer.begin(pass).expect("memory");
+            shim::backward(loss, None).expect("gradients");
+            reducer.end_of_pass().expect("every bucket");
+        }
+        reducer.finish().expect("every bucket");
+        wire
+    }
+
+    #[test]
+    fn gradients_of_parts_add_up_to_those_of_the_whole_batch() {
+        let doubles = (Kind::Double, Device::Cpu);
+        let _generator = seeded(3);
+        let images = Tensor::randn([12, 5], doubles);
+        let start = [Tensor::randn([7, 5], doubles), Tensor::randn([7], doubles), Tensor::randn([7], doubles)];
+        let gradients = |lengths: &[i64]| {
+            let parameters: Vec<Tensor> = start.iter().map(|tensor| tensor.copy().set_requires_grad(true)).collect();
+            let mut first = 0;
+            let loss = |length: i64| {
+                let part = images.narrow(0, first, length);
+                first += length;
+                let hidden = part.linear(&parameters[0], Some(&parameters[1])).tanh();
+                hidden.matmul(&parameters[2]).square().mean(Kind::Double) * (length as f64 / 12.0)
+            };
+            let losses: Vec<Tensor> = lengths.iter().copied().map(loss).collect();
+            exchanged(Kind::Double, parameters, &losses)
+        };
+        let whole = gradients(&[12]);
+        for lengths in [&[6, 6][..], &[4, 4, 4], &[5, 1, 5, 1]] {
+            let difference = (gradients(lengths) - &whole).norm().double_value(&[]);
+            assert!(difference < 1e-13 * whole.norm().double_value(&[]), "{lengths:?}: {difference}");
+        }
+        assert!((gradients(&[6]) - &whole).norm().double_value(&[]) > 0.1, "a part alone differs");
+    }
+
+    #[test]
+    fn narrow_wire_carries_a_sum_rounded_once() {
+        let parameter = Tensor::zeros([1], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+        // fp16 has no number between 2048 and 2050: added one by one there, the ones would be lost.
+        let losses = [2048.0, 1.0, 1.0, 1.0].map(|factor| parameter.sum(Kind::Float) * factor);
+        let wire = exchanged(Kind::Half, vec![parameter.shallow_clone()], &losses);
+        assert_eq!(wire.double_value(&[0]), 2052.0);
+    }
 
     #[test]
     fn views_have_parameter_shape_and_strides() {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use ringmark_core::dimension::{Phase, Phases, Seconds};
 use ringmark_core::host::Stage;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use tch::{Device, Kind, Tensor};
 
 use crate::ffi::torch::shim;
@@ -58,24 +59,20 @@ pub struct DeviceValues<'a> {
 /// Marks of an iteration that is pending on the device.
 struct StepMarks {
     start: Mark,
-    /// End of each phase that the iteration has, which is the start of the next one.
-    ends: Phases<Option<Mark>>,
+    /// End of each phase in the order of time, which is the start of the next one. A phase that repeats is there more
+    /// than once.
+    ends: Vec<(Phase, Mark)>,
     in_backward: InBackward,
     /// [`DeviceValues`] on the host, complete when the next iteration's first mark is.
     values: Tensor,
 }
 
 impl StepMarks {
-    /// Returns the phases of the iteration and their ends, in order.
-    fn ends(&self) -> impl Iterator<Item = (Phase, &Mark)> {
-        self.ends.iter().filter_map(|(phase, end)| Some((phase, end.as_ref()?)))
-    }
-
     /// Returns the device's stage in this iteration. `exchange` is the stage of a wait for the exchange.
     fn stage(&self, exchange: Stage) -> Result<Stage> {
-        for (phase, end) in self.ends() {
+        for (phase, end) in &self.ends {
             if !end.is_done()? {
-                return Ok(match phase {
+                return Ok(match *phase {
                     Phase::Input => Stage::Data,
                     Phase::Forward => Stage::Forward,
                     // Backward or exchange; report the exchange, because a rank that may be waiting for others must not
@@ -94,18 +91,19 @@ impl StepMarks {
     /// were replayed in backward, the time ends with forward: it must not include a wait for another rank.
     fn before_allreduce(&self) -> Result<f64> {
         let last = if self.in_backward.has_replayed_sums { Phase::Forward } else { Phase::Backward };
-        match self.in_backward.first_sum().or(self.ends[last].as_ref()) {
+        let last_end = || Some(&self.ends.iter().rfind(|(phase, _)| *phase == last)?.1);
+        match self.in_backward.first_sum().or_else(last_end) {
             Some(mark) => mark.seconds_since(&self.start),
             None => unreachable!("forward and backward have ended"),
         }
     }
 
-    /// Returns the duration of each phase, from the end of the previous one to its own.
+    /// Returns the duration of each phase: the times from the previous end to its own.
     fn times(&self) -> Result<Phases<f64>> {
-        let mut times = Phases::default();
+        let mut times = Phases::<f64>::default();
         let mut begin = &self.start;
-        for (phase, end) in self.ends() {
-            times[phase] = end.seconds_since(begin)?;
+        for (phase, end) in &self.ends {
+            times[*phase] += end.seconds_since(begin)?;
             begin = end;
         }
         let blocked = self.in_backward.blocked_time()?;
@@ -118,23 +116,23 @@ impl StepMarks {
 pub struct MarkSetter {
     device: Device,
     start: Mark,
-    ends: Phases<Option<Mark>>,
+    ends: Vec<(Phase, Mark)>,
 }
 
 impl MarkSetter {
     /// Sets the mark at the end of `phase`, which is the start of the next phase.
     pub fn end_of(&mut self, phase: Phase) -> Result<()> {
-        self.ends[phase] = Some(Mark::set(self.device)?);
+        self.ends.push((phase, Mark::set(self.device)?));
         Ok(())
     }
 
-    /// Keeps this rank busy for `fraction` of the time since its images were ready; on CUDA this waits for the device.
-    /// For fault injection.
+    /// Keeps this rank busy for `fraction` of the time since the last mark; on CUDA this waits for the device. For fault
+    /// injection.
     pub fn spin(&self, fraction: f64) -> Result<()> {
         let now = Mark::set(self.device)?;
         now.wait(|| Ok(()))?;
-        let (start, time) =
-            (Instant::now(), now.seconds_since(self.ends[Phase::Input].as_ref().unwrap_or(&self.start))? * fraction);
+        let last = self.ends.last().map_or(&self.start, |(_, end)| end);
+        let (start, time) = (Instant::now(), now.seconds_since(last)? * fraction);
         while start.elapsed().as_secs_f64() < time {
             std::hint::spin_loop();
         }
@@ -174,13 +172,14 @@ impl StepTimer {
 
     /// Marks the start of an iteration, which is the end of the previous one.
     pub fn begin(&self) -> Result<MarkSetter> {
-        Ok(MarkSetter { device: self.device, start: Mark::set(self.device)?, ends: Phases::default() })
+        Ok(MarkSetter { device: self.device, start: Mark::set(self.device)?, ends: Vec::new() })
     }
 
     /// Adds an iteration's marks and enqueues the copy of its values to the host.
     pub fn end(&mut self, setter: MarkSetter, in_backward: InBackward, values: DeviceValues) -> Result<()> {
         let MarkSetter { start, ends, .. } = setter;
-        debug_assert!(ends.iter().all(|(phase, end)| end.is_some() || !phase.is_always()), "all phases have ended");
+        let has_ended = |phase: &Phase| ends.iter().any(|(ended, _)| ended == phase);
+        debug_assert!(Phase::ALL.iter().filter(|phase| phase.is_always()).all(has_ended), "all phases have ended");
         let DeviceValues { loss, loss_scale, found_inf } = values;
         let values = Tensor::f_stack(&[loss, loss_scale, found_inf].map(Tensor::detach), 0)?.f_to_kind(Kind::Float)?;
         let values = if self.device.is_cuda() {

@@ -92,6 +92,11 @@ config_options! {
         batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images per GPU (rank) and iteration")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
             .set_by_profile("128, on CPUs 8"),
+        /// Number of parts in which a rank computes its batch before the exchange. Their gradients are added.
+        #[serde(default = "one_part", skip_serializing_if = "is_one_part")]
+        accumulate: u32 = 1 => option("accumulate", "N",
+            "Compute each rank's batch in N parts, add their gradients and exchange the sum once: the activations of \
+             one part need memory at a time").range(1u32..=65_536),
         /// Division of the images of all ranks; `None` gives every rank the same number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work_load: Option<WorkLoad> = None => option("work-load", "WEIGHTS",
@@ -235,6 +240,14 @@ config_options! {
             "Inject a fault, for tests: fail:ITERATION:RANK, overflow:ITERATION, or slow:RANK:PERCENT (of its forward \
              time)").free_on_resume(),
     }
+}
+
+fn one_part() -> u32 {
+    1
+}
+
+fn is_one_part(parts: &u32) -> bool {
+    *parts == one_part()
 }
 
 /// Minimum warm-up of a run with CUDA graphs: they are captured before its last iteration.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 
 use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::train::config::{Fault, TrainConfig};
@@ -10,6 +10,27 @@ use crate::dimension::{Dtype, KvStore};
 use crate::options::option_table::check_ranges;
 
 impl TrainConfig {
+    /// Rejects a rank's batch of `images` images that `--accumulate` divides into parts without images, or into parts
+    /// too small for batch normalization.
+    pub fn check_parts(&self, images: u32) -> anyhow::Result<()> {
+        ensure!(
+            images >= self.accumulate,
+            "--accumulate {} needs an image in each part of a rank's batch, which has {images}: use a larger \
+             --batch-size or a smaller --accumulate",
+            self.accumulate
+        );
+        if self.freeze_batch_norm {
+            return Ok(());
+        }
+        let part = images / self.accumulate;
+        let checked = self.model.check_statistics(part, self.image_size());
+        if self.accumulate == 1 {
+            checked
+        } else {
+            checked.with_context(|| format!("--accumulate {} with parts of {part} images", self.accumulate))
+        }
+    }
+
     /// Refuses values outside their range and values that do not go together; the message names them.
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
@@ -19,9 +40,7 @@ impl TrainConfig {
             Some(_) => self.trace.check_number()?,
         }
         self.model.check_image_size(self.image_size())?;
-        if !self.freeze_batch_norm {
-            self.model.check_statistics(self.batch_size, self.image_size())?;
-        }
+        self.check_parts(self.batch_size)?;
         if let (Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration }), None) =
             (self.inject, self.learning.epochs)
         {
@@ -201,8 +220,9 @@ mod tests {
     #[test]
     fn range_errors_name_option_and_value() {
         type Change = fn(&mut TrainConfig);
-        let changes: [Change; 12] = [
+        let changes: [Change; 13] = [
             |config| config.batch_size = 0,
+            |config| config.accumulate = 129,
             |config| config.iterations = 0,
             |config| config.warmup = 120,
             |config| config.image_size = Some(31),
@@ -222,6 +242,7 @@ mod tests {
         };
         expect![[r#"
             --batch-size 0 is out of range: choose 1 to 65536
+            --accumulate 129 needs an image in each part of a rank's batch, which has 128: use a larger --batch-size or a smaller --accumulate
             --iters 0 is out of range: choose 1 to 10000000
             --warmup 120 leaves none of --iters 120 to measure: choose a smaller --warmup
             --image-size 31 does not fit resnet50_v1b, which needs images of at least 32 pixels: choose --image-size 32 or more

@@ -14,7 +14,7 @@ use crate::benchmark::bandwidth::copied_weights::CopiedWeights;
 use crate::benchmark::bandwidth::timing::{self, element, max_or_nan, rank_among};
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
 use crate::exchange::memory;
-use crate::exchange::reducer::ReadyFrom;
+use crate::exchange::reducer::{BackwardPass, ReadyFrom};
 use crate::exchange::request::{Constants, ExchangeRequest, RankCounts, UpdateRule, UpdateStep};
 use crate::exchange::{ExchangeArrays, GradientExchange, Parameters, strategy};
 use crate::ffi::memory::element::Element;
@@ -124,7 +124,7 @@ impl<'a> GradientBench<'a> {
             timing::begin_iteration(tracer.as_mut(), (iteration + 1).saturating_sub(config.warmup))?;
             let timed = Timed::begin(self.session.device(), world)?;
             let span = recorder::begin(Lane::Step, "exchange", None);
-            self.exchange.reducer().begin();
+            self.exchange.reducer().begin(BackwardPass::ONLY)?;
             (0..self.arrays).for_each(|array| self.exchange.reducer().gradient_ready(array));
             self.exchange.finish(Some(iteration + 1))?;
             span.into_iter().for_each(OpenSpan::end);

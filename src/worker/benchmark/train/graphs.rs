@@ -72,6 +72,9 @@ fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
     if trace.file.is_some() || trace.is_profiled() {
         return Some("layers are traced, which a replay cannot do".to_owned());
     }
+    if config.accumulate > 1 {
+        return Some(format!("--accumulate {} computes a step in several passes", config.accumulate));
+    }
     if let Some(fault @ (Fault::Overflow { .. } | Fault::Slow { .. })) = inject {
         return Some(format!("--inject {fault} changes a step"));
     }

@@ -1,6 +1,8 @@
 //! The body of the hot loop: forward, backward with the exchange inside it, update.
 
-use anyhow::Result;
+use std::ops::Range;
+
+use anyhow::{Context, Result};
 use ringmark_core::benchmark::train::{Fault, RunHeader, TrainConfig};
 use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::host::Stage;
@@ -10,6 +12,7 @@ use crate::benchmark::train::graphs::{self, CapturedStep};
 use crate::data::Batches;
 use crate::data::batch::Batch;
 use crate::exchange::GradientExchange;
+use crate::exchange::reducer::BackwardPass;
 use crate::ffi::torch::graph::{Graph, GraphPool};
 use crate::ffi::torch::shim;
 use crate::job::heartbeat;
@@ -27,14 +30,22 @@ pub struct Step {
     pub batches: Batches,
     mode: Mode,
     label_smoothing: f64,
-    /// Weight of this rank's gradient: its number of images divided by an even share. `None` if it is 1.
-    weight: Option<Tensor>,
+    /// Parts of the rank's batch, each computed in one pass.
+    parts: Vec<BatchPart>,
     /// Recorded if there is no loss scaler.
     one: Tensor,
     zero: Tensor,
     faults: Faults,
     /// Replayed instead of running forward and backward.
     captured: Option<CapturedStep>,
+}
+
+/// Part of a rank's batch that one forward and backward pass computes.
+struct BatchPart {
+    images: Range<i64>,
+    /// Weight of its gradient: its number of images divided by those that the exchange averages per rank. `None` if it
+    /// is 1.
+    weight: Option<Tensor>,
 }
 
 /// Faults of `--inject` that apply to this rank.
@@ -54,15 +65,19 @@ impl Step {
         images: u32,
         exchange: Box<dyn GradientExchange>,
     ) -> Result<Step> {
-        let even = config.batch_size;
         // If nothing is summed, every rank trains alone on its own batch.
-        let is_weighted = images != even && exchange.facts().summed_ranks > 1;
-        let weight = is_weighted.then(|| f64::from(images) / f64::from(even));
+        let even = if exchange.facts().summed_ranks > 1 { config.batch_size } else { images };
         let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, model.device()));
+        let part = |images: Range<u32>| -> Result<BatchPart> {
+            let weight = (images.len() as u32 != even).then(|| images.len() as f64 / f64::from(even));
+            let images = images.start.into()..images.end.into();
+            Ok(BatchPart { images, weight: weight.map(scalar).transpose()? })
+        };
+        let parts = parts_of(images, config.accumulate).map(part).collect::<Result<_>>()?;
         Ok(Step {
             one: scalar(1.0)?,
             zero: scalar(0.0)?,
-            weight: weight.map(scalar).transpose()?,
+            parts,
             model,
             exchange,
             batches,
@@ -87,28 +102,21 @@ impl Step {
             }
             marks.end_of(Phase::Input)?;
         }
-        heartbeat::enter(Stage::Forward);
-        let loss = match &self.captured {
-            Some(captured) => captured.forward()?,
-            None => self.forward()?,
-        };
-        self.faults.slow_down(&marks)?;
-        marks.end_of(Phase::Forward)?;
-
-        heartbeat::enter(Stage::Backward);
-        let in_backward = match &self.captured {
+        let (loss, in_backward) = match &self.captured {
             Some(captured) => {
+                heartbeat::enter(Stage::Forward);
+                let loss = captured.forward()?;
+                marks.end_of(Phase::Forward)?;
+                heartbeat::enter(Stage::Backward);
                 captured.backward()?;
                 marks.end_of(Phase::Backward)?;
-                self.exchange.reducer().replayed()
+                (loss, self.exchange.reducer().replayed())
             }
             None => {
-                self.exchange.reducer().begin();
-                self.backward(&loss, iteration)?;
-                marks.end_of(Phase::Backward)?;
+                let loss = self.passes(iteration, Some(&mut marks))?;
                 let in_backward = self.exchange.reducer().in_backward();
                 self.exchange.finish(Some(iteration))?;
-                in_backward
+                (loss, in_backward)
             }
         };
         marks.end_of(Phase::ExposedAllreduce)?;
@@ -129,12 +137,48 @@ impl Step {
 
     /// Runs forward, backward and exchange without the update: only running statistics change.
     fn warm_up(&mut self) -> Result<()> {
-        heartbeat::enter(Stage::Forward);
-        let loss = self.forward()?;
-        heartbeat::enter(Stage::Backward);
-        self.exchange.reducer().begin();
-        self.backward(&loss, 0)?;
+        self.passes(0, None).map(drop)?;
         self.exchange.finish(None)
+    }
+
+    /// Runs forward and backward of every part of the batch; the exchange starts in the last backward. Returns the mean
+    /// loss over the batch.
+    fn passes(&mut self, iteration: u32, mut marks: Option<&mut MarkSetter>) -> Result<Tensor> {
+        let count = self.parts.len();
+        let mut mean: Option<Tensor> = None;
+        for index in 0..count {
+            let pass = BackwardPass { is_first: index == 0, is_last: index + 1 == count };
+            heartbeat::enter(Stage::Forward);
+            let loss = self.forward(index)?;
+            if let Some(marks) = &mut marks {
+                self.faults.slow_down(marks)?;
+                marks.end_of(Phase::Forward)?;
+            }
+            heartbeat::enter(Stage::Backward);
+            self.exchange.reducer().begin(pass)?;
+            self.backward(&loss, index, iteration)?;
+            if !pass.is_last {
+                self.exchange.reducer().end_of_pass()?;
+            }
+            if let Some(marks) = &mut marks {
+                marks.end_of(Phase::Backward)?;
+            }
+            mean = Some(match mean {
+                None if count == 1 => loss,
+                earlier => {
+                    let weighted = loss.detach().f_mul_scalar(self.share_of(index))?;
+                    earlier.map_or(Ok(weighted.shallow_clone()), |sum| sum.f_add(&weighted))?
+                }
+            });
+        }
+        mean.context("the batch has no images")
+    }
+
+    /// Returns the images of a part divided by those of the batch.
+    fn share_of(&self, part: usize) -> f64 {
+        let all = self.parts.last().map_or(0, |part| part.images.end);
+        let Range { start, end } = self.parts[part].images;
+        (end - start) as f64 / all as f64
     }
 
     /// Runs a rehearsal that all ranks start together; returns this rank's time. The device is idle afterwards.
@@ -147,7 +191,7 @@ impl Step {
     /// Returns the number of batches in the running statistics after `iteration`.
     pub fn batches_seen(&self, header: &RunHeader, iteration: u32) -> i64 {
         let own = if header.config.freeze_batch_norm { 0 } else { iteration - header.iterations_before() };
-        self.model.training_state.batches + i64::from(own)
+        self.model.training_state.batches + i64::from(own) * self.parts.len() as i64
     }
 
     pub fn is_captured(&self) -> bool {
@@ -174,8 +218,8 @@ impl Step {
         let (pool, forward, loss) = forward?;
         self.exchange.reducer().set_capturing(true);
         let backward = Graph::capture(pool, || {
-            self.exchange.reducer().begin();
-            self.backward(&loss, 0)?;
+            self.exchange.reducer().begin(BackwardPass::ONLY)?;
+            self.backward(&loss, 0, 0)?;
             self.exchange.finish(None)
         });
         self.exchange.reducer().set_capturing(false);
@@ -188,16 +232,28 @@ impl Step {
         Ok(None)
     }
 
-    fn forward(&mut self) -> Result<Tensor> {
-        loss(&self.model, self.batches.current()?, self.mode, self.label_smoothing)
+    fn forward(&mut self, part: usize) -> Result<Tensor> {
+        let images = &self.parts[part].images;
+        if part > 0 {
+            // Only an update changes the weights.
+            self.model.flat.skip_next_rounding();
+        }
+        let batch = self.batches.current()?.part(images)?;
+        loss(&self.model, &batch, self.mode, self.label_smoothing)
     }
 
-    fn backward(&self, loss: &Tensor, iteration: u32) -> Result<()> {
+    fn backward(&self, loss: &Tensor, part: usize, iteration: u32) -> Result<()> {
         if self.faults.overflow == Some(iteration) {
             return shim::backward(loss, Some(&loss.f_full_like(f64::INFINITY)?));
         }
-        backward(loss, self.exchange.loss_scaler().map(|scaler| &scaler.scale), self.weight.as_ref())
+        backward(loss, self.exchange.loss_scaler().map(|scaler| &scaler.scale), self.parts[part].weight.as_ref())
     }
+}
+
+/// Divides a batch into `count` parts whose sizes differ by at most one image.
+fn parts_of(images: u32, count: u32) -> impl Iterator<Item = Range<u32>> {
+    let bound = move |part: u32| (u64::from(images) * u64::from(part) / u64::from(count)) as u32;
+    (0..count).map(move |part| bound(part)..bound(part + 1))
 }
 
 pub fn mode(config: &TrainConfig) -> Mode {

@@ -32,10 +32,8 @@ pub fn divide(config: &TrainConfig, session: &Session, model: &PreparedModel) ->
     };
     let name = |rank: usize| format!("rank {rank} on host {}", places[rank].host);
     let division = WorkDivision::new(weights, config.batch_size, name)?;
-    if !config.freeze_batch_norm {
-        let fewest = division.images.iter().min().copied().unwrap_or_default();
-        config.model.check_statistics(fewest, config.image_size())?;
-    }
+    let fewest = division.images.iter().min().copied().unwrap_or_default();
+    config.check_parts(fewest)?;
     Ok(Some(division))
 }
 
@@ -60,7 +58,8 @@ pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -
 /// Returns this rank's training speed with an even share of synthetic images, in images/s: the median over a few steps.
 fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<f64> {
     let (world, device) = (session.world, session.device());
-    let share = share(config, None, world.rank());
+    let ImageShare { images, first } = share(config, None, world.rank());
+    let share = ImageShare { images: images.div_ceil(config.accumulate), first };
     let layout = config.layout.resolve(config.dtype, session.own.kind);
     let request = request(config, DataSource::Synthetic, layout, share);
     let batch = data::batch(&request, world.rank(), device)?;
@@ -75,7 +74,7 @@ fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -
         faults.slow_down(&marks)?;
         backward(&loss, None, None)?;
         let own = timed.end(|| Ok(()))?;
-        shim::take_gradients(&model.flat.parameters, &dropped)?;
+        shim::take_gradients(&model.flat.parameters, &dropped, false)?;
         if number > 0 {
             times.push(own.0);
         }

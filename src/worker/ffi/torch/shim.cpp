@@ -95,8 +95,8 @@ char* ringmark_backward(at::Tensor* loss, at::Tensor* gradient) {
   });
 }
 
-// Copies the gradients of `parameters` into `destinations`, converting their type, and drops them.
-char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* destinations, size_t count) {
+// Copies the gradients of `parameters` into `destinations`, converting their type, or adds them, and drops them.
+char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* destinations, size_t count, bool add) {
   return guarded([&] {
     at::NoGradGuard no_gradient;
     // Grouped by type: on CUDA a list with several types is copied tensor by tensor, with one kernel each.
@@ -110,7 +110,11 @@ char* ringmark_take_gradients(at::Tensor* const* parameters, at::Tensor* const* 
       gradient = at::Tensor();
     }
     for (auto& [type, lists] : by_type) {
-      at::_foreach_copy_(lists.first, lists.second);
+      if (add) {
+        at::_foreach_add_(lists.first, lists.second);
+      } else {
+        at::_foreach_copy_(lists.first, lists.second);
+      }
     }
   });
 }

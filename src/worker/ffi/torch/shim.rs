@@ -23,6 +23,7 @@ unsafe extern "C" {
         parameters: *const RawTensor,
         destinations: *const RawTensor,
         count: usize,
+        add: bool,
     ) -> *mut c_char;
     fn ringmark_drop_gradients(parameters: *const RawTensor, count: usize) -> *mut c_char;
     fn ringmark_pinned_floats(count: usize, result: *mut RawTensor) -> *mut c_char;
@@ -101,12 +102,13 @@ pub fn backward(loss: &Tensor, gradient: Option<&Tensor>) -> Result<()> {
     check(unsafe { ringmark_backward(raw(loss), gradient.map_or(null_mut(), raw)) })
 }
 
-/// Copies the gradients of `parameters` into `destinations` (same shapes, any float type) and drops them.
-pub fn take_gradients(parameters: &[Tensor], destinations: &[Tensor]) -> Result<()> {
+/// Copies the gradients of `parameters` into `destinations` (same shapes, any float type), or with `add` adds them to
+/// the values there, and drops them.
+pub fn take_gradients(parameters: &[Tensor], destinations: &[Tensor], add: bool) -> Result<()> {
     assert_eq!(parameters.len(), destinations.len(), "one destination per parameter");
     let (from, to) = (raw_list(parameters), raw_list(destinations));
     // SAFETY: the lists contain that many live tensors.
-    check(unsafe { ringmark_take_gradients(from.as_ptr(), to.as_ptr(), from.len()) })
+    check(unsafe { ringmark_take_gradients(from.as_ptr(), to.as_ptr(), from.len(), add) })
 }
 
 pub fn drop_gradients(parameters: &[Tensor]) -> Result<()> {

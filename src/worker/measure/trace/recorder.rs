@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::Result;
-use ringmark_core::dimension::{Bytes, Phases};
+use ringmark_core::dimension::{Bytes, Phase};
 use ringmark_core::trace::{Lane, LayerKind};
 use ringmark_input::loader::stage::{ImageStage, StageSpan};
 use tch::Device;
@@ -87,7 +87,7 @@ pub struct MarkedNode {
 pub struct MarkedPhases {
     pub iteration: u32,
     pub start: Mark,
-    pub ends: Phases<Option<Mark>>,
+    pub ends: Vec<(Phase, Mark)>,
 }
 
 /// A span that has started. It belongs to the iteration of its start, even if it ends later.
@@ -265,7 +265,7 @@ pub fn bucket_filled(bucket: u32) {
     });
 }
 
-pub fn record_phases(iteration: u32, start: Mark, ends: Phases<Option<Mark>>) {
+pub fn record_phases(iteration: u32, start: Mark, ends: Vec<(Phase, Mark)>) {
     let mut recorder = recorder();
     if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.traced.contains(&iteration)) {
         recorder.marks.phases.push(MarkedPhases { iteration, start, ends });

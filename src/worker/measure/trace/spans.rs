@@ -64,11 +64,9 @@ fn span(lane: Lane, name: &str, iteration: u32, [begin, end]: [&Mark; 2], clock:
 /// Returns a span for each phase; it starts at the end of the previous one.
 fn steps(MarkedPhases { iteration, start, ends }: &MarkedPhases, clock: &SpanClock) -> Result<Vec<Span>> {
     let (mut begin, mut spans) = (start, Vec::new());
-    for (phase, end) in ends.iter() {
-        if let Some(end) = end {
-            spans.push(span(Lane::Step, phase.description(), *iteration, [begin, end], clock)?);
-            begin = end;
-        }
+    for (phase, end) in ends {
+        spans.push(span(Lane::Step, phase.description(), *iteration, [begin, end], clock)?);
+        begin = end;
     }
     Ok(spans)
 }
