@@ -6,9 +6,9 @@
 #   one of them: docker exec ringmark ringmark sweep --hosts a:8,b:8 --ssh-port 2222 --out results/first
 #
 # --device and --cap-add are for InfiniBand and RoCE: their devices, and memory that they may lock. Without them NCCL uses TCP
-# and says nothing (`ringmark doctor` does); leave them out where a host has no /dev/infiniband.
+# silently (`ringmark doctor` warns); omit them if a host has no /dev/infiniband.
 #
-# The build makes the key pair that lets its containers into one another. Whoever has the image has the key: keep the
+# The build creates the key pair with which its containers reach each other. The image contains the private key: keep the
 # image in a registry of your own, or mount another pair over /root/.ssh (as the MPI operator of Kubernetes does).
 
 FROM rust:1.95-bookworm AS build
@@ -53,8 +53,8 @@ RUN apt-get update \
         hwloc-nox ibverbs-providers openmpi-bin openssh-client openssh-server rsync \
     && rm -rf /var/lib/apt/lists/*
 
-# One host key and one user key for all containers of the image. Because the host key is known beforehand, ssh asks
-# nothing and still refuses a stranger. Without PAM, sshd passes its own limits on (locked memory for InfiniBand).
+# One host key and one user key for all containers of the image. Because the host key is known, ssh does not
+# prompt and still rejects unknown hosts. Without PAM, sshd passes its own limits on (locked memory for InfiniBand).
 RUN rm -f /etc/ssh/ssh_host_* \
     && ssh-keygen -q -t ed25519 -N '' -C ringmark -f /etc/ssh/ssh_host_ed25519_key \
     && echo "* $(cat /etc/ssh/ssh_host_ed25519_key.pub)" >/etc/ssh/ssh_known_hosts \

@@ -50,7 +50,7 @@ fn summary(config: &PackConfig, packed: &Packed) -> String {
         (None, Some(seed)) => format!("shuffled with seed {seed}"),
         (None, None) => "in the order of folders and names".to_owned(),
     };
-    let stored = config.conversion.map_or_else(|| "stored as they are".to_owned(), converted);
+    let stored = config.conversion.map_or_else(|| "stored unchanged".to_owned(), converted);
     let mut text = format!(
         "{} of {}, {order}, {stored}: {}\n{}, with {} and {}\n",
         plural(images, "image", "images"),

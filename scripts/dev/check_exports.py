@@ -8,8 +8,8 @@
 prometheus  prometheus-client reads the text as Prometheus's and as OpenMetrics, and finds the same samples
 influx      line-protocol-parser reads every line
 mlflow      MLflow's own FileStore finds every run, its figures and the course of its loss
-mllog       the compliance checker of MLPerf Training 4.0, the last with ResNet: of a folder whose runs went by epochs. What no
-            benchmark can say truly is expected to be missing; anything else it objects to is an error
+mllog       the compliance checker of MLPerf Training 4.0, the last with ResNet: for runs with --epochs. Keys that a
+            benchmark cannot supply are expected to be missing; any other objection is an error
 """
 
 import argparse

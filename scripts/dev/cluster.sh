@@ -37,7 +37,7 @@ missing_packages() {
 step=
 
 undo_up() {
-    say "failed: $step; see above. What was made of it is removed"
+    say "failed: $step; see above. Hosts that were created are removed"
     tail -qn 5 "$STATE"/*/sshd.log >&2 2>/dev/null || true
     down
 }
@@ -128,7 +128,7 @@ reach_host() {
     local name=$NAME-$1 answer="" deadline=$((SECONDS + 300))
     step="reaching $name from $NAME-1 by ssh"
     until answer=$( (on_host 1 ssh -o ConnectTimeout=10 "$name" hostname) 2>&1) && [[ $answer == "$name" ]]; do
-        ((SECONDS < deadline)) || { say "it says: $answer"; exit 1; }
+        ((SECONDS < deadline)) || { say "last output: $answer"; exit 1; }
         sleep 0.2
     done
 }
@@ -191,9 +191,9 @@ quota() {
         group=/sys/fs/cgroup/cpu/$name
     else
         group=/sys/fs/cgroup/$name
-        echo +cpu >/sys/fs/cgroup/cgroup.subtree_control || fail "no control group may limit processors on this machine"
+        echo +cpu >/sys/fs/cgroup/cgroup.subtree_control || fail "control groups cannot limit processors on this machine"
     fi
-    mkdir -p "$group" || fail "no control group may be made on this machine"
+    mkdir -p "$group" || fail "cannot create a control group on this machine"
     echo "$process" >"$group/cgroup.procs"
     if [[ -e $group/cpu.max ]]; then
         quota=max
@@ -211,7 +211,7 @@ limit() {
     if [[ $1 != none ]]; then qdisc=(tbf rate "$1" burst 256k latency 50ms); fi
     count=$(count_hosts)
     for ((host = 1; host <= count; host++)); do
-        tc -n "$NAME-$host" qdisc replace dev eth0 root "${qdisc[@]}" || fail "tc did not take the limit $1 for $NAME-$host"
+        tc -n "$NAME-$host" qdisc replace dev eth0 root "${qdisc[@]}" || fail "tc rejected the limit $1 for $NAME-$host"
     done
 }
 
@@ -221,12 +221,12 @@ if ((EUID != 0)); then fail "namespaces need root: sudo scripts/dev/cluster.sh $
 case $verb:$# in
     up:[12])
         count=${2:-2}
-        [[ $count =~ ^[1-9][0-9]?$ ]] || fail "up $count: it takes 1 to 99 hosts" 2
+        [[ $count =~ ^[1-9][0-9]?$ ]] || fail "up $count: choose 1 to 99 hosts" 2
         up "$count"
         list_hosts 1
         ;;
     hosts:[12])
-        [[ ${2:-1} =~ ^[1-9][0-9]*$ ]] || fail "hosts $2: SLOTS is a number from 1 on" 2
+        [[ ${2:-1} =~ ^[1-9][0-9]*$ ]] || fail "hosts $2: SLOTS must be at least 1" 2
         list_hosts "${2:-1}"
         ;;
     run:1) usage 2 >&2 ;;
@@ -241,7 +241,7 @@ case $verb:$# in
         ;;
     limit:2) limit "$2" ;;
     quota:3)
-        [[ $3 =~ ^([1-9][0-9]*|none)$ ]] || fail "quota $3: PERCENT is a number from 1 on, or none" 2
+        [[ $3 =~ ^([1-9][0-9]*|none)$ ]] || fail "quota $3: PERCENT must be at least 1, or none" 2
         quota "$2" "$3"
         ;;
     down:1) down ;;

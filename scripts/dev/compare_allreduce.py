@@ -7,7 +7,7 @@ large     102.4 MB in place over two ranks: bus bandwidth of ringmark, of one MP
           of 4 MB, of gloo through torch.distributed; and the share of the memory's limit (measured by
           ringmark-worker in the same run: see results/all-reduce-cpu)
 small     8 B to 64 KB in place over two ranks: time of ringmark and of MPI_Allreduce
-ranks     102.4 MB over 2, 4 and 8 ranks, whatever the number of cores: time by ringmark
+ranks     102.4 MB over 2, 4 and 8 ranks, regardless of the number of cores: time by ringmark
 training  ResNet50-v1b, two ranks of one thread: step and exposed all-reduce by ringmark, by MPI, and without exchange
 
 Every round runs all sides in turn, starting with another one. A side's figure in a round is the median over iterations (of the

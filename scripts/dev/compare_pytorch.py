@@ -7,7 +7,7 @@
 Cases: `fp32` is one process, `bf16:32` one with batch size 32; `2xfp32` two processes, ringmark under mpirun against
 DistributedDataParallel, over NCCL with a GPU for each on cuda and over gloo on cpu. Every round runs every side of a case,
 alternating; a side's figure is batch x processes / median step after warm-up. The tables give the median over rounds, its range, and
-the median and range of what is formed within each round: ringmark's ratio to the other sides, and the share that its arithmetic
+the median and range of ratios within each round: ringmark's ratio to the other sides, and the share that its arithmetic
 is of the limit, the rate of torch.mm of two matrices of 4096 x 4096 in the precision of the case, on all cores or on every GPU
 at once.
 
@@ -88,7 +88,7 @@ class Resident:
         try:
             self.process.stdin.write(b"measure\n")
         except BrokenPipeError:
-            self.fail("it has ended")
+            self.fail("the process has exited")
         return self.answer(limit)
 
     def answer(self, limit):
@@ -316,7 +316,7 @@ def main():
     options.add_argument("--score", action="store_true", help="inference instead of training; cases of one process")
     options.add_argument("--cases", default="fp32,bf16,2xfp32,2xbf16")
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    options.add_argument("--layout", choices=["nhwc", "nchw"], help="of both [default: what ringmark takes by itself]")
+    options.add_argument("--layout", choices=["nhwc", "nchw"], help="of both [default: that of ringmark]")
     options.add_argument("--batch-size", type=int, help="per process [default: cuda 128; cpu 16 for one, 8 for several]")
     options.add_argument("--accumulate", type=int, default=1, help="parts of a batch; PyTorch exchanges after the last (no_sync)")
     options.add_argument("--image-size", type=int, help="[default: the network's own]")

@@ -12,11 +12,11 @@ python=.libtorch/venv/bin
 cargo fmt --all --check
 "$python/codespell"
 "$python/ruff" check --quiet
-# SC2001, SC2016 and SC2329 report what is meant: sed, text with a dollar sign, functions that another one calls by name.
+# SC2001, SC2016 and SC2329 report intended code: sed, text with a dollar sign, functions that another one calls by name.
 git ls-files -z '*.sh' .ci scripts/dev/debian |
     xargs -0 "$python/shellcheck" --external-sources --source-path=SCRIPTDIR --exclude=SC2001,SC2016,SC2329
 cargo clippy --workspace --all-targets -- --deny warnings
 RUSTDOCFLAGS='--deny rustdoc::broken_intra_doc_links --allow rustdoc::private_intra_doc_links' \
     cargo doc --quiet --workspace --no-deps --document-private-items
-# CUDA 12.6 alone compiles for the V100; scripts/dev/load_check.sh asks CUDA 13.0.
+# CUDA 12.6 alone compiles for the V100; scripts/dev/load_check.sh compiles with CUDA 13.0.
 "$python/python" scripts/dev/check_kernels.py --cuda 12.6

@@ -9,7 +9,7 @@ table: part of a core, memory, sizes of progress file, metrics and longest line,
 rank was reported.
 
 A connection needs a descriptor of the launcher. Ranks beyond `ulimit -Hn`, or all with --shared, share the connections of
-the processes that speak for them: each rank connects, and the launcher's descriptor of it is one of shared_connections.c, which
+a few processes: each rank connects, and the launcher's descriptor of it is one of shared_connections.c, which
 is loaded into the launcher and needs a C compiler. Then the kernel's part in reading is missing from the processor time.
 """
 

@@ -2,7 +2,7 @@
 """The same step in PyTorch: a network of torchvision, synthetic input; training with DLPerf's recipe, or inference (--score).
 
 Started by compare_pytorch.py, alone or by torchrun: DistributedDataParallel over NCCL with a GPU for each rank, over gloo
-on the CPU. Prints one JSON line on rank 0: {"seconds": [one an iteration], "losses": [...]}; with --matrix-product the rate of
+on the CPU. Prints one JSON line on rank 0: {"seconds": [one per iteration], "losses": [...]}; with --matrix-product the rate of
 torch.mm instead, {"gigaflops_per_second": the best of five}. With --resident it compiles, prints {"ready": true}, and then
 measures once and prints a line for each line on its standard input.
 """
@@ -78,7 +78,7 @@ def matrix_product(device, kind, rows=4096, tries=5):
 
 def main():
     options = argparse.ArgumentParser()
-    options.add_argument("--model", default="resnet50", help="as torchvision calls it")
+    options.add_argument("--model", default="resnet50", help="name in torchvision")
     options.add_argument("--score", action="store_true", help="inference alone: passes, each waited for")
     options.add_argument("--matrix-product", action="store_true", help="no network: the rate of torch.mm")
     options.add_argument("--batch-size", type=int)

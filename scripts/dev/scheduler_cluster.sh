@@ -21,7 +21,7 @@ source "$here/common.sh"
 step=
 
 undo_up() {
-    say "failed: $step; see above. What was made of it is removed"
+    say "failed: $step; see above. Hosts that were created are removed"
     tail -qn 5 "$STATE"/*.log >&2 2>/dev/null || true
     "$here/cluster.sh" down
 }
@@ -58,7 +58,7 @@ main() {
     case ${1:-}:$# in
         up:[12])
             local count=${2:-2}
-            [[ $count =~ ^[1-9][0-9]?$ ]] || fail "up $count: it takes 1 to 99 hosts" 2
+            [[ $count =~ ^[1-9][0-9]?$ ]] || fail "up $count: choose 1 to 99 hosts" 2
             up "$count"
             ;;
         run:1) usage 2 >&2 ;;

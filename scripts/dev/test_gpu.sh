@@ -466,7 +466,7 @@ fault() {
     if [[ $said == *"$expected"* && -z $(pgrep -f "^$worker train") ]]; then
         pass "a rank that gets SIG$signal: $said"
     else
-        miss "a rank that gets SIG$signal: ${said:-no word of it}, see below"
+        miss "a rank that gets SIG$signal: ${said:-no message}, see below"
         tail_of "fault_$signal"
     fi
 }

@@ -22,7 +22,7 @@ Examples:
   ringmark pack photos photos.rec --no-shuffle --force
       in the order of folders and names, replacing existing files
 
-Files are stored unchanged unless one of --resize, --center-crop, --quality and --encoding is given. im2rec.py does so
+Files are stored unchanged unless one of --resize, --center-crop, --quality and --encoding is given. im2rec.py does so \
 only with --pass-through and otherwise re-encodes every image; use --quality 95 for the same effect.
 
 MXNet reads these files, and ringmark those of MXNet's im2rec.py.";

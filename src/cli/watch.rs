@@ -14,7 +14,7 @@ Examples:
   ringmark watch results/rack7 --json | jq .left
       prints the seconds left and exits
 
-Exit status 0: the command succeeded (with --json: its progress was printed); 1: it failed or exited unexpectedly;
+Exit status 0: the command succeeded (with --json: its progress was printed); 1: it failed or exited unexpectedly; \
 2: FOLDER contains no progress.";
 
 /// Options of `ringmark watch`.

@@ -65,7 +65,7 @@ pub struct Conditions {
     pub hosts: Vec<String>,
     /// Options, defaults included.
     pub options: BTreeMap<String, String>,
-    /// Allow-listed environment variables: see [`crate::host::environment::is_allowed`].
+    /// Environment variables that affect a run, such as those of MPI, NCCL and OpenMP.
     pub variables: BTreeMap<String, String>,
     /// Versions and hashes of ringmark's own programs.
     pub programs: BTreeMap<String, String>,

@@ -197,7 +197,7 @@ fn for_each_record(
         };
         let threads: Vec<_> = (0..threads).map(start).collect::<Result<_>>()?;
         for (image, thread) in images.iter().zip(threads.iter().cycle()) {
-            take(image, &|| thread.recv().context("a thread that packs has panicked")?)?;
+            take(image, &|| thread.recv().context("a packing thread panicked")?)?;
         }
         Ok(())
     })

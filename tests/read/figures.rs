@@ -18,7 +18,7 @@ fn json(text: &str) -> Value {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 /// Returns a sweep whose runs differ, so that means, medians and rounded values are all different; one run was

@@ -70,5 +70,5 @@ pub fn rows(output: &str) -> Vec<Vec<&str>> {
 }
 
 pub fn number(word: &str) -> f64 {
-    word.parse().unwrap_or_else(|_| panic!("{word:?} is no number"))
+    word.parse().unwrap_or_else(|_| panic!("{word:?} is not a number"))
 }

@@ -103,7 +103,7 @@ impl SmallDisk {
         let mut mount = Command::new("mount");
         mount.args(words("-t tmpfs -o size=256k ringmark-test")).arg(path);
         if !Uid::effective().is_root() || !mount.output().is_ok_and(|output| output.status.success()) {
-            eprintln!("not tested: a disk is mounted by root alone");
+            eprintln!("not tested: only root can mount a disk");
             return None;
         }
         Some(SmallDisk { path: path.to_owned() })

@@ -49,11 +49,11 @@ pub struct AxesOptions {
     batch_factor: Vec<(Model, u32)>,
     /// Preset for runs, iterations and batch size
     ///
-    /// Applies to options that are not given [default: cpu if ranks use the CPU, otherwise dlperf] dlperf: 5 runs of 120
+    /// Applies to options that are not given. dlperf: 5 runs of 120
     /// iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5 warm-up, batch size 8.
     /// quick: for a first impression, not a reliable result: 2 runs of 12 iterations, the first 2 warm-up, batch size 4 (on
     /// GPUs 40, 10 and 32). Scoring uses MXNet's batch sizes 1 to 32 and 10 passes after 5 warm-up passes, with the
-    /// profile's number of runs; quick: 5 passes after 2, batch size 4
+    /// profile's number of runs; quick: 5 passes after 2, batch size 4 [default: cpu if ranks use the CPU, otherwise dlperf]
     #[arg(long, value_name = "NAME", value_parser = keyword::<SweepProfile>())]
     profile: Option<SweepProfile>,
     /// Short runs for a first look, not a reliable result

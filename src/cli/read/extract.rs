@@ -31,7 +31,7 @@ Examples:
   ringmark extract results/first --format mlflow --out mlruns
       as runs of MLflow; --format mllog as MLPerf's log lines
 
-Exit status 1: figures are incomplete; the standard error lists what is omitted and why.";
+Exit status 1: figures are incomplete; standard error lists what is omitted and why.";
 
 /// Options of `ringmark extract`.
 #[derive(Debug, Args)]

@@ -28,7 +28,7 @@ Examples:
   ringmark report results/rack7_score --published -o report.html
       inference by network and batch size, next to MXNet's published figures
 
-Exit status 1: figures are incomplete; the report and the standard error list what is omitted and why.";
+Exit status 1: figures are incomplete; the report and standard error list what is omitted and why.";
 
 /// Options of `ringmark report`.
 #[derive(Debug, Args)]

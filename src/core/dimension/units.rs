@@ -31,7 +31,7 @@ quantity!(
     Bytes, u64, "bytes"
 );
 quantity!(
-    /// Images per second, over all ranks unless the name of the value says otherwise.
+    /// Images per second, over all ranks unless the name of the value states otherwise.
     ImagesPerSecond, f64, "images/s"
 );
 

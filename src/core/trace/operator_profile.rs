@@ -72,7 +72,7 @@ impl OperatorProfile {
     /// Formats a table of the slowest operators, and one of the slowest kernels if there are any.
     pub fn lines(&self) -> Vec<String> {
         let what = format!("per rank and iteration: medians of {} iterations", self.passes);
-        let mut lines = vec![format!("time by operator {what}; without the operators that each calls")];
+        let mut lines = vec![format!("self time by operator {what}")];
         lines.extend(self.table("operator", &self.host));
         if !self.device.is_empty() {
             lines.push(format!("time by kernel {what}"));
@@ -194,7 +194,7 @@ mod tests {
         profile.host.extend((0..20).map(small));
         let lines = profile.lines();
         expect![[r#"
-            time by operator per rank and iteration: medians of 2 iterations; without the operators that each calls
+            self time by operator per rank and iteration: medians of 2 iterations
             operator                   calls         ms  of step
             aten::linear                   1      0.005   27.5 %
             aten::mm                       3      0.004   17.5 %

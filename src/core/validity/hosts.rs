@@ -48,7 +48,7 @@ pub(super) fn oversubscribed_hosts<'a>(seen: &Observed<'a>) -> HashSet<&'a str> 
     seen.host_use.iter().filter(|host| oversubscription(host, seen).is_some()).map(|host| host.host.as_str()).collect()
 }
 
-/// Warns about crowded hosts, once for all hosts with the same numbers.
+/// Warns about oversubscribed hosts, once for all hosts with the same numbers.
 pub(super) fn oversubscribed(seen: &Observed) -> Vec<Warning> {
     let mut groups: Vec<(Oversubscription, Vec<&str>)> = Vec::new();
     for host in seen.host_use {

@@ -45,8 +45,8 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
         return Vec::new();
     };
     let mut found = host_warnings(&seen);
-    let crowded = oversubscribed_hosts(&seen);
-    found.extend(slow_ranks(record, counted, &seen, |host| crowded.contains(host)));
+    let oversubscribed = oversubscribed_hosts(&seen);
+    found.extend(slow_ranks(record, counted, &seen, |host| oversubscribed.contains(host)));
     let steps = steps(counted);
     found.extend(input(counted, &steps, end));
     found.extend(drift(&steps, end));

@@ -17,9 +17,9 @@ use crate::validity::observed::Observed;
 use crate::validity::subject::{milliseconds, name, subjects, warning};
 use crate::validity::thresholds::{LATE_FOR_INPUT, LONGER_STAGE};
 
-/// Warns about stragglers, judged by own compute time alone, among the ranks on hosts that are not crowded. If the
-/// ranks do not exchange anything, no rank waits for them. With uneven work the time per image is compared, and only
-/// ranks that the others also wait for are reported: a slow rank with a smaller share delays no other rank.
+/// Warns about stragglers, judged by own compute time alone, among the ranks on hosts that are not oversubscribed. If
+/// the ranks do not exchange anything, no rank waits for them. With uneven work the time per image is compared, and
+/// only ranks that the others also wait for are reported: a slow rank with a smaller share delays no other rank.
 pub(super) fn slow_ranks(
     record: &RunRecord,
     counted: &[Iteration],

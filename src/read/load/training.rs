@@ -251,7 +251,7 @@ fn check_windows(name: &RunName, windows: &Windows) -> anyhow::Result<()> {
     let case = name.case;
     if let Some(own) = batch_size.filter(|own| *own != name.batch_size) {
         let named = name.batch_size;
-        bail!("{}, batch size {own}, but its name says {named}: rename the log", tool.title());
+        bail!("{}, batch size {own}, but its name contains batch size {named}: rename the log", tool.title());
     }
     match (tool, ranks) {
         (_, ranks) if ranks == case.ranks() => Ok(()),
@@ -261,7 +261,7 @@ fn check_windows(name: &RunName, windows: &Windows) -> anyhow::Result<()> {
             tool.title(),
             case.ranks()
         ),
-        _ => bail!("{} on {ranks} ranks, but its name says {case}: move the log", tool.title()),
+        _ => bail!("{} on {ranks} ranks, but its name contains case {case}: move the log", tool.title()),
     }
 }
 

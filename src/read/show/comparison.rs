@@ -228,7 +228,7 @@ fn signs(outcome: &ComparedResults) -> Vec<String> {
     let mark = outcome
         .cases()
         .any(is_marked)
-        .then(|| format!("{MARK}: these runs count but have warnings: see the warnings."));
+        .then(|| format!("{MARK}: these runs count but have warnings: see the warnings below."));
     let is_doubtful = !outcome.cases().all(|(_, case)| case.is_reliable());
     if outcome.is_one_result() && (is_doubtful || outcome.cases().any(is_marked)) {
         return vec![format!(

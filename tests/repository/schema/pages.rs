@@ -117,8 +117,9 @@ impl PageWriter<'_> {
 }
 
 /// Description without the brackets of rustdoc's links.
+/// Returns the description in words that apply to JSON.
 fn description(value: &Value) -> String {
-    value["description"].as_str().unwrap_or_default().replace("[`", "`").replace("`]", "`")
+    value["description"].as_str().unwrap_or_default().replace("[`", "`").replace("`]", "`").replace("`None`", "no value")
 }
 
 fn pages() -> BTreeMap<String, String> {

@@ -117,7 +117,7 @@ config_options! {
             "Gradient arrays to exchange: weights (as counted by measure.py) or all (as in training)"),
         /// Device of the exchanged arrays.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device of the ranks; auto uses CUDA if it is complete, otherwise prints what is missing").order(1),
+            "Device of the ranks; auto uses CUDA if there is a GPU, otherwise the CPU; a GPU that cannot be used is an error").order(1),
         /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => option("threads", "N", "CPU threads per rank, for the optimizer")
             .range(1u32..=4096).default_is("the host's physical cores divided among its ranks").order(1),

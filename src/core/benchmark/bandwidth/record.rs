@@ -74,7 +74,7 @@ pub struct MemoryLimit {
     pub rate: GigabytesPerSecond,
     /// Name of the fastest loop.
     pub by: String,
-    /// Maximum bus bandwidth at this rate: see [`crate::stats::busbw::memory_bound`].
+    /// Maximum bus bandwidth at this rate: `memory_bound` of `src/core/stats/busbw.rs`.
     pub busbw: GigabytesPerSecond,
     /// Size of each of the two arrays that a rank moves; 0 in older records.
     #[serde(default)]

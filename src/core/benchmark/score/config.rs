@@ -25,7 +25,7 @@ config_options! {
             "Precision; fp32 is IEEE; TF32 is used only with tf32"),
         /// Device to compute on.
         device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device of the ranks; auto uses CUDA if it is complete, otherwise prints what is missing"),
+            "Device of the ranks; auto uses CUDA if there is a GPU, otherwise the CPU; a GPU that cannot be used is an error"),
         /// Memory layout. A record contains the resolved value.
         layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
             "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere").resolved_from("auto"),

@@ -219,7 +219,7 @@ pub struct RunEnd {
     /// Resource use and waits of every rank during the iterations. Empty in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rank_use: Vec<RankUse>,
-    /// Warnings from [`crate::validity`] when the run ended.
+    /// Warnings about the figures when the run ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<Warning>,
 }

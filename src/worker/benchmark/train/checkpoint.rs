@@ -38,7 +38,7 @@ pub struct SavedProgress {
     pub ran_on: ObservedEnvironment,
     /// Wall clock of all iterations on rank 0.
     pub wall: Seconds,
-    /// Epochs that are over.
+    /// Completed epochs.
     pub epochs: Vec<EpochEnd>,
     /// Input of all ranks so far.
     #[serde(default)]

@@ -27,7 +27,7 @@ pub struct ServerMemory {
     subject: String,
     needed: Bytes,
     available: Bytes,
-    /// Arrays beside the pushes.
+    /// Arrays in addition to the pushes.
     contents: String,
     /// Workers that push.
     pushers: usize,
