@@ -1,25 +1,25 @@
-# ringmark for GPU clusters: both programs, libtorch with NVIDIA's libraries, Open MPI, and an sshd through which mpirun
-# starts ranks in other containers of this image without a password. scripts/dev/build_image.sh builds it.
+# Image of ringmark for GPU clusters: both programs, libtorch with NVIDIA's libraries, Open MPI, and an sshd through which
+# mpirun starts ranks in other containers of the image without a password. Build it with scripts/dev/build_image.sh.
 #
-#   every host:  docker run -d --name ringmark --gpus all --network host --ipc host --ulimit memlock=-1 \
-#                    --device=/dev/infiniband --cap-add=IPC_LOCK --volume "$PWD/results:/workspace/results" ringmark:cu130
-#   one of them: docker exec ringmark ringmark sweep --hosts a:8,b:8 --ssh-port 2222 --out results/first
+#   on every host:  docker run -d --name ringmark --gpus all --network host --ipc host --ulimit memlock=-1 \
+#                       --device=/dev/infiniband --cap-add=IPC_LOCK --volume "$PWD/results:/workspace/results" ringmark:cu130
+#   on one host:    docker exec ringmark ringmark sweep --hosts a:8,b:8 --ssh-port 2222 --out results/first
 #
-# --device and --cap-add are for InfiniBand and RoCE: their devices, and memory that they may lock. Without them NCCL uses TCP
-# silently (`ringmark doctor` warns); omit them if a host has no /dev/infiniband.
+# --device and --cap-add allow access to InfiniBand and RoCE devices and locked memory. Without them, NCCL silently falls
+# back to TCP (`ringmark doctor` warns). Omit them if a host has no /dev/infiniband.
 #
-# The build creates the key pair with which its containers reach each other. The image contains the private key: keep the
-# image in a registry of your own, or mount another pair over /root/.ssh (as the MPI operator of Kubernetes does).
+# The build creates the key pair that the containers use to reach each other, and the image contains the private key.
+# Keep the image in a private registry, or mount another key pair over /root/.ssh, as the Kubernetes MPI Operator does.
 
 FROM rust:1.95-bookworm AS build
 # cu130: CUDA 13.0, Turing and newer, driver 580 or newer. cu126: CUDA 12.6, V100 (sm_70) too, driver 525 or newer.
 # cpu: no GPU. scripts/setup.sh has the table.
 ARG TORCH_VARIANT=cu130
 ENV PIP_NO_CACHE_DIR=1
-# The programs look for libtorch where they were linked with it, so the run stage has it in this folder too.
+# The programs look for libtorch in the folder where it was linked, so the final stage has it in the same folder.
 WORKDIR /opt/ringmark
 
-# The wheels before the sources, which change more often.
+# Install the wheels before copying the sources, which change more often.
 COPY Cargo.toml ./
 COPY scripts/setup.sh scripts/
 RUN RINGMARK_TORCH=$TORCH_VARIANT scripts/setup.sh
@@ -31,7 +31,7 @@ RUN cargo build --release --locked \
     && ! readelf --dynamic target/release/ringmark-worker | grep -E 'NEEDED.*(cuda|nccl)' \
     && ! readelf --dynamic target/release/ringmark | grep -E 'NEEDED.*(torch|mpi)'
 
-# Of the wheels the run stage gets the shared libraries and the licenses: no headers, no Python.
+# The final stage contains only the shared libraries and licenses of the wheels: no headers, no Python.
 RUN packages=$(realpath --relative-to=/ .libtorch/torch/..) \
     && cd / && mkdir /run-stage \
     && if [ "$TORCH_VARIANT" = cpu ]; then unused='lib*_cuda*.so'; else unused=; fi \
@@ -44,17 +44,17 @@ RUN packages=$(realpath --relative-to=/ .libtorch/torch/..) \
 
 
 FROM debian:bookworm-slim
-# Not 22, where the host's own sshd listens when a container shares its network.
+# Not 22: a container that shares the host's network would conflict with the host's sshd.
 ARG SSH_PORT=2222
 
-# ibverbs-providers: InfiniBand and RoCE, for NCCL. hwloc-nox: the topology in the records of CPU runs.
+# ibverbs-providers: InfiniBand and RoCE for NCCL. hwloc-nox: topology for the records of CPU runs.
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
         hwloc-nox ibverbs-providers openmpi-bin openssh-client openssh-server rsync \
     && rm -rf /var/lib/apt/lists/*
 
-# One host key and one user key for all containers of the image. Because the host key is known, ssh does not
-# prompt and still rejects unknown hosts. Without PAM, sshd passes its own limits on (locked memory for InfiniBand).
+# All containers of the image share one host key and one user key. The host key is known, so ssh does not prompt, but
+# still rejects unknown hosts. Without PAM, sessions inherit sshd's limits, including locked memory for InfiniBand.
 RUN rm -f /etc/ssh/ssh_host_* \
     && ssh-keygen -q -t ed25519 -N '' -C ringmark -f /etc/ssh/ssh_host_ed25519_key \
     && echo "* $(cat /etc/ssh/ssh_host_ed25519_key.pub)" >/etc/ssh/ssh_known_hosts \
@@ -70,7 +70,7 @@ RUN rm -f /etc/ssh/ssh_host_* \
 
 COPY --from=build /run-stage/ /
 
-# What is missing shows here and not on the cluster. Only the driver's libcuda.so.1 comes from the host.
+# Detect missing libraries now rather than on the cluster. Only the driver's libcuda.so.1 comes from the host.
 RUN ringmark --version && ringmark-worker --version \
     && libraries=$(ldd /usr/local/bin/ringmark-worker $(find /opt/ringmark -name 'libtorch_cuda*.so')) \
     && ! echo "$libraries" | grep 'not found' | grep -v libcuda.so.1

@@ -1,37 +1,37 @@
-# Entry points for developers; `just --list` prints them. `just`: cargo install just, or pip install rust-just.
+# Entry points for developers; `just --list` prints them. Install just with `cargo install just` or `pip install rust-just`.
 
-# Installs what the build needs: Debian packages, libtorch
+# Installs the build requirements: Debian packages, libtorch
 setup:
     scripts/setup.sh
 
-# Builds and runs tests; arguments go to `cargo test`
+# Builds and runs the tests; arguments are passed to `cargo test`
 test *arguments:
     scripts/test.sh {{arguments}}
 
-# Checks formatting, spelling, Rust, Python, shell scripts, kernels
+# Checks formatting, spelling, Rust, Python, shell scripts and kernels
 lint:
     scripts/dev/lint.sh
 
-# What a merge needs: setup, lints, all tests
+# Runs everything that a merge requires: set-up, lints, all tests
 ci:
     .ci/run
 
-# Micro-benchmarks; on a quiet machine
+# Runs the micro-benchmarks; needs an idle machine
 bench *arguments:
     cargo bench {{arguments}}
 
-# The documents as a site in target/book
+# Builds the documentation site in target/book
 docs:
     mdbook build
 
-# Licenses, vulnerabilities, duplicates and sources of dependencies
+# Checks dependencies: licenses, vulnerabilities, duplicates and sources
 dependencies:
     cargo deny check
 
-# Debian package and archive, as root
+# Builds the Debian package and the archive; needs root
 release:
     scripts/dev/package.sh
 
-# All checks on a machine with a GPU
+# Runs all checks on a machine with a GPU
 gpu *arguments:
     scripts/dev/test_gpu.sh {{arguments}}

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# DLPerf's command line: sets up, builds, runs the sweep and extracts its result.
+# Sets up, builds, runs a sweep and extracts its result, with DLPerf's command line.
 #
 #   scripts/run_test.sh [BATCH=128] [fp32|tf32|fp16|bf16] [options of `ringmark sweep`]
 #   scripts/run_test.sh --quick
 #
-# DLPerf's profile on any device, 5 runs of 120 iterations, unless an option chooses another.
+# Uses DLPerf's profile (5 runs of 120 iterations) on any device, unless an option selects another.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -13,7 +13,7 @@ if [[ ${1:---} != -* ]]; then arguments+=(--batch-size "$1"); shift; fi
 if [[ ${1:---} != -* ]]; then arguments+=(--dtype "$1"); shift; fi
 arguments+=("$@")
 
-# extract below needs the folder, so it is set here unless the options contain one.
+# `ringmark extract` below needs the result folder, so choose one unless the options contain it.
 out=
 extract=yes
 profile=(--profile dlperf)
@@ -32,14 +32,15 @@ fi
 arguments+=(${profile[@]+"${profile[@]}"})
 
 "$root/scripts/setup.sh" --packages
-# In the repository, in which cargo finds libtorch through .cargo/config.toml.
+# cargo finds libtorch through .cargo/config.toml only if it runs in the repository.
 build() {
     (cd "$root" && CARGO_TERM_PROGRESS_WHEN=always CARGO_TERM_PROGRESS_WIDTH=80 cargo build --release "$@")
 }
-# Shows cargo's progress in one line of a terminal, or a line for every 100 crates; prints its other lines if $1 is 1.
+# Shows cargo's progress in one line of a terminal, or otherwise as one line per 100 crates. Prints cargo's other output if
+# $1 is 1.
 progress() {
     local line hundreds=0
-    # cargo ends lines that it overwrites by a carriage return.
+    # cargo ends the lines that it overwrites with a carriage return.
     stdbuf -oL tr '\r' '\n' | while IFS= read -r line; do
         if [[ $line =~ \]\ ([0-9]+)/([0-9]+) ]]; then
             line="building: ${BASH_REMATCH[1]} of ${BASH_REMATCH[2]} crates"
@@ -55,14 +56,14 @@ progress() {
     done
     if [[ -t 1 ]]; then printf '\r\e[K'; fi
 }
-echo "building ringmark and loading libtorch: about 8 minutes on 2 cores" >&2
+echo "building ringmark and downloading libtorch: about 8 minutes on 2 cores" >&2
 "$root/scripts/setup.sh" & libtorch=$!
-# Crates that need no libtorch are compiled during its download; the second build reports the errors of this one.
+# Compiles the crates that do not need libtorch while it is downloaded. The second build reports any errors.
 build --keep-going 2>&1 | progress 0 >&2 || true
 wait "$libtorch"
 build 2>&1 | progress 1 >&2
 "$root/target/release/ringmark" sweep "${arguments[@]}"
-# The sweep has printed the table: only the files are left to write.
+# The sweep has already printed the table; extract only writes the files.
 if [[ $extract == yes ]]; then
     "$root/target/release/ringmark" extract "$out" >/dev/null
 fi

@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# Installs the requirements for building and running ringmark: Debian packages, and libtorch in the ignored folder
-# .libtorch, which .cargo/config.toml uses. Prints nothing and takes no time if everything is installed.
+# Installs the requirements for building and running ringmark: Debian packages, and libtorch in .libtorch, which git
+# ignores and .cargo/config.toml uses. Returns at once, without output, if everything is installed.
 #
-#   scripts/setup.sh                      everything
-#   scripts/setup.sh --packages           only Debian packages, which any compilation needs
-#   scripts/setup.sh --libtorch FOLDER    only libtorch, as FOLDER/torch: for a built ringmark-worker in FOLDER
+#   scripts/setup.sh                      installs everything
+#   scripts/setup.sh --packages           installs only the Debian packages, which every build needs
+#   scripts/setup.sh --libtorch FOLDER    installs only libtorch, as FOLDER/torch, for a built ringmark-worker in FOLDER
 #   scripts/setup.sh --which              prints the build of libtorch that it would use, and why; installs nothing
 #
-#   LIBTORCH=FOLDER           use this libtorch 2.11.0 (a `torch` folder of site-packages, or an unpacked libtorch zip)
-#   RINGMARK_TORCH=BUILD      cu130: CUDA 13.0, for compute capability 7.5 (Turing) and newer, driver 580 or newer
+#   LIBTORCH=FOLDER           uses this libtorch 2.11.0: a `torch` folder of site-packages, or an unpacked libtorch zip
+#   RINGMARK_TORCH=BUILD      selects a build:
+#                             cu130: CUDA 13.0, for compute capability 7.5 (Turing) or newer, driver 580 or newer
 #                             cu126: CUDA 12.6, for 5.0 to 9.0 (V100, but not Blackwell), driver 525 or newer
-#                             cuda: the one that the driver and every GPU of this machine support
+#                             cuda: the CUDA build that the driver and every GPU of this machine support
 #                             cpu: no GPU
 #                             default: cuda if the driver reports a GPU, otherwise cpu
-#   RINGMARK_TORCH_INDEX=URL  another index of wheels
+#   RINGMARK_TORCH_INDEX=URL  installs wheels from another index
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# Before the change of folder, which would break a relative path.
+# Resolve a relative path before changing the folder.
 if [[ -n ${LIBTORCH:-} ]]; then LIBTORCH=$(realpath -m "$LIBTORCH"); fi
 store=.libtorch only=
 while (($#)); do
@@ -31,14 +32,14 @@ done
 cd "$root"
 
 readonly TORCH=2.11.0
-# Requirements of the CUDA build's libtorch_cpu without a GPU; the complete build is eight times as large.
+# Minimum that libtorch_cpu of the CUDA build needs without a GPU; the complete build is eight times as large.
 readonly CPU_WHEELS=("torch==$TORCH" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
-# The CUDA builds, the preferred one first: index, CUDA version and number of the oldest driver, lowest and highest
-# compute capability times ten. Within a major version of CUDA a runtime supports any driver; no build has PTX for newer GPUs.
+# CUDA builds in order of preference: name, index, CUDA version and number of the oldest driver, lowest and highest compute
+# capability times ten. A runtime works with any driver of the same CUDA major version; no build has PTX for newer GPUs.
 readonly CUDA_BUILDS='cu130 default 13000 580 75 129
 cu126 https://download.pytorch.org/whl/cu126 12000 525 50 90'
 readonly STORE=$store LINK=$store/torch VENV=$store/venv
-# Written when the wheels are complete: the build and its index.
+# Contains the build and its index; written when the wheels are complete.
 readonly STAMP=$VENV/ringmark-wheels
 
 say() { echo "setup: $*" >&2; }
@@ -56,16 +57,16 @@ check_rust() {
     [[ -n $have ]] || fail "cargo not found. Install Rust, then open a new shell:
     curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"
     [[ $(printf '%s\n' "$wanted" "$have" | sort -V | head -n 1) == "$wanted" ]] ||
-        fail "ringmark needs Rust $wanted, cargo is $have: rustup update stable (without rustup: https://rustup.rs)"
+        fail "ringmark needs Rust $wanted or newer, but cargo is $have: run rustup update stable (without rustup: https://rustup.rs)"
 }
 
 has_libclang() {
-    # The package without a version number contains clang's headers, which bindgen also needs.
+    # libclang-dev, unlike a package for one version, also provides clang's headers, which bindgen needs.
     [[ -n ${LIBCLANG_PATH:-} ]] || compgen -G '/usr/lib/llvm-*/lib/libclang*.so' >/dev/null ||
         compgen -G '/usr/lib*/libclang.so' >/dev/null
 }
 
-# A python3 for which torch has wheels.
+# Prints a python3 for which torch has wheels.
 find_python() {
     local python
     for python in python3 python3.{14,13,12,11,10}; do
@@ -77,7 +78,7 @@ find_python() {
     return 1
 }
 
-# Prints the Debian packages that are missing for $1: to build ringmark, or to run pip.
+# Prints the missing Debian packages for $1: build (of ringmark) or pip.
 missing_packages() { "missing_for_$1"; }
 missing_for_build() {
     command -v c++ >/dev/null || echo g++
@@ -92,7 +93,7 @@ missing_for_pip() {
     if ! python=$(find_python); then
         command -v python3 >/dev/null || echo python3 python3-venv
     elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-        # Debian's python3 lacks these two without the package.
+        # Debian's python3 has these modules in a separate package.
         [[ $(realpath "$(command -v "$python")") != /usr/bin/python3* ]] || echo python3-venv
     fi
 }
@@ -103,36 +104,36 @@ install_packages() {
     [[ -n $missing ]] || return 0
     command="apt-get install -y --no-install-recommends $missing"
     command -v apt-get >/dev/null ||
-        fail "missing packages, by their Debian names; install your system's equivalents: $missing"
+        fail "packages are missing. Install your system's equivalents of these Debian packages: $missing"
     local as_root=()
     if ((EUID != 0)); then
-        # Without a terminal sudo cannot ask for the password.
+        # Without a terminal, sudo cannot prompt for a password.
         if command -v sudo >/dev/null && { [[ -t 0 ]] || sudo -n true 2>/dev/null; }; then
             as_root=(sudo)
         else
-            fail "packages are missing. As root: apt-get update && $command"
+            fail "packages are missing. Run as root: apt-get update && $command"
         fi
     fi
     say "installing $missing"
     local log
     log=$(mktemp)
-    # A system that updates itself holds dpkg's lock for minutes.
+    # Unattended upgrades can hold dpkg's lock for minutes.
     # shellcheck disable=SC2086 # split into arguments
     if ! { "${as_root[@]}" apt-get update &&
         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive $command -o DPkg::Lock::Timeout=600; } </dev/null >"$log" 2>&1; then
         tail -n 20 "$log" >&2
         rm "$log"
-        fail "installation failed. As root: apt-get update && $command"
+        fail "installation failed. Run as root: apt-get update && $command"
     fi
     rm "$log"
     hash -r
     missing=$(missing_packages "$1" | xargs)
-    [[ -z $missing ]] || fail "still missing after their installation: $missing. Is another one of that name first on PATH?"
+    [[ -z $missing ]] || fail "still missing after installation: $missing. Does another program of that name come first on PATH?"
 }
 
 # --- libtorch ------------------------------------------------------------------------------------------------------
 
-# Version of the libtorch in folder $1: in version.py of a wheel, in build-version of the zip.
+# Prints the version of the libtorch in folder $1, from version.py of a wheel or build-version of the zip.
 version_of() {
     if [[ -f $1/version.py ]]; then
         sed -n "s/^__version__ = '\([^'+]*\).*/\1/p" "$1/version.py"
@@ -151,17 +152,18 @@ link_to() {
 }
 
 link_given() {
-    [[ -d $LIBTORCH ]] || fail "LIBTORCH=$LIBTORCH is not a folder: correct it, or unset it to install libtorch here"
+    [[ -d $LIBTORCH ]] || fail "LIBTORCH=$LIBTORCH is not a folder: correct the path, or unset LIBTORCH to install libtorch in .libtorch"
     local version
     version=$(version_of "$LIBTORCH")
     [[ $version == "$TORCH" ]] ||
-        fail "ringmark needs libtorch $TORCH, LIBTORCH=$LIBTORCH has ${version:-no version}: unset LIBTORCH to install it here"
+        fail "ringmark needs libtorch $TORCH, but LIBTORCH=$LIBTORCH has ${version:-no version}: unset LIBTORCH to install it in .libtorch"
     is_good "$LIBTORCH" || fail "LIBTORCH=$LIBTORCH lacks lib/libtorch_cpu.so or the headers in include/torch"
     link_to "$LIBTORCH"
 }
 
-# State of the driver: `gpus 12040 70 90` (CUDA 12.4, GPUs of compute capability 7.0 and 9.0), `none`, or `broken` and why.
-ask_driver() {
+# Prints the state of the driver: `gpus 12040 70 90` (CUDA 12.4, GPUs of compute capability 7.0 and 9.0), `none REASON` or
+# `broken REASON`.
+query_driver() {
     local python
     python=$(find_python) || { echo none python3 not found, so the NVIDIA driver was not queried; return; }
     "$python" - <<'PYTHON'
@@ -183,7 +185,7 @@ def call(name, *arguments):
     if code := getattr(driver, name)(*arguments):
         text = ctypes.c_char_p()
         driver.cuGetErrorName(code, ctypes.byref(text))
-        # 34: the toolkit's library for linking. 100: no GPU, or it is hidden.
+        # 34: stub library of the toolkit. 100: no GPU, or none visible.
         state = "none" if code in (34, 100) else "broken"
         end(state, f"{name} of the NVIDIA driver failed: CUDA error {code}", f"({(text.value or b'unknown').decode()})")
 
@@ -204,16 +206,16 @@ call("cuInit", 0)
 devices = [number("cuDeviceGet", index) for index in range(number("cuDeviceGetCount"))]
 if not devices:
     end("none the NVIDIA driver lists no GPU")
-# 75 and 76: the compute capability's major and minor number.
+# 75 and 76: major and minor compute capability.
 end("gpus", version, *[number("cuDeviceGetAttribute", 75, gpu) * 10 + number("cuDeviceGetAttribute", 76, gpu) for gpu in devices])
 PYTHON
 }
 
-version_in_words() { echo "CUDA $(($1 / 1000)).$(($1 % 1000 / 10))"; }
-capabilities_in_words() { printf '%s\n' "$@" | sort -nu | sed 's/.$/.&/' | paste -sd ' '; }
+format_version() { echo "CUDA $(($1 / 1000)).$(($1 % 1000 / 10))"; }
+format_capabilities() { printf '%s\n' "$@" | sort -nu | sed 's/.$/.&/' | paste -sd ' '; }
 
-# Succeeds if CUDA build $1 supports the driver of version $2 and GPUs of the other arguments' compute capabilities.
-serves() {
+# Succeeds if CUDA build $1 supports driver version $2 and GPUs with compute capabilities $3...
+supports() {
     local build=$1 driver=$2 name oldest lowest highest capability _
     shift 2
     while read -r name _ oldest _ lowest highest; do
@@ -225,87 +227,87 @@ serves() {
     return 1
 }
 
-# Line 1: the build for this machine, cpu, cu130, cu126, or `given` by RINGMARK_TORCH_INDEX; line 2: the reason.
-# $1 is the installed build, or none.
+# Prints the build for this machine (cpu, cu130, cu126, or `given` for RINGMARK_TORCH_INDEX) and, in a second line, the
+# reason. $1 is the installed build, or none.
 choose_build() {
-    local have=$1 asked=${RINGMARK_TORCH:-} state driver capabilities machine build
-    case $asked in
+    local have=$1 requested=${RINGMARK_TORCH:-} state driver capabilities machine build
+    case $requested in
         '' | cuda) ;;
-        cpu | cu130 | cu126) printf '%s\n' "$asked" "requested by RINGMARK_TORCH=$asked"; return ;;
-        *) fail "RINGMARK_TORCH=$asked: use cpu, cuda, cu130 or cu126" ;;
+        cpu | cu130 | cu126) printf '%s\n' "$requested" "requested by RINGMARK_TORCH=$requested"; return ;;
+        *) fail "RINGMARK_TORCH=$requested: use cpu, cuda, cu130 or cu126" ;;
     esac
     if [[ -n ${RINGMARK_TORCH_INDEX:-} || $have == given ]]; then
         printf '%s\n' given "chosen by RINGMARK_TORCH_INDEX"
         return
     fi
-    read -r state driver capabilities < <(ask_driver)
+    read -r state driver capabilities < <(query_driver)
     machine="$driver $capabilities"
     case $state in
         gpus)
             # shellcheck disable=SC2086 # split into arguments
-            machine="driver $(version_in_words "$driver"), compute capability $(capabilities_in_words $capabilities)"
+            machine="driver $(format_version "$driver"), compute capability $(format_capabilities $capabilities)"
             # shellcheck disable=SC2086 # split into arguments
             for build in "$have" $(cut -d ' ' -f 1 <<<"$CUDA_BUILDS"); do
-                if serves "$build" "$driver" $capabilities; then printf '%s\n' "$build" "$machine"; return; fi
+                if supports "$build" "$driver" $capabilities; then printf '%s\n' "$build" "$machine"; return; fi
             done
             fail "no CUDA build of libtorch $TORCH supports this machine ($machine):
-$(needs_of_builds)
-    Update the driver, hide the GPUs that do not fit (CUDA_VISIBLE_DEVICES), or choose CPUs: RINGMARK_TORCH=cpu"
+$(list_requirements)
+    Update the driver, hide the unsupported GPUs (CUDA_VISIBLE_DEVICES), or use CPUs (RINGMARK_TORCH=cpu)"
             ;;
         none)
-            if [[ $asked == cuda && $have != cu* ]]; then
+            if [[ $requested == cuda && $have != cu* ]]; then
                 printf '%s\n' cu130 "RINGMARK_TORCH=cuda requests CUDA, and $machine"
             elif [[ $have != none ]]; then
                 printf '%s\n' "$have" "already installed; $machine"
             else
-                printf '%s\n' cpu "$machine; where other hosts have GPUs: RINGMARK_TORCH=cuda scripts/setup.sh"
+                printf '%s\n' cpu "$machine; if other hosts have GPUs, run RINGMARK_TORCH=cuda scripts/setup.sh"
             fi
             ;;
         *)
-            if [[ $have != none && ($asked != cuda || $have != cpu) ]]; then
+            if [[ $have != none && ($requested != cuda || $have != cpu) ]]; then
                 printf '%s\n' "$have" "already installed, but $machine"
                 return
             fi
-            fail "$machine. Fix the driver (does nvidia-smi work?), or choose the build: RINGMARK_TORCH=cpu, cu130 or cu126"
+            fail "$machine. Fix the driver (check nvidia-smi), or select a build: RINGMARK_TORCH=cpu, cu130 or cu126"
             ;;
     esac
 }
 
-needs_of_builds() {
+list_requirements() {
     local name version number lowest highest _
     while read -r name _ version number lowest highest; do
-        echo "    $name needs a driver of $(version_in_words "$version") ($number) or newer and compute capability" \
-            "$(capabilities_in_words "$lowest") to $(capabilities_in_words "$highest")"
+        echo "    $name needs a driver of $(format_version "$version") ($number) or newer and compute capability" \
+            "$(format_capabilities "$lowest") to $(format_capabilities "$highest")"
     done <<<"$CUDA_BUILDS"
 }
 
-# Folder of a torch of build $1 that python3 can import; for cpu any build is sufficient.
+# Prints the folder of a torch of build $1 that python3 can import; for cpu, any build is sufficient.
 importable_torch() {
     local folder
-    # Its folder first: importing takes seconds and only checks that its libraries load.
+    # Import torch last, because that takes seconds; it checks that the libraries load.
     folder=$(python3 -c 'import importlib.util as i; print(i.find_spec("torch").submodule_search_locations[0])' 2>/dev/null) ||
         return 1
     is_good "$folder" && { [[ $1 == cpu ]] || [[ $(build_of "$folder") == "$1" ]]; } &&
         python3 -c 'import torch' 2>/dev/null && echo "$folder"
 }
 
-# Prints cu130 for a wheel in folder $1 that was built with CUDA 13.0.
+# Prints the build of the wheel in folder $1: cu130 if it was built with CUDA 13.0.
 build_of() { sed -n "s/^cuda: .* = '\([0-9]*\)\.\([0-9]*\)'/cu\1\2/p" "$1/version.py" 2>/dev/null; }
 
 # Installs build $1 (cpu or cuda) from index $2 ("default" is pip's own).
 install_wheels() {
     local set=$1 index=$2 python
     [[ $(uname -sm) == "Linux x86_64" ]] ||
-        fail "wheels exist for Linux on x86-64 only, this is $(uname -sm): set LIBTORCH to a libtorch $TORCH"
-    python=$(find_python) || fail "torch $TORCH has wheels for Python 3.10 to 3.14, python3 is $(python3 --version 2>&1): \
-put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
+        fail "wheels exist only for Linux on x86-64, but this is $(uname -sm): set LIBTORCH to a libtorch $TORCH"
+    python=$(find_python) || fail "torch $TORCH has wheels for Python 3.10 to 3.14, but python3 is $(python3 --version 2>&1): \
+put a supported version on PATH, or set LIBTORCH to a libtorch $TORCH"
     "$python" -c 'import ensurepip, venv' 2>/dev/null || fail "$(command -v "$python") has no venv module: install it"
 
-    # An interrupted installation, or one from another index, can leave a package that pip considers complete.
+    # Start over if an installation was interrupted or used another index: pip could consider its packages complete.
     if [[ ! -f $STAMP ]] || [[ $(<"$STAMP") != *" $index" ]]; then
         rm -rf "$VENV"
         mkdir -p "$STORE"
-        "$python" -m venv "$VENV" || fail "$python -m venv failed, see above"
+        "$python" -m venv "$VENV" || fail "$python -m venv failed; see above"
     fi
     rm -f "$STAMP"
 
@@ -320,15 +322,15 @@ put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
         options+=("torch==$TORCH")
         say "installing libtorch $TORCH with CUDA in $STORE (about 3 GB download)"
     fi
-    # -I: ignores a torch on PYTHONPATH.
+    # -I ignores a torch on PYTHONPATH.
     "$VENV/bin/python" -I -m pip "${options[@]}" >&2 ||
-        fail "pip failed, see above; fix the cause, then run scripts/setup.sh again"
+        fail "pip failed; see above. Fix the cause, then run scripts/setup.sh again"
     echo "$set $index" >"$STAMP"
 }
 
 index_of() { sed -n "s/^$1 \([^ ]*\).*/\1/p" <<<"$CUDA_BUILDS"; }
 
-# The build installed in $VENV, by the stamp's build $1 and index $2.
+# Prints the build installed in $VENV, given the stamp's build $1 and index $2.
 installed_build() {
     local build
     build=$(sed -n "s|^\([^ ]*\) $2 .*|\1|p" <<<"$CUDA_BUILDS")
@@ -351,7 +353,7 @@ provide_wheels() {
     fi
 
     case $build in
-        # The complete build also works without a GPU; the index is chosen once, and the next call need not repeat it.
+        # Without RINGMARK_TORCH_INDEX, keep the index of the earlier installation.
         cpu) set=cpu index=${RINGMARK_TORCH_INDEX:-$from} ;;
         given) set=cuda index=${RINGMARK_TORCH_INDEX:-$from} ;;
         *) set=cuda index=${RINGMARK_TORCH_INDEX:-$(index_of "$build")} ;;
@@ -373,14 +375,14 @@ provide_wheels() {
     is_good "$LINK" || fail "$LINK is not a complete libtorch $TORCH: remove $VENV and run scripts/setup.sh again"
 }
 
-# An earlier call chose another libtorch.
+# Succeeds if an earlier call linked a libtorch outside of .libtorch.
 is_linked() { [[ -z ${RINGMARK_TORCH:-}${RINGMARK_TORCH_INDEX:-} && $(readlink "$LINK") == /* ]] && is_good "$LINK"; }
 
 if [[ $only == which ]]; then
     if [[ -n ${LIBTORCH:-} ]]; then
         echo "given: LIBTORCH=$LIBTORCH"
     elif is_linked; then
-        echo "given: $LINK leads to $(readlink "$LINK")"
+        echo "given: $LINK is a link to $(readlink "$LINK")"
     else
         provide_wheels
     fi
@@ -394,7 +396,7 @@ fi
 if [[ -n ${LIBTORCH:-} ]]; then
     link_given
 elif ! is_linked; then
-    # Two simultaneous set-ups would consider each other's incomplete folder broken.
+    # Without the lock, simultaneous calls would consider each other's incomplete installation broken.
     mkdir -p "$STORE"
     exec 9>"$STORE/lock"
     flock 9

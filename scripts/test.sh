@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up, then runs every test; arguments go to `cargo test`:
+# Runs set-up and then all tests. Arguments are passed to `cargo test`.
 #
 #   scripts/test.sh [options of `cargo test`]
 set -euo pipefail
@@ -13,12 +13,13 @@ cd "$root"
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# Many tests wait, for cores to run the real worker or for a timeout, and need no core meanwhile.
+# More threads than cores, because many tests wait without using a core: for free cores to run the real worker, or for a
+# timeout.
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 6))}
-# Their ranks share the cores with those of other tests: they sleep while MPI waits.
+# Ranks of several tests share the cores, so a rank that waits in MPI must yield.
 export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}
 
-# The worker is not part of the integration tests' package: they refuse one that is older than its sources.
+# `cargo test` does not build the worker for the integration tests, which reject a worker older than its sources.
 profile=()
 for option; do
     if [[ $option == -- ]]; then break; fi
@@ -26,17 +27,17 @@ for option; do
 done
 cargo build --workspace --bins --tests "${profile[@]}"
 
-# A failing test program must not hide the results of the next one.
+# --no-fail-fast: a failing test program must not prevent the next ones from running.
 status=0
 cargo test --workspace --no-fail-fast "$@" | tee "$log" || status=$?
 
-# It uses the worker that the tests built.
+# Uses the worker that was built for the tests.
 "$root/scripts/dev/load_check.sh" --if-installed || status=1
 
-# cargo ends with one line per test program, the last often empty: adds them up.
+# cargo prints one summary per test program, and the last is often empty; print their sum.
 awk '/^test result: / { programs++; passed += $4; failed += $6; skipped += $8 }
      END { if (programs) printf "\n%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$log"
-((EUID == 0)) || echo 'counted as passed, but not run: several hosts, Slurm and Grid Engine, which require root (scripts/dev/test_cluster.sh)' >&2
-"$root/scripts/dev/browser.sh" 2>/dev/null || echo 'counted as passed, but not run: the report in a browser (scripts/dev/browser.sh)' >&2
-"$root/scripts/dev/promtool.sh" 2>/dev/null || echo 'counted as passed, but not run: exports by promtool (scripts/dev/promtool.sh)' >&2
+((EUID == 0)) || echo 'counted as passed but not run: tests of several hosts, Slurm and Grid Engine, which need root (scripts/dev/test_cluster.sh)' >&2
+"$root/scripts/dev/browser.sh" 2>/dev/null || echo 'counted as passed but not run: browser tests of the report (scripts/dev/browser.sh)' >&2
+"$root/scripts/dev/promtool.sh" 2>/dev/null || echo 'counted as passed but not run: promtool checks of exports (scripts/dev/promtool.sh)' >&2
 exit "$status"

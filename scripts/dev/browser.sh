@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs Debian's Chromium, which needs no display, for the tests of the report (tests/read/report.rs). Needs root. Does
-# nothing if Chromium or Chrome is installed.
+# Installs Debian's Chromium for the report tests (tests/read/report.rs), which run it without a display. Needs root. Does
+# nothing if Chromium or Chrome is already installed.
 #
 #   scripts/dev/browser.sh
 set -euo pipefail
@@ -13,7 +13,7 @@ missing_packages() {
     for browser in chromium chromium-browser google-chrome; do
         if command -v "$browser" >/dev/null; then return; fi
     done
-    # Text needs a font.
+    # Without a font, Chromium renders no text.
     echo chromium fonts-dejavu-core
 }
 
@@ -23,5 +23,5 @@ case ${1:-} in
     *) usage 2 >&2 ;;
 esac
 [[ -z $(missing_packages) ]] || ((EUID == 0)) ||
-    fail "there is no Chromium. As root: apt-get install --no-install-recommends $(missing_packages)"
+    fail "Chromium not found. Run as root: apt-get install --no-install-recommends $(missing_packages)"
 install_packages missing_packages

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds the image of the Dockerfile with docker, podman or buildah: the first that works, or --engine.
+# Builds the image of the Dockerfile with --engine, or with the first of docker, podman and buildah that works.
 #
 #   scripts/dev/build_image.sh [--variant cu130|cu126|cpu] [--tag NAME] [--ssh-port PORT] [--engine NAME] [--check]
 #
-# --check runs scripts/dev/check_image.sh on the finished image.
+# --check runs scripts/dev/check_image.sh on the built image.
 #
-# buildah needs no daemon. If it cannot pull the base images, it creates them: Debian with debootstrap, Rust from the
-# toolchain of this machine. Set STORAGE_DRIVER=vfs if overlays are forbidden, as in some containers.
+# buildah needs no daemon. If it cannot pull the base images, the script creates them: Debian with debootstrap, Rust from
+# this machine's toolchain. Set STORAGE_DRIVER=vfs if overlay mounts are not permitted, as in some containers.
 set -euo pipefail
 
 # shellcheck source=scripts/dev/common.sh
@@ -27,21 +27,21 @@ while (($#)); do
 --engine docker|podman|buildah, --check" ;;
     esac
 done
-[[ $variant =~ ^(cu130|cu126|cpu)$ ]] || fail "--variant $variant: it can be cu130, cu126 or cpu"
+[[ $variant =~ ^(cu130|cu126|cpu)$ ]] || fail "--variant $variant: use cu130, cu126 or cpu"
 tag=${tag:-ringmark:$variant}
 
-answers() { "$1" info >/dev/null 2>&1; }
+works() { "$1" info >/dev/null 2>&1; }
 if [[ -n $engine ]]; then
-    [[ $engine =~ ^(docker|podman|buildah)$ ]] || fail "--engine $engine: it can be docker, podman or buildah"
-    answers "$engine" || fail "$engine does not answer: does \`$engine info\` work?"
+    [[ $engine =~ ^(docker|podman|buildah)$ ]] || fail "--engine $engine: use docker, podman or buildah"
+    works "$engine" || fail "\`$engine info\` failed: install $engine or start its daemon"
 else
     for engine in docker podman buildah none; do
-        if answers "$engine"; then break; fi
+        if works "$engine"; then break; fi
     done
-    [[ $engine != none ]] || fail "neither docker, podman nor buildah answers: start one of them, or: \
+    [[ $engine != none ]] || fail "docker, podman and buildah are not available: start one of them, or run \
 apt-get install -y --no-install-recommends buildah debootstrap"
 fi
-# Options that work without a daemon, also inside another container.
+# chroot isolation also works inside another container.
 if [[ $engine == buildah ]]; then export BUILDAH_ISOLATION=chroot; fi
 
 scratch=$(mktemp -d)
@@ -52,12 +52,13 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# Runs the other arguments as a command on the mounted file tree of a new container from $1, and commits it as image $2.
+# Creates a container from image $1, runs command $3... with the path of its mounted root appended, and commits the result
+# as image $2.
 make_base() {
     local from=$1 name=$2
     shift 2
     container=$(buildah from "$from")
-    "$@" "$(buildah mount "$container")" >"$scratch/log" 2>&1 || { tail "$scratch/log" >&2; fail "could not make $name"; }
+    "$@" "$(buildah mount "$container")" >"$scratch/log" 2>&1 || { tail "$scratch/log" >&2; fail "could not create $name"; }
     buildah umount "$container" >/dev/null
     buildah commit --quiet --rm "$container" "$name" >/dev/null
     container=
@@ -72,31 +73,31 @@ add_rust() {
         --env PATH=/usr/local/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$container"
 }
 
-# Base images of the Dockerfile, created here if they cannot be pulled.
+# Pulls the base images of the Dockerfile, or creates them if that fails.
 provide_bases() {
     local rust debian
     { read -r rust; read -r debian; } < <(sed -n 's/^FROM \([^ ]*\).*/\1/p' Dockerfile)
     if ! buildah inspect "$debian" >/dev/null 2>&1 && ! buildah pull --quiet "$debian" >/dev/null 2>&1; then
-        ((EUID == 0)) || fail "$debian cannot be pulled, and only root can make it"
-        command -v debootstrap >/dev/null || fail "$debian cannot be pulled; to make it: apt-get install -y debootstrap"
-        say "making $debian by debootstrap"
+        ((EUID == 0)) || fail "cannot pull $debian, and only root can create it"
+        command -v debootstrap >/dev/null || fail "cannot pull $debian. To create it, run: apt-get install -y debootstrap"
+        say "creating $debian with debootstrap"
         make_base scratch "$debian" debootstrap --variant=minbase --include=ca-certificates bookworm
     fi
     if ! buildah inspect "$rust" >/dev/null 2>&1 && ! buildah pull --quiet "$rust" >/dev/null 2>&1; then
-        say "making $rust from $debian and $(rustc --version)"
+        say "creating $rust from $debian and $(rustc --version)"
         make_base "$debian" "$rust" add_rust
     fi
 }
 
-words=(--network host --build-arg "TORCH_VARIANT=$variant" --build-arg "SSH_PORT=$port" --tag "$tag" --file Dockerfile)
+arguments=(--network host --build-arg "TORCH_VARIANT=$variant" --build-arg "SSH_PORT=$port" --tag "$tag" --file Dockerfile)
 say "building $tag with $engine"
 if [[ $engine == buildah ]]; then
     provide_bases
-    # Available to the build, not part of the image.
-    mapfile -t settings < <(lent_settings "$scratch" | sed 's/.*/--volume=&:ro/')
-    buildah bud "${settings[@]}" "${words[@]}" .
+    # These mounts are available during the build and not part of the image.
+    mapfile -t volumes < <(package_server_files "$scratch" | sed 's/.*/--volume=&:ro/')
+    buildah bud "${volumes[@]}" "${arguments[@]}" .
 else
-    "$engine" build "${words[@]}" .
+    "$engine" build "${arguments[@]}" .
 fi
 say "built $tag"
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Trains on the CPUs in a finished image of the Dockerfile: one rank, two ranks of a container, and, between two containers
-# over the image's sshd, the doctor and a sweep of two hosts. No process may be left in them.
+# Checks a built image on CPUs: trains with one rank and with two ranks in a container, then runs the doctor and a sweep
+# between two containers, through the image's sshd. No process may remain in the containers.
 #
 #   scripts/dev/check_image.sh [IMAGE=ringmark:cpu]
 #
-# The engine is docker, podman or buildah: the one that has the image. The two containers need docker or podman, with a
-# network of their own. Everything is removed at the end.
+# Uses whichever of docker, podman and buildah has the image. Two containers need docker or podman, and run in a separate
+# network. Everything is removed at the end.
 set -euo pipefail
 
 # shellcheck source=scripts/dev/common.sh
@@ -20,7 +20,7 @@ image=${1:-ringmark:cpu}
 if docker image inspect "$image" >/dev/null 2>&1; then engine=docker
 elif podman image inspect "$image" >/dev/null 2>&1; then engine=podman
 elif buildah inspect --type image "$image" >/dev/null 2>&1; then engine=buildah
-else fail "no engine has an image $image: scripts/dev/build_image.sh makes it"
+else fail "image $image not found: build it with scripts/dev/build_image.sh"
 fi
 
 name=ringmark-check-$$
@@ -37,7 +37,7 @@ trap clean_up EXIT
 
 # --- one container -------------------------------------------------------------------------------------------------
 
-# Runs shell commands $1 in a container of the image.
+# Runs shell script $1 in a container of the image.
 in_image() {
     if [[ $engine != buildah ]]; then
         "$engine" run --rm "$image" bash -euo pipefail -c "$1"
@@ -53,18 +53,18 @@ in_image "$train"
 say "two ranks"
 in_image "mpirun -np 2 --oversubscribe --bind-to none $train --threads 1"
 if [[ $engine == buildah ]]; then
-    say "a login without a password"
+    say "login without a password"
     # shellcheck disable=SC2016 # expanded in the container
     in_image '/usr/sbin/sshd -De & sshd=$!; trap "kill $sshd" EXIT
         for try in 1 2 3 4 5 6 7 8 9 10; do ssh -o BatchMode=yes localhost ringmark --version && exit; sleep 0.5; done
         exit 1'
-    say "$image works in one container; for two of them start docker or podman"
+    say "$image works in one container; to check two, start docker or podman"
     exit
 fi
 
 # --- two containers ------------------------------------------------------------------------------------------------
 
-# Runs shell commands $2 in container $1.
+# Runs shell script $2 in container $1.
 in_container() { "$engine" exec "$name-$1" bash -euo pipefail -c "$2"; }
 
 say "two containers"
@@ -72,7 +72,7 @@ say "two containers"
 for number in 1 2; do
     "$engine" run --detach --name "$name-$number" --hostname "c$number" --network "$name" "$image" >/dev/null
 done
-# Not every engine's network resolves names.
+# Some engines' networks do not resolve names.
 hosts=$(for number in 1 2; do
     "$engine" inspect --format "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}} c$number" "$name-$number"
 done)
@@ -91,11 +91,11 @@ in_container 1 '
     ringmark extract results/check
     cut -d " " -f 1-9 results/check/2n1g/*_1.log | grep "^# rank [01]: host c[12] "'
 
-say "what is left in them"
+say "remaining processes and files"
 for number in 1 2; do
-    # sshd is the container's first process; the others belong to this check.
+    # sshd is the container's main process; the other names belong to this check.
     # shellcheck disable=SC2016 # expanded in the container
     left=$(in_container "$number" 'cat /proc/[0-9]*/comm | grep -vxE "sshd|bash|cat|grep|ls" || true; ls /dev/shm /tmp -A | grep -v : || true')
-    [[ -z $left ]] || fail "left in container $number: $left"
+    [[ -z $left ]] || fail "container $number still contains: $left"
 done
-say "nothing. $image works"
+say "none; $image works"

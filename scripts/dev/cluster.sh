@@ -1,22 +1,23 @@
 #!/usr/bin/env bash
-# Several hosts on one machine, for tests that need a network: network namespaces joined by a bridge, each with its own
-# host name, shared memory and sshd. They share disk, processors and users, and can reach only each other.
+# Simulates several hosts on one machine, for tests that need a network. Each host is a network namespace with its own host
+# name, shared memory and sshd. A bridge connects the hosts to each other and to nothing else. They share the machine's
+# disk, processors and users.
 #
 #   scripts/dev/cluster.sh up [COUNT=2]     creates ringmark-1, ringmark-2, ... and prints them as `hosts` does
-#   scripts/dev/cluster.sh hosts [SLOTS=1]  prints them for --hosts: ringmark-1:SLOTS,ringmark-2:SLOTS
+#   scripts/dev/cluster.sh hosts [SLOTS=1]  prints the hosts for --hosts: ringmark-1:SLOTS,ringmark-2:SLOTS
 #   scripts/dev/cluster.sh run COMMAND...   runs COMMAND on ringmark-1, which reaches the others by ssh and mpirun over eth0
-#   scripts/dev/cluster.sh on N COMMAND...  runs COMMAND on host N, as root, separate from the other hosts' mounts
-#   scripts/dev/cluster.sh limit RATE       limits what every host sends, in tc's units (1gbit, 100mbit); none: no limit
-#   scripts/dev/cluster.sh quota N PERCENT  limits the processor time of everything that ssh starts on host N; none: no limit
-#   scripts/dev/cluster.sh down             ends every process on the hosts and removes all of it
+#   scripts/dev/cluster.sh on N COMMAND...  runs COMMAND on host N as root, without the other hosts' mounts
+#   scripts/dev/cluster.sh limit RATE       limits each host's outgoing traffic, in tc's units (1gbit, 100mbit) or none
+#   scripts/dev/cluster.sh quota N PERCENT  limits the CPU time of everything that ssh starts on host N, or none
+#   scripts/dev/cluster.sh down             kills all processes on the hosts and removes the cluster
 #
-# Needs root; installs iproute2, OpenSSH, rsync and util-linux if they are missing. All its files are in /run/ringmark-cluster.
-# CLUSTER_NAME=other creates a second cluster: other-1, other-2, ... and /run/other-cluster.
+# Needs root; installs iproute2, OpenSSH, rsync and util-linux if they are missing. All files are in /run/ringmark-cluster.
+# CLUSTER_NAME=other creates another cluster: other-1, other-2, ... with files in /run/other-cluster.
 set -euo pipefail
 
 readonly NAME=${CLUSTER_NAME:-ringmark}
 readonly STATE=/run/$NAME-cluster SWITCH=$NAME-switch
-# No interface or route of the machine leads to the hosts, so these addresses cannot collide.
+# The machine has no interface or route to the hosts, so these addresses cannot conflict with others.
 readonly NETWORK=10.77.0
 
 here=$(dirname "${BASH_SOURCE[0]}")
@@ -37,7 +38,7 @@ missing_packages() {
 step=
 
 undo_up() {
-    say "failed: $step; see above. Hosts that were created are removed"
+    say "failed: $step; see above. Removing the hosts"
     tail -qn 5 "$STATE"/*/sshd.log >&2 2>/dev/null || true
     down
 }
@@ -45,15 +46,15 @@ undo_up() {
 up() {
     local count=$1 host
     install_packages missing_packages ssh.service ssh.socket
-    # The folder is also the lock.
+    # mkdir fails if the folder exists, so the folder is also the lock.
     { [[ -z $(namespaces) ]] && mkdir "$STATE" 2>/dev/null; } ||
-        fail "hosts of an earlier cluster exist: remove them with scripts/dev/cluster.sh down"
+        fail "a cluster already exists: remove it with scripts/dev/cluster.sh down"
     trap undo_up EXIT
 
-    step="making a network namespace, which needs CAP_SYS_ADMIN and CAP_NET_ADMIN (in a container: docker run --privileged)"
+    step="creating a network namespace, which needs CAP_SYS_ADMIN and CAP_NET_ADMIN (in a container: docker run --privileged)"
     ip netns add "$SWITCH"
 
-    step="making the bridge (kernel module bridge)"
+    step="creating the bridge (kernel module bridge)"
     ip -n "$SWITCH" link add bridge type bridge
     ip -n "$SWITCH" link set bridge up
 
@@ -71,7 +72,7 @@ CONFIG
     echo "127.0.0.1 localhost" >"$STATE/hosts"
     # Without PAM, sshd refuses users with a locked password ("!"), such as root on many systems.
     (umask 077 && echo 'root:*:1:0:99999:7:::' >"$STATE/shadow")
-    # sshd requires this empty folder; Debian's service creates it too.
+    # sshd requires this empty folder, which Debian's service would create.
     mkdir -p /run/sshd
 
     for ((host = 1; host <= count; host++)); do make_host "$host"; done
@@ -83,7 +84,7 @@ CONFIG
 make_host() {
     local name=$NAME-$1 address=$NETWORK.$1
     local folder=$STATE/$name
-    step="making the network of $name (kernel module veth)"
+    step="creating the network of $name (kernel module veth)"
     ip netns add "$name"
     ip -n "$name" link set lo up
     ip -n "$name" link add eth0 type veth peer name "port$1" netns "$SWITCH"
@@ -92,13 +93,14 @@ make_host() {
     ip -n "$name" link set eth0 up
 
     step="starting sshd on $name"
-    # Open MPI removes the folder of a host's jobs when one ends and it is empty; a job that starts at that moment fails.
+    # When a job ends, Open MPI removes the host's session folder if it is empty. A job that starts at that moment would
+    # fail, so keep the folder nonempty.
     mkdir -p "$folder/tmp/ompi.$name.$EUID/kept"
     cp "$STATE/key.pub" "$folder/authorized_keys"
     ssh-keygen -q -t ed25519 -N '' -C "$name" -f "$folder/host_key"
     echo "$address $name" >>"$STATE/hosts"
     echo "$name,$address $(cut -d ' ' -f 1,2 "$folder/host_key.pub")" >>"$STATE/known_hosts"
-    # TMPDIR: Open MPI's daemons crash if they share a session folder, which would be in /tmp.
+    # TMPDIR: Open MPI's daemons crash if they share a session folder; the default is in /tmp.
     cat >"$folder/sshd_config" <<CONFIG
 ListenAddress $address
 HostKey $folder/host_key
@@ -111,7 +113,7 @@ UsePAM no
 UseDNS no
 SetEnv TMPDIR=$folder/tmp
 CONFIG
-    # `ip netns exec` mounts the host's own /sys. The mounts are visible on the host only and end with its last process.
+    # `ip netns exec` mounts a separate /sys. All mounts are visible only on this host and end with its last process.
     # shellcheck disable=SC2016 # for the inner shell
     ip netns exec "$name" unshare --uts --ipc --mount bash -euc '
         hostname "$2"
@@ -123,12 +125,12 @@ CONFIG
     ' - "$STATE" "$name" "$(command -v sshd)"
 }
 
-# Waits until ssh works from the first host to host $1, at most 300 seconds: the machine may be busy.
+# Waits until ssh works from the first host to host $1. The limit is 300 seconds because the machine may be busy.
 reach_host() {
-    local name=$NAME-$1 answer="" deadline=$((SECONDS + 300))
-    step="reaching $name from $NAME-1 by ssh"
-    until answer=$( (on_host 1 ssh -o ConnectTimeout=10 "$name" hostname) 2>&1) && [[ $answer == "$name" ]]; do
-        ((SECONDS < deadline)) || { say "last output: $answer"; exit 1; }
+    local name=$NAME-$1 output="" deadline=$((SECONDS + 300))
+    step="connecting to $name from $NAME-1 with ssh"
+    until output=$( (on_host 1 ssh -o ConnectTimeout=10 "$name" hostname) 2>&1) && [[ $output == "$name" ]]; do
+        ((SECONDS < deadline)) || { say "last output: $output"; exit 1; }
         sleep 0.2
     done
 }
@@ -139,7 +141,7 @@ namespaces() { ip netns list 2>/dev/null | grep -oE "^($SWITCH|$NAME-[0-9]+)\b" 
 down() {
     local name pids
     for name in $(namespaces); do
-        # Repeated, because a process may have forked meanwhile.
+        # Repeat, because a process may have forked in the meantime.
         while pids=$(ip netns pids "$name" | xargs) && [[ -n $pids ]]; do
             # shellcheck disable=SC2086 # split into arguments
             kill -KILL $pids 2>/dev/null || true
@@ -155,7 +157,7 @@ down() {
 
 # --- use -----------------------------------------------------------------------------------------------------------
 
-count_hosts() { cat "$STATE/count" 2>/dev/null || fail "no hosts are up: scripts/dev/cluster.sh up"; }
+count_hosts() { cat "$STATE/count" 2>/dev/null || fail "no cluster is running: start one with scripts/dev/cluster.sh up"; }
 
 list_hosts() {
     local count
@@ -163,18 +165,18 @@ list_hosts() {
     seq --format "$NAME-%.0f:$1" --separator , "$count"
 }
 
-# Prints the process that holds the namespaces of host $1: its sshd.
+# Prints the process ID of host $1's sshd, which keeps the host's namespaces alive.
 process_of() {
     local name=$NAME-$1 sshd
     sshd=$(cat "$STATE/$name/sshd.pid" 2>/dev/null) || true
-    # If another process has this number now, the command would run outside of the host.
+    # The ID may have been reused; the command would then run outside of the host.
     [[ -n $sshd && $(ip netns identify "$sshd" 2>/dev/null) == "$name" ]] ||
-        fail "the sshd of $name does not run: scripts/dev/cluster.sh down, then up"
+        fail "sshd is not running on $name: run scripts/dev/cluster.sh down, then up"
     echo "$sshd"
 }
 
-# Replaces this process by the command on host $1, in the same folder and environment. Each host uses all processors, and a
-# waiting rank would block the ranks that it waits for: it yields.
+# Replaces this process with command $2... on host $1, in the same folder and environment. All hosts share the processors,
+# so waiting ranks must yield to the ranks that they wait for.
 on_host() {
     local folder=$STATE/$NAME-$1 process
     process=$(process_of "$1") || exit
@@ -183,7 +185,8 @@ on_host() {
         OMPI_MCA_mpi_yield_when_idle=1 "${@:2}"
 }
 
-# Creates a control group for host $1's sshd and everything it starts from now on; version 1 or 2, like the machine.
+# Limits host $1's sshd and the processes that it starts from now on to $2 percent of a processor, with a control group of
+# the machine's version (1 or 2).
 quota() {
     local name=$NAME-$1 percent=$2 process group period=100000 quota
     process=$(process_of "$1") || exit
@@ -191,9 +194,9 @@ quota() {
         group=/sys/fs/cgroup/cpu/$name
     else
         group=/sys/fs/cgroup/$name
-        echo +cpu >/sys/fs/cgroup/cgroup.subtree_control || fail "control groups cannot limit processors on this machine"
+        echo +cpu >/sys/fs/cgroup/cgroup.subtree_control || fail "control groups cannot limit CPU time on this machine"
     fi
-    mkdir -p "$group" || fail "cannot create a control group on this machine"
+    mkdir -p "$group" || fail "cannot create control group $group"
     echo "$process" >"$group/cgroup.procs"
     if [[ -e $group/cpu.max ]]; then
         quota=max
@@ -217,11 +220,11 @@ limit() {
 
 verb=${1:-}
 if [[ $verb == --help || $verb == -h ]]; then usage 0; fi
-if ((EUID != 0)); then fail "namespaces need root: sudo scripts/dev/cluster.sh $*" 2; fi
+if ((EUID != 0)); then fail "network namespaces need root. Run: sudo scripts/dev/cluster.sh $*" 2; fi
 case $verb:$# in
     up:[12])
         count=${2:-2}
-        [[ $count =~ ^[1-9][0-9]?$ ]] || fail "up $count: choose 1 to 99 hosts" 2
+        [[ $count =~ ^[1-9][0-9]?$ ]] || fail "up $count: COUNT must be between 1 and 99" 2
         up "$count"
         list_hosts 1
         ;;

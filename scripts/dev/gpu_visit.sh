@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Measurements for a GPU machine that is available for minutes. Part 1 times kernels with PyTorch alone; part 2 measures the
-# worker, the most important first:
-#   training      against PyTorch, eager and compiled: fp16 and bf16 at batch size 128 and 256, tf32 at 128
-#   inference     against PyTorch, eager and compiled: fp16 at batch size 1, 32 and 128
-#   layers        time by layer, fp16 and bf16 at batch size 128
-#   test_worker   scripts/dev/test_gpu.sh --quick, with two ranks on one GPU by NCCL
-#   max-autotune  training and inference against torch.compile(mode="max-autotune")
+# Runs the most important measurements on a GPU machine that is available only for minutes.
 #
 #   scripts/dev/gpu_visit.sh 1|2 [--worker FILE] [--mpi FOLDER] [--out FOLDER] [--limit SECONDS] [--only NAME,NAME]
 #
-# Every result is one JSON line on standard output and in results.jsonl of --out, which gets at most eight files; a table follows.
-# Ends after 9 minutes, or --limit. Each measurement of part 2 has its own limit, and with --only all the remaining time;
-# --only of part 1 is --parts of gpu_kernels.py. Worker, libtorch and --mpi are those of test_gpu.sh; python3 needs PyTorch and
-# torchvision.
+# Part 1 times kernels with PyTorch only (gpu_kernels.py). Part 2 measures the worker, most important first:
+#   training      compared with PyTorch, eager and compiled: fp16 and bf16 at batch sizes 128 and 256, tf32 at 128
+#   inference     compared with PyTorch, eager and compiled: fp16 at batch sizes 1, 32 and 128
+#   layers        time per layer, fp16 and bf16 at batch size 128
+#   test_worker   scripts/dev/test_gpu.sh --quick, with two NCCL ranks on one GPU
+#   max-autotune  training and inference compared with torch.compile(mode="max-autotune")
+#
+# Each result is one JSON line on standard output and in results.jsonl in --out, which receives at most eight files. Part 2
+# then prints a table. The script ends after 9 minutes or --limit. Each measurement of part 2 has its own time limit; with
+# --only, it is all the remaining time. In part 1, --only is passed to gpu_kernels.py as --parts. --worker, libtorch and
+# --mpi are as in test_gpu.sh; python3 needs PyTorch and torchvision.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # shellcheck source=scripts/dev/common.sh
@@ -39,7 +40,7 @@ done
 [[ -z $given || -x $given ]] || fail "--worker $given is not a program"
 mkdir -p "$out"
 out=$(realpath "$out")
-# Packs the logs of the measurements and deletes the rest.
+# Contains the logs, which are archived at the end, and temporary files.
 work=$(mktemp -d)
 mkdir "$work/logs"
 finish() {
@@ -48,20 +49,21 @@ finish() {
 }
 trap finish EXIT
 
-# Adds the JSON lines on standard input to the results.
+# Prints the JSON lines on standard input and adds them to the results.
 add() { tee -a "$out/results.jsonl"; }
 
-# within SECONDS COMMAND...: runs it, for SECONDS or the rest of the visit. The command may end 15 s earlier, by $seconds.
+# within SECONDS COMMAND...: runs COMMAND with $seconds set to its time limit: SECONDS or the remaining time, whichever is
+# less; with --only the remaining time.
 within() {
     local left=$((limit - SECONDS - 5))
     seconds=$(($1 < left ? $1 : left))
     [[ -z $only ]] || seconds=$left
     shift
-    ((seconds > 20)) || { say "no time is left for $*"; return 1; }
+    ((seconds > 20)) || { say "not enough time left for $*"; return 1; }
     "$@"
 }
 
-# measure NAME SECONDS: if selected, calls the function NAME (- for _) and reports the time.
+# measure NAME SECONDS: if NAME is selected, calls its function (with _ for -) and reports the time.
 measure() {
     local name=$1 start=$SECONDS status=0
     [[ -z $only || ,$only, == *,"$name",* ]] || return 0
@@ -69,7 +71,7 @@ measure() {
     echo "{\"part\": \"$name\", \"seconds\": $((SECONDS - start)), \"exit_status\": $status}" | add
 }
 
-# Lines of the comparison in file $2, for part $1.
+# Prints the results of part $1 from the comparison in file $2 as JSON lines.
 comparison_lines() {
     python3 - "$@" <<'PYTHON'
 import json, os, statistics, sys
@@ -90,7 +92,7 @@ for name, reason in record.get("failures", {}).items():
 PYTHON
 }
 
-# compare NAME OPTIONS...: compare_pytorch.py, its figures in NAME.json.
+# compare NAME OPTIONS...: runs compare_pytorch.py; its figures are in NAME.json.
 compare() {
     local name=$1 status=0
     shift
@@ -116,7 +118,7 @@ layers() {
     for dtype in fp16 bf16; do
         timeout -k 5 $((seconds / 2)) "$worker" train --device cuda --dtype "$dtype" --batch-size 128 --iters 20 --warmup 10 \
             --profile-layers --record "$work/layers.jsonl" >"$work/logs/layers_$dtype.log" 2>&1 || { status=$?; continue; }
-        # Times by kind of layer in one line, and the complete table in a file.
+        # The complete table goes to a file, the times by kind of layer to one JSON line.
         { echo "# $dtype, batch size 128"; grep '^# ' "$work/logs/layers_$dtype.log"; } >>"$out/layers.txt"
         python3 - "$dtype" "$work/layers.jsonl" <<'PYTHON' | add
 import json, sys
@@ -125,9 +127,9 @@ lines = [json.loads(line) for line in open(sys.argv[2])]
 profile = next((line["layers"] for line in lines if line.get("layers")), None)
 kinds = {}
 for row in profile["layers"] if profile else []:
-    of_kind = kinds.setdefault(row["kind"], [0.0, 0.0])
-    for place, direction in enumerate(["forward", "backward"]):
-        of_kind[place] += 1000 * (row.get(direction) or {"time": 0.0})["time"]
+    sums = kinds.setdefault(row["kind"], [0.0, 0.0])
+    for index, direction in enumerate(["forward", "backward"]):
+        sums[index] += 1000 * (row.get(direction) or {"time": 0.0})["time"]
 kinds = {kind: [round(ms, 3) for ms in times] for kind, times in kinds.items()}
 config = lines[0]["config"]
 print(json.dumps({"part": "layers", "dtype": sys.argv[1], "kernels": config.get("kernels"), "forward_backward_ms": kinds}))
@@ -153,19 +155,19 @@ PYTHON
     return $status
 }
 
-# Summary of all lines.
+# Prints a summary of all results.
 table() {
     python3 - "$out/results.jsonl" <<'PYTHON'
 import json, sys
 
 lines = [json.loads(line) for line in open(sys.argv[1])]
-print(f"\n{'':24}{'case':26}{'side':20}{'images/s':>10}{'ringmark over it':>18}")
+print(f"\n{'':24}{'case':26}{'side':20}{'images/s':>10}{'ringmark / side':>18}")
 for line in lines:
     if "images_per_second" in line:
         ratio = line.get("ringmark_over_it", "")
         print(f"{line['part']:24}{line['case']:26}{line['side']:20}{line['images_per_second']:10.0f}{ratio:>18}")
     elif "left_out" in line:
-        print(f"{line['part']:24}left out: {line['left_out']}: {line['reason'][:100]}")
+        print(f"{line['part']:24}skipped: {line['left_out']}: {line['reason'][:100]}")
 tests = [line for line in lines if line["part"] == "test" and "result" in line]
 for result in ["ok", "FAILED", "skipped"]:
     texts = [line["text"] for line in tests if line["result"] == result]
@@ -178,7 +180,7 @@ PYTHON
 }
 
 has_nvidia_driver || fail "this machine has no NVIDIA driver (neither /dev/nvidiactl nor nvidia-smi)"
-# Without a home folder every run would recompile its kernels.
+# Without a home folder, every run would recompile the kernels.
 [[ -n ${HOME:-} ]] || export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$work/cache}
 
 if [[ $visit == 1 ]]; then
@@ -193,7 +195,7 @@ if [[ $visit == 1 ]]; then
 fi
 
 find_worker "$given" "$root"
-[[ -n $worker ]] || fail "there is no ringmark-worker: give --worker FILE, or cargo build --release"
+[[ -n $worker ]] || fail "ringmark-worker not found: use --worker FILE, or run cargo build --release"
 use_mpi "$mpi"
 use_libtorch
 ! worker_lacks . || fail "the worker lacks libraries: $(ldd "$worker" 2>&1 | grep 'not found' | xargs)"

@@ -1,27 +1,27 @@
 #!/usr/bin/env bash
-# A real Grid Engine over several hosts on one machine, for tests of `--launcher gridengine`: the hosts of
-# scripts/dev/cluster.sh, sge_qmaster on the first of them, sge_execd on each. Every host has two slots in the queue all.q, and
-# Debian's parallel environment `mpi` takes them.
+# Runs Grid Engine on simulated hosts of one machine (scripts/dev/cluster.sh), for tests of `--launcher gridengine`.
+# sge_qmaster runs on the first host, sge_execd on every host. Each host has two slots in the queue all.q, for Debian's
+# parallel environment `mpi`.
 #
-#   scripts/dev/gridengine_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them as `hosts` does
+#   scripts/dev/gridengine_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them as `cluster.sh hosts` does
 #   scripts/dev/gridengine_cluster.sh run COMMAND...  runs COMMAND on ringmark-1, where qsub and qdel use this Grid Engine
-#   scripts/dev/gridengine_cluster.sh down            ends every process on the hosts and removes all of it
+#   scripts/dev/gridengine_cluster.sh down            kills all processes on the hosts and removes the cluster
 #
-# Needs root; installs Grid Engine if it is missing, and the packages of scripts/dev/cluster.sh. All its files are in
-# /run/ringmark-cluster/gridengine. CLUSTER_NAME has the same meaning.
+# Needs root; installs Grid Engine and the packages of scripts/dev/cluster.sh if they are missing. All files are in
+# /run/ringmark-cluster/gridengine. CLUSTER_NAME is that of scripts/dev/cluster.sh.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 readonly here SCHEDULER=GridEngine SERVICES=(gridengine-master gridengine-exec)
 # shellcheck source=scripts/dev/scheduler_cluster.sh
 source "$here/scheduler_cluster.sh"
-# Debian's initial files of a cell, and the programs that fill it.
+# Debian's initial files of a cell, and the programs that initialize it.
 readonly SHARE=/usr/share/gridengine PROGRAMS=/usr/lib/gridengine
 
 missing_packages() {
     command -v sge_qmaster >/dev/null || echo gridengine-master
     command -v sge_execd >/dev/null || echo gridengine-exec
-    # Grid Engine requires a mail server. This one is no service; otherwise Debian would install exim4.
+    # Grid Engine requires a mail server. This one runs no service; without it, Debian would install exim4.
     command -v sendmail >/dev/null || echo esmtp-run
 }
 
@@ -34,8 +34,8 @@ start_scheduler() {
     with_scheduler sge_qmaster
     wait_until with_scheduler qconf -sh
 
-    step="telling sge_qmaster of the hosts"
-    # A separate shell: if it fails, this one reports it on its own streams.
+    step="adding the hosts to sge_qmaster"
+    # The redirection applies only to a subshell, so that this shell reports a failure on its own streams.
     (configure "$@") >>"$STATE/configure.log" 2>&1
 
     for host in "$@"; do
@@ -44,11 +44,11 @@ start_scheduler() {
     done
 }
 
-# Initial files of sge_qmaster: Debian's, but in this cluster's folders and with root as administrator and user.
+# Creates the initial files of sge_qmaster from Debian's, with this cluster's folders and root as administrator and user.
 write_configuration() {
     local common=$STATE/default/common
     mkdir -p "$common" "$STATE/qmaster" "$STATE/execd"
-    # Folder in which qrsh looks for its other programs.
+    # qrsh looks for its helper programs in this folder.
     ln -s /var/lib/gridengine/utilbin "$STATE/utilbin"
     sed -e "s|^admin_user .*|admin_user none|" -e "s|^spooling_method .*|spooling_method classic|" \
         -e "s|^spooling_lib .*|spooling_lib libspoolc|" -e "s|^spooling_params .*|spooling_params $common;$STATE/qmaster|" \
@@ -65,7 +65,8 @@ write_configuration() {
     ) >"$STATE/configure.log"
 }
 
-# Creates the hosts $@, the parallel environment, the queue, and a scheduler that starts jobs immediately, round robin.
+# Adds the hosts $@, the parallel environments and the queue, and configures the scheduler to start jobs within a second
+# and fill hosts in order.
 configure() {
     local host environment number=0
     with_scheduler qconf -ssconf | sed -e "s|^schedule_interval .*|schedule_interval 0:0:1|" \
@@ -73,16 +74,16 @@ configure() {
     with_scheduler qconf -Msconf "$STATE/scheduling"
     for host in "$@"; do
         with_scheduler qconf -as "$host"
-        # sge_execd registers an administrative host when it starts there; the first host is one already.
+        # sge_execd can start only on an administrative host; the first host already is one.
         [[ $host == "$NAME-1" ]] || with_scheduler qconf -ah "$host"
     done
-    # The queue's template names all three of Debian's parallel environments.
+    # The queue's template refers to all three of Debian's parallel environments.
     for environment in make mpi smp; do with_scheduler qconf -Ap "$SHARE/util/resources/pe/$environment"; done
     with_scheduler EDITOR=true qconf -aq all.q
     {
         echo "hostlist $*"
         echo "slots 2"
-        # Starts jobs regardless of the load of this machine.
+        # Start jobs regardless of the machine's load.
         echo "load_thresholds NONE"
         echo "seq_no 0$(for host in "$@"; do echo -n ",[$host=$((++number))]"; done)"
         # Open MPI's daemons crash if they share a session folder.
@@ -95,6 +96,6 @@ with_scheduler() { "$here/cluster.sh" run env SGE_ROOT="$STATE" "$@"; }
 has_all_hosts() {
     [[ $(with_scheduler qselect | wc -l) == "$1" && -z $(with_scheduler qselect -qs au 2>/dev/null) ]]
 }
-say_hosts() { with_scheduler qstat -f; }
+print_hosts() { with_scheduler qstat -f; }
 
 main "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks formatting, spelling, Rust, Python, shell scripts, links of the Rust documentation, and that the kernels compile. Needs
-# scripts/setup.sh.
+# Checks formatting, spelling, Rust, Python, shell scripts and intra-doc links, and that the CUDA kernels compile. Run
+# scripts/setup.sh first.
 #
 #   scripts/dev/lint.sh
 set -euo pipefail
@@ -12,11 +12,11 @@ python=.libtorch/venv/bin
 cargo fmt --all --check
 "$python/codespell"
 "$python/ruff" check --quiet
-# SC2001, SC2016 and SC2329 report intended code: sed, text with a dollar sign, functions that another one calls by name.
+# SC2001, SC2016 and SC2329 report intended code: sed, literal dollar signs, and functions that are called by name.
 git ls-files -z '*.sh' .ci scripts/dev/debian |
     xargs -0 "$python/shellcheck" --external-sources --source-path=SCRIPTDIR --exclude=SC2001,SC2016,SC2329
 cargo clippy --workspace --all-targets -- --deny warnings
 RUSTDOCFLAGS='--deny rustdoc::broken_intra_doc_links --allow rustdoc::private_intra_doc_links' \
     cargo doc --quiet --workspace --no-deps --document-private-items
-# CUDA 12.6 alone compiles for the V100; scripts/dev/load_check.sh compiles with CUDA 13.0.
+# Only CUDA 12.6 supports the V100; scripts/dev/load_check.sh compiles with CUDA 13.0.
 "$python/python" scripts/dev/check_kernels.py --cuda 12.6

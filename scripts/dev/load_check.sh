@@ -1,34 +1,33 @@
 #!/usr/bin/env bash
-# CUDA without a GPU: the complete CUDA 13.0 build of libtorch, a stub of the driver (tests/programs/stub_driver.c), and the real
-# worker.
-# Checks that the libraries load as the worker loads them, its messages for a driver that cannot be used, and that its
-# kernels compile for every GPU.
+# Checks the worker's use of CUDA without a GPU, with the complete CUDA 13.0 build of libtorch and a stub of the driver
+# (tests/programs/stub_driver.c): the libraries load as the worker loads them, the worker reports an unusable driver, and
+# its kernels compile for every GPU.
 #
 #   scripts/dev/load_check.sh [--worker FILE] [--if-installed]
 #
-#   RINGMARK_CUDA_TORCH=FOLDER   the `torch` folder of that build; default: that of .libtorch if it is one, otherwise one that
-#                                is installed in .libtorch/cuda-check (3 GB download, 5 GB on disk; remove it with rm -r)
-#
-# --if-installed: if the build is not installed, prints a message and ends with exit status 0.
+#   --if-installed               prints a message and exits with 0 if the CUDA build of libtorch is not installed
+#   RINGMARK_CUDA_TORCH=FOLDER   `torch` folder of that build. Default: .libtorch if it contains the CUDA build, otherwise
+#                                .libtorch/cuda-check, where the script installs it (3 GB download, 5 GB on disk; remove it
+#                                with rm -r)
 set -euo pipefail
 
 # shellcheck source=scripts/dev/common.sh
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-# Expected reaction of the worker to each driver: name | variables of the stub | --device | exit status | message, as an
-# extended regular expression over one line of standard error.
+# Expected result of the worker for each driver: name | variables of the stub | --device | exit status | message, an
+# extended regular expression for one line of standard error.
 readonly CASES='
-eight GPUs that the runtime does not take|STUB_CAPABILITIES=90,90,90,90,90,90,90,90|auto|1|^ringmark-worker: .*8 GPUs .*libtorch finds 0
-one GPU that the runtime does not take|STUB_CAPABILITIES=90|cuda|1|^ringmark-worker: .*1 GPU .*libtorch finds 0
+eight GPUs that the runtime rejects|STUB_CAPABILITIES=90,90,90,90,90,90,90,90|auto|1|^ringmark-worker: .*8 GPUs .*libtorch finds 0
+one GPU that the runtime rejects|STUB_CAPABILITIES=90|cuda|1|^ringmark-worker: .*1 GPU .*libtorch finds 0
 old driver|STUB_VERSION=12040|auto|1|driver for CUDA 12\.4.*built for CUDA 13\.0.*580.*cu126
-old driver, CUDA asked for|STUB_VERSION=12040|cuda|1|driver for CUDA 12\.4.*built for CUDA 13\.0.*580.*cu126
-driver that fails|STUB_INIT=999|auto|1|cuInit failed with CUDA_ERROR_UNKNOWN \(999\)
-driver that fails, CUDA asked for|STUB_INIT=999|cuda|1|999
+old driver, CUDA requested|STUB_VERSION=12040|cuda|1|driver for CUDA 12\.4.*built for CUDA 13\.0.*580.*cu126
+failing driver|STUB_INIT=999|auto|1|cuInit failed with CUDA_ERROR_UNKNOWN \(999\)
+failing driver, CUDA requested|STUB_INIT=999|cuda|1|999
 V100|STUB_CAPABILITIES=70|auto|1|capability 7\.0.*no kernels.*cu126
-V100 beside an H100|STUB_CAPABILITIES=90,70|auto|1|capability 7\.0.*no kernels.*cu126
+H100 and V100|STUB_CAPABILITIES=90,70|auto|1|capability 7\.0.*no kernels.*cu126
 no GPU|STUB_INIT=100|auto|0|^$
-no GPU, CUDA asked for|STUB_INIT=100|cuda|1|no GPU|100
+no GPU, CUDA requested|STUB_INIT=100|cuda|1|no GPU|100
 '
 # Expected lines of tests/programs/load_check.cpp.
 readonly FOUND='
@@ -40,7 +39,7 @@ readonly FOUND='
 ^NVRTC alone: NVRTC_ERROR_BUILTIN_OPERATION_FAILURE$
 ^NVRTC after its built-in functions: NVRTC_SUCCESS$
 '
-# Files that the worker must have opened, as absolute paths.
+# Files that the worker must open by absolute path.
 readonly OPENED='/nvidia/cu13/lib/libnvrtc.so.13 /nvidia/cu13/lib/libnvrtc-builtins.so.13.0'
 
 worker=${RINGMARK_WORKER:-} only_installed=no
@@ -52,16 +51,16 @@ while (($#)); do
         *) fail "unknown option $1. Options: --worker FILE, --if-installed" 2 ;;
     esac
 done
-# The newer of the two that cargo builds.
+# The newer of cargo's two builds is the default.
 newest=
 for built in "$root/target/release/ringmark-worker" "$root/target/debug/ringmark-worker"; do
     if [[ -x $built && (-z $newest || $built -nt $newest) ]]; then newest=$built; fi
 done
 worker=${worker:-$newest}
 
-# --- the set ---
+# --- CUDA build of libtorch ---
 
-is_whole() {
+is_complete() {
     local nvidia=$1/../nvidia
     [[ -e $1/lib/libtorch_cuda.so && -e $nvidia/cu13/lib/libcudart.so.13 && -e $nvidia/cudnn/lib/libcudnn.so.9 ]]
 }
@@ -69,23 +68,23 @@ is_whole() {
 readonly CHECK=$root/.libtorch/cuda-check
 torch=
 for folder in "${RINGMARK_CUDA_TORCH:-}" "$root/.libtorch/torch" "$CHECK/torch"; do
-    if [[ -z $torch && -n $folder ]] && is_whole "$folder/."; then torch=$(realpath "$folder"); fi
+    if [[ -z $torch && -n $folder ]] && is_complete "$folder/."; then torch=$(realpath "$folder"); fi
 done
 if [[ -z $torch ]]; then
     [[ -z ${RINGMARK_CUDA_TORCH:-} ]] ||
-        fail "RINGMARK_CUDA_TORCH=$RINGMARK_CUDA_TORCH is not libtorch with all CUDA 13.0 libraries beside it"
+        fail "RINGMARK_CUDA_TORCH=$RINGMARK_CUDA_TORCH is not a libtorch with all CUDA 13.0 libraries"
     if [[ $only_installed == yes ]]; then
-        say "not run: the CUDA libraries are not here; scripts/dev/load_check.sh loads them (3 GB)"
+        say "not run: the CUDA libraries are not installed; scripts/dev/load_check.sh downloads them (3 GB)"
         exit 0
     fi
     free=$(df --output=avail --block-size=1G "$root" | tail -n 1 | tr -d ' ')
-    ((free >= 10)) || fail "$root has $free GB free, the CUDA libraries need 10 GB while they are installed"
+    ((free >= 10)) || fail "$root has $free GB free, but installing the CUDA libraries needs 10 GB"
     mkdir -p "$CHECK"
     env -u LIBTORCH -u RINGMARK_TORCH_INDEX RINGMARK_TORCH=cu130 "$root/scripts/setup.sh" --libtorch "$CHECK"
     torch=$(realpath "$CHECK/torch")
-    is_whole "$torch" || fail "$torch lacks CUDA libraries: remove $CHECK, or set RINGMARK_CUDA_TORCH"
+    is_complete "$torch" || fail "$torch lacks CUDA libraries: remove $CHECK, or set RINGMARK_CUDA_TORCH"
 fi
-[[ -x $worker ]] || fail "there is no ringmark-worker: cargo build, or --worker FILE"
+[[ -x $worker ]] || fail "ringmark-worker not found: run cargo build, or use --worker FILE"
 
 # --- stub and probe ---
 
@@ -105,29 +104,29 @@ differs() {
     sed 's/^/         | /' "$2" | cut -c -240 | tail -n 12
 }
 
-# --- the libraries ---
+# --- libraries ---
 
 mapfile -t functions < <(grep -oP 'c"\Knccl[A-Za-z]*(?=")' "$root/src/worker/ffi/nccl/communicator.rs" | sort -u)
 LD_LIBRARY_PATH=$scratch "$scratch/probe" "$torch/lib" "${functions[@]}" >"$scratch/found" 2>&1 || true
 while read -r pattern; do
-    if line=$(grep -E -m 1 "$pattern" "$scratch/found"); then ok "$line"; else differs "no line $pattern" "$scratch/found"; fi
+    if line=$(grep -E -m 1 "$pattern" "$scratch/found"); then ok "$line"; else differs "no line matches $pattern" "$scratch/found"; fi
 done < <(grep . <<<"$FOUND")
 if grep -q '^NCCL lacks' "$scratch/found"; then differs "NCCL lacks functions" "$scratch/found"; else ok "NCCL has ${functions[*]}"; fi
 
-# --- the worker ---
+# --- worker ---
 
-# $1: variables of the stub; $2: --device; more variables follow.
+# train STUB_VARIABLE DEVICE [VARIABLE...]: trains for one iteration with these environment variables.
 train() {
     env LD_LIBRARY_PATH="$scratch:$torch/lib" "$1" "${@:3}" timeout 120 "$worker" train --device "$2" --batch-size 2 \
-        --image-size 32 --iters 1 --warmup 0 --record "$scratch/record.jsonl" >"$scratch/output" 2>"$scratch/said"
+        --image-size 32 --iters 1 --warmup 0 --record "$scratch/record.jsonl" >"$scratch/output" 2>"$scratch/stderr"
 }
 while IFS='|' read -r name variable device expected pattern; do
     status=0
     train "$variable" "$device" || status=$?
-    if [[ $status == "$expected" ]] && { [[ $pattern == '^$' && ! -s $scratch/said ]] || grep -qE "$pattern" "$scratch/said"; }; then
-        ok "$name, --device $device: exit status $status, $(grep -E -m 1 "$pattern" "$scratch/said" || echo 'no word')"
+    if [[ $status == "$expected" ]] && { [[ $pattern == '^$' && ! -s $scratch/stderr ]] || grep -qE "$pattern" "$scratch/stderr"; }; then
+        ok "$name, --device $device: exit status $status, $(grep -E -m 1 "$pattern" "$scratch/stderr" || echo 'no message')"
     else
-        differs "$name, --device $device: exit status $status instead of $expected, or not '$pattern'" "$scratch/said"
+        differs "$name, --device $device: exit status $status, expected $expected and a message matching '$pattern'" "$scratch/stderr"
     fi
 done < <(grep . <<<"$CASES")
 
@@ -141,7 +140,7 @@ for library in $OPENED; do
     fi
 done
 
-# --- the worker's kernels ---
+# --- kernels ---
 
 if python3 "$root/scripts/dev/check_kernels.py" --libraries "$torch/../nvidia/cu13/lib" >"$scratch/kernels" 2>&1; then
     ok "kernels: $(head -n 1 "$scratch/kernels"): $(tail -n 1 "$scratch/kernels")"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Packages both programs, in the target folder's `package`: a Debian package, which installs libtorch with `ringmark-setup`,
-# and a tarball with libtorch's libraries in the layout of `ringmark sweep --sync`, which needs only Open MPI.
+# Builds the release files in target/release/package: a Debian package, whose `ringmark-setup` installs libtorch, and a
+# tarball that includes libtorch's libraries, has the layout of `ringmark sweep --sync` and needs only Open MPI.
 #
-#   scripts/dev/package.sh          builds both, the list of their dependencies (SBOM, CycloneDX) and SHA256SUMS
-#   scripts/dev/package.sh check [RELEASE...]  as root: installs the package and unpacks the tarball, each in a clean Debian of these
-#                               releases (default: bookworm with Open MPI 4 and trixie with 5), made by debootstrap, and runs
-#                               them there; needs 5 GB in TMPDIR
+#   scripts/dev/package.sh                     builds both, a list of dependencies (SBOM, CycloneDX) and SHA256SUMS
+#   scripts/dev/package.sh check [RELEASE...]  runs the package and the tarball, each in a clean Debian that debootstrap
+#                                              creates; default: bookworm (Open MPI 4) and trixie (Open MPI 5). Needs
+#                                              root and 5 GB in TMPDIR
 set -euo pipefail
 
 # shellcheck source=scripts/dev/common.sh
@@ -25,27 +25,27 @@ missing_packages() {
     command -v rsync >/dev/null || echo rsync
 }
 
-# The CUDA part of libtorch is useful only with NVIDIA's libraries.
+# Prints cuda if NVIDIA's libraries are installed, which libtorch's CUDA part requires; otherwise cpu.
 kind() {
     if [[ -d .libtorch/torch/../nvidia/cudnn ]]; then echo cuda; else echo cpu; fi
 }
 
-# Writes the worker to $1. It looks for libraries in its own folder, not on the build machine.
-take_worker() {
-    local beside
+# Writes the stripped worker to $1. It looks for libraries relative to its own folder, not in the build folder.
+copy_worker() {
+    local relative_paths
     strip --strip-debug -o "$1" "$RELEASE/ringmark-worker"
-    beside=$(patchelf --print-rpath "$1" | tr : '\n' | grep '^\$ORIGIN/' | paste -sd :)
-    patchelf --set-rpath "$beside" "$1"
+    relative_paths=$(patchelf --print-rpath "$1" | tr : '\n' | grep '^\$ORIGIN/' | paste -sd :)
+    patchelf --set-rpath "$relative_paths" "$1"
 }
 
-# The files of the Debian package, in their installed layout. Cargo.toml lists them.
+# Creates the files of the Debian package in their installed layout. Cargo.toml lists them.
 make_tree() {
     local bin=$TREE/usr/bin library=$TREE/usr/lib/ringmark share=$TREE/usr/share
     rm -rf "$TREE"
     mkdir -p "$bin" "$library" "$share/completions"
     strip --strip-debug -o "$bin/ringmark" "$RELEASE/ringmark"
-    take_worker "$library/ringmark-worker"
-    # The real file is next to libtorch, and this link is next to `ringmark`.
+    copy_worker "$library/ringmark-worker"
+    # The file is next to libtorch; the link is next to `ringmark`.
     ln -s ../lib/ringmark/ringmark-worker "$bin/ringmark-worker"
     "$bin/ringmark" man "$share/man"
     gzip --best --no-name "$share"/man/*.1
@@ -56,7 +56,7 @@ make_tree() {
 make_package() {
     command -v cargo-deb >/dev/null || cargo install cargo-deb --locked
     make_tree
-    # It is already built and stripped.
+    # The programs are already built and stripped.
     cargo deb --no-build --no-strip --quiet --output "$PACKAGE"
 }
 
@@ -66,11 +66,11 @@ make_tarball() {
     stage=$OUT/$name
     rm -rf "$stage"
     if [[ $(kind) == cuda ]]; then device=auto; else device=cpu; fi
-    # The command line with which --sync would copy to this machine, so both have the same layout.
+    # Run the copy command of --sync, so that the layout is the same.
     copy=$("$RELEASE/ringmark" sweep --dry-run --hosts localhost:1 --cases 1n1g --runs 1 --device "$device" \
         --sync "$stage" --worker "$RELEASE/ringmark-worker" --out "$OUT/unused" | head -n 1)
     bash -c "$copy" >/dev/null
-    take_worker "$stage/ringmark-worker"
+    copy_worker "$stage/ringmark-worker"
     strip --strip-debug -o "$stage/ringmark" "$RELEASE/ringmark"
     cp LICENSE README.md "$stage/"
     licenses=$(realpath .libtorch/torch/..)
@@ -84,11 +84,12 @@ make_tarball() {
 
 build() {
     ((EUID != 0)) || install_packages missing_packages
-    [[ -z $(missing_packages) ]] || fail "as root: apt-get install --no-install-recommends $(missing_packages | xargs)"
+    [[ -z $(missing_packages) ]] ||
+        fail "packages are missing. Run as root: apt-get install --no-install-recommends $(missing_packages | xargs)"
     scripts/setup.sh
     cargo build --release --locked
     mkdir -p "$OUT"
-    # The date of the commit: two builds of it have the same files.
+    # Timestamps are those of the commit, so builds of one commit are reproducible.
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || date +%s)
     export SOURCE_DATE_EPOCH
     make_package
@@ -102,7 +103,7 @@ build() {
 
 missing_for_check() { command -v debootstrap >/dev/null || echo debootstrap; }
 
-# Runs the shell commands $2 in the root folder $1, without this machine's environment.
+# Runs shell script $2 with root folder $1, without this machine's environment.
 in_root() {
     # shellcheck disable=SC2016 # expanded in the namespace, whose mounts end with it
     unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
@@ -113,20 +114,20 @@ in_root() {
     ' - "$1" "$2"
 }
 
-# Creates the root folder $1 with a minimal Debian of release $2 that reaches package servers like this machine.
+# Creates root folder $1 with a minimal Debian of release $2 that can reach package servers as this machine does.
 make_root() {
-    local setting
-    debootstrap --variant=minbase --include=ca-certificates "$2" "$1" >"$1.log" || { tail "$1.log" >&2; fail "no Debian $2 in $1"; }
+    local file target
+    debootstrap --variant=minbase --include=ca-certificates "$2" "$1" >"$1.log" || { tail "$1.log" >&2; fail "could not install Debian $2 in $1"; }
     cp /etc/resolv.conf /etc/hosts "$1/etc/"
-    while IFS=: read -r setting place; do
-        install -D -m 644 "$setting" "$1$place"
-    done < <(lent_settings "$(dirname "$1")")
+    while IFS=: read -r file target; do
+        install -D -m 644 "$file" "$1$target"
+    done < <(package_server_files "$(dirname "$1")")
     in_root "$1" 'apt-get update && apt-get install -y --no-install-recommends openmpi-bin' >"$1.log" 2>&1 ||
-        { tail "$1.log" >&2; fail "no Open MPI in $1"; }
+        { tail "$1.log" >&2; fail "could not install Open MPI in $1"; }
 }
 
 check_package() {
-    say "the Debian package"
+    say "checking the Debian package"
     cp "$PACKAGE" "$1/ringmark.deb"
     cp -r results/suite-2-cores "$1/root/result"
     in_root "$1" '
@@ -144,7 +145,7 @@ check_package() {
 }
 
 check_tarball() {
-    say "the tarball"
+    say "checking the tarball"
     tar --extract --file="$(compgen -G "$OUT/ringmark-$version-*.tar.gz")" --directory="$1/root"
     in_root "$1" '
         ! command -v python3 || exit 1
@@ -158,8 +159,8 @@ check_tarball() {
 }
 
 check() {
-    ((EUID == 0)) || fail "only root can create a separate Debian system"
-    [[ -e $PACKAGE ]] || fail "there is no $PACKAGE: scripts/dev/package.sh creates it"
+    ((EUID == 0)) || fail "check needs root, because debootstrap does"
+    [[ -e $PACKAGE ]] || fail "$PACKAGE not found: build it with scripts/dev/package.sh"
     install_packages missing_for_check
     local scratch
     scratch=$(mktemp -d)

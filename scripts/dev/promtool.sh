@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs promtool for the tests of the export to Prometheus (tests/read/export.rs): Debian's package prometheus, a 19 MB
-# download. Needs root and starts no server. Does nothing if promtool is installed.
+# Installs promtool for the tests of the Prometheus export (tests/read/export.rs), from Debian's package prometheus (19 MB
+# download). Does not start the server. Needs root. Does nothing if promtool is already installed.
 #
 #   scripts/dev/promtool.sh
 set -euo pipefail
@@ -16,5 +16,5 @@ case ${1:-} in
     *) usage 2 >&2 ;;
 esac
 [[ -z $(missing_packages) ]] || ((EUID == 0)) ||
-    fail "there is no promtool. As root: apt-get install --no-install-recommends prometheus"
+    fail "promtool not found. Run as root: apt-get install --no-install-recommends prometheus"
 install_packages missing_packages prometheus

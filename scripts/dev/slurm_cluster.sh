@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# A real Slurm over several hosts on one machine, for tests of `--launcher slurm`: the hosts of scripts/dev/cluster.sh, munge
-# and slurmctld on the first of them, slurmd on each. Every host reports two nonexistent GPUs: Slurm manages
-# them as real ones, but there is no driver.
+# Runs Slurm on simulated hosts of one machine (scripts/dev/cluster.sh), for tests of `--launcher slurm`. munge and
+# slurmctld run on the first host, slurmd on every host. Each host reports two GPUs that do not exist: Slurm manages them
+# as if they were real, but there is no driver.
 #
-#   scripts/dev/slurm_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them as `hosts` does
+#   scripts/dev/slurm_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them as `cluster.sh hosts` does
 #   scripts/dev/slurm_cluster.sh run COMMAND...  runs COMMAND on ringmark-1, where salloc, sbatch and srun use this Slurm
-#   scripts/dev/slurm_cluster.sh down            ends every process on the hosts and removes all of it
+#   scripts/dev/slurm_cluster.sh down            kills all processes on the hosts and removes the cluster
 #
-# Needs root; installs Slurm and munge if they are missing, and the packages of scripts/dev/cluster.sh. All its files are in
-# /run/ringmark-cluster/slurm. CLUSTER_NAME has the same meaning.
+# Needs root; installs Slurm, munge and the packages of scripts/dev/cluster.sh if they are missing. All files are in
+# /run/ringmark-cluster/slurm. CLUSTER_NAME is that of scripts/dev/cluster.sh.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -23,7 +23,7 @@ missing_packages() {
     command -v munged >/dev/null || echo munge
     # Used by a test to delay a slurmstepd.
     command -v strace >/dev/null || echo strace
-    # Part of Debian's Slurm; other distributions build Slurm without PMIx.
+    # Debian's Slurm includes PMIx; that of some other distributions does not.
     compgen -G '/usr/lib*/slurm*/mpi_pmix.so' >/dev/null || compgen -G '/usr/lib/*/slurm*/mpi_pmix.so' >/dev/null ||
         echo slurm-wlm-basic-plugins
 }
@@ -32,7 +32,7 @@ start_scheduler() {
     local host
     step="writing Slurm's configuration"
     mkdir -p "$STATE/state"
-    # munged refuses a folder that others can write to.
+    # munged rejects a folder that others can write to.
     chmod 755 "$STATE"
     write_configuration "$@"
 
@@ -49,12 +49,12 @@ start_scheduler() {
     done
 }
 
-# Prints the configuration for the hosts $@.
+# Writes the configuration for the hosts $@.
 write_configuration() {
     local host memory
     memory=$(awk '$1 == "MemTotal:" { print int($2 / 1024 / 2) }' /proc/meminfo)
-    # One munged serves all hosts: its socket is on the shared disk. The hosts have no control groups, so plugins that need
-    # them are off. Each host has all processors and all memory of the machine.
+    # All hosts use one munged through its socket on the shared disk. The hosts have no control groups, so plugins that
+    # need them are disabled. Every host has all processors of the machine.
     cat >"$STATE/slurm.conf" <<CONFIG
 ClusterName=$NAME
 SlurmctldHost=$NAME-1
@@ -84,14 +84,14 @@ CONFIG
         echo "NodeName=$host CPUs=$(nproc) RealMemory=$memory Gres=gpu:2" >>"$STATE/slurm.conf"
     done
     echo "Name=gpu File=$STATE/gpu[0-1]" >"$STATE/gres.conf"
-    # Slurm only passes devices to ranks. These are /dev/null and are never opened.
+    # Slurm only assigns devices to ranks. These are copies of /dev/null and are never opened.
     mknod "$STATE/gpu0" c 1 3 && mknod "$STATE/gpu1" c 1 3
-    # Given explicitly, because detection fails without control groups.
+    # Set explicitly, because detection fails without control groups.
     echo "CgroupPlugin=cgroup/v1" >"$STATE/cgroup.conf"
 }
 
 with_scheduler() { "$here/cluster.sh" run env SLURM_CONF="$STATE/slurm.conf" "$@"; }
 has_all_hosts() { [[ $(with_scheduler sinfo --noheader --Node --states=idle 2>/dev/null | wc -l) == "$1" ]]; }
-say_hosts() { with_scheduler sinfo --Node --long; }
+print_hosts() { with_scheduler sinfo --Node --long; }
 
 main "$@"

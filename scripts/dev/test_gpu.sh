@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# GPU tests of ringmark-worker: CUDA against CPU, every precision, gradients against fp64, fused kernels against libtorch's, CUDA
-# graphs against single launches, images from files, speed, NCCL with one rank and with two, kv-stores, overlap by events,
-# all-reduce alone, and the launcher's report about a rank that is killed or stopped.
+# Tests ringmark-worker on a machine with a GPU: CUDA vs. CPU, every precision, gradients vs. fp64, fused kernels vs.
+# libtorch's, CUDA graphs vs. individual launches, images from files, speed, NCCL with one rank and with two, kv-stores,
+# overlap measured by events, all-reduce alone, and the launcher's report of a killed or stopped rank.
 #
 #   scripts/dev/test_gpu.sh [--worker FILE] [--mpi FOLDER] [--limit SECONDS] [--keep FOLDER] [--quick]
 #
-# The worker is --worker, $RINGMARK_WORKER, or what cargo built here. Needs bash and python3, no Rust; a worker that was
-# built elsewhere uses libtorch from the torch that python3 imports. mpirun is for two ranks; --mpi is a folder with Open MPI's
-# unpacked packages from another machine (dpkg -x openmpi-bin, openmpi-common, libopenmpi3 and their requirements; of a
-# distribution that is not newer than this one). Checks whose requirements are missing are skipped with the reason; without a
-# GPU nothing is tested, with exit status 0. Ends after 40 minutes, or --limit, at the latest. --quick skips what depends neither on kernels
-# nor on precision: overflows, images from files, lack of memory, faults, NVRTC's libraries, sums alone, kv-stores.
+#   --worker FILE    default: $RINGMARK_WORKER, or the worker that cargo built in this repository
+#   --mpi FOLDER     Open MPI's unpacked packages (dpkg -x openmpi-bin, openmpi-common, libopenmpi3 and their dependencies)
+#                    from a distribution that is not newer than this one; for machines without mpirun
+#   --limit SECONDS  maximum duration; default: 40 minutes
+#   --keep FOLDER    keeps records and logs in FOLDER
+#   --quick          skips checks that depend neither on kernels nor on precision: overflow, images from files, out of
+#                    memory, faults, NVRTC's libraries, all-reduce alone, kv-stores
+#
+# Needs bash and python3, but not Rust. A worker that was built elsewhere uses the libtorch of python3's torch package.
+# Checks whose requirements are missing are skipped, with the reason; two ranks need mpirun. Without a GPU, nothing is
+# tested and the exit status is 0.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 readonly judge=$root/scripts/dev/test_gpu_judge.py
@@ -40,14 +45,14 @@ skip_all() {
 if ! has_nvidia_driver; then skip_all "this machine has no NVIDIA driver (neither /dev/nvidiactl nor nvidia-smi)"; fi
 find_worker "$given" "$root"
 if [[ -z $worker ]]; then
-    echo "error: there is a GPU, but no ringmark-worker: cargo build --release, or set RINGMARK_WORKER" >&2
+    echo "error: ringmark-worker not found: run cargo build --release, or set RINGMARK_WORKER" >&2
     exit 1
 fi
 gpus=$(count_gpus)
-if [[ $gpus == 0 ]]; then skip_all "the NVIDIA driver shows no GPU"; fi
+if [[ $gpus == 0 ]]; then skip_all "the NVIDIA driver reports no GPU"; fi
 use_mpi "$mpi"
 use_libtorch
-if worker_lacks libmpi.so.40; then skip_all "the worker needs Open MPI's libmpi.so.40, with one rank too: apt-get install openmpi-bin"; fi
+if worker_lacks libmpi.so.40; then skip_all "the worker needs Open MPI's libmpi.so.40, even for one rank: apt-get install openmpi-bin"; fi
 if worker_lacks .; then
     echo "error: the worker lacks libraries:" >&2
     ldd "$worker" 2>&1 | grep 'not found' >&2
@@ -60,7 +65,7 @@ mkdir -p "$folder"
 folder=$(realpath "$folder")
 training=
 clean_up() {
-    [[ -z $training ]] || end
+    [[ -z $training ]] || stop_training
     [[ -n $keep ]] || rm -rf "$folder"
 }
 trap clean_up EXIT
@@ -71,8 +76,9 @@ pass() { passed=$((passed + 1)); echo "ok       $1"; }
 miss() { failed=$((failed + 1)); echo "FAILED   $1"; }
 skip() { skipped=$((skipped + 1)); echo "skipped  $1"; }
 
-# run NAME [options] trains, record in NAME.jsonl. score and bandwidth NAME [options] run inference and all-reduce, record in
-# NAME.json; NCCL_DEBUG must be unset, so that the worker can read NCCL's choices. All: log in NAME.log, `launch` before the worker.
+# `run NAME [options]` trains and writes NAME.jsonl; `score` and `bandwidth` run inference and all-reduce and write
+# NAME.json. All write NAME.log and prefix the worker's command with `launch`. NCCL_DEBUG must be unset for `bandwidth`, so
+# that the worker can read NCCL's choices.
 launch=()
 unset -v "${!NCCL_DEBUG@}"
 run() { NCCL_DEBUG=WARN start "$1" train --record "$1.jsonl" "${@:2}"; }
@@ -83,18 +89,19 @@ start() {
     shift
     rm -f "$name.jsonl" "$name.json"
     local left=$((limit_seconds - SECONDS))
-    ((left > 0)) || { echo "the $limit_seconds s of this script are over" >"$name.log"; return 124; }
+    ((left > 0)) || { echo "the script's time limit of $limit_seconds s has passed" >"$name.log"; return 124; }
     timeout -k 10 $((left < 150 ? left : 150)) ${launch[@]+"${launch[@]}"} "$worker" "$@" >"$name.log" 2>&1
 }
 
-# judge NAME of test, then arguments for test_gpu_judge.py: its exit status decides, its line is the reason.
+# judge NAME ARGUMENTS...: runs test_gpu_judge.py with ARGUMENTS; test NAME passes if its exit status is 0. Its output is
+# the reason.
 judge() {
     local name=$1 verdict
     shift
     if verdict=$(python3 "$judge" "$@" 2>&1); then pass "$name: $verdict"; else miss "$name: $verdict"; fi
 }
 
-# check NAME RECORD ARGUMENTS...: fails with the end of the log if RECORD's run failed, otherwise judges.
+# check NAME STATUS CHECK RECORD ...: fails with the end of RECORD's log if STATUS is not 0; otherwise runs `judge`.
 check() {
     local name=$1 status=$2
     shift 2
@@ -102,26 +109,26 @@ check() {
 }
 tail_of() { sed 's/^/         | /' "$1.log" | tail -n 15; }
 
-# Messages that no run so far may contain.
+# Checks that no log so far contains a warning of libtorch.
 expect_no_warnings() {
-    local said
-    said=$(grep -l 'Warning:' ./*.log | xargs || true)
-    if [[ -z $said ]]; then
-        pass "no warning of libtorch in $(find . -maxdepth 1 -name '*.log' | wc -l) logs"
+    local logs
+    logs=$(grep -l 'Warning:' ./*.log | xargs || true)
+    if [[ -z $logs ]]; then
+        pass "no libtorch warnings in $(find . -maxdepth 1 -name '*.log' | wc -l) logs"
     else
-        miss "libtorch warns in $said: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
+        miss "libtorch warnings in $logs: $(grep -hm 1 'Warning:' ./*.log | head -n 1)"
     fi
 }
 
 echo "worker $worker, $gpus GPU(s) of compute capability ${capability:-unknown}, files in $folder"
 chosen=$("$root/scripts/setup.sh" --which 2>&1) || true
-if [[ $chosen =~ ^(cu1|given) ]]; then pass "set-up chooses $chosen"; else miss "set-up chooses $chosen"; fi
+if [[ $chosen =~ ^(cu1|given) ]]; then pass "setup.sh selects $chosen"; else miss "setup.sh selects $chosen"; fi
 
-# --- one rank: CUDA against CPU, precisions, NCCL alone ---
+# --- one rank: CUDA vs. CPU, precisions, NCCL alone ---
 status=0
 run fresh --device cpu --batch-size 2 --image-size 32 --iters 1 --warmup 0 --lr 0 --seed 1 --save init.safetensors || status=$?
 if [[ $status != 0 ]]; then
-    miss "weights to start from: exit status $status"
+    miss "initial weights: exit status $status"
     tail_of fresh
     exit 1
 fi
@@ -129,57 +136,57 @@ python3 "$judge" prepare init.safetensors batch.safetensors
 
 five=(--batch-size 4 --image-size 64 --iters 5 --warmup 0 --lr 0.00002 --lr-warmup-iters 0
     --init init.safetensors --data batch.safetensors)
-run cpu --device cpu "${five[@]}" || miss "fp32 on the CPU, which the rest is compared with: $(tail -n 1 cpu.log)"
+run cpu --device cpu "${five[@]}" || miss "fp32 on the CPU, the reference for other checks: $(tail -n 1 cpu.log)"
 
 status=0
 run cuda --device cuda "${five[@]}" || status=$?
 if [[ $status != 0 ]]; then
-    # The machine has a GPU that the worker cannot use: no reason to skip.
+    # A GPU that the worker cannot use is a failure, not a reason to skip.
     miss "fp32 on CUDA: exit status $status, see below"
     tail_of cuda
     expect_no_warnings
-    echo "test_gpu.sh: $passed passed, $failed failed; the rest needs CUDA and was not run"
+    echo "test_gpu.sh: $passed passed, $failed failed; the other checks need CUDA and were not run"
     exit 1
 fi
 judge "CUDA is used" device cuda cuda
-judge "fp32, CUDA against CPU" losses cuda cpu 1e-3
-judge "events" times cuda
+judge "fp32: CUDA vs. CPU" losses cuda cpu 1e-3
+judge "event times" times cuda
 
 status=0
 run cuda_nchw --device cuda --layout nchw "${five[@]}" || status=$?
-check "fp32, contiguous against the CPU's channels_last" $status losses cuda_nchw cpu 1e-3
+check "fp32: contiguous vs. channels_last on the CPU" $status losses cuda_nchw cpu 1e-3
 
 for pair in tf32:0.01 fp16:0.02 bf16:0.1; do
     dtype=${pair%:*}
     if [[ $dtype == tf32 ]]; then
         if [[ ${capability%%.*} =~ ^[0-9]+$ && ${capability%%.*} -lt 8 ]]; then
-            skip "tf32: compute capability $capability, it needs 8.0"
+            skip "tf32: needs compute capability 8.0, this GPU has $capability"
             continue
         fi
     fi
     status=0
     run "$dtype" --device cuda --dtype "$dtype" --loss-scale 128 "${five[@]}" || status=$?
-    check "$dtype against fp32" $status losses "$dtype" cuda "${pair#*:}"
+    check "$dtype vs. fp32" $status losses "$dtype" cuda "${pair#*:}"
     if [[ $status == 0 ]]; then judge "$dtype is used" differ "$dtype" cuda; fi
-    # The default is fused.
+    # Fused kernels are the default.
     status=0
     run "${dtype}_libtorch" --device cuda --dtype "$dtype" --kernels libtorch --loss-scale 128 "${five[@]}" || status=$?
-    check "fused kernels in $dtype against libtorch's" $status kernels "$dtype" "${dtype}_libtorch" "${pair#*:}"
+    check "fused vs. libtorch's kernels in $dtype" $status kernels "$dtype" "${dtype}_libtorch" "${pair#*:}"
 done
 
-# The first start compiles kernels; the second uses the cache, whose files stay the same.
+# The first start compiles kernels; the second must use the cache and not change its files.
 cached() { find first_start -name '*.cubin' -printf '%f %i %T@\n' 2>/dev/null | sort || true; }
 status=0
 XDG_CACHE_HOME=$folder/first_start run first_start --device cuda --dtype fp16 --loss-scale 128 "${five[@]}" || status=$?
 compiled=$(cached)
 XDG_CACHE_HOME=$folder/first_start run second_start --device cuda --dtype fp16 --loss-scale 128 "${five[@]}" || status=$?
-check "kernels that were compiled before" $status losses second_start first_start 1e-3
+check "cached kernels" $status losses second_start first_start 1e-3
 if [[ -n $compiled && $compiled == "$(cached)" ]]; then
     pass "the second start compiles nothing: $(wc -l <<<"$compiled") file(s) in the cache"
 else
-    miss "the cache has after the first start: ${compiled:-nothing}; after the second: $(cached)"
+    miss "kernel cache after the first start: ${compiled:-empty}; after the second: $(cached)"
 fi
-# Replayed from CUDA graphs, and kernel by kernel: training and inference.
+# Training and inference, replayed from CUDA graphs and launched kernel by kernel.
 longer=(--batch-size 4 --image-size 64 --iters 9 --warmup 5 --lr 0.00002 --lr-warmup-iters 0
     --init init.safetensors --data batch.safetensors)
 for pair in fp32:1e-3 fp16:0.02; do
@@ -194,15 +201,15 @@ for dtype in fp32 fp16; do
     for graphs in on off; do
         score "score_${dtype}_$graphs" --dtype "$dtype" --graphs $graphs --batch-size 8 --seed 1 || status=$?
     done
-    check "a CUDA graph in $dtype" $status graphs "score_${dtype}_on" "score_${dtype}_off"
+    check "inference with a CUDA graph in $dtype" $status graphs "score_${dtype}_on" "score_${dtype}_off"
 done
 
 if [[ $quick == no ]]; then
     status=0
     run overflow --device cuda --dtype fp16 --loss-scale 128 --inject overflow:2 "${five[@]}" || status=$?
-    check "an overflow of fp16 skips one step" $status skips overflow 2 128
+    check "an fp16 overflow skips one step" $status skips overflow 2 128
 
-    # Images from files: pixels are copied during the steps, in a separate stream.
+    # Images from files: pixels are copied in a separate stream during the steps.
     mkdir -p digits
     python3 "$judge" digits digits
     reading=(--model mxnet-lenet --image-size 28 --batch-size 32 --iters 6 --warmup 0 --lr 0.02 --lr-warmup-iters 0 --seed 1
@@ -210,11 +217,11 @@ if [[ $quick == no ]]; then
     status=0
     run read_cpu --device cpu "${reading[@]}" || status=$?
     run read_cuda --device cuda "${reading[@]}" || status=$?
-    check "images that are read, CUDA against CPU" $status losses read_cuda read_cpu 1e-3
-    if [[ $status == 0 ]]; then judge "images are read" read read_cuda 2; fi
+    check "images from files: CUDA vs. CPU" $status losses read_cuda read_cpu 1e-3
+    if [[ $status == 0 ]]; then judge "images are read from files" read read_cuda 2; fi
 fi
 
-# One step of plain SGD, whose update is the gradient.
+# One step of plain SGD: its update is the gradient times the learning rate.
 one=(--batch-size 4 --image-size 64 --iters 1 --warmup 0 --lr 1000 --momentum 0 --weight-decay 0 --lr-warmup-iters 0
     --init init.safetensors --data batch.safetensors)
 status=0
@@ -240,18 +247,18 @@ run speed_libtorch --device cuda --dtype fp16 --kernels libtorch --batch-size 12
 check "speed of fused kernels" $status not_slower speed speed_libtorch
 
 if [[ $quick == no ]]; then
-    # 65,536 images take 39 GB, and the output of the first convolution another 210 GB.
+    # 65,536 images take 39 GB, and the output of the first convolution takes another 210 GB.
     status=0
     run too_large --device cuda --batch-size 65536 --image-size 224 --iters 2 --warmup 0 || status=$?
-    if [[ $status == 1 ]] && said=$(grep -m 1 'out of memory: .* GB in use' too_large.log); then
-        pass "a batch without memory: $said"
+    if [[ $status == 1 ]] && message=$(grep -m 1 'out of memory: .* GB in use' too_large.log); then
+        pass "a batch that does not fit in memory: $message"
     else
-        miss "a batch without memory: exit status $status, see below"
+        miss "a batch that does not fit in memory: exit status $status, see below"
         tail_of too_large
     fi
 fi
 
-# Starts an endless training as $1 and waits for its fourth iteration; $training is its process.
+# Starts an endless training run named $1 and waits for its fourth iteration; sets $training to its process ID.
 train_on() {
     local name=$1 second
     shift
@@ -265,85 +272,85 @@ train_on() {
     done
     return 1
 }
-end() {
+stop_training() {
     kill "$training" 2>/dev/null || true
     wait "$training" 2>/dev/null || true
     training=
 }
 
 if [[ $quick == no ]]; then
-    # cuDNN compiles some kernels at run time with NVRTC, which opens its built-in functions by file name only.
+    # cuDNN compiles some kernels at run time with NVRTC, which opens its library of built-in functions by file name only.
     if train_on mapped; then
         found=$(grep -oE '/[^ ]*libnvrtc(-builtins)?\.so[^ ]*' "/proc/$training/maps" | sort -u | xargs || true)
         if [[ $found == *libnvrtc-builtins.so* ]]; then
             pass "NVRTC can compile: $found"
         else
-            miss "NVRTC cannot compile, loaded is only: ${found:-neither}"
+            miss "NVRTC cannot compile; loaded libraries: ${found:-none}"
         fi
     else
         miss "NVRTC: training did not reach its fourth iteration, see below"
         tail_of mapped
     fi
-    end
+    stop_training
 
     status=0
     run nccl_1 --device cuda --backend nccl "${five[@]}" || status=$?
     check "NCCL with one rank" $status losses nccl_1 cuda 1e-3 nccl
 fi
 
-# sums NAME RANKS ENGINE REPORT [options]: sizes and gradients on every wire; REPORT is the start of a line of NCCL's report. One line
-# if all are right.
-sums() {
-    local name=$1 ranks=$2 backend_name=$3 named=$4 wire kind status said='' wrong=0
-    local asked=${backend_name/solo/auto}
+# check_sums NAME RANKS BACKEND REPORT [options]: checks all-reduce of message sizes and of gradients with every wire type.
+# REPORT is the beginning of a line in NCCL's report. Prints one line if all pass.
+check_sums() {
+    local name=$1 ranks=$2 backend_name=$3 report=$4 wire kind status verdict='' wrong=0
+    local backend=${backend_name/solo/auto}
     shift 4
     for wire in fp32 fp16 bf16; do
         for kind in sizes model; do
             status=0
             if [[ $kind == sizes ]]; then
-                bandwidth "sizes_$name$wire" --backend "$asked" --wire "$wire" -b 8 -f 8 "$@" || status=$?
+                bandwidth "sizes_$name$wire" --backend "$backend" --wire "$wire" -b 8 -f 8 "$@" || status=$?
             else
-                bandwidth "model_$name$wire" --backend "$asked" --wire "$wire" --model resnet50_v1b --optimizer sgd \
+                bandwidth "model_$name$wire" --backend "$backend" --wire "$wire" --model resnet50_v1b --optimizer sgd \
                     -n 5 -w 1 || status=$?
             fi
             if [[ $status == 0 ]] &&
-                said=$(python3 "$judge" exact "${kind}_$name$wire" "$ranks" "$backend_name" "$wire" "$named" 2>&1); then
+                verdict=$(python3 "$judge" exact "${kind}_$name$wire" "$ranks" "$backend_name" "$wire" "$report" 2>&1); then
                 continue
             fi
             wrong=1
-            miss "all-reduce of $kind by $backend_name, $ranks rank(s), $wire: exit status $status, $said"
+            miss "all-reduce of $kind with $backend_name, $ranks rank(s), $wire: exit status $status, $verdict"
             if [[ $status != 0 ]]; then tail_of "${kind}_$name$wire"; fi
         done
     done
-    if [[ $wrong == 0 ]]; then pass "all-reduce of sizes and gradients by $backend_name, $ranks rank(s), every wire: $said"; fi
+    if [[ $wrong == 0 ]]; then pass "all-reduce of sizes and gradients with $backend_name, $ranks rank(s), every wire type: $verdict"; fi
 }
 if [[ $quick == no ]]; then
-    sums nccl_1_ 1 nccl "" -e 256M
-    sums solo_ 1 solo "" -e 1M
+    check_sums nccl_1_ 1 nccl "" -e 256M
+    check_sums solo_ 1 solo "" -e 1M
 fi
 
-# Each of two ranks uses its own GPU and nothing on the other's.
-programs_by_gpu() { nvidia-smi --query-compute-apps=gpu_bus_id --format=csv,noheader 2>/dev/null | sort || true; }
-own_gpu() {
+# Checks that each of two ranks uses only its own GPU.
+list_processes() { nvidia-smi --query-compute-apps=gpu_bus_id --format=csv,noheader 2>/dev/null | sort || true; }
+check_own_gpu() {
     local before after
     if [[ $gpus -lt 2 ]]; then
-        skip "a GPU of its own for local rank 1: there is one GPU"
+        skip "one GPU per rank: this machine has only one GPU"
         return
     fi
-    before=$(programs_by_gpu)
+    before=$(list_processes)
     train_on own_gpu --backend nccl || true
-    after=$(comm -13 <(echo "$before") <(programs_by_gpu) | grep . || true)
-    end
+    after=$(comm -13 <(echo "$before") <(list_processes) | grep . || true)
+    stop_training
     if [[ -z $after ]]; then
-        skip "a GPU of its own for local rank 1: nvidia-smi shows no programs here, as in some containers"
+        skip "one GPU per rank: nvidia-smi lists no processes, as in some containers"
     elif [[ $(wc -l <<<"$after") == 2 && $(sort -u <<<"$after" | wc -l) == 2 ]]; then
-        pass "two ranks have a GPU each: $(xargs <<<"$after")"
+        pass "one GPU per rank: $(xargs <<<"$after")"
     else
-        miss "two ranks have programs on GPUs: $(xargs <<<"$after")"
+        miss "one GPU per rank: processes of two ranks are on $(xargs <<<"$after")"
     fi
 }
 
-# --- two ranks: on two GPUs, or both on the first with different host numbers, without which NCCL would refuse ---
+# --- two ranks: on two GPUs, or both on the first with different NCCL_HOSTIDs, because NCCL rejects two ranks on one GPU ---
 two_ranks() {
     if ! command -v mpirun >/dev/null; then
         skip "two ranks: mpirun is not on PATH"
@@ -353,7 +360,7 @@ two_ranks() {
     local where="two GPUs" transport=
     if [[ $gpus -lt 2 ]]; then
         where="one GPU" transport=NET/Socket
-        # Two hosts for NCCL: they use sockets on the interface lo only.
+        # NCCL sees two hosts, connected only by sockets on interface lo.
         cat >as_two_hosts.sh <<'WRAPPER'
 #!/usr/bin/env bash
 export CUDA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-0}" NCCL_HOSTID="host$OMPI_COMM_WORLD_RANK"
@@ -365,32 +372,32 @@ WRAPPER
     fi
     local small=(-e 16M -n 5 -w 1)
 
-    # The reference is MPI's sum in host memory: another library with the same arithmetic.
+    # The reference is MPI's sum in host memory: an independent library with the same arithmetic.
     local status=0
     run mpi_2 --device cuda --backend mpi "${five[@]}" || status=$?
-    check "two ranks on $where by MPI" $status equal_ranks mpi_2 2 mpi
+    check "two ranks on $where with MPI" $status equal_ranks mpi_2 2 mpi
     if [[ $status != 0 ]]; then return; fi
-    if [[ $quick == no ]]; then sums mpi_2_ 2 mpi "" "${small[@]}"; fi
+    if [[ $quick == no ]]; then check_sums mpi_2_ 2 mpi "" "${small[@]}"; fi
 
     run nccl_2 --device cuda --backend nccl "${five[@]}" || status=$?
     if [[ $status != 0 ]]; then
         if [[ $gpus -lt 2 ]]; then
-            skip "two ranks on one GPU by NCCL: not possible here (exit status $status); what NCCL says:"
+            skip "two ranks on one GPU with NCCL: not possible here (exit status $status); NCCL's output:"
             grep -iE 'nccl' nccl_2.log | tail -n 8 | sed 's/^/         | /' || true
         else
-            miss "two ranks on $where by NCCL: exit status $status, see below"
+            miss "two ranks on $where with NCCL: exit status $status, see below"
             tail_of nccl_2
         fi
         return
     fi
-    judge "two ranks on $where by NCCL" equal_ranks nccl_2 2 nccl
-    judge "NCCL against MPI" losses nccl_2 mpi_2 1e-3
+    judge "two ranks on $where with NCCL" equal_ranks nccl_2 2 nccl
+    judge "NCCL vs. MPI" losses nccl_2 mpi_2 1e-3
     if [[ $quick == yes ]]; then return; fi
-    own_gpu
+    check_own_gpu
 
     run fp16_wire --device cuda --backend nccl --wire fp16 "${five[@]}" || status=$?
-    check "gradients as fp16" $status losses fp16_wire nccl_2 0.02
-    sums nccl_2_ 2 nccl "transport: $transport" "${small[@]}"
+    check "gradients sent as fp16" $status losses fp16_wire nccl_2 0.02
+    check_sums nccl_2_ 2 nccl "transport: $transport" "${small[@]}"
 
     local store
     for store in device nccl local; do
@@ -398,27 +405,27 @@ WRAPPER
         run "store_$store" --device cuda --kv-store "$store" "${five[@]}" || status=$?
         check "--kv-store $store" $status losses "store_$store" nccl_2 1e-3
     done
-    # One additional process, the server.
+    # The third process is the server.
     launch[2]=3
     status=0
     run store_server --device cuda --kv-store dist_sync --servers 1 "${five[@]}" || status=$?
     check "--kv-store dist_sync" $status losses store_server nccl_2 1e-3
     status=0
     run store_2bit --device cuda --kv-store dist_sync --servers 1 --gradient-compression 2bit:1 "${five[@]}" || status=$?
-    check "two ranks push codes of two bits" $status equal_ranks store_2bit 2 tcp
-    # One rank and a server: ranks of a CPU host would add up before encoding.
+    check "two ranks with 2-bit compression" $status equal_ranks store_2bit 2 tcp
+    # One rank and one server: on a CPU, two ranks of one host would be summed before encoding.
     launch[2]=2
     local kind
     status=0
     for kind in cpu cuda; do
         run "codes_$kind" --device $kind --kv-store dist_sync --servers 1 --gradient-compression 2bit:1 "${five[@]}" || status=$?
     done
-    check "codes of two bits, CUDA against CPU" $status losses codes_cuda codes_cpu 0.02
+    check "2-bit compression: CUDA vs. CPU" $status losses codes_cuda codes_cpu 0.02
 
     status=0
     run nccl_again --device cuda --backend nccl "${five[@]}" || status=$?
     run autotune --device cuda --backend nccl --autotune "${five[@]}" || status=$?
-    check "the search for sizes" $status autotuned autotune nccl_2 nccl_again
+    check "autotuning" $status autotuned autotune nccl_2 nccl_again
 
     status=0
     local long=(--device cuda --backend nccl --batch-size 32 --image-size 224 --iters 12 --warmup 2)
@@ -428,21 +435,21 @@ WRAPPER
         miss "overlap: exit status $status, see below"
         tail_of overlap_on
     elif [[ $gpus -ge 2 ]]; then
-        judge "overlap, by events" exposed overlap_on overlap_off
+        judge "overlap, measured by events" exposed overlap_on overlap_off
     elif verdict=$(python3 "$judge" exposed overlap_on overlap_off 2>&1); then
-        pass "overlap, by events: $verdict"
+        pass "overlap, measured by events: $verdict"
     else
-        skip "overlap, by events: not to be shown by two ranks that take turns on one GPU: $verdict"
+        skip "overlap, measured by events: two ranks that share one GPU cannot show it: $verdict"
     fi
 }
 two_ranks
 
-# --- a rank of two that is killed or stopped while NCCL sums: the launcher names it ---
-fault() {
-    local signal=$1 expected=$2 program=$worker ringmark launcher rank second said
+# --- one of two ranks is killed or stopped during NCCL's all-reduce: the launcher must report it ---
+check_fault() {
+    local signal=$1 expected=$2 program=$worker ringmark launcher rank second message
     ringmark=$(dirname "$worker")/ringmark
     if [[ ! -x $ringmark ]]; then
-        skip "a rank that gets SIG$signal: there is no ringmark beside the worker"
+        skip "rank that receives SIG$signal: no ringmark in the worker's folder"
         return
     fi
     if [[ $gpus -lt 2 ]]; then
@@ -462,25 +469,25 @@ fault() {
         if grep -zqx OMPI_COMM_WORLD_RANK=1 "/proc/$rank/environ"; then kill "-$signal" "$rank"; fi
     done
     wait "$launcher" || true
-    said=$(grep '^error: 1n2g run 1 of 1 failed: ' "fault_$signal.log" || true)
-    if [[ $said == *"$expected"* && -z $(pgrep -f "^$worker train") ]]; then
-        pass "a rank that gets SIG$signal: $said"
+    message=$(grep '^error: 1n2g run 1 of 1 failed: ' "fault_$signal.log" || true)
+    if [[ $message == *"$expected"* && -z $(pgrep -f "^$worker train") ]]; then
+        pass "rank that receives SIG$signal: $message"
     else
-        miss "a rank that gets SIG$signal: ${said:-no message}, see below"
+        miss "rank that receives SIG$signal: ${message:-no message}, see below"
         tail_of "fault_$signal"
     fi
 }
 if [[ $quick == yes ]]; then
     :
 elif ! command -v mpirun >/dev/null || [[ ! -s nccl_2.jsonl ]]; then
-    skip "ranks that are killed or stopped: two ranks do not run by NCCL here"
+    skip "killed or stopped rank: two NCCL ranks do not run on this machine"
 elif ! command -v pgrep >/dev/null; then
-    skip "ranks that are killed or stopped: there is no pgrep (package procps)"
+    skip "killed or stopped rank: pgrep not found (package procps)"
 else
-    fault KILL "rank 1 of 2 on host $(hostname) was killed by signal 9 (SIGKILL) in iteration "
-    fault STOP "no progress for 20 s: rank 1 of 2 on host $(hostname) (process "
+    check_fault KILL "rank 1 of 2 on host $(hostname) was killed by signal 9 (SIGKILL) in iteration "
+    check_fault STOP "no progress for 20 s: rank 1 of 2 on host $(hostname) (process "
 fi
 
 expect_no_warnings
-echo "test_gpu.sh: $passed passed, $failed failed, $skipped skipped$([[ $quick == no ]] || echo ", the rest left out by --quick")"
+echo "test_gpu.sh: $passed passed, $failed failed, $skipped skipped$([[ $quick == no ]] || echo ", others omitted by --quick")"
 [[ $failed == 0 ]]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks of scripts/dev/test_gpu.sh on the files of its runs, in the current folder.
+"""Evaluates the files that scripts/dev/test_gpu.sh has written to the current folder.
 
     test_gpu_judge.py CHECK ARGUMENTS...
 
-A failed expectation is exit status 1, with the reason in the last line. Needs only Python's standard library; with PyTorch,
-the reference of the gradients is computed by it.
+Exits with 1 if an expectation is not met; the last line of output is the reason. Needs only Python's standard library. If
+PyTorch is installed, it computes the reference gradients.
 """
 
 import array
@@ -33,16 +33,16 @@ def losses(other, reference, tolerance, *backend):
     expect(not backend or load(other)[0]["backend"] == backend[0], f"backend is {load(other)[0]['backend']}")
     pairs = [(a["loss"][0], b["loss"][0]) for a, b in zip(ours, theirs)]
     expect(len(ours) == len(theirs) > 0, f"{len(ours)} and {len(theirs)} iterations")
-    expect(pairs[-1][1] < 0.9 * pairs[0][1], f"the losses of {reference} do not fall: the comparison would show nothing")
+    expect(pairs[-1][1] < 0.9 * pairs[0][1], f"the losses of {reference} do not decrease, so the comparison is meaningless")
     worst = max(abs(a - b) / abs(b) for a, b in pairs)
-    text = f"largest relative difference of {len(pairs)} losses {worst:.1e}, allowed {tolerance}"
+    text = f"largest relative difference of {len(pairs)} losses {worst:.1e}, limit {tolerance}"
     expect(worst <= float(tolerance), f"{text}: {pairs}")
     print(text)
 
 
 def expect_difference(one, other):
     pairs = [(a["loss"][0], b["loss"][0]) for a, b in zip(load(one)[1], load(other)[1])]
-    expect(any(a != b for a, b in pairs), f"{one} and {other} have the same losses to the last bit")
+    expect(any(a != b for a, b in pairs), f"the losses of {one} and {other} are bitwise identical")
 
 
 def differ(one, other):
@@ -54,7 +54,7 @@ def differ(one, other):
 def device(name, kind):
     run, _, end = load(name)
     expect(all(rank["device"] == kind for rank in run["ranks"]), f"ranks trained on {[rank['device'] for rank in run['ranks']]}")
-    expect(end["peak_memory"][0] > 300e6, f"peak memory {end['peak_memory']}: weights, gradients, momenta are 307 MB")
+    expect(end["peak_memory"][0] > 300e6, f"peak memory {end['peak_memory']}, but weights, gradients and momenta take 307 MB")
     print(f"{run['ranks'][0]['device_name']}, NCCL {run['environment']['nccl_version']}, driver {run['environment']['driver_version']}")
 
 
@@ -66,7 +66,7 @@ def times(name):
         parts = [iteration[part][0] for part in ["forward", "backward", "exposed_allreduce", "optimizer"]]
         step = iteration["step"][0]
         expect(all(part >= 0 for part in parts) and parts[0] > 0 and parts[1] > 0, f"phases {parts}")
-        expect(sum(parts) <= step * 1.001, f"phases {parts} are more than the step {step}")
+        expect(sum(parts) <= step * 1.001, f"phases {parts} exceed the step {step}")
         shares.append(sum(parts) / step)
     expect(statistics.median(shares) > 0.5, f"phases are only {statistics.median(shares):.0%} of the step")
     print(f"phases are {statistics.median(shares):.0%} of the step")
@@ -75,11 +75,11 @@ def times(name):
 def skips(name, iteration, scale):
     _, iterations, end = load(name)
     found = [line["iteration"] for line in iterations if line["skipped"]]
-    expect(found == [int(iteration)] and end["skipped_steps"] == 1, f"skipped {found}, {end['skipped_steps']} in the end line")
+    expect(found == [int(iteration)] and end["skipped_steps"] == 1, f"skipped {found}, {end['skipped_steps']} in the record's last line")
     after = [line["loss_scale"] for line in iterations]
     expected = [float(scale)] * int(iteration) + [float(scale) / 2] * (len(after) - int(iteration))
     expect(after == expected, f"loss scales {after}")
-    print(f"iteration {iteration} alone was skipped, loss scales {after}")
+    print(f"only iteration {iteration} was skipped, loss scales {after}")
 
 
 def equal_ranks(name, count, backend):
@@ -87,24 +87,24 @@ def equal_ranks(name, count, backend):
     sums = end["parameter_checksums"]
     expect(run["backend"] == backend, f"backend is {run['backend']}")
     expect(len(sums) == int(count) and len(set(sums)) == 1, f"checksums {sums}")
-    print(f"{count} ranks end with weights {sums[0]}")
+    print(f"{count} ranks end with the same weights {sums[0]}")
 
 
 def autotuned(tuned, plain, again):
-    """Checks that the search changes no weight. If cuDNN rounds two equal runs differently, losses must agree."""
+    """Checks that autotuning does not change the weights. If two plain runs already differ in cuDNN's rounding, compares losses."""
     sums = [load(name)[2]["parameter_checksums"] for name in [tuned, plain, again]]
     trials = load(tuned)[0].get("tuning", {}).get("trials", [])
     expect(len(trials) == 10 and all(trial["step"] > 0 for trial in trials), f"trials {trials}")
     expect(len(set(sums[0])) == 1, f"checksums {sums[0]}")
     if sums[0] != sums[1] != sums[2]:
-        print(f"{plain} and {again} are not the same to the last bit, so by losses alone:", end=" ")
+        print(f"{plain} and {again} are not bitwise identical, so only losses are compared:", end=" ")
         return losses(tuned, plain, "1e-3")
-    expect(sums[0] == sums[1], f"checksums {sums[0]}, without the search {sums[1]}")
-    print(f"{len(trials)} trials, weights {sums[0][0]} as without them")
+    expect(sums[0] == sums[1], f"checksums {sums[0]}, without autotuning {sums[1]}")
+    print(f"{len(trials)} trials, weights {sums[0][0]} as without autotuning")
 
 
-def exact(name, ranks, backend, wire, named=""):
-    """Checks that every bandwidth sample exists and every sum is right; of gradients, within the worker's rounding limits."""
+def exact(name, ranks, backend, wire, report=""):
+    """Checks that every bandwidth sample exists and every sum is correct, for gradients within the worker's rounding limits."""
     record = json.load(open(f"{name}.json"))
     config, results, devices = record["config"], record["results"], [rank["device"] for rank in record["ranks"]]
     expect(record["kind"] == "ringmark-bandwidth" and record["failure"] is None, f"failure {record['failure']}")
@@ -115,20 +115,20 @@ def exact(name, ranks, backend, wire, named=""):
         sides = [result[side] for side in ["out_of_place", "in_place"] if result[side]]
         expect(result["element"] == element and len(sides) == 1 + is_exact, f"{result['element']}, {len(sides)} sides")
         for side in sides:
-            # One rank in place has no work.
+            # One rank in place has nothing to do.
             counts = [sum(time > 0 or ranks == "1" for time in times) for times in side["seconds"]]
             expect(counts == [config["iterations"]] * int(ranks), f"{counts} times of {result['bytes']} bytes")
             wrong, error = side["wrong"], side["error"]
             expect(wrong == 0, f"{wrong} wrong elements in {result['bytes']} bytes")
             expect(len(error) == config["iterations"] and None not in error, f"errors {error}")
             expect(not is_exact or max(error) == 0, f"errors {error}")
-    is_named = any(line.startswith(named) for line in record["nccl"])
-    expect(results and is_named == (backend == "nccl"), f"{len(results)} results, NCCL says {record['nccl']}")
-    print(", ".join([f"{len(results)} result(s), the largest of {results[-1]['bytes']} bytes", *record["nccl"][-2:]]))
+    is_reported = any(line.startswith(report) for line in record["nccl"])
+    expect(results and is_reported == (backend == "nccl"), f"{len(results)} results, NCCL's report is {record['nccl']}")
+    print(", ".join([f"{len(results)} result(s) of up to {results[-1]['bytes']} bytes", *record["nccl"][-2:]]))
 
 
 def exposed(on, off):
-    """Returns the median over iterations after the first two, of the slowest rank."""
+    """Checks that overlap reduces exposed all-reduce: median over iterations of the slowest rank, without the first two."""
     time = lambda name: statistics.median(max(line["exposed_allreduce"]) for line in load(name)[1][2:])
     text = f"exposed all-reduce {time(on) * 1e3:.3f} ms with overlap, {time(off) * 1e3:.3f} ms without"
     expect(time(on) < time(off), text)
@@ -136,7 +136,7 @@ def exposed(on, off):
 
 
 def digits(folder):
-    """Writes MNIST's arrays of 64 images, each with a bright row for its class, to an existing folder."""
+    """Writes 64 images in MNIST's format to an existing folder; the position of a bright band encodes the class."""
     labels = [image % 10 for image in range(64)]
     rows = lambda label: b"".join(bytes([255 if row // 2 == label else row] * 28) for row in range(28))
     for kind, head, values in [
@@ -147,7 +147,7 @@ def digits(folder):
 
 
 def read(name, threads):
-    """Checks the images that were read, and the decoder."""
+    """Checks that every rank read images, with this number of decode threads."""
     used = load(name)[2]["input"]
     ranks = used["ranks"]
     expect(all(rank["threads"] == int(threads) and rank["images"] > 0 for rank in ranks), f"ranks read {ranks}")
@@ -155,17 +155,17 @@ def read(name, threads):
 
 
 def prepare(init, data):
-    """Adjusts fresh weights for a comparison of five steps, and creates a batch of 8 images of 64 pixels.
+    """Adjusts fresh weights for a comparison over five steps, and creates a batch of 8 images of 64 pixels.
 
-    With fresh weights and small batches, batch normalization and ReLU turn the last bit of rounding into percents of the
-    gradient. With small residual branches (bn3.weight) and ReLUs shifted off 0 (biases) fp32 agrees to 1e-6.
+    With fresh weights and small batches, batch normalization and ReLU amplify rounding errors to percents of the gradient.
+    With small residual branches (bn3.weight) and ReLU inputs away from 0 (biases), fp32 results agree to 1e-6.
     """
     raw = bytearray(open(init, "rb").read())
     length = int.from_bytes(raw[:8], "little")
     for name, tensor in json.loads(raw[8 : 8 + length]).items():
         is_bias = name.endswith(".bias") and name != "fc.bias"
         if is_bias or name.endswith("bn3.weight"):
-            start, end = (8 + length + place for place in tensor["data_offsets"])
+            start, end = (8 + length + offset for offset in tensor["data_offsets"])
             raw[start:end] = array.array("f", [2.0 if is_bias else 0.25] * ((end - start) // 4)).tobytes()
     open(init, "wb").write(raw)
 
@@ -184,23 +184,23 @@ def prepare(init, data):
 
 
 def tensors(name):
-    """Yields name, shape and values of each tensor of a safetensors file."""
+    """Yields name, shape and values of each tensor in a safetensors file."""
     raw = open(f"{name}.safetensors", "rb").read()
     length = int.from_bytes(raw[:8], "little")
     for key, tensor in json.loads(raw[8 : 8 + length]).items():
         if key != "__metadata__":
-            start, end = (8 + length + place for place in tensor["data_offsets"])
+            start, end = (8 + length + offset for offset in tensor["data_offsets"])
             yield key, tensor["shape"], array.array({"F32": "f", "I64": "q"}[tensor["dtype"]], raw[start:end])
 
 
-# A sample of every tensor: Python's arithmetic would take minutes for all.
+# Only every 17th element is compared: Python would take minutes for all of them.
 EVERY = 17
-# With this rate the update dominates the weights, so its rounding is that of the gradient.
+# At this learning rate, the update dominates the weights, so rounding errors are those of the gradient.
 RATE = 1000
 
 
 def gradient(saved):
-    """Returns the change of the weights by one step of plain SGD from init.safetensors / the learning rate."""
+    """Returns the gradient: the change of the weights in one step of plain SGD from init.safetensors / the learning rate."""
     before = {key: values for key, _, values in tensors("init")}
     return {
         key: [(a - b) / RATE for a, b in zip(before[key][::EVERY], after[::EVERY])]
@@ -210,7 +210,7 @@ def gradient(saved):
 
 
 def exact_gradient():
-    """Returns the same, computed by PyTorch in fp64."""
+    """Returns the gradient, computed by PyTorch in fp64."""
     import torch
     from torch.nn import functional
 
@@ -243,14 +243,14 @@ def exact_gradient():
 
 
 def gradients(cpu, fp32, *steps):
-    """Checks that fp32 is IEEE: its error is far below that of tf32. Losses alone cannot distinguish them.
+    """Checks that fp32 is IEEE fp32: its error must be far below that of tf32. Losses alone cannot distinguish them.
 
-    Other `steps` use fused kernels, each compared with NAME_libtorch: they round the same values, or fewer.
+    The other `steps` use fused kernels and are compared with NAME_libtorch. Fused kernels round the same values or fewer.
     """
     try:
         reference, source = exact_gradient(), "PyTorch in fp64"
     except ImportError:
-        reference, source = gradient(cpu), "fp32 on the CPU, there is no PyTorch"
+        reference, source = gradient(cpu), "fp32 on the CPU (PyTorch is not installed)"
 
     def error(saved):
         other = gradient(saved)
@@ -259,17 +259,17 @@ def gradients(cpu, fp32, *steps):
 
     errors = {name: error(name) for name in [fp32, *(step + end for step in steps for end in ["", "_libtorch"])]}
     text = ", ".join(f"{name} {value:.1e}" for name, value in errors.items()) + f" from {source}"
-    expect(errors[fp32] < 2e-4, f"{text}: fp32 is allowed 2e-4")
+    expect(errors[fp32] < 2e-4, f"{text}: the limit for fp32 is 2e-4")
     tf32 = errors.get("tf32_step", math.inf)
-    expect(tf32 > 5 * errors[fp32], f"{text}: tf32 must be five times as far")
+    expect(tf32 > 5 * errors[fp32], f"{text}: the error of tf32 must be more than five times that of fp32")
     for step in steps:
-        # Rounding errors of the same size with other signs.
-        expect(errors[step] < 1.25 * errors[f"{step}_libtorch"], f"{text}: fused kernels are allowed 1.25 times libtorch's in {step}")
+        # Rounding errors have the same size but different signs.
+        expect(errors[step] < 1.25 * errors[f"{step}_libtorch"], f"{text}: the limit for {step} is 1.25 times the error of libtorch's kernels")
     print(text)
 
 
 def kernels(fused, libtorch, tolerance):
-    """Checks that each run used its own kernels and learned the same."""
+    """Checks that each run used the requested kernels and that the losses agree."""
     for name, expected in [(fused, "fused"), (libtorch, "libtorch")]:
         found = load(name)[0]["config"].get("kernels", "auto")
         expect(found == expected, f"{name} ran with --kernels {found}: {load(name)[0]['environment'].get('cuda_remarks')}")
@@ -279,13 +279,13 @@ def kernels(fused, libtorch, tolerance):
 
 def not_slower(fused, libtorch):
     median = lambda name: statistics.median(line["step"][0] for line in load(name)[1][20:])
-    text = f"{1e3 * median(fused):.2f} ms a step, with libtorch's kernels {1e3 * median(libtorch):.2f} ms"
+    text = f"{1e3 * median(fused):.2f} ms per step, with libtorch's kernels {1e3 * median(libtorch):.2f} ms"
     expect(median(fused) <= median(libtorch), text)
-    print(f"{text}: {median(libtorch) / median(fused):.2f} times as fast")
+    print(f"{text}: {median(libtorch) / median(fused):.2f}x the speed")
 
 
 def graphs(replayed, launched):
-    """Checks that replayed passes compute the same as launched ones. cuDNN may select other kernels in another process."""
+    """Checks that replayed and launched passes agree, within a tolerance because cuDNN may select other kernels in each process."""
     records = [json.load(open(f"{name}.json")) for name in [replayed, launched]]
     for record, expected in zip(records, ["on", "off"]):
         expect(record["failure"] is None, f"failure {record['failure']}")
@@ -293,14 +293,14 @@ def graphs(replayed, launched):
         expect(found == expected, f"--graphs {expected} ran as {found}: {record.get('no_graph')}")
     (ours,), (theirs,) = (record["confidence"] for record in records)
     tolerance = {"fp32": 1e-4}.get(records[0]["config"]["dtype"], 1e-2)
-    text = f"confidence {ours:.6f} and {theirs:.6f}, allowed {tolerance}"
+    text = f"confidence {ours:.6f} and {theirs:.6f}, relative limit {tolerance}"
     expect(theirs > 0 and abs(ours - theirs) <= tolerance * theirs, text)
     times = [1e3 * statistics.median(record["seconds"][0]) for record in records]
-    print(f"{text}; {times[0]:.3f} ms a pass, kernel by kernel {times[1]:.3f} ms")
+    print(f"{text}; {times[0]:.3f} ms per pass, kernel by kernel {times[1]:.3f} ms")
 
 
-# Images/s of one GPU in fp16 with batch size 128, by compute capability: below them something is wrong with the machine or with
-# the choice of kernels. 9.0 is half of what an H200 has; the others are estimates, low on purpose.
+# Minimum images/s of one GPU in fp16 at batch size 128, by compute capability. A lower speed indicates a problem with the
+# machine or the choice of kernels. 9.0 is half the speed of an H200; the others are deliberately low estimates.
 FLOORS = {7.0: 300, 7.5: 80, 8.0: 400, 8.6: 50, 8.9: 200, 9.0: 2800, 10.0: 2800, 12.0: 100}
 
 
@@ -309,14 +309,14 @@ def speed(name, capability):
     steps = [line["step"][0] for line in iterations]
     floor = FLOORS.get(float(capability or 0), 80)
     images = 128 / statistics.median(steps[20:])
-    expect(images > floor, f"{images:.0f} images/s, compute capability {capability} has at least {floor}")
-    apart = sum(steps) / end["wall"] - 1
-    expect(abs(apart) < 0.02, f"the steps add up to {sum(steps):.3f} s, the wall clock says {end['wall']:.3f} s")
-    # 4.089 GMAC forward, and backward twice that.
+    expect(images > floor, f"{images:.0f} images/s, at least {floor} expected for compute capability {capability}")
+    difference = sum(steps) / end["wall"] - 1
+    expect(abs(difference) < 0.02, f"the steps add up to {sum(steps):.3f} s, but the wall-clock time is {end['wall']:.3f} s")
+    # 4.089 GMAC forward, and twice that backward.
     network, products = images * 6 * 4.089e-3, end["matrix_product"][0]
-    expect(network < products, f"the network has {network:.1f} TFLOP/s, and plain matrix products {products:.1f}")
+    expect(network < products, f"the network reaches {network:.1f} TFLOP/s, but matrix products only {products:.1f}")
     share = f"{network:.1f} of {products:.1f} TFLOP/s of matrix products"
-    print(f"{images:.0f} images/s (floor {floor}), {share}, steps and wall clock {apart:+.2%} apart")
+    print(f"{images:.0f} images/s (minimum {floor}), {share}, steps - wall-clock time: {difference:+.2%}")
 
 
 checks = [

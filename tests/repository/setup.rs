@@ -102,7 +102,7 @@ fn failing_driver_does_not_install_the_cpu_build() {
 #[test]
 fn machine_without_gpu_gets_cpu_build_and_hint() {
     let machine = Machine::new();
-    let fix = "where other hosts have GPUs: RINGMARK_TORCH=cuda scripts/setup.sh";
+    let fix = "if other hosts have GPUs, run RINGMARK_TORCH=cuda scripts/setup.sh";
     for (variables, why) in [
         ("STUB_CAPABILITIES=", "cuInit of the NVIDIA driver failed: CUDA error 100 (CUDA_ERROR_NO_DEVICE)"),
         ("STUB_INIT=34", "cuInit of the NVIDIA driver failed: CUDA error 34 (CUDA_ERROR_STUB_LIBRARY)"),
