@@ -18,8 +18,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 # Expected result of the worker for each driver: name | variables of the stub | --device | exit status | message, an
 # extended regular expression for one line of standard error.
 readonly CASES='
-eight GPUs that the runtime rejects|STUB_CAPABILITIES=90,90,90,90,90,90,90,90|auto|1|^ringmark-worker: .*8 GPUs .*libtorch finds 0
-one GPU that the runtime rejects|STUB_CAPABILITIES=90|cuda|1|^ringmark-worker: .*1 GPU .*libtorch finds 0
+eight GPUs that the runtime rejects|STUB_CAPABILITIES=90,90,90,90,90,90,90,90|auto|1|^error: .*8 GPUs .*libtorch finds 0
+one GPU that the runtime rejects|STUB_CAPABILITIES=90|cuda|1|^error: .*1 GPU .*libtorch finds 0
 old driver|STUB_VERSION=12040|auto|1|driver for CUDA 12\.4.*built for CUDA 13\.0.*580.*cu126
 old driver, CUDA requested|STUB_VERSION=12040|cuda|1|driver for CUDA 12\.4.*built for CUDA 13\.0.*580.*cu126
 failing driver|STUB_INIT=999|auto|1|cuInit failed with CUDA_ERROR_UNKNOWN \(999\)
