@@ -308,7 +308,7 @@ fn scaling_loss_parts_add_up_in_every_format() {
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
     stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
-    let halves = stdout.lines().any(|line| line.split_whitespace().eq(["contention", "overlap"]));
+    let halves = stdout.lines().any(|line| line.split_whitespace().eq(["sharing", "overlap"]));
     assert!(halves, "{stdout}");
     let loss = &folder.result()["rn50"]["1n2g"]["scaling_loss"];
     let seconds = |part: &Value| part["seconds"].as_f64().expect("a number");

@@ -371,7 +371,7 @@ fn baselines_are_shown_with_their_cases() {
         folder.run(&alone);
     }
     let page = page(&folder.path());
-    for word in ["1n2g baseline", "compute, contention", "compute, overlap", "the same ranks without communication"] {
+    for word in ["1n2g baseline", "compute, sharing", "compute, overlap", "the same ranks without communication"] {
         assert!(page.contains(word), "no {word:?} in {page}");
     }
     // Their runs are not listed with the runs of the case.

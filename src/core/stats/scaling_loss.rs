@@ -11,7 +11,7 @@
 //!             + other      remainder: in the step but in none of its measured phases
 //! ```
 //!
-//! If the same N ranks also ran without any exchange, compute is split further: **contention** is their forward and
+//! If the same N ranks also ran without any exchange, compute is split further: **sharing** is their forward and
 //! backward minus the base's (the cost of sharing cores, memory and power with other ranks), and **overlapped** is the
 //! rest (the cost of computing while gradients move). A negative part is a gain. All parts of a case come from one run,
 //! its median run (for an even number of runs, the mean of the two in the middle), so that they add up. `other` is
@@ -55,7 +55,7 @@ impl LossPart {
     pub fn name(self) -> &'static str {
         match self {
             LossPart::Compute => "compute",
-            LossPart::ComputeCrowded => "compute, contention",
+            LossPart::ComputeCrowded => "compute, sharing",
             LossPart::ComputeOverlapped => "compute, overlap",
             LossPart::Transfer => "transfer",
             LossPart::Waiting => "waiting",
@@ -138,7 +138,7 @@ pub struct ScalingLoss {
     /// Compute, transfer, waiting, every other phase, and other, which add up to `total`; empty if only the whole was
     /// measured.
     pub parts: Vec<(LossPart, Difference)>,
-    /// Contention and overlap, which add up to compute; empty without runs of the same ranks without any exchange.
+    /// Sharing and overlap, which add up to compute; empty without runs of the same ranks without any exchange.
     pub compute: Vec<(LossPart, Difference)>,
 }
 

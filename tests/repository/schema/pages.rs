@@ -117,7 +117,7 @@ impl PageWriter<'_> {
 }
 
 /// Description without the brackets of rustdoc's links.
-/// Returns the description in words that apply to JSON.
+/// Returns the description without Rust notation.
 fn description(value: &Value) -> String {
     value["description"].as_str().unwrap_or_default().replace("[`", "`").replace("`]", "`").replace("`None`", "no value")
 }

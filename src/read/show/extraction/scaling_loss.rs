@@ -20,7 +20,7 @@ pub fn title(group: &Group) -> String {
 
 /// Explanation of the columns, below the title.
 pub const LEGEND: [&str; 4] = [
-    "contention: compute loss of the baseline; overlap: additional compute loss with communication;",
+    "sharing: compute loss of the baseline; overlap: additional compute loss with communication;",
     "waiting, transfer: exposed all-reduce before and after the slowest rank joins;",
     "other: the rest of the step; +-: 95 % confidence interval; negative: a gain;",
     "images/s: lost relative to ideal scaling; below the case: its efficiency",
@@ -64,7 +64,7 @@ pub fn table(group: &Group) -> Option<Table> {
 /// Returns the two header lines of a part. The parts of compute are named in the second line to save width.
 fn header(part: LossPart) -> (&'static str, &'static str) {
     match part {
-        LossPart::ComputeCrowded => ("compute", "contention"),
+        LossPart::ComputeCrowded => ("compute", "sharing"),
         LossPart::ComputeOverlapped => ("compute", "overlap"),
         part => (part.name(), ""),
     }

@@ -22,7 +22,7 @@ const NOTE: &str = "The step of a case minus the step of the base, in parts that
 const READING: &str = "Thin lines are confidence intervals, cut off at the edge of the chart. The axis starts at 0 only if the bars are \
      complete.";
 
-const ALONE: &str = "Compute is divided by means of the baseline, runs of the same ranks without communication. Contention: cost of sharing a host. \
+const ALONE: &str = "Compute is divided by means of the baseline, runs of the same ranks without communication. Sharing: cost of sharing a host. \
     Overlap: cost of the concurrent exchange.";
 
 /// Returns the loss of every case except the base, if its records contain the parts.
