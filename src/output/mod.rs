@@ -1,6 +1,7 @@
 //! Output of a command: a table on the standard output, and the same as JSON with `--json [FILE]`. [`table`] aligns
-//! columns.
+//! columns, and [`shell`] quotes commands.
 
+pub mod shell;
 pub mod table;
 
 use std::fs;

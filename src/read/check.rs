@@ -73,7 +73,7 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
         checks::complete(&manifest, &usable, extraction.problems(), &runs),
         checks::unedited(&integrity, &outputs),
         checks::rules(&runs),
-        checks::reliable(reliability_warnings(&extraction), &single_runs(&extraction), &runs),
+        checks::reliable(reliability_warnings(&extraction), &cautions(&extraction), &single_runs(&extraction), &runs),
     ];
     Ok(CheckedResult::new(root.display().to_string(), benchmark, checks))
 }
@@ -87,6 +87,24 @@ fn single_runs(extraction: &AnyExtraction) -> Vec<String> {
         AnyExtraction::Training(extraction) => titles(extraction.groups.iter().flat_map(Group::with_baselines)),
         AnyExtraction::Score(extraction) => titles(extraction.groups.iter().flat_map(|table| &table.points)),
     }
+}
+
+/// Returns the reasons to use reliable figures with caution, as a report does.
+fn cautions(extraction: &AnyExtraction) -> Vec<String> {
+    let (warnings, spreads): (usize, Vec<f64>) = match extraction {
+        AnyExtraction::Training(extraction) => {
+            let groups = &extraction.groups;
+            let cases = groups.iter().flat_map(|group| &group.cases);
+            let spreads = cases.filter_map(|case| case.figures.as_ref()?.cv).collect();
+            (groups.iter().map(Group::number_of_warnings).sum(), spreads)
+        }
+        AnyExtraction::Score(extraction) => {
+            let points = extraction.groups.iter().flat_map(|table| &table.points);
+            let warnings = extraction.groups.iter().map(|table| table.all_warnings().count()).sum();
+            (warnings, points.filter_map(|point| point.speeds().cv()).collect())
+        }
+    };
+    reliability::cautions(warnings, spreads.into_iter().fold(f64::NAN, f64::max))
 }
 
 /// Returns the reasons why figures are unreliable, each sentence once.

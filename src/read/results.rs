@@ -7,6 +7,7 @@ use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::manifest::without_option;
 use ringmark_core::options::usage::{UsageError, usage};
 
+use crate::output::shell;
 use crate::read::analyze::results::{AnyExtraction, ResultFolder};
 use crate::read::analyze::score;
 use crate::read::analyze::training::figures::{self, Extraction};
@@ -76,5 +77,5 @@ fn runs<R: Readable>(folder: &Path, found: &Found, warmup: Option<u32>) -> Vec<R
 /// Returns the command that resumes a sweep without its folder, which depends on the reader.
 fn without_folder(command: &str) -> String {
     let words = without_option(shell_words::split(command).unwrap_or_default(), "--out");
-    shell_words::join(words.iter().filter(|word| *word != "--resume"))
+    shell::join(words.iter().filter(|word| *word != "--resume"))
 }

@@ -102,6 +102,7 @@ impl BandwidthOptions {
             cases.iter().try_for_each(|case| config.validate_for(case.ranks())).map_err(usage)?;
         }
         machine.check_backend(&launch, &config.exchange)?;
+        machine.check_binding(&launch, config.bind)?;
         let mut filled_in = vec![Setting::derived("cases", texts(&cases)), Setting::derived("op", texts(&operations))];
         filled_in.extend(option_table::filled_in(&config));
         launch.save_config = self.config_file.into_saved::<BandwidthConfig>("bandwidth", &launch.hosts, filled_in);

@@ -18,6 +18,7 @@ use toml::{Table, Value};
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::job::launcher::SavedConfig;
+use crate::output::shell;
 
 const CONFIG: &str = "config";
 
@@ -121,7 +122,7 @@ impl ConfigFileOptions {
         };
         let mut text = format!(
             "# ringmark {command} --config {}\n#\n# Command-line options take precedence over this file.\n{COMMAND} = {}\n\n",
-            shell_words::quote(&path.display().to_string()),
+            shell::quote(&path.display().to_string()),
             value(command)
         );
         let line = |Setting { name, values, .. }: &Setting| match &values[..] {

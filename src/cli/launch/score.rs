@@ -58,6 +58,7 @@ impl ScoreOptions {
         machine.ask_first_host(&mut launch);
         let profile = self.axes.profile(&machine, &launch);
         let score = self.score.apply(ScoreConfig::for_profile(profile))?;
+        machine.check_binding(&launch, score.bind)?;
         let score = ScoreConfig { init: score.init.map(path::absolute).transpose()?, ..score };
         let typed = self.score.typed("batch-size");
         let is_one_size = profile == SweepProfile::Quick || typed.is_some();

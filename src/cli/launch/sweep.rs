@@ -176,6 +176,7 @@ impl SweepOptions {
             TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
         }
         machine.check_backend(&sweep.launch, &train.exchange)?;
+        machine.check_binding(&sweep.launch, train.bind)?;
         self.servers.check(&kv_stores).map_err(usage)?;
         kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
         check_kv_stores(&sweep).map_err(usage)?;

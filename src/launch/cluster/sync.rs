@@ -26,6 +26,7 @@ use crate::launch::local::child::{self, Answer, Call, EndPolicy};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
+use crate::output::shell;
 
 /// Library that every worker links and that does not belong to the host.
 const TORCH: &str = "libtorch_cpu.so";
@@ -69,7 +70,7 @@ impl Sync {
     pub fn command_lines(&self, hosts: &[Host], ssh: &SshOptions, environment: &LaunchEnvironment) -> Vec<String> {
         let line = |host: &Host| {
             let remote = Remote::new(host, ssh, environment);
-            let line = shell_words::join(self.command(host, &remote));
+            let line = shell::join(self.command(host, &remote));
             if remote.is_here() { format!("{} && {line}", self.mkdir_command()) } else { line }
         };
         hosts.iter().map(line).collect()

@@ -19,6 +19,7 @@ use crate::launch::job::watch::{HostQuery, Watch};
 use crate::launch::local::disk_error;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_error;
+use crate::output::shell;
 
 /// Number of lines shown of a failed job's log.
 const TAIL_LINES: usize = 30;
@@ -52,7 +53,7 @@ impl Job<'_> {
 
     /// Returns the command line, ready to paste into a shell.
     pub fn command_line(&self, starter: Starter) -> String {
-        shell_words::join(self.command(starter))
+        shell::join(self.command(starter))
     }
 
     /// Returns the path of the log.
@@ -85,7 +86,7 @@ impl Job<'_> {
     ) -> anyhow::Result<JobEnd> {
         let mut log = File::create(self.unfinished_log()).map_err(|error| self.log_error(error))?;
         let command = self.command(starter);
-        writeln!(log, "+ {}", shell_words::join(&command)).map_err(|error| self.log_error(error))?;
+        writeln!(log, "+ {}", shell::join(&command)).map_err(|error| self.log_error(error))?;
         if starter.reads_hostfile(&self.servers)
             && let Some(text) = self.hostfile_text()
         {

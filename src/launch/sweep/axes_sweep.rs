@@ -28,6 +28,7 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
 use crate::launch::sweep::plan::{Axes, CoreShare, joined};
 use crate::launch::sweep::session::SessionConfig;
+use crate::output::shell;
 
 /// Warning for the quick profile.
 const QUICK: &str = "quick profile: for a first impression, not a reliable result";
@@ -263,7 +264,7 @@ pub fn files_in(out: &Path, run: RunName) -> anyhow::Result<JobFiles> {
 
 /// Returns a path quoted for a shell.
 pub fn quoted(path: &Path) -> String {
-    shell_words::quote(&path.display().to_string()).into_owned()
+    shell::quote(&path.display().to_string()).into_owned()
 }
 
 /// Reports the last job of `ended` as a row of the table.

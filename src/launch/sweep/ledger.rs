@@ -20,6 +20,7 @@ use crate::launch::local::disk_error;
 use crate::launch::sweep::conditions::SERVER_HOSTS;
 use crate::launch::sweep::folder;
 use crate::launch::sweep::plan::{AXIS_OPTIONS, KV_STORE, joined};
+use crate::output::shell;
 
 /// Failure of a run that was in progress when ringmark was killed.
 const KILLED: &str = "ringmark was killed during the run";
@@ -87,7 +88,7 @@ impl Ledger {
                  use the same settings (ringmark {}), or choose another --out",
                 out.display(),
                 joined(&mismatches, "\n"),
-                shell_words::join(manifest.command.iter().skip(1))
+                shell::join(manifest.command.iter().skip(1))
             )));
         }
         if conditions.hosts.len() > manifest.conditions.hosts.len() {

@@ -2,6 +2,7 @@
 //! [`Problem`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
@@ -18,6 +19,7 @@ use ringmark_core::options::usage::usage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::output::shell;
 use crate::read::load::content::{benchmark_of, files_below, model_of};
 use crate::read::load::problem::Problem;
 
@@ -256,7 +258,7 @@ impl Found {
             }
         };
         self.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
-        let command = shell_words::join(with_out_folder(&manifest.command, root));
+        let command = shell::join(with_out_folder(&manifest.command, root));
         let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
         let mut counts = HashSet::new();
         let mut shortages = Vec::new();
@@ -340,7 +342,7 @@ pub fn not_training(root: &Path, benchmark: BenchmarkKind) -> anyhow::Error {
         "{} contains a {benchmark} sweep, but this command reads training: `ringmark extract {path}` reads it, `ringmark \
          report {path}` shows it, `ringmark diff` compares two",
         root.display(),
-        path = shell_words::quote(&root.display().to_string())
+        path = shell::quote(&root.display().to_string())
     ))
 }
 
@@ -398,12 +400,18 @@ const MAX_RESULTS: usize = 16;
 /// Levels of subfolders in which results are looked for.
 const RESULT_LEVELS: u32 = 2;
 
-/// Lists commands that read the results below a folder, one per line; `None` without results.
+/// Lists commands that read the results below a folder, one per line: the typed command for results that it reads.
+/// `None` without results.
 fn commands_for_results_below(root: &Path) -> Option<String> {
     let all = results_below(root, RESULT_LEVELS);
-    let line = |(command, folder): &(&str, PathBuf)| {
-        let folder = shell_words::quote(&folder.display().to_string()).into_owned();
-        format!("\n  ringmark {command} {folder}")
+    let typed = env::args().nth(1).unwrap_or_default();
+    let line = |(benchmark, folder): &(BenchmarkKind, PathBuf)| {
+        let command = match (benchmark, typed.as_str()) {
+            (BenchmarkKind::Bandwidth | BenchmarkKind::Input, _) => "report",
+            (_, "check" | "report") | (BenchmarkKind::Train, "predict") => &typed,
+            _ => "extract",
+        };
+        format!("\n  ringmark {command} {}", shell::quote(&folder.display().to_string()))
     };
     let lines: String = all.iter().take(MAX_RESULTS).map(line).collect();
     let more = all.len().saturating_sub(MAX_RESULTS);
@@ -411,18 +419,24 @@ fn commands_for_results_below(root: &Path) -> Option<String> {
     (!all.is_empty()).then_some(lines + &more)
 }
 
-/// Returns the folders with results below a folder, sorted, each with the command that reads it.
-fn results_below(root: &Path, levels: u32) -> Vec<(&'static str, PathBuf)> {
+/// Returns the folders with results below a folder, sorted, each with its benchmark.
+fn results_below(root: &Path, levels: u32) -> Vec<(BenchmarkKind, PathBuf)> {
     let mut folders: Vec<PathBuf> =
         entries(root).unwrap_or_default().into_iter().filter(|path| path.is_dir() && !is_case(path)).collect();
     folders.sort();
     let of_folder = |folder: PathBuf| {
         let holds_cases = entries(&folder).is_ok_and(|paths| paths.iter().any(|path| is_case(path)));
         let is_record = |file: &PathBuf| bandwidth_operation(file).is_some();
-        if holds_cases && scan(&folder).is_ok_and(|found| !found.runs.is_empty()) {
-            vec![("extract", folder)]
-        } else if folder.join(INPUT_RECORD).exists() || (holds_cases && files_below(&folder, 1).iter().any(is_record)) {
-            vec![("report", folder)]
+        if holds_cases
+            && let Ok(mut found) = scan(&folder)
+            && !found.runs.is_empty()
+        {
+            found.find_benchmarks(&folder);
+            vec![(found.benchmark(&folder).unwrap_or(BenchmarkKind::Train), folder)]
+        } else if folder.join(INPUT_RECORD).exists() {
+            vec![(BenchmarkKind::Input, folder)]
+        } else if holds_cases && files_below(&folder, 1).iter().any(is_record) {
+            vec![(BenchmarkKind::Bandwidth, folder)]
         } else if levels > 1 {
             results_below(&folder, levels - 1)
         } else {

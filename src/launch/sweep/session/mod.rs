@@ -40,7 +40,7 @@ use crate::launch::sweep::schedule::Schedule;
 use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
 pub use crate::launch::sweep::session::execute::{failure_of, is_miss};
 use crate::launch::sweep::session::table::SessionTable;
-use crate::output;
+use crate::output::{self, shell};
 
 /// Largest number of commands that a dry run prints unless all are requested.
 const COMMANDS: usize = 20;
@@ -141,7 +141,7 @@ impl<B: Benchmark> Session<'_, B> {
         self.benchmark.finish(&ended, outcome.is_ok())?;
         outcome.map(|()| ended).map_err(|error| match &schedule.ledger {
             Some(ledger) => {
-                let command = shell_words::join(ledger.command());
+                let command = shell::join(ledger.command());
                 let is_any_finished = schedule.plan.iter().any(|job| schedule.is_finished(job));
                 let advice = match (interrupt.is_set(), is_any_finished) {
                     (true, _) => "resume with",

@@ -6,6 +6,7 @@ use ringmark_core::manifest::without_option;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::output::shell;
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::strategy::Strategy;
 
@@ -48,7 +49,7 @@ fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> String {
     if let Some(program) = words.first_mut() {
         *program = "ringmark".to_owned();
     }
-    shell_words::join(words)
+    shell::join(words)
 }
 
 fn most_nodes(missing: &[Case]) -> u32 {
