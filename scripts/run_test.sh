@@ -55,7 +55,7 @@ progress() {
     done
     if [[ -t 1 ]]; then printf '\r\e[K'; fi
 }
-echo "building ringmark and loading libtorch: about 8 minutes on 2 cores" >&2
+echo "building ringmark and loading libtorch: 5 to 10 minutes on 2 cores" >&2
 "$root/scripts/setup.sh" & libtorch=$!
 # Crates that need no libtorch are compiled during its download; the second build reports the errors of this one.
 build --keep-going 2>&1 | progress 0 >&2 || true

@@ -36,7 +36,7 @@ Examples:
   ringmark bandwidth --network resnet --num-layers 200 --hosts a:8,b:8 --kv-store dist_sync --servers 2
       the same with key-value servers: bytes on every link, errors by rank
 
-Exit status 1: a case failed or was too slow, or the doctor found an error; 2: a usage error.";
+Exit status 1: a case failed or was too slow, or the doctor found an error; 2: a usage error; 130: Ctrl-C.";
 
 /// Options of `ringmark bandwidth`.
 #[derive(Debug, Args)]

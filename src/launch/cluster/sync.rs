@@ -362,10 +362,10 @@ mod tests {
             sync().command_lines(&[host("a"), host("b")], &ssh(), &environment()),
             [
                 "mkdir -p /opt/rm && rsync --recursive --relative --copy-links --perms --times --checksum --stats \
-                 '--timeout=300' --no-human-readable '--exclude=*.a' '--exclude=libtorch_python.so' /build/./worker \
+                 --timeout=300 --no-human-readable '--exclude=*.a' --exclude=libtorch_python.so /build/./worker \
                  /p/./torch/lib/libtorch_cpu.so /opt/rm/",
-                "rsync --recursive --relative --copy-links --perms --times --checksum --stats '--timeout=300' --no-human-readable \
-                 '--exclude=*.a' '--exclude=libtorch_python.so' --rsh 'ssh -p 2222 -x -T -o '\\''BatchMode=yes'\\'' -o \
+                "rsync --recursive --relative --copy-links --perms --times --checksum --stats --timeout=300 --no-human-readable \
+                 '--exclude=*.a' --exclude=libtorch_python.so --rsh 'ssh -p 2222 -x -T -o '\\''BatchMode=yes'\\'' -o \
                  '\\''ConnectTimeout=5'\\'' -o '\\''StrictHostKeyChecking=no'\\''' '--rsync-path=mkdir -p /opt/rm && rsync' \
                  /build/./worker /p/./torch/lib/libtorch_cpu.so b:/opt/rm/"
             ]

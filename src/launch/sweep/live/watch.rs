@@ -163,13 +163,13 @@ fn is_gone(progress: &Progress, here: &str) -> bool {
     progress.host == here && process.is_none_or(|process| kill(Pid::from_raw(process), None) == Err(Errno::ESRCH))
 }
 
-/// Returns `the sweep (started on a) has ended after 1:40: 4 of 4 runs finished, 2 of them earlier`.
+/// Returns `the sweep (started on a) has ended: 4 of 4 runs finished (2 of them earlier) in 1:40`.
 fn end_line(progress: &Progress) -> String {
     let Progress { jobs, started, updated, finished, .. } = progress;
-    let time = clock(Seconds(updated.0 - started.0));
     let earlier = finished.iter().filter(|run| run.took.is_none()).count();
-    let earlier = if earlier > 0 { format!(", {earlier} of them earlier") } else { String::new() };
-    format!("the {} has ended after {time}: {} of {} runs finished{earlier}", name(progress), jobs.finished, jobs.of)
+    let earlier = if earlier > 0 { format!(" ({earlier} of them earlier)") } else { String::new() };
+    let time = clock(Seconds(updated.0 - started.0));
+    format!("the {} has ended: {} of {} runs finished{earlier} in {time}", name(progress), jobs.finished, jobs.of)
 }
 
 fn name(progress: &Progress) -> String {
