@@ -8,12 +8,12 @@ use ringmark_core::number_text::three_digits;
 /// Mark after figures of runs with warnings.
 pub const MARK: &str = "!";
 
-/// Explains [`MARK`]; `warnings` tells where they are, such as `the lines that begin with warning`.
+/// Explains [`MARK`]; `warnings` is their location, such as `the lines that begin with warning`.
 pub fn mark_legend(warnings: &str) -> String {
     format!("{MARK}: these runs count but have warnings: see {warnings}.")
 }
 
-/// Explains parentheses; `warnings` tells where they are, such as `the warnings above`.
+/// Explains parentheses; `warnings` is the location of the warnings, such as `the warnings above`.
 pub fn doubtful_legend(warnings: &str) -> String {
     format!("In parentheses: unreliable; {warnings} contain reason and fix.")
 }
