@@ -1,7 +1,6 @@
 //! Output of a command: a table on the standard output, and the same as JSON with `--json [FILE]`. [`table`] aligns
-//! columns, and [`shell`] quotes commands.
+//! columns.
 
-pub mod shell;
 pub mod table;
 
 use std::fs;

@@ -21,7 +21,7 @@ use crate::read::analyze::run_group;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::training::figures::Group;
 use crate::read::extract;
-use crate::read::load::folder;
+use crate::read::load::folder::{self, Reader};
 use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::load::run::Readable;
 use crate::read::load::sweep_run::SweepRun;
@@ -50,7 +50,7 @@ pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
 }
 
 fn check(root: &Path) -> anyhow::Result<CheckedResult> {
-    let found = folder::find(root)?;
+    let found = folder::find(root, Reader::Check)?;
     let manifest = Manifest::find(root)?.ok_or_else(|| {
         usage(anyhow!(
             "{} contains no {MANIFEST}: pass a folder of `ringmark sweep` or `ringmark score`",

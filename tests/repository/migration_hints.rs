@@ -163,9 +163,9 @@ fn all_wrong_options_are_reported_together() {
                   tip: a similar argument exists: '--bucket-mb'
                 error: unexpected argument '--batch_size' found
                   tip: --batch_size: `--batch-size 8` is the number of images per GPU and iteration
-                error: invalid value 'a:8;b:8' for '--hosts <HOST:SLOTS,..>': separate hosts by commas: a:8,b:8
                 error: invalid value 'fp8' for '--dtype <TYPE>'
                   tip: use fp32, tf32, fp16 or bf16
+                error: invalid value 'a:8;b:8' for '--hosts <HOST:SLOTS,..>': separate hosts by commas: a:8,b:8
             "]],
         ),
         // An alias of --kv-store; a flag without a value; a word without an option.
@@ -173,9 +173,10 @@ fn all_wrong_options_are_reported_together() {
             "bandwidth --kvstore ps --foo -b 8 resnet18",
             expect![[r"
                 error: unexpected argument '--foo' found
-                error: unexpected argument 'resnet18' found
                 error: invalid value 'ps' for '--kv-store <NAME>'
                   tip: did you mean `--kv-store dist_sync`?
+                error: unexpected argument 'resnet18' found
+                  tip: `--model resnet18`
             "]],
         ),
         // The folder may be the value of the option.

@@ -14,11 +14,11 @@ use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::manifest::Manifest;
 use ringmark_core::options::option_table::{self, Options, Setting};
+use ringmark_core::shell;
 use toml::{Table, Value};
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::job::launcher::SavedConfig;
-use crate::output::shell;
 
 const CONFIG: &str = "config";
 

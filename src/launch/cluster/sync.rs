@@ -17,6 +17,7 @@ use anyhow::{Context, bail, ensure};
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
+use ringmark_core::shell;
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::remote::Remote;
@@ -26,7 +27,6 @@ use crate::launch::local::child::{self, Answer, Call, EndPolicy};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};
-use crate::output::shell;
 
 /// Library that every worker links and that does not belong to the host.
 const TORCH: &str = "libtorch_cpu.so";

@@ -11,6 +11,7 @@ use ringmark_core::host::MemoryShortage;
 use ringmark_core::host::environment::LOAD_BEFORE_VARIABLE;
 use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_core::line::dlperf;
+use ringmark_core::shell;
 
 use crate::launch::job::process::{self, JobEvent, ProcessOutcome};
 use crate::launch::job::request::Job;
@@ -19,7 +20,6 @@ use crate::launch::job::watch::{HostQuery, Watch};
 use crate::launch::local::disk_error;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_error;
-use crate::output::shell;
 
 /// Number of lines shown of a failed job's log.
 const TAIL_LINES: usize = 30;

@@ -12,9 +12,9 @@ use std::sync::OnceLock;
 
 use ringmark_core::host::environment::{is_allowed, is_forwarded};
 use ringmark_core::host::processors;
+use ringmark_core::shell;
 
 use crate::launch::local::open_mpi::{OpenMpi, SINGLE_COPY, SSH_AGENT};
-use crate::output::shell;
 
 /// Grid Engine's variables by which Open MPI detects a Grid Engine job.
 pub const GRID_ENGINE: [&str; 4] = ["PE_HOSTFILE", "JOB_ID", "SGE_ROOT", "ARC"];

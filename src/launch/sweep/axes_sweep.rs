@@ -15,6 +15,7 @@ use ringmark_core::file::run_name::RunName;
 use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::number_text::count;
 use ringmark_core::progress::FinishedRun;
+use ringmark_core::shell;
 use ringmark_core::stats::summary;
 use ringmark_core::trace::TraceConfig;
 
@@ -28,7 +29,6 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
 use crate::launch::sweep::plan::{Axes, CoreShare, joined};
 use crate::launch::sweep::session::SessionConfig;
-use crate::output::shell;
 
 /// Warning for the quick profile.
 const QUICK: &str = "quick profile: for a first impression, not a reliable result";

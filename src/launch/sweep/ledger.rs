@@ -15,12 +15,12 @@ use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{Conditions, FileHashes, Manifest, ObservedEnvironment, RunState};
 use ringmark_core::options::option_table::{OptionSpec, Options};
 use ringmark_core::options::usage::usage;
+use ringmark_core::shell;
 
 use crate::launch::local::disk_error;
 use crate::launch::sweep::conditions::SERVER_HOSTS;
 use crate::launch::sweep::folder;
 use crate::launch::sweep::plan::{AXIS_OPTIONS, KV_STORE, joined};
-use crate::output::shell;
 
 /// Failure of a run that was in progress when ringmark was killed.
 const KILLED: &str = "ringmark was killed during the run";

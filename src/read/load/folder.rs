@@ -2,7 +2,6 @@
 //! [`Problem`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
@@ -13,13 +12,14 @@ use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::dimension::{Case, DeviceChoice, Dtype, KvStore, Model};
 use ringmark_core::file::run_name::{BASELINE, INPUT_RECORD, MANIFEST, RunName, bandwidth_operation};
 use ringmark_core::host::MemoryShortage;
+use ringmark_core::keyword_enum;
 use ringmark_core::manifest::{Manifest, RunState};
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
+use ringmark_core::shell;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::output::shell;
 use crate::read::load::content::{benchmark_of, files_below, model_of};
 use crate::read::load::problem::Problem;
 
@@ -105,9 +105,23 @@ pub struct Found {
     measured: BTreeMap<BenchmarkKind, PathBuf>,
 }
 
+keyword_enum!(
+    /// Command that reads a folder; the error for a folder of several results suggests it for each of them.
+    Reader {
+        /// Also for `ringmark diff` and `ringmark input`, which need more than a folder.
+        Extract = "extract",
+        /// `ringmark report`.
+        Report = "report",
+        /// `ringmark check`.
+        Check = "check",
+        /// `ringmark predict`.
+        Predict = "predict",
+    }
+);
+
 /// Finds `<case>/<model>_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. Fails if there is
 /// no run at all.
-pub fn find(root: &Path) -> anyhow::Result<Found> {
+pub fn find(root: &Path, reader: Reader) -> anyhow::Result<Found> {
     let mut found = scan(root)?;
     found.remove_duplicate_logs();
     found.find_benchmarks(root);
@@ -120,7 +134,7 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
         bail!("{} contains no run that counts:{reason}", root.display());
     }
     if found.runs.is_empty() {
-        bail!("{} contains no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems));
+        bail!("{} contains no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems, reader));
     }
     Ok(found)
 }
@@ -400,16 +414,15 @@ const MAX_RESULTS: usize = 16;
 /// Levels of subfolders in which results are looked for.
 const RESULT_LEVELS: u32 = 2;
 
-/// Lists commands that read the results below a folder, one per line: the typed command for results that it reads.
-/// `None` without results.
-fn commands_for_results_below(root: &Path) -> Option<String> {
+/// Lists commands that read the results below a folder, one per line: `reader` for results that it reads. `None` without
+/// results.
+fn commands_for_results_below(root: &Path, reader: Reader) -> Option<String> {
     let all = results_below(root, RESULT_LEVELS);
-    let typed = env::args().nth(1).unwrap_or_default();
     let line = |(benchmark, folder): &(BenchmarkKind, PathBuf)| {
-        let command = match (benchmark, typed.as_str()) {
-            (BenchmarkKind::Bandwidth | BenchmarkKind::Input, _) => "report",
-            (_, "check" | "report") | (BenchmarkKind::Train, "predict") => &typed,
-            _ => "extract",
+        let command = match (benchmark, reader) {
+            (BenchmarkKind::Bandwidth | BenchmarkKind::Input, _) => Reader::Report,
+            (BenchmarkKind::Score, Reader::Predict) => Reader::Extract,
+            _ => reader,
         };
         format!("\n  ringmark {command} {}", shell::quote(&folder.display().to_string()))
     };
@@ -447,11 +460,11 @@ fn results_below(root: &Path, levels: u32) -> Vec<(BenchmarkKind, PathBuf)> {
 }
 
 /// Suggests the intended folder if this one contains no runs.
-fn hint(root: &Path, problems: &[Problem]) -> String {
+fn hint(root: &Path, problems: &[Problem], reader: Reader) -> String {
     if fs::canonicalize(root).is_ok_and(|root| is_case(&root)) {
         return "; this is the folder of one case: pass its parent folder".to_owned();
     }
-    if let Some(commands) = commands_for_results_below(root) {
+    if let Some(commands) = commands_for_results_below(root, reader) {
         return format!("; results are in its subfolders:{commands}");
     }
     if files_below(root, 1).iter().any(|file| bandwidth_operation(file).is_some()) {

@@ -18,6 +18,7 @@ use ringmark_core::file::run_name::{self, RunName};
 use ringmark_core::host::memory;
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
+use ringmark_core::shell;
 
 use crate::launch::doctor::command::check_before_jobs;
 use crate::launch::doctor::host::InspectionSettings;
@@ -40,7 +41,7 @@ use crate::launch::sweep::schedule::Schedule;
 use crate::launch::sweep::session::execute::{JobRunner, at_batch, ran_on};
 pub use crate::launch::sweep::session::execute::{failure_of, is_miss};
 use crate::launch::sweep::session::table::SessionTable;
-use crate::output::{self, shell};
+use crate::output;
 
 /// Largest number of commands that a dry run prints unless all are requested.
 const COMMANDS: usize = 20;

@@ -3,10 +3,10 @@
 use ringmark_core::dimension::{Case, Model};
 use ringmark_core::host::host_list;
 use ringmark_core::manifest::without_option;
+use ringmark_core::shell;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::output::shell;
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::strategy::Strategy;
 
