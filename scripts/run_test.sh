@@ -56,7 +56,7 @@ progress() {
     done
     if [[ -t 1 ]]; then printf '\r\e[K'; fi
 }
-echo "building ringmark and downloading libtorch: about 8 minutes on 2 cores" >&2
+echo "building ringmark and downloading libtorch: 5 to 10 minutes on 2 cores" >&2
 "$root/scripts/setup.sh" & libtorch=$!
 # Compiles the crates that do not need libtorch while it is downloaded. The second build reports any errors.
 build --keep-going 2>&1 | progress 0 >&2 || true

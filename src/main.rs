@@ -1,8 +1,9 @@
-//! The program `ringmark`: errors turned into exit status (2 for usage, 1 for failure).
+//! The program `ringmark`: errors turned into exit status (2 for usage, 128 + signal if interrupted, 1 for failure).
 
 use std::process::ExitCode;
 
 use ringmark::cli::Cli;
+use ringmark::launch::local::interrupt;
 use ringmark::launch::local::print::print_error;
 use ringmark_core::options::usage::UsageError;
 
@@ -11,7 +12,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             print_error(&format!("error: {error:#}"));
-            if error.is::<UsageError>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+            let status = if error.is::<UsageError>() { 2 } else { interrupt::exit_status().unwrap_or(1) };
+            ExitCode::from(status)
         }
     }
 }

@@ -18,6 +18,8 @@ pub mod read;
 pub mod schema;
 pub mod watch;
 
+use std::ffi::OsString;
+
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -80,13 +82,60 @@ impl Cli {
             json::before_folder(migration_hints::with_two_dashes(typed_arguments())),
             with_hint,
         );
-        let cli = arguments.and_then(|arguments| {
-            let matches = program.try_get_matches_from(arguments);
-            let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
-            cli.map_err(|error| with_hint(error, &LaunchEnvironment::read().command))
-        });
-        cli.unwrap_or_else(|error| migration_hints::exit(&error))
+        let cli = arguments.map_err(|error| vec![error]).and_then(|arguments| parse(&program, arguments));
+        cli.unwrap_or_else(|errors| migration_hints::exit(&errors))
     }
+}
+
+/// Maximum number of wrong options that are reported together.
+const MAX_ERRORS: usize = 8;
+
+/// Parses the arguments. After a wrong option, parses again without it, so that the errors name all wrong options.
+fn parse(program: &clap::Command, mut arguments: Vec<OsString>) -> Result<Cli, Vec<clap::Error>> {
+    let mut errors = Vec::new();
+    loop {
+        let matches = program.clone().try_get_matches_from(&arguments);
+        let error = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
+            Ok(cli) if errors.is_empty() => return Ok(cli),
+            Ok(_) => return Err(errors),
+            Err(error) => error,
+        };
+        let others = without_wrong_option(&arguments, &error);
+        // Without the wrong options, others may be missing.
+        if errors.is_empty() || others.is_some() {
+            errors.push(with_hint(error, &LaunchEnvironment::read().command));
+        }
+        match others {
+            Some(others) if errors.len() < MAX_ERRORS => arguments = others,
+            _ => return Err(errors),
+        }
+    }
+}
+
+/// Returns `arguments` without the option that caused `error` and its value; `None` for an error of another kind.
+fn without_wrong_option(arguments: &[OsString], error: &clap::Error) -> Option<Vec<OsString>> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    if !matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidValue | ErrorKind::ValueValidation) {
+        return None;
+    }
+    let (option, value) = (text(ContextKind::InvalidArg)?.split(' ').next()?, text(ContextKind::InvalidValue));
+    let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let is_option = |word: &str| match word.strip_prefix(option) {
+        Some(rest) => rest.is_empty() || rest.starts_with('=') || (option.len() == 2 && option.starts_with('-')),
+        None => false,
+    };
+    // An alias is found by its value.
+    let of_value = || words.iter().skip(1).position(|word| Some(word.as_str()) == value);
+    let place = words.iter().position(|word| is_option(word)).or_else(of_value)?;
+    let is_value = |word: &String| Some(word.as_str()) == value || !word.starts_with('-');
+    let has_value = words[place].starts_with('-') && !words[place].contains('=');
+    let number = if has_value && words.get(place + 1).is_some_and(is_value) { 2 } else { 1 };
+    let mut others = arguments.to_vec();
+    others.drain(place..place + number);
+    Some(others)
 }
 
 /// Adds a migration hint to an error caused by an option of another program.
@@ -172,7 +221,7 @@ impl Command {
                 let run = |config| benchmarks::input::run(&config, crate::read::input::judge);
                 options.into_config().and_then(run)
             }
-            Command::Watch(options) => live::watch::run(&options.into_config()),
+            Command::Watch(options) => live::watch::run(&options.into_config(), crate::read::extract::summary),
             Command::Doctor(options) => options.into_config().and_then(|config| doctor::run(&config)),
             Command::Extract(options) => options.into_request().and_then(|request| match request {
                 ExtractRequest::Figures(config) => crate::read::extract::run(&config),

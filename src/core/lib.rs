@@ -18,6 +18,7 @@
 //! | [`validity`] | warnings for the reader, derived from a record alone |
 //! | [`trace`] | traces within iterations: spans of all ranks on a common clock, and their files |
 //! | [`number_text`] | numbers in messages and tables |
+//! | [`shell`] | quoting of printed commands |
 //! | [`untrusted_text`] | untrusted text, sanitized for a terminal, a log or a page |
 //! | [`stats`] | summaries, speedup, scaling efficiency, stragglers: pure functions, each with its formula |
 
@@ -32,6 +33,7 @@ pub mod number_text;
 pub mod options;
 pub mod progress;
 pub mod schemas;
+pub mod shell;
 pub mod stats;
 pub mod trace;
 pub mod untrusted_text;

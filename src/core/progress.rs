@@ -92,6 +92,9 @@ pub struct FinishedRun {
 pub struct CommandEnd {
     /// Reason for the failure; `null` if there was none.
     pub failure: Option<String>,
+    /// True if the user interrupted the command; `failure` then describes its state.
+    #[serde(default)]
+    pub is_interrupted: bool,
 }
 
 /// State of a running job.
@@ -308,7 +311,7 @@ mod tests {
             all_ranks: None,
         };
         let begun = Progress::begin(BenchmarkKind::Train, "a".to_owned(), 7, Seconds(1.7e9));
-        let end = Some(CommandEnd { failure: Some("interrupted".to_owned()) });
+        let end = Some(CommandEnd { failure: Some("interrupted".to_owned()), is_interrupted: true });
         let progress = Progress { job: Some(job), end, ..begun };
         let text = progress.text();
         assert_eq!(text.lines().count(), 1);

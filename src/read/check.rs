@@ -21,7 +21,7 @@ use crate::read::analyze::run_group;
 use crate::read::analyze::score::figures::ScoreTable;
 use crate::read::analyze::training::figures::Group;
 use crate::read::extract;
-use crate::read::load::folder;
+use crate::read::load::folder::{self, Reader};
 use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::load::run::Readable;
 use crate::read::load::sweep_run::SweepRun;
@@ -50,7 +50,7 @@ pub fn run(config: &CheckConfig) -> anyhow::Result<()> {
 }
 
 fn check(root: &Path) -> anyhow::Result<CheckedResult> {
-    let found = folder::find(root)?;
+    let found = folder::find(root, Reader::Check)?;
     let manifest = Manifest::find(root)?.ok_or_else(|| {
         usage(anyhow!(
             "{} contains no {MANIFEST}: pass a folder of `ringmark sweep` or `ringmark score`",
@@ -73,7 +73,7 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
         checks::complete(&manifest, &usable, extraction.problems(), &runs),
         checks::unedited(&integrity, &outputs),
         checks::rules(&runs),
-        checks::reliable(reliability_warnings(&extraction), &single_runs(&extraction), &runs),
+        checks::reliable(reliability_warnings(&extraction), &cautions(&extraction), &single_runs(&extraction), &runs),
     ];
     Ok(CheckedResult::new(root.display().to_string(), benchmark, checks))
 }
@@ -87,6 +87,24 @@ fn single_runs(extraction: &AnyExtraction) -> Vec<String> {
         AnyExtraction::Training(extraction) => titles(extraction.groups.iter().flat_map(Group::with_baselines)),
         AnyExtraction::Score(extraction) => titles(extraction.groups.iter().flat_map(|table| &table.points)),
     }
+}
+
+/// Returns the reasons to use reliable figures with caution, as a report does.
+fn cautions(extraction: &AnyExtraction) -> Vec<String> {
+    let (warnings, spreads): (usize, Vec<f64>) = match extraction {
+        AnyExtraction::Training(extraction) => {
+            let groups = &extraction.groups;
+            let cases = groups.iter().flat_map(|group| &group.cases);
+            let spreads = cases.filter_map(|case| case.figures.as_ref()?.cv).collect();
+            (groups.iter().map(Group::number_of_warnings).sum(), spreads)
+        }
+        AnyExtraction::Score(extraction) => {
+            let points = extraction.groups.iter().flat_map(|table| &table.points);
+            let warnings = extraction.groups.iter().map(|table| table.all_warnings().count()).sum();
+            (warnings, points.filter_map(|point| point.speeds().cv()).collect())
+        }
+    };
+    reliability::cautions(warnings, spreads.into_iter().fold(f64::NAN, f64::max))
 }
 
 /// Returns the reasons why figures are unreliable, each sentence once.

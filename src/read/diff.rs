@@ -23,7 +23,7 @@ use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::result_json;
 use crate::read::load::content::{Content, content_of, files_below};
-use crate::read::load::folder::{self, Found};
+use crate::read::load::folder::{self, Found, Reader};
 use crate::read::load::formats::nccl_tests::NcclTests;
 use crate::read::load::formats::pytorch_ddp::DdpFile;
 use crate::read::load::problem::ProblemKind;
@@ -177,7 +177,7 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
 }
 
 fn read_folder(path: &Path) -> anyhow::Result<Side> {
-    let runs = folder::find(path);
+    let runs = folder::find(path, Reader::Extract);
     let benchmark = runs.as_ref().ok().map(|found| found.benchmark(path)).transpose()?;
     let mut files: BTreeMap<Content, Vec<PathBuf>> = BTreeMap::new();
     let mut left_out = Vec::new();

@@ -14,7 +14,7 @@ use crate::output;
 use crate::read::analyze::reliability;
 use crate::read::analyze::results::{ResultFolder, named_warnings};
 use crate::read::analyze::run_group::RunGroup;
-use crate::read::load::folder::name_of;
+use crate::read::load::folder::{Reader, name_of};
 use crate::read::load::problem::{Problem, ProblemKind};
 use crate::read::load::{record, run};
 use crate::read::results;
@@ -41,7 +41,7 @@ pub struct ExportConfig {
 /// Exports the figures. Fails if anything was left out, after everything else is printed or written.
 pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
     let ExportConfig { folder, out, warmup, format } = config;
-    let mut result = results::read(folder, name_of(folder)?, *warmup)?;
+    let mut result = results::read(folder, name_of(folder)?, *warmup, Reader::Extract)?;
     let mut problems = std::mem::take(&mut result.problems);
     if matches!(format, ExportFormat::Mlflow | ExportFormat::Mllog) {
         // These formats export single runs, which have no speedup.

@@ -23,7 +23,7 @@ use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::Group;
 use crate::read::analyze::training::result_json::JsonResult;
 use crate::read::load::content::RESULT_ENDING;
-use crate::read::load::folder;
+use crate::read::load::folder::{self, Reader};
 use crate::read::results;
 use crate::read::show;
 use crate::read::show::extraction::{csv, dlperf, pytorch_ddp, text};
@@ -104,7 +104,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let file = config.out.as_deref().filter(|out| config.format.is_some() && !out.is_dir());
     file.map_or(Ok(()), |file| output::check_target("--out", file, &[]))?;
     let folder = &config.folder;
-    let extraction = results::read_sweep(folder, folder::find(folder)?, config.warmup)?;
+    let extraction = results::read_sweep(folder, folder::find(folder, Reader::Extract)?, config.warmup)?;
     match extraction {
         AnyExtraction::Score(_) if config.price.is_some() => {
             let what = "--price applies to training, but {} contains a scoring sweep: omit --price";

@@ -16,6 +16,7 @@ use crate::read::analyze::prediction::{model, search};
 use crate::read::analyze::published::scaling;
 use crate::read::analyze::training::figures::Group;
 use crate::read::load::bandwidth;
+use crate::read::load::folder::Reader;
 use crate::read::results;
 use crate::read::show::prediction::{json, text};
 
@@ -69,7 +70,7 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     let Some(sweep) = &config.sweep else {
         return Ok(scaling::DLPERF.iter().map(|row| (Evidence::from_published(row), row.caveat)).collect());
     };
-    let extraction = results::read_training(sweep, config.warmup)?;
+    let extraction = results::read_training_for(Reader::Predict, sweep, config.warmup)?;
     let mut problems = extraction.problems;
     let bandwidth = config.bandwidth.as_deref().map(bandwidth::read).transpose()?;
     let (mut records, unsound) = bandwidth.map_or_else(Default::default, |result| (result.cases, result.problems));

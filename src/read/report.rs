@@ -11,6 +11,7 @@ use crate::output::{self, Json};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::Group;
+use crate::read::load::folder::Reader;
 use crate::read::load::trace;
 use crate::read::results;
 use crate::read::show::page::document::{Document, Link};
@@ -113,7 +114,7 @@ pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<Resu
 }
 
 fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
-    let mut result = results::read(folder, name, warmup)?;
+    let mut result = results::read(folder, name, warmup, Reader::Report)?;
     let runs = result.groups.iter().flat_map(Group::run_names);
     result.traces = trace::read_runs(folder, runs, &mut result.problems);
     Ok(result)

@@ -44,7 +44,7 @@ impl Cli {
                 }
                 _ => &[migration_hints::WORKER_HINTS, migration_hints::COMMON_HINTS],
             };
-            migration_hints::exit(&migration_hints::with_hint(error, hints, &typed))
+            migration_hints::exit(&[migration_hints::with_hint(error, hints, &typed)])
         })
     }
 }

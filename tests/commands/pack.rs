@@ -268,7 +268,7 @@ fn ctrl_c_keeps_old_files_and_no_partial_ones() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(
             (output.status.code(), error.as_ref()),
-            (Some(1), "error: out.rec cannot be written: interrupted\n")
+            (Some(128 + signal as i32), "error: out.rec cannot be written: interrupted\n")
         );
         assert_eq!(names(folder.path()), ["image", "images", "out.idx", "out.lst", "out.rec"]);
         assert_eq!(fs::read(folder.path().join("out.rec")).expect("there"), before);

@@ -232,7 +232,7 @@ fn interrupted_doctor_leaves_no_process() {
         sandbox.wait_for_ranks(1);
         kill(Pid::from_raw(doctor.id().cast_signed()), signal).expect("running process");
         let status = doctor.wait().expect("ended");
-        assert_eq!(status.code(), (signal != Signal::SIGKILL).then_some(1));
+        assert_eq!(status.code(), (signal != Signal::SIGKILL).then_some(128 + signal as i32));
         wait_until("no process is left", || sandbox.left().is_empty());
     }
 }
@@ -352,8 +352,8 @@ fn four_healthy_hosts_reach_each_other() {
     // host.
     let training = "--runs 1 --cases 2n1g --model mxnet-lenet --batch-size 2 --iters 3 --warmup 1 --threads 1";
     for (choice, command_line) in [
-        ("", "_if_include eth0 -x 'NCCL_SOCKET_IFNAME==eth0' "),
-        ("--interface 10.77.0.0/24", "_if_include 10.77.0.0/24 -x 'RINGMARK_INTERFACE=10.77.0.0/24' "),
+        ("", "_if_include eth0 -x NCCL_SOCKET_IFNAME==eth0 "),
+        ("--interface 10.77.0.0/24", "_if_include 10.77.0.0/24 -x RINGMARK_INTERFACE=10.77.0.0/24 "),
     ] {
         let out = tempfile::tempdir().expect("a folder");
         let (status, text) =

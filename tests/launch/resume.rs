@@ -22,7 +22,7 @@ fn interrupted_sweep_prints_the_resume_command() {
     assert!(matches!(sandbox.states()[..], [RunState::Finished, RunState::Running { .. }, RunState::Planned]));
     assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_2.log.part"));
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
-    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sweep.wait().expect("ended").code(), Some(130));
     assert_eq!(sandbox.failure("1n1g/rn50_b8_fp32_2.log"), "interrupted");
     let interrupted = RunState::Failed { reason: "interrupted".to_owned() };
     assert_eq!(sandbox.states(), [RunState::Finished, interrupted, RunState::Planned]);
@@ -192,7 +192,7 @@ fn resume_accepts_more_or_fewer_runs() {
 
         1n2g: speedup 2.00 of 2, efficiency 100 %; no scaling loss
 
-        all tables: ringmark extract DIR/out
+        all tables and warnings: ringmark extract DIR/out
         all runs are in DIR/out; next: ringmark report DIR/out -o DIR/out/report.html
     "]].assert_eq(&without_folder(&stdout.replace(env!("CARGO_BIN_EXE_ringmark"), "ringmark")));
     assert_eq!((sandbox.ran().len(), sandbox.states()), (4, vec![RunState::Finished; 4]));
@@ -468,7 +468,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     assert!(error.contains(" is in use by ringmark (process "), "{error}");
     assert!(sandbox.files("no-communication/1n2g").contains("rn50_b8_fp32_1.log.part"));
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
-    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sweep.wait().expect("ended").code(), Some(130));
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
     assert!(stderr.contains("error: interrupted in 1n2g baseline, run 1 of 2; "), "{stderr}");
     let (status, left_out) = sandbox.extract();

@@ -44,7 +44,7 @@ fn resumed_sweep_equals_an_uninterrupted_one() {
     }
     drop(first_turn);
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
-    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sweep.wait().expect("ended").code(), Some(130));
     assert_eq!(sandbox.left(), Vec::<String>::new());
     let _tokens = take_all_cores();
     let (status, stdout, stderr) = run(real_sweep(&sandbox, "out", options).arg("--resume"));
@@ -99,8 +99,8 @@ fn resume_from_checkpoint_is_bitwise_identical() {
         let of_worker = |(_, line): &(Pid, String)| line.starts_with(&sandbox.worker().display().to_string());
         processes_of(sandbox.folder.path()).into_iter().filter(of_worker).map(|(process, _)| process)
     };
-    // Stops the sweep once the checkpoint differs from `before`.
-    let stopped = |mut command: Command, before: &[u8], stop: &dyn Fn(u32)| {
+    // Stops the sweep once the checkpoint differs from `before`, and checks its exit status.
+    let stopped = |mut command: Command, before: &[u8], status: i32, stop: &dyn Fn(u32)| {
         let tokens = take_all_cores();
         let error = File::create(sandbox.path("stderr")).expect("created");
         let mut child = command.stdout(Stdio::null()).stderr(error).spawn().expect("starts");
@@ -108,14 +108,14 @@ fn resume_from_checkpoint_is_bitwise_identical() {
         stop(child.id());
         // No rank computes any more.
         drop(tokens);
-        assert_eq!(child.wait().expect("ended").code(), Some(1));
+        assert_eq!(child.wait().expect("ended").code(), Some(status));
         fs::read_to_string(sandbox.path("stderr")).expect("read")
     };
-    let after_kill = stopped(sweep("out"), &[], &|_| {
+    let after_kill = stopped(sweep("out"), &[], 1, &|_| {
         workers().take(1).for_each(|process| kill(process, Signal::SIGKILL).expect("running process"));
     });
     let first = fs::read(&checkpoint).expect("kept");
-    let after_interrupt = stopped(resume_command(&after_kill), &first, &|sweep| {
+    let after_interrupt = stopped(resume_command(&after_kill), &first, 130, &|sweep| {
         workers().for_each(|process| kill(process, Signal::SIGSTOP).expect("running process"));
         kill(Pid::from_raw(sweep.cast_signed()), Signal::SIGINT).expect("running process");
     });

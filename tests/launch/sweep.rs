@@ -229,7 +229,7 @@ fn quick_dry_run_selects_the_cases_that_fit() {
     // A single rank gets as many cores as each of two: otherwise the first result would look like half the efficiency.
     let (threads, _) = threads_of_two();
     let training = format!(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --threads {threads} --record /");
-    let variable = format!(" -x 'OMP_NUM_THREADS={threads}' ");
+    let variable = format!(" -x OMP_NUM_THREADS={threads} ");
     assert!(lines[1].starts_with("# memory: about ") && lines[1].ends_with(" available here"), "{stdout}");
     assert!(lines[2].starts_with("# time: about "), "{stdout}");
     for line in &lines[3..] {
@@ -358,12 +358,25 @@ fn equivalent_options_of_other_programs_are_accepted() {
     let theirs = "--cases 1n2g --hosts a:2 --launcher ssh --kv-store dist_sync --num-servers 1 --gc-type 2bit";
     assert_eq!(dry_run(theirs), dry_run(ours));
     let selected = dry_run("--cases 1n2g --hosts a:2 --gpus 0,2").concat();
-    assert!(selected.contains(" -x 'CUDA_VISIBLE_DEVICES=0,2' "), "{selected}");
+    assert!(selected.contains(" -x CUDA_VISIBLE_DEVICES=0,2 "), "{selected}");
     // Without a number, a host gets one rank per core.
     let cores = processors::cores();
     let line = "--cases 1n1g --hosts localhost";
     assert_eq!(dry_run(line), dry_run(&format!("{line}:{cores}")));
     refused(&mut sandbox.sweep("--dry-run --cases 1n1g --wire bf16 --fp16-allreduce"), 2);
+    // Agreement, and a binding by mpirun alone.
+    for options in ["--bind core --launcher-args --bind-to=none", "--bind none --launcher-args --bind-to=core"] {
+        dry_run(&format!("--cases 1n2g --hosts a:2 {options}"));
+    }
+    // Eight GPUs per host are not the GPU with number 8.
+    for (device, note) in [
+        ("cpu", "warning: --gpus 8 has no effect: the ranks use the CPU; `--cases 1n8g` runs 8 ranks on one host"),
+        ("cuda", "note: --gpus 8 is GPU number 8 (from 0) of every host; `--cases 1n8g` runs 8 ranks on one host"),
+    ] {
+        let options = format!("--dry-run --cases 1n1g --hosts a:2 --gpus 8 --device {device}");
+        let (status, _, stderr) = run(&mut sandbox.sweep(&options));
+        assert_eq!((status, stderr.trim_end()), (Some(0), note));
+    }
 }
 
 #[test]
@@ -382,6 +395,11 @@ fn invalid_options_exit_with_status_2() {
         ),
         ("--gpus 0,x", "invalid value '0,x' for '--gpus <LIST>': list GPUs by number or UUID: 0,2"),
         ("--gpus 0,0", "0 is listed twice"),
+        ("--hosts a:8;b:8", "separate hosts by commas: a:8,b:8"),
+        (
+            "--device cpu --bind core --launcher-args --bind-to=socket",
+            "--bind core conflicts with --bind-to socket of --launcher-args, which takes precedence: omit one of them",
+        ),
         ("--launcher slurm --hosts a:1 --gpus 0", "--gpus: Slurm assigns the GPUs"),
         ("--launcher yarn", "[possible values: mpirun, slurm, gridengine]"),
         ("-np 2", "tip: -np: use `--cases 1n2g` for 1 node with 2 ranks"),
@@ -661,7 +679,7 @@ fn interrupted_sweep_leaves_no_process() {
         let mut sweep = sweep.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
         sandbox.wait_for_ranks(2);
         kill(Pid::from_raw(sweep.id().cast_signed()), signal).expect("running process");
-        assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+        assert_eq!(sweep.wait().expect("ended").code(), Some(128 + signal as i32));
         assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), "interrupted");
         assert_eq!(sandbox.left(), Vec::<String>::new());
     }

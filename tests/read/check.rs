@@ -82,7 +82,7 @@ fn spread_of_one_run_is_not_tested() {
         assert_eq!(status, Some(0), "{stderr}");
         let (status, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
         assert_eq!(status, Some(0), "{stderr}");
-        stdout.lines().last().expect("a check").to_owned()
+        stdout.lines().find(|line| line.contains(" reliable ")).expect("a check").to_owned()
     };
     expect!["PASS    reliable  load, efficiency and profile of every case; spread not tested: 1n1g has one run"]
         .assert_eq(&line("--cases 1n1g --runs 1"));
@@ -90,6 +90,53 @@ fn spread_of_one_run_is_not_tested() {
         "PASS    reliable  load, efficiency and profile of every case; spread not tested: 2 cases have one run each"
     ]
     .assert_eq(&line("--cases 1n1g,1n2g --runs 1"));
+}
+
+/// Check and report name the same reasons to use a valid result with caution.
+#[test]
+fn caution_of_a_report_is_noted() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite-2-cores");
+    let reasons = "1 warning; runs vary by 3.3 % (CV, more than 3.0 %)";
+    let (status, stdout, stderr) = run(ringmark("check").arg(&folder));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert!(stdout.ends_with(&format!("\n        note: use with caution: {reasons}\n")), "{stdout}");
+    let (status, stdout, stderr) = run(ringmark("report").arg(&folder));
+    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+    assert!(stdout.contains(&format!("\n- Use with caution: {reasons}; all 6 runs count\n")), "{stdout}");
+}
+
+/// The command that was typed is suggested for the results that it reads.
+#[test]
+fn folder_of_results_gets_the_typed_command() {
+    let sandbox = Sandbox::with_valid_worker();
+    let folder = sandbox.path("h200");
+    let copy = |from: &str, to: &str| {
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/h200").join(from);
+        fs::create_dir_all(folder.join(to)).expect("made");
+        for entry in fs::read_dir(from).expect("committed") {
+            let entry = entry.expect("an entry");
+            fs::copy(entry.path(), folder.join(to).join(entry.file_name())).expect("copied");
+        }
+    };
+    copy("dlperf-fp16/1n1g", "dlperf-fp16/1n1g");
+    copy("score/1n1g", "score/1n1g");
+    copy("input", "input");
+    for (command, of_training, of_scoring) in [
+        ("check", "check", "check"),
+        ("report", "report", "report"),
+        ("extract", "extract", "extract"),
+        ("predict", "predict", "extract"),
+    ] {
+        let error = refused(ringmark(command).arg(&folder), 1);
+        let (_, suggested) = error.split_once("; results are in its subfolders:\n").expect(&error);
+        assert_eq!(
+            without_folder(suggested),
+            format!(
+                "  ringmark {of_training} DIR/h200/dlperf-fp16\n  ringmark report DIR/h200/input\n  ringmark \
+                 {of_scoring} DIR/h200/score\n"
+            )
+        );
+    }
 }
 
 #[test]
@@ -187,6 +234,7 @@ fn figures_that_differ_from_the_logs_are_reported() {
                 note: extract's files were written by an earlier version without hashes: only the result's JSON was compared
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
+                note: use with caution: 1 warning
     "]].assert_eq(&stdout);
     result["rows"][0]["images_per_second"] = 29.0.into();
     fs::write(&json, result.to_string()).expect("written");
@@ -416,6 +464,7 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
                 no hashes of 4 finished runs: an earlier ringmark wrote the manifest, so edits cannot be detected
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
+                note: use with caution: 1 warning
     "]]
     .assert_eq(&stdout);
     assert!(stderr.ends_with(" unknown: unedited (no hashes of 4 finished runs)\n"), "{stderr}");

@@ -67,7 +67,8 @@ fn disturbed_and_impossible_figures_are_unreliable() {
     assert!(table.contains("\nIn parentheses: unreliable; the warnings above contain reason and fix.\n"), "{table}");
     // A base with a warning needs no second one, and the load is listed once.
     assert!(
-        !table.contains("its base 1n1g is unreliable") && !table.contains("1n1g, 3 of 3 runs, here run 1: other"),
+        !table.contains("its base 1n1g is unreliable")
+            && !table.contains("1n1g, 3 of 3 runs, for example run 1: other"),
         "{table}"
     );
 
@@ -118,7 +119,7 @@ fn repeated_warnings_are_merged_in_every_format() {
             }
         }));
     }
-    let straggler = "1n2g, 2 of 3 runs, here run 1: rank 1 on host a is a straggler: in 100.0 % of the iterations, \
+    let straggler = "1n2g, 2 of 3 runs, for example run 1: rank 1 on host a is a straggler: in 100.0 % of the iterations, \
                      2.00 times the others' compute time; the others waited 62.5 ms for it in each: ";
     let outlier = "1n2g, run 2: 1 of 22 iterations took up to ";
     let (status, table, stderr) = folder.extract(&[]);

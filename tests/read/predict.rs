@@ -641,7 +641,7 @@ fn prediction_repeats_warnings_and_shows_the_straggler_cost() {
     }
     let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "2n2g,4n2g"]);
     assert_eq!(status, Some(0), "{stderr}");
-    let warning = "warning: 2n2g, 3 of 3 runs, here run 1: rank 3 on host a is a straggler: ";
+    let warning = "warning: 2n2g, 3 of 3 runs, for example run 1: rank 3 on host a is a straggler: ";
     assert!(stdout.replace("\n  ", " ").contains(warning), "{stdout}");
     assert!(stdout.replace("\n  ", " ").contains("Without the measured wait for rank 3 on host a:"), "{stdout}");
     let (_, stdout, _) = run(Some(&folder.path()), &["--cases", "2n2g,4n2g", "--json"]);

@@ -408,7 +408,7 @@ fn excluded_runs_are_reported_and_the_rest_is_shown() {
     assert_eq!(status, 1);
     expect![[r"
         error: DIR contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log, for example 1n1g/rn50_b128_fp32_1.log; results are in its subfolders:
-          ringmark extract DIR/first
+          ringmark report DIR/first
     "]].assert_eq(&without_folder(&stderr));
 }
 

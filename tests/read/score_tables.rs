@@ -163,7 +163,7 @@ fn figures_with_warnings_are_marked_once() {
         .expect("a row");
     assert_eq!(row, ["15.31!", "30.62"], "{stdout}");
     let warning =
-        "warning: ResNet50-v1b, fp32, 1n2g, batch size 4, 2 of 2 runs, here run 1: the ranks of host a have 2";
+        "warning: ResNet50-v1b, fp32, 1n2g, batch size 4, 2 of 2 runs, for example run 1: the ranks of host a have 2";
     assert_eq!((stdout.matches("warning: R").count(), stdout.matches(warning).count()), (1, 1), "{stdout}");
     assert!(
         stdout.contains("\n!: these runs count but have warnings: see the lines that begin with warning.\n"),

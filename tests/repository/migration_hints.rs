@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use expect_test::expect;
 use ringmark_core::options::migration_hints::{
     BANDWIDTH_HINTS, COMMON_HINTS, LAUNCHER_HINTS, PACK_HINTS, READER_HINTS, WORKER_HINTS,
 };
@@ -84,6 +85,12 @@ fn options_of_other_programs_get_one_line() {
         "bandwidth --format csv",
         "bandwidth -g 1",
         "sweep --bind-to core",
+        "sweep --npernode 4",
+        "sweep --use-amp",
+        "sweep --data_train a.rec",
+        "sweep --gpu_num_per_node 8",
+        "sweep --bucket_cap_mb 40",
+        "sweep --model bert-base",
         "sweep --quick --profile dlperf",
         "sweep --rdzv-backend c10d",
         "sweep --rdzv-endpoint a:29500",
@@ -133,11 +140,70 @@ fn options_of_other_programs_get_one_line() {
         "doctor a b",
         "doctor --fix",
         "-np 4",
+        "torchrun --nproc-per-node 8 train.py",
+        "mpirun -np 4 ringmark sweep",
+        "nccl-tests",
         "trian",
         "status",
     ];
     let tips: String = lines.map(|line| format!("{line}\n    {}\n", tip(line))).concat();
     assert_golden("tips.txt", &tips);
+}
+
+/// Each wrong option is reported once, with its tip, up to a conflict or a missing argument.
+#[test]
+fn all_wrong_options_are_reported_together() {
+    for (line, expected) in [
+        (
+            "sweep --np 4 --dtype fp8 --bucket_mb=40 --batch_size 8 --quick --hosts a:8;b:8 --model resnet18",
+            expect![[r"
+                error: unexpected argument '--np' found
+                  tip: --np: use `--cases 1n4g` for 1 node with 4 ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each
+                error: unexpected argument '--bucket_mb' found
+                  tip: a similar argument exists: '--bucket-mb'
+                error: unexpected argument '--batch_size' found
+                  tip: --batch_size: `--batch-size 8` is the number of images per GPU and iteration
+                error: invalid value 'fp8' for '--dtype <TYPE>'
+                  tip: use fp32, tf32, fp16 or bf16
+                error: invalid value 'a:8;b:8' for '--hosts <HOST:SLOTS,..>': separate hosts by commas: a:8,b:8
+            "]],
+        ),
+        // An alias of --kv-store; a flag without a value; a word without an option.
+        (
+            "bandwidth --kvstore ps --foo -b 8 resnet18",
+            expect![[r"
+                error: unexpected argument '--foo' found
+                error: invalid value 'ps' for '--kv-store <NAME>'
+                  tip: did you mean `--kv-store dist_sync`?
+                error: unexpected argument 'resnet18' found
+                  tip: `--model resnet18`
+            "]],
+        ),
+        // The folder may be the value of the option.
+        (
+            "extract --foo results/none",
+            expect![[r"
+                error: unexpected argument '--foo' found
+
+                For more information, try '--help'.
+            "]],
+        ),
+        (
+            "sweep --foo --quick --profile cpu",
+            expect![[r"
+                error: unexpected argument '--foo' found
+
+                For more information, try '--help'.
+            "]],
+        ),
+    ] {
+        let (status, stdout, stderr) = run(&mut ringmark(line));
+        assert_eq!((status, stdout.as_str()), (Some(2), ""), "{line}: {stderr}");
+        expected.assert_eq(&stderr);
+    }
+    let many = (0..20).map(|number| format!(" --foo{number}")).collect::<String>();
+    let (_, _, stderr) = run(&mut ringmark(&format!("sweep{many}")));
+    assert_eq!(stderr.lines().count(), 8, "{stderr}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub struct AxesOptions {
     profile: Option<SweepProfile>,
     /// Short runs for a first look, not a reliable result
     ///
-    /// Same as --profile quick: two runs of each case, a few minutes.
+    /// Same as --profile quick: two runs of each case. A sweep first prints its estimated time.
     #[arg(long, conflicts_with = "profile")]
     quick: bool,
     /// Runs of each case [default: 5, on CPUs 3]

@@ -36,7 +36,7 @@ Examples:
   ringmark bandwidth --network resnet --num-layers 200 --hosts a:8,b:8 --kv-store dist_sync --servers 2
       the same with key-value servers: bytes on every link, errors by rank
 
-Exit status 1: a case failed or was too slow, or the doctor found an error; 2: a usage error.";
+Exit status 1: a case failed or was too slow, or the doctor found an error; 2: a usage error; 130: Ctrl-C.";
 
 /// Options of `ringmark bandwidth`.
 #[derive(Debug, Args)]
@@ -102,6 +102,7 @@ impl BandwidthOptions {
             cases.iter().try_for_each(|case| config.validate_for(case.ranks())).map_err(usage)?;
         }
         machine.check_backend(&launch, &config.exchange)?;
+        machine.check_binding(&launch, config.bind)?;
         let mut filled_in = vec![Setting::derived("cases", texts(&cases)), Setting::derived("op", texts(&operations))];
         filled_in.extend(option_table::filled_in(&config));
         launch.save_config = self.config_file.into_saved::<BandwidthConfig>("bandwidth", &launch.hosts, filled_in);

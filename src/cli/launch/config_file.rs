@@ -14,6 +14,7 @@ use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::manifest::Manifest;
 use ringmark_core::options::option_table::{self, Options, Setting};
+use ringmark_core::shell;
 use toml::{Table, Value};
 
 use crate::launch::cluster::hosts::{Host, Hosts};
@@ -121,7 +122,7 @@ impl ConfigFileOptions {
         };
         let mut text = format!(
             "# ringmark {command} --config {}\n#\n# Command-line options take precedence over this file.\n{COMMAND} = {}\n\n",
-            shell_words::quote(&path.display().to_string()),
+            shell::quote(&path.display().to_string()),
             value(command)
         );
         let line = |Setting { name, values, .. }: &Setting| match &values[..] {

@@ -26,7 +26,7 @@ Examples:
   ringmark doctor --hosts a:8,b:8 --interface ib0 --json health.json
       on one network; the findings also go to a file
 
-Nothing on the hosts is changed. Exit status 1: a job would fail there; 2: a usage error.";
+Nothing on the hosts is changed. Exit status 1: a job would fail there; 2: a usage error; 130: Ctrl-C.";
 
 /// Options of `ringmark doctor`.
 #[derive(Debug, Args)]

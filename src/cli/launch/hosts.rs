@@ -10,6 +10,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use ringmark_core::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use ringmark_core::dimension::{DeviceChoice, DeviceKind};
+use ringmark_core::host::BindChoice;
 use ringmark_core::options::usage::usage;
 use ringmark_core::options::value::{number, seconds};
 
@@ -45,7 +46,7 @@ pub struct HostOptions {
     /// A line `node[01-64] slots=8` lists many hosts.
     #[arg(long, alias = "machinefile", value_name = "FILE", conflicts_with = "hosts")]
     hostfile: Option<PathBuf>,
-    /// GPUs to use on every host, such as 0,2, instead of all; by number or UUID
+    /// GPUs to use on every host, such as 0,2, instead of all; by number (from 0) or UUID, not how many
     #[arg(long, value_name = "LIST", value_parser = gpu_list)]
     gpus: Option<String>,
     /// Network between the hosts, such as ib0 or 10.77.0.0/24
@@ -176,8 +177,16 @@ impl LaunchOptions {
     /// Fills in defaults: this machine gets as many ranks as `machine` has processors.
     pub(super) fn into_config(self, machine: &Machine) -> anyhow::Result<LaunchConfig> {
         let config = self.hosts.into_config(machine, true)?;
-        if let Some(gpus) = config.options.gpus.as_ref().filter(|_| machine.is_known_to_use_cpu(&config)) {
-            output::print_note(&format!("warning: --gpus {gpus} has no effect: the ranks use the CPU"));
+        if let Some(gpus) = &config.options.gpus {
+            // Other programs use this name for the number of GPUs.
+            let number = gpus.parse().ok().filter(|number: &u32| *number > 0);
+            let tip = number.map(|number| format!("; `--cases 1n{number}g` runs {number} ranks on one host"));
+            let tip = tip.unwrap_or_default();
+            if machine.is_known_to_use_cpu(&config) {
+                output::print_note(&format!("warning: --gpus {gpus} has no effect: the ranks use the CPU{tip}"));
+            } else if number.is_some() {
+                output::print_note(&format!("note: --gpus {gpus} is GPU number {gpus} (from 0) of every host{tip}"));
+            }
         }
         Ok(LaunchConfig {
             timeout: self.timeout.map(Duration::from_secs),
@@ -224,6 +233,9 @@ fn stall_timeout(text: &str) -> Result<u64, String> {
     let typed = seconds(0..=31_536_000)(text).ok().filter(|seconds| !(1..6).contains(seconds));
     typed.ok_or_else(|| "choose 6 to 31536000 seconds, also as 5m or 2h, or 0 to wait indefinitely".to_owned())
 }
+
+/// Options of mpirun and srun that bind ranks to processors, without dashes.
+const BINDING_ARGUMENTS: [&str; 3] = ["bind-to", "cpu-bind", "cpu_bind"];
 
 /// Properties of this machine that determine defaults.
 pub(super) struct Machine {
@@ -285,6 +297,20 @@ impl Machine {
         let is_here = launch.hosts.all().iter().all(|host| self.environment.is_here(&host.name));
         let is_known = is_here || self.first_host(launch).is_some();
         launch.device == DeviceChoice::Cpu || (is_known && self.kind(launch) == DeviceKind::Cpu)
+    }
+
+    /// Rejects `--bind` with arguments by which mpirun or srun binds the ranks.
+    pub(super) fn check_binding(&self, launch: &LaunchConfig, bind: BindChoice) -> anyhow::Result<()> {
+        // Slurm's options contain their value.
+        let words: Vec<&str> = launch.options.arguments.iter().flat_map(|word| word.split('=')).collect();
+        let is_binding =
+            |pair: &&[&str]| BINDING_ARGUMENTS.contains(&pair[0].trim_start_matches('-')) && pair[1] != "none";
+        match words.windows(2).find(is_binding) {
+            Some([option, to]) if matches!(bind, BindChoice::Numa | BindChoice::Core) => Err(usage(anyhow!(
+                "--bind {bind} conflicts with {option} {to} of --launcher-args, which takes precedence: omit one of them"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Rejects a backend of GPUs if the ranks are known to use the CPU.

@@ -26,7 +26,7 @@ Examples:
   ringmark input --data imagenet/train.rec --batches 200 --cache cold --decode-threads 4
       MXNet's train_imagenet.py --test-io 1 --data-nthreads 4
 
-Exit status 1: it failed, or the doctor found an error; 2: a usage error, or --out is in use.";
+Exit status 1: it failed, or the doctor found an error; 2: a usage error, or --out is in use; 130: Ctrl-C.";
 
 /// Options of `ringmark input`.
 #[derive(Debug, Args)]

@@ -27,7 +27,7 @@ Examples:
   ringmark score --batch-size 32 --cases 1n1g,1n8g --hosts a:8
       one GPU, then eight at the same time
 
-Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use.";
+Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use; 130: Ctrl-C.";
 
 /// Batch sizes of MXNet's benchmark_score.py.
 pub(super) const MXNET_BATCH_SIZES: [u32; 6] = [1, 2, 4, 8, 16, 32];
@@ -58,6 +58,7 @@ impl ScoreOptions {
         machine.ask_first_host(&mut launch);
         let profile = self.axes.profile(&machine, &launch);
         let score = self.score.apply(ScoreConfig::for_profile(profile))?;
+        machine.check_binding(&launch, score.bind)?;
         let score = ScoreConfig { init: score.init.map(path::absolute).transpose()?, ..score };
         let typed = self.score.typed("batch-size");
         let is_one_size = profile == SweepProfile::Quick || typed.is_some();

@@ -33,13 +33,13 @@ use crate::launch::sweep::trials::tuned_option::{TUNED, TunedOption};
 const SWEEP_EXAMPLES: &str = "\
 Examples:
   ringmark sweep --quick
-      a first look at this machine in minutes
+      a first look at this machine; first prints the estimated time, as every sweep
   ringmark sweep --cases 1n1g,1n8g --batch-size 256 --dtype fp16
       one and all eight GPUs of this machine, five runs each
   ringmark sweep --hosts a:8,b:8,c:8,d:8 --interface ib0
       all sizes from 1 to 32 GPUs, on four hosts that ssh reaches without a password
   ringmark sweep
-      a result of this machine: on a CPU half an hour or less, on GPUs DLPerf's protocol
+      a result of this machine: on a CPU 3 short runs of each case, on GPUs DLPerf's protocol
   ringmark sweep --hosts a:8,b:8 --sync /tmp/ringmark
       for hosts without an installation: first copies the worker and its libraries to b
   salloc --nodes=2 --gpus-per-node=8 --exclusive ringmark sweep --launcher slurm --cases 1n1g,2n8g
@@ -63,7 +63,7 @@ Examples:
   ringmark sweep --config sweep.toml --out results/rack7
       runs that file; command-line options take precedence
 
-Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use.";
+Exit status 1: a run failed, or the doctor found an error; 2: a usage error, or --out is in use; 130: Ctrl-C.";
 
 /// Returns DLPerf's cases that fit the hosts, and all slots of all hosts. If none of DLPerf's cases uses several hosts,
 /// adds all slots of 1, 2, 4, .. hosts.
@@ -176,6 +176,7 @@ impl SweepOptions {
             TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
         }
         machine.check_backend(&sweep.launch, &train.exchange)?;
+        machine.check_binding(&sweep.launch, train.bind)?;
         self.servers.check(&kv_stores).map_err(usage)?;
         kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
         check_kv_stores(&sweep).map_err(usage)?;

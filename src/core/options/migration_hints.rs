@@ -25,63 +25,66 @@ macro_rules! hints {
 
 /// Hints for `ringmark`.
 pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
-    "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "--ntasks" | "-g" | "--ngpus"
-        | "--num-gpus" | "--nprocs" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node"
+    "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--ntasks" | "-g" | "--ngpus" | "--num-gpus"
+        | "--nprocs" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node" | "--npernode" | "-npernode"
+        | "--ppr" | "--gpu-num-per-node"
         => "use `--cases 1n{}g` for 1 node with {} ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each",
-    "-N" | "--nnodes" | "--nodes" | "--num-nodes" => "`--hosts a:8,b:8` lists the nodes, and `--cases {}n8g` uses {} \
-                                                      of them",
+    "-N" | "--nnodes" | "--nodes" | "--num-nodes"
+        => "`--hosts a:8,b:8` lists the nodes, and `--cases {}n8g` uses {} of them",
     "--num-gpus-per-node" | "--slots" | "--slots-per-host" => "`--hosts a:{},b:{}` gives every host {} ranks",
-    "--master-addr" | "--master_addr" | "--master-port" | "--master_port" | "--rdzv-endpoint" | "--rdzv_endpoint"
-        | "--dist-url" | "--dist_url" | "--local-addr" | "--local_addr"
+    "--master-addr" | "--master-port" | "--rdzv-endpoint" | "--dist-url" | "--local-addr"
         => "not needed: `--hosts a:8,b:8` is enough; mpirun starts and connects the ranks",
-    "--rdzv-backend" | "--rdzv_backend" | "--rdzv-id" | "--rdzv_id" | "--rdzv-conf" | "--rdzv_conf"
-        | "--multiprocessing-distributed"
+    "--rdzv-backend" | "--rdzv-id" | "--rdzv-conf" | "--multiprocessing-distributed"
         => "not needed: there is no rendezvous; mpirun starts and connects the ranks",
     "--min-np" | "--max-np" | "--num-min-nodes" | "--host-discovery-script" | "--reset-limit" | "--elastic-timeout"
         | "--blacklist-cooldown-range"
         => "not supported: the number of ranks is fixed during a run; `--cases 1n8g,2n8g` measures several numbers",
-    "--max-restarts" | "--max_restarts" | "--monitor-interval" | "--monitor_interval"
+    "--max-restarts" | "--monitor-interval"
         => "not needed: a failed run ends the sweep, and `--out FOLDER --resume` continues it",
-    "--start-method" | "--start_method" | "--role" | "--redirects" | "-r" | "--tee" | "--no-python" | "--no_python"
-        | "--module" | "--run-path" | "--run_path" | "--gloo-timeout-seconds" | "--disable-cache" | "--log-level"
-        | "--log_level"
+    "--start-method" | "--role" | "--redirects" | "-r" | "--tee" | "--no-python" | "--module" | "--run-path"
+        | "--gloo-timeout-seconds" | "--disable-cache" | "--log-level"
         => "not needed: ringmark starts its own worker, and every run has a log in `--out FOLDER`",
     "--nics" => "`--interface NAME` selects the network of all hosts",
     "--ssh-identity-file" => "write the key into ~/.ssh/config: `Host a b`, `IdentityFile FILE`",
     "--mpi-args" => "`--launcher-args \"..\"` passes arguments to mpirun",
     "--check-build" => "`ringmark doctor` prints what works on each host",
-    "--nodelist" | "-w" => "`--hosts a:8,b:8` lists the hosts; with `--launcher slurm` the allocation has them",
+    "--nodelist" | "--node-ips" | "-w"
+        => "`--hosts a:8,b:8` lists the hosts; with `--launcher slurm` the allocation has them",
     "-bind-to" | "--bind-to" | "--cpu-bind" => "`--bind core`, `numa` or `none` binds ranks to processors",
     "-mca" | "--mca" | "-map-by" | "--map-by" | "-oversubscribe" | "--oversubscribe"
         => "`--launcher-args \"..\"` passes arguments to mpirun",
     "-allow-run-as-root" | "--allow-run-as-root" => "not needed: ringmark passes it to mpirun",
-    "-x" | "--export" => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; for other variables use `--launcher-args \"-x NAME\"`",
+    "-x" | "--export"
+        => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; for other variables use `--launcher-args \"-x NAME\"`",
     "--network-interface" | "--network-interfaces" => "`--interface NAME` selects the network of all hosts",
-    "-v" | "--verbose" | "-vv" | "--debug" => "not needed: the logs in `--out FOLDER` contain every iteration, and `--dry-run` prints every \
-                           command",
+    "-v" | "--verbose" | "-vv" | "--debug"
+        => "not needed: the logs in `--out FOLDER` contain every iteration, and `--dry-run` prints every command",
     "-o" | "--output" | "--output-dir" => "`--out FOLDER` is for logs and records",
-    "--json" => "`ringmark extract FOLDER --json` prints the figures of a sweep, and `--format pytorch-ddp` those for \
-                 PyTorch's diff.py",
+    "--json"
+        => "`ringmark extract FOLDER --json` prints the figures of a sweep, and `--format pytorch-ddp` those for \
+            PyTorch's diff.py",
     "-p" => "`--ssh-port PORT` is sshd's port on the hosts",
     "-s" => "`--servers {}` is the number of server processes of a kv-store",
-    "--partition" | "--account" | "-A" | "--qos" | "--gres" | "--exclusive" | "--time" | "--job-name" | "-J" | "-t" | "--mem"
-        | "--constraint" | "--reservation" | "--gpus-per-task" | "-c" | "--cpus-per-task" | "-G" | "--dependency"
+    "--partition" | "--account" | "-A" | "--qos" | "--gres" | "--exclusive" | "--time" | "--job-name" | "-J" | "-t"
+        | "--mem" | "--constraint" | "--reservation" | "--gpus-per-task" | "-c" | "--cpus-per-task" | "-G"
+        | "--dependency"
         => "pass it to sbatch or salloc: scripts/slurm.sbatch is a template",
     "--gpu-bind" => "`--launcher-args \"..\"` passes arguments to srun",
     "--start-timeout" | "--stall-check-warning-time-seconds" | "--stall-check-shutdown-time-seconds"
         => "`--stall-timeout SECONDS` ends a run without progress and names the rank that hangs",
     "--no-stall-check" => "`--stall-timeout 0` waits indefinitely",
-    "--timeline-filename" => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` writes Horovod's timeline \
-                              next to the record",
-    "--output-filename" | "--log-dir" | "--log_dir" | "--save-dir" | "--work-dir" => "`--out FOLDER` is for logs and records",
-    "--kv-store" | "--kvstore" => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` selects \
-                                   where gradients are summed and weights updated",
+    "--timeline-filename"
+        => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` writes Horovod's timeline next to the record",
+    "--output-filename" | "--log-dir" | "--save-dir" | "--work-dir" => "`--out FOLDER` is for logs and records",
+    "--kv-store" | "--kvstore"
+        => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` selects where gradients are \
+            summed and weights updated",
 ];
 
 /// Hints for `ringmark-worker`.
 pub const WORKER_HINTS: &[MigrationHint] = hints![
-    "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--nproc_per_node" | "-g" | "--ngpus" | "-t" | "--nthreads"
-        | "-H" | "--hosts"
+    "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "-g" | "--ngpus" | "-t" | "--nthreads" | "-H"
+        | "--hosts"
         => "mpirun starts the ranks: `mpirun -np {} ringmark-worker ..`; `ringmark` does both",
     "--cases" | "--runs" | "--hostfile" | "--resume" | "--dry-run" | "--sync" | "--interface" | "--profile"
         => "it belongs to `ringmark sweep`, which starts the ranks",
@@ -99,13 +102,15 @@ pub const BANDWIDTH_HINTS: &[MigrationHint] = hints![
     "--csv" => "`--json FILE`",
     "--operation" | "--operations" | "--ops" => "`--op all_reduce`, or several as `--op all_gather,reduce_scatter`",
     "-g" | "--ngpus" => "not needed: there is one rank per GPU; `--cases 1n8g` selects the number of ranks",
-    "-t" | "--nthreads" => "not supported: each rank drives one GPU with one thread, and `--cases 1n8g` sets the number of \
-                            ranks",
-    "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a" | "--average" | "--parallel_init"
+    "-t" | "--nthreads"
+        => "not supported: each rank drives one GPU with one thread, and `--cases 1n8g` sets the number of ranks",
+    "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a"
+        | "--average" | "--parallel_init"
         => "not needed: every rank times every all-reduce, and the record contains all times",
     "-J" | "--output_file" => "`--json FILE`",
     "--quick" => "not needed: `-e 1M -n 5` is a short run",
-    "--image-shape" | "--image-size" => "not supported: the network determines the size: 299 for inception-v3, otherwise 224",
+    "--image-shape" | "--image-size"
+        => "not supported: the network determines the size: 299 for inception-v3, otherwise 224",
     "--size" | "--sizes" => "`-b 8 -e 128M` are the smallest and the largest message",
 ];
 
@@ -125,10 +130,12 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--use-adasum" => "not supported: the all-reduce always sums",
     "--quick" => "not needed: `ringmark sweep` and `ringmark score` have a quick profile",
     "--bf16" | "--use-bf16" => "`--dtype bf16`",
-    "--amp" | "--fp16" | "--use-fp16" | "--use_fp16" => "`--dtype fp16` is mixed precision with a dynamic loss scale",
+    "--amp" | "--use-amp" | "--native-amp" | "--fp16" | "--use-fp16"
+        => "`--dtype fp16` is mixed precision with a dynamic loss scale",
     "--cycle-time-ms" => "not needed: there is no cycle; a bucket is exchanged as soon as its last gradient is ready",
     "--cache-capacity" => "not needed: ranks do not negotiate, so there is no cache",
-    "--no-hierarchical-allreduce" => "`--hierarchical off` is one all-reduce over all ranks, on CPUs; NCCL's ring is one anyway",
+    "--no-hierarchical-allreduce"
+        => "`--hierarchical off` is one all-reduce over all ranks, on CPUs; NCCL's ring is one anyway",
     "--hierarchical-allgather" | "--no-hierarchical-allgather"
         => "`--hierarchical on|off` also applies to the all-gather of codes; gradients are not gathered",
     "--autotune-warmup-samples" | "--autotune-steps-per-sample" | "--autotune-bayes-opt-max-samples"
@@ -136,19 +143,22 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "not needed: `--autotune` tries a fixed list of settings, each for a fixed number of steps",
     "--num-warmup-batches" | "--warmup-iters" | "--warmup-steps" => "`--warmup N`",
     "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" | "--steps" | "--num-steps"
-        | "--max-steps" => "`--iters N`: every iteration is timed",
+        | "--max-steps" | "--iter-num" | "--num-iterations"
+        => "`--iters N`: every iteration is timed",
     "--trials" | "--repeats" | "--repetitions" => "`--runs N`",
     "--learning-rate" => "`--lr RATE`",
     "--optimizer" => "`--optimizer NAME` of `ringmark sweep` and `bandwidth`; scoring does not update weights",
     "--compression" => "`--gradient-compression fp16`, or another keyword",
-    "--threads" | "--num-workers" | "--workers" | "-j" => "`--decode-threads N` is the number of decoder threads per \
-                                                           rank",
-    "--disp-batches" | "--log-interval" | "--print-freq" | "--log-freq" => "not needed: every iteration is printed",
+    "--threads" | "--num-workers" | "--workers" | "-j"
+        => "`--decode-threads N` is the number of decoder threads per rank",
+    "--disp-batches" | "--log-interval" | "--print-freq" | "--log-freq" | "--loss-print-every-n-iter"
+        => "not needed: every iteration is printed",
     "--network" | "--num-layers" | "--arch" => "`--model NAME`",
     "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size {}`",
     "--bs" | "--batch" | "-b" | "--batch_size" | "--train-batch-size" | "--per-device-train-batch-size"
-        | "--per-gpu-batch-size" | "--local-batch-size" | "--micro-batch-size"
+        | "--per-gpu-batch-size" | "--local-batch-size" | "--micro-batch-size" | "--batch-size-per-device"
+        | "--batch-size-per-gpu"
         => "`--batch-size {}` is the number of images per GPU and iteration",
     "--global-batch-size" | "--total-batch-size" | "--global-batch"
         => "`--batch-size N` is per GPU: divide the total by the number of ranks",
@@ -156,43 +166,54 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         | "--backward-passes-per-step"
         => "`--accumulate N`, with N times the `--batch-size`: it counts the images of all N parts",
     "--gradient-predivide-factor" => "not supported: the sum is divided by the number of ranks",
-    "--val-batch-size" | "--test-batch-size" => "not supported: validation uses the batch size of training",
+    "--val-batch-size" | "--test-batch-size" | "--val-batch-size-per-device"
+        => "not supported: validation uses the batch size of training",
     "--synthetic" | "--use-synthetic-data" | "--synthetic-data" | "--dummy" | "--fake-data"
         => "not needed: images are synthetic unless `--data FILES` is given",
     "--mixed-precision" | "--precision" | "--data-type" => "`--dtype bf16`, or `fp16`, `tf32`, `fp32`",
-    "--channels-last" | "--data-format" | "--memory-format" => "`--layout nhwc`, or `nchw`",
-    "--compile" | "--xla" | "--torch-compile" => "not supported: layers run as kernels of libtorch and ringmark; see \
-                                                  `--kernels` and `--graphs`",
-    "--pretrained" => "`--init FILE.safetensors` loads weights",
+    "--channels-last" | "--channel-last" | "--data-format" | "--memory-format" => "`--layout nhwc`, or `nchw`",
+    "--compile" | "--xla" | "--use-xla" | "--torch-compile"
+        => "not supported: layers run as kernels of libtorch and ringmark; see `--kernels` and `--graphs`",
+    "--pretrained" | "--model-load-dir" => "`--init FILE.safetensors` loads weights",
+    "--train-data-part-num" | "--val-data-part-num" | "--num-examples"
+        => "not needed: `--data FILES` and `--validate FILES` read all images of these files",
+    "--model-save-dir" | "--model-save-every-n-epoch"
+        => "`--checkpoint-every N` keeps checkpoints next to the records",
+    "--fuse-bn-relu" | "--fuse-bn-add-relu" => "not needed: `--kernels auto` fuses these layers on GPUs",
+    "--bucket-cap-mb" | "--nccl-fusion-threshold-mb" => "`--bucket-mb {}`: 1 MB is 1e6 bytes (DDP and OneFlow: 2^20)",
+    "--warmup-epochs" => "`--lr-warmup-iters N`",
     "--base-lr" => "`--lr RATE`, multiplied by the number of ranks",
     "--evaluate" | "--do-eval" => "`ringmark score` measures inference, and `--validate FILES` the accuracy",
     "--scenario" | "--target-qps" | "--max-duration" | "--mlperf_conf" | "--user_conf"
         => "not supported: `ringmark score` measures fixed batch sizes, such as `--batch-sizes 1,32`",
-    "--model-name" | "--model_name" | "--backbone" => "`--model NAME`",
+    "--model-name" | "--backbone" => "`--model NAME`",
     "--count" => "`--runs N`",
-    "--variable-update" | "--variable_update" => "`--kv-store NAME` selects how gradients are summed and weights updated",
-    "--all-reduce-spec" | "--all_reduce_spec" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
+    "--variable-update" => "`--kv-store NAME` selects how gradients are summed and weights updated",
+    "--all-reduce-spec" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
     "--num-classes" => "not supported: every network has 1000 classes",
-    "--launcher" | "--standalone" | "--local-rank" | "--local_rank" | "--node-rank" | "--node_rank" | "--rank"
+    "--launcher" | "--standalone" | "--local-rank" | "--node-rank" | "--rank"
         => "not needed: mpirun, srun or Grid Engine starts the ranks and assigns their numbers",
     "--no-cuda" | "--cpu" => "`--device cpu`",
     "--gpu" | "--cuda" => "`--device cuda`",
     "--gloo" | "--mpi" | "--nccl" => "`--backend nccl`, `mpi` or `shared-memory` chooses how gradients are summed",
     "--test-results" => "`ringmark bandwidth --check 0|1`",
-    "--data-dir" | "--data_dir" | "--dataset" | "--data-path" | "--train-dir" | "--use-rec" | "--rec-train" | "--rec-train-idx" | "--data-train"
+    "--data-dir" | "--dataset" | "--data-path" | "--train-dir" | "--use-rec" | "--rec-train" | "--rec-train-idx"
+        | "--data-train" | "--train-data-dir"
         => "`--data FILE` of `ringmark sweep`: .rec files, or a folder of classes",
-    "--rec-val" | "--rec-val-idx" | "--data-val" => "`--validate FILE` of `ringmark sweep`",
-    "--num-epochs" | "--epochs" => "`--epochs N` of `ringmark sweep`, with `--data`",
-    "--distributed-backend" | "--dist-backend" | "--dist_backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
+    "--rec-val" | "--rec-val-idx" | "--data-val" | "--val-data-dir" => "`--validate FILE` of `ringmark sweep`",
+    "--num-epochs" | "--num-epoch" | "--epochs" => "`--epochs N` of `ringmark sweep`, with `--data`",
+    "--distributed-backend" | "--dist-backend" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
 ];
 
 /// Commands of other programs, and ringmark's equivalents.
 pub const COMMANDS: &[MigrationHint] = hints![
     "train" | "run" | "bench" | "benchmark" | "launch" | "start"
         => "`ringmark sweep` trains every case; `ringmark-worker train` is one rank, for a manual run",
-    "all_reduce_perf" | "all_gather_perf" | "reduce_scatter_perf" | "reduce_perf" | "broadcast_perf" | "alltoall_perf"
-        | "sendrecv_perf" | "allreduce" | "nccl"
+    "all_reduce_perf" | "all_gather_perf" | "reduce_scatter_perf" | "reduce_perf" | "broadcast_perf"
+        | "alltoall_perf" | "sendrecv_perf" | "allreduce" | "nccl" | "nccl-tests" | "nccl_tests" | "osu_allreduce"
         => "`ringmark bandwidth` measures an all-reduce, and other operations by `--op`",
+    "torchrun" | "horovodrun" | "mpirun" | "mpiexec" | "srun" | "deepspeed"
+        => "`ringmark sweep` starts the ranks with mpirun or srun: `ringmark sweep --hosts a:8,b:8`",
     "inference" | "eval" => "`ringmark score` measures inference",
     "compare" => "`ringmark diff BASE TEST`",
     "plot" | "show" | "table" | "results" | "summary" => "`ringmark report FOLDER`, or `ringmark extract FOLDER`",
@@ -253,6 +274,12 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "use fp32, tf32, fp16 or bf16"),
 ];
 
+/// Beginnings of names of networks that are not image networks.
+const OTHER_MODELS: [&str; 12] =
+    ["bert", "roberta", "gpt", "llama", "t5", "transformer", "opt", "mistral", "qwen", "gnmt", "lstm", "dlrm"];
+
+const NO_OTHER_MODELS: &str = "not supported: ringmark trains only these image networks";
+
 /// Options that take a list.
 const LISTS: [&str; 11] = [
     "-H",
@@ -285,7 +312,7 @@ pub fn with_hint(mut error: clap::Error, hints: &[&[MigrationHint]], typed: &[St
     // An option in conflict with another is ringmark's own.
     let is_own = error.kind() == ErrorKind::ArgumentConflict;
     let own = find_hint(&error, hints, typed).or_else(|| hint_for_word(&error, typed)).filter(|_| !is_own);
-    if own.is_some() {
+    if own.as_ref().is_some_and(|own| own != NO_OTHER_MODELS) {
         // The hint replaces clap's list of values.
         error.remove(ContextKind::ValidValue);
     }
@@ -333,19 +360,25 @@ pub fn with_two_dashes(typed: Vec<OsString>) -> Vec<OsString> {
     typed.into_iter().map(replaced).collect()
 }
 
-/// Prints the error and exits. After a tip, the reference to the help is omitted.
-pub fn exit(error: &clap::Error) -> ! {
-    if !error.use_stderr() {
-        error.exit();
+/// Prints the errors and exits. After a tip, and after several errors, the reference to the help is omitted.
+pub fn exit(errors: &[clap::Error]) -> ! {
+    if let [request] = errors
+        && !request.use_stderr()
+    {
+        request.exit();
     }
-    let styled = error.render();
-    let text = if stderr().is_terminal() { styled.ansi().to_string() } else { styled.to_string() };
-    let mut paragraphs: Vec<&str> = text.trim_end().split("\n\n").collect();
-    let has_tip = paragraphs.iter().any(|paragraph| paragraph.contains("tip:"));
-    paragraphs.retain(|paragraph| !has_tip || !paragraph.starts_with("For more information"));
+    let text = |error: &clap::Error| {
+        let styled = error.render();
+        let text = if stderr().is_terminal() { styled.ansi().to_string() } else { styled.to_string() };
+        let mut paragraphs: Vec<&str> = text.trim_end().split("\n\n").collect();
+        let has_tip = paragraphs.iter().any(|paragraph| paragraph.contains("tip:"));
+        let is_short = has_tip || errors.len() > 1;
+        paragraphs.retain(|paragraph| !is_short || !paragraph.starts_with("For more information"));
+        paragraphs.join(if is_short { "\n" } else { "\n\n" })
+    };
     // A closed pipe must not change the exit status.
-    let _ = writeln!(stderr(), "{}", paragraphs.join(if has_tip { "\n" } else { "\n\n" }));
-    std::process::exit(error.exit_code());
+    let _ = writeln!(stderr(), "{}", errors.iter().map(text).collect::<Vec<_>>().join("\n"));
+    std::process::exit(errors.first().map_or(2, clap::Error::exit_code));
 }
 
 fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
@@ -425,6 +458,10 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     if let Some((.., ours)) = VALUES.iter().find(is_value) {
         return Some(if ours.starts_with('`') { format!("did you mean {ours}?") } else { (*ours).to_owned() });
     }
+    let is_other_model = || OTHER_MODELS.iter().any(|name| value.to_lowercase().starts_with(name));
+    if ["--model", "--models"].contains(&option) && is_other_model() {
+        return Some(NO_OTHER_MODELS.to_owned());
+    }
     if let Some(case) = meant_case(value).filter(|_| option == "--cases") {
         return Some(format!("did you mean `--cases {case}`?"));
     }
@@ -476,7 +513,10 @@ fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) 
     };
     typed.iter().find_map(|argument| {
         let word = argument.split_once('=').map_or(argument.as_str(), |(word, _)| word);
-        let hint = hints.iter().copied().flatten().find(|hint| hint.words.contains(&word) && is_refused(word))?;
+        // torchrun and others accept both spellings.
+        let dashed = word.replace('_', "-");
+        let is_meant = |hint: &&MigrationHint| [word, &dashed].iter().any(|word| hint.words.contains(word));
+        let hint = hints.iter().copied().flatten().find(is_meant).filter(|_| is_refused(word))?;
         if let ("--network" | "--num-layers", Some(network)) = (word, value_of(&["--network"])) {
             // Also resnet50 for resnet-50.
             let joined = network.strip_prefix("resnet").filter(|layers| layers.parse::<u32>().is_ok());
@@ -494,7 +534,11 @@ fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) 
         let last =
             value.map(|value| value.rsplit([',', ':']).next().unwrap_or_default().trim_end_matches('%').to_owned());
         let number = last.filter(|text| text.parse::<u32>().is_ok());
-        let usual = if hint.words.contains(&"--image-shape") { "224" } else { "8" };
+        let usual = match hint.words[0] {
+            "--image-shape" => "224",
+            "--bucket-cap-mb" => "25",
+            _ => "8",
+        };
         let ours = hint.ours.replace("{}", number.as_deref().unwrap_or(usual)).replace(" 1 ranks", " 1 rank");
         Some(format!("{word}: {ours}"))
     })

@@ -17,6 +17,7 @@ use anyhow::{Context, bail, ensure};
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
+use ringmark_core::shell;
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::remote::Remote;
@@ -69,7 +70,7 @@ impl Sync {
     pub fn command_lines(&self, hosts: &[Host], ssh: &SshOptions, environment: &LaunchEnvironment) -> Vec<String> {
         let line = |host: &Host| {
             let remote = Remote::new(host, ssh, environment);
-            let line = shell_words::join(self.command(host, &remote));
+            let line = shell::join(self.command(host, &remote));
             if remote.is_here() { format!("{} && {line}", self.mkdir_command()) } else { line }
         };
         hosts.iter().map(line).collect()
@@ -361,10 +362,10 @@ mod tests {
             sync().command_lines(&[host("a"), host("b")], &ssh(), &environment()),
             [
                 "mkdir -p /opt/rm && rsync --recursive --relative --copy-links --perms --times --checksum --stats \
-                 '--timeout=300' --no-human-readable '--exclude=*.a' '--exclude=libtorch_python.so' /build/./worker \
+                 --timeout=300 --no-human-readable '--exclude=*.a' --exclude=libtorch_python.so /build/./worker \
                  /p/./torch/lib/libtorch_cpu.so /opt/rm/",
-                "rsync --recursive --relative --copy-links --perms --times --checksum --stats '--timeout=300' --no-human-readable \
-                 '--exclude=*.a' '--exclude=libtorch_python.so' --rsh 'ssh -p 2222 -x -T -o '\\''BatchMode=yes'\\'' -o \
+                "rsync --recursive --relative --copy-links --perms --times --checksum --stats --timeout=300 --no-human-readable \
+                 '--exclude=*.a' --exclude=libtorch_python.so --rsh 'ssh -p 2222 -x -T -o '\\''BatchMode=yes'\\'' -o \
                  '\\''ConnectTimeout=5'\\'' -o '\\''StrictHostKeyChecking=no'\\''' '--rsync-path=mkdir -p /opt/rm && rsync' \
                  /build/./worker /p/./torch/lib/libtorch_cpu.so b:/opt/rm/"
             ]

@@ -11,6 +11,7 @@ use ringmark_core::host::MemoryShortage;
 use ringmark_core::host::environment::LOAD_BEFORE_VARIABLE;
 use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_core::line::dlperf;
+use ringmark_core::shell;
 
 use crate::launch::job::process::{self, JobEvent, ProcessOutcome};
 use crate::launch::job::request::Job;
@@ -52,7 +53,7 @@ impl Job<'_> {
 
     /// Returns the command line, ready to paste into a shell.
     pub fn command_line(&self, starter: Starter) -> String {
-        shell_words::join(self.command(starter))
+        shell::join(self.command(starter))
     }
 
     /// Returns the path of the log.
@@ -85,7 +86,7 @@ impl Job<'_> {
     ) -> anyhow::Result<JobEnd> {
         let mut log = File::create(self.unfinished_log()).map_err(|error| self.log_error(error))?;
         let command = self.command(starter);
-        writeln!(log, "+ {}", shell_words::join(&command)).map_err(|error| self.log_error(error))?;
+        writeln!(log, "+ {}", shell::join(&command)).map_err(|error| self.log_error(error))?;
         if starter.reads_hostfile(&self.servers)
             && let Some(text) = self.hostfile_text()
         {

@@ -12,6 +12,7 @@ use std::sync::OnceLock;
 
 use ringmark_core::host::environment::{is_allowed, is_forwarded};
 use ringmark_core::host::processors;
+use ringmark_core::shell;
 
 use crate::launch::local::open_mpi::{OpenMpi, SINGLE_COPY, SSH_AGENT};
 
@@ -79,7 +80,7 @@ pub fn typed_arguments() -> Vec<OsString> {
 /// Returns the program as typed, for commands that are printed: `ringmark`, or a path if it is not found without one.
 pub fn typed_program() -> String {
     let program = typed_arguments().into_iter().next().map(|program| program.to_string_lossy().into_owned());
-    shell_words::quote(&program.unwrap_or_else(|| "ringmark".to_owned())).into_owned()
+    shell::quote(&program.unwrap_or_else(|| "ringmark".to_owned())).into_owned()
 }
 
 /// Returns true if the first processor in `text`, the contents of /proc/cpuinfo, has bf16 instructions.

@@ -15,6 +15,7 @@ use ringmark_core::file::run_name::RunName;
 use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::number_text::count;
 use ringmark_core::progress::FinishedRun;
+use ringmark_core::shell;
 use ringmark_core::stats::summary;
 use ringmark_core::trace::TraceConfig;
 
@@ -263,7 +264,7 @@ pub fn files_in(out: &Path, run: RunName) -> anyhow::Result<JobFiles> {
 
 /// Returns a path quoted for a shell.
 pub fn quoted(path: &Path) -> String {
-    shell_words::quote(&path.display().to_string()).into_owned()
+    shell::quote(&path.display().to_string()).into_owned()
 }
 
 /// Reports the last job of `ended` as a row of the table.

@@ -15,6 +15,7 @@ use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{Conditions, FileHashes, Manifest, ObservedEnvironment, RunState};
 use ringmark_core::options::option_table::{OptionSpec, Options};
 use ringmark_core::options::usage::usage;
+use ringmark_core::shell;
 
 use crate::launch::local::disk_error;
 use crate::launch::sweep::conditions::SERVER_HOSTS;
@@ -87,7 +88,7 @@ impl Ledger {
                  use the same settings (ringmark {}), or choose another --out",
                 out.display(),
                 joined(&mismatches, "\n"),
-                shell_words::join(manifest.command.iter().skip(1))
+                shell::join(manifest.command.iter().skip(1))
             )));
         }
         if conditions.hosts.len() > manifest.conditions.hosts.len() {

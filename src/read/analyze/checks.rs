@@ -165,7 +165,8 @@ pub fn rules(runs: &[SweepRun]) -> Check {
 }
 
 /// Checks that all figures are reliable. One run has no spread, so that of the cases in `single` is not tested.
-pub fn reliable(reliability_warnings: Vec<String>, single: &[String], runs: &[SweepRun]) -> Check {
+/// `cautions` are the reasons to use reliable figures with caution.
+pub fn reliable(reliability_warnings: Vec<String>, cautions: &[String], single: &[String], runs: &[SweepRun]) -> Check {
     let untested = match single {
         [] => None,
         [one] => Some(format!("{one} has one run")),
@@ -175,7 +176,10 @@ pub fn reliable(reliability_warnings: Vec<String>, single: &[String], runs: &[Sw
         None => "load, spread, efficiency and profile of every case".to_owned(),
         Some(why) => format!("load, efficiency and profile of every case; spread not tested: {why}"),
     };
-    Check::new(CheckName::Reliable, what, reliability_warnings).unknown_if(runs.is_empty())
+    let check = Check::new(CheckName::Reliable, what, reliability_warnings);
+    let is_noted = check.state == CheckState::Passed && !cautions.is_empty();
+    let notes = is_noted.then(|| format!("use with caution: {}", cautions.join("; "))).into_iter().collect();
+    Check { notes, ..check }.unknown_if(runs.is_empty())
 }
 
 fn or_none(value: &str) -> &str {

@@ -5,9 +5,9 @@ use std::fmt;
 
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::dimension::Case;
-use ringmark_core::number_text::percent;
+use ringmark_core::number_text::{count, percent};
 use ringmark_core::validity::observed::Observed;
-use ringmark_core::validity::thresholds::{EXTREME_SPREAD, HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY};
+use ringmark_core::validity::thresholds::{EXTREME_SPREAD, HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY, WIDE_SPREAD};
 use ringmark_core::validity::{self, ForeignLoad};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -110,6 +110,14 @@ pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
     let known = order.into_iter().find(|(kind, _)| warnings.iter().any(|warning| warning.kind == *kind));
     let unknown = || warnings.iter().find(|warning| warning.kind == Unknown).map(|warning| warning.reason.as_str());
     known.map(|(_, text)| text).or_else(unknown)
+}
+
+/// Returns the reasons to use reliable figures with caution: the number of other `warnings`, and a wide `spread`, the
+/// largest coefficient of variation of the runs of a case.
+pub fn cautions(warnings: usize, spread: f64) -> Vec<String> {
+    let wide = (spread > WIDE_SPREAD)
+        .then(|| format!("runs vary by {} (CV, more than {})", percent(spread), percent(WIDE_SPREAD)));
+    (warnings > 0).then(|| count(warnings, "warning")).into_iter().chain(wide).collect()
 }
 
 /// Returns a sentence for each kind of warning, then the command that repeats all affected cases.

@@ -24,7 +24,7 @@ pub fn from_runs(what: &str, counted: &[(u32, &[Warning])]) -> Vec<String> {
         let how_often = match (seen.len(), counted.len()) {
             (_, 1) => String::new(),
             (1, _) => format!(", run {run}"),
-            (times, of) => format!(", {times} of {of} runs, here run {run}"),
+            (times, of) => format!(", {times} of {of} runs, for example run {run}"),
         };
         format!("{what}{how_often}: {}", first.text)
     };

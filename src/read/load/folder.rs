@@ -12,9 +12,11 @@ use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::dimension::{Case, DeviceChoice, Dtype, KvStore, Model};
 use ringmark_core::file::run_name::{BASELINE, INPUT_RECORD, MANIFEST, RunName, bandwidth_operation};
 use ringmark_core::host::MemoryShortage;
+use ringmark_core::keyword_enum;
 use ringmark_core::manifest::{Manifest, RunState};
 use ringmark_core::number_text::count;
 use ringmark_core::options::usage::usage;
+use ringmark_core::shell;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -103,9 +105,23 @@ pub struct Found {
     measured: BTreeMap<BenchmarkKind, PathBuf>,
 }
 
+keyword_enum!(
+    /// Command that reads a folder; the error for a folder of several results suggests it for each of them.
+    Reader {
+        /// Also for `ringmark diff` and `ringmark input`, which need more than a folder.
+        Extract = "extract",
+        /// `ringmark report`.
+        Report = "report",
+        /// `ringmark check`.
+        Check = "check",
+        /// `ringmark predict`.
+        Predict = "predict",
+    }
+);
+
 /// Finds `<case>/<model>_b<batch>_<dtype>_<run>.log` below `root` and below its folder of baselines. Fails if there is
 /// no run at all.
-pub fn find(root: &Path) -> anyhow::Result<Found> {
+pub fn find(root: &Path, reader: Reader) -> anyhow::Result<Found> {
     let mut found = scan(root)?;
     found.remove_duplicate_logs();
     found.find_benchmarks(root);
@@ -118,7 +134,7 @@ pub fn find(root: &Path) -> anyhow::Result<Found> {
         bail!("{} contains no run that counts:{reason}", root.display());
     }
     if found.runs.is_empty() {
-        bail!("{} contains no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems));
+        bail!("{} contains no runs: looked for {}{}", root.display(), pattern(), hint(root, &found.problems, reader));
     }
     Ok(found)
 }
@@ -256,7 +272,7 @@ impl Found {
             }
         };
         self.measured.entry(manifest.benchmark).or_insert(MANIFEST.into());
-        let command = shell_words::join(with_out_folder(&manifest.command, root));
+        let command = shell::join(with_out_folder(&manifest.command, root));
         let there: HashSet<RunName> = self.runs.iter().map(|run| run.name).collect();
         let mut counts = HashSet::new();
         let mut shortages = Vec::new();
@@ -340,7 +356,7 @@ pub fn not_training(root: &Path, benchmark: BenchmarkKind) -> anyhow::Error {
         "{} contains a {benchmark} sweep, but this command reads training: `ringmark extract {path}` reads it, `ringmark \
          report {path}` shows it, `ringmark diff` compares two",
         root.display(),
-        path = shell_words::quote(&root.display().to_string())
+        path = shell::quote(&root.display().to_string())
     ))
 }
 
@@ -398,12 +414,17 @@ const MAX_RESULTS: usize = 16;
 /// Levels of subfolders in which results are looked for.
 const RESULT_LEVELS: u32 = 2;
 
-/// Lists commands that read the results below a folder, one per line; `None` without results.
-fn commands_for_results_below(root: &Path) -> Option<String> {
+/// Lists commands that read the results below a folder, one per line: `reader` for results that it reads. `None` without
+/// results.
+fn commands_for_results_below(root: &Path, reader: Reader) -> Option<String> {
     let all = results_below(root, RESULT_LEVELS);
-    let line = |(command, folder): &(&str, PathBuf)| {
-        let folder = shell_words::quote(&folder.display().to_string()).into_owned();
-        format!("\n  ringmark {command} {folder}")
+    let line = |(benchmark, folder): &(BenchmarkKind, PathBuf)| {
+        let command = match (benchmark, reader) {
+            (BenchmarkKind::Bandwidth | BenchmarkKind::Input, _) => Reader::Report,
+            (BenchmarkKind::Score, Reader::Predict) => Reader::Extract,
+            _ => reader,
+        };
+        format!("\n  ringmark {command} {}", shell::quote(&folder.display().to_string()))
     };
     let lines: String = all.iter().take(MAX_RESULTS).map(line).collect();
     let more = all.len().saturating_sub(MAX_RESULTS);
@@ -411,18 +432,24 @@ fn commands_for_results_below(root: &Path) -> Option<String> {
     (!all.is_empty()).then_some(lines + &more)
 }
 
-/// Returns the folders with results below a folder, sorted, each with the command that reads it.
-fn results_below(root: &Path, levels: u32) -> Vec<(&'static str, PathBuf)> {
+/// Returns the folders with results below a folder, sorted, each with its benchmark.
+fn results_below(root: &Path, levels: u32) -> Vec<(BenchmarkKind, PathBuf)> {
     let mut folders: Vec<PathBuf> =
         entries(root).unwrap_or_default().into_iter().filter(|path| path.is_dir() && !is_case(path)).collect();
     folders.sort();
     let of_folder = |folder: PathBuf| {
         let holds_cases = entries(&folder).is_ok_and(|paths| paths.iter().any(|path| is_case(path)));
         let is_record = |file: &PathBuf| bandwidth_operation(file).is_some();
-        if holds_cases && scan(&folder).is_ok_and(|found| !found.runs.is_empty()) {
-            vec![("extract", folder)]
-        } else if folder.join(INPUT_RECORD).exists() || (holds_cases && files_below(&folder, 1).iter().any(is_record)) {
-            vec![("report", folder)]
+        if holds_cases
+            && let Ok(mut found) = scan(&folder)
+            && !found.runs.is_empty()
+        {
+            found.find_benchmarks(&folder);
+            vec![(found.benchmark(&folder).unwrap_or(BenchmarkKind::Train), folder)]
+        } else if folder.join(INPUT_RECORD).exists() {
+            vec![(BenchmarkKind::Input, folder)]
+        } else if holds_cases && files_below(&folder, 1).iter().any(is_record) {
+            vec![(BenchmarkKind::Bandwidth, folder)]
         } else if levels > 1 {
             results_below(&folder, levels - 1)
         } else {
@@ -433,11 +460,11 @@ fn results_below(root: &Path, levels: u32) -> Vec<(&'static str, PathBuf)> {
 }
 
 /// Suggests the intended folder if this one contains no runs.
-fn hint(root: &Path, problems: &[Problem]) -> String {
+fn hint(root: &Path, problems: &[Problem], reader: Reader) -> String {
     if fs::canonicalize(root).is_ok_and(|root| is_case(&root)) {
         return "; this is the folder of one case: pass its parent folder".to_owned();
     }
-    if let Some(commands) = commands_for_results_below(root) {
+    if let Some(commands) = commands_for_results_below(root, reader) {
         return format!("; results are in its subfolders:{commands}");
     }
     if files_below(root, 1).iter().any(|file| bandwidth_operation(file).is_some()) {

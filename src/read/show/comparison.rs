@@ -236,7 +236,7 @@ fn signs(outcome: &ComparedResults) -> Vec<String> {
             outcome.base.path
         )];
     }
-    mark.into_iter().chain(is_doubtful.then(|| doubtful_legend("below"))).collect()
+    mark.into_iter().chain(is_doubtful.then(|| doubtful_legend("the warnings below"))).collect()
 }
 
 /// Warns that with many cases some verdicts are wrong by chance.

@@ -8,14 +8,14 @@ use ringmark_core::number_text::three_digits;
 /// Mark after figures of runs with warnings.
 pub const MARK: &str = "!";
 
-/// Explains [`MARK`]; `word` is the prefix of warnings.
-pub fn mark_legend(word: &str) -> String {
-    format!("{MARK}: these runs count but have warnings: see the lines that begin with {word}.")
+/// Explains [`MARK`]; `warnings` is their location, such as `the lines that begin with warning`.
+pub fn mark_legend(warnings: &str) -> String {
+    format!("{MARK}: these runs count but have warnings: see {warnings}.")
 }
 
-/// Explains parentheses; `place` is `above` or `below`, the position of the warnings.
-pub fn doubtful_legend(place: &str) -> String {
-    format!("In parentheses: unreliable; the warnings {place} contain reason and fix.")
+/// Explains parentheses; `warnings` is the location of the warnings, such as `the warnings above`.
+pub fn doubtful_legend(warnings: &str) -> String {
+    format!("In parentheses: unreliable; {warnings} contain reason and fix.")
 }
 
 pub fn teraflops(rate: TeraflopsPerSecond) -> String {

@@ -77,7 +77,7 @@ fn check_interrupted_launcher(cluster: &Cluster, folder: &Path) {
     for (fault, signal) in [("launcher: Ctrl-C", Signal::SIGINT), ("launcher: SIGTERM", Signal::SIGTERM)] {
         let outcome = inject_fault(cluster, folder, fault, |sweep| sweep.signal(signal));
         assert!(outcome.last_line.contains("interrupted"), "{}", outcome.last_line);
-        assert_eq!(outcome.status, Some(1));
+        assert_eq!(outcome.status, Some(128 + signal as i32));
     }
 }
 

@@ -246,7 +246,9 @@ fn synced_copy_runs_on_a_bare_host() {
     let launcher = |(_, line): &(Pid, String)| line.starts_with(env!("CARGO_BIN_EXE_ringmark"));
     let (launcher, _) = processes_of(sandbox.folder.path()).into_iter().find(launcher).expect("running process");
     kill(launcher, Signal::SIGINT).expect("running process");
-    let said = refused(slow.expect("starts").wait_with_output().expect("ended"));
+    let output = slow.expect("starts").wait_with_output().expect("ended");
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("interrupted while copying"), "{said}");
     wait_until("no copy is left", || copies().count() == 0);
 }

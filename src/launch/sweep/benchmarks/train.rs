@@ -80,7 +80,7 @@ fn run_watched(config: &TrainSweep, summarize: fn(&Path, bool) -> Option<String>
     let (printer, out, page) = (config.rules().printer, quoted(&sweep.out), quoted(&sweep.out.join("report.html")));
     let next = sweep.end(&format!("report {out} -o {page}"));
     let summary = summarize(&sweep.out, *ddp_suite).map(|summary| format!("\n{summary}"));
-    let tables = format!("all tables: {} extract {out}", typed_program());
+    let tables = format!("all tables and warnings: {} extract {out}", typed_program());
     summary.iter().chain([&tables, &next]).for_each(|text| printer.line(text));
     if *ddp_suite {
         printer.line(&format!("for PyTorch's diff.py: ringmark extract {out} --format pytorch-ddp > FILE.json"));

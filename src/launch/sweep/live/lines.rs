@@ -220,7 +220,7 @@ fn milliseconds(Seconds(seconds): Seconds) -> String {
 }
 
 /// Formats a duration as `0:40` or `1:02:03`.
-fn clock(Seconds(seconds): Seconds) -> String {
+pub fn clock(Seconds(seconds): Seconds) -> String {
     let seconds = seconds.round() as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
@@ -403,7 +403,7 @@ pub(super) mod tests {
         let of_input = JobProgress { iterations: None, ..job() };
         let progress = Progress { job: Some(of_input), ..progress };
         assert!(headline(&progress, 120).starts_with("run 3/10 - 2n2g - backward - iteration 12 - 79.00 images/s"));
-        let ended = Progress { end: Some(CommandEnd { failure: None }), ..progress };
+        let ended = Progress { end: Some(CommandEnd { failure: None, is_interrupted: false }), ..progress };
         assert_eq!(lines(&ended, 120, 24).len(), 1);
     }
 

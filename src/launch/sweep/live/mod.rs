@@ -35,6 +35,7 @@ use ringmark_core::progress::{CommandEnd, FinishedRun, JobCounts, JobProgress, P
 
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::local::environment::LaunchEnvironment;
+use crate::launch::local::interrupt;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::live::http::MetricsServer;
 use crate::launch::sweep::live::latest::{Latest, now};
@@ -79,7 +80,9 @@ impl Live {
         let outcome = run(&live);
         if let Some(last) = live.latest.get() {
             let failure = outcome.as_ref().err().map(|error| format!("{error:#}"));
-            live.latest.set(Progress { updated: now(), left: None, end: Some(CommandEnd { failure }), ..last });
+            let is_interrupted = failure.is_some() && interrupt::exit_status().is_some();
+            let end = Some(CommandEnd { failure, is_interrupted });
+            live.latest.set(Progress { updated: now(), left: None, end, ..last });
         }
         outcome
     }

@@ -1,4 +1,5 @@
-//! `ringmark watch`: shows a command that runs elsewhere, from the progress file in its folder, until it ends.
+//! `ringmark watch`: shows a command that runs elsewhere, from the progress file in its folder, until it ends; then its
+//! table.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::print_line;
 use crate::launch::sweep::live::display::Display;
 use crate::launch::sweep::live::latest::now;
-use crate::launch::sweep::live::lines::{headline, table_head, table_row};
+use crate::launch::sweep::live::lines::{clock, headline, table_head, table_row};
 use crate::output::{Json, strip_control_characters};
 
 /// A launcher that has been silent for this long has missed several updates.
@@ -33,8 +34,9 @@ pub struct WatchConfig {
     pub json: Json,
 }
 
-/// Shows the command until it ends, or prints its progress once as JSON. Fails if the command failed or exited unexpectedly.
-pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
+/// Shows the command until it ends, or prints its progress once as JSON. Fails if the command failed or exited
+/// unexpectedly. `summarize` returns the result of a complete sweep in a folder.
+pub fn run(config: &WatchConfig, summarize: fn(&Path, bool) -> Option<String>) -> anyhow::Result<()> {
     config.json.check(&[])?;
     let folder = &config.folder;
     let progress = Progress::read_in(folder).map_err(|error| {
@@ -56,20 +58,21 @@ pub fn run(config: &WatchConfig) -> anyhow::Result<()> {
     let outcome = follow(folder, progress, &display, &interrupt);
     display.clear();
     let Watched { progress, gone } = outcome;
-    if let Some(CommandEnd { failure }) = &progress.end {
-        return match failure {
+    if let Some(CommandEnd { failure, is_interrupted }) = &progress.end {
+        let name = name(&progress);
+        return match failure.as_deref().map(strip_control_characters) {
             None => {
-                let jobs = progress.jobs;
-                print_line(&format!(
-                    "the {} has ended: {} of {} runs \
-                     finished",
-                    name(&progress),
-                    jobs.finished,
-                    jobs.of
-                ));
+                let is_training = progress.benchmark == BenchmarkKind::Train;
+                let summary = is_training.then(|| summarize(folder, false)).flatten();
+                summary.iter().for_each(|summary| print_line(&strip_control_characters(&format!("\n{summary}"))));
+                print_line(&end_line(&progress));
                 Ok(())
             }
-            Some(failure) => bail!("the {} has failed: {}", name(&progress), strip_control_characters(failure)),
+            Some(state) if *is_interrupted => {
+                let rest = state.strip_prefix("interrupted").map_or_else(|| format!(": {state}"), str::to_owned);
+                bail!("the {name} was interrupted{rest}")
+            }
+            Some(failure) => bail!("the {name} has failed: {failure}"),
         };
     }
     match gone {
@@ -158,6 +161,15 @@ fn age_by_clocks(updated: Seconds) -> Duration {
 fn is_gone(progress: &Progress, here: &str) -> bool {
     let process = i32::try_from(progress.process).ok().filter(|process| *process > 0);
     progress.host == here && process.is_none_or(|process| kill(Pid::from_raw(process), None) == Err(Errno::ESRCH))
+}
+
+/// Returns `the sweep (started on a) has ended: 4 of 4 runs finished (2 of them earlier) in 1:40`.
+fn end_line(progress: &Progress) -> String {
+    let Progress { jobs, started, updated, finished, .. } = progress;
+    let earlier = finished.iter().filter(|run| run.took.is_none()).count();
+    let earlier = if earlier > 0 { format!(" ({earlier} of them earlier)") } else { String::new() };
+    let time = clock(Seconds(updated.0 - started.0));
+    format!("the {} has ended: {} of {} runs finished{earlier} in {time}", name(progress), jobs.finished, jobs.of)
 }
 
 fn name(progress: &Progress) -> String {

@@ -55,6 +55,8 @@ pub struct Evidence {
     pub backend: Option<BackendName>,
     /// Device kind and the wire format of the gradients; `None` without records.
     pub conditions: Option<(DeviceKind, Wire)>,
+    /// Cores of the first host, if the ranks used them; `None` on GPUs and without records.
+    pub cores: Option<u32>,
     /// Algorithm that reduces the gradients.
     pub exchange: Exchange,
     /// Sizes of the gradient buckets as sent.
@@ -149,6 +151,7 @@ impl Evidence {
         let backend = recorded.map(|recorded| recorded.facts.backend).filter(|backend| *backend != BackendName::Solo);
         let conditions = group.conditions.recorded.as_ref();
         let conditions = conditions.map(|recorded| (recorded.device, recorded.config.exchange.wire));
+        let on_cpu = recorded.filter(|recorded| recorded.conditions.device == DeviceKind::Cpu);
         Some(Evidence {
             title: title(group),
             label: group.label.clone(),
@@ -164,6 +167,7 @@ impl Evidence {
             straggler: group.cases.iter().rev().find(|case| case.figures.is_some()).and_then(conclusion::straggler),
             backend,
             conditions,
+            cores: on_cpu.map(|recorded| recorded.environment.cores),
             exchange,
             buckets,
             bandwidth: Vec::new(),
@@ -194,6 +198,7 @@ impl Evidence {
             straggler: None,
             backend: None,
             conditions: None,
+            cores: None,
             exchange: Exchange { algorithm: Algorithm::Ring, chunk: None },
             buckets: Vec::new(),
             bandwidth: Vec::new(),

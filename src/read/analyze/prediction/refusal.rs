@@ -3,6 +3,7 @@
 use ringmark_core::dimension::{Case, Model};
 use ringmark_core::host::host_list;
 use ringmark_core::manifest::without_option;
+use ringmark_core::shell;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -21,24 +22,35 @@ pub struct Refusal {
     pub command: String,
 }
 
-/// Returns the command that adds the `missing` cases to a sweep with its own options. Hosts that the sweep did not name
-/// are placeholders. More hosts may follow those of a sweep; if it named none, they need a new folder, because the first
-/// host must be the same.
-fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> String {
-    let typed = shell_words::split(command).unwrap_or_default();
+/// Returns the command that adds the `missing` cases to a sweep with its own options. It names hosts only if they can run
+/// the cases; others are placeholders. More hosts may follow those of a sweep. With another first host, or another part
+/// of the cores for each rank, the sweep needs a new folder.
+///
+/// Also returns the number of cores that a host needs, if the measured ones have fewer.
+fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> (String, Option<u32>) {
+    let mut words = shell_words::split(command).unwrap_or_default();
     let mut cases: Vec<Case> = evidence.cases.iter().map(|measured| measured.case).collect();
     cases.extend(missing.iter().filter(|case| evidence.case(**case).is_none()));
     cases.sort_by_key(|case| (case.ranks(), *case));
-    let cases: Vec<String> = cases.iter().map(Case::to_string).collect();
+    let names: Vec<String> = cases.iter().map(Case::to_string).collect();
     let without = |words, options: &[&str]| options.iter().fold(words, |words, option| without_option(words, option));
-    let known = known_hosts(&typed);
-    let mut words = without(typed, &["--cases"]);
-    words.extend(["--cases".to_owned(), cases.join(",")]);
-    if needs_hosts(evidence, missing) {
-        let gpus = missing.iter().map(|case| case.gpus_per_node).max().unwrap_or(1);
+    let (nodes, gpus) = most(cases.iter());
+    let (measured_nodes, measured_gpus) = most(evidence.cases.iter().map(|measured| &measured.case));
+    let threads = value(&words, &["--threads"]).and_then(|threads| threads.parse().ok()).unwrap_or(1);
+    let needed = evidence.cores.filter(|cores| gpus * threads > *cores).map(|_| gpus * threads);
+    let mut known = known_hosts(&words);
+    let is_here =
+        known.iter().all(|name| name == "localhost") && value(&words, &["--hostfile", "--launcher"]).is_none();
+    known.retain(|name| needed.is_none() && (nodes == 1 || name != "localhost"));
+    words = without(words, &["--cases"]);
+    words.extend(["--cases".to_owned(), names.join(",")]);
+    if nodes > measured_nodes || gpus > measured_gpus {
         words = without(words, &["--hosts", "-H", "--hostfile"]);
-        words.extend(["--hosts".to_owned(), hosts(&known, most_nodes(missing), gpus)]);
-        if known.is_empty() {
+        // By default, a machine without GPUs has a slot for each core.
+        if !(is_here && nodes == 1 && needed.is_none() && evidence.cores.is_some()) {
+            words.extend(["--hosts".to_owned(), hosts(&known, nodes, gpus)]);
+        }
+        if known.is_empty() || (evidence.cores.is_some() && gpus > measured_gpus) {
             words.retain(|word| word != "--resume");
             words = without(words, &["--out", "-o"]);
             words.extend(["--out".to_owned(), "NEW_FOLDER".to_owned()]);
@@ -48,11 +60,12 @@ fn extended(command: &str, evidence: &Evidence, missing: &[Case]) -> String {
     if let Some(program) = words.first_mut() {
         *program = "ringmark".to_owned();
     }
-    shell_words::join(words)
+    (shell::join(words), needed)
 }
 
-fn most_nodes(missing: &[Case]) -> u32 {
-    missing.iter().map(|case| case.nodes).max().unwrap_or(1)
+/// Returns the largest numbers of nodes and of ranks per node.
+fn most<'a>(cases: impl Iterator<Item = &'a Case>) -> (u32, u32) {
+    cases.fold((0, 0), |(nodes, gpus), case| (nodes.max(case.nodes), gpus.max(case.gpus_per_node)))
 }
 
 /// Returns a list of `nodes` hosts: the known ones, then placeholders.
@@ -62,21 +75,17 @@ fn hosts(known: &[String], nodes: u32, gpus: u32) -> String {
     names.map(|name| format!("{name}:{gpus}")).collect::<Vec<String>>().join(",")
 }
 
-/// Returns true if the missing cases need more hosts, or more ranks per host, than the measured ones.
-fn needs_hosts(evidence: &Evidence, missing: &[Case]) -> bool {
-    let most = |of: fn(&Case) -> u32| evidence.cases.iter().map(|measured| of(&measured.case)).max().unwrap_or(0);
-    let (nodes, gpus) = (most(|case| case.nodes), most(|case| case.gpus_per_node));
-    missing.iter().any(|case| case.nodes > nodes || case.gpus_per_node > gpus)
+/// Returns the value of an option, given by any of its `names`.
+fn value(words: &[String], names: &[&str]) -> Option<String> {
+    words.iter().enumerate().find_map(|(index, word)| match word.split_once('=') {
+        Some((name, value)) => names.contains(&name).then(|| value.to_owned()),
+        None => words.get(index + 1).filter(|_| names.contains(&word.as_str())).cloned(),
+    })
 }
 
 /// Returns the names of the hosts in a command.
 fn known_hosts(words: &[String]) -> Vec<String> {
-    let value = |(word, next): (&String, Option<&String>)| match word.as_str() {
-        "--hosts" | "-H" => next.cloned(),
-        word => word.strip_prefix("--hosts=").map(str::to_owned),
-    };
-    let list = words.iter().enumerate().find_map(|(index, word)| value((word, words.get(index + 1))));
-    let list = list.unwrap_or_default();
+    let list = value(words, &["--hosts", "-H"]).unwrap_or_default();
     let names = host_list::items(&list).map(|item| item.rsplit_once(':').map_or(item, |(name, _)| name));
     names.filter(|name| !name.is_empty()).flat_map(|name| host_list::expand(name).unwrap_or_default()).collect()
 }
@@ -84,10 +93,13 @@ fn known_hosts(words: &[String]) -> Vec<String> {
 /// Returns a refusal with the command that measures the `missing` cases: that of the sweep if it is known.
 pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -> Refusal {
     if let Some(command) = &evidence.resume_command {
-        return Refusal { case, why, command: extended(command, evidence, missing) };
+        let (command, needed) = extended(command, evidence, missing);
+        let needed = needed
+            .map(|cores| format!("; use hosts with {cores} cores or more, because those of the sweep have fewer"));
+        return Refusal { case, why: why + &needed.unwrap_or_default(), command };
     }
     let cases: Vec<String> = missing.iter().map(Case::to_string).collect();
-    let nodes = most_nodes(missing);
+    let (nodes, _) = most(missing.iter());
     let hosts = if nodes > 1 { format!(" --hosts {}", hosts(&[], nodes, case.gpus_per_node)) } else { String::new() };
     let servers = servers(evidence, Case { nodes, ..case });
     let Evidence { model, batch_size, dtype, kv_store, .. } = evidence;
@@ -184,6 +196,42 @@ mod tests {
         assert_eq!(
             command_for("ringmark sweep --suite full --resume", &["1n4g"]),
             "ringmark sweep --suite full --cases 1n1g,1n2g,1n4g --hosts HOST1:4 --out NEW_FOLDER"
+        );
+        assert_eq!(
+            command_for("ringmark sweep --hosts a:8 --resume", &["2n1g"]),
+            "ringmark sweep --resume --cases 1n1g,1n2g,2n1g --hosts a:2,HOST2:2"
+        );
+    }
+
+    #[test]
+    fn hosts_have_a_core_for_each_rank() {
+        let refusal_of = |command: &str, missing: &str| {
+            let evidence = Evidence { cores: Some(4), ..measured(&["1n1g", "1n2g"], command) };
+            let missing: Case = missing.parse().expect("a case");
+            let Refusal { why, command, .. } = refusal(&evidence, missing, "why".to_owned(), &[missing]);
+            format!("{why}: {command}")
+        };
+        // Each rank gets another part of the cores, in a new folder.
+        for hosts in ["", "--hosts localhost:2 "] {
+            assert_eq!(
+                refusal_of(&format!("ringmark sweep {hosts}--out x --resume"), "1n4g"),
+                "why: ringmark sweep --cases 1n1g,1n2g,1n4g --out NEW_FOLDER"
+            );
+        }
+        let with_other_hosts = "--cases 1n1g,1n2g,1n8g --hosts HOST1:8 --out NEW_FOLDER";
+        assert_eq!(
+            refusal_of("ringmark sweep --hosts a:2 --out x --resume", "1n8g"),
+            format!(
+                "why; use hosts with 8 cores or more, because those of the sweep have fewer: ringmark sweep \
+                 {with_other_hosts}"
+            )
+        );
+        let threads = refusal_of("ringmark sweep --threads 2 --out x --resume", "1n4g");
+        assert!(threads.starts_with("why; use hosts with 8 cores or more"), "{threads}");
+        // Other hosts do not reach `localhost`.
+        assert_eq!(
+            refusal_of("ringmark sweep --hosts localhost:2 --out x --resume", "2n2g"),
+            "why: ringmark sweep --cases 1n1g,1n2g,2n2g --hosts HOST1:2,HOST2:2 --out NEW_FOLDER"
         );
     }
 }

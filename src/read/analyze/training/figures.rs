@@ -171,6 +171,11 @@ impl Group {
         self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
     }
 
+    /// Returns the number of warnings of the table and its runs that leave figures reliable.
+    pub fn number_of_warnings(&self) -> usize {
+        self.warnings.len() + self.with_baselines().map(|case| case.warnings.len()).sum::<usize>()
+    }
+
     /// Returns true if speedup and efficiency, and therefore all figures of the case, are reliable.
     pub fn is_reliable(&self, case: &TrainedCase) -> bool {
         case.figures.is_some() && self.reliability_warnings_of(case).next().is_none()

@@ -46,7 +46,8 @@ pub fn text(extraction: &Extraction, price: Option<&Price>, published: Vec<Parag
     text.extend(extraction.groups.iter().flat_map(|group| section(group, price, medium)));
     text.extend(by_size.iter().flat_map(|(table, _)| section_by_batch_size(table, medium)));
     text.extend(published);
-    text.push(Paragraph::Legend(legend(extraction, !by_size.is_empty(), medium.warning())));
+    let warnings = [&format!("the lines that begin with {}", medium.warning()), "the warnings above"];
+    text.push(Paragraph::Legend(legend(extraction, !by_size.is_empty(), warnings)));
     text.extend(left_out(&extraction.problems, medium));
     text::render(&text, medium)
 }
@@ -59,7 +60,8 @@ pub fn summary(extraction: &Extraction) -> String {
         [Paragraph::Heading(heading), Paragraph::Table(speeds(group)), Paragraph::Lines(conclusion)]
     };
     let mut text: Vec<Paragraph> = extraction.groups.iter().flat_map(section).collect();
-    let [_, signs] = legend(extraction, false, "warning");
+    // Those of runs that an earlier session finished are not in the output of this one.
+    let [_, signs] = legend(extraction, false, ["the warnings that `ringmark extract` prints"; 2]);
     text.push(Paragraph::Lines(signs));
     text::render(&text, Medium::Terminal { width: WIDTH, is_explained: false })
 }
@@ -135,12 +137,13 @@ fn warnings(group: &Group) -> impl Iterator<Item = &String> {
     group.warnings.iter().chain(group.with_baselines().flat_map(|case| &case.warnings))
 }
 
-/// Returns the lines that explain columns, and those that explain signs in cells; `word` is the prefix of warnings.
-fn legend(extraction: &Extraction, has_sizes: bool, word: &str) -> [Vec<String>; 2] {
+/// Returns the lines that explain columns, and those that explain signs in cells: first those of `marked` runs, then
+/// those of `doubtful` figures, both with the place of the warnings.
+fn legend(extraction: &Extraction, has_sizes: bool, [marked, doubtful]: [&str; 2]) -> [Vec<String>; 2] {
     let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
-    let mark = extraction.groups.iter().any(is_marked).then(|| mark_legend(word));
+    let mark = extraction.groups.iter().any(is_marked).then(|| mark_legend(marked));
     let is_doubtful = extraction.groups.iter().any(|group| !group.all_reliability_warnings().is_empty());
-    let doubtful = is_doubtful.then(|| doubtful_legend("above"));
+    let doubtful = is_doubtful.then(|| doubtful_legend(doubtful));
     let peak = has_sizes.then(|| PEAK_LEGEND.to_owned());
     let margin = extraction.groups.iter().any(has_margins).then(|| MARGIN_LEGEND.to_owned());
     let columns = LEGEND.map(str::to_owned).into_iter().chain(margin).chain(peak).collect();

@@ -44,8 +44,8 @@ pub fn text(extraction: &Extraction<ScoreTable>, published: Vec<Paragraph>, medi
 fn legend(extraction: &Extraction<ScoreTable>, medium: Medium) -> [Vec<String>; 2] {
     let is_marked = extraction.groups.iter().flat_map(|table| &table.points).any(|point| !point.warnings.is_empty());
     let is_doubtful = extraction.groups.iter().any(|table| !table.all_reliability_warnings().is_empty());
-    let marks = is_marked.then(|| mark_legend(medium.warning()));
-    let doubtful = is_doubtful.then(|| doubtful_legend("above"));
+    let marks = is_marked.then(|| mark_legend(&format!("the lines that begin with {}", medium.warning())));
+    let doubtful = is_doubtful.then(|| doubtful_legend("the warnings above"));
     [LEGEND.map(str::to_owned).into(), marks.into_iter().chain(doubtful).collect()]
 }
 

@@ -28,9 +28,6 @@ impl TrustEvidence {
     pub fn from_groups(groups: &[&Group]) -> TrustEvidence {
         let cases = || groups.iter().flat_map(|group| &group.cases);
         let measured = || cases().filter(|case| case.figures.is_some());
-        let warnings = |group: &&Group| {
-            group.warnings.len() + group.with_baselines().map(|case| case.warnings.len()).sum::<usize>()
-        };
         let several = groups.len() > 1;
         let reliability_warnings = |group: &&Group| {
             let named = |warning: ReliabilityWarning| if several { warning.to(&group.label) } else { warning };
@@ -42,7 +39,7 @@ impl TrustEvidence {
             reliability_warnings: groups.iter().flat_map(reliability_warnings).collect(),
             // If there are several groups, one without counted runs may lack records.
             lacks_records: groups.iter().any(|it| it.conditions.recorded.is_none() && (!several || it.base.is_some())),
-            warnings: groups.iter().map(warnings).sum(),
+            warnings: groups.iter().map(|group| group.number_of_warnings()).sum(),
             single_run: measured().any(|case| case.counted().count() == 1).then_some("case"),
             spreads: measured().filter_map(|case| case.figures.as_ref()?.cv).collect(),
         }
@@ -88,16 +85,12 @@ impl TrustEvidence {
         if others > 0 {
             lower(Trust::WithCare, format!("{} in the folder", count(others, "other problem")));
         }
-        if self.warnings > 0 {
-            lower(Trust::WithCare, count(self.warnings, "warning"));
-        }
         if let Some(what) = self.single_run {
             lower(Trust::WithCare, format!("a single run of a {what} has no spread"));
         }
         let spread = self.spreads.iter().copied().fold(f64::NAN, f64::max);
-        if spread > WIDE_SPREAD {
-            lower(Trust::WithCare, format!("runs vary by {} (CV), which is high", percent(spread)));
-        } else if spread.is_finite() {
+        reliability::cautions(self.warnings, spread).into_iter().for_each(|caution| lower(Trust::WithCare, caution));
+        if spread <= WIDE_SPREAD {
             reasons.push(format!("runs vary by {} (CV)", percent(spread)));
         }
         if counted > 0 {
