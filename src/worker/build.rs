@@ -1,6 +1,8 @@
 //! Compiles the shim against libtorch's headers and sets the RPATH of the binary, so that it starts without
 //! LD_LIBRARY_PATH.
 
+#![allow(clippy::disallowed_methods, reason = "reads variables of cargo")]
+
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
