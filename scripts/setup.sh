@@ -9,7 +9,8 @@
 #
 #   LIBTORCH=FOLDER           use this libtorch 2.11.0 (a `torch` folder of site-packages, or an unpacked libtorch zip)
 #   RINGMARK_TORCH=BUILD      cu130: CUDA 13.0, for compute capability 7.5 (Turing) and newer, driver 580 or newer
-#                             cu126: CUDA 12.6, for 5.0 to 9.0 (V100, but not Blackwell), driver 525 or newer
+#                                    (on aarch64: 8.0 and newer)
+#                             cu126: CUDA 12.6, for 5.0 to 9.0 (V100, but not Blackwell), driver 525 or newer; x86-64 only
 #                             cuda: the one that the driver and every GPU of this machine support
 #                             cpu: no GPU
 #                             default: cuda if the driver reports a GPU, otherwise cpu
@@ -35,8 +36,12 @@ readonly TORCH=2.11.0
 readonly CPU_WHEELS=("torch==$TORCH" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 # The CUDA builds, the preferred one first: index, CUDA version and number of the oldest driver, lowest and highest
 # compute capability times ten. Within a major version of CUDA a runtime supports any driver; no build has PTX for newer GPUs.
-readonly CUDA_BUILDS='cu130 default 13000 580 75 129
-cu126 https://download.pytorch.org/whl/cu126 12000 525 50 90'
+case $(uname -m) in
+    # The wheels of aarch64 are for SBSA servers (GH200, GB200).
+    aarch64) readonly CUDA_BUILDS='cu130 default 13000 580 80 129' ;;
+    *) readonly CUDA_BUILDS='cu130 default 13000 580 75 129
+cu126 https://download.pytorch.org/whl/cu126 12000 525 50 90' ;;
+esac
 readonly STORE=$store LINK=$store/torch VENV=$store/venv
 # Written when the wheels are complete: the build and its index.
 readonly STAMP=$VENV/ringmark-wheels
@@ -231,8 +236,14 @@ choose_build() {
     local have=$1 asked=${RINGMARK_TORCH:-} state driver capabilities machine build
     case $asked in
         '' | cuda) ;;
-        cpu | cu130 | cu126) printf '%s\n' "$asked" "requested by RINGMARK_TORCH=$asked"; return ;;
-        *) fail "RINGMARK_TORCH=$asked: use cpu, cuda, cu130 or cu126" ;;
+        cpu) printf '%s\n' cpu "requested by RINGMARK_TORCH=cpu"; return ;;
+        *)
+            # shellcheck disable=SC2046 # split into arguments
+            [[ -n $(index_of "$asked") ]] ||
+                fail "RINGMARK_TORCH=$asked: use $(in_words cpu cuda $(names_of_builds))"
+            printf '%s\n' "$asked" "requested by RINGMARK_TORCH=$asked"
+            return
+            ;;
     esac
     if [[ -n ${RINGMARK_TORCH_INDEX:-} || $have == given ]]; then
         printf '%s\n' given "chosen by RINGMARK_TORCH_INDEX"
@@ -245,7 +256,7 @@ choose_build() {
             # shellcheck disable=SC2086 # split into arguments
             machine="driver $(version_in_words "$driver"), compute capability $(capabilities_in_words $capabilities)"
             # shellcheck disable=SC2086 # split into arguments
-            for build in "$have" $(cut -d ' ' -f 1 <<<"$CUDA_BUILDS"); do
+            for build in "$have" $(names_of_builds); do
                 if serves "$build" "$driver" $capabilities; then printf '%s\n' "$build" "$machine"; return; fi
             done
             fail "no CUDA build of libtorch $TORCH supports this machine ($machine):
@@ -266,7 +277,8 @@ $(needs_of_builds)
                 printf '%s\n' "$have" "already installed, but $machine"
                 return
             fi
-            fail "$machine. Fix the driver (does nvidia-smi work?), or choose the build: RINGMARK_TORCH=cpu, cu130 or cu126"
+            # shellcheck disable=SC2046 # split into arguments
+            fail "$machine. Fix the driver (does nvidia-smi work?), or choose the build: RINGMARK_TORCH=$(in_words cpu $(names_of_builds))"
             ;;
     esac
 }
@@ -295,8 +307,8 @@ build_of() { sed -n "s/^cuda: .* = '\([0-9]*\)\.\([0-9]*\)'/cu\1\2/p" "$1/versio
 # Installs build $1 (cpu or cuda) from index $2 ("default" is pip's own).
 install_wheels() {
     local set=$1 index=$2 python
-    [[ $(uname -sm) == "Linux x86_64" ]] ||
-        fail "wheels exist for Linux on x86-64 only, this is $(uname -sm): set LIBTORCH to a libtorch $TORCH"
+    [[ $(uname -sm) =~ ^Linux\ (x86_64|aarch64)$ ]] ||
+        fail "wheels exist for Linux on x86-64 and aarch64 only, this is $(uname -sm): set LIBTORCH to a libtorch $TORCH"
     python=$(find_python) || fail "torch $TORCH has wheels for Python 3.10 to 3.14, python3 is $(python3 --version 2>&1): \
 put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
     "$python" -c 'import ensurepip, venv' 2>/dev/null || fail "$(command -v "$python") has no venv module: install it"
@@ -326,6 +338,8 @@ put one of those on PATH, or set LIBTORCH to a libtorch $TORCH"
     echo "$set $index" >"$STAMP"
 }
 
+names_of_builds() { cut -d ' ' -f 1 <<<"$CUDA_BUILDS"; }
+in_words() { echo "$*" | sed 's/ /, /g; s/, \([^,]*\)$/ or \1/'; }
 index_of() { sed -n "s/^$1 \([^ ]*\).*/\1/p" <<<"$CUDA_BUILDS"; }
 
 # The build installed in $VENV, by the stamp's build $1 and index $2.
