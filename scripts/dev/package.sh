@@ -5,7 +5,8 @@
 #   scripts/dev/package.sh          builds both, the list of their dependencies (SBOM, CycloneDX) and SHA256SUMS
 #   scripts/dev/package.sh check [RELEASE...]  as root: installs the package and unpacks the tarball, each in a clean Debian of these
 #                               releases (default: bookworm with Open MPI 4 and trixie with 5), made by debootstrap, and runs
-#                               them there; needs 5 GB in TMPDIR
+#                               them there, timed; needs 5 GB in TMPDIR
+#   scripts/dev/package.sh reproduce   builds the commit again in another folder and compares every file; needs 5 GB in TMPDIR
 set -euo pipefail
 
 # shellcheck source=scripts/dev/common.sh
@@ -16,7 +17,8 @@ cd "$root"
 readonly RELEASE=${CARGO_TARGET_DIR:-$root/target}/release
 readonly OUT=$RELEASE/package TREE=$RELEASE/package/tree
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-readonly PACKAGE=$OUT/ringmark_${version}-1_amd64.deb
+architecture=$(dpkg --print-architecture)
+readonly PACKAGE=$OUT/ringmark_${version}-1_$architecture.deb
 
 # --- build ---------------------------------------------------------------------------------------------------------
 
@@ -62,7 +64,7 @@ make_package() {
 
 make_tarball() {
     local name stage device copy licenses
-    name=ringmark-$version-x86_64-$(kind)
+    name=ringmark-$version-$(uname -m)-$(kind)
     stage=$OUT/$name
     rm -rf "$stage"
     if [[ $(kind) == cuda ]]; then device=auto; else device=cpu; fi
@@ -121,8 +123,7 @@ make_root() {
     while IFS=: read -r setting place; do
         install -D -m 644 "$setting" "$1$place"
     done < <(lent_settings "$(dirname "$1")")
-    in_root "$1" 'apt-get update && apt-get install -y --no-install-recommends openmpi-bin' >"$1.log" 2>&1 ||
-        { tail "$1.log" >&2; fail "no Open MPI in $1"; }
+    in_root "$1" 'apt-get update' >"$1.log" 2>&1 || { tail "$1.log" >&2; fail "no package servers in $1"; }
 }
 
 check_package() {
@@ -145,16 +146,20 @@ check_package() {
 
 check_tarball() {
     say "the tarball"
-    tar --extract --file="$(compgen -G "$OUT/ringmark-$version-*.tar.gz")" --directory="$1/root"
+    cp "$(compgen -G "$OUT/ringmark-$version-*.tar.gz")" "$1/root/release.tar.gz"
     in_root "$1" '
-        ! command -v python3 || exit 1
+        ! command -v python3 cc || exit 1
+        SECONDS=0
+        apt-get install -y --no-install-recommends openmpi-bin >/dev/null 2>&1
+        tar --extract --file=/root/release.tar.gz --directory=/root
         cd /root/ringmark-*
+        ./ringmark sweep --quick --device cpu --out /root/first
+        ./ringmark extract /root/first
+        echo "from the release file to the table: $SECONDS s"
         ./ringmark --version
         ! ldd ringmark-worker | grep "not found" || exit 1
         mpirun --allow-run-as-root --oversubscribe -np 2 ./ringmark-worker train --batch-size 2 --image-size 64 --iters 4 \
-            --warmup 1 --threads 1
-        ./ringmark sweep --quick --device cpu --out /root/first
-        ./ringmark extract /root/first'
+            --warmup 1 --threads 1'
 }
 
 check() {
@@ -167,18 +172,34 @@ check() {
     trap "rm -rf --one-file-system '$scratch'" EXIT
     local release
     for release; do
-        make_root "$scratch/with-open-mpi" "$release"
-        cp -a "$scratch/with-open-mpi" "$scratch/with-package"
-        check_tarball "$scratch/with-open-mpi"
-        rm -rf --one-file-system "$scratch/with-open-mpi"
+        make_root "$scratch/clean" "$release"
+        cp -a "$scratch/clean" "$scratch/with-package"
+        check_tarball "$scratch/clean"
+        rm -rf --one-file-system "$scratch/clean"
         check_package "$scratch/with-package"
         rm -rf --one-file-system "$scratch/with-package"
         say "both work on Debian $release"
     done
 }
 
+# --- reproduce -----------------------------------------------------------------------------------------------------
+
+reproduce() {
+    [[ -e $OUT/SHA256SUMS ]] || fail "there is no $OUT/SHA256SUMS: scripts/dev/package.sh creates it"
+    local scratch
+    scratch=$(mktemp -d)
+    # shellcheck disable=SC2064 # expanded immediately
+    trap "rm -rf --one-file-system '$scratch'" EXIT
+    git clone --quiet . "$scratch/again"
+    cp -a "$(realpath .libtorch)" "$scratch/again/.libtorch"
+    CARGO_TARGET_DIR=$scratch/target "$scratch/again/scripts/dev/package.sh" >/dev/null
+    diff "$OUT/SHA256SUMS" "$scratch/target/release/package/SHA256SUMS" || fail "the second build differs"
+    say "both builds have the same files"
+}
+
 case ${1:-} in
     '') build ;;
+    reproduce) reproduce ;;
     check)
         shift
         (($#)) || set -- bookworm trixie
