@@ -56,7 +56,7 @@ make_tree() {
 }
 
 make_package() {
-    command -v cargo-deb >/dev/null || cargo install cargo-deb --locked
+    command -v cargo-deb >/dev/null || cargo install cargo-deb --locked --version 3.8.0
     make_tree
     # It is already built and stripped.
     cargo deb --no-build --no-strip --quiet --output "$PACKAGE"
@@ -84,6 +84,26 @@ make_tarball() {
     echo "$OUT/$name.tar.gz"
 }
 
+# Writes the list of dependencies in a fixed order and dated by the commit; cargo-sbom adds a random number and names of the user
+# and the folder.
+make_sbom() {
+    cargo sbom --output-format cyclone_dx_json_1_4 | python3 -c '
+import datetime, json, os, sys
+
+bom = json.load(sys.stdin)
+bom.pop("serialNumber")
+bom["metadata"].pop("authors")
+bom["metadata"]["component"].update(name="ringmark", version=sys.argv[1])
+date = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
+bom["metadata"]["timestamp"] = date.strftime("%Y-%m-%dT%H:%M:%SZ")
+bom["components"].sort(key=lambda component: component["bom-ref"])
+bom["dependencies"].sort(key=lambda dependency: dependency["ref"])
+for dependency in bom["dependencies"]:
+    dependency["dependsOn"] = sorted(dependency.get("dependsOn", []))
+json.dump(bom, sys.stdout, indent=2)
+' "$version" >"$OUT/ringmark-$version.cdx.json"
+}
+
 build() {
     ((EUID != 0)) || install_packages missing_packages
     [[ -z $(missing_packages) ]] || fail "as root: apt-get install --no-install-recommends $(missing_packages | xargs)"
@@ -96,7 +116,7 @@ build() {
     make_package
     make_tarball
     command -v cargo-sbom >/dev/null || cargo install cargo-sbom --locked --version 0.10.0
-    cargo sbom --output-format cyclone_dx_json_1_4 >"$OUT/ringmark-$version.cdx.json"
+    make_sbom
     (cd "$OUT" && sha256sum ./*.deb ./*.tar.gz ./*.cdx.json | tee SHA256SUMS)
 }
 
