@@ -85,6 +85,7 @@ mod all_reduce {
     use super::*;
 
     #[divan::bench(args = [Element::Float, Element::Half, Element::BFloat16], consts = [2, 4])]
+    #[allow(unsafe_code)]
     fn sum<const RANKS: usize>(bencher: Bencher, element: Element) {
         // Sums of zeros stay finite.
         let mut arrays = vec![vec![0u64; VALUES * element.bytes() / 8]; RANKS];

@@ -10,7 +10,8 @@
 #   LIBTORCH=FOLDER           uses this libtorch 2.11.0: a `torch` folder of site-packages, or an unpacked libtorch zip
 #   RINGMARK_TORCH=BUILD      selects a build:
 #                             cu130: CUDA 13.0, for compute capability 7.5 (Turing) or newer, driver 580 or newer
-#                             cu126: CUDA 12.6, for 5.0 to 9.0 (V100, but not Blackwell), driver 525 or newer
+#                                    (on aarch64: 8.0 or newer)
+#                             cu126: CUDA 12.6, for 5.0 to 9.0 (V100, but not Blackwell), driver 525 or newer; x86-64 only
 #                             cuda: the CUDA build that the driver and every GPU of this machine support
 #                             cpu: no GPU
 #                             default: cuda if the driver reports a GPU, otherwise cpu
@@ -36,8 +37,12 @@ readonly TORCH=2.11.0
 readonly CPU_WHEELS=("torch==$TORCH" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
 # CUDA builds in order of preference: name, index, CUDA version and number of the oldest driver, lowest and highest compute
 # capability times ten. A runtime works with any driver of the same CUDA major version; no build has PTX for newer GPUs.
-readonly CUDA_BUILDS='cu130 default 13000 580 75 129
-cu126 https://download.pytorch.org/whl/cu126 12000 525 50 90'
+case $(uname -m) in
+    # The wheels of aarch64 are for SBSA servers (GH200, GB200).
+    aarch64) readonly CUDA_BUILDS='cu130 default 13000 580 80 129' ;;
+    *) readonly CUDA_BUILDS='cu130 default 13000 580 75 129
+cu126 https://download.pytorch.org/whl/cu126 12000 525 50 90' ;;
+esac
 readonly STORE=$store LINK=$store/torch VENV=$store/venv
 # Contains the build and its index; written when the wheels are complete.
 readonly STAMP=$VENV/ringmark-wheels
@@ -233,8 +238,14 @@ choose_build() {
     local have=$1 requested=${RINGMARK_TORCH:-} state driver capabilities machine build
     case $requested in
         '' | cuda) ;;
-        cpu | cu130 | cu126) printf '%s\n' "$requested" "requested by RINGMARK_TORCH=$requested"; return ;;
-        *) fail "RINGMARK_TORCH=$requested: use cpu, cuda, cu130 or cu126" ;;
+        cpu) printf '%s\n' cpu "requested by RINGMARK_TORCH=cpu"; return ;;
+        *)
+            # shellcheck disable=SC2046 # split into arguments
+            [[ -n $(index_of "$requested") ]] ||
+                fail "RINGMARK_TORCH=$requested: use $(in_words cpu cuda $(names_of_builds))"
+            printf '%s\n' "$requested" "requested by RINGMARK_TORCH=$requested"
+            return
+            ;;
     esac
     if [[ -n ${RINGMARK_TORCH_INDEX:-} || $have == given ]]; then
         printf '%s\n' given "chosen by RINGMARK_TORCH_INDEX"
@@ -247,7 +258,7 @@ choose_build() {
             # shellcheck disable=SC2086 # split into arguments
             machine="driver $(format_version "$driver"), compute capability $(format_capabilities $capabilities)"
             # shellcheck disable=SC2086 # split into arguments
-            for build in "$have" $(cut -d ' ' -f 1 <<<"$CUDA_BUILDS"); do
+            for build in "$have" $(names_of_builds); do
                 if supports "$build" "$driver" $capabilities; then printf '%s\n' "$build" "$machine"; return; fi
             done
             fail "no CUDA build of libtorch $TORCH supports this machine ($machine):
@@ -268,7 +279,8 @@ $(list_requirements)
                 printf '%s\n' "$have" "already installed, but $machine"
                 return
             fi
-            fail "$machine. Fix the driver (check nvidia-smi), or select a build: RINGMARK_TORCH=cpu, cu130 or cu126"
+            # shellcheck disable=SC2046 # split into arguments
+            fail "$machine. Fix the driver (check nvidia-smi), or select a build: RINGMARK_TORCH=$(in_words cpu $(names_of_builds))"
             ;;
     esac
 }
@@ -297,8 +309,8 @@ build_of() { sed -n "s/^cuda: .* = '\([0-9]*\)\.\([0-9]*\)'/cu\1\2/p" "$1/versio
 # Installs build $1 (cpu or cuda) from index $2 ("default" is pip's own).
 install_wheels() {
     local set=$1 index=$2 python
-    [[ $(uname -sm) == "Linux x86_64" ]] ||
-        fail "wheels exist only for Linux on x86-64, but this is $(uname -sm): set LIBTORCH to a libtorch $TORCH"
+    [[ $(uname -sm) =~ ^Linux\ (x86_64|aarch64)$ ]] ||
+        fail "wheels exist only for Linux on x86-64 and aarch64, but this is $(uname -sm): set LIBTORCH to a libtorch $TORCH"
     python=$(find_python) || fail "torch $TORCH has wheels for Python 3.10 to 3.14, but python3 is $(python3 --version 2>&1): \
 put a supported version on PATH, or set LIBTORCH to a libtorch $TORCH"
     "$python" -c 'import ensurepip, venv' 2>/dev/null || fail "$(command -v "$python") has no venv module: install it"
@@ -328,6 +340,8 @@ put a supported version on PATH, or set LIBTORCH to a libtorch $TORCH"
     echo "$set $index" >"$STAMP"
 }
 
+names_of_builds() { cut -d ' ' -f 1 <<<"$CUDA_BUILDS"; }
+in_words() { echo "$*" | sed 's/ /, /g; s/, \([^,]*\)$/ or \1/'; }
 index_of() { sed -n "s/^$1 \([^ ]*\).*/\1/p" <<<"$CUDA_BUILDS"; }
 
 # Prints the build installed in $VENV, given the stamp's build $1 and index $2.

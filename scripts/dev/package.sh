@@ -4,8 +4,10 @@
 #
 #   scripts/dev/package.sh                     builds both, a list of dependencies (SBOM, CycloneDX) and SHA256SUMS
 #   scripts/dev/package.sh check [RELEASE...]  runs the package and the tarball, each in a clean Debian that debootstrap
-#                                              creates; default: bookworm (Open MPI 4) and trixie (Open MPI 5). Needs
-#                                              root and 5 GB in TMPDIR
+#                                              creates, and times them; default: bookworm (Open MPI 4) and trixie (Open
+#                                              MPI 5). Needs root and 5 GB in TMPDIR
+#   scripts/dev/package.sh reproduce           builds the commit again in another folder and compares every file; needs
+#                                              5 GB in TMPDIR
 set -euo pipefail
 
 # shellcheck source=scripts/dev/common.sh
@@ -16,7 +18,8 @@ cd "$root"
 readonly RELEASE=${CARGO_TARGET_DIR:-$root/target}/release
 readonly OUT=$RELEASE/package TREE=$RELEASE/package/tree
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-readonly PACKAGE=$OUT/ringmark_${version}-1_amd64.deb
+architecture=$(dpkg --print-architecture)
+readonly PACKAGE=$OUT/ringmark_${version}-1_$architecture.deb
 
 # --- build ---------------------------------------------------------------------------------------------------------
 
@@ -54,7 +57,7 @@ make_tree() {
 }
 
 make_package() {
-    command -v cargo-deb >/dev/null || cargo install cargo-deb --locked
+    command -v cargo-deb >/dev/null || cargo install cargo-deb --locked --version 3.8.0
     make_tree
     # The programs are already built and stripped.
     cargo deb --no-build --no-strip --quiet --output "$PACKAGE"
@@ -62,7 +65,7 @@ make_package() {
 
 make_tarball() {
     local name stage device copy licenses
-    name=ringmark-$version-x86_64-$(kind)
+    name=ringmark-$version-$(uname -m)-$(kind)
     stage=$OUT/$name
     rm -rf "$stage"
     if [[ $(kind) == cuda ]]; then device=auto; else device=cpu; fi
@@ -82,6 +85,26 @@ make_tarball() {
     echo "$OUT/$name.tar.gz"
 }
 
+# Writes the list of dependencies in a fixed order and dated by the commit; cargo-sbom adds a random number and names of the user
+# and the folder.
+make_sbom() {
+    cargo sbom --output-format cyclone_dx_json_1_4 | python3 -c '
+import datetime, json, os, sys
+
+bom = json.load(sys.stdin)
+bom.pop("serialNumber")
+bom["metadata"].pop("authors")
+bom["metadata"]["component"].update(name="ringmark", version=sys.argv[1])
+date = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
+bom["metadata"]["timestamp"] = date.strftime("%Y-%m-%dT%H:%M:%SZ")
+bom["components"].sort(key=lambda component: component["bom-ref"])
+bom["dependencies"].sort(key=lambda dependency: dependency["ref"])
+for dependency in bom["dependencies"]:
+    dependency["dependsOn"] = sorted(dependency.get("dependsOn", []))
+json.dump(bom, sys.stdout, indent=2)
+' "$version" >"$OUT/ringmark-$version.cdx.json"
+}
+
 build() {
     ((EUID != 0)) || install_packages missing_packages
     [[ -z $(missing_packages) ]] ||
@@ -95,7 +118,7 @@ build() {
     make_package
     make_tarball
     command -v cargo-sbom >/dev/null || cargo install cargo-sbom --locked --version 0.10.0
-    cargo sbom --output-format cyclone_dx_json_1_4 >"$OUT/ringmark-$version.cdx.json"
+    make_sbom
     (cd "$OUT" && sha256sum ./*.deb ./*.tar.gz ./*.cdx.json | tee SHA256SUMS)
 }
 
@@ -122,8 +145,7 @@ make_root() {
     while IFS=: read -r file target; do
         install -D -m 644 "$file" "$1$target"
     done < <(package_server_files "$(dirname "$1")")
-    in_root "$1" 'apt-get update && apt-get install -y --no-install-recommends openmpi-bin' >"$1.log" 2>&1 ||
-        { tail "$1.log" >&2; fail "could not install Open MPI in $1"; }
+    in_root "$1" 'apt-get update' >"$1.log" 2>&1 || { tail "$1.log" >&2; fail "no package servers in $1"; }
 }
 
 check_package() {
@@ -146,16 +168,20 @@ check_package() {
 
 check_tarball() {
     say "checking the tarball"
-    tar --extract --file="$(compgen -G "$OUT/ringmark-$version-*.tar.gz")" --directory="$1/root"
+    cp "$(compgen -G "$OUT/ringmark-$version-*.tar.gz")" "$1/root/release.tar.gz"
     in_root "$1" '
-        ! command -v python3 || exit 1
+        ! command -v python3 cc || exit 1
+        SECONDS=0
+        apt-get install -y --no-install-recommends openmpi-bin >/dev/null 2>&1
+        tar --extract --file=/root/release.tar.gz --directory=/root
         cd /root/ringmark-*
+        ./ringmark sweep --quick --device cpu --out /root/first
+        ./ringmark extract /root/first
+        echo "from the release file to the table: $SECONDS s"
         ./ringmark --version
         ! ldd ringmark-worker | grep "not found" || exit 1
         mpirun --allow-run-as-root --oversubscribe -np 2 ./ringmark-worker train --batch-size 2 --image-size 64 --iters 4 \
-            --warmup 1 --threads 1
-        ./ringmark sweep --quick --device cpu --out /root/first
-        ./ringmark extract /root/first'
+            --warmup 1 --threads 1'
 }
 
 check() {
@@ -168,18 +194,34 @@ check() {
     trap "rm -rf --one-file-system '$scratch'" EXIT
     local release
     for release; do
-        make_root "$scratch/with-open-mpi" "$release"
-        cp -a "$scratch/with-open-mpi" "$scratch/with-package"
-        check_tarball "$scratch/with-open-mpi"
-        rm -rf --one-file-system "$scratch/with-open-mpi"
+        make_root "$scratch/clean" "$release"
+        cp -a "$scratch/clean" "$scratch/with-package"
+        check_tarball "$scratch/clean"
+        rm -rf --one-file-system "$scratch/clean"
         check_package "$scratch/with-package"
         rm -rf --one-file-system "$scratch/with-package"
         say "both work on Debian $release"
     done
 }
 
+# --- reproduce -----------------------------------------------------------------------------------------------------
+
+reproduce() {
+    [[ -e $OUT/SHA256SUMS ]] || fail "there is no $OUT/SHA256SUMS: scripts/dev/package.sh creates it"
+    local scratch
+    scratch=$(mktemp -d)
+    # shellcheck disable=SC2064 # expanded immediately
+    trap "rm -rf --one-file-system '$scratch'" EXIT
+    git clone --quiet . "$scratch/again"
+    cp -a "$(realpath .libtorch)" "$scratch/again/.libtorch"
+    CARGO_TARGET_DIR=$scratch/target "$scratch/again/scripts/dev/package.sh" >/dev/null
+    diff "$OUT/SHA256SUMS" "$scratch/target/release/package/SHA256SUMS" || fail "the second build differs"
+    say "both builds have the same files"
+}
+
 case ${1:-} in
     '') build ;;
+    reproduce) reproduce ;;
     check)
         shift
         (($#)) || set -- bookworm trixie

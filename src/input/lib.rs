@@ -21,6 +21,7 @@ pub mod byte_source;
 pub mod convert;
 pub mod dataset;
 pub mod decode;
+#[allow(unsafe_code)]
 mod ffi;
 pub mod format;
 pub mod image;

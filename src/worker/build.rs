@@ -1,6 +1,8 @@
 //! Compiles the shim against libtorch's headers and sets the RPATH of the binary, so that it starts without
 //! LD_LIBRARY_PATH.
 
+#![allow(clippy::disallowed_methods, reason = "reads variables of cargo")]
+
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -78,6 +80,9 @@ fn build() -> Result<(), String> {
         println!("cargo::rustc-link-arg=-Wl,-rpath-link,{}", folder.display());
     }
     println!("cargo::rustc-link-lib=gomp");
+    // Before torch-sys's list. GNU ld would otherwise take a symbol that libtorch_cpu needs from libtorch, which loads all of
+    // NVIDIA's libraries; lld, the default on x86-64, ignores what libraries need.
+    println!("cargo::rustc-link-lib=c10");
     // Open MPI must resolve the binary's own definition: see ffi/process/waiting.rs.
     println!("cargo::rustc-link-arg-bins=-Wl,--export-dynamic-symbol=sched_yield");
     Ok(())

@@ -18,6 +18,7 @@ mod benchmark;
 mod cli;
 mod data;
 mod exchange;
+#[allow(unsafe_code)]
 mod ffi;
 mod host;
 mod job;

@@ -23,6 +23,7 @@ use crate::support::cluster::{Cluster, succeed};
 use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::golden::assert_golden;
 use crate::support::images::{digits, noise};
+use crate::support::prerequisite::not_tested;
 use crate::support::runs::{self, Folder};
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
 use crate::support::schema;
@@ -172,7 +173,7 @@ fn sequential_records_are_read_from_disk_and_memory() {
 /// Files in memory cannot be read from a disk, even if `--cache cold` is requested.
 #[test]
 fn files_in_memory_are_never_cold() {
-    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return };
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return not_tested("no file can be made in /dev/shm") };
     let _tokens = take_cores(1);
     let data = images(folder.path());
     let (status, stdout, stderr) =

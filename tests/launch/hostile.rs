@@ -17,6 +17,7 @@ use ringmark_core::host::{LauncherAddress, Message, OutOfMemory};
 
 use crate::support::core_tokens::take_all_cores;
 use crate::support::memory_group::MemoryGroup;
+use crate::support::prerequisite::not_tested;
 use crate::support::sandbox::{Sandbox, ringmark, run, wait_until, words};
 use crate::support::{processes_of, worker};
 
@@ -171,7 +172,7 @@ fn out_of_memory_kill_of_a_rank_is_reported() {
     let _tokens = take_all_cores();
     let limit = 512 << 20;
     let Some(group) = MemoryGroup::new("ringmark-test", limit).filter(|_| Uid::effective().is_root()) else {
-        eprintln!("not tested: cannot create a memory control group");
+        not_tested("cannot create a memory control group");
         return;
     };
     // Only rank 1 is in the group, and its batch does not fit.

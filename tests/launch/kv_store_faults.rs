@@ -10,6 +10,7 @@ use nix::unistd::Uid;
 
 use crate::support::core_tokens::take_cores;
 use crate::support::memory_group::MemoryGroup;
+use crate::support::prerequisite::not_tested;
 use crate::support::sandbox::{Sandbox, compile_library, has_pushed, ringmark, run, wait_until, words};
 use crate::support::worker;
 use crate::support::worker_run::process_of_rank;
@@ -173,7 +174,7 @@ fn server_that_stops_within_a_frame_is_reported() {
 fn server_checks_memory_after_the_ranks_have_allocated() {
     let group = MemoryGroup::new("ringmark-server-and-rank-test", 1800 << 20).filter(|_| Uid::effective().is_root());
     let Some(group) = group else {
-        eprintln!("not tested: cannot create a memory control group");
+        not_tested("cannot create a memory control group");
         return;
     };
     let _tokens = take_cores(2);
@@ -198,7 +199,7 @@ fn server_without_memory_is_reported_before_allocating() {
     let group = MemoryGroup::new("ringmark-server-test", 600 << 20).filter(|_| Uid::effective().is_root());
     let in_group = group.as_ref().map(|group| format!("echo $$ >{}", group.processes().display()));
     if in_group.is_none() {
-        eprintln!("not tested: cannot create a memory control group");
+        not_tested("cannot create a memory control group");
     }
     // The server is the third process. Its own limit is in kB; that of the kernel would kill it without an error
     // message.

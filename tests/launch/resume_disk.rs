@@ -11,6 +11,7 @@ use ringmark_core::file::run_name;
 use ringmark_core::manifest::RunState;
 
 use crate::support::interrupted_sweep::{OPTIONS, THREE_RUNS, fails, names, resume_command, succeeds};
+use crate::support::prerequisite::not_tested;
 use crate::support::sandbox::{Sandbox, SmallDisk, refused, ringmark};
 use crate::support::temporary_folder::without_folder;
 
@@ -152,7 +153,7 @@ fn read_only_results_end_the_sweep() {
     };
     fs::create_dir_all(sandbox.path("out/1n1g")).expect("made");
     if !may_change("+i") || !may_change("-i") {
-        eprintln!("not tested: no file can be made unchangeable here");
+        not_tested("no file can be made unchangeable here");
         return;
     }
     let error = fails(&mut sandbox.short_sweep(OPTIONS));

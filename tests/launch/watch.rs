@@ -16,6 +16,7 @@ use ringmark_core::progress::{JobProgress, Progress};
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempPath};
 
+use crate::support::prerequisite::not_tested;
 use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until, words};
 use crate::support::schema;
 use crate::support::temporary_folder::without_folder;
@@ -117,7 +118,7 @@ fn check_by_promtool(metrics: &str) {
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let Ok(mut promtool) = command.spawn() else {
-        eprintln!("not tested: there is no promtool (Debian's package prometheus)");
+        not_tested("there is no promtool (Debian's package prometheus)");
         return;
     };
     promtool.stdin.take().expect("a pipe").write_all(metrics.as_bytes()).expect("sent");

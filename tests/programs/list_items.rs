@@ -3,6 +3,8 @@
 //!
 //!     cargo run -p ringmark-input --example list_items -- PART/PARTS FILE...
 
+#![allow(clippy::disallowed_methods, reason = "reads its command line")]
+
 use std::env;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;

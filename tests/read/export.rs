@@ -15,6 +15,7 @@ use ringmark_core::benchmark::train::{EpochEnd, LearningConfig, Resumption, RunR
 use ringmark_core::dimension::{BackendName, Seconds};
 use serde_json::Value;
 
+use crate::support::prerequisite::not_tested;
 use crate::support::runs::{Folder, committed, record};
 use crate::support::sandbox::{refused, ringmark, run};
 use crate::support::scores;
@@ -58,7 +59,7 @@ fn promtool(text: &str) {
     let command =
         command.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let Ok(mut tool) = command.spawn() else {
-        return eprintln!("not tested: there is no promtool, which scripts/dev/promtool.sh installs");
+        return not_tested("there is no promtool, which scripts/dev/promtool.sh installs");
     };
     tool.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
     let output = tool.wait_with_output().expect("it ends");

@@ -1,6 +1,7 @@
 //! Build of libtorch chosen by `scripts/setup.sh --which` for different machines, simulated by a stub of the driver.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -12,11 +13,13 @@ use crate::support::stub_driver;
 /// A folder in which wheels are installed or will be installed.
 struct Machine {
     folder: TempDir,
+    path: String,
 }
 
 impl Machine {
     fn new() -> Machine {
-        Machine { folder: tempfile::tempdir().expect("a folder") }
+        let path = std::env::var("PATH").expect("a path");
+        Machine { folder: tempfile::tempdir().expect("a folder"), path }
     }
 
     /// Creates a folder with wheels from `index`, as setup.sh records it.
@@ -28,6 +31,14 @@ impl Machine {
         machine
     }
 
+    /// Lets `uname` report aarch64.
+    fn is_aarch64(&mut self) {
+        let program = self.folder.path().join("uname");
+        fs::write(&program, "#!/bin/sh\necho aarch64\n").expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
+        self.path = format!("{}:{}", self.folder.path().display(), self.path);
+    }
+
     /// Returns `setup.sh --which` with these variables, some of which configure the stub.
     fn which(&self, variables: &str) -> Command {
         let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/setup.sh"));
@@ -35,7 +46,7 @@ impl Machine {
         for variable in ["LIBTORCH", "RINGMARK_TORCH", "RINGMARK_TORCH_INDEX", "CUDA_VISIBLE_DEVICES"] {
             command.env_remove(variable);
         }
-        command.env("LD_LIBRARY_PATH", stub_driver::folder());
+        command.env("LD_LIBRARY_PATH", stub_driver::folder()).env("PATH", &self.path);
         command.envs(words(variables).filter_map(|variable| variable.split_once('=')));
         command
     }
@@ -130,6 +141,18 @@ fn suitable_build_is_kept_and_unsuitable_replaced() {
 #[test]
 fn unknown_build_is_rejected() {
     Machine::new().refuses("RINGMARK_TORCH=cu128", &["RINGMARK_TORCH=cu128: use cpu, cuda, cu130 or cu126"]);
+}
+
+/// The wheels of aarch64 lack kernels for Turing, and those for CUDA 12.6 are not on its index.
+#[test]
+fn aarch64_gets_its_own_builds() {
+    let mut machine = Machine::new();
+    machine.is_aarch64();
+    let reason = "driver CUDA 13.0, compute capability 9.0";
+    machine.chooses("STUB_VERSION=13000 STUB_CAPABILITIES=90", "cu130", reason);
+    let needs = "cu130 needs a driver of CUDA 13.0 (580) or newer and compute capability 8.0 to 12.9";
+    machine.refuses("STUB_VERSION=13000 STUB_CAPABILITIES=75", &["compute capability 7.5", needs]);
+    machine.refuses("RINGMARK_TORCH=cu126", &["RINGMARK_TORCH=cu126: use cpu, cuda or cu130\n"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 
+use super::prerequisite::not_tested;
 use crate::support::processes_of;
 use crate::support::sandbox::wait_until;
 
@@ -34,7 +35,7 @@ impl Browser {
         };
         let program = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(is_there);
         if program.is_none() {
-            eprintln!("not tested: there is no Chromium, which scripts/dev/browser.sh installs");
+            not_tested("there is no Chromium, which scripts/dev/browser.sh installs");
         }
         Some(Browser { program: program?, folder: TempDir::new().expect("a temporary folder") })
     }

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use nix::unistd::Uid;
 use ringmark::launch::job::mpirun::TRANSPORTS;
 
+use super::prerequisite::not_tested;
 use crate::support::worker;
 
 /// Names of the clusters in use; several exist if tests run in parallel.
@@ -32,7 +33,7 @@ impl Cluster {
         // One at a time: the first call may have to install packages.
         static MAKING: Mutex<()> = Mutex::new(());
         if !Uid::effective().is_root() {
-            eprintln!("not tested: simulated hosts require root");
+            not_tested("simulated hosts require root");
             return None;
         }
         let first = std::env::var("CLUSTER_NAME").unwrap_or_else(|_| "ringmark".to_owned());

@@ -19,6 +19,7 @@ pub mod kv_store_cluster;
 pub mod memory_group;
 pub mod model_cluster;
 pub mod other_readers;
+pub mod prerequisite;
 #[path = "../../src/core/stats/random.rs"]
 pub mod random;
 pub mod report;

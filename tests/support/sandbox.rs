@@ -12,6 +12,8 @@ use nix::unistd::Uid;
 use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::progress::Progress;
 
+use super::prerequisite::not_tested;
+
 /// First lines of a worker script; they set `$record`, `$rank` and `$folder`.
 const PREAMBLE: &str = "#!/bin/sh
 words=$*
@@ -103,7 +105,7 @@ impl SmallDisk {
         let mut mount = Command::new("mount");
         mount.args(words("-t tmpfs -o size=256k ringmark-test")).arg(path);
         if !Uid::effective().is_root() || !mount.output().is_ok_and(|output| output.status.success()) {
-            eprintln!("not tested: only root can mount a disk");
+            not_tested("only root can mount a disk");
             return None;
         }
         Some(SmallDisk { path: path.to_owned() })

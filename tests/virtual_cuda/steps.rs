@@ -13,6 +13,7 @@ use ringmark_core::host::processors;
 
 use crate::support::built_worker;
 use crate::support::images::photographs;
+use crate::support::prerequisite::not_tested;
 use crate::support::virtual_gpu::{
     RATE, SAME_KERNELS, SMALL, Virtual, assert_near, assert_near_for_a_seed, difference,
 };
@@ -112,7 +113,7 @@ fn sharded_updates_match_cpus() {
 fn release_worker_matches_test_worker() {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/release/ringmark-worker");
     if let Err(error) = built_worker::check(&program) {
-        eprintln!("not tested: {error}: cargo build --release");
+        not_tested(&format!("{error}: cargo build --release"));
         return;
     }
     let run = || Virtual::ranks(2, &format!("{SMALL} {RATE} --iters 3 --batch-size 4 {AT_ONCE}"));

@@ -27,6 +27,7 @@ use tempfile::TempDir;
 
 use crate::support::core_tokens::take_cores;
 use crate::support::other_readers::dlperf_speeds;
+use crate::support::prerequisite::not_tested;
 use crate::support::runs::rows_by_case;
 use crate::support::safetensors::{self, Stored, Tensors};
 use crate::support::sandbox::{wait_until, words};
@@ -575,7 +576,7 @@ fn straggler_is_named_in_log_record_and_table() {
     let record = RunRecord::read(BufReader::new(record)).expect("a record");
     let end = record.end.as_ref().expect("an end");
     if end.host_use[0].cores_of_ranks < 2 {
-        eprintln!("not tested: two ranks take turns on one core");
+        not_tested("two ranks take turns on one core");
         return;
     }
     let named: Vec<_> = end.warnings.iter().filter(|warning| warning.kind == WarningKind::Straggler).collect();
@@ -722,7 +723,7 @@ fn invalid_options_are_rejected_with_a_reason() {
 #[test]
 fn missing_cuda_is_rejected_with_a_reason() {
     if Path::new("/dev/nvidiactl").exists() {
-        eprintln!("not tested: this machine has an NVIDIA driver");
+        not_tested("this machine has an NVIDIA driver");
         return;
     }
     let error = Run::single_rank("--device cuda").refused(1);

@@ -1,6 +1,8 @@
 //! The environment of this process, as far as a launch depends on it. Only [`LaunchEnvironment::read`] reads
 //! variables, command line and network addresses.
 
+#![allow(clippy::disallowed_methods, reason = "reads the environment of a launch")]
+
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;

@@ -1,6 +1,8 @@
 //! Facts about this machine and this process from the kernel and the environment. Independent of MPI and libtorch.
 //! Counters, whose differences show activity, are in [`counters`](crate::host::counters).
 
+#![allow(clippy::disallowed_methods, reason = "reads the environment of a rank")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

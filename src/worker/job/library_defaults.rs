@@ -1,6 +1,8 @@
 //! Defaults of MPI, NCCL and libtorch's profiler chosen by this program unless the user has set the variable. They are set before the
 //! libraries read them.
 
+#![allow(clippy::disallowed_methods, reason = "reads variables of libraries")]
+
 use std::path::PathBuf;
 
 use anyhow::anyhow;

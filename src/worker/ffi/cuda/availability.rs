@@ -104,10 +104,17 @@ fn load_libtorch() -> Result<(), String> {
 /// Checks the CUDA `runtime` of libtorch for compatibility with driver and GPUs.
 ///
 /// A driver serves every runtime of its own major version and older ones (CUDA compatibility guide). libtorch 2.11.0
-/// supports GPUs from Turing (7.5) in its builds for CUDA 13.0, and up to Hopper (9.0) in those for 12.6.
+/// supports GPUs from Turing (7.5; on aarch64 from Ampere, 8.0) in its builds for CUDA 13.0, and up to Hopper (9.0) in
+/// those for 12.6.
 fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), String> {
-    const OTHER_BUILD: &str = "install libtorch for CUDA 12.6 (run RINGMARK_TORCH=cu126 scripts/setup.sh, then \
-                               rebuild; image ringmark:cu126)";
+    const IS_AARCH64: bool = cfg!(target_arch = "aarch64");
+    const OLDEST: ComputeCapability =
+        if IS_AARCH64 { ComputeCapability::new(8, 0) } else { ComputeCapability::new(7, 5) };
+    const OTHER_BUILD: &str = if IS_AARCH64 {
+        "build another libtorch (run LIBTORCH=FOLDER scripts/setup.sh, then rebuild)"
+    } else {
+        "install libtorch for CUDA 12.6 (run RINGMARK_TORCH=cu126 scripts/setup.sh, then rebuild; image ringmark:cu126)"
+    };
     if driver.cuda.major < runtime.major {
         let newer = match runtime.major {
             13 => "580",
@@ -123,7 +130,7 @@ fn check_versions(driver: &DriverFacts, runtime: CudaVersion) -> Result<(), Stri
     }
     for device in &driver.devices {
         let capability = device.compute_capability;
-        let too_old = runtime.major >= 13 && capability < ComputeCapability::new(7, 5);
+        let too_old = runtime.major >= 13 && capability < OLDEST;
         let too_new = (runtime.major, runtime.minor) < (12, 8) && capability.major >= 10;
         let fix = match (too_old, too_new) {
             (true, _) => OTHER_BUILD,

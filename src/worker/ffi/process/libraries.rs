@@ -1,5 +1,7 @@
 //! Libraries loaded by this process, and the environment variables that they read once.
 
+#![allow(clippy::disallowed_methods, reason = "sets variables of libraries")]
+
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsStr;
