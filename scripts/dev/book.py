@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Preprocessor of mdBook: adds README.md, CHANGELOG.md and the READMEs of results/ as chapters.
+"""mdBook preprocessor that adds README.md, CHANGELOG.md and the READMEs of results/ as chapters.
 
-mdBook only publishes files below docs/. Links between the documents are changed to the paths on the site; links to
+mdBook itself publishes only files below docs/. Links between documents are rewritten to their paths on the site; links to
 other files of the repository become plain text.
 """
 
@@ -16,7 +16,7 @@ IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def site_path(path):
-    """Path on the site of a document of the repository."""
+    """Returns the path of a document on the site."""
     if path.startswith("docs/"):
         path = path.removeprefix("docs/")
     elif path == "README.md":
@@ -67,7 +67,7 @@ def main():
             if not page:
                 continue
             site = page["path"]
-            # mdBook may have renamed README.md to index.md already; source_path keeps the name.
+            # mdBook may already have renamed README.md to index.md; source_path keeps the original name.
             source = sources.get(site, "docs/" + (page["source_path"] or site))
             here = posixpath.dirname(source)
 

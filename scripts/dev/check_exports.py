@@ -5,11 +5,11 @@
     /tmp/readers/bin/pip install prometheus-client line-protocol-parser mlflow-skinny mlperf-logging
     /tmp/readers/bin/python scripts/dev/check_exports.py FOLDER... [--program target/release/ringmark]
 
-prometheus  prometheus-client reads the text as Prometheus's and as OpenMetrics, and finds the same samples
+prometheus  prometheus-client finds the same samples in the text read as Prometheus's format and as OpenMetrics
 influx      line-protocol-parser reads every line
-mlflow      MLflow's own FileStore finds every run, its figures and the course of its loss
-mllog       the compliance checker of MLPerf Training 4.0, the last with ResNet: for runs with --epochs. Keys that a
-            benchmark cannot supply are expected to be missing; any other objection is an error
+mlflow      MLflow's FileStore finds every run with its metrics and the history of its loss
+mllog       the compliance checker of MLPerf Training 4.0, the last version with ResNet, accepts runs with --epochs. Keys
+            that a benchmark cannot provide are expected to be missing; any other error is a failure
 """
 
 import argparse
@@ -22,8 +22,8 @@ import tempfile
 
 from comparison import ROOT
 
-# A benchmark has no submitter, clears no cache, and does not record its start-up time, which run_start requires.
-NOT_SAID = {"submission_org", "submission_division", "submission_status", "cache_clear", "init_start", "init_stop", "run_start"}
+# A benchmark has no submitter, does not clear caches, and does not record its start-up time, which run_start requires.
+EXPECTED_MISSING = {"submission_org", "submission_division", "submission_status", "cache_clear", "init_start", "init_stop", "run_start"}
 
 
 def export(options, folder, kind, *more):
@@ -51,7 +51,7 @@ def influx(options, folder):
     from line_protocol_parser import parse_line
 
     lines = [parse_line(line) for line in export(options, folder, "influx").splitlines()]
-    return f"{len(lines)} lines of {', '.join(sorted({line['measurement'] for line in lines}))}"
+    return f"{len(lines)} lines with measurements {', '.join(sorted({line['measurement'] for line in lines}))}"
 
 
 def mlflow(options, folder):
@@ -65,7 +65,7 @@ def mlflow(options, folder):
         runs = client.search_runs([experiment.experiment_id], "metrics.images_per_second > 0", max_results=5000)
         assert runs and all(client.get_run(run.info.run_id).info.status == "FINISHED" for run in runs)
         points = sum(len(client.get_metric_history(run.info.run_id, "loss")) for run in runs if "loss" in run.data.metrics)
-        return f"{len(runs)} runs of {experiment.name}, {points} points of their losses"
+        return f"{len(runs)} runs of {experiment.name}, {points} loss values"
 
 
 def mllog(options, folder):
@@ -81,11 +81,11 @@ def mllog(options, folder):
             checker = mlp_compliance.make_checker("training", "4.0.0", False, False)
             checker.log_messages = lambda: None
             checker.check_file(str(file), "training_4.0.0/common.yaml")
-            said = [*checker.overwritable.values(), *checker.not_overwritable]
-            other = [text for text in said if not NOT_SAID.intersection(re.findall(r"'(\w+)'", text.splitlines()[0]))]
-            # Another network is not one of MLPerf's benchmarks.
-            other = [text for text in other if "CHECK for 'submission_benchmark'" not in text]
-            assert not other, f"{file.name}: {other}"
+            errors = [*checker.overwritable.values(), *checker.not_overwritable]
+            errors = [text for text in errors if not EXPECTED_MISSING.intersection(re.findall(r"'(\w+)'", text.splitlines()[0]))]
+            # Networks other than ResNet-50 are not MLPerf benchmarks.
+            errors = [text for text in errors if "CHECK for 'submission_benchmark'" not in text]
+            assert not errors, f"{file.name}: {errors}"
         return f"{len(files)} logs"
 
 

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Compiles the worker's CUDA kernels for every GPU with NVRTC, which needs no GPU and no driver.
+"""Compiles the worker's CUDA kernels for every GPU architecture with NVRTC. Needs neither a GPU nor a driver.
 
     scripts/dev/check_kernels.py --cuda 12.6|13.0 | --libraries FOLDER [--registers 128] [--architectures 70,90]
 
 --cuda       downloads NVRTC's wheel into .libtorch once (24 MB for 12.6, 90 MB for 13.0)
 --libraries  folder with libnvrtc.so.* and libnvrtc-builtins.so.*
 
-A kernel fails if it does not compile, spills registers to memory, or uses more registers than the limit: with 128 two blocks
-of 256 threads fit on a multiprocessor, which was the fastest on an H100 (results/h100/kernels.txt, batch_norm_choice).
+A kernel fails the check if it does not compile, spills registers to memory, or uses more than --registers. With 128
+registers, two blocks of 256 threads fit on a multiprocessor, which was fastest on an H100 (results/h100/kernels.txt,
+batch_norm_choice).
 """
 
 import argparse
@@ -23,15 +24,15 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 KERNELS = ROOT / "src/worker/kernels"
 WHEELS = {"12.6": "nvidia-cuda-nvrtc-cu12==12.6.85", "13.0": "nvidia-cuda-nvrtc==13.0.88"}
-# Element types, and the oldest architecture that has each.
+# Element types, and the oldest architecture that supports each.
 ELEMENTS = {"HALF": 70, "BFLOAT16": 80, "FLOAT": 70}
 OLDEST = 70
-# Tensor cores as pointwise.cu uses them.
+# Oldest architecture with the tensor core instructions that pointwise.cu uses.
 OLDEST_POINTWISE = 80
 
 
 def load_wheel(cuda):
-    """Returns the folder of NVRTC's libraries for this CUDA."""
+    """Returns the folder of NVRTC's libraries for this CUDA version."""
     folder = ROOT / ".libtorch" / f"nvrtc-{cuda}"
     if not list(folder.glob("nvidia/*/lib/libnvrtc.so.*")):
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder, WHEELS[cuda]]
@@ -40,19 +41,19 @@ def load_wheel(cuda):
 
 
 def worker_sources():
-    """Returns the sources that the worker compiles, by KernelSet: the files of ffi/cuda/kernels.rs, in its order."""
+    """Returns the source of each KernelSet: the files in ffi/cuda/kernels.rs, in the same order."""
     text = (ROOT / "src/worker/ffi/cuda/kernels.rs").read_text()
     include = r'include_str!\("\.\./\.\./kernels/([\w.]+)"\)'
     (prelude,) = re.findall(rf"const PRELUDE: &str = {include}", text)
     sets = {name: re.findall(include, files) for name, files in re.findall(r"KernelSet::(\w+) => &\[(.*?)\],\n", text, re.DOTALL)}
     unused = {file.name for file in KERNELS.iterdir()} - {prelude}.union(*sets.values())
     if unused or sorted(sets) != ["Norm", "Pointwise"]:
-        raise SystemExit(f"src/worker/ffi/cuda/kernels.rs has the sets {sorted(sets)} and does not include {sorted(unused)}")
+        raise SystemExit(f"src/worker/ffi/cuda/kernels.rs: kernel sets are {sorted(sets)}, files not included are {sorted(unused)}")
     return {name: b"".join((KERNELS / file).read_bytes() for file in [prelude, *files]) for name, files in sets.items()}
 
 
 def is_served(name, architecture, element):
-    """Returns the result of KernelSet::serves of ffi/cuda/kernels.rs."""
+    """Returns the same result as KernelSet::serves in ffi/cuda/kernels.rs."""
     return architecture >= ELEMENTS[element] and (name == "Norm" or architecture >= OLDEST_POINTWISE)
 
 
@@ -64,7 +65,7 @@ class Nvrtc:
                 raise SystemExit(f"no {name} in {folder}")
             return str(files[0])
 
-        # Found by name when the compiler asks for it.
+        # Load this library first, because the compiler opens it by name only.
         ctypes.CDLL(find("libnvrtc-builtins.so.*"), mode=ctypes.RTLD_GLOBAL)
         self.library = ctypes.CDLL(find("libnvrtc.so.*"))
 
@@ -81,7 +82,7 @@ class Nvrtc:
         return [architecture for architecture in found if architecture >= OLDEST]
 
     def compile(self, source, architecture, element):
-        """Returns the log with the resources of each kernel; raises RuntimeError with it on failure."""
+        """Returns the log, which contains each kernel's resources; raises RuntimeError with the log on failure."""
         program = ctypes.c_void_p()
         self.library.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None)
         options = [f"--gpu-architecture=sm_{architecture}", "--std=c++17", "-default-device", f"-DELEMENT_{element}"]
@@ -98,7 +99,7 @@ class Nvrtc:
 
 
 def uses(log):
-    """Yields the name, registers and spilled bytes of each kernel in the log of ptxas."""
+    """Yields the name, registers and spilled bytes of each kernel in ptxas's log."""
     kernel = re.compile(
         r"Compiling entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads.*?Used (\d+) registers", re.DOTALL
     )
@@ -107,21 +108,21 @@ def uses(log):
 
 
 def check(nvrtc, name, source, architecture, element, limit):
-    """Returns a line about this compilation, and True if it passes."""
+    """Returns a line about a compilation, and True if it passes."""
     begin = time.monotonic()
-    what = f"sm_{architecture} {element.lower()} {name.lower()}"
+    title = f"sm_{architecture} {element.lower()} {name.lower()}"
     try:
         log = nvrtc.compile(source, architecture, element)
     except RuntimeError as error:
-        return f"{what}: {str(error).strip()}", False
+        return f"{title}: {str(error).strip()}", False
     kernels = list(uses(log))
     if not kernels or len(kernels) != log.count("Compiling entry function"):
-        return f"{what}: not a log of ptxas: {log.strip()}", False
+        return f"{title}: unexpected output of ptxas: {log.strip()}", False
     wrong = [f"{name} {registers} registers, {spilled} bytes spilled" for name, registers, spilled in kernels if registers > limit or spilled]
     if wrong:
-        return f"{what}: {'; '.join(wrong)}", False
+        return f"{title}: {'; '.join(wrong)}", False
     most = max(registers for _, registers, _ in kernels)
-    return f"{what}: {len(kernels)} kernels, at most {most} registers, none spilled, {time.monotonic() - begin:.1f} s", True
+    return f"{title}: {len(kernels)} kernels, at most {most} registers, none spilled, {time.monotonic() - begin:.1f} s", True
 
 
 def main():
@@ -144,12 +145,12 @@ def main():
         if is_served(name, architecture, element)
     ]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(lambda one: check(*one), wanted))
-    for line, is_right in results:
-        print("ok      " if is_right else "DIFFERS ", line)
-    differing = sum(not is_right for _, is_right in results)
-    print(f"{len(results)} compilations, {differing} differ")
-    sys.exit(1 if differing or not results else 0)
+        results = list(pool.map(lambda arguments: check(*arguments), wanted))
+    for line, passed in results:
+        print("ok      " if passed else "FAILED  ", line)
+    failed = sum(not passed for _, passed in results)
+    print(f"{len(results)} compilations, {failed} failed")
+    sys.exit(1 if failed or not results else 0)
 
 
 if __name__ == "__main__":

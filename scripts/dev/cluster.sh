@@ -3,8 +3,8 @@
 # name, shared memory and sshd. A bridge connects the hosts to each other and to nothing else. They share the machine's
 # disk, processors and users.
 #
-#   scripts/dev/cluster.sh up [COUNT=2]     creates ringmark-1, ringmark-2, ... and prints them as `hosts` does
-#   scripts/dev/cluster.sh hosts [SLOTS=1]  prints the hosts for --hosts: ringmark-1:SLOTS,ringmark-2:SLOTS
+#   scripts/dev/cluster.sh up [COUNT=2]     creates ringmark-1, ringmark-2, ... and prints them for --hosts
+#   scripts/dev/cluster.sh hosts [SLOTS=1]  prints the hosts: ringmark-1:SLOTS,ringmark-2:SLOTS
 #   scripts/dev/cluster.sh run COMMAND...   runs COMMAND on ringmark-1, which reaches the others by ssh and mpirun over eth0
 #   scripts/dev/cluster.sh on N COMMAND...  runs COMMAND on host N as root, without the other hosts' mounts
 #   scripts/dev/cluster.sh limit RATE       limits each host's outgoing traffic, in tc's units (1gbit, 100mbit) or none

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Compares ringmark's all-reduce on the CPU with MPI_Allreduce and gloo, alone and in training; one alternating run.
+"""Compares ringmark's all-reduce on CPUs with MPI_Allreduce and gloo, alone and in training.
 
     scripts/dev/compare_allreduce.py [--rounds 5] [--parts large,small,ranks,training] [--out FILE]
 
-large     102.4 MB in place over two ranks: bus bandwidth of ringmark, of one MPI_Allreduce, of MPI_Allreduce in chunks
-          of 4 MB, of gloo through torch.distributed; and the share of the memory's limit (measured by
-          ringmark-worker in the same run: see results/all-reduce-cpu)
-small     8 B to 64 KB in place over two ranks: time of ringmark and of MPI_Allreduce
-ranks     102.4 MB over 2, 4 and 8 ranks, regardless of the number of cores: time by ringmark
-training  ResNet50-v1b, two ranks of one thread: step and exposed all-reduce by ringmark, by MPI, and without exchange
+large     bus bandwidth of 102.4 MB in place on two ranks: ringmark, one MPI_Allreduce, MPI_Allreduce in chunks of 4 MB,
+          and gloo through torch.distributed. Also the share of the memory bandwidth limit, which ringmark-worker measures
+          in the same run (see results/all-reduce-cpu)
+small     time of 8 B to 64 KB in place on two ranks: ringmark and MPI_Allreduce
+ranks     time of 102.4 MB on 2, 4 and 8 ranks, regardless of the number of cores: ringmark, and MPI with 8 ranks
+training  step and exposed all-reduce of ResNet50-v1b on two ranks with one thread each: ringmark, MPI, and no exchange
 
-Every round runs all sides in turn, starting with another one. A side's figure in a round is the median over iterations (of the
-mean over ranks); the table gives the median over rounds and the range.
+Each round measures every side once, in an order that rotates between rounds. The value of a round is the median over
+iterations of the mean over ranks; tables show the median and range over rounds.
 """
 
 import json
@@ -30,7 +30,7 @@ RINGMARK, MPI, CHUNKS = ["--backend", "shared-memory"], ["--backend", "mpi", "--
 
 
 def worker(options, ranks, arguments, flag):
-    """Runs ringmark-worker under mpirun; returns the text of the file that it writes for `flag`."""
+    """Runs ringmark-worker with mpirun; returns the contents of the file that it writes for option `flag`."""
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/out"
         run(mpirun(ranks, [options.worker, *arguments, "--device", "cpu", "--threads", "1", flag, path]), ENVIRONMENT)
@@ -42,7 +42,7 @@ def bandwidth(options, ranks, arguments):
 
 
 def median_time(result):
-    """Returns the median over iterations of the mean over ranks, in place."""
+    """Returns the median over iterations of the mean over ranks, for the in-place operation."""
     return statistics.median(map(statistics.mean, zip(*result["in_place"]["seconds"])))
 
 
@@ -117,7 +117,7 @@ PARTS = {"large": large, "small": small, "ranks": ranks, "training": training}
 def main():
     options = comparison.parser(__doc__)
     options.add_argument("--parts", default="large,small,ranks,training")
-    options.add_argument("--dtype", default="bf16", help="of the training step")
+    options.add_argument("--dtype", default="bf16", help="precision of the training step")
     options = options.parse_args()
     options.python = comparison.python_with_torch()
 
@@ -126,7 +126,7 @@ def main():
         figures[part] = comparison.measure_rounds(PARTS[part](options), options.rounds)
         lines += comparison.key_lines(part, figures[part], 3)
     lines.append(comparison.footer(options.rounds))
-    comparison.tell(lines, options.out, figures=figures)
+    comparison.report(lines, options.out, figures=figures)
 
 
 if __name__ == "__main__":

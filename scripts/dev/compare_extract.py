@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Compares MB/s of `ringmark extract` on logs without records with DLPerf's method in Python, on one core.
+"""Compares the speed of `ringmark extract` on logs without records with DLPerf's extractor in Python, on one core.
 
     scripts/dev/compare_extract.py [--rounds 5] [--parts lines,noise] [--megabytes 1000] [--out FILE]
 
-lines     one log of iteration lines alone, about 17 million of them in 1 GB
-noise     30 logs of DLPerf's six cases, five runs each: a rank's tag before every line, and between the iterations output
-          of NCCL and mpirun, with lines of up to 64 kB
+lines     one log that contains only iteration lines, about 17 million in 1 GB
+noise     30 logs of DLPerf's six cases, five runs each. Every line starts with a rank's tag, and NCCL and mpirun output,
+          with lines of up to 64 kB, separates the iterations
 
-DLPerf's extractor reads a log line by line, selects those with `Epoch[0] Batch[`, finds the speed by a regular
-expression, and averages from the 21st on; so does this script when it is called with --reference. The logs are made from a
-seed, and read once before the clock runs. Every round runs both sides in turn, in changing order, as programs of their own
-on one core; both have to find the same speed of every run. The table gives the median over rounds and the range, by the
-clock and by the time of the core alone (user and system), which other programs on the machine disturb less.
+DLPerf's extractor reads a log line by line, selects lines with `Epoch[0] Batch[`, parses the speed with a regular
+expression, and averages from the 21st value on. This script does the same if it is called with --reference. The logs are
+generated from a seed and read once before timing starts. Each round runs both sides as separate processes on one core, in
+alternating order, and both must find the same speed for every run. The table shows the median and range over rounds, by
+wall-clock time and by CPU time (user and system), which other programs on the machine affect less.
 """
 
 import json
@@ -25,14 +25,14 @@ import sys
 import tempfile
 import time
 
-from comparison import exit_with, footer, key_lines, measure_rounds, parser, tell
+from comparison import exit_with, footer, key_lines, measure_rounds, parser, report
 
 CASES = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"]
 WARMUP = 20
 
 
 def reference(folder):
-    """Returns the speed of every run, as DLPerf's extractor computes it."""
+    """Returns the speed of every run, computed as in DLPerf's extractor."""
     pattern = re.compile(r"Speed: (\d+\.\d+) samples/sec")
     runs = {}
     for path in sorted(pathlib.Path(folder).glob("*/*.log")):
@@ -133,9 +133,9 @@ def compare(part, options):
 def main():
     options = parser(__doc__, option="--program", program="ringmark")
     options.add_argument("--parts", default="lines,noise")
-    options.add_argument("--megabytes", type=int, default=1000, help="of logs in each part")
-    options.add_argument("--folder", help="where the logs are made [default: the system's folder for temporary files]")
-    options.add_argument("--reference", metavar="FOLDER", help="only print the speeds that DLPerf's way finds there")
+    options.add_argument("--megabytes", type=int, default=1000, help="size of the logs in each part")
+    options.add_argument("--folder", help="folder for the logs [default: the system's folder for temporary files]")
+    options.add_argument("--reference", metavar="FOLDER", help="only print the speeds that DLPerf's method finds in FOLDER")
     options = options.parse_args()
     if options.reference:
         return print(json.dumps(reference(options.reference)))
@@ -146,7 +146,7 @@ def main():
         lines, figures[part] = compare(part, options)
         table += lines
     table.append(footer(options.rounds, "one core, logs in the page cache"))
-    tell(table, options.out, figures=figures)
+    report(table, options.out, figures=figures)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Compares reading and decoding with torchvision's DataLoader and libjpeg-turbo's tjbench; one alternating run.
+"""Compares ringmark's image input with torchvision's DataLoader and libjpeg-turbo's tjbench.
 
     scripts/dev/compare_input.py PHOTOGRAPHS [--rounds 5] [--parts batches,decoding,training] [--workers N]
-                             [--training "--model resnet18 --image-size 32"] [--out FILE]
+                                 [--training "--model resnet18 --image-size 32"] [--out FILE]
 
-PHOTOGRAPHS is a folder of JPEG files, as created by scripts/dev/make_photographs.py. Every round runs every side, alternating:
+PHOTOGRAPHS is a folder of JPEG files, such as scripts/dev/make_photographs.py creates.
 
-- batches: of 32 from memory: read, decoded, RandomResizedCrop to 224 pixels, flipped, put together as bytes, by as many
-  threads of ringmark (from a .rec, with libjpeg-turbo and with zune-jpeg) as processes of the DataLoader (from a folder,
-  with Pillow and with torchvision's decode_jpeg, on tensors). Images/s.
-- decoding: alone, in one thread: ringmark's decode stage against tjbench (Debian's libjpeg-turbo-progs) on the same files.
-  Million pixels a second.
-- training: the step by one thread, the others decoding, with images that are read against synthetic ones; what is trained is
-  resnet50_v1b in fp32 with batches of 8 where --training does not say otherwise, in options of ringmark-worker.
+batches   images/s of batches of 32 from cached files: reading, decoding, RandomResizedCrop to 224 pixels, flip and
+          collation, as bytes. ringmark reads a .rec with --workers threads, with libjpeg-turbo and with zune-jpeg. The
+          DataLoader reads a folder with --workers processes, with Pillow and with torchvision's decode_jpeg on tensors
+decoding  million pixels/s of decoding in one thread: ringmark's decode stage, and tjbench (Debian's libjpeg-turbo-progs)
+          on the same files
+training  images/s of a step on one thread, with synthetic images and with images that the other threads decode.
+          --training is passed to ringmark-worker; the default is resnet50_v1b, fp32, batch size 8
 
-Python needs torch and torchvision, as for compare_pytorch.py.
+Each round measures every side once, in an order that rotates between rounds. Needs a Python with torch and torchvision, as
+compare_pytorch.py does.
 """
 
 import json
@@ -28,12 +29,12 @@ import comparison
 from comparison import HERE, ROOT, run, run_json
 
 BATCH = 32
-# Files that tjbench decodes, one after the other.
+# Number of files in the part `decoding`.
 ALONE = 16
 
 
 def classes(files, folder):
-    """Creates a folder of two classes with links to the files."""
+    """Creates a folder with two classes of links to the files."""
     for number, file in enumerate(files):
         link = folder / "ab"[number % 2] / file.name
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -47,7 +48,7 @@ class Sides:
         self.folder = folder
         files = sorted(options.photographs.glob("*.jpg"))
         if len(files) < BATCH:
-            sys.exit(f"{options.photographs} has {len(files)} .jpg files, and {BATCH} are needed: make some by make_photographs.py")
+            sys.exit(f"{options.photographs} has {len(files)} .jpg files, but {BATCH} are needed: run make_photographs.py")
         self.all = classes(files, folder / "all")
         self.alone = [files[index * len(files) // ALONE] for index in range(ALONE)]
         for name, images in [("all", self.all), ("alone", classes(self.alone, folder / "alone"))]:
@@ -70,13 +71,13 @@ class Sides:
         return run_json([self.options.python, *script], os.environ)["images_per_second"]
 
     def decode_stage(self, decoder):
-        """Returns the pixels of all files / the decode stage's time for each of them, in millions per second."""
+        """Returns million pixels per second of decode time."""
         host = self.input("alone", decoder, 1, ALONE, self.options.batches)
         stored = json.load(open(self.folder / "input.json"))["stored"]
         return stored["pixels"] * host["images"] / host["decode"] / 1e6
 
     def tjbench(self):
-        """Returns the pixels of all files / the sum of their times, in millions per second."""
+        """Returns million pixels per second: the pixels of all files / the sum of their times."""
         pixels = seconds = 0
         for file in self.alone:
             words = run(["tjbench", file, "-benchtime", "0.3", "-warmup", "0.1", "-quiet", "-nowrite"], os.environ).split()
@@ -106,7 +107,7 @@ class Sides:
         }
         for part in self.options.parts.split(","):
             if part not in parts:
-                comparison.exit_with(f"--parts {part}: there are {', '.join(parts)}")
+                comparison.exit_with(f"--parts {part}: choose from {', '.join(parts)}")
             yield parts[part]
 
 
@@ -127,7 +128,7 @@ def main():
     rates = {title: {side: figures[title, side] for side in sides} for title, sides in tables}
     table = [line for title, sides in rates.items() for line in comparison.side_lines(title, sides)]
     table.append(comparison.footer(options.rounds))
-    comparison.tell(table, options.out, rates=rates)
+    comparison.report(table, options.out, rates=rates)
 
 
 if __name__ == "__main__":

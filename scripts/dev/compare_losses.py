@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Compares the losses of ten steps with PyTorch's, from the same initial weights and the same synthetic batch.
+"""Compares the losses of ten training steps with PyTorch's, for the same initial weights and synthetic batch.
 
     scripts/dev/compare_losses.py [--dtype fp32|bf16] [--image-size 224] [--batch-size 4] [--device cpu|cuda]
 
-Both layouts; exits with 1 if a relative difference exceeds 1e-4 in fp32, or 2e-2 in bf16.
+Runs both memory layouts. Exits with 1 if a relative difference exceeds 1e-4 in fp32 or 2e-2 in bf16.
 """
 
 import argparse

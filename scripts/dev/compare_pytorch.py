@@ -1,22 +1,27 @@
 #!/usr/bin/env python3
-"""Compares images/s with PyTorch in Python: same libtorch, threads, layout, batch and recipe; one alternating run.
+"""Compares images/s of ringmark and PyTorch, with the same libtorch, threads, layout, batch size and training recipe.
 
     scripts/dev/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--models resnet50_v1b,vgg11] [--cases fp32,bf16:32,2xfp32,2xbf16]
-                               [--score] [--compile] [--max-autotune] [--jemalloc] [--no-exchange] [--limit SECONDS] [--out FILE]
+                                   [--score] [--compile] [--max-autotune] [--jemalloc] [--no-exchange] [--limit SECONDS] [--out FILE]
 
-Cases: `fp32` is one process, `bf16:32` one with batch size 32; `2xfp32` two processes, ringmark under mpirun against
-DistributedDataParallel, over NCCL with a GPU for each on cuda and over gloo on cpu. Every round runs every side of a case,
-alternating; a side's figure is batch x processes / median step after warm-up. The tables give the median over rounds, its range, and
-the median and range of ratios within each round: ringmark's ratio to the other sides, and the share that its arithmetic
-is of the limit, the rate of torch.mm of two matrices of 4096 x 4096 in the precision of the case, on all cores or on every GPU
-at once.
+The case `fp32` is one process, `bf16:32` one process with batch size 32. `2xfp32` is two processes: ringmark with mpirun, and
+DistributedDataParallel over NCCL with one GPU per process, or over gloo on CPUs. A case has these sides:
 
---compile, the default on cuda, adds a side: PyTorch with torch.compile; with --score it freezes the weights, and another side
-does not. --max-autotune adds torch.compile(mode="max-autotune"), which uses CUDA graphs. PyTorch's sides of one process compile
-once: the process waits while others are measured. --parallel 3 starts the processes of all cases beforehand, three at a time.
-A side that fails is left out, and the exit status is 1. After --limit SECONDS the tables give what was measured until then.
---jemalloc adds PyTorch's sides once more with jemalloc preloaded. --no-exchange adds ringmark's own several processes with nothing exchanged, for their efficiency.
-Python needs PyTorch in full, which the script installs beside libtorch where it is missing, as it does jemalloc.
+ringmark        always
+PyTorch         eager; omitted with --no-eager
+--compile       adds torch.compile; the default on cuda. With --score, one side freezes the weights and another does not
+--max-autotune  adds torch.compile(mode="max-autotune"), which uses CUDA graphs
+--jemalloc      adds PyTorch's sides with jemalloc preloaded
+--no-exchange   adds ringmark's processes without gradient exchange, which shows their efficiency
+
+Each round measures every side of a case once, in an order that rotates between rounds. The value of a round is batch size x
+processes / median step after warm-up. Tables show the median and range over rounds, and the median and range of two ratios
+within each round: ringmark / side, and ringmark's arithmetic / the rate of torch.mm for two 4096 x 4096 matrices in the same
+precision, on all cores or on all GPUs of the case at the same time.
+
+Single-process sides of PyTorch compile once; their process waits while other sides are measured. --parallel 3 starts these
+processes in advance, three at a time. A side that fails is skipped, and the exit status is 1. After --limit SECONDS, the
+tables show what was measured until then. The script installs missing parts of PyTorch next to libtorch, and jemalloc.
 """
 
 import argparse
@@ -37,7 +42,7 @@ from comparison import HERE, ROOT, exit_with, ratios, run, run_json, spread
 
 
 def jemalloc():
-    """Returns the library; if the system has none, unpacks Debian's package, which needs no root."""
+    """Returns the path of the library; if it is not installed, unpacks Debian's package, which does not need root."""
     installed, folder = "/usr/lib/*/libjemalloc.so.2", ROOT / "target/jemalloc"
     found = glob.glob(installed) or glob.glob(f"{folder}{installed}")
     if not found:
@@ -49,7 +54,7 @@ def jemalloc():
     return found[0]
 
 
-# Networks with another name in files, another torchvision name, or another size.
+# Networks whose name in files, torchvision name or image size differs.
 FILES = {"resnet50_v1b": "rn50"}
 TORCHVISION = {"resnet50_v1b": "resnet50"}
 OWN_SIZES = {"inception_v3": 299}
@@ -66,7 +71,7 @@ SIDES = {
     "compiled_jemalloc": "compile jemalloc",
 }
 
-# Keeps pages and uses huge ones, which is best for a training step.
+# Retaining pages and using huge pages is fastest for a training step.
 JEMALLOC_SETTINGS = "dirty_decay_ms:-1,muzzy_decay_ms:-1,thp:always"
 
 
@@ -75,7 +80,7 @@ def speed(seconds, images, warmup):
 
 
 class Resident:
-    """A process of pytorch_baseline.py that is prepared once and measures on request."""
+    """A process of pytorch_baseline.py that compiles once and then measures on request."""
 
     def __init__(self, command, environment):
         self.errors = tempfile.TemporaryFile("w+")
@@ -84,15 +89,15 @@ class Resident:
         )  # fmt: skip
         self.read = b""
 
-    def ask(self, limit):
+    def measure(self, limit):
         try:
             self.process.stdin.write(b"measure\n")
         except BrokenPipeError:
             self.fail("the process has exited")
-        return self.answer(limit)
+        return self.read_json(limit)
 
-    def answer(self, limit):
-        """Returns its next line of JSON; compilers print other lines too."""
+    def read_json(self, limit):
+        """Returns the next line of JSON in the process's output; compilers print other lines too."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             while True:
@@ -102,7 +107,7 @@ class Resident:
                     if line.startswith(b"{"):
                         return json.loads(line)
                 elif not selector.select(limit.left()):
-                    self.fail("the time limit is over")
+                    self.fail("time limit exceeded")
                 elif more := os.read(self.process.stdout.fileno(), 1 << 16):
                     self.read += more
                 else:
@@ -123,7 +128,7 @@ class Limit:
         self.end = seconds and time.monotonic() + seconds
 
     def left(self):
-        """Returns the remaining seconds, None without a limit."""
+        """Returns the remaining seconds, or None if there is no limit."""
         return self.end and max(0.0, self.end - time.monotonic())
 
 
@@ -138,7 +143,7 @@ class Case:
         self.python = python
         self.residents = {}
         self.batch = int(batch or 0) or options.batch_size or (128 if options.device == "cuda" else 16 if self.processes == 1 else 8)
-        # None until ringmark, which runs first, has reported its default.
+        # None until ringmark, which runs first, has recorded its default.
         self.layout = options.layout
         self.threads = max(1, options.cores // self.processes)
         wanted = {
@@ -152,11 +157,11 @@ class Case:
             "max_autotune": options.max_autotune,
         }
         self.speeds = {side: [] for side, is_wanted in wanted.items() if is_wanted}
-        # Of each round: the limit, and ringmark's arithmetic if the network's is known.
+        # For each round: the rate of matrix products, and ringmark's arithmetic if the network's operations are known.
         self.limits, self.gigaflops = [], []
 
-    def step_options(self, dry=0):
-        iters = str(self.options.warmup + self.options.iters - dry)
+    def step_options(self, separate_warmup=0):
+        iters = str(self.options.warmup + self.options.iters - separate_warmup)
         return [
             "--model", self.model, "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device, "--iters", iters,
             "--image-size", str(self.options.image_size or OWN_SIZES.get(self.model, 224)), "--threads", str(self.threads),
@@ -174,7 +179,7 @@ class Case:
         with tempfile.TemporaryDirectory() as folder:
             record, log = pathlib.Path(folder, f"{name}.jsonl"), pathlib.Path(folder, f"{name}.log")
             record.parent.mkdir()
-            # Both capture CUDA graphs in their warm-up. Training counts it among its iterations and records it: it is cut below.
+            # Both benchmarks capture CUDA graphs during warm-up. Training records warm-up iterations, which are dropped below.
             warmup = self.options.warmup
             counted = self.step_options(warmup if self.options.score else 0)
             command = [self.options.worker, benchmark, *counted, "--warmup", str(warmup), "--record", record, *more]
@@ -185,41 +190,41 @@ class Case:
                 command = comparison.mpirun(self.processes, command)
             log.write_text(run(command, self.environment(), self.options.limit.left()))
             lines = [json.loads(line) for line in open(record)]
-            of_an_image = None if more else self.gigaflop_of_an_image(folder)
+            gigaflop_per_image = None if more else self.gigaflop_per_image(folder)
         self.layout = lines[0]["config"]["layout"]
         if self.options.score:
             steps, warmup = lines[0]["seconds"], 0
         else:
             steps, warmup = zip(*(line["step"] for line in lines if line["kind"] == "iteration")), self.options.warmup
-        images_per_second = sum(speed(of_rank, self.batch, warmup) for of_rank in steps)
-        if of_an_image:
-            self.gigaflops.append(images_per_second * of_an_image)
+        images_per_second = sum(speed(rank_steps, self.batch, warmup) for rank_steps in steps)
+        if gigaflop_per_image:
+            self.gigaflops.append(images_per_second * gigaflop_per_image)
         return images_per_second
 
-    def gigaflop_of_an_image(self, folder):
-        """Returns the figure of the single run in `folder`; None if the network's arithmetic is unknown."""
+    def gigaflop_per_image(self, folder):
+        """Returns the operations per image of the run in `folder`, or None if the network's operations are unknown."""
         if not self.options.ringmark.exists():
             return None
         extract = [self.options.ringmark, "extract", folder, "--json"]
         if not self.options.score:
             extract += ["--warmup", str(self.options.warmup)]
-        # Exit status 1 is expected: there is no single rank to compare with.
+        # Exit status 1 is expected, because the folder has no single-rank case as a baseline.
         done = subprocess.run(extract, capture_output=True, text=True)
         try:
             (row,) = json.loads(done.stdout)["rows"]
         except ValueError:
-            exit_with(f"ringmark extract finds no run:\n{done.stderr}")
+            exit_with(f"ringmark extract found no run:\n{done.stderr}")
         return row["arithmetic"] and 1000 * row["arithmetic"]["teraflops_per_second"] / row["images_per_second"]
 
     def limit(self):
-        """Returns GFLOP/s of plain matrix products: of all cores, or of one GPU per process."""
-        return self.resident("limit").ask(self.options.limit)["gigaflops_per_second"] * (self.processes if self.options.device == "cuda" else 1)
+        """Returns GFLOP/s of matrix products on all cores, or on one GPU per process."""
+        return self.resident("limit").measure(self.options.limit)["gigaflops_per_second"] * (self.processes if self.options.device == "cuda" else 1)
 
     def no_exchange(self):
         return self.ringmark("--backend", "none")
 
     def python_command(self, side):
-        """Returns the command of pytorch_baseline.py for `side`, and its environment."""
+        """Returns the command and environment of pytorch_baseline.py for `side`."""
         script, environment = [str(HERE / "pytorch_baseline.py")], self.environment()
         if side == "limit":
             threads = str(self.threads if self.options.device == "cuda" else self.options.cores)
@@ -243,28 +248,28 @@ class Case:
         if side not in self.residents:
             script, environment = self.python_command(side)
             self.residents[side] = Resident([self.python, *script], environment)
-            self.residents[side].answer(limit or self.options.limit)
+            self.residents[side].read_json(limit or self.options.limit)
         return self.residents[side]
 
     def pytorch(self, side):
         if self.processes > 1:
             script, environment = self.python_command(side)
             command = comparison.torchrun(self.python, self.processes, script)
-            answer = run_json(command, environment, self.options.limit.left())
+            result = run_json(command, environment, self.options.limit.left())
         else:
-            answer = self.resident(side).ask(self.options.limit)
-        return speed(answer["seconds"], self.batch * self.processes, self.options.warmup)
+            result = self.resident(side).measure(self.options.limit)
+        return speed(result["seconds"], self.batch * self.processes, self.options.warmup)
 
     def measure(self, side):
         return getattr(self, side)() if side in ["ringmark", "no_exchange", "limit"] else self.pytorch(side)
 
     def sides_to_prepare(self):
-        """Returns PyTorch's resident sides."""
+        """Returns PyTorch's sides that are resident processes."""
         sides = [side for side in self.speeds if side not in ["ringmark", "no_exchange"]] if self.processes == 1 else []
         return [*sides, "limit"] if self.options.ringmark.exists() else sides
 
     def prepare(self, side):
-        """Prepares the process of `side`; if it needs the whole GPU, later and alone."""
+        """Prepares the process of `side`. If memory is too small now, it will be prepared later, when it runs alone."""
         try:
             self.resident(side, self.options.prepare_limit)
         except SystemExit as error:
@@ -273,10 +278,10 @@ class Case:
             del self.residents[side]
 
     def drop(self, side):
-        """Leaves out a side without a figure; without ringmark there is nothing to compare."""
+        """Drops a side without a measurement, or all sides if it is ringmark, because nothing can then be compared."""
         if not self.speeds.get(side):
-            for left_out in list(self.speeds) if side == "ringmark" else [side]:
-                self.speeds.pop(left_out, None)
+            for dropped in list(self.speeds) if side == "ringmark" else [side]:
+                self.speeds.pop(dropped, None)
 
     def end(self):
         for resident in self.residents.values():
@@ -284,8 +289,8 @@ class Case:
 
 
 def write(cases, failures, options):
-    """Writes the table and the figures of all rounds so far to `--out`; returns the table's lines."""
-    lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {'images/s':>26} {'ringmark over it':>22}"]
+    """Writes the table and the figures of all completed rounds to --out; returns the lines of the table."""
+    lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {'images/s':>26} {'ringmark / side':>22}"]
     for case in cases:
         ours = case.speeds.get("ringmark")
         for side, theirs in case.speeds.items():
@@ -299,7 +304,7 @@ def write(cases, failures, options):
             lines.append(f"{case.name}, ringmark: {' '.join(rates.split())}: {spread(shares).strip()} %")
     rounds = max(len(speeds) for case in cases for speeds in [*case.speeds.values(), []])
     lines.append(comparison.footer(rounds, f"{options.device}, {options.cores} cores"))
-    lines += [f"left out: {name}: {reason.strip().splitlines()[-1]}" for name, reason in failures.items()]
+    lines += [f"failed: {name}: {reason.strip().splitlines()[-1]}" for name, reason in failures.items()]
     comparison.write_figures(
         lines,
         options.out,
@@ -312,25 +317,25 @@ def write(cases, failures, options):
 
 def main():
     options = comparison.parser(__doc__)
-    options.add_argument("--models", default="resnet50_v1b", help="torchvision's")
-    options.add_argument("--score", action="store_true", help="inference instead of training; cases of one process")
+    options.add_argument("--models", default="resnet50_v1b", help="networks of torchvision")
+    options.add_argument("--score", action="store_true", help="inference instead of training; only for one process")
     options.add_argument("--cases", default="fp32,bf16,2xfp32,2xbf16")
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    options.add_argument("--layout", choices=["nhwc", "nchw"], help="of both [default: that of ringmark]")
-    options.add_argument("--batch-size", type=int, help="per process [default: cuda 128; cpu 16 for one, 8 for several]")
-    options.add_argument("--accumulate", type=int, default=1, help="parts of a batch; PyTorch exchanges after the last (no_sync)")
-    options.add_argument("--image-size", type=int, help="[default: the network's own]")
+    options.add_argument("--layout", choices=["nhwc", "nchw"], help="of both programs [default: ringmark's]")
+    options.add_argument("--batch-size", type=int, help="per process [default: cuda 128; cpu 16 for one process, 8 for several]")
+    options.add_argument("--accumulate", type=int, default=1, help="parts of a batch; PyTorch exchanges gradients after the last (no_sync)")
+    options.add_argument("--image-size", type=int, help="[default: the network's]")
     options.add_argument("--iters", type=int, help="timed iterations of a run [default: cuda 100, cpu 6]")
-    options.add_argument("--warmup", type=int, help="iterations before them [default: cuda 20, cpu 2]")
-    options.add_argument("--compile", action=argparse.BooleanOptionalAction, help="torch.compile too [default: on cuda]")
-    options.add_argument("--max-autotune", action="store_true", help="torch.compile(mode='max-autotune') too")
+    options.add_argument("--warmup", type=int, help="warm-up iterations of a run [default: cuda 20, cpu 2]")
+    options.add_argument("--compile", action=argparse.BooleanOptionalAction, help="add torch.compile [default: on cuda]")
+    options.add_argument("--max-autotune", action="store_true", help="add torch.compile(mode='max-autotune')")
     options.add_argument("--eager", action=argparse.BooleanOptionalAction, default=True, help="PyTorch without torch.compile")
-    options.add_argument("--parallel", type=int, default=1, help="PyTorch's processes that are prepared at the same time; needs --layout")
-    options.add_argument("--limit", type=float, help="seconds after which nothing more is measured")
-    options.add_argument("--jemalloc", action="store_true", help="PyTorch's sides with jemalloc preloaded too")
-    options.add_argument("--no-exchange", action="store_true", help="ringmark's 2x cases without exchange too")
+    options.add_argument("--parallel", type=int, default=1, help="PyTorch processes to prepare at the same time; needs --layout")
+    options.add_argument("--limit", type=float, help="seconds after which no measurement starts")
+    options.add_argument("--jemalloc", action="store_true", help="add PyTorch's sides with jemalloc preloaded")
+    options.add_argument("--no-exchange", action="store_true", help="add ringmark's 2x cases without gradient exchange")
     options.add_argument("--cores", type=int, default=comparison.CORES)
-    options.add_argument("--ringmark-options", default="", help="more options for ringmark-worker")
+    options.add_argument("--ringmark-options", default="", help="additional options for ringmark-worker")
     options = options.parse_args()
     options.ringmark = pathlib.Path(options.worker).with_name("ringmark")
     on_gpu = options.device == "cuda"
@@ -340,25 +345,25 @@ def main():
         options.compile = on_gpu
 
     if options.parallel > 1 and not options.layout:
-        exit_with("--parallel starts PyTorch before ringmark has chosen a layout: give --layout too")
-    # A slow preparation must leave time for the others.
+        exit_with("--parallel starts PyTorch before ringmark selects a layout: add --layout")
+    # Slow preparation must leave time for measurements.
     options.prepare_limit = Limit(options.limit and 0.6 * options.limit)
     options.limit = Limit(options.limit)
 
     python = comparison.python_with_torch()
     if options.score and "x" in options.cases:
-        exit_with(f"--score is of one process: choose --cases fp32,bf16, not {options.cases}")
+        exit_with(f"--score supports only one process: use --cases fp32,bf16 instead of {options.cases}")
     cases = [Case(model, case, options, python) for model in options.models.split(",") for case in options.cases.split(",")]
     failures = {}
 
     def attempt(case, side, call):
-        """Calls `call` unless the side failed before."""
+        """Calls `call` unless the side has already failed."""
         name = f"{case.name} {side}"
         if name in failures:
             return None
         try:
             if options.limit.left() == 0:
-                sys.exit("the time limit is over")
+                sys.exit("time limit exceeded")
             return call(side)
         except SystemExit as error:
             failures[name] = str(error.code)
@@ -378,15 +383,15 @@ def main():
         if options.parallel > 1:
             with concurrent.futures.ThreadPoolExecutor(options.parallel) as pool:
                 pairs = [(case, side) for case in cases for side in case.sides_to_prepare()]
-                # The compilers first: they take longest.
+                # Compiled sides first, because they take the longest.
                 for case, side in sorted(pairs, key=lambda pair: pair[1] in ["pytorch", "limit"]):
                     pool.submit(attempt, case, side, case.prepare)
-        # Waiting residents may need much memory: of all cases only if they were prepared together.
+        # Waiting processes may need much memory, so those of all cases run together only with --parallel.
         for group in [cases] if options.parallel > 1 else [[case] for case in cases]:
             for number in range(options.rounds):
                 for case in group:
                     run_round(case, number)
-                # An interrupted run keeps the earlier rounds.
+                # Write after every round, so that an interrupted run keeps the completed rounds.
                 write(cases, failures, options)
             for case in group:
                 case.end()

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Compares RecordIO files with MXNet: ringmark's read by MXNet, and MXNet's read by ringmark.
+"""Checks that ringmark and MXNet read each other's RecordIO files.
 
     scripts/dev/compare_recordio.py [--images 200] [--keep FOLDER]
 
-MXNet 1.9.1, which needs an old numpy, is installed into a separate environment in a temporary folder (--keep: in a folder that
-a later call reuses), with OpenCV for im2rec.py. Then, with JPEG files created from a seed:
+Installs MXNet 1.9.1, which needs an old numpy, and OpenCV for im2rec.py in a separate environment: in a temporary folder, or
+in --keep, which later calls reuse. Then runs these checks on JPEG files generated from a seed:
 
-pack        `ringmark pack` and MXNet's own im2rec.py write .lst, .idx and .rec of the same folder: byte for byte the same
-list        the same from a list with several labels an image
-encode      with --resize, --center-crop and --quality, and as PNG: MXNet reads the same numbers, labels and sizes of ours and of
-            im2rec.py's, and pixels that differ by less than JPEG does; ImageRecordIter decodes them all
-read        mxnet.recordio.MXIndexedRecordIO reads every record of ours by its key; ImageRecordIter decodes them all
-write       MXNet writes records, some of which hold the magic; ringmark reads the same labels and bytes, with and without .idx
-parts       ImageRecordIter's part_index of num_parts, without .idx, has the same images as ringmark's, for 1, 3, 4 and 7
+pack        `ringmark pack` and MXNet's im2rec.py write byte-identical .lst, .idx and .rec files of a folder
+list        the same for a list with several labels per image
+encode      the same for --resize, --center-crop, --quality and PNG: MXNet reads equal numbers, labels and sizes from both
+            files, and pixels that differ by less than JPEG's error; ImageRecordIter decodes all of ringmark's
+read        MXIndexedRecordIO reads every record of ringmark's file by its key; ImageRecordIter decodes all of them
+write       ringmark reads the labels and bytes that MXNet wrote, with and without .idx; some records contain the magic
+parts       ImageRecordIter's part_index of num_parts, without .idx, contains the same images as ringmark's parts (1, 3, 4
+            and 7 parts)
 
-Prints a line for each and exits with 1 where anything differs.
+Prints a line per check. Exits with 1 if anything differs.
 """
 
 import argparse
@@ -32,7 +33,7 @@ PACKAGES = ["mxnet==1.9.1", "numpy<1.24", "opencv-python-headless<4.10"]
 
 
 def in_environment(options):
-    """Calls this script again with the Python that has MXNet."""
+    """Runs this script again with the Python that has MXNet."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(options.keep or temporary).resolve()
         python = folder / "mxnet/bin/python"
@@ -46,7 +47,7 @@ def in_environment(options):
 
 
 def programs():
-    """Builds and returns the launcher and the example that lists items."""
+    """Returns the launcher and the example that lists items."""
     metadata = subprocess.run(
         ["cargo", "metadata", "--no-deps", "--format-version", "1"], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -64,9 +65,9 @@ class Comparison:
         self.ringmark, self.list_items = programs()
         self.failed = False
 
-    def tell(self, what, is_same, detail):
+    def report(self, check, is_same, detail):
         self.failed |= not is_same
-        print(f"{what:<8} {'same' if is_same else 'DIFFERS'}: {detail}", flush=True)
+        print(f"{check:<8} {'same' if is_same else 'DIFFERS'}: {detail}", flush=True)
 
     def make_images(self):
         import cv2
@@ -88,10 +89,10 @@ class Comparison:
         call = [self.ringmark, "pack", self.work / "images", self.work / f"{prefix}.rec", *options]
         subprocess.run(call, check=True, stdout=subprocess.DEVNULL)
 
-    def same_files(self, what, ours, theirs):
+    def compare_files(self, check, ours, theirs):
         for ending in ("lst", "idx", "rec"):
             one, other = ((self.work / f"{prefix}.{ending}").read_bytes() for prefix in (ours, theirs))
-            self.tell(what, one == other, f".{ending}, {len(one)} bytes")
+            self.report(check, one == other, f".{ending}, {len(one)} bytes")
 
     def compare_packing(self):
         for order in ([], ["--no-shuffle"]):
@@ -101,7 +102,7 @@ class Comparison:
             self.im2rec(theirs, "--list", "--recursive", *order)
             self.im2rec(theirs, "--pass-through")
             self.pack(ours, "--pass-through", *order)
-            self.same_files("pack", ours, theirs)
+            self.compare_files("pack", ours, theirs)
         (self.work / "several").mkdir()
         lines = (self.work / "theirs0/a.lst").read_text().splitlines()[::2]
         fields = [line.split("\t") for line in lines]
@@ -109,7 +110,7 @@ class Comparison:
         (self.work / "several/a.lst").write_text(text)
         self.im2rec("several/a", "--pass-through", "--pack-label")
         self.pack("labels", "--list", self.work / "several/a.lst")
-        self.same_files("list", "labels", "several/a")
+        self.compare_files("list", "labels", "several/a")
 
     def compare_encoding(self):
         (self.work / "encoded").mkdir()
@@ -129,13 +130,13 @@ class Comparison:
             for (header, image), (other_header, other) in zip(self.decoded(ours), self.decoded(theirs)):
                 same += header == other_header and image.shape == other.shape
                 worst = min(worst, self.psnr(image, other))
-            detail = f"{' '.join(options)}: {same} of {self.count} of the same size and label, pixels {worst:.1f} dB at worst"
-            self.tell("encode", same == self.count and worst >= least, detail)
+            detail = f"{' '.join(options)}: {same} of {self.count} with equal size and label, PSNR of pixels at least {worst:.1f} dB"
+            self.report("encode", same == self.count and worst >= least, detail)
             labels = self.labels(f"{ours}.rec", 0, 1)
-            self.tell("encode", len(labels) == self.count, f"ImageRecordIter: {len(labels)} images decoded")
+            self.report("encode", len(labels) == self.count, f"ImageRecordIter: {len(labels)} images decoded")
 
     def decoded(self, prefix):
-        """Returns header and pixels of every record, in the order of the file."""
+        """Yields header and pixels of every record, in the order of the file."""
         recordio = self.mxnet.recordio
         file = recordio.MXIndexedRecordIO(str(self.work / f"{prefix}.idx"), str(self.work / f"{prefix}.rec"), "r")
         for key in file.keys:
@@ -157,13 +158,13 @@ class Comparison:
             header, image = recordio.unpack(file.read_idx(int(id)))
             is_same = (header.id, header.label) == (int(id), float(label))
             same += is_same and image == (self.work / "images" / path).read_bytes()
-        self.tell("read", same == self.count, f"MXIndexedRecordIO: {same} of {self.count} records with label and image")
+        self.report("read", same == self.count, f"MXIndexedRecordIO: {same} of {self.count} records with equal label and image")
         labels = self.labels("ours0.rec", 0, 1)
         listed = [float(line.split("\t")[1]) for line in (self.work / "ours0.lst").read_text().splitlines()]
-        self.tell("read", labels == listed, f"ImageRecordIter: {len(labels)} images decoded, labels in order")
+        self.report("read", labels == listed, f"ImageRecordIter: {len(labels)} images decoded, labels in order")
 
     def labels(self, file, index, parts):
-        """Returns the labels that ImageRecordIter reads from a part, by bytes."""
+        """Returns the labels that ImageRecordIter reads from part `index` of `parts`, which are byte ranges."""
         data = self.mxnet.io.ImageRecordIter(
             path_imgrec=str(self.work / file), data_shape=(3, 32, 32), batch_size=1, num_parts=parts, part_index=index,
             preprocess_threads=1, resize=32, round_batch=False, verbose=False,
@@ -190,14 +191,14 @@ class Comparison:
             text = ",".join(f"{label:g}" for label in labels)
             expected.append([str(id), text, str(len(image)), f"{zlib.crc32(image):08x}"])
         file.close()
-        self.tell("write", self.items("0/1", "mxnet.rec") == expected, f"500 records, the magic {splits} times, by .idx")
+        self.report("write", self.items("0/1", "mxnet.rec") == expected, f"500 records with .idx, which contain the magic {splits} times")
         (self.work / "mxnet.idx").unlink()
         for parts in (1, 3, 4):
             found = [item for index in range(parts) for item in self.items(f"{index}/{parts}", "mxnet.rec")]
-            self.tell("write", found == expected, f"the same by bytes, parts: {parts}")
+            self.report("write", found == expected, f"without .idx, parts: {parts}")
 
     def compare_parts(self):
-        """Compares parts by unique labels, since ImageRecordIter provides no record numbers."""
+        """Compares parts by unique labels, because ImageRecordIter does not return record numbers."""
         lines = (self.work / "ours0.lst").read_text().splitlines()
         fields = [line.split("\t") for line in lines]
         (self.work / "numbered.lst").write_text("".join(f"{id}\t{id}\t{path}\n" for id, _, path in fields))
@@ -207,13 +208,13 @@ class Comparison:
             theirs = [self.labels("numbers.rec", index, parts) for index in range(parts)]
             ours = [[float(item[1]) for item in self.items(f"{index}/{parts}", "numbers.rec")] for index in range(parts)]
             sizes = " ".join(str(len(part)) for part in ours)
-            self.tell("parts", ours == theirs, f"by bytes, parts: {parts}, of {sizes} images")
+            self.report("parts", ours == theirs, f"without .idx, parts: {parts}, of {sizes} images")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=200)
-    parser.add_argument("--keep", metavar="FOLDER", help="where MXNet is installed, for the next call too")
+    parser.add_argument("--keep", metavar="FOLDER", help="install MXNet in FOLDER and keep it for later calls")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not options.work:

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Compares exchange strategies between simulated hosts with the bound of their bytes on the busiest link.
+"""Compares exchange strategies between simulated hosts with each other and with the bandwidth bound of the busiest link.
 
     scripts/dev/compare_strategies.py [--rounds 3] [--hosts 4] [--servers 1,2,4] [--rate 1gbit] [--model resnet50_v1b] [--out FILE]
 
-Creates hosts with scripts/dev/cluster.sh (as root), one rank on each, and servers on separate hosts. Every round exchanges
-and updates alone by every strategy (ringmark bandwidth --optimizer sgd), and trains a few steps with it and without any exchange,
-alternating. A side's time in a round is the median over iterations of the slowest rank's; the table gives the median over
-rounds and the range. Images are small, so that a step is little else than its exchange.
+Creates hosts with scripts/dev/cluster.sh (needs root): one rank per host, and servers on separate hosts. A round measures a
+few training steps with every strategy and without any exchange, and each exchange and update alone (ringmark bandwidth
+--optimizer sgd), in an order that rotates between rounds. The time of a round is the median over iterations of the slowest
+rank; the table shows the median and range over rounds. Images are small, so that a step consists mostly of its exchange.
 
-The bound is the time that the bytes of one direction of the busiest link need at the rate of the link, S being the weights
-in fp32, H the hosts, N the servers: ring and owners 2 (H-1)/H S, servers max(S, H S / N); with 2-bit codes S / 16 out of a
-worker, and H S / N / d out of a server, d being the digits of base 2 H + 1 in 32 bits (docs/kv_store.md). The share is that
-of the exchange. Imbalance is by how much the server that holds most of the weights has more than their mean.
+The bound is the time for the bytes that cross the busiest link in one direction, at the rate of the link. For S bytes of fp32
+weights, H hosts and N servers:
+
+ring, device         2 (H-1)/H S
+servers              max(S, H S / N)
+servers, 2-bit code  max(S / 16, H S / N / d), where d is the number of base-(2 H + 1) digits in 32 bits (docs/kv_store.md)
+
+"bound %" is the bound / the exchange time. Imbalance is the excess of the server with the most weights over the mean.
 """
 
 import functools
@@ -23,7 +27,7 @@ import statistics
 import subprocess
 import tempfile
 
-from comparison import HERE, footer, measure_rounds, parser, run, spread, tell
+from comparison import HERE, footer, measure_rounds, parser, report, run, spread
 
 CLUSTER = str(HERE / "cluster.sh")
 RATES = {"1gbit": 125e6, "100mbit": 12.5e6, "none": None}
@@ -45,7 +49,7 @@ class Strategy:
         return 2 * (hosts - 1) / hosts * weights / rate
 
     def command(self, options):
-        """Returns the arguments of both commands."""
+        """Returns the arguments that both commands share."""
         names = [f"strategies-{number}" for number in range(1, options.hosts + max(options.servers) + 1)]
         command = [
             "--hosts", ",".join(f"{name}:1" for name in names[: options.hosts]), "--cases", f"{options.hosts}n1g",
@@ -59,7 +63,7 @@ class Strategy:
         return command
 
     def measure(self, program, arguments, pattern, options, environment):
-        """Runs the command; returns the lines of its record, or the complete record."""
+        """Runs a command of ringmark; returns the JSON lines of its record."""
         with tempfile.TemporaryDirectory() as folder:
             command = [CLUSTER, "run", options.ringmark, program, *self.command(options), *arguments, "--out", f"{folder}/out"]
             run(command, environment)
@@ -67,7 +71,7 @@ class Strategy:
             return [json.loads(line) for line in record.open()]
 
     def step(self, options, environment):
-        """Returns seconds of one step, bytes of the weights, and the imbalance of servers."""
+        """Returns the seconds per step, the bytes of the weights, and the imbalance of servers."""
         count = options.warmup + options.iters
         arguments = ["--runs", "1", "--image-size", str(options.image_size), "--batch-size", "1", "--iters", str(count)]
         lines = self.measure("sweep", arguments, "*.jsonl", options, environment)
@@ -77,7 +81,7 @@ class Strategy:
         return statistics.median(steps[options.warmup :]), sum(lines[0]["buckets"]), imbalance
 
     def exchange(self, options, environment):
-        """Returns seconds of one exchange and its update."""
+        """Returns the seconds of one exchange and update."""
         arguments = ["--iters", str(options.iters), "--optimizer", "sgd", "--arrays", "all"]
         (record,) = self.measure("bandwidth", arguments, "bandwidth.json", options, environment)
         (gradients,) = record["results"]
@@ -93,7 +97,7 @@ def main():
     options.add_argument("--image-size", type=int, default=64)
     options.add_argument("--iters", type=int, default=6)
     options.add_argument("--warmup", type=int, default=2)
-    options.add_argument("--only", help="names of strategies that count, as in the table", type=lambda text: text.split(";"))
+    options.add_argument("--only", help="strategies to measure, by their names in the table, separated by semicolons", type=lambda text: text.split(";"))
     options = options.parse_args()
     strategies = [Strategy("no exchange", "ring", 0, ["--backend", "none"])]
     strategies += [Strategy("ring", "ring", 0), Strategy("device", "device", 0)]
@@ -126,7 +130,7 @@ def main():
 
     steps = {name: [figure["s"] for figure in rounds] for name, rounds in figures.items()}
     exchanges = {name: [figure["s alone"] for figure in rounds if "s alone" in figure] for name, rounds in figures.items()}
-    lines = [f"{'strategy':28} {'step s':>20} {'exchange s':>20} {'bound s':>8} {'of it %':>8} {'imbalance %':>12}"]
+    lines = [f"{'strategy':28} {'step s':>20} {'exchange s':>20} {'bound s':>8} {'bound %':>8} {'imbalance %':>12}"]
     for strategy in strategies:
         alone = exchanges[strategy.name]
         bound = strategy.bound(weights, options.hosts, RATES[options.rate])
@@ -136,8 +140,8 @@ def main():
         cells.append("-".rjust(12) if imbalance is None else f"{100 * imbalance:12.2f}")
         lines.append(f"{strategy.name:28} {' '.join(cells)}")
     size = f"{options.model}, {weights / 1e6:.1f} MB of weights"
-    lines.append(footer(options.rounds, f"{size}, {options.hosts} hosts of one rank, links of {options.rate}"))
-    tell(lines, options.out, seconds_a_step=steps, seconds_an_exchange=exchanges, imbalance=imbalances)
+    lines.append(footer(options.rounds, f"{size}, {options.hosts} hosts with one rank each, links of {options.rate}"))
+    report(lines, options.out, seconds_a_step=steps, seconds_an_exchange=exchanges, imbalance=imbalances)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures the cost of tracing and of telemetry: traced iterations compared with those around them in the same run.
+"""Measures the cost of tracing and telemetry by comparing traced iterations with untraced ones in the same run.
 
     scripts/dev/compare_trace.py [--rounds 10] [--worker target/release/ringmark-worker] [--out FILE] [-- OPTIONS OF train]
 
-Each round is one run of one process. The 50 iterations in the middle of its 150 are traced by layer. The ratio is that of their
-median step to the median of the 50 before and the 50 after them, which cancels differences between runs and drift within a run.
-The record contains the core time of the readings (`telemetry.processor_time`).
+Each round is one run of one process with 150 iterations after warm-up, of which the middle 50 are traced by layer. The ratio is
+the median step of these 50 / the median of the 50 before and the 50 after, which cancels differences between runs and drift
+within a run. The CPU time of telemetry readings is in the record (`telemetry.processor_time`).
 """
 
 import json
@@ -14,14 +14,14 @@ import pathlib
 import statistics
 import tempfile
 
-from comparison import parser, run, spread, tell
+from comparison import parser, report, run, spread
 
-USUAL = "--model resnet18 --image-size 64 --batch-size 8 --device cpu --dtype fp32 --threads 1"
+DEFAULT_OPTIONS = "--model resnet18 --image-size 64 --batch-size 8 --device cpu --dtype fp32 --threads 1"
 WARMUP, THIRD = 10, 50
 
 
 def train(worker, options):
-    """Returns the median steps of traced and of other iterations in seconds, and the share of one core used by readings."""
+    """Returns the median steps of traced and other iterations in seconds, and the share of one core used by readings."""
     first, last = WARMUP + THIRD + 1, WARMUP + 2 * THIRD
     with tempfile.TemporaryDirectory() as folder:
         record = pathlib.Path(folder) / "record.jsonl"
@@ -40,7 +40,7 @@ def train(worker, options):
 
 def main():
     options = parser(__doc__, rounds=10)
-    options.add_argument("train", nargs="*", default=USUAL.split())
+    options.add_argument("train", nargs="*", default=DEFAULT_OPTIONS.split())
     options = options.parse_args()
     rounds = [train(options.worker, options.train) for _ in range(options.rounds)]
     table = [
@@ -48,7 +48,7 @@ def main():
         f"step, traced / plain {spread([it['traced'] / it['plain'] for it in rounds], 4)}",
         f"readings {spread([100 * it['readings'] for it in rounds], 4)} % of one core",
     ]
-    tell(table, options.out, train=options.train, rounds=rounds)
+    report(table, options.out, train=options.train, rounds=rounds)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""torchvision's side of compare_input.py: batches of a folder of classes with torch.utils.data.DataLoader, RandomResizedCrop to
-224 pixels and a flip, as bytes. Prints images/s as JSON."""
+"""Measures torchvision's input for compare_input.py; prints images/s as JSON.
+
+A torch.utils.data.DataLoader reads batches from a folder of classes, with RandomResizedCrop to 224 pixels and a flip, as
+bytes.
+"""
 
 import argparse
 import itertools
@@ -30,7 +33,7 @@ def main():
         images = ImageFolder(options.folder, transforms.Compose([*augment, transforms.PILToTensor()]))
     else:
         images = ImageFolder(options.folder, transforms.Compose(augment), loader=decode_jpeg)
-    # Four batches ahead in total, like ringmark's loader.
+    # Prefetch four batches in total, as ringmark's loader does.
     loader = DataLoader(
         images, options.batch_size, shuffle=True, num_workers=options.workers, drop_last=True, persistent_workers=True,
         prefetch_factor=max(1, 4 // options.workers),

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""PyTorch's all-reduce over gloo, in place, measured like `ringmark-worker bandwidth`: refill, barrier, time.
+"""Measures PyTorch's in-place all-reduce over gloo in the same way as `ringmark-worker bandwidth`: refill, barrier, time.
 
-Started by compare_allreduce.py through torch.distributed.run. Prints one JSON line on rank 0: {"seconds": [one per iteration]},
-each the mean over ranks.
+    torchrun gloo_baseline.py BYTES ITERATIONS WARMUP
+
+compare_allreduce.py starts this script. Rank 0 prints one JSON line: {"seconds": [mean over ranks, for each iteration]}.
 """
 
 import json

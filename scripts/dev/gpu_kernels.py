@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Times the kernels of src/worker/kernels and the library calls around them on one GPU, with PyTorch alone.
+"""Times the kernels of src/worker/kernels and the library calls around them on one GPU, using only PyTorch.
 
     scripts/dev/gpu_kernels.py [--parts ceiling,batch_norm,...] [--limit SECONDS] [--out FILE]
 
-Prints one JSON line per result; --out also appends them to FILE. Parts that fail print their error and the next one starts.
-Needs a Python with PyTorch for CUDA. Times are medians of replays of a CUDA graph, so that they do not depend on the host.
+Prints one JSON line per result; --out also appends the lines to FILE. If a part fails, its error is printed and the next part
+starts. Needs a Python with PyTorch for CUDA. Times are medians over replays of a CUDA graph, which do not depend on the host.
 """
 
 import argparse
@@ -29,7 +29,7 @@ PIXELS_AND_CHANNELS = [
 
 
 class Module:
-    """Kernels of one .cu file, compiled by NVRTC and loaded through the driver API."""
+    """Kernels of one .cu file, compiled with NVRTC and loaded with the driver API."""
 
     driver = None
 
@@ -43,7 +43,7 @@ class Module:
 
     @staticmethod
     def image(name, kind, changes=()):
-        """Returns the cubin; several can be compiled at the same time."""
+        """Returns the cubin. Thread-safe, so that several files can be compiled at the same time."""
         source = (KERNELS / "prelude.cuh").read_text() + (KERNELS / name).read_text()
         for old, new in changes:
             assert old in source, f"{old!r} is not in {name}"
@@ -71,7 +71,7 @@ class Module:
         return image
 
     def launch(self, name, grid, block, *arguments, shared=0):
-        """Tensors are passed by address (None is null), lists of int as a structure, int and float as themselves (32 bits)."""
+        """Launches a kernel. Arguments are tensors or None (passed by address), lists of int (a structure), int or float (32 bits)."""
         function = self.functions.get(name)
         if function is None:
             function = self.functions[name] = ctypes.c_void_p()
@@ -95,7 +95,7 @@ class Module:
 
 
 def milliseconds(calls, repeats=5):
-    """Returns the median time of all `calls` in order, in one CUDA graph."""
+    """Returns the median time of one CUDA graph that contains all `calls` in order."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for call in calls:
@@ -141,7 +141,7 @@ def ceiling(results):
 
 
 class Norm:
-    """Tensors and launches of one batch normalization of `rows` pixels."""
+    """Tensors and kernel launches of one batch normalization over `rows` pixels."""
 
     def __init__(self, module, kind, rows, channels, packets, threads, blocks):
         self.module, self.shape = module, [rows, channels]
@@ -210,14 +210,14 @@ class Norm:
         return forward, backward
 
 
-KINDS_OF_NORM = [("relu", False), ("sum_relu", True), ("", False)]
+NORM_VARIANTS = [("relu", False), ("sum_relu", True), ("", False)]
 
 
 def batch_norm_is_right(results):
     for kind in ELEMENTS:
         module = Module("batch_norm.cu", kind)
         for rows, channels in [(4099, 64), (1000, 320), (777, 2048), (2, 8)]:
-            for after, two in KINDS_OF_NORM:
+            for after, two in NORM_VARIANTS:
                 norm = Norm(module, kind, rows, channels, 8, 256, 2)
                 norm.forward(after)
                 norm.backward(after, two)
@@ -249,13 +249,13 @@ def batch_norm(results, kinds=(torch.float16,), batch=128):
                     if results.is_late():
                         return
                     for blocks in (1, 2, 4):
-                        # The tensors of one shape are shared by all launch shapes.
+                        # All variants share these tensors.
                         norms = [Norm(module, kind, rows, channels, packets, 256, blocks) for _ in range(count)]
-                        for after, two in KINDS_OF_NORM if channels >= 256 else KINDS_OF_NORM[:1]:
-                            of_forward, of_backward = norms[0].bytes(after, two)
+                        for after, two in NORM_VARIANTS if channels >= 256 else NORM_VARIANTS[:1]:
+                            forward_bytes, backward_bytes = norms[0].bytes(after, two)
                             for name, amount, calls in [
-                                ("forward", of_forward, [lambda n=n: n.forward(after) for n in norms]),
-                                ("backward", of_backward, [lambda n=n: n.backward(after, two) for n in norms]),
+                                ("forward", forward_bytes, [lambda n=n: n.forward(after) for n in norms]),
+                                ("backward", backward_bytes, [lambda n=n: n.backward(after, two) for n in norms]),
                             ]:
                                 ms = milliseconds(calls, 3) / count
                                 key = (str(kind), size, channels, after, name)
@@ -265,7 +265,7 @@ def batch_norm(results, kinds=(torch.float16,), batch=128):
     for key, choices in best.items():
         choices.sort()
         results.add("batch_norm", shape=list(key), best=[[round(v, 4) for v in choice] for choice in choices[:4]], worst=round(choices[-1][0], 4))
-    # The launch shape that is best for the sum over shapes.
+    # Rank the launch configurations by their mean slowdown over all shapes.
     for name in ("forward", "backward"):
         sums = {}
         for key, choices in best.items():
@@ -277,7 +277,7 @@ def batch_norm(results, kinds=(torch.float16,), batch=128):
 
 
 def convolution(results, kinds=(torch.float16,), batches=(128,)):
-    """Times forward and both gradients of every convolution of ResNet-50, with its number of occurrences."""
+    """Times forward and both gradients of every convolution in ResNet-50; totals are weighted by its number of occurrences."""
     torch.backends.cudnn.benchmark = True
     layers = [(224, 3, 64, 7, 2, 1), (56, 64, 64, 1, 1, 1), (56, 256, 64, 1, 1, 2), (56, 64, 64, 3, 1, 3), (56, 64, 256, 1, 1, 4)]
     for size, inner in [(28, 128), (14, 256), (7, 512)]:
@@ -310,7 +310,7 @@ def convolution(results, kinds=(torch.float16,), batches=(128,)):
 
 
 def first_convolution(results):
-    """Times the first convolution: 7x7 with stride 2 of three colors, with channels of zeros, and with folded pixels."""
+    """Times the first convolution: 7x7 with stride 2 on three channels, with added zero channels, and with folded pixels."""
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = True
     batch, last = 128, torch.channels_last
     for kind in (torch.float16, torch.bfloat16, torch.float32):
@@ -327,7 +327,7 @@ def first_convolution(results):
 
 
 def linear_algebra(results):
-    """Times batch normalization after a 1x1 convolution from the Gram matrix of its input: each library call."""
+    """Times the library calls of batch normalization after a 1x1 convolution, computed from the Gram matrix of its input."""
     torch.backends.cudnn.benchmark = torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     for batch, kind in [(128, torch.float16), (256, torch.float16), (128, torch.bfloat16), (128, torch.float32)]:
         out = {} if kind is torch.float32 else {"out_dtype": torch.float32}
@@ -372,7 +372,7 @@ def linear_algebra(results):
 
 
 def training_step(results, kinds=(torch.float16,), batches=(256,), compiled=False):
-    """Times PyTorch's eager step, launched by the host and in a CUDA graph; optionally torch.compile."""
+    """Times PyTorch's step: eager, launched by the host and in a CUDA graph, or with torch.compile."""
     import torchvision
 
     torch.backends.cudnn.benchmark = True
@@ -421,7 +421,7 @@ def compiled_step(results):
 
 
 class Pointwise:
-    """Tensors and launches of a 1x1 convolution with batch normalization (pointwise.cu)."""
+    """Tensors and kernel launches of a 1x1 convolution with batch normalization (pointwise.cu)."""
 
     INPUTS = 64
 
@@ -497,7 +497,7 @@ class Pointwise:
         return {name: getattr(self, name) for name in names}
 
     def reference(self):
-        """Computes results in fp64 from the same inputs; `wrong_bits` counts wrong bits of the mask, except for values close to zero."""
+        """Computes the results in fp64 from the same inputs. `wrong_bits` counts wrong bits of the mask, except for values near 0."""
         x, w = self.x.double(), self.w.double()
         raw = x @ w.t()
         mean, variance = raw.mean(0), raw.var(0, unbiased=False)
@@ -523,7 +523,7 @@ class Pointwise:
         return result
 
 
-# Rows, channels, following operation, two gradients or one.
+# Rows, channels, following operation, True for two gradients.
 POINTWISE_SHAPES = [
     (4099, 256, "sum_relu", True), (128 * 56 * 56 + 5, 256, "sum_relu", True), (1000, 192, "linear", False),
     (1001, 128, "sum_relu", False), (515, 256, "linear", True),
@@ -564,7 +564,7 @@ def pointwise_is_right(results, module, kind):
 
 
 def pointwise(results):
-    """Compares the results of pointwise.cu's kernels with fp64, then times them for the shapes of ResNet-50."""
+    """Compares the results of pointwise.cu's kernels with fp64, and times the kernels for ResNet-50's shape."""
     kinds = (torch.float16, torch.bfloat16)
     start = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(len(kinds)) as pool:
@@ -593,7 +593,7 @@ def time_pointwise(results, module, kind, blocks, batch):
     times = {}
 
     def add(name, amount, call):
-        # Short calls need more repetitions between two events.
+        # Repeat short calls to reduce the error of event timing.
         repeats = 4 if amount < 2e8 else 1
         ms = milliseconds([lambda unit=unit: call(unit) for unit in units] * repeats, 3) / count / repeats
         times[name] = [round(ms, 5), round(amount / ms / 1e6)]
@@ -606,7 +606,7 @@ def time_pointwise(results, module, kind, blocks, batch):
     add("input_gradient", 3 * x, lambda unit: unit.input_gradient())
     add("forward", 2 * x + 2 * y + mask, lambda unit: unit.forward())
     add("backward", 5 * x + 3 * y + mask, lambda unit: unit.backward())
-    # Without a mask, a second gradient and a shortcut: the convolution of the shortcut.
+    # The convolution of the shortcut: no mask, no second gradient, no residual input.
     for unit in units:
         unit.after, unit.two = "linear", False
     add("apply_linear", x + y, lambda unit: unit.apply())
@@ -620,8 +620,8 @@ PARTS = [ceiling, batch_norm_is_right, batch_norm, pointwise, linear_algebra, tr
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--parts", default=",".join(part.__name__ for part in PARTS))
-    options.add_argument("--limit", type=float, default=240.0, help="seconds for all parts")
-    options.add_argument("--out", help="file for the JSON lines")
+    options.add_argument("--limit", type=float, default=240.0, help="seconds after which no part starts")
+    options.add_argument("--out", help="file to which the JSON lines are appended")
     options = options.parse_args()
     wanted = options.parts.split(",")
     with open(options.out, "a") if options.out else open(os.devnull, "w") as file:

@@ -3,7 +3,7 @@
 # sge_qmaster runs on the first host, sge_execd on every host. Each host has two slots in the queue all.q, for Debian's
 # parallel environment `mpi`.
 #
-#   scripts/dev/gridengine_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them as `cluster.sh hosts` does
+#   scripts/dev/gridengine_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them for --hosts
 #   scripts/dev/gridengine_cluster.sh run COMMAND...  runs COMMAND on ringmark-1, where qsub and qdel use this Grid Engine
 #   scripts/dev/gridengine_cluster.sh down            kills all processes on the hosts and removes the cluster
 #

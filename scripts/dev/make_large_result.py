@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Creates a result folder of any size to test readers: records and logs as ringmark writes them, with synthetic times.
+"""Creates a result folder of any size for tests of readers: records and logs in ringmark's format, with synthetic times.
 
     scripts/dev/make_large_result.py RANKS RUNS ITERATIONS OUT [--straggler RANK:FACTOR] [--seed 1]
 
     scripts/dev/make_large_result.py 1,64 5 10000 /tmp/large
 
-RANKS may be a list: one case each, eight ranks per host from eight on. Options and environment come from a record of
-results/cpu-2-cores. Times have the noise of a quiet machine; ranks wait for the slowest of each iteration, so that the parts
-of a step are consistent. The same arguments create the same files.
+RANKS may be a list, with one case for each; cases of more than eight ranks have eight ranks per host. Options and environment
+are copied from a record in results/cpu-2-cores. Times have the noise of an idle machine. In each iteration, ranks wait for the
+slowest rank, so that the phases of a step are consistent. The same arguments create the same files.
 """
 
 import argparse
@@ -20,35 +20,35 @@ import random
 import struct
 
 TEMPLATE = pathlib.Path(__file__).resolve().parents[2] / "results/cpu-2-cores/1n2g/rn50_b8_bf16_1.jsonl"
-RANKS_A_HOST = 8
+RANKS_PER_HOST = 8
 WARMUP = 20
 
 # Seconds on one rank, and their coefficients of variation between iterations and between runs.
 FORWARD, BACKWARD, ALLREDUCE, OPTIMIZER, LOOP = 0.1, 0.2, 0.012, 0.004, 0.0002
-NOISE, NOISE_OF_RUN = 0.01, 0.003
+NOISE, RUN_NOISE = 0.01, 0.003
 
 
 def header(lines, case, ranks, run, iterations):
     line = json.loads(lines[0])
     line["config"].update(iterations=iterations, warmup=min(WARMUP, iterations // 2), record=None, seed=run)
     template = line["ranks"][0]
-    places = [
-        {**template, "rank": rank, "local_rank": rank % RANKS_A_HOST, "host": host(rank), "process": 1000 + rank}
+    rank_lines = [
+        {**template, "rank": rank, "local_rank": rank % RANKS_PER_HOST, "host": host(rank), "process": 1000 + rank}
         for rank in range(ranks)
     ]
-    # The name of the key depends on the version of the template.
+    # The key's name depends on the version of the template.
     backend = {"backend" if "backend" in line else "collective": "solo" if ranks == 1 else "mpi"}
-    return {**line, "case": case, "run": run, "started": 1.7e9 + 3600 * run, **backend, "ranks": places}
+    return {**line, "case": case, "run": run, "started": 1.7e9 + 3600 * run, **backend, "ranks": rank_lines}
 
 
 def host(rank):
-    return f"node{rank // RANKS_A_HOST + 1:02}"
+    return f"node{rank // RANKS_PER_HOST + 1:02}"
 
 
 def end(lines, ranks, iterations, wall):
     line = json.loads(lines[-1])
     here = collections.Counter(host(rank) for rank in range(ranks))
-    use = {**line["host_use"][0], "cores": RANKS_A_HOST, "cores_of_ranks": RANKS_A_HOST, "elapsed": wall, "steal": 0.0}
+    use = {**line["host_use"][0], "cores": RANKS_PER_HOST, "cores_of_ranks": RANKS_PER_HOST, "elapsed": wall, "steal": 0.0}
     host_use = [{**use, "host": name, "machine": name, "busy": 0.98 * wall * count} for name, count in here.items()]
     rank_use = [{**line["rank_use"][0], "core_time": 0.975 * wall}] * ranks
     checksums, memory = line["parameter_checksums"][:1] * ranks, line["peak_memory"][:1] * ranks
@@ -57,9 +57,9 @@ def end(lines, ranks, iterations, wall):
 
 
 def iteration(noise, number, ranks, level, straggler):
-    """Returns lists over ranks, in whole nanoseconds like clocks; `level` is the run's factor, 1 on average."""
+    """Returns the line of an iteration, with times in whole nanoseconds; `level` is the run's factor, 1 on average."""
     gauss = noise.gauss
-    # Common to all ranks; the first iterations are slower.
+    # This factor is common to all ranks; the first iterations are slower.
     factors = [level * (1 + 2 / number**2) * gauss(1, NOISE / 2)] * ranks
     if straggler and straggler[0] < ranks:
         factors[straggler[0]] *= straggler[1]
@@ -75,8 +75,8 @@ def iteration(noise, number, ranks, level, straggler):
         "step": [round(summed + last + LOOP, 9) for last in optimizer],
         "forward": forward,
         "backward": backward,
-        # A difference, with its rounding error, as in real records.
-        "exposed_allreduce": [max(summed - own, 0.0) for own in done],
+        # A difference with a rounding error, as in real records.
+        "exposed_allreduce": [max(summed - computed, 0.0) for computed in done],
         "optimizer": optimizer,
         "before_allreduce": [round(one + other / 8, 9) for one, other in zip(forward, backward)],
         "loss": [single_precision(loss + gauss(0, 0.02)) for _ in factors],
@@ -90,18 +90,18 @@ def single_precision(value):
 
 
 def case_of(ranks):
-    hosts = -(-ranks // RANKS_A_HOST)
+    hosts = -(-ranks // RANKS_PER_HOST)
     return f"{hosts}n{ranks // hosts}g"
 
 
 def write_manifest(logs, options):
-    """Writes the manifest that `ringmark check` needs."""
+    """Writes sweep.json, which `ringmark check` needs."""
     manifest = json.loads((TEMPLATE.parent.parent / "sweep.json").read_text())
     hosts = list(dict.fromkeys(host(rank) for rank in range(max(options.ranks))))
-    asked, ran_on = manifest["conditions"], manifest["ran_on" if "ran_on" in manifest else "found"]
-    asked["hosts"] = hosts
-    asked["options"].update({"--iters": str(options.iterations), "--warmup": str(min(WARMUP, options.iterations // 2))})
-    ran_on["hosts"] = [{"name": name, "devices": ran_on["hosts"][0]["devices"][:1] * RANKS_A_HOST} for name in hosts]
+    conditions, ran_on = manifest["conditions"], manifest["ran_on" if "ran_on" in manifest else "found"]
+    conditions["hosts"] = hosts
+    conditions["options"].update({"--iters": str(options.iterations), "--warmup": str(min(WARMUP, options.iterations // 2))})
+    ran_on["hosts"] = [{"name": name, "devices": ran_on["hosts"][0]["devices"][:1] * RANKS_PER_HOST} for name in hosts]
     manifest["runs"] = [{"log": str(log.relative_to(options.out)), "state": "finished"} for log in logs]
     (pathlib.Path(options.out) / "sweep.json").write_text(json.dumps(manifest, indent=2) + "\n")
 
@@ -117,7 +117,7 @@ def make(ranks, run, options):
     batch, dtype = first["config"]["batch_size"], first["config"]["dtype"]
     path = folder / f"rn50_b{batch}_{dtype}_{run}.jsonl"
     encode = json.JSONEncoder(separators=(",", ":")).encode
-    level, wall = noise.gauss(1, NOISE_OF_RUN), 0.0
+    level, wall = noise.gauss(1, RUN_NOISE), 0.0
     with open(path, "w") as record, open(path.with_suffix(".log"), "w") as log:
         record.write(encode(first) + "\n")
         log.write("\n".join(head[:-1]) + "\n")
@@ -144,13 +144,13 @@ def main():
     options.add_argument("runs", type=int, metavar="RUNS")
     options.add_argument("iterations", type=int, metavar="ITERATIONS")
     options.add_argument("out", metavar="OUT")
-    options.add_argument("--straggler", type=straggler, metavar="RANK:FACTOR", help="a rank that computes so much longer")
+    options.add_argument("--straggler", type=straggler, metavar="RANK:FACTOR", help="multiplies the compute time of RANK by FACTOR")
     options.add_argument("--seed", type=int, default=1)
     parser, options = options, options.parse_args()
-    if any(ranks < 1 or (ranks > RANKS_A_HOST and ranks % RANKS_A_HOST) for ranks in options.ranks):
-        parser.error(f"RANKS: 1 to {RANKS_A_HOST}, or a multiple of {RANKS_A_HOST}")
+    if any(ranks < 1 or (ranks > RANKS_PER_HOST and ranks % RANKS_PER_HOST) for ranks in options.ranks):
+        parser.error(f"RANKS must be between 1 and {RANKS_PER_HOST}, or a multiple of {RANKS_PER_HOST}")
     if min(options.runs, options.iterations) < 1:
-        parser.error("RUNS and ITERATIONS: at least 1")
+        parser.error("RUNS and ITERATIONS must be at least 1")
     work = [(ranks, run, options) for ranks in options.ranks for run in range(1, options.runs + 1)]
     with multiprocessing.Pool(len(os.sched_getaffinity(0))) as pool:
         write_manifest(pool.starmap(make, work, chunksize=1), options)

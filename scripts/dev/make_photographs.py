@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Makes JPEG files like ImageNet's, about 500 x 375 pixels and 110 KB, from the photographs in scikit-learn and
-scikit-image, for measurements of decoding:
+"""Creates JPEG files of ImageNet's size, about 500 x 375 pixels and 110 KB, to measure decoding.
 
     python3 -m venv /tmp/photographs && /tmp/photographs/bin/pip install pillow
     /tmp/photographs/bin/pip download --no-deps --dest /tmp/photographs scikit-image scikit-learn
     /tmp/photographs/bin/python scripts/dev/make_photographs.py /tmp/photographs target/photographs [COUNT]
 
-The files are reproducible: crops at random positions and scales, mirrored or not, edges of 350 to 500 pixels, each with the
-quality whose size is closest to a random one around 110 KB. Photographs are read from the wheels, which need not be
-installed.
+The photographs come from the wheels of scikit-learn and scikit-image, which need not be installed. The files are
+reproducible: seeded random crops, half of them mirrored, with edges of 333 to 500 pixels. The JPEG quality is the one whose
+file size is closest to a random size around 115 KB.
 """
 
 import io
@@ -36,7 +35,7 @@ def photographs(folder):
     return found
 
 
-def encoded(image, quality):
+def encode(image, quality):
     file = io.BytesIO()
     image.save(file, "JPEG", quality=quality)
     return file.getvalue()
@@ -47,7 +46,7 @@ def main():
     count = int(sys.argv[3]) if len(sys.argv) > 3 else 200
     sources = photographs(folder)
     if not sources:
-        sys.exit(f"{folder} has no wheel of scikit-image or scikit-learn with photographs: pip download them (see --help)")
+        sys.exit(f"{folder} has no wheel of scikit-image or scikit-learn with photographs: run pip download (see --help)")
     output.mkdir(parents=True, exist_ok=True)
     draw = random.Random(16)
     pixels = sizes = 0
@@ -61,7 +60,7 @@ def main():
         if draw.random() < 0.5:
             image = ImageOps.mirror(image)
         wanted = draw.gauss(115_000, 25_000)
-        files = (encoded(image, quality) for quality in range(70, 101, 2))
+        files = (encode(image, quality) for quality in range(70, 101, 2))
         file = min(files, key=lambda file: abs(len(file) - wanted))
         (output / f"{number:04}.jpg").write_bytes(file)
         pixels += width * height

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Measures processor time and memory of the launcher while 512 to 65,536 simulated ranks report to it.
+"""Measures CPU time and memory of the launcher while 512 to 65,536 simulated ranks report to it.
 
     scripts/dev/measure_launcher.py [--ranks 512,4096,16384,65536] [--seconds 40] [--shared] [--program target/release/ringmark]
 
-The launcher runs a sweep of one case. This script replaces mpirun: it reports for every rank like ringmark-worker,
-over one connection each, and stops reporting for the last rank but one when the seconds are over. Prints a Markdown
-table: part of a core, memory, sizes of progress file, metrics and longest line, reports per second, and the time until that
-rank was reported.
+The launcher runs a sweep with one case. This script replaces mpirun and reports for every rank as ringmark-worker does, over
+one connection per rank. After --seconds, it stops reporting for the second-to-last rank. Prints a Markdown table: share of a
+core, memory, sizes of the progress file, the metrics and the longest log line, reports per second, and the time until the
+launcher named the stopped rank.
 
-A connection needs a descriptor of the launcher. Ranks beyond `ulimit -Hn`, or all with --shared, share the connections of
-a few processes: each rank connects, and the launcher's descriptor of it is one of shared_connections.c, which
-is loaded into the launcher and needs a C compiler. Then the kernel's part in reading is missing from the processor time.
+Every connection uses a file descriptor of the launcher. With --shared, or if there are more ranks than `ulimit -Hn`, ranks
+share the connections of a few processes. shared_connections.c, which is preloaded into the launcher and needs a C compiler,
+then provides the launcher's descriptors, so the CPU time excludes the kernel's share of reading.
 """
 
 import argparse
@@ -28,25 +28,25 @@ import sys
 import tempfile
 import time
 
-RANKS_A_HOST = 8
-RANKS_A_PROCESS = 4096
-STALL = 60
+RANKS_PER_HOST = 8
+RANKS_PER_PROCESS = 4096
+STALL_TIMEOUT = 60
 
 encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def host(rank):
-    return f"simulated-node{rank // RANKS_A_HOST + 1:05}"
+    return f"simulated-node{rank // RANKS_PER_HOST + 1:05}"
 
 
 class Shared:
-    """Connection of a rank that reports over another one, for shared_connections.c."""
+    """A rank's connection that sends its reports over a shared one, for shared_connections.c."""
 
     def __init__(self, rank, port, carrier):
         self.rank, self.carrier = rank, carrier
-        with socket.socket() as own:
-            own.bind((f"127.64.{rank // 256}.{rank % 256}", 0))
-            own.connect(("127.0.0.1", port))
+        with socket.socket() as connection:
+            connection.bind((f"127.64.{rank // 256}.{rank % 256}", 0))
+            connection.connect(("127.0.0.1", port))
 
     def sendall(self, line):
         self.carrier.sendall(struct.pack("<II", self.rank, len(line)) + line)
@@ -59,20 +59,20 @@ def connect(host, port):
     return connection
 
 
-def speak(first, last, stopped, seconds, address, begun):
-    """Reports for some ranks until the launcher closes their connections."""
+def report_ranks(first, last, stopped, seconds, address, begun):
+    """Reports for ranks `first` to `last` - 1 until the launcher closes their connections."""
     token, _, interval, addresses = address.split("@")
     interval, port = float(interval), int(addresses.rsplit(":", 1)[1])
     is_shared = "LD_PRELOAD" in os.environ
-    carrier = connect(f"127.65.0.{1 + first // RANKS_A_PROCESS}", port) if is_shared else None
+    carrier = connect(f"127.65.0.{1 + first // RANKS_PER_PROCESS}", port) if is_shared else None
     connections = {}
-    place = {"iteration": 0, "phase": "starting", "is_waiting": False, "chunks": 0, "processor_time": 0.1}
-    place = encode({"kind": "at", **place, "available_memory": 10**10})
+    progress = {"iteration": 0, "phase": "starting", "is_waiting": False, "chunks": 0, "processor_time": 0.1}
+    progress = encode({"kind": "at", **progress, "available_memory": 10**10})
     for rank in range(first, last):
-        # One address has at most 28,000 ports.
+        # One address has only about 28,000 ports.
         connection = Shared(rank, port, carrier) if is_shared else connect(f"127.0.1.{1 + rank // 16384}", port)
         hello = {"kind": "hello", "token": token, "rank": rank, "host": host(rank), "process": 1000 + rank}
-        connection.sendall(f"{encode(hello)}\n{place}\n".encode())
+        connection.sendall(f"{encode(hello)}\n{progress}\n".encode())
         connections[rank] = connection
     begun.with_suffix(f".{first}").touch()
     while not begun.exists():
@@ -89,9 +89,9 @@ def speak(first, last, stopped, seconds, address, begun):
         waits = re.sub(rb'"chunks":\d+', b'"chunks":1', waits.replace(b'"is_waiting":false', b'"is_waiting":true'))
         waits = re.sub(rb'"iteration":\d+', b'"iteration":%d' % (1 + int(seconds / 2)), waits)
         is_over = now >= seconds
-        for rank, time_of in due.items():
-            if time_of <= now and not (is_over and rank == stopped):
-                due[rank] = time_of + interval
+        for rank, due_time in due.items():
+            if due_time <= now and not (is_over and rank == stopped):
+                due[rank] = due_time + interval
                 try:
                     connections[rank].sendall(waits if is_over else line)
                 except OSError:
@@ -100,14 +100,17 @@ def speak(first, last, stopped, seconds, address, begun):
 
 
 def mpirun():
-    """Replaces mpirun."""
+    """Acts as mpirun: the launcher starts this script by that name, first with --version."""
+    if "--version" in sys.argv:
+        print("mpirun (Open MPI) 4.1.4")
+        return
     words = os.environ["SIMULATION"].split()
     ranks, seconds, begun = int(words[0]), float(words[1]), pathlib.Path(words[2])
     children = {}
-    for first in range(0, ranks, RANKS_A_PROCESS):
+    for first in range(0, ranks, RANKS_PER_PROCESS):
         if (child := os.fork()) == 0:
-            last, address = min(first + RANKS_A_PROCESS, ranks), os.environ["RINGMARK_LAUNCHER"]
-            speak(first, last, ranks - 2, seconds, address, begun)
+            last, address = min(first + RANKS_PER_PROCESS, ranks), os.environ["RINGMARK_LAUNCHER"]
+            report_ranks(first, last, ranks - 2, seconds, address, begun)
             os._exit(0)
         children[first] = child
     while not all(begun.with_suffix(f".{first}").exists() for first in children):
@@ -118,7 +121,7 @@ def mpirun():
 
 
 def used(process):
-    """Returns processor seconds of the process and its peak memory in bytes."""
+    """Returns a process's CPU seconds and peak memory in bytes."""
     fields = pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
     status = pathlib.Path(f"/proc/{process}/status").read_text()
     peak = int(re.search(r"VmHWM:\s+(\d+)", status)[1]) * 1024
@@ -126,7 +129,7 @@ def used(process):
 
 
 def metrics(port):
-    """Returns the metrics served to Prometheus."""
+    """Returns the metrics that the launcher serves to Prometheus."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     connection.request("GET", "/metrics")
     return connection.getresponse().read()
@@ -138,13 +141,13 @@ def measure(ranks, is_shared, options):
         programs = folder / "bin"
         programs.mkdir()
         (programs / "mpirun").symlink_to(pathlib.Path(__file__).resolve())
-        hosts = -(-ranks // RANKS_A_HOST)
-        slots = min(ranks, RANKS_A_HOST)
+        hosts = -(-ranks // RANKS_PER_HOST)
+        slots = min(ranks, RANKS_PER_HOST)
         (folder / "hosts").write_text("".join(f"{host(8 * number)} slots={slots}\n" for number in range(hosts)))
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
         environment["SIMULATION"] = f"{ranks} {options.seconds} {folder / 'begun'}"
         words = ["sweep", "--no-doctor", "--worker", shutil.which("true"), "--hostfile", str(folder / "hosts")]
-        words += ["--cases", f"{hosts}n{slots}g", "--runs", "1", "--stall-timeout", str(STALL)]
+        words += ["--cases", f"{hosts}n{slots}g", "--runs", "1", "--stall-timeout", str(STALL_TIMEOUT)]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -160,7 +163,7 @@ def measure(ranks, is_shared, options):
                     sys.exit((folder / "log").read_text()[-2000:])
                 time.sleep(0.05)
             begun = time.monotonic()
-            # Connecting is not measured.
+            # Exclude the time of connecting.
             time.sleep(options.seconds / 2)
             if process.poll() is not None:
                 sys.exit((folder / "log").read_text()[-2000:])
@@ -175,11 +178,11 @@ def measure(ranks, is_shared, options):
             longest = max(len(line) for line in (folder / "log").read_bytes().splitlines())
             process.wait()
             named = time.monotonic() - stopped
-        said = (folder / "log").read_text()
+        log_text = (folder / "log").read_text()
         pattern = rf"rank {ranks - 2} of {ranks} on host {host(ranks - 2)} \(process {998 + ranks}\) has not reported"
-        if not re.search(pattern, said):
-            sys.exit(f"{ranks} ranks: the stopped rank was not named: {said[-2000:]}")
-        interval = max(1.0, min(ranks / 4096, STALL / 4))
+        if not re.search(pattern, log_text):
+            sys.exit(f"{ranks} ranks: the launcher did not name the stopped rank: {log_text[-2000:]}")
+        interval = max(1.0, min(ranks / 4096, STALL_TIMEOUT / 4))
         print(
             f"| {ranks:,}{', shared' if is_shared else ''} | {100 * share:.1f} % | {memory / 1e6:.0f} MB | {memory / 1e3 / ranks:.1f} kB | "
             f"{size / 1e3:.0f} kB | {scraped / 1e3:.0f} kB | {longest} | {ranks / interval:.0f} | {named:.0f} s |",
@@ -198,7 +201,7 @@ def main():
     options = options.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     print(
-        "| ranks | of a core | memory | per rank | progress file | metrics | longest line | reports a second "
+        "| ranks | share of a core | memory | per rank | progress file | metrics | longest line | reports per second "
         "| stopped rank named after |"
     )
     print("|---|---|---|---|---|---|---|---|---|")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Measures time and memory of the commands that read results, from 8 to 65,536 ranks.
+"""Measures time and memory of the commands that read results, for 8 to 65,536 ranks.
 
     scripts/dev/measure_readers.py [--ranks 8,64,512,4096,65536] [--program target/release/ringmark] [--folder /tmp/ringmark-scale]
 
-For each number of ranks scripts/dev/make_large_result.py creates a folder with two runs on that many ranks and two on one; the
-last rank but one is a straggler. Prints a Markdown table: core time and peak memory, total and per rank, and megabytes of
-records read per second of core time. The folders stay (0.55 GB at 65,536 ranks) and are reused.
+For each number of ranks, scripts/dev/make_large_result.py creates a folder with two runs on that many ranks and two runs on
+one rank; the second-to-last rank is a straggler. Prints a Markdown table: CPU time and peak memory, in total and per rank, MB
+of records read per second of CPU time, and size of the output. The folders are kept and reused (0.55 GB at 65,536 ranks).
 """
 
 import argparse
@@ -27,7 +27,7 @@ COMMANDS = {
 
 
 def measure(program, words, log):
-    """Returns core seconds, peak memory in bytes and exit status of a command."""
+    """Returns CPU seconds, peak memory in bytes and exit status of a command."""
     with open(log, "wb") as output:
         process = subprocess.Popen([program, *words], stdout=output, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(process.pid, 0)
@@ -49,7 +49,7 @@ def main():
     options.add_argument("--commands", default=",".join(COMMANDS))
     options = options.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    print("| command | ranks | core time | per rank | memory | per rank | records | output |")
+    print("| command | ranks | CPU time | per rank | memory | per rank | records | output |")
     print("|---|---|---|---|---|---|---|---|")
     for name in options.commands.split(","):
         for ranks in [int(word) for word in options.ranks.split(",")]:
@@ -58,9 +58,9 @@ def main():
             page, log = options.folder / f"{ranks}.html", options.folder / f"{name}-{ranks}.txt"
             paths = {"RESULT": str(result), "PAGE": str(page)}
             seconds, memory, status = measure(options.program, [paths.get(word, word) for word in COMMANDS[name]], log)
-            # `check` fails on a straggler, and predict refuses several hosts from one.
+            # `check` fails because of the straggler; `predict` cannot extrapolate from one host to several.
             if status != 0 and name != "check" and not (name == "predict" and ranks <= 8):
-                sys.exit(f"{name} of {ranks} ranks: exit status {status}: {log.read_text()[-1000:]}")
+                sys.exit(f"{name} with {ranks} ranks: exit status {status}: {log.read_text()[-1000:]}")
             records = sum(file.stat().st_size for file in result.rglob("*.jsonl")) * (2 if name == "diff" else 1)
             written = page.stat().st_size if name == "report" else log.stat().st_size
             print(

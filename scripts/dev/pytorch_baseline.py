@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The same step in PyTorch: a network of torchvision, synthetic input; training with DLPerf's recipe, or inference (--score).
+"""Measures PyTorch for compare_pytorch.py: training with DLPerf's recipe, or inference, of a torchvision network.
 
-Started by compare_pytorch.py, alone or by torchrun: DistributedDataParallel over NCCL with a GPU for each rank, over gloo
-on the CPU. Prints one JSON line on rank 0: {"seconds": [one per iteration], "losses": [...]}; with --matrix-product the rate of
-torch.mm instead, {"gigaflops_per_second": the best of five}. With --resident it compiles, prints {"ready": true}, and then
-measures once and prints a line for each line on its standard input.
+The input is synthetic. With torchrun, DistributedDataParallel runs over NCCL with one GPU per rank, or over gloo on CPUs. Rank
+0 prints one JSON line: {"seconds": [one per iteration], "losses": [...]}. With --matrix-product, the line contains the rate of
+torch.mm, the best of five: {"gigaflops_per_second": ...}. With --resident, the script compiles, prints {"ready": true}, and
+then measures and prints a line for each line on standard input.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import torchvision
 
 
 class WallClock:
-    """Time stamps on the CPU: earlier work is complete when a stamp is taken."""
+    """Time stamps on the CPU, where operations are synchronous."""
 
     def __init__(self):
         self.marks = []
@@ -33,7 +33,7 @@ class WallClock:
 
 
 class DeviceClock:
-    """Time stamps on the GPU, read after the loop: the loop never waits."""
+    """Time stamps on the GPU, which are read after the loop so that the loop never waits."""
 
     def __init__(self):
         self.marks = []
@@ -51,8 +51,8 @@ def clock_of(device):
     return DeviceClock() if device.type == "cuda" else WallClock()
 
 
-def answer(measure, prepare, is_resident):
-    """Prints the result of `measure`: once, or after `prepare` for each line on standard input."""
+def print_results(measure, prepare, is_resident):
+    """Prints the result of `measure`: once or, if resident, after `prepare` and for each line on standard input."""
     if not is_resident:
         print(json.dumps(measure()), flush=True)
         return
@@ -60,12 +60,12 @@ def answer(measure, prepare, is_resident):
     for line in itertools.chain([None], sys.stdin):
         print(json.dumps(measure() if line else {"ready": True}), flush=True)
         if torch.cuda.is_initialized():
-            # Frees the GPU for the processes that are measured until the next line.
+            # Free the GPU's memory for other processes that are measured before the next line.
             torch.cuda.empty_cache()
 
 
 def matrix_product(device, kind, rows=4096, tries=5):
-    """Returns GFLOP/s of the best product of two square matrices, after one unmeasured product."""
+    """Returns GFLOP/s of the fastest of several products of square matrices, after one warm-up product."""
     clock = clock_of(device)
     a, b = (torch.randn(rows, rows, device=device).to(kind) for _ in range(2))
     torch.mm(a, b)
@@ -78,9 +78,9 @@ def matrix_product(device, kind, rows=4096, tries=5):
 
 def main():
     options = argparse.ArgumentParser()
-    options.add_argument("--model", default="resnet50", help="name in torchvision")
-    options.add_argument("--score", action="store_true", help="inference alone: passes, each waited for")
-    options.add_argument("--matrix-product", action="store_true", help="no network: the rate of torch.mm")
+    options.add_argument("--model", default="resnet50", help="torchvision's name of the network")
+    options.add_argument("--score", action="store_true", help="inference; waits for each pass")
+    options.add_argument("--matrix-product", action="store_true", help="measure torch.mm instead of a network")
     options.add_argument("--batch-size", type=int)
     options.add_argument("--accumulate", type=int, default=1, help="passes of a step; the gradients are exchanged after the last")
     options.add_argument("--dtype", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32")
@@ -90,12 +90,12 @@ def main():
     options.add_argument("--image-size", type=int, default=224)
     options.add_argument("--threads", type=int, required=True)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--init", help="safetensors with the first weights")
+    options.add_argument("--init", help="safetensors file with the initial weights")
     options.add_argument(
-        "--compile", nargs="?", const="default", choices=["default", "max-autotune"], help="torch.compile the network, in this mode"
+        "--compile", nargs="?", const="default", choices=["default", "max-autotune"], help="use torch.compile with this mode"
     )
-    options.add_argument("--freezing", action=argparse.BooleanOptionalAction, help="in torch.compile [default: with --score]")
-    options.add_argument("--resident", action="store_true", help="one process alone: measure for each line on the standard input")
+    options.add_argument("--freezing", action=argparse.BooleanOptionalAction, help="freeze weights in torch.compile [default: with --score]")
+    options.add_argument("--resident", action="store_true", help="measure once for each line on standard input; only without torchrun")
     options = options.parse_args()
 
     torch.set_num_threads(options.threads)
@@ -113,7 +113,7 @@ def main():
 
     kind = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(options.dtype)
     if options.matrix_product:
-        answer(lambda: {"gigaflops_per_second": matrix_product(device, kind or torch.float32)}, lambda: None, options.resident)
+        print_results(lambda: {"gigaflops_per_second": matrix_product(device, kind or torch.float32)}, lambda: None, options.resident)
         return
 
     layout = torch.channels_last if options.layout == "nhwc" else torch.contiguous_format
@@ -129,7 +129,7 @@ def main():
     if options.compile:
         from torch._inductor import config as inductor
 
-        # Folded batch normalization and packed weights, like ringmark's inference.
+        # Freezing folds batch normalization and packs weights, as ringmark's inference does.
         inductor.freezing = options.score if options.freezing is None else options.freezing
         parallel = torch.compile(parallel, mode=options.compile)
 
@@ -140,7 +140,7 @@ def main():
 
     rate = 0.001 * ranks
     warmup = -(-(1281167 // ranks) // options.batch_size)
-    # fused: PyTorch's fastest optimizer.
+    # fused=True is PyTorch's fastest implementation.
     optimizer = torch.optim.SGD(
         model.parameters(), lr=rate, momentum=0.875, weight_decay=3.0518e-5, nesterov=True, fused=True
     )
@@ -190,8 +190,8 @@ def main():
         return {"seconds": clock.seconds(), "losses": [loss.item() for loss in losses]}
 
     if rank == 0:
-        # Compilation is complete after three steps: the second captures a CUDA graph, the third replays it.
-        answer(measure, lambda: measure(3), options.resident)
+        # Compilation is complete after three steps: the second captures a CUDA graph and the third replays it.
+        print_results(measure, lambda: measure(3), options.resident)
     else:
         measure()
     if ranks > 1:

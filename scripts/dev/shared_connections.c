@@ -1,7 +1,10 @@
-/* More ranks than a process may have descriptors, for LD_PRELOAD into the launcher (scripts/dev/measure_launcher.py). A connection
- * from 127.64.A.B is that of rank 256 A + B: it is accepted and closed, and the launcher gets a descriptor that the kernel does
- * not know. What these ranks say comes over connections from 127.65.0.x, in frames of rank, length and bytes. Reading, waiting
- * for and closing such a descriptor is done here; all else of the launcher is as it is. One thread calls these functions. */
+/* Simulates more connections than a process may have file descriptors. Preloaded into the launcher with LD_PRELOAD by
+ * scripts/dev/measure_launcher.py.
+ *
+ * A connection from 127.64.A.B belongs to rank 256 A + B. It is accepted and closed, and the launcher receives a virtual
+ * descriptor that the kernel does not know. The data of these ranks arrives over shared connections (carriers) from
+ * 127.65.0.x, in frames of rank, length and bytes. The functions below handle reads, waits and closes of virtual
+ * descriptors, and pass everything else to libc. Only one thread may call them. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -39,11 +42,12 @@ struct carrier {
 static struct rank ranks[RANKS];
 static struct carrier carriers[CARRIERS];
 static int carrier_count, bell = -1;
-/* Ranks with bytes that the launcher waits for. */
+/* Queue of ranks with unread data that the launcher polls. */
 static uint32_t ready[RANKS];
 static size_t first_ready, ready_count;
 
-static struct rank *of(int descriptor) {
+/* Returns the rank of a virtual descriptor, NULL for a real one. */
+static struct rank *find_rank(int descriptor) {
     return descriptor >= FIRST_DESCRIPTOR ? &ranks[descriptor - FIRST_DESCRIPTOR] : NULL;
 }
 
@@ -54,7 +58,7 @@ static void mark_ready(struct rank *rank) {
     }
 }
 
-static void take(struct carrier *carrier) {
+static void read_frames(struct carrier *carrier) {
     ssize_t count = NEXT(ssize_t, recv, int, void *, size_t, int)(carrier->socket, carrier->bytes + carrier->count, CHUNK, 0);
     carrier->count += count > 0 ? (size_t)count : 0;
     size_t at = 0;
@@ -101,19 +105,19 @@ int accept4(int listener, struct sockaddr *address, socklen_t *length, int flags
 
 int epoll_ctl(int epoll, int operation, int descriptor, struct epoll_event *event) {
     int (*next)(int, int, int, struct epoll_event *) = NEXT(int, epoll_ctl, int, int, int, struct epoll_event *);
-    struct rank *rank = of(descriptor);
+    struct rank *rank = find_rank(descriptor);
     if (rank == NULL) {
         return next(epoll, operation, descriptor, event);
     }
-    struct epoll_event own = {.events = EPOLLIN, .data.u64 = BELL_EVENT};
+    struct epoll_event entry = {.events = EPOLLIN, .data.u64 = BELL_EVENT};
     if (bell < 0) {
         bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-        next(epoll, EPOLL_CTL_ADD, bell, &own);
+        next(epoll, EPOLL_CTL_ADD, bell, &entry);
     }
     for (int index = 0; index < carrier_count; ++index) {
         if (!carriers[index].is_added) {
-            own.data.u64 = CARRIER_EVENT + (uint64_t)index;
-            carriers[index].is_added = next(epoll, EPOLL_CTL_ADD, carriers[index].socket, &own) == 0;
+            entry.data.u64 = CARRIER_EVENT + (uint64_t)index;
+            carriers[index].is_added = next(epoll, EPOLL_CTL_ADD, carriers[index].socket, &entry) == 0;
         }
     }
     rank->wanted = *event;
@@ -131,7 +135,7 @@ int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout) {
         if (event == BELL_EVENT) {
             eventfd_read(bell, &value);
         } else if (event >= CARRIER_EVENT) {
-            take(&carriers[event - CARRIER_EVENT]);
+            read_frames(&carriers[event - CARRIER_EVENT]);
         } else {
             events[count++] = events[index];
         }
@@ -152,7 +156,7 @@ int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout) {
 }
 
 ssize_t recv(int descriptor, void *bytes, size_t most, int flags) {
-    struct rank *rank = of(descriptor);
+    struct rank *rank = find_rank(descriptor);
     if (rank == NULL) {
         return NEXT(ssize_t, recv, int, void *, size_t, int)(descriptor, bytes, most, flags);
     }
@@ -175,19 +179,19 @@ ssize_t recv(int descriptor, void *bytes, size_t most, int flags) {
 }
 
 ssize_t send(int descriptor, const void *bytes, size_t count, int flags) {
-    if (of(descriptor) != NULL) {
+    if (find_rank(descriptor) != NULL) {
         return (ssize_t)count;
     }
     return NEXT(ssize_t, send, int, const void *, size_t, int)(descriptor, bytes, count, flags);
 }
 
-/* Variable arguments and one argument are passed alike. */
+/* One variadic argument is passed in the same way as a fixed one. */
 int ioctl(int descriptor, unsigned long request, void *argument) {
-    return of(descriptor) != NULL ? 0 : NEXT(int, ioctl, int, unsigned long, void *)(descriptor, request, argument);
+    return find_rank(descriptor) != NULL ? 0 : NEXT(int, ioctl, int, unsigned long, void *)(descriptor, request, argument);
 }
 
 int close(int descriptor) {
-    struct rank *rank = of(descriptor);
+    struct rank *rank = find_rank(descriptor);
     if (rank == NULL) {
         return NEXT(int, close, int)(descriptor);
     }

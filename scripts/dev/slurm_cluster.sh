@@ -3,7 +3,7 @@
 # slurmctld run on the first host, slurmd on every host. Each host reports two GPUs that do not exist: Slurm manages them
 # as if they were real, but there is no driver.
 #
-#   scripts/dev/slurm_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them as `cluster.sh hosts` does
+#   scripts/dev/slurm_cluster.sh up [COUNT=2]    creates ringmark-1, ringmark-2, ... and prints them for --hosts
 #   scripts/dev/slurm_cluster.sh run COMMAND...  runs COMMAND on ringmark-1, where salloc, sbatch and srun use this Slurm
 #   scripts/dev/slurm_cluster.sh down            kills all processes on the hosts and removes the cluster
 #

@@ -91,7 +91,7 @@ def equal_ranks(name, count, backend):
 
 
 def autotuned(tuned, plain, again):
-    """Checks that autotuning does not change the weights. If two plain runs already differ in cuDNN's rounding, compares losses."""
+    """Checks that autotuning does not change the weights. Compares losses if two plain runs already differ in rounding."""
     sums = [load(name)[2]["parameter_checksums"] for name in [tuned, plain, again]]
     trials = load(tuned)[0].get("tuning", {}).get("trials", [])
     expect(len(trials) == 10 and all(trial["step"] > 0 for trial in trials), f"trials {trials}")
@@ -128,7 +128,7 @@ def exact(name, ranks, backend, wire, report=""):
 
 
 def exposed(on, off):
-    """Checks that overlap reduces exposed all-reduce: median over iterations of the slowest rank, without the first two."""
+    """Checks that overlap reduces exposed all-reduce: median of the slowest rank's times, without two warm-up iterations."""
     time = lambda name: statistics.median(max(line["exposed_allreduce"]) for line in load(name)[1][2:])
     text = f"exposed all-reduce {time(on) * 1e3:.3f} ms with overlap, {time(off) * 1e3:.3f} ms without"
     expect(time(on) < time(off), text)
@@ -285,7 +285,7 @@ def not_slower(fused, libtorch):
 
 
 def graphs(replayed, launched):
-    """Checks that replayed and launched passes agree, within a tolerance because cuDNN may select other kernels in each process."""
+    """Checks that replayed and launched passes agree. The tolerance is needed because cuDNN may select other kernels."""
     records = [json.load(open(f"{name}.json")) for name in [replayed, launched]]
     for record, expected in zip(records, ["on", "off"]):
         expect(record["failure"] is None, f"failure {record['failure']}")

@@ -1,11 +1,11 @@
-"""The networks of MXNet's image-classification example (end of 2016) in PyTorch, from its symbol files and the papers.
+"""Networks of MXNet's image-classification example (end of 2016) in PyTorch, after its symbol files and the papers.
 
 Names are MXNet's: `mxnet_name` converts a parameter's name to that of the argument, and a buffer's to that of the
 auxiliary state. Both are in the order of list_arguments() and list_auxiliary_states(). Differences from torchvision's
 networks:
 
-- Batch normalization has eps 1e-3 unless another value is given, and with fix_gamma the argument gamma is ignored: the
-  layer multiplies by 1, and the gradient of gamma is 0.
+- Batch normalization has eps 1e-3 by default. With fix_gamma, the layer ignores the argument gamma and multiplies by 1;
+  the gradient of gamma is 0.
 - Pooling rounds sizes down, and average pooling includes padding as zeros.
 - Dropout is omitted, so that the networks draw no random numbers.
 """
@@ -32,7 +32,7 @@ class BatchNorm(nn.Module):
 
     def forward(self, images):
         gamma = torch.ones_like(self.gamma) if self.fix_gamma else self.gamma
-        # MXNet's momentum of 0.9 is the weight of the old value, and PyTorch's 0.1 that of the new one.
+        # MXNet's momentum of 0.9 weights the old value; PyTorch's 0.1 weights the new one.
         statistics = (self.moving_mean, self.moving_var)
         return functional.batch_norm(images, *statistics, gamma, self.beta, self.training, 0.1, self.eps)
 
@@ -144,7 +144,7 @@ class Inception(nn.Module):
     """A chain of units, pooling layers and forks, followed by the classifier."""
 
     def __init__(self, chain, names, norm, bias, head, classes=1000):
-        """`names`: patterns of the names of convolutions and normalizations; `{}` is replaced by the unit's name."""
+        """Takes the name patterns of convolutions and normalizations in `names`, with `{}` for the unit's name."""
         super().__init__()
         self.chain, self.names, self.norm, self.bias, self.head = chain, names, norm, bias, head
         output = self.make(chain, 3)

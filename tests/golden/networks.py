@@ -5,8 +5,8 @@ Regenerate them with torch 2.11.0 and torchvision 0.26.0 (any machine with 16 GB
 
     .libtorch/venv/bin/python tests/golden/networks.py > tests/golden/networks.json
 
-Names of networks as arguments restrict the command to those networks. torchvision's networks are built without
-auxiliary classifiers; MXNet's are in mxnet_networks.py. For each network:
+Arguments restrict the output to the named networks. torchvision's networks are built without auxiliary classifiers;
+MXNet's are in mxnet_networks.py. For each network:
 
 `image`       number of channels and size of the images of `step`
 `counted`     number of arrays and values that MXNet's measure.py counts: weights and biases, without those of
@@ -19,9 +19,9 @@ auxiliary classifiers; MXNet's are in mxnet_networks.py. For each network:
 The weights and images of a step are drawn in fp32 after manual_seed(8): first each parameter and each buffer in order,
 randn(shape) x deviation + mean, then the images, randn(2, ..). LABELS contains the labels, and CLASSES the classes
 whose scores are stored. A gradient is stored as its norm and its projection: the sum of g(i) cos(i) divided by the
-square root of the number of elements, with i from 0 in contiguous order. Multiplied by that root, projections have the
-tolerance of norms. [0, 0] denotes a zero gradient: that of an unused gamma and, up to rounding, that of a bias that the
-next normalization cancels.
+square root of the number of elements, with i from 0 in contiguous order. Multiplied by that root, a projection has the
+same tolerance as the norm. [0, 0] denotes a zero gradient: that of an unused gamma, or (up to rounding) that of a bias
+that the next normalization cancels.
 
 Compare in fp64. In fp32, rounding occasionally flips a ReLU whose input is near 0, or a maximum of two nearly equal
 values. With millions of values some flip on one machine and not on another, and gradients change by 1e-3. Scores, loss
@@ -49,7 +49,7 @@ LABELS = {1000: [3, 977], 10: [3, 7]}
 
 @dataclass
 class Network:
-    """`size`: size of the images of a step. `own_size`: default image size of the network."""
+    """A network: `size` is the image size of a step, `own_size` the network's default image size."""
 
     make: Callable
     size: int
@@ -61,7 +61,7 @@ class Network:
 
 @dataclass
 class Published:
-    """Published figures; None where none is published."""
+    """Published figures; None if a figure is not published."""
 
     arrays: int | None
     values: int
@@ -71,7 +71,7 @@ class Published:
 
 
 def torchvision_network(name, size, own_size=224, values=None, **options):
-    """`values` overrides torchvision's number of values, which may include layers that are not built here."""
+    """Describes a torchvision network; `values` overrides its published number of values if that includes layers not built here."""
     meta = torchvision.models.get_model_weights(name).DEFAULT.meta
     published = Published(None, values or meta["num_params"], None, None, meta["_ops"])
     return Network(lambda: torchvision.models.get_model(name, weights=None, **options), size, own_size, 3, 1000, published)
@@ -112,12 +112,12 @@ NETWORKS = {
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 BATCH_NORMS = (nn.BatchNorm2d, mxnet.BatchNorm)
-# Only max pooling is between these and the next normalization.
+# Only max pooling separates these from the next normalization.
 BEFORE_POOL = (
     *("bn1", "bn0", "bn_1", "bn_2", "conv_2_batchnorm", "conv_4_batchnorm"),
     *("Conv2d_2b_3x3.bn", "Conv2d_4a_3x3.bn"),
 )
-# These normalize so few pixels that no value would be more than 2 standard deviations from the mean.
+# These normalize so few pixels that no value can be more than 2 standard deviations from the mean.
 FEW_PIXELS = ("Mixed_7", "mixed_9", "mixed_10")
 PARTS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_var": "running_var"}
 
@@ -247,18 +247,18 @@ def write_zeros(model, gradients):
     for number, (name, _) in enumerate(parameters(model)):
         layer_name, _, part = name.rpartition(".")
         layer = model.get_submodule(layer_name)
-        unread = part == "gamma" and layer.fix_gamma
+        unused = part == "gamma" and layer.fix_gamma
         subtracted = part == "bias" and is_normalized(model, layer)
-        if unread or subtracted:
-            assert gradients[number][0] <= (0.0 if unread else 1e-9 * before), f"{name} has a gradient"
+        if unused or subtracted:
+            assert gradients[number][0] <= (0.0 if unused else 1e-9 * before), f"{name} has a nonzero gradient"
             gradients[number] = [0.0, 0.0]
         else:
-            assert gradients[number][0] > 1e-4, f"{name}: a gradient of {gradients[number][0]} is rounding"
+            assert gradients[number][0] > 1e-4, f"{name}: gradient {gradients[number][0]} is a rounding error"
             before = gradients[number][0]
 
 
-def apart(model, one, exact):
-    """Returns the largest relative difference from the exact values, and where it is.
+def difference(model, one, exact):
+    """Returns the largest relative difference from the exact values, and the name of the value.
 
     The difference of a zero gradient is relative to the last nonzero gradient before it.
     """
@@ -322,21 +322,21 @@ def check(keyword, model, gmacs):
     published = NETWORKS[keyword].published
     lengths = [tensor.numel() for _, tensor in parameters(model)]
     arrays, values = counted(keyword, model)
-    for what, made, said in [
+    for title, computed, expected in [
         ("arrays", len(lengths), published.arrays),
         ("values", sum(lengths), published.values),
         ("counted arrays", arrays, published.counted_arrays),
         ("counted MB", values * 4 / 1e6, published.counted_mb),
         ("GMACs", round(gmacs, 3), published.gmacs),
     ]:
-        assert said is None or made == said, f"{keyword}: {made} {what}, published are {said}"
+        assert expected is None or computed == expected, f"{keyword}: {computed} {title}, published: {expected}"
 
 
 # --- file -------------------------------------------------------------------------------------------------------------
 
 
 def reference(keyword):
-    """Returns the JSON of a network, and prints by how much other layouts and fp32 deviate from it."""
+    """Returns the JSON of a network, and prints how far other layouts and fp32 deviate from it."""
     torch.set_num_threads(1)
     model, network = built(keyword), NETWORKS[keyword]
     gmacs = multiplications(keyword, built(keyword)) / 1e9
@@ -345,9 +345,9 @@ def reference(keyword):
     write_zeros(model, exact["gradients"])
     for dtype in (torch.float64, torch.float32):
         for layout in LAYOUTS if dtype == torch.float32 else ["nhwc"]:
-            far, where = apart(model, step(keyword, layout, dtype), exact)
-            print(f"{keyword}, {dtype}, {layout}: {far:.1e} apart ({where})", file=sys.stderr, flush=True)
-            assert dtype == torch.float32 or far < 1e-8, f"{keyword}: in fp64 the layouts differ"
+            far, name = difference(model, step(keyword, layout, dtype), exact)
+            print(f"{keyword}, {dtype}, {layout}: relative difference {far:.1e} ({name})", file=sys.stderr, flush=True)
+            assert dtype == torch.float32 or far < 1e-8, f"{keyword}: the layouts differ in fp64"
     named = mxnet.mxnet_name if keyword.startswith("mxnet") else str
     listed = lambda tensors: [[named(name), *rest] for name, *rest in rules(keyword, model, tensors)]
     fields = {

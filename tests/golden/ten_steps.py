@@ -8,8 +8,8 @@ Regenerate them with torch 2.11.0, torchvision 0.26.0 and numpy (any machine, on
 `names`      names and shapes of the state_dict, in order
 `ten_steps`  losses of ten SGD steps in fp32, in each memory layout, and the corresponding options of ringmark-worker
 
-Random initial weights are not a usable reference: in train mode, with few images, batch normalization amplifies
-rounding in every block, and a ReLU whose input is near 0 turns rounding into a jump of the gradient. Therefore `hashed`
+Random initial weights cannot serve as a reference: in train mode, with few images, batch normalization amplifies
+rounding errors in every block, and a ReLU whose input is near 0 turns them into jumps of the gradient. Therefore `hashed`
 keeps the residual branches small (the weight of their last normalization is about 1/4) and shifts most ReLU inputs away
 from 0 (the bias of every batch normalization is about 2). With these weights, fp32 and fp64, and channels_last and
 contiguous, agree to 1e-5.
@@ -27,9 +27,10 @@ LAYOUTS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 
 
 def hashed(model):
-    """Sets element n of all parameters together to mean + bound x u(n); u(n) is 24 bits of a hash of n, in -1 to 1.
+    """Initializes the parameters: element n, counted over all of them, is mean + bound x u(n).
 
-    Uses only integer arithmetic and single fp32 roundings, so that a program without torch can reproduce every bit.
+    u(n) is a 24-bit hash of n, scaled to -1 to 1. Only integer arithmetic and single fp32 roundings are used, so that a
+    program without torch can reproduce every bit.
     """
     first = 0
     for name, tensor in model.named_parameters():
@@ -48,7 +49,7 @@ def hashed(model):
 
 
 def splitmix(first, count):
-    """Returns the upper 24 bits of `count` values of splitmix64, from number `first`."""
+    """Returns the upper 24 bits of `count` values of splitmix64, starting at index `first`."""
     value = numpy.arange(first + 1, first + 1 + count, dtype=numpy.uint64) * numpy.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
@@ -57,8 +58,8 @@ def splitmix(first, count):
 
 SEED, BATCH, SIZE = 3, 4, 64
 RATE, WARMUP, MOMENTUM, DECAY = 3e-5, 5, 0.875, 0.5
-# The same settings as options of ringmark-worker. The decay is large, because a usual one would have no visible effect
-# after ten steps at this rate.
+# The settings above as options of ringmark-worker. Weight decay is large because a usual value would have no visible
+# effect after ten steps at this learning rate.
 OPTIONS = (
     f"--seed {SEED} --batch-size {BATCH} --image-size {SIZE} --iters 10 --warmup 0 "
     f"--lr {RATE:.5f} --lr-warmup-iters {WARMUP} --momentum {MOMENTUM} --weight-decay {DECAY}"
