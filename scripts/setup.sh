@@ -38,7 +38,7 @@ readonly CPU_WHEELS=("torch==$TORCH" nvidia-cuda-runtime==13.0.96 nvidia-cuda-cu
 # CUDA builds in order of preference: name, index, CUDA version and number of the oldest driver, lowest and highest compute
 # capability times ten. A runtime works with any driver of the same CUDA major version; no build has PTX for newer GPUs.
 case $(uname -m) in
-    # The wheels of aarch64 are for SBSA servers (GH200, GB200).
+    # The wheels for aarch64 support SBSA servers (GH200, GB200).
     aarch64) readonly CUDA_BUILDS='cu130 default 13000 580 80 129' ;;
     *) readonly CUDA_BUILDS='cu130 default 13000 580 75 129
 cu126 https://download.pytorch.org/whl/cu126 12000 525 50 90' ;;
@@ -242,7 +242,7 @@ choose_build() {
         *)
             # shellcheck disable=SC2046 # split into arguments
             [[ -n $(index_of "$requested") ]] ||
-                fail "RINGMARK_TORCH=$requested: use $(in_words cpu cuda $(names_of_builds))"
+                fail "RINGMARK_TORCH=$requested: use $(join_words cpu cuda $(list_builds))"
             printf '%s\n' "$requested" "requested by RINGMARK_TORCH=$requested"
             return
             ;;
@@ -258,7 +258,7 @@ choose_build() {
             # shellcheck disable=SC2086 # split into arguments
             machine="driver $(format_version "$driver"), compute capability $(format_capabilities $capabilities)"
             # shellcheck disable=SC2086 # split into arguments
-            for build in "$have" $(names_of_builds); do
+            for build in "$have" $(list_builds); do
                 if supports "$build" "$driver" $capabilities; then printf '%s\n' "$build" "$machine"; return; fi
             done
             fail "no CUDA build of libtorch $TORCH supports this machine ($machine):
@@ -280,7 +280,7 @@ $(list_requirements)
                 return
             fi
             # shellcheck disable=SC2046 # split into arguments
-            fail "$machine. Fix the driver (check nvidia-smi), or select a build: RINGMARK_TORCH=$(in_words cpu $(names_of_builds))"
+            fail "$machine. Fix the driver (check nvidia-smi), or select a build: RINGMARK_TORCH=$(join_words cpu $(list_builds))"
             ;;
     esac
 }
@@ -340,8 +340,8 @@ put a supported version on PATH, or set LIBTORCH to a libtorch $TORCH"
     echo "$set $index" >"$STAMP"
 }
 
-names_of_builds() { cut -d ' ' -f 1 <<<"$CUDA_BUILDS"; }
-in_words() { echo "$*" | sed 's/ /, /g; s/, \([^,]*\)$/ or \1/'; }
+list_builds() { cut -d ' ' -f 1 <<<"$CUDA_BUILDS"; }
+join_words() { echo "$*" | sed 's/ /, /g; s/, \([^,]*\)$/ or \1/'; }
 index_of() { sed -n "s/^$1 \([^ ]*\).*/\1/p" <<<"$CUDA_BUILDS"; }
 
 # Prints the build installed in $VENV, given the stamp's build $1 and index $2.

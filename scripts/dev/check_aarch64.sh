@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Compiles and links everything for aarch64 on x86-64 Debian or Ubuntu, and runs tests under qemu-user: units, the tests of reading
-# results, and the worker, which trains one step. Needs root for packages that are missing, and for qemu as the kernel's
-# interpreter of aarch64 programs; 1.5 GB of download, 10 GB of disk.
+# Cross-compiles everything for aarch64 on x86-64 Debian or Ubuntu, and runs the unit tests with qemu-user.
 #
-#   scripts/dev/check_aarch64.sh [check|test]     check: compiles only; default: both
+#   scripts/dev/check_aarch64.sh [check|test]     check: only compiles; default: both
 #
-# Debian's libraries and libtorch's wheels for aarch64 are unpacked in the target folder's `aarch64`.
+# Unpacks Debian's libraries and libtorch's wheels for aarch64 in target/aarch64 (1.5 GB download, 10 GB on disk). Needs
+# root to install missing packages and to register qemu as the kernel's interpreter for aarch64 programs.
 set -euo pipefail
 
 # shellcheck source=scripts/dev/common.sh
@@ -25,7 +24,7 @@ missing_packages() {
     [[ -e $KEYRING ]] || echo debian-archive-keyring
 }
 
-# Unpacks Open MPI's packages of Debian 12 for arm64 with all that they depend on. Nothing of this system's apt changes.
+# Unpacks Debian 12's Open MPI packages for arm64 and all their dependencies. Does not change this system's apt.
 make_sysroot() {
     local apt=$FOLDER/apt package
     rm -rf "$apt" "$SYSROOT"
@@ -49,10 +48,10 @@ SETTINGS
     ln -s usr/lib "$SYSROOT/lib"
 }
 
-# Unpacks the wheels that setup.sh installs for CPUs on aarch64, as pip on such a machine selects them.
+# Unpacks the wheels that setup.sh would install on an aarch64 machine without a GPU.
 make_wheels() {
     local wheels downloaded
-    # shellcheck disable=SC1090 # two lines of setup.sh: TORCH and CPU_WHEELS
+    # shellcheck disable=SC1090 # TORCH and CPU_WHEELS from setup.sh
     source <(sed -n '/^readonly \(TORCH\|CPU_WHEELS\)=/p' scripts/setup.sh)
     downloaded=$(mktemp -d)
     wheels=$WHEELS.new
@@ -66,7 +65,7 @@ make_wheels() {
     mv "$wheels" "$WHEELS"
 }
 
-# Writes cargo's settings, and a stand-in for the sysroot's mpicc, which is an aarch64 program.
+# Writes cargo's settings, and a replacement for the sysroot's mpicc, which is an aarch64 program.
 configure() {
     cat >"$FOLDER/mpicc" <<SCRIPT
 #!/bin/sh
@@ -85,13 +84,13 @@ rustflags = ["-C", "link-arg=-Wl,-rpath-link,$LIBRARIES"]
 SETTINGS
 }
 
-# Registers qemu for aarch64 programs until the next boot: the tests start programs that they have built.
+# Registers qemu for aarch64 programs until the next boot, because the tests start programs that they have built.
 register_qemu() {
     local registered=/proc/sys/fs/binfmt_misc
     [[ ! -e $registered/qemu-aarch64 ]] || return 0
     ((EUID == 0)) || fail "only root can register qemu-aarch64-static with the kernel"
     [[ -e $registered/register ]] || mount -t binfmt_misc binfmt_misc "$registered"
-    # The ELF header of a 64-bit little-endian program or library of machine 183. F: opens qemu now.
+    # Matches the ELF header of a 64-bit little-endian program or library for machine 183 (aarch64). F: opens qemu now.
     printf '%s' ':qemu-aarch64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00:' \
         '\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff:' \
         "$(command -v qemu-aarch64-static):F" >"$registered/register"
@@ -105,7 +104,8 @@ case ${1:-} in
     *) usage 2 >&2 ;;
 esac
 ((EUID != 0)) || install_packages missing_packages
-[[ -z $(missing_packages) ]] || fail "as root: apt-get install --no-install-recommends $(missing_packages | xargs)"
+[[ -z $(missing_packages) ]] ||
+    fail "packages are missing. Run as root: apt-get install --no-install-recommends $(missing_packages | xargs)"
 scripts/setup.sh
 rustup target add $TARGET
 mkdir -p "$FOLDER"
@@ -118,5 +118,5 @@ for_aarch64 clippy --workspace --all-targets -- --deny warnings
 [[ ${1:-} != check ]] || exit 0
 
 register_qemu
-say "units under qemu"
+say "running unit tests with qemu"
 for_aarch64 test --workspace --lib

@@ -85,8 +85,8 @@ make_tarball() {
     echo "$OUT/$name.tar.gz"
 }
 
-# Writes the list of dependencies in a fixed order and dated by the commit; cargo-sbom adds a random number and names of the user
-# and the folder.
+# Writes a reproducible SBOM: in sorted order, with the time of the commit, and without the random number, user and folder
+# names that cargo-sbom adds.
 make_sbom() {
     cargo sbom --output-format cyclone_dx_json_1_4 | python3 -c '
 import datetime, json, os, sys
@@ -145,7 +145,7 @@ make_root() {
     while IFS=: read -r file target; do
         install -D -m 644 "$file" "$1$target"
     done < <(package_server_files "$(dirname "$1")")
-    in_root "$1" 'apt-get update' >"$1.log" 2>&1 || { tail "$1.log" >&2; fail "no package servers in $1"; }
+    in_root "$1" 'apt-get update' >"$1.log" 2>&1 || { tail "$1.log" >&2; fail "could not reach the package servers from $1"; }
 }
 
 check_package() {
@@ -207,7 +207,7 @@ check() {
 # --- reproduce -----------------------------------------------------------------------------------------------------
 
 reproduce() {
-    [[ -e $OUT/SHA256SUMS ]] || fail "there is no $OUT/SHA256SUMS: scripts/dev/package.sh creates it"
+    [[ -e $OUT/SHA256SUMS ]] || fail "$OUT/SHA256SUMS not found: run scripts/dev/package.sh first"
     local scratch
     scratch=$(mktemp -d)
     # shellcheck disable=SC2064 # expanded immediately

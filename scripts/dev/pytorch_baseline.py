@@ -82,7 +82,7 @@ def main():
     options.add_argument("--score", action="store_true", help="inference; waits for each pass")
     options.add_argument("--matrix-product", action="store_true", help="measure torch.mm instead of a network")
     options.add_argument("--batch-size", type=int)
-    options.add_argument("--accumulate", type=int, default=1, help="passes of a step; the gradients are exchanged after the last")
+    options.add_argument("--accumulate", type=int, default=1, help="passes per step; gradients are exchanged after the last")
     options.add_argument("--dtype", choices=["fp32", "tf32", "fp16", "bf16"], default="fp32")
     options.add_argument("--device", default="cpu")
     options.add_argument("--layout", choices=["nhwc", "nchw"], default="nhwc")
@@ -171,11 +171,11 @@ def main():
             optimizer.zero_grad(set_to_none=True)
             parts = zip(images.chunk(options.accumulate), labels.chunk(options.accumulate))
             total = 0
-            for number, (some, their_labels) in enumerate(parts, 1):
+            for number, (part_images, part_labels) in enumerate(parts, 1):
                 is_exchanged = ranks == 1 or number == options.accumulate
                 with contextlib.nullcontext() if is_exchanged else parallel.no_sync():
                     with cast():
-                        loss = torch.nn.functional.cross_entropy(parallel(some), their_labels) / options.accumulate
+                        loss = torch.nn.functional.cross_entropy(parallel(part_images), part_labels) / options.accumulate
                     scaler.scale(loss).backward()
                 total += loss.detach()
             scaler.step(optimizer)
