@@ -44,7 +44,7 @@ SETTINGS
     APT_CONFIG=$apt/apt.conf apt-get install --quiet --yes --download-only --no-install-recommends libopenmpi-dev openmpi-bin
     for package in "$apt"/archives/*.deb; do dpkg --extract "$package" "$SYSROOT"; done
     cp -a "$SYSROOT/lib/." "$SYSROOT/usr/lib/"
-    rm -rf "$apt" "$SYSROOT/lib"
+    rm -rf "$apt" "${SYSROOT:?}/lib"
     ln -s usr/lib "$SYSROOT/lib"
 }
 
