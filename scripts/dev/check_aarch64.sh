@@ -45,11 +45,11 @@ SETTINGS
     APT_CONFIG=$apt/apt.conf apt-get install --quiet --yes --download-only --no-install-recommends libopenmpi-dev openmpi-bin
     for package in "$apt"/archives/*.deb; do dpkg --extract "$package" "$SYSROOT"; done
     cp -a "$SYSROOT/lib/." "$SYSROOT/usr/lib/"
-    rm -rf "$apt" "$SYSROOT/lib"
+    rm -rf "$apt" "${SYSROOT:?}/lib"
     ln -s usr/lib "$SYSROOT/lib"
 }
 
-# Unpacks the wheels that setup.sh installs for CPUs on aarch64, as pip on such a machine selects them.
+# Unpacks the wheels that setup.sh installs for CPUs on aarch64, as pip selects them there.
 make_wheels() {
     local wheels downloaded
     # shellcheck disable=SC1090 # two lines of setup.sh: TORCH and CPU_WHEELS
