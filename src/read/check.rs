@@ -16,10 +16,10 @@ use crate::output::{self, Json};
 use crate::read::analyze::case_runs::CaseRuns;
 use crate::read::analyze::checks;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
-use crate::read::analyze::results::AnyExtraction;
+use crate::read::analyze::results::{ResultFolder, SweepGroups};
 use crate::read::analyze::run_group;
-use crate::read::analyze::score::figures::ScoreTable;
-use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::score::figures::ScoreGroup;
+use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::extract;
 use crate::read::load::folder::{self, Reader};
 use crate::read::load::integrity::{Integrity, Outputs};
@@ -59,65 +59,52 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     })?;
     let benchmark = found.benchmark(root)?;
     let usable: BTreeSet<RunName> = found.runs.iter().map(|run| run.name).collect();
-    let extraction = results::read_sweep(root, found, None)?;
-    let read = match &extraction {
-        AnyExtraction::Training(_) => SweepRun::read::<RunRecord>,
-        AnyExtraction::Score(_) => SweepRun::read::<ScoreRecord>,
+    let result = results::read_sweep(root, found, None)?;
+    let read = match &result.sweep {
+        SweepGroups::Training(_) => SweepRun::read::<RunRecord>,
+        SweepGroups::Score(_) => SweepRun::read::<ScoreRecord>,
     };
     let runs = manifest.runs.iter().filter_map(|run| read(root, run.name, &manifest.conditions.options));
     let runs: Vec<SweepRun> = runs.collect();
     let integrity = Integrity::read(root, &manifest, &folder::logs(root)?);
-    let endings: Vec<&str> = extract::other_files(&extraction).iter().map(|(ending, _)| *ending).collect();
-    let outputs = Outputs::read(root, &folder::name_of(root)?, &extraction.result(BTreeMap::new())?, &endings);
+    let endings: Vec<&str> = extract::other_files(&result).iter().map(|(ending, _)| *ending).collect();
+    let outputs = Outputs::read(root, &folder::name_of(root)?, &result.result_file(BTreeMap::new())?, &endings);
     let checks = vec![
-        checks::complete(&manifest, &usable, extraction.problems(), &runs),
+        checks::complete(&manifest, &usable, &result.problems, &runs),
         checks::unedited(&integrity, &outputs),
         checks::rules(&runs),
-        checks::reliable(reliability_warnings(&extraction), &cautions(&extraction), &single_runs(&extraction), &runs),
+        checks::reliable(reliability_warnings(&result), &cautions(&result), &single_runs(&result), &runs),
     ];
     Ok(CheckedResult::new(root.display().to_string(), benchmark, checks))
 }
 
 /// Returns the titles of the cases with one run that counts.
-fn single_runs(extraction: &AnyExtraction) -> Vec<String> {
+fn single_runs(result: &ResultFolder) -> Vec<String> {
     fn titles<'a, R: Readable + 'a, F: 'a>(cases: impl Iterator<Item = &'a CaseRuns<R, F>>) -> Vec<String> {
         cases.filter(|case| case.counted().count() == 1).map(|case| case.title.clone()).collect()
     }
-    match extraction {
-        AnyExtraction::Training(extraction) => titles(extraction.groups.iter().flat_map(Group::with_baselines)),
-        AnyExtraction::Score(extraction) => titles(extraction.groups.iter().flat_map(|table| &table.points)),
-    }
+    let scored = titles(result.scoring().iter().flat_map(|group| &group.cases));
+    titles(result.training().iter().flat_map(TrainingGroup::with_baselines)).into_iter().chain(scored).collect()
 }
 
 /// Returns the reasons to use reliable figures with caution, as a report does.
-fn cautions(extraction: &AnyExtraction) -> Vec<String> {
-    let (warnings, spreads): (usize, Vec<f64>) = match extraction {
-        AnyExtraction::Training(extraction) => {
-            let groups = &extraction.groups;
-            let cases = groups.iter().flat_map(|group| &group.cases);
-            let spreads = cases.filter_map(|case| case.figures.as_ref()?.cv).collect();
-            (groups.iter().map(Group::number_of_warnings).sum(), spreads)
-        }
-        AnyExtraction::Score(extraction) => {
-            let points = extraction.groups.iter().flat_map(|table| &table.points);
-            let warnings = extraction.groups.iter().map(|table| table.all_warnings().count()).sum();
-            (warnings, points.filter_map(|point| point.speeds().cv()).collect())
-        }
-    };
-    reliability::cautions(warnings, spreads.into_iter().fold(f64::NAN, f64::max))
+fn cautions(result: &ResultFolder) -> Vec<String> {
+    let trained = result.training().iter().flat_map(|group| &group.cases).filter_map(|case| case.speeds().cv());
+    let scored = result.scoring().iter().flat_map(|group| &group.cases).filter_map(|case| case.speeds().cv());
+    let of_scoring = result.scoring().iter().map(|group| group.all_warnings().count());
+    let warnings = result.training().iter().map(TrainingGroup::number_of_warnings).chain(of_scoring).sum();
+    reliability::cautions(warnings, trained.chain(scored).fold(f64::NAN, f64::max))
 }
 
 /// Returns the reasons why figures are unreliable, each sentence once.
-fn reliability_warnings(extraction: &AnyExtraction) -> Vec<String> {
+fn reliability_warnings(result: &ResultFolder) -> Vec<String> {
     let texts = |warnings: Vec<ReliabilityWarning>| reliability::sentences(&warnings);
-    let of_group = |group: &Group| (group.label.clone(), texts(group.all_reliability_warnings()));
-    let of_table = |table: &ScoreTable| {
-        let models = run_group::models(slice::from_ref(table));
+    let of_training = |group: &TrainingGroup| (group.label.clone(), texts(group.all_reliability_warnings()));
+    let of_scoring = |group: &ScoreGroup| {
+        let models = run_group::models(slice::from_ref(group));
         let models: Vec<String> = models.iter().map(Model::to_string).collect();
-        (models.join(", "), texts(table.all_reliability_warnings()))
+        (models.join(", "), texts(group.all_reliability_warnings()))
     };
-    once(&match extraction {
-        AnyExtraction::Training(extraction) => extraction.groups.iter().map(of_group).collect::<Vec<_>>(),
-        AnyExtraction::Score(extraction) => extraction.groups.iter().map(of_table).collect(),
-    })
+    let of_groups = result.training().iter().map(of_training);
+    once(&of_groups.chain(result.scoring().iter().map(of_scoring)).collect::<Vec<_>>())
 }

@@ -17,7 +17,7 @@ use crate::output::{self, Json};
 use crate::read::analyze::comparison::side::{Side, SideKind};
 use crate::read::analyze::comparison::verdicts::ComparedResults;
 use crate::read::analyze::comparison::{collectives, pairing, pytorch, training};
-use crate::read::analyze::results::AnyExtraction;
+use crate::read::analyze::results::SweepGroups;
 use crate::read::analyze::score;
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
@@ -168,7 +168,7 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
             }
         },
     };
-    if side.sets.iter().all(|set| set.cases.is_empty()) {
+    if side.groups.iter().all(|group| group.cases.is_empty()) {
         let more: String = side.left_out.iter().map(|what| format!("\n  {what}")).collect();
         bail!("{} contains no run that counts{more}", path.display());
     }
@@ -222,21 +222,22 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
 
 /// Reads every run of a folder, as `ringmark extract` does.
 fn read_runs(folder: &Path, found: Found) -> anyhow::Result<Side> {
-    match results::read_sweep(folder, found, None)? {
-        AnyExtraction::Training(extraction) => {
-            let mut side = Side::new(folder, SideKind::Training);
-            training::add_rows(&mut side, result_json::rows(&extraction.groups, None))?;
+    let result = results::read_sweep(folder, found, None)?;
+    let mut side;
+    match &result.sweep {
+        SweepGroups::Training(groups) => {
+            side = Side::new(folder, SideKind::Training);
+            training::add_rows(&mut side, result_json::rows(groups, None))?;
             // No speedup is shown, so a missing 1n1g is not a problem.
-            let problems = extraction.problems.iter().filter(|problem| problem.kind != ProblemKind::MissingBase);
+            let problems = result.problems.iter().filter(|problem| problem.kind != ProblemKind::MissingBase);
             side.left_out = problems.map(|problem| format!("{}/{problem}", folder.display())).collect();
-            Ok(side)
         }
-        AnyExtraction::Score(extraction) => {
-            let mut side = Side::new(folder, SideKind::Score);
-            score::side::add_result(&mut side, ScoreResult::new(&extraction))?;
-            Ok(side)
+        SweepGroups::Score(_) => {
+            side = Side::new(folder, SideKind::Score);
+            score::side::add_result(&mut side, ScoreResult::new(&result))?;
         }
     }
+    Ok(side)
 }
 
 fn counted(content: Content, files: &[PathBuf]) -> String {

@@ -63,7 +63,7 @@ pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
         ExportFormat::Mllog => {
             write_mllog(&result, folder, out.as_deref())?;
             // MLPerf's log has no place for them.
-            let sentences = reliability::sentences(&named_warnings(&result.groups));
+            let sentences = reliability::sentences(&named_warnings(result.training()));
             sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
         }
     }
@@ -74,10 +74,10 @@ pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
 /// Returns the figures of all cases, runs and message sizes.
 fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<ExportedSeries>> {
     let name = &result.name;
-    let mut all = runs::cases(name, &result.groups);
-    all.extend(runs::runs(name, &result.groups).into_iter().map(|run| run.series));
-    all.extend(runs::cases(name, &result.scoring));
-    all.extend(runs::runs(name, &result.scoring).into_iter().map(|run| run.series));
+    let mut all = runs::cases(name, result.training());
+    all.extend(runs::runs(name, result.training()).into_iter().map(|run| run.series));
+    all.extend(runs::cases(name, result.scoring()));
+    all.extend(runs::runs(name, result.scoring()).into_iter().map(|run| run.series));
     all.extend(bandwidth::series(name, &result.bandwidth));
     let what = if result.input.is_some() { "only a result of `ringmark input`" } else { "no run that counts" };
     let refusal = || {
@@ -101,7 +101,7 @@ fn put(out: Option<&Path>, text: &str) -> anyhow::Result<()> {
 }
 
 fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut Vec<Problem>) -> anyhow::Result<()> {
-    let (trained, scored) = (runs::runs(&result.name, &result.groups), runs::runs(&result.name, &result.scoring));
+    let (trained, scored) = (runs::runs(&result.name, result.training()), runs::runs(&result.name, result.scoring()));
     if trained.is_empty() && scored.is_empty() {
         return Err(usage(anyhow!(
             "{} contains no training or scoring run that counts: nothing to export to MLflow",
@@ -138,16 +138,16 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
             Err(problem) => problems.push(problem),
         }
     }
-    for ExportedRun { run, case: point, group: table, series } in &scored {
+    for ExportedRun { run, case, group, series } in &scored {
         let (Some(start), Ok(measured)) = (series.started, &run.outcome) else { continue };
-        let ranks = f64::from(point.case.ranks());
+        let ranks = f64::from(case.case.ranks());
         let end = Seconds(start.0 + measured.figures.seconds.iter().sum::<f64>() / ranks);
         write(&RunToExport {
             log: &run.found.log,
             period: Period { start, end },
             series,
-            options: table.settings_of(point),
-            environment: run::environment(&point.runs),
+            options: group.settings_of(case),
+            environment: run::environment(&case.runs),
             record: None,
         })
         .with_context(advice)?;
@@ -169,7 +169,7 @@ fn write_below(folder: &Path, (path, text): &(PathBuf, String)) -> anyhow::Resul
 
 fn write_mllog(result: &ResultFolder, folder: &Path, out: Option<&Path>) -> anyhow::Result<()> {
     let mut logs: Vec<(PathBuf, String)> = Vec::new();
-    for run in result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| &case.runs) {
+    for run in result.training().iter().flat_map(|group| &group.cases).flat_map(|case| &case.runs) {
         // MLPerf logs a failed run as aborted; for other reasons a run is left out, and its problem is reported.
         let record = match record::read_for_log::<RunRecord>(folder, &run.found.log) {
             Ok(Some(record)) if run.outcome.is_ok() || record.failure().is_some() => record,

@@ -12,22 +12,21 @@ use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
-use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::published::scaling::MeasuredConditions;
 use crate::read::analyze::published::{self, Workload};
-use crate::read::analyze::results::AnyExtraction;
+use crate::read::analyze::results::{ResultFolder, SweepGroups};
 use crate::read::analyze::run_group;
-use crate::read::analyze::score::figures::ScoreTable;
+use crate::read::analyze::score::figures::ScoreGroup;
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
-use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::analyze::training::result_json::JsonResult;
 use crate::read::load::content::RESULT_ENDING;
 use crate::read::load::folder::{self, Reader};
 use crate::read::results;
 use crate::read::show;
-use crate::read::show::extraction::{csv, dlperf, pytorch_ddp, text};
 use crate::read::show::text::{Medium, WIDTH};
+use crate::read::show::training::{csv, dlperf, pytorch_ddp, text};
 
 /// Configuration of `ringmark extract`.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,33 +103,30 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let file = config.out.as_deref().filter(|out| config.format.is_some() && !out.is_dir());
     file.map_or(Ok(()), |file| output::check_target("--out", file, &[]))?;
     let folder = &config.folder;
-    let extraction = results::read_sweep(folder, folder::find(folder, Reader::Extract)?, config.warmup)?;
-    match extraction {
-        AnyExtraction::Score(_) if config.price.is_some() => {
-            let what = "--price applies to training, but {} contains a scoring sweep: omit --price";
-            return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
-        }
-        _ => {}
+    let result = results::read_sweep(folder, folder::find(folder, Reader::Extract)?, config.warmup)?;
+    if let (SweepGroups::Score(_), Some(_)) = (&result.sweep, &config.price) {
+        let what = "--price applies to training, but {} contains a scoring sweep: omit --price";
+        return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
     }
     let extras =
         Extras { published: config.published, price: config.price.as_ref(), is_explained: config.is_explained };
-    let text = || render_any(&extraction, config.format.unwrap_or(ExtractFormat::Table), &extras);
+    let text = || render(&result, config.format.unwrap_or(ExtractFormat::Table), &extras);
     match file {
         Some(file) => output::write_file(file, &text()?)?,
-        _ if config.json.write_text(|| render_any(&extraction, ExtractFormat::Json, &extras))? => {}
+        _ if config.json.write_text(|| render(&result, ExtractFormat::Json, &extras))? => {}
         _ => output::print(&text()?)?,
     }
     if config.format.is_some_and(ExtractFormat::lacks_reliability) {
-        let sentences = extraction.reliability_sentences();
+        let sentences = result.reliability_sentences();
         sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
     }
-    let left_out = extraction.problems().iter().map(|problem| format!("not in the figures: {problem}"));
+    let left_out = result.problems.iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = output::check_complete(&format!("the figures of {} are", folder.display()), left_out);
     match &config.out {
-        Some(out) if file.is_none() => write(folder, out, &extraction)?,
+        Some(out) if file.is_none() => write(folder, out, &result)?,
         // An explicit format or `--json` replaces the files.
         _ if config.format.is_some() || config.json != Json::No => {}
-        _ if folder.join(MANIFEST).exists() => write(folder, folder, &extraction)?,
+        _ if folder.join(MANIFEST).exists() => write(folder, folder, &result)?,
         _ => output::print_note(&format!(
             "no files written: {} is not a sweep folder: choose one with --out",
             folder.display()
@@ -139,62 +135,62 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     complete
 }
 
-/// Renders the figures in one format.
-fn render_any(extraction: &AnyExtraction, format: ExtractFormat, extras: &Extras) -> anyhow::Result<String> {
-    match extraction {
-        AnyExtraction::Training(extraction) => render(extraction, format, extras),
-        AnyExtraction::Score(extraction) => render_score(extraction, format, extras),
+/// Renders the figures in one format, including published figures and the cost if requested.
+pub fn render(result: &ResultFolder, format: ExtractFormat, extras: &Extras) -> anyhow::Result<String> {
+    match &result.sweep {
+        SweepGroups::Training(groups) => render_training(result, groups, format, extras),
+        SweepGroups::Score(groups) => render_score(result, groups, format, extras),
     }
 }
 
 /// Returns the suffixes and formats of the files next to the result file.
-pub fn other_files(extraction: &AnyExtraction) -> &'static [(&'static str, ExtractFormat)] {
-    match extraction {
-        AnyExtraction::Training(_) => &FILES,
-        AnyExtraction::Score(_) => &FILES[..2],
+pub fn other_files(result: &ResultFolder) -> &'static [(&'static str, ExtractFormat)] {
+    match &result.sweep {
+        SweepGroups::Training(_) => &FILES,
+        SweepGroups::Score(_) => &FILES[..2],
     }
 }
 
 /// Returns the files for the folder, as names and contents, beginning with the result file.
-fn files(folder: &Path, extraction: &AnyExtraction) -> anyhow::Result<Vec<(String, String)>> {
+fn files(folder: &Path, result: &ResultFolder) -> anyhow::Result<Vec<(String, String)>> {
     let name = folder::name_of(folder)?;
     let file = |(ending, format): &(&str, ExtractFormat)| {
-        Ok((format!("{name}{ending}"), render_any(extraction, *format, &Extras::default())?))
+        Ok((format!("{name}{ending}"), render(result, *format, &Extras::default())?))
     };
-    let others = other_files(extraction).iter().map(file).collect::<anyhow::Result<Vec<_>>>()?;
+    let others = other_files(result).iter().map(file).collect::<anyhow::Result<Vec<_>>>()?;
     let hash = |(name, text): &(String, String)| (name.clone(), sha256::hash_text(text));
-    let result = extraction.result(others.iter().map(hash).collect())?;
-    Ok(std::iter::once((name + RESULT_ENDING, result)).chain(others).collect())
+    let main = result.result_file(others.iter().map(hash).collect())?;
+    Ok(std::iter::once((name + RESULT_ENDING, main)).chain(others).collect())
 }
 
-/// Renders a scoring sweep in one format, including published rates of the same networks if requested.
-pub fn render_score(
-    extraction: &Extraction<ScoreTable>,
+fn render_score(
+    result: &ResultFolder,
+    groups: &[ScoreGroup],
     format: ExtractFormat,
     &Extras { published, is_explained, .. }: &Extras,
 ) -> anyhow::Result<String> {
-    let models = run_group::models(&extraction.groups);
+    let models = run_group::models(groups);
     let text = |medium| {
         let published =
             if published { show::published::sections(Workload::Inference, &models, &[]) } else { Vec::new() };
-        show::score::text::text(extraction, published, medium)
+        show::score::text::text(result, published, medium)
     };
     match format {
         ExtractFormat::Table => Ok(text(Medium::Terminal { width: WIDTH, is_explained })),
         ExtractFormat::Markdown => Ok(text(Medium::Markdown)),
         ExtractFormat::Json if published => {
             let published = published::rates(Workload::Inference, &models);
-            ScoreResult { published, ..ScoreResult::new(extraction) }.text()
+            ScoreResult { published, ..ScoreResult::new(result) }.text()
         }
-        ExtractFormat::Json => ScoreResult::new(extraction).text(),
+        ExtractFormat::Json => ScoreResult::new(result).text(),
         _ if published => Err(has_no_published(format)),
-        ExtractFormat::Csv => show::score::csv::csv(extraction),
+        ExtractFormat::Csv => show::score::csv::csv(result),
         ExtractFormat::Dlperf
         | ExtractFormat::DlperfLines
         | ExtractFormat::PytorchDdp
         | ExtractFormat::PytorchDdpLines => Err(usage(anyhow!(
             "--format {format} applies to training, but {} contains a scoring sweep: choose table, markdown, json or csv",
-            extraction.name
+            result.name
         ))),
     }
 }
@@ -203,53 +199,53 @@ fn has_no_published(format: ExtractFormat) -> anyhow::Error {
     usage(anyhow!("--published: --format {format} cannot include published figures: choose table, markdown or json"))
 }
 
-/// Renders training results in one format, including published figures and the cost if requested.
-pub fn render(
-    extraction: &Extraction<Group>,
+fn render_training(
+    result: &ResultFolder,
+    groups: &[TrainingGroup],
     format: ExtractFormat,
     &Extras { published, price, is_explained }: &Extras,
 ) -> anyhow::Result<String> {
-    let models = run_group::models(&extraction.groups);
+    let models = run_group::models(groups);
     let text = |medium| {
-        let measured: Vec<MeasuredConditions> = extraction.groups.iter().map(Group::measured_conditions).collect();
+        let measured: Vec<MeasuredConditions> = groups.iter().map(TrainingGroup::measured_conditions).collect();
         let published =
             if published { show::published::sections(Workload::Training, &models, &measured) } else { Vec::new() };
-        text::text(extraction, price, published, medium)
+        text::text(result, price, published, medium)
     };
     match format {
         ExtractFormat::Table => Ok(text(Medium::Terminal { width: WIDTH, is_explained })),
         ExtractFormat::Markdown => Ok(text(Medium::Markdown)),
         ExtractFormat::Json => {
             let published = if published { published::rates(Workload::Training, &models) } else { Vec::new() };
-            JsonResult { published, ..JsonResult::new(extraction, price) }.text()
+            JsonResult { published, ..JsonResult::new(result, price) }.text()
         }
         _ if published => Err(has_no_published(format)),
-        ExtractFormat::Csv => csv::csv(extraction, price),
+        ExtractFormat::Csv => csv::csv(result, price),
         _ if price.is_some() => {
             Err(usage(anyhow!("--price: --format {format} cannot include costs: choose table, markdown, json or csv")))
         }
-        ExtractFormat::Dlperf => dlperf::json(extraction),
-        ExtractFormat::DlperfLines => Ok(dlperf::lines(extraction)),
-        ExtractFormat::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(extraction)?)? + "\n"),
-        ExtractFormat::PytorchDdpLines => Ok(pytorch_ddp::lines(extraction)),
+        ExtractFormat::Dlperf => dlperf::json(result),
+        ExtractFormat::DlperfLines => Ok(dlperf::lines(result)),
+        ExtractFormat::PytorchDdp => Ok(serde_json::to_string(&pytorch_ddp::benchmark(result)?)? + "\n"),
+        ExtractFormat::PytorchDdpLines => Ok(pytorch_ddp::lines(result)),
     }
 }
 
 /// Returns the result of the sweep in `folder`, for its end: PyTorch's lines of a DDP suite, the speeds of each network,
 /// precision and batch size, and the cause of most of the scaling loss. `None` if the files cannot be read.
 pub fn summary(folder: &Path, is_ddp_suite: bool) -> Option<String> {
-    let extraction = results::read_training(folder, None).ok()?;
-    let lines = if is_ddp_suite { pytorch_ddp::lines(&extraction) + "\n" } else { String::new() };
-    Some(lines + &text::summary(&extraction))
+    let result = results::read_training(folder, None).ok()?;
+    let lines = if is_ddp_suite { pytorch_ddp::lines(&result) + "\n" } else { String::new() };
+    Some(lines + &text::summary(&result))
 }
 
 /// Writes the files of `folder` to `out`, which is created if necessary.
-fn write(folder: &Path, out: &Path, extraction: &AnyExtraction) -> anyhow::Result<()> {
+fn write(folder: &Path, out: &Path, result: &ResultFolder) -> anyhow::Result<()> {
     let advice = || format!("cannot write the result into {}: choose another folder with --out", out.display());
     fs::create_dir_all(out).with_context(advice)?;
     let common = folder::name_of(folder)?;
     let mut written = Vec::new();
-    for (name, text) in files(folder, extraction)? {
+    for (name, text) in files(folder, result)? {
         let path = out.join(&name);
         atomic_file::write(&path, |output| Ok(output.write_all(text.as_bytes())?)).with_context(advice)?;
         written.push(match written.is_empty() {

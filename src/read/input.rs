@@ -25,7 +25,7 @@ pub fn judge(folder: &Path) -> anyhow::Result<impl Fn(&InputRecord) -> Vec<Strin
 }
 
 fn read(folder: &Path) -> anyhow::Result<Vec<Demand>> {
-    let all = demands(&results::read_training(folder, None)?.groups);
+    let all = demands(results::read_training(folder, None)?.training());
     ensure!(!all.is_empty(), anyhow!("no run in it counts: see ringmark extract {}", folder.display()));
     Ok(all)
 }

@@ -15,6 +15,20 @@
 //! | [`predict`] | command: predictions of larger cases from measured ones, as bands |
 //!
 //! `analyze` imports `load`, `show` imports both, and commands import all three.
+//!
+//! Each concept has one word, from the smallest to the largest:
+//!
+//! | word | meaning | types |
+//! |---|---|---|
+//! | run | one execution: log, record, and figures or the reason why it does not count | `Run`, `Recorded`, `Measured` |
+//! | case | nodes and ranks per node; a case of a result has all its runs with their figures | `Case`, `CaseRuns`: `TrainingCase`, `ScoreCase` |
+//! | point | network, precision, batch size and kv-store | `Point` |
+//! | group | cases under equal conditions, which become one table | `RunGroup`: `TrainingGroup`, `ScoreGroup` |
+//! | result | everything in a folder | `ResultFolder` |
+//! | side | one of the two results of a comparison, with its groups | `Side`, `SideGroup` |
+//! | column | name, unit and value of a figure of a case in tables and CSV | `Column` |
+//! | row | a case in a table or in a file | `Row`, `JsonRow`, `ScoreRow` |
+//! | series | cases in a chart | `PageSeries`, `BatchSeries` |
 
 pub mod analyze;
 pub mod check;

@@ -14,7 +14,7 @@ use crate::read::analyze::prediction::outlook::Outlook;
 use crate::read::analyze::prediction::strategy::Strategy;
 use crate::read::analyze::prediction::{model, search};
 use crate::read::analyze::published::scaling;
-use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::load::bandwidth;
 use crate::read::load::folder::Reader;
 use crate::read::results;
@@ -70,8 +70,8 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     let Some(sweep) = &config.sweep else {
         return Ok(scaling::DLPERF.iter().map(|row| (Evidence::from_published(row), row.caveat)).collect());
     };
-    let extraction = results::read_training_for(Reader::Predict, sweep, config.warmup)?;
-    let mut problems = extraction.problems;
+    let result = results::read_training_for(Reader::Predict, sweep, config.warmup)?;
+    let mut problems = result.problems.clone();
     let bandwidth = config.bandwidth.as_deref().map(bandwidth::read).transpose()?;
     let (mut records, unsound) = bandwidth.map_or_else(Default::default, |result| (result.cases, result.problems));
     problems.extend(unsound);
@@ -81,8 +81,8 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
         records.retain(is_all_reduce);
     }
     problems.iter().for_each(|problem| output::print_note(&format!("not used: {problem}")));
-    let mut evidence = evidence_from_groups(config, sweep, &extraction.groups)?;
-    evidence.iter_mut().for_each(|evidence| evidence.resume_command.clone_from(&extraction.resume_command));
+    let mut evidence = evidence_from_groups(config, sweep, result.training())?;
+    evidence.iter_mut().for_each(|evidence| evidence.resume_command.clone_from(&result.resume_command));
     ensure!(
         records.is_empty() || evidence.iter().any(|evidence| evidence.kv_store.is_ring()),
         usage(anyhow!(
@@ -94,28 +94,33 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
 }
 
 /// Returns the evidence for the requested kv-stores, and prints a note for those that cannot be predicted.
-fn evidence_from_groups(config: &PredictConfig, sweep: &Path, groups: &[Group]) -> anyhow::Result<Vec<Evidence>> {
-    let is_asked = |group: &&Group| config.kv_store.is_none_or(|kv_store| group.conditions.kv_store == kv_store);
-    let asked: Vec<&Group> = groups.iter().filter(is_asked).collect();
+fn evidence_from_groups(
+    config: &PredictConfig,
+    sweep: &Path,
+    groups: &[TrainingGroup],
+) -> anyhow::Result<Vec<Evidence>> {
+    let is_asked =
+        |group: &&TrainingGroup| config.kv_store.is_none_or(|kv_store| group.conditions.point.kv_store == kv_store);
+    let asked: Vec<&TrainingGroup> = groups.iter().filter(is_asked).collect();
     if let (Some(kv_store), []) = (config.kv_store, &asked[..]) {
         bail!(usage(anyhow!(
             "no run used --kv-store {kv_store}, and its cost cannot be derived from other kv-stores: the runs used {}; \
              sweep these cases with --kv-store {kv_store}, or choose one that was measured",
-            joined(groups.iter().map(|group| group.conditions.kv_store))
+            joined(groups.iter().map(|group| group.conditions.point.kv_store))
         )));
     }
     if let Some(servers) = config.servers
-        && !asked.iter().any(|group| group.conditions.kv_store.has_servers())
+        && !asked.iter().any(|group| group.conditions.point.kv_store.has_servers())
     {
         bail!(usage(anyhow!(
             "--servers {servers} applies to --kv-store dist_sync and dist_device_sync, but these runs used {}: omit \
              --servers",
-            joined(asked.iter().map(|group| group.conditions.kv_store))
+            joined(asked.iter().map(|group| group.conditions.point.kv_store))
         )));
     }
     let (mut evidence, mut unread) = (Vec::new(), Vec::new());
     for group in asked {
-        let kv_store = group.conditions.kv_store;
+        let kv_store = group.conditions.point.kv_store;
         let strategy = Strategy::from_group(group)
             .map_err(|why| format!("{}: kv-store {kv_store} is not predicted from these runs: {why}", group.label));
         match (strategy, config.servers) {

@@ -4,13 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
+use ringmark_core::file::run_name::RunName;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::cost::Price;
-use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::load::folder::Reader;
 use crate::read::load::trace;
 use crate::read::results;
@@ -115,7 +116,7 @@ pub fn read(folders: &[PathBuf], warmup: Option<u32>) -> anyhow::Result<Vec<Resu
 
 fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<ResultFolder> {
     let mut result = results::read(folder, name, warmup, Reader::Report)?;
-    let runs = result.groups.iter().flat_map(Group::run_names);
+    let runs: Vec<RunName> = result.training().iter().flat_map(TrainingGroup::run_names).collect();
     result.traces = trace::read_runs(folder, runs, &mut result.problems);
     Ok(result)
 }

@@ -60,8 +60,7 @@ fn packed_folder_matches_mxnet_bytes() {
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let lines: Vec<&str> = stdout.lines().collect();
     assert!(
-        lines[0]
-            .starts_with("3 images of 2 classes, in the order of folders and names, stored unchanged: 0.0 MB in ")
+        lines[0].starts_with("3 images of 2 classes, in the order of folders and names, stored unchanged: 0.0 MB in ")
     );
     assert_eq!(
         lines[1..],

@@ -20,15 +20,16 @@ use ringmark::read::analyze::prediction::outlook::Outlook;
 use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark::read::analyze::prediction::{model, search};
 use ringmark::read::analyze::published::scaling::DLPERF;
-use ringmark::read::analyze::results::ResultFolder;
+use ringmark::read::analyze::results::{ResultFolder, SweepGroups};
 use ringmark::read::analyze::score;
 use ringmark::read::analyze::score::result_json::ScoreResult;
 use ringmark::read::analyze::training::figures;
 use ringmark::read::analyze::training::result_json;
-use ringmark::read::extract::{ExtractFormat, Extras, render, render_score};
+use ringmark::read::extract::{ExtractFormat, Extras, render};
 use ringmark::read::load::folder::{FoundRun, SweepFacts};
 use ringmark::read::load::formats::nccl_tests::NcclTests;
 use ringmark::read::load::formats::pytorch_ddp::DdpFile;
+use ringmark::read::load::problem::Problem;
 use ringmark::read::load::run::Run;
 use ringmark::read::report;
 use ringmark::read::show::comparison;
@@ -155,14 +156,13 @@ fn score(bytes: &[u8]) {
     let (kv_store, run) = (KvStore::Ring, record.run);
     let found = found(RunName { baseline: false, case: record.case, model, batch_size, dtype, kv_store, run });
     let runs = vec![Run::judge(&found, Ok(Log::default()), Ok(Some(record)), None)];
-    let extraction = score::figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
-    for format in [ExtractFormat::Table, ExtractFormat::Markdown, ExtractFormat::Csv] {
-        render_score(&extraction, format, &explained()).expect("every extraction is shown");
-    }
-    let json = render_score(&extraction, ExtractFormat::Json, &explained()).expect("every extraction is shown");
+    let mut problems = Vec::new();
+    let groups = score::figures::groups(runs, &mut problems, &SweepFacts::default());
+    let result = folder_of(SweepGroups::Score(groups), problems);
+    let json = rendered(&result);
     compare(SideKind::Score, |side| score::side::add_result(side, ScoreResult::read(json.as_bytes())?))
         .expect("it reads its own JSON");
-    report(ResultFolder { scoring: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
+    report(result);
 }
 
 fn found(name: RunName) -> FoundRun {
@@ -174,32 +174,33 @@ fn explained() -> Extras<'static> {
 }
 
 fn show(runs: Vec<Run>) {
-    let extraction = figures::extract("fuzzed", runs, Vec::new(), &SweepFacts::default());
-    for format in [ExtractFormat::Table, ExtractFormat::Markdown, ExtractFormat::Csv] {
-        render(&extraction, format, &explained()).expect("every extraction is shown");
-    }
+    let mut problems = Vec::new();
+    let groups = figures::groups(runs, &mut problems, &SweepFacts::default());
+    let result = folder_of(SweepGroups::Training(groups), problems);
     let evidence = |group| Evidence::from_group(group, Strategy::from_group(group).ok()?);
-    extraction.groups.iter().filter_map(evidence).for_each(foresee);
-    let json = render(&extraction, ExtractFormat::Json, &explained()).expect("every extraction is shown");
+    result.training().iter().filter_map(evidence).for_each(foresee);
+    let json = rendered(&result);
     compare(SideKind::Training, |side| training::add_rows(side, result_json::read_rows(json.as_bytes())?))
         .expect("it reads its own JSON");
-    report(ResultFolder { groups: extraction.groups, problems: extraction.problems, ..folder_of_nothing() });
+    report(result);
 }
 
 /// Returns a folder whose name must not become a script.
+fn folder_of(sweep: SweepGroups, problems: Vec<Problem>) -> ResultFolder {
+    ResultFolder::new("<script>".to_owned(), sweep, SweepFacts::default(), problems)
+}
+
 fn folder_of_nothing() -> ResultFolder {
-    ResultFolder {
-        name: "<script>".to_owned(),
-        command: None,
-        price: None,
-        groups: Vec::new(),
-        scoring: Vec::new(),
-        shortages: Vec::new(),
-        bandwidth: Vec::new(),
-        input: None,
-        traces: Vec::new(),
-        problems: Vec::new(),
+    folder_of(SweepGroups::Training(Vec::new()), Vec::new())
+}
+
+/// Renders a result in every format, and returns its JSON.
+fn rendered(result: &ResultFolder) -> String {
+    let text = |format| render(result, format, &explained()).expect("every result is shown");
+    for format in [ExtractFormat::Table, ExtractFormat::Markdown, ExtractFormat::Csv] {
+        text(format);
     }
+    text(ExtractFormat::Json)
 }
 
 /// Checks that a page contains only its own script, regardless of the names in the files.

@@ -15,7 +15,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use ringmark::read::analyze::comparison::side::{Side, SideKind};
 use ringmark::read::analyze::comparison::training;
-use ringmark::read::analyze::training::figures::Extraction;
+use ringmark::read::analyze::results::ResultFolder;
 use ringmark::read::analyze::training::result_json;
 use ringmark::read::load::formats::nccl_tests::NcclTests;
 use ringmark::read::load::formats::pytorch_ddp::DdpFile;
@@ -41,17 +41,17 @@ fn folder() -> Folder {
     folder
 }
 
-fn read(folder: &Folder) -> Extraction {
+fn read(folder: &Folder) -> ResultFolder {
     results::read_training(&folder.path(), None).expect("the first run is sound")
 }
 
 /// Returns the only message, which is about the second run; the figures of the first run are available.
 #[track_caller]
 fn only_problem(folder: &Folder) -> String {
-    let extraction = read(folder);
-    assert_eq!(extraction.groups.len(), 1, "{:?}", extraction.problems);
-    assert_eq!(extraction.groups[0].cases[0].counted().count(), 1, "{:?}", extraction.problems);
-    let [problem] = extraction.problems.as_slice() else { panic!("{:?}", extraction.problems) };
+    let result = read(folder);
+    assert_eq!(result.training().len(), 1, "{:?}", result.problems);
+    assert_eq!(result.training()[0].cases[0].counted().count(), 1, "{:?}", result.problems);
+    let [problem] = result.problems.as_slice() else { panic!("{:?}", result.problems) };
     problem.to_string()
 }
 
@@ -175,8 +175,8 @@ fn log_of_a_million_iterations_is_read() {
         text += &format!("INFO:root:Epoch[0] Batch[{batch}]\tSpeed: 384.19 samples/sec\n");
     }
     folder.write("1n1g/rn50_b128_fp32_1.log", text);
-    let extraction = read(&folder);
-    let figures = &extraction.groups[0].cases[0].counted().next().expect("it counts").figures;
+    let result = read(&folder);
+    let figures = &result.training()[0].cases[0].counted().next().expect("it counts").figures;
     assert_eq!((figures.timed, figures.dlperf_speed.0, figures.steps[0].len()), (1_000_000, 384.19, 1_000_000));
 }
 

@@ -18,8 +18,8 @@ const SAME: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/results/same-40-times")
 
 /// Returns the images per second of each of these runs.
 fn real_speeds() -> Vec<f64> {
-    let extraction = results::read_training(Path::new(SAME), None).expect("it is committed");
-    let speeds: Vec<f64> = extraction.groups[0].cases[0].counted().map(|run| run.speed.0).collect();
+    let result = results::read_training(Path::new(SAME), None).expect("it is committed");
+    let speeds: Vec<f64> = result.training()[0].cases[0].counted().map(|run| run.speed.0).collect();
     assert_eq!(speeds.len(), 40);
     speeds
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use expect_test::expect;
-use ringmark::read::analyze::training::figures::TrainedCase;
+use ringmark::read::analyze::training::figures::TrainingCase;
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::train::RunRecord;
@@ -196,21 +196,21 @@ fn baseline_belongs_to_its_case() {
     let mut baseline = record("1n2g", 1, 0.5);
     baseline.header.config.exchange.backend = BackendChoice::None;
     folder.run(&baseline);
-    let extraction = ringmark::read::results::read_training(&folder.path(), None).expect("a folder of runs");
-    assert_eq!(extraction.problems, []);
-    let labels: Vec<&str> = extraction.groups.iter().map(|group| group.label.as_str()).collect();
+    let result = ringmark::read::results::read_training(&folder.path(), None).expect("a folder of runs");
+    assert_eq!(result.problems, []);
+    let labels: Vec<&str> = result.training().iter().map(|group| group.label.as_str()).collect();
     assert_eq!(labels, ["rn50"], "DLPerf's key holds the runs with communication");
-    let [single, two] = &extraction.groups[0].cases[..] else { panic!("two cases: {:?}", extraction.groups[0].cases) };
+    let [single, two] = &result.training()[0].cases[..] else { panic!("two cases: {:?}", result.training()[0].cases) };
     assert_eq!((single.baseline.is_none(), two.runs.len()), (true, 1));
     let baseline = two.baseline.as_ref().expect("the same ranks without communication");
-    let efficiency = |case: &TrainedCase| case.figures.as_ref().expect("figures").efficiency;
+    let efficiency = |case: &TrainingCase| case.figures.as_ref().expect("figures").efficiency;
     assert!((efficiency(two) - 0.8).abs() < 1e-3 && (efficiency(baseline) - 1.0).abs() < 1e-3);
 
     // Read separately, they are ordinary runs.
     fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
     fs::remove_dir_all(folder.path().join("1n2g")).expect("removed");
-    let extraction = ringmark::read::results::read_training(&folder.path(), None).expect("a folder of runs");
-    assert_eq!(extraction.groups[0].cases[0].runs.len(), 1);
+    let result = ringmark::read::results::read_training(&folder.path(), None).expect("a folder of runs");
+    assert_eq!(result.training()[0].cases[0].runs.len(), 1);
 }
 
 #[test]

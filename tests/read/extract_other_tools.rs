@@ -194,7 +194,10 @@ fn ambiguous_logs_of_other_tools_are_excluded() {
         ),
         (sound.replace("Iter #1", "Iter #2"), ":7: expected Iter #1, found Iter #2: lines are missing: repeat the run"),
         (sound.replace("Total", ""), ": output of Horovod's synthetic benchmark without its last line"),
-        (tf_cnn_benchmarks_log(2, 740.0), ": tf_cnn_benchmarks, batch size 32, but its name contains batch size 128: rename"),
+        (
+            tf_cnn_benchmarks_log(2, 740.0),
+            ": tf_cnn_benchmarks, batch size 32, but its name contains batch size 128: rename",
+        ),
         (
             tf_cnn_benchmarks_log(2, 740.0).replace("total images", ""),
             ": output of tf_cnn_benchmarks is truncated ('total images/sec' occurs 0 times",

@@ -3,7 +3,8 @@
 
 use std::fs;
 
-use ringmark::read::analyze::training::figures::{Extraction, Group};
+use ringmark::read::analyze::results::ResultFolder;
+use ringmark::read::analyze::training::figures::TrainingGroup;
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::train::RunRecord;
@@ -35,12 +36,12 @@ fn two(other: KvStore) -> Folder {
     folder
 }
 
-fn extraction(folder: &Folder) -> Extraction {
+fn read(folder: &Folder) -> ResultFolder {
     ringmark::read::results::read_training(&folder.path(), None).expect("a folder of runs")
 }
 
-fn efficiencies(group: &Group) -> Vec<(String, f64)> {
-    let figures = |case: &ringmark::read::analyze::training::figures::TrainedCase| {
+fn efficiencies(group: &TrainingGroup) -> Vec<(String, f64)> {
+    let figures = |case: &ringmark::read::analyze::training::figures::TrainingCase| {
         (case.case.to_string(), (1e3 * case.figures.as_ref().expect("figures").efficiency).round() / 1e3)
     };
     group.cases.iter().map(figures).collect()
@@ -49,9 +50,9 @@ fn efficiencies(group: &Group) -> Vec<(String, f64)> {
 #[test]
 fn each_kv_store_has_a_table_relative_to_ring_1n1g() {
     let folder = two(KvStore::DistSync);
-    let extraction = extraction(&folder);
-    assert_eq!(extraction.problems, []);
-    let [ring, servers] = &extraction.groups[..] else { panic!("two tables: {:?}", extraction.groups) };
+    let result = read(&folder);
+    assert_eq!(result.problems, []);
+    let [ring, servers] = result.training() else { panic!("two tables: {:?}", result.training()) };
     assert_eq!((ring.label.as_str(), servers.label.as_str()), ("rn50_b4_fp32_cpu", "rn50_b4_fp32_dist-sync_cpu"));
     let of_cases =
         |list: &[(&str, f64)]| list.iter().map(|(case, value)| ((*case).to_owned(), *value)).collect::<Vec<_>>();
@@ -81,13 +82,15 @@ fn each_kv_store_has_a_table_relative_to_ring_1n1g() {
 fn own_1n1g_takes_precedence_over_ring() {
     let folder = two(KvStore::DistSync);
     folder.run(&of(KvStore::DistSync, Some(1), record("1n1g", 1, 0.55)));
-    let groups = extraction(&folder).groups;
+    let result = read(&folder);
+    let groups = result.training();
     assert_eq!((groups.len(), groups[1].base_text().as_deref()), (2, Some("1n1g")));
     assert!((groups[1].cases[1].figures.as_ref().expect("figures").efficiency - 0.55 / 0.8).abs() < 1e-3);
     // Without ring's single rank, the smallest case is the base, as everywhere.
     let folder = two(KvStore::Device);
     fs::remove_dir_all(folder.path().join("1n1g")).expect("removed");
-    let groups = extraction(&folder).groups;
+    let result = read(&folder);
+    let groups = result.training();
     assert_eq!(groups[1].base_text().as_deref(), Some("1n2g"));
 }
 
@@ -97,7 +100,7 @@ fn different_server_counts_have_separate_tables() {
     for (case, servers) in [("1n2g", 1), ("2n2g", 3)] {
         folder.run(&of(KvStore::DistSync, Some(servers), record(case, 1, 0.5)));
     }
-    let labels: Vec<String> = extraction(&folder).groups.into_iter().map(|group| group.label).collect();
+    let labels: Vec<String> = read(&folder).training().iter().map(|group| group.label.clone()).collect();
     assert_eq!(labels, ["rn50_b4_fp32_dist-sync_cpu_servers=1", "rn50_b4_fp32_dist-sync_cpu_servers=3"]);
 }
 
@@ -113,10 +116,10 @@ fn old_file_names_without_kv_store_are_read() {
     }
     // It failed before writing its record.
     folder.log("1n2g/rn50_b4_fp32_2.log", &[]);
-    let extraction = extraction(&folder);
-    assert_eq!(extraction.problems.len(), 1, "{:?}", extraction.problems);
-    let [group] = &extraction.groups[..] else { panic!("one table: {:?}", extraction.groups) };
-    assert_eq!((group.label.as_str(), group.conditions.kv_store), ("rn50", KvStore::Device));
+    let result = read(&folder);
+    assert_eq!(result.problems.len(), 1, "{:?}", result.problems);
+    let [group] = result.training() else { panic!("one table: {:?}", result.training()) };
+    assert_eq!((group.label.as_str(), group.conditions.point.kv_store), ("rn50", KvStore::Device));
     assert_eq!((group.base_text().as_deref(), group.cases[1].runs.len()), (Some("1n1g"), 2));
 }
 

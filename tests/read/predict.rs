@@ -174,9 +174,9 @@ impl AllReduceCluster {
 }
 
 fn evidence(sweep: &Folder, bandwidth_result: Option<&Folder>) -> Evidence {
-    let extraction = results::read_training(&sweep.path(), None).expect("a folder of runs");
-    assert_eq!(extraction.problems, []);
-    let evidence = Evidence::from_group(&extraction.groups[0], Strategy::AllReduce).expect("runs that count");
+    let result = results::read_training(&sweep.path(), None).expect("a folder of runs");
+    assert_eq!(result.problems, []);
+    let evidence = Evidence::from_group(&result.training()[0], Strategy::AllReduce).expect("runs that count");
     let records = bandwidth_result.map(|folder| bandwidth::read(&folder.path()).expect("records").cases);
     evidence.with_bandwidth(&records.unwrap_or_default()).expect("the same backend")
 }

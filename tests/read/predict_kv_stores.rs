@@ -6,7 +6,8 @@ use ringmark::read::analyze::prediction::evidence::Evidence;
 use ringmark::read::analyze::prediction::model::predict;
 use ringmark::read::analyze::prediction::parts::Limit;
 use ringmark::read::analyze::prediction::strategy::Strategy;
-use ringmark::read::analyze::training::figures::Group;
+use ringmark::read::analyze::results::SweepGroups;
+use ringmark::read::analyze::training::figures::TrainingGroup;
 use ringmark::read::results;
 use ringmark_core::benchmark::compression::GradientCompression;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
@@ -24,10 +25,11 @@ fn case(name: &str) -> Case {
     name.parse().expect("a case")
 }
 
-fn group_of(folder: &Folder, kv_store: KvStore) -> Group {
-    let extraction = results::read_training(&folder.path(), None).expect("a folder of runs");
-    let is_of = |group: &Group| group.conditions.kv_store == kv_store;
-    extraction.groups.into_iter().find(is_of).expect("a group of it")
+fn group_of(folder: &Folder, kv_store: KvStore) -> TrainingGroup {
+    let result = results::read_training(&folder.path(), None).expect("a folder of runs");
+    let is_of = |group: &TrainingGroup| group.conditions.point.kv_store == kv_store;
+    let SweepGroups::Training(groups) = result.sweep else { panic!("not of training") };
+    groups.into_iter().find(is_of).expect("a group of it")
 }
 
 fn evidence(folder: &Folder, kv_store: KvStore) -> Evidence {

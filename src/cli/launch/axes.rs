@@ -20,7 +20,7 @@ use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::benchmark::PlanContext;
-use crate::launch::sweep::plan::{Axes, BatchSizes};
+use crate::launch::sweep::plan::{Axes, BatchSizes, refuse_repeated};
 
 /// Options for the axes and the output of a sweep, shared by all benchmarks with axes.
 #[derive(Debug, Args)]
@@ -228,15 +228,6 @@ fn one_or_several(one: &str, several: &str, values: Vec<String>) -> [Setting; 2]
 /// Formats values as given on the command line.
 pub(super) fn texts<T: Display>(values: &[T]) -> Vec<String> {
     values.iter().map(T::to_string).collect()
-}
-
-/// Rejects repeated values, whose runs would overwrite each other's files. `advice` continues the sentence "name it
-/// once".
-pub(super) fn refuse_repeated<T: PartialEq + Display>(option: &str, values: &[T], advice: &str) -> anyhow::Result<()> {
-    for (index, value) in values.iter().enumerate() {
-        ensure!(!values[..index].contains(value), "{option} has {value} twice: name it once{advice}");
-    }
-    Ok(())
 }
 
 #[cfg(test)]

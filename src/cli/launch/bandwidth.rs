@@ -14,12 +14,13 @@ use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
 
 use crate::cli::json::JsonOption;
-use crate::cli::launch::axes::{refuse_repeated, texts};
+use crate::cli::launch::axes::texts;
 use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
 use crate::cli::launch::trace::TraceOption;
 use crate::launch::sweep::benchmarks::bandwidth::{self, BandwidthSweep};
+use crate::launch::sweep::plan::refuse_repeated;
 
 const BANDWIDTH_EXAMPLES: &str = "\
 Examples:

@@ -2,15 +2,13 @@
 
 use std::path::{self, PathBuf};
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::Context;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
-use ringmark_core::benchmark::kv_store::{self, KvStoreConfig};
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
-use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::options::clap_binding::{LauncherOptions, keyword};
 use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
@@ -22,10 +20,9 @@ use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
 use crate::cli::launch::trace;
 use crate::launch::cluster::hosts::Hosts;
-use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmarks::train::TrainSweep;
+use crate::launch::sweep::benchmarks::train_checks;
 use crate::launch::sweep::cost::EpochImages;
-use crate::launch::sweep::plan::{Axes, BatchSizes, joined};
 use crate::launch::sweep::suite;
 use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
 use crate::launch::sweep::trials::tuned_option::{TUNED, TunedOption};
@@ -152,7 +149,6 @@ impl SweepOptions {
         let mut train = with_absolute_paths(self.train.apply(defaults)?)?;
         let options = option_table::filled_in(&train);
         let search = StrategySearch { over: self.autotune_over, log: train.autotune_log.take() };
-        check_log(&search).map_err(usage)?;
         let models = match self.train.typed("model") {
             None if is_suite_default("--model") => suite::MODELS.to_vec(),
             _ => vec![train.model],
@@ -170,48 +166,12 @@ impl SweepOptions {
             profile,
         };
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
-        let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
-        for Point { model, dtype, batch_size, kv_store } in sweep.axes.points() {
-            let kv_store = point_kv_store(&train, &kv_stores, kv_store);
-            TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
-        }
+        train_checks::check(&sweep, &train, &search, ddp_suite)?;
         machine.check_backend(&sweep.launch, &train.exchange)?;
         machine.check_binding(&sweep.launch, train.bind)?;
+        let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
         self.servers.check(&kv_stores).map_err(usage)?;
-        kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
-        check_kv_stores(&sweep).map_err(usage)?;
-        for RunName { case, model, kv_store, .. } in sweep.axes.runs() {
-            let is_searched = |other: &&KvStore| !sweep.axes.kv_stores.contains(other);
-            for kv_store in kv_stores.iter().filter(is_searched).chain([&kv_store]) {
-                let kv_store = point_kv_store(&train, &kv_stores, *kv_store).for_case(case);
-                kv_store.check_model(model).with_context(|| format!("{case} of {model}")).map_err(usage)?;
-            }
-        }
         trace::check(sweep.trace_runs > 0, "--trace-runs 1", &train.trace).map_err(usage)?;
-        if !search.over.is_empty() {
-            let Axes { models, dtypes, batch_sizes, kv_stores, .. } = &sweep.axes;
-            strategy_search::refuse_several(&[
-                ("--suite ddp", ddp_suite),
-                ("all --models but one", models.len() > 1),
-                ("all --dtypes but one", dtypes.len() > 1),
-                ("all --batch-sizes but one", batch_sizes.has_several()),
-                ("--batch-size auto", matches!(batch_sizes, BatchSizes::Largest { .. })),
-                ("--kv-stores, and name those to be tried by --autotune-over kv-store=..,", kv_stores.len() > 1),
-            ])?;
-            search.check(&train, &sweep.axes.cases).map_err(usage)?;
-        }
-        if let Some(work_load) = &train.work_load {
-            for RunName { case, batch_size, .. } in sweep.axes.runs() {
-                work_load.check(case.ranks(), batch_size).map_err(usage)?;
-            }
-        }
-        if ddp_suite {
-            suite::check(&train).map_err(usage)?;
-            let several = sweep.axes.kv_stores.len() > 1;
-            let kv_stores = joined(&sweep.axes.kv_stores, ",");
-            let what = "--suite ddp supports one kv-store";
-            ensure!(!several, usage(anyhow!("{what}, but --kv-stores has {kv_stores}: choose one with --kv-store")));
-        }
         let mut filled_in = axes::filled_in(&sweep, &machine, options);
         filled_in.push(Setting::new("server-hosts", self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved::<TrainConfig>("sweep", &sweep.launch.hosts, filled_in);
@@ -219,55 +179,9 @@ impl SweepOptions {
         let trained = trained_images(&train)?;
         let epoch_images = epoch_images(&train, trained);
         let items = trained.filter(|_| train.learning.epochs.is_some());
-        for case in items.iter().flat_map(|_| &sweep.axes.cases) {
-            let of_case = |items| train.with_epochs(train.epoch_steps(items, case.ranks()));
-            items.map(of_case).map_or(Ok(()), |train| train.check_warmup()).map_err(usage)?;
-        }
+        train_checks::check_epochs(&sweep, &train, items)?;
         Ok(TrainSweep { sweep, ddp_suite, items, epoch_images, train, search })
     }
-}
-
-/// Returns the kv-store options to check for a point. If none of `all` kv-stores has servers, server options are kept
-/// so that they are rejected.
-fn point_kv_store(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreConfig {
-    match all.iter().any(|kv_store| kv_store.has_servers()) {
-        true => train.kv_store.for_axis(kv_store),
-        false => KvStoreConfig { kv_store, ..train.kv_store },
-    }
-}
-
-/// Rejects a search log that would be empty, or that would contain one search per run.
-fn check_log(search: &StrategySearch) -> anyhow::Result<()> {
-    let log = search.log.as_ref().filter(|_| search.over.is_empty());
-    log.map_or(Ok(()), |log| {
-        bail!(
-            "--autotune-log {} records one search, but in a sweep with --autotune every run has its own, in its \
-             record: add --autotune-over, or log one run with ringmark-worker train --autotune --autotune-log FILE",
-            log.display()
-        )
-    })
-}
-
-/// Rejects several kv-stores if only one is possible, and a kv-store without runs.
-fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
-    let Axes { kv_stores, cases, batch_sizes, .. } = &sweep.axes;
-    axes::refuse_repeated("--kv-stores", kv_stores, "")?;
-    let has_runs = |kv_store: &KvStore| cases.iter().any(|case| !sweep.axes.is_left_to_ring(*kv_store, *case));
-    if let Some(kv_store) = kv_stores.iter().find(|kv_store| !has_runs(kv_store)) {
-        bail!(
-            "--kv-stores {} with --cases {}: one rank exchanges nothing and runs as ring, so {kv_store} would have no \
-             run: add a case of several ranks, or omit ring",
-            joined(kv_stores, ","),
-            joined(cases, ",")
-        );
-    }
-    ensure!(
-        kv_stores.len() == 1 || !matches!(batch_sizes, BatchSizes::Largest { .. }),
-        "--batch-size auto finds the largest batch of one kv-store, but --kv-stores has {}: choose one with \
-         --kv-store, or give --batch-size a number",
-        joined(kv_stores, ",")
-    );
-    Ok(())
 }
 
 /// Makes paths absolute, because ranks on other hosts start in another folder.

@@ -1,8 +1,9 @@
-//! Warnings about a run's figures. They depend on the record alone, so that they can be derived again at any time. A
-//! warning does not affect figures or the exit status; reasons for failure are in the record.
+//! Validity of a run, and warnings about its figures. Both depend on the record alone, so that they can be derived again
+//! at any time. A warning does not affect figures or the exit status.
 //!
 //! | module | contents |
 //! |---|---|
+//! | `invalidity` | reasons why a training run is invalid |
 //! | `slow_ranks` | stragglers |
 //! | `hosts` | other load and limits on the hosts |
 //! | `input_hosts` | hosts that read or decode more slowly than the others |
@@ -14,6 +15,7 @@
 
 mod hosts;
 mod input_hosts;
+mod invalidity;
 mod iterations;
 pub mod observed;
 mod readings;
@@ -26,6 +28,7 @@ use crate::benchmark::train::RunRecord;
 use crate::benchmark::warning::Warning;
 use crate::number_text::percent;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
+pub use crate::validity::invalidity::{Invalidity, invalidity};
 
 use crate::validity::hosts::{
     heat, load_before, memory, other_load, oversubscribed, oversubscribed_hosts, quotas, steal,

@@ -3,6 +3,7 @@ use expect_test::expect;
 use super::*;
 use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
+use crate::benchmark::kv_store::{KvStoreUse, LostRank};
 use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::record::{Resumption, RunEnd, RunHeader};
@@ -583,4 +584,33 @@ fn skipped_updates_after_scale_search_get_a_warning() {
     assert_eq!(warnings(&skipping, 10), []);
     skipping.iterations[30..33].iter_mut().for_each(|iteration| iteration.skipped = true);
     expect(&skipping, WarningKind::Skipped, "the run", "3 of 50 updates after warm-up were skipped");
+}
+
+#[test]
+fn invalid_run_has_one_reason() {
+    let mut run = record(&TWO);
+    run.header.config.iterations = ITERATIONS as u32;
+    assert_eq!(invalidity(&run), None);
+    let reason = |change: &dyn Fn(&mut RunRecord)| {
+        let mut changed = run.clone();
+        change(&mut changed);
+        invalidity(&changed).map(|reason| reason.to_string()).unwrap_or_default()
+    };
+    let lost = LostRank { rank: 3, host: "d".to_owned(), iteration: 7 };
+    let of_lost = |run: &mut RunRecord| {
+        end(run).kv_store = Some(KvStoreUse { lost: vec![lost.clone()], ..KvStoreUse::default() })
+    };
+    expect!["rank 3 on host d exited after iteration 7, and the others continued without it (--kv-store ring): the figures do not cover all ranks"]
+        .assert_eq(&reason(&of_lost));
+    expect!["only 59 of 60 iterations were completed"].assert_eq(&reason(&|run| drop(run.iterations.pop())));
+    expect!["the loss of rank 2 is NaN in iteration 4: lower --lr or --loss-scale"]
+        .assert_eq(&reason(&|run| run.iterations[3].loss[2] = f64::NAN));
+    expect!["all updates (60) were skipped because of non-finite gradients: lower --loss-scale, or train longer"]
+        .assert_eq(&reason(&|run| end(run).skipped_steps = 60));
+    let of_weights = |run: &mut RunRecord| end(run).parameter_checksums[2] = "11aa".to_owned();
+    expect!["rank 2 on host d ended with different weights than rank 0 (11aa and 00ff): gradients were not exchanged correctly"]
+        .assert_eq(&reason(&of_weights));
+    run.header.config.exchange.backend = BackendChoice::None;
+    run.end.iter_mut().for_each(|end| end.parameter_checksums[2] = "11aa".to_owned());
+    assert_eq!(invalidity(&run), None, "ranks without exchange have different weights");
 }

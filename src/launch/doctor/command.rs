@@ -13,7 +13,7 @@ use crate::launch::doctor::examination::{Examination, examine};
 use crate::launch::doctor::host::InspectionSettings;
 use crate::launch::doctor::network::NetworkTestScope;
 use crate::launch::doctor::report;
-use crate::launch::job::request::StarterOptions;
+use crate::launch::job::job_launch::StarterOptions;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{colored, print_error, print_line};

@@ -16,7 +16,7 @@ use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::ssh_failure::{self, SshFailure};
 use crate::launch::doctor::agent::{Agent, AgentStart};
 use crate::launch::doctor::probe::{Gpus, Probe, SCRIPT, WorkerFile};
-use crate::launch::job::request::{NeededMemory, StarterOptions};
+use crate::launch::job::job_launch::{NeededMemory, StarterOptions};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::side_by_side::{MAX_PROGRAMS, in_parallel};

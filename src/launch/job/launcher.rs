@@ -17,7 +17,7 @@ use crate::launch::cluster::remote::Remote;
 use crate::launch::cluster::slots::Processors;
 use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
-use crate::launch::job::request::{Job, JobFiles, ServerRanks, StarterOptions};
+use crate::launch::job::job_launch::{JobFiles, JobLaunch, ServerRanks, StarterOptions};
 use crate::launch::job::starter::Starter;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
@@ -119,10 +119,10 @@ impl Launcher<'_> {
     }
 
     /// Returns the job of `case` that runs the worker with `arguments`, without servers.
-    pub fn job(&self, case: Case, arguments: &[String], files: &JobFiles) -> Job<'_> {
+    pub fn job(&self, case: Case, arguments: &[String], files: &JobFiles) -> JobLaunch<'_> {
         let mut program = vec![self.program().display().to_string()];
         program.extend_from_slice(arguments);
-        Job {
+        JobLaunch {
             case,
             hosts: self.config.hosts.for_case(case),
             options: &self.options,
@@ -138,7 +138,7 @@ impl Launcher<'_> {
 
     /// Returns the output of `line` on the host of a process of `job`, a rank or a server; `None` if it fails, or if
     /// ssh does not reach that host.
-    pub fn query_host(&self, job: &Job, process: u32, line: &[&str], interrupt: &Interrupt) -> Option<String> {
+    pub fn query_host(&self, job: &JobLaunch, process: u32, line: &[&str], interrupt: &Interrupt) -> Option<String> {
         let name = (*job.process_hosts().get(process as usize)?).to_owned();
         let remote = Remote::new(&Host { name, slots: 1 }, &self.config.ssh, &self.environment);
         if !remote.is_here() && !self.config.starter.uses_ssh() {

@@ -1,7 +1,7 @@
 //! mpirun's command line (Open MPI 4.1 and 5) for a job: DLPerf's options, and those that a container or multithreaded
 //! ranks need in addition.
 
-use crate::launch::job::request::{Job, ServerRanks, nccl_interface};
+use crate::launch::job::job_launch::{JobLaunch, ServerRanks, nccl_interface};
 
 /// Open MPI's byte transfer layers. openib is excluded, as in Horovod. ofi only serves one-sided communication in
 /// Open MPI 4 and 5 (`btl_ofi_mode`), and without a network it sleeps for a second before it gives up. Debian
@@ -19,8 +19,8 @@ pub enum RemoteShell {
 
 /// Returns the command line that launches `job`, starting with `mpirun`: `gpus_per_node` ranks on each host, in the
 /// order of the hosts.
-pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
-    let Job { case, hosts, options, environment, .. } = job;
+pub fn command_line(job: &JobLaunch, shell: RemoteShell) -> Vec<String> {
+    let JobLaunch { case, hosts, options, environment, .. } = job;
     let open_mpi = environment.open_mpi;
     let mut line: Vec<String> = Vec::new();
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
@@ -83,7 +83,7 @@ pub fn command_line(job: &Job, shell: RemoteShell) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::job::request::{JobFiles, StarterOptions};
+    use crate::launch::job::job_launch::{JobFiles, StarterOptions};
     use crate::launch::local::environment::LaunchEnvironment;
 
     fn environment() -> LaunchEnvironment {
@@ -100,11 +100,11 @@ mod tests {
     ) -> String {
         let mut options = StarterOptions::default();
         change(&mut options);
-        command_line(&Job::example(case, hosts, options, environment.clone()), RemoteShell::Ssh).join(" ")
+        command_line(&JobLaunch::example(case, hosts, options, environment.clone()), RemoteShell::Ssh).join(" ")
     }
 
-    fn plain(case: &str, hosts: &str) -> Job<'static> {
-        Job::example(case, hosts, StarterOptions::default(), environment())
+    fn plain(case: &str, hosts: &str) -> JobLaunch<'static> {
+        JobLaunch::example(case, hosts, StarterOptions::default(), environment())
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn servers_follow_ranks_on_shared_or_separate_hosts() {
         let line = |servers: ServerRanks| {
-            command_line(&Job { servers, ..plain("2n2g", "b:2,c:2") }, RemoteShell::Ssh).join(" ")
+            command_line(&JobLaunch { servers, ..plain("2n2g", "b:2,c:2") }, RemoteShell::Ssh).join(" ")
         };
         let shared = line(ServerRanks { number: 3, ..ServerRanks::default() });
         assert!(shared.contains(" -np 7 -H b,b,c,c,b,c,b --bind-to none --map-by seq -x PATH"), "{shared}");
@@ -133,7 +133,7 @@ mod tests {
     fn many_hosts_are_passed_in_a_hostfile() {
         let list = (1..=8192).map(|host| format!("gpu-partition-rack7-node{host:05}:8")).collect::<Vec<_>>().join(",");
         let files = JobFiles { log: "/results/8192n8g/run.log".into(), record: "/run.jsonl".into() };
-        let mut job = Job { files, ..plain("8192n8g", &list) };
+        let mut job = JobLaunch { files, ..plain("8192n8g", &list) };
         let line = command_line(&job, RemoteShell::Ssh);
         assert!(line.iter().all(|argument| argument.len() < 1 << 12), "no argument grows with the hosts");
         let line = line.join(" ");
@@ -152,7 +152,7 @@ mod tests {
         );
         assert_eq!(job.hostfile_text().expect("many hosts").lines().count(), 65_538);
         // With servers the command line names processes instead of hosts.
-        let mut few = Job { hosts: &job.hosts[..256], case: "256n8g".parse().expect("a case"), ..job };
+        let mut few = JobLaunch { hosts: &job.hosts[..256], case: "256n8g".parse().expect("a case"), ..job };
         assert_eq!(few.hostfile_text().expect("many processes").lines().count(), 256 * 8 + 2);
         few.servers.number = 0;
         assert_eq!(few.hostfile_text(), None);
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn thread_count_and_ssh_port_reach_every_host() {
-        let job = Job { threads: Some(3), ..plain("1n1g", "b:1") };
+        let job = JobLaunch { threads: Some(3), ..plain("1n1g", "b:1") };
         assert!(command_line(&job, RemoteShell::Ssh).contains(&"OMP_NUM_THREADS=3".to_owned()));
-        let job = Job { ssh_port: 2222, ..job };
+        let job = JobLaunch { ssh_port: 2222, ..job };
         let line = command_line(&job, RemoteShell::Ssh).join(" ");
         assert!(line.contains("plm_rsh_args -p 2222 -q -o StrictHostKeyChecking=no"), "{line}");
         let line = command_line(&job, RemoteShell::Qrsh).join(" ");

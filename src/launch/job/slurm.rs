@@ -10,8 +10,8 @@ use ringmark_core::host::host_list::compact;
 use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{Host, Hosts};
+use crate::launch::job::job_launch::{JobLaunch, MAX_HOSTS_ON_LINE, ServerRanks, nccl_interface};
 use crate::launch::job::mpirun::TRANSPORTS;
-use crate::launch::job::request::{Job, MAX_HOSTS_ON_LINE, ServerRanks, nccl_interface};
 use crate::launch::local::environment::LaunchEnvironment;
 
 /// Variables with the allocation's requests by task, core, GPU and memory, which srun would repeat for every step. Each
@@ -123,8 +123,8 @@ pub fn job_number(environment: &LaunchEnvironment) -> anyhow::Result<&str> {
 ///
 /// Variables are set by `env` in front of srun, which passes on its environment: `--export` accepts no value with a
 /// comma.
-pub fn command_line(job: &Job, gpus: StepGpus) -> Vec<String> {
-    let Job { case, hosts, options, environment, .. } = job;
+pub fn command_line(job: &JobLaunch, gpus: StepGpus) -> Vec<String> {
+    let JobLaunch { case, hosts, options, environment, .. } = job;
     let mut line: Vec<String> = vec!["env".to_owned()];
     let mut add = |more: &[&str]| line.extend(more.iter().map(|argument| (*argument).to_owned()));
 
@@ -279,7 +279,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::launch::job::request::{JobFiles, StarterOptions};
+    use crate::launch::job::job_launch::{JobFiles, StarterOptions};
     use crate::launch::job::starter::Starter;
 
     /// Output of Slurm 22.05 for `salloc -N2 --gpus=3`, shortened.
@@ -324,7 +324,7 @@ mod tests {
     ) -> String {
         let mut options = StarterOptions::default();
         change(&mut options);
-        let job = Job { servers, ..Job::example(case, "a:8,b:8", options, environment.clone()) };
+        let job = JobLaunch { servers, ..JobLaunch::example(case, "a:8,b:8", options, environment.clone()) };
         command_line(&job, gpus).join(" ")
     }
 
@@ -346,9 +346,9 @@ mod tests {
     fn long_host_lists_are_compact_or_in_a_file() {
         let list = (1..=8192).map(|host| format!("rack-node{host:04}:8")).collect::<Vec<_>>().join(",");
         let files = JobFiles { log: "/results/8192n8g/run.log".into(), record: "/run.jsonl".into() };
-        let job = Job::example("8192n8g", &list, StarterOptions::default(), LaunchEnvironment::default());
-        let mut job = Job { files, ..job };
-        let line = |job: &Job| command_line(job, StepGpus::OnePerRank).join(" ");
+        let job = JobLaunch::example("8192n8g", &list, StarterOptions::default(), LaunchEnvironment::default());
+        let mut job = JobLaunch { files, ..job };
+        let line = |job: &JobLaunch| command_line(job, StepGpus::OnePerRank).join(" ");
         let ranks = line(&job);
         assert!(
             ranks.contains(" --nodes=8192 --ntasks=65536 --ntasks-per-node=8 --nodelist=rack-node[0001-8192] "),

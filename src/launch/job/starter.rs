@@ -7,8 +7,8 @@ use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::gridengine;
+use crate::launch::job::job_launch::{JobLaunch, ServerRanks};
 use crate::launch::job::mpirun::{self, RemoteShell};
-use crate::launch::job::request::{Job, ServerRanks};
 use crate::launch::job::slurm::{self, Allocation, StepGpus};
 use crate::launch::local::environment::LaunchEnvironment;
 
@@ -68,7 +68,7 @@ impl Starter {
     }
 
     /// Returns the command line that launches `job`.
-    pub fn command_line(self, job: &Job) -> Vec<String> {
+    pub fn command_line(self, job: &JobLaunch) -> Vec<String> {
         match self {
             Starter::Mpirun => mpirun::command_line(job, RemoteShell::Ssh),
             Starter::GridEngine => mpirun::command_line(job, RemoteShell::Qrsh),

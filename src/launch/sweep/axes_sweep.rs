@@ -16,14 +16,14 @@ use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::number_text::count;
 use ringmark_core::progress::FinishedRun;
 use ringmark_core::shell;
-use ringmark_core::stats::summary;
+use ringmark_core::stats::{scaling, summary};
 use ringmark_core::trace::TraceConfig;
 
+use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::request::JobFiles;
 use crate::launch::local::environment::typed_program;
 use crate::launch::local::results_folder;
-use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan, PlanContext, Report, SessionRules};
+use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, PlanContext, PlannedJob, Report, SessionRules};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
@@ -131,7 +131,7 @@ impl AxesSweep {
         mut arguments: Vec<String>,
         threads: Option<u32>,
         cost: JobCost,
-    ) -> JobPlan {
+    ) -> PlannedJob {
         arguments.extend(["--case".to_owned(), run.case.to_string(), "--run".to_owned(), run.run.to_string()]);
         if self.profile == SweepProfile::Quick {
             arguments.push("--quick".to_owned());
@@ -142,8 +142,8 @@ impl AxesSweep {
             DeviceKind::Cuda => JobCost { on_cpu: None, ..cost },
             DeviceKind::Cpu => JobCost { dtype: None, on_cpu: None, ..cost },
         };
-        let job = JobPlan::new(self.axes.title(run), run.case, files, arguments);
-        JobPlan { run: Some(run), threads, cost, ..job }
+        let job = PlannedJob::new(self.axes.title(run), run.case, files, arguments);
+        PlannedJob { run: Some(run), threads, cost, ..job }
     }
 
     /// Returns the log and record of `run`.
@@ -251,7 +251,7 @@ impl AxesSweep {
     }
 
     /// Follows `job`, which has `iterations` iterations, including `warmup` that do not count.
-    pub fn follow(&self, job: &JobPlan, iterations: u32, warmup: u32) -> RunProgress {
+    pub fn follow(&self, job: &PlannedJob, iterations: u32, warmup: u32) -> RunProgress {
         let title = job.run.map_or_else(|| job.title.clone(), |run| self.axes.point_title(run));
         RunProgress::new(title, iterations, warmup)
     }
@@ -275,12 +275,12 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
     let RunFigures { speed, top_1, warnings } = figures;
     // The ratio of 1n1g to itself is 1.
     let is_base = job.run.is_some_and(|run| run.case == Case::SINGLE && !run.baseline);
-    let speedup = baseline_speed(ended).filter(|_| !is_base).map(|base| speed.0 / base);
+    let speedup = baseline_speed(ended).filter(|_| !is_base).map(|base| scaling::speedup(*speed, base));
     let run = FinishedRun {
         title: job.title.clone(),
         images_per_second: *speed,
         speedup,
-        efficiency: speedup.map(|speedup| speedup / f64::from(job.case.ranks())),
+        efficiency: speedup.map(|speedup| scaling::efficiency(speedup, job.case.ranks(), Case::SINGLE.ranks())),
         top_1: *top_1,
         took: took.filter(|_| !is_earlier).map(|took| Seconds(took.as_secs_f64())),
         warnings: warnings.len(),
@@ -290,7 +290,7 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
 
 /// Returns the median speed of one rank over the runs of 1n1g so far that otherwise match the last one; of `ring` if
 /// its own kv-store has none.
-fn baseline_speed(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
+fn baseline_speed(ended: &[EndedJob<RunFigures>]) -> Option<ImagesPerSecond> {
     let last = ended.last()?.job.run?;
     let for_kv_store = |kv_store: KvStore| {
         let single = RunName { baseline: false, case: Case::SINGLE, kv_store, ..last };
@@ -300,7 +300,7 @@ fn baseline_speed(ended: &[EndedJob<RunFigures>]) -> Option<f64> {
             .filter(|ended| ended.job.run.is_some_and(is_base))
             .filter_map(|ended| Some(ended.outcome.figures()?.speed.0))
             .collect();
-        summary::median(&speeds)
+        summary::median(&speeds).map(ImagesPerSecond)
     };
     // A suite has one kv-store, and its baselines have none.
     let suite_kv_store =
@@ -339,23 +339,27 @@ mod tests {
         let ended = |name: &str, speed: f64| {
             let run: RunName = name.parse().expect("a name");
             let files = JobFiles { log: PathBuf::new(), record: PathBuf::new() };
-            let job = JobPlan { run: Some(run), ..JobPlan::new(String::new(), run.case, files, Vec::new()) };
+            let job = PlannedJob { run: Some(run), ..PlannedJob::new(String::new(), run.case, files, Vec::new()) };
             let figures = RunFigures { speed: ImagesPerSecond(speed), top_1: None, warnings: Vec::new() };
             EndedJob { job, took: Some(Duration::ZERO), is_earlier: false, outcome: JobOutcome::Sound(figures) }
         };
         let mut all = vec![ended("1n2g/rn50_b8_fp32_1.log", 30.0)];
-        assert_eq!(baseline_speed(&all), None);
+        assert_eq!(baseline_speed(&all).map(|speed| speed.0), None);
         all.extend([("1n1g/rn50_b8_fp32_1.log", 10.0), ("1n1g/rn50_b8_fp32_2.log", 20.0)].map(|(n, s)| ended(n, s)));
         all.push(ended("1n1g/rn50_b8_bf16_1.log", 100.0));
         all.push(ended("1n2g/rn50_b8_fp32_2.log", 27.0));
-        assert_eq!(baseline_speed(&all), Some(15.0));
+        assert_eq!(baseline_speed(&all).map(|speed| speed.0), Some(15.0));
         all.push(ended("no-communication/1n2g/rn50_b8_bf16_1.log", 190.0));
-        assert_eq!(baseline_speed(&all), Some(100.0));
+        assert_eq!(baseline_speed(&all).map(|speed| speed.0), Some(100.0));
         all.push(ended("1n2g/rn50_b8_fp32_device_1.log", 26.0));
-        assert_eq!(baseline_speed(&all), Some(15.0), "ring's");
+        assert_eq!(baseline_speed(&all).map(|speed| speed.0), Some(15.0), "ring's");
         all.push(ended("1n1g/rn50_b8_fp32_device_1.log", 14.0));
-        assert_eq!(baseline_speed(&all), Some(14.0));
+        assert_eq!(baseline_speed(&all).map(|speed| speed.0), Some(14.0));
         let names = ["1n1g/rn50_b8_fp32_device_1.log", "no-communication/1n2g/rn50_b8_fp32_1.log"];
-        assert_eq!(baseline_speed(&names.map(|name| ended(name, 12.0))), Some(12.0), "of a suite of another kv-store");
+        assert_eq!(
+            baseline_speed(&names.map(|name| ended(name, 12.0))).map(|speed| speed.0),
+            Some(12.0),
+            "of a suite of another kv-store"
+        );
     }
 }

@@ -15,14 +15,15 @@ use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::Conditions;
 use ringmark_core::progress::{FinishedRun, JobProgress};
 
-use crate::launch::job::request::{JobFiles, ServerRanks};
+use crate::launch::job::job_launch::{JobFiles, ServerRanks};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::cost::JobCost;
 
-/// One job of a plan, independent of how it is launched.
+/// One job of a plan, independent of how it is launched. A
+/// [`JobLaunch`](crate::launch::job::job_launch::JobLaunch) launches it, and an [`EndedJob`] has its outcome.
 #[derive(Debug, Clone, PartialEq)]
-pub struct JobPlan {
+pub struct PlannedJob {
     /// Title in messages: `1n2g run 3 of 5`.
     pub title: String,
     /// Line printed before it starts.
@@ -47,10 +48,10 @@ pub struct JobPlan {
     pub cost: JobCost,
 }
 
-impl JobPlan {
+impl PlannedJob {
     /// Returns a job with the default cost, without a name in a manifest, servers or data.
-    pub fn new(title: String, case: Case, files: JobFiles, arguments: Vec<String>) -> JobPlan {
-        JobPlan {
+    pub fn new(title: String, case: Case, files: JobFiles, arguments: Vec<String>) -> PlannedJob {
+        PlannedJob {
             title,
             announcement: None,
             case,
@@ -168,7 +169,7 @@ impl<F> JobOutcome<F> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedJob<F> {
     /// Plan of the job.
-    pub job: JobPlan,
+    pub job: PlannedJob,
     /// Duration; `None` if it is unknown.
     pub took: Option<Duration>,
     /// True if an earlier session ran it.
@@ -217,7 +218,7 @@ pub trait Benchmark {
     }
 
     /// Plans every job, in the order in which they run.
-    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>>;
+    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<PlannedJob>>;
 
     /// Returns the benchmark if it keeps a manifest.
     fn resumable(&self) -> Option<&dyn Resumable<Record = Self::Record>> {
@@ -225,7 +226,7 @@ pub trait Benchmark {
     }
 
     /// Follows the output of `job`.
-    fn follow(&self, job: &JobPlan) -> Self::Follower;
+    fn follow(&self, job: &PlannedJob) -> Self::Follower;
 
     /// Returns the figures of a job that succeeded, or why there are none. A job of an earlier session has no follower.
     fn figures(&self, record: Self::Record, follower: Option<Self::Follower>) -> Result<Self::Figures, String>;

@@ -10,9 +10,9 @@ use ringmark_core::dimension::{Bytes, Dtype, Seconds};
 use ringmark_core::number_text::{count, gigabytes};
 
 use crate::launch::cluster::hosts::Hosts;
-use crate::launch::job::request::{NeededMemory, process_hosts};
+use crate::launch::job::job_launch::{NeededMemory, process_hosts};
 use crate::launch::local::environment::LaunchEnvironment;
-use crate::launch::sweep::benchmark::JobPlan;
+use crate::launch::sweep::benchmark::PlannedJob;
 
 /// Time of a job before its first iteration, on the CPU and on GPUs: libraries, MPI, weights, kernels.
 const START: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(15)];
@@ -46,7 +46,7 @@ fn speed_of_gpu(dtype: Dtype) -> (f64, f64) {
     }
 }
 
-impl JobPlan {
+impl PlannedJob {
     /// Returns the memory of one rank on the CPU.
     fn memory_of_rank(&self) -> Option<Bytes> {
         self.cost.on_cpu.map(|cost| cost.memory.for_batch(cost.batch_size))
@@ -60,7 +60,7 @@ impl JobPlan {
 
 /// Returns the memory that ranks and servers need on each host, by host name, for the job that needs most there. Ranks
 /// with unknown memory count as 0.
-pub fn memory_by_host<'a>(jobs: impl Iterator<Item = &'a JobPlan>, hosts: &Hosts) -> BTreeMap<String, NeededMemory> {
+pub fn memory_by_host<'a>(jobs: impl Iterator<Item = &'a PlannedJob>, hosts: &Hosts) -> BTreeMap<String, NeededMemory> {
     let mut most: BTreeMap<String, NeededMemory> = BTreeMap::new();
     for job in jobs {
         let (of_rank, ranks) = (job.memory_of_rank().unwrap_or_default(), job.case.ranks() as usize);
@@ -93,13 +93,13 @@ pub struct ThisMachine<'a> {
 
 impl ThisMachine<'_> {
     /// Returns true if ranks of `job` run on this machine.
-    fn runs(&self, job: &JobPlan) -> bool {
+    fn runs(&self, job: &PlannedJob) -> bool {
         self.hosts.for_case(job.case).iter().any(|host| self.environment.is_here(&host.name))
     }
 }
 
 /// Rejects a job whose ranks on this machine need more memory than is available.
-pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a JobPlan>, machine: &ThisMachine) -> anyhow::Result<()> {
+pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a PlannedJob>, machine: &ThisMachine) -> anyhow::Result<()> {
     let available = machine.available;
     let jobs_here = jobs.filter(|job| machine.runs(job));
     let needs = jobs_here.filter_map(|job| Some((job, job.cost.on_cpu?, job.memory_of_host()?)));
@@ -123,19 +123,19 @@ pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a JobPlan>, machine: &ThisM
 }
 
 /// Returns the time of a whole job whose iterations took `iterations`.
-pub fn with_start(job: &JobPlan, iterations: Seconds) -> Duration {
+pub fn with_start(job: &PlannedJob, iterations: Seconds) -> Duration {
     start(job) + Duration::try_from_secs_f64(iterations.0).unwrap_or_default()
 }
 
 /// Returns the time of a job before its first iteration.
-fn start(job: &JobPlan) -> Duration {
+fn start(job: &PlannedJob) -> Duration {
     if job.cost.on_cpu.is_some() { START[0] } else { START[1] }
 }
 
 /// Returns the lines that estimate memory and time of `jobs`, assuming that all hosts are like this one; empty if
 /// nothing is known. `measured` is their time at the speed of earlier jobs.
 pub fn lines<'a>(
-    jobs: impl Iterator<Item = &'a JobPlan> + Clone,
+    jobs: impl Iterator<Item = &'a PlannedJob> + Clone,
     machine: &ThisMachine,
     cooldown: Duration,
     measured: Option<Duration>,
@@ -170,7 +170,7 @@ pub fn lines<'a>(
 /// Returns the shortest and the longest time of the jobs, assuming that all hosts are like this one; `None` if the work
 /// of a job is unknown.
 fn time<'a>(
-    jobs: impl Iterator<Item = &'a JobPlan>,
+    jobs: impl Iterator<Item = &'a PlannedJob>,
     environment: &LaunchEnvironment,
     cooldown: Duration,
 ) -> Option<(Duration, Duration)> {
@@ -209,13 +209,13 @@ mod tests {
     use ringmark_core::dimension::Case;
 
     use super::*;
-    use crate::launch::job::request::{JobFiles, ServerRanks};
+    use crate::launch::job::job_launch::{JobFiles, ServerRanks};
     use crate::launch::sweep::cost::JobCost;
 
-    fn job(case: &str, train: &TrainConfig) -> JobPlan {
+    fn job(case: &str, train: &TrainConfig) -> PlannedJob {
         let files = JobFiles { log: "a.log".into(), record: "/a.jsonl".into() };
         let (case, cost): (Case, JobCost) = (case.parse().expect("a case"), JobCost::for_training(train));
-        JobPlan { threads: Some(1), cost, ..JobPlan::new(case.to_string(), case, files, Vec::new()) }
+        PlannedJob { threads: Some(1), cost, ..PlannedJob::new(case.to_string(), case, files, Vec::new()) }
     }
 
     fn train(batch_size: u32) -> TrainConfig {
@@ -256,7 +256,7 @@ mod tests {
         let with_servers = |case: &str, on: &[&str]| {
             let hosts = on.iter().map(|host| (*host).to_owned()).collect();
             let servers = ServerRanks { number: 3, hosts, may_lose_ranks: false, memory: Bytes(1_000_000) };
-            JobPlan { servers, ..job(case, &train(8)) }
+            PlannedJob { servers, ..job(case, &train(8)) }
         };
         let needed = memory_by_host([job("1n1g", &train(8)), with_servers("2n2g", &["s", "t"])].iter(), &hosts);
         let needs =
@@ -285,16 +285,16 @@ mod tests {
             [30.0, 100.0, 7200.0].map(|time| roughly(Duration::from_secs_f64(time))),
             ["30 s", "2 min", "2.0 h"]
         );
-        let time_of = |job: JobPlan| time([job].iter(), &here(), Duration::ZERO);
-        let all_threads = JobPlan { threads: None, ..job("1n2g", &train(8)) };
+        let time_of = |job: PlannedJob| time([job].iter(), &here(), Duration::ZERO);
+        let all_threads = PlannedJob { threads: None, ..job("1n2g", &train(8)) };
         assert_eq!(time_of(all_threads), time_of(job("1n2g", &train(8))));
-        assert_eq!(time_of(JobPlan { cost: JobCost::EQUAL, ..job("1n1g", &train(8)) }), None);
+        assert_eq!(time_of(PlannedJob { cost: JobCost::EQUAL, ..job("1n1g", &train(8)) }), None);
     }
 
     #[test]
     fn estimate_lines_contain_only_known_values() {
         let jobs = [job("1n1g", &train(8)), job("1n2g", &train(8))];
-        let of_hosts = |hosts: &str, jobs: &[JobPlan]| {
+        let of_hosts = |hosts: &str, jobs: &[PlannedJob]| {
             let (hosts, environment) = (Hosts::parse_list(hosts).expect("hosts"), here());
             let machine = ThisMachine { environment: &environment, hosts: &hosts, available: Bytes(18_240_000_000) };
             lines(jobs.iter(), &machine, Duration::ZERO, None)
@@ -304,7 +304,7 @@ mod tests {
         expect!["memory: about 1.7 GB per rank, 3.4 GB for 2 ranks on a host; 18.2 GB available here"]
             .assert_eq(&lines[0]);
         expect!["time: about 71 s to 10 min, estimated from FLOPs until iterations are measured"].assert_eq(&lines[1]);
-        let on_gpu = JobPlan { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
+        let on_gpu = PlannedJob { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
         expect!["time: about 15 s to 16 s, estimated from FLOPs until iterations are measured"]
             .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::AUTO_BATCH_SIZE;
 use ringmark_core::dimension::{Case, Dtype, KvStore, Model};
 use ringmark_core::file::run_name::{Point, RunName};
@@ -216,6 +216,15 @@ impl CoreShare {
     pub fn line(&self) -> String {
         format!("each rank has {} of {} cores in every case", self.threads, self.cores)
     }
+}
+
+/// Rejects repeated values, whose runs would overwrite each other's files. `advice` continues the sentence "name it
+/// once".
+pub fn refuse_repeated<T: PartialEq + Display>(option: &str, values: &[T], advice: &str) -> anyhow::Result<()> {
+    for (index, value) in values.iter().enumerate() {
+        ensure!(!values[..index].contains(value), "{option} has {value} twice: name it once{advice}");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

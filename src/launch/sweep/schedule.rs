@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use ringmark_core::file::run_name::RunName;
 
-use crate::launch::sweep::benchmark::JobPlan;
+use crate::launch::sweep::benchmark::PlannedJob;
 use crate::launch::sweep::ledger::Ledger;
 
 /// Schedule of a session.
 pub struct Schedule {
     /// All jobs of the plan, finished or not.
-    pub plan: Vec<JobPlan>,
+    pub plan: Vec<PlannedJob>,
     /// Only for a benchmark with a manifest.
     pub ledger: Option<Ledger>,
     /// Lines printed before the first job.
@@ -23,18 +23,18 @@ pub struct Schedule {
 
 impl Schedule {
     /// Returns true if a finished result of the job exists.
-    pub fn is_finished(&self, job: &JobPlan) -> bool {
+    pub fn is_finished(&self, job: &PlannedJob) -> bool {
         self.ledger.as_ref().zip(job.run).is_some_and(|(ledger, run)| ledger.is_finished(run))
     }
 
     /// Returns true if its batch size, or a smaller one, ran out of memory.
-    pub fn lacks_memory(&self, job: &JobPlan) -> bool {
+    pub fn lacks_memory(&self, job: &PlannedJob) -> bool {
         let shortage = |(ledger, run): (&Ledger, RunName)| ledger.shortage(run);
         !self.is_finished(job) && self.ledger.as_ref().zip(job.run).and_then(shortage).is_some()
     }
 
     /// Returns the jobs that still have to run.
-    pub fn missing(&self) -> impl Iterator<Item = &JobPlan> + Clone {
+    pub fn missing(&self) -> impl Iterator<Item = &PlannedJob> + Clone {
         self.plan.iter().filter(|job| !self.is_finished(job) && !self.lacks_memory(job))
     }
 
@@ -51,8 +51,8 @@ impl Schedule {
 
     /// Returns the missing jobs for which there must be enough memory. If running out of memory is a valid result,
     /// only the smallest batch size of each network and precision.
-    pub fn must_fit(&self, expects_shortage: bool) -> impl Iterator<Item = &JobPlan> + Clone {
-        let is_smallest = move |job: &&JobPlan| {
+    pub fn must_fit(&self, expects_shortage: bool) -> impl Iterator<Item = &PlannedJob> + Clone {
+        let is_smallest = move |job: &&PlannedJob| {
             let alike = |run: &RunName, other: &RunName| (run.model, run.dtype) == (other.model, other.dtype);
             let others = self.plan.iter().filter_map(|job| job.run);
             job.run.is_none_or(|run| {

@@ -7,7 +7,7 @@
 use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond};
 use ringmark_core::number_text::thousands;
 
-use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 
 /// Demand of the devices of one host.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,16 +69,16 @@ impl Demand {
 }
 
 /// Returns the demand of every case that has figures.
-pub fn demands(groups: &[Group]) -> Vec<Demand> {
-    let label = |group: &Group, case: Case| match groups.len() {
+pub fn demands(groups: &[TrainingGroup]) -> Vec<Demand> {
+    let label = |group: &TrainingGroup, case: Case| match groups.len() {
         1 => case.to_string(),
         _ => format!("{} {case}", group.label),
     };
-    let of_group = |group: &Group| -> Vec<Demand> {
+    let of_group = |group: &TrainingGroup| -> Vec<Demand> {
         let measured = || group.cases.iter().filter_map(|case| Some((case, images_a_host(case)?)));
         let fewest = measured().min_by_key(|(case, _)| case.case.ranks());
         let recorded = group.conditions.recorded.as_ref();
-        let demand = |(case, trained): (&TrainedCase, ImagesPerSecond)| {
+        let demand = |(case, trained): (&TrainingCase, ImagesPerSecond)| {
             let devices = case.case.gpus_per_node;
             // Runs without records are DLPerf's logs, from GPUs.
             let reads = recorded.is_none_or(|recorded| recorded.config.data.are_read());
@@ -95,7 +95,11 @@ pub fn demands(groups: &[Group]) -> Vec<Demand> {
                 devices,
                 kind: recorded.map_or(DeviceKind::Cuda, |recorded| recorded.device),
                 speed,
-                image_size: group.conditions.model.image_size(recorded.and_then(|recorded| recorded.config.image_size)),
+                image_size: group
+                    .conditions
+                    .point
+                    .model
+                    .image_size(recorded.and_then(|recorded| recorded.config.image_size)),
                 basis,
             }
         };
@@ -105,6 +109,6 @@ pub fn demands(groups: &[Group]) -> Vec<Demand> {
 }
 
 /// Returns images/s per node of a case; `None` if none of its runs counts.
-fn images_a_host(case: &TrainedCase) -> Option<ImagesPerSecond> {
+fn images_a_host(case: &TrainingCase) -> Option<ImagesPerSecond> {
     Some(ImagesPerSecond(case.figures.as_ref()?.speed.0 / f64::from(case.case.nodes)))
 }

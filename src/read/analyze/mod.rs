@@ -8,14 +8,13 @@
 //! | [`input_demand`] | images per second that the devices of a host consume |
 //! | [`input_ceiling`] | comparison of a host's input rate with that demand |
 //! | [`published`] | figures published by others |
-//! | [`results`] | the results included in one report |
+//! | [`results`] | the results of a folder |
 //! | [`checks`] | checks of a result: complete, unedited, by the rules, reliable |
 //!
 //! Shared by training and scoring:
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`extraction`] | figures of one folder |
 //! | [`case_runs`] | runs of one case |
 //! | [`run_group`] | cases under equal conditions |
 //! | [`result_row`] | parts of a row of a result file |
@@ -29,7 +28,6 @@ pub mod batch_sizes;
 pub mod case_runs;
 pub mod checks;
 pub mod comparison;
-pub mod extraction;
 pub mod input_ceiling;
 pub mod input_demand;
 pub mod prediction;

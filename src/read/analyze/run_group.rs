@@ -47,6 +47,11 @@ pub trait RunGroup {
     /// Returns the reasons why any figure of a case is unreliable.
     fn reliability_warnings_of<'a>(&'a self, case: &'a CaseOf<Self>) -> impl Iterator<Item = &'a ReliabilityWarning>;
 
+    /// Returns true if the speed of a case, and every figure that follows from it, is reliable.
+    fn is_speed_reliable(&self, case: &CaseOf<Self>) -> bool {
+        self.reliability_warnings_of(case).next().is_none()
+    }
+
     /// Returns the utilization of the devices in a case; `None` if no run counts or without records.
     fn utilization(&self, case: &CaseOf<Self>) -> Option<Utilization> {
         let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();

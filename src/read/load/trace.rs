@@ -10,11 +10,7 @@ use ringmark_core::trace::{Timeline, chrome};
 use crate::read::load::problem::Problem;
 
 /// Reads the traces of those `runs` that have one. Traces in Horovod's format are skipped: they are for other tools.
-pub fn read_runs(
-    folder: &Path,
-    runs: impl Iterator<Item = RunName>,
-    problems: &mut Vec<Problem>,
-) -> Vec<(RunName, Timeline)> {
+pub fn read_runs(folder: &Path, runs: Vec<RunName>, problems: &mut Vec<Problem>) -> Vec<(RunName, Timeline)> {
     let mut traces = Vec::new();
     for run in runs {
         let path = run.trace(Path::new(""));

@@ -1,6 +1,6 @@
 //! Training runs: figures from logs and records.
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use ringmark_core::benchmark::SweepRecord;
 use ringmark_core::benchmark::kv_store::KvStoreUse;
 use ringmark_core::benchmark::train::{EpochEnd, RunHeader, RunRecord, TrainConfig};
@@ -11,8 +11,8 @@ use ringmark_core::line::other_tool::tool::{Tool, Windows};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::summary::{harmonic_mean, mean};
 use ringmark_core::trace::TraceConfig;
-use ringmark_core::validity;
 use ringmark_core::validity::observed::Observed;
+use ringmark_core::validity::{self, Invalidity};
 
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::folder::FoundRun;
@@ -281,19 +281,17 @@ fn windows_of_warmup(windows: &Windows, typed: Option<u32>) -> anyhow::Result<us
 /// Checks that a run with this record can be counted.
 fn check_record(name: &RunName, record: &RunRecord) -> anyhow::Result<()> {
     record.check(name)?;
-    let wanted = record.header.config.iterations;
-    let iterations = record.iterations.len();
-    ensure!(iterations == wanted as usize, "{iterations} iterations of {wanted}: repeat the run");
-    for iteration in &record.iterations {
-        if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
-            bail!(
-                "the loss of rank {rank} is not finite in iteration {}: repeat the run, with a smaller --lr if this \
-                 recurs",
-                iteration.iteration
-            );
+    match validity::invalidity(record) {
+        None => Ok(()),
+        Some(Invalidity::Iterations { completed, requested }) => {
+            bail!("{completed} iterations of {requested}: repeat the run")
         }
+        Some(Invalidity::Loss { rank, iteration, .. }) => bail!(
+            "the loss of rank {rank} is not finite in iteration {iteration}: repeat the run, with a smaller --lr if this \
+             recurs"
+        ),
+        Some(reason) => bail!("{reason}"),
     }
-    Ok(())
 }
 
 #[cfg(test)]

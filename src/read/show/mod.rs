@@ -9,9 +9,8 @@
 //! | [`economy`] | table cells of power, energy and cost |
 //! | [`work_load`] | effect of uneven batch sizes per rank |
 //! | [`published`] | figures published by others |
-//! | [`extraction`] | figures of a folder |
-//! | [`score`] | tables of a scoring sweep |
-//! | [`csv`] | columns and writer of CSV |
+//! | [`training`], [`score`] | columns, tables and files of training and scoring |
+//! | [`columns`] | figures of a case as columns of tables and CSV |
 //! | [`export`] | figures of a folder in the formats of other programs |
 //! | [`check`] | checks of a result |
 //! | [`comparison`] | comparison of two results |
@@ -24,11 +23,10 @@
 
 pub mod batch_sizes;
 pub mod check;
+pub mod columns;
 pub mod comparison;
-pub mod csv;
 pub mod economy;
 pub mod export;
-pub mod extraction;
 pub mod numbers;
 pub mod once;
 pub mod page;
@@ -36,5 +34,6 @@ pub mod prediction;
 pub mod published;
 pub mod score;
 pub mod text;
+pub mod training;
 pub mod utilization;
 pub mod work_load;

@@ -10,6 +10,7 @@ use crate::output::table::{Column, Table};
 use crate::read::analyze::published::Workload;
 use crate::read::analyze::published::by_batch_size::{BATCH_SIZES, PublishedRow, none_published, rows, source};
 use crate::read::analyze::published::scaling::{self, MeasuredConditions, Published};
+use crate::read::show::columns::SPEED_UNIT;
 use crate::read::show::text::Paragraph;
 
 /// Returns a table for each hardware and, of training, one for each publication of scaling; a note if there is none. Rows with
@@ -49,7 +50,7 @@ fn scaling(row: &'static Published, measured: &[MeasuredConditions]) -> [Paragra
     let columns = vec![
         Column::text("case"),
         Column::numbers("ranks", ""),
-        Column::numbers("speed", "images/s"),
+        Column::numbers("speed", SPEED_UNIT),
         Column::numbers("speedup", ""),
     ];
     let cells = |case: &scaling::PublishedCase| {

@@ -3,7 +3,8 @@
 use ringmark_core::dimension::Seconds;
 
 use crate::output::table::{Row, Table};
-use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::run_group::RunGroup;
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::work_load::{self, WorkCost};
 use crate::read::show::numbers::{marked, milliseconds, percent_number};
 
@@ -31,17 +32,17 @@ const HEADERS: [(&str, &str); 9] = [
 ];
 
 /// Returns the table of the cases with a known division; `None` if no case has several ranks with uneven work.
-pub fn table(group: &Group) -> Option<Table> {
-    let row = |case: &TrainedCase| {
+pub fn table(group: &TrainingGroup) -> Option<Table> {
+    let row = |case: &TrainingCase| {
         let cost = work_load::case_work_cost(group, case)?;
-        let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
+        let is_doubtful = !group.is_speed_reliable(case);
         Some(Row { cells: cells(case, &cost, is_doubtful), is_doubtful, ..Row::default() })
     };
     let rows: Vec<Row> = group.cases.iter().filter_map(row).collect();
     (!rows.is_empty()).then(|| Table::new(&HEADERS, rows))
 }
 
-fn cells(case: &TrainedCase, cost: &WorkCost, is_doubtful: bool) -> Vec<String> {
+fn cells(case: &TrainingCase, cost: &WorkCost, is_doubtful: bool) -> Vec<String> {
     let milliseconds = |time: Seconds| marked(milliseconds(time), is_doubtful);
     let share = |share: f64| marked(percent_number(share), is_doubtful);
     let images: Vec<String> = cost.images.iter().map(u32::to_string).collect();

@@ -119,7 +119,12 @@ impl PageWriter<'_> {
 /// Description without the brackets of rustdoc's links.
 /// Returns the description without Rust notation.
 fn description(value: &Value) -> String {
-    value["description"].as_str().unwrap_or_default().replace("[`", "`").replace("`]", "`").replace("`None`", "no value")
+    value["description"]
+        .as_str()
+        .unwrap_or_default()
+        .replace("[`", "`")
+        .replace("`]", "`")
+        .replace("`None`", "no value")
 }
 
 fn pages() -> BTreeMap<String, String> {

@@ -6,7 +6,7 @@ use ringmark_core::dimension::Bytes;
 
 use crate::launch::doctor::checks::finding::{Check, Findings, megabytes};
 use crate::launch::doctor::probe::Port;
-use crate::launch::job::request::NeededMemory;
+use crate::launch::job::job_launch::NeededMemory;
 
 /// Space in /dev/shm for each rank on a GPU: NCCL's buffers.
 const SHARED_MEMORY_ON_GPU: Bytes = Bytes(64 << 20);

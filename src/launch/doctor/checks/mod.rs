@@ -28,7 +28,7 @@ use ringmark_core::dimension::DeviceChoice;
 use crate::launch::doctor::checks::disk::ResultsFolder;
 use crate::launch::doctor::checks::finding::{Finding, Findings};
 use crate::launch::doctor::host::HostFacts;
-use crate::launch::job::request::NeededMemory;
+use crate::launch::job::job_launch::NeededMemory;
 
 /// Requirements of the jobs, against which hosts are checked.
 pub struct JobRequirements<'a> {

@@ -23,7 +23,7 @@ use ringmark_core::host::heartbeat::INTERVAL;
 use ringmark_core::host::{LauncherAddress, MemoryShortage, Stage};
 use ringmark_core::progress::RankProgress;
 
-use crate::launch::job::request::ServerRanks;
+use crate::launch::job::job_launch::ServerRanks;
 use crate::launch::job::watch::listener::{EVENT_CAPACITY, HeartbeatListener, raise_descriptor_limit};
 use crate::launch::job::watch::watchdog::Watchdog;
 

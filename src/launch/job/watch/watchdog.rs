@@ -7,7 +7,7 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::host::{MemoryShortage, OutOfMemory, OutOfMemoryCount, Stage};
 use ringmark_core::progress::RankProgress;
 
-use crate::launch::job::request::ServerRanks;
+use crate::launch::job::job_launch::ServerRanks;
 use crate::launch::job::watch::hang::{Hang, MAX_NAMED, process_name};
 use crate::launch::job::watch::listener::{Event, Joined};
 use crate::launch::job::watch::rank::{Rank, RankEnd};

@@ -24,11 +24,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::cluster::hosts::Hosts;
+use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::request::JobFiles;
 use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionRules};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
@@ -96,7 +96,7 @@ impl Benchmark for BandwidthSweep {
         SessionRules { printer, shows_output: true, ..SessionRules::default() }
     }
 
-    fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+    fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<PlannedJob>> {
         let out_of_record = results_folder::absolute(&self.out)?;
         let job = |case: Case, bandwidth: &BandwidthConfig| {
             let path = |out: &Path, name: &str| out.join(case.to_string()).join(name);
@@ -123,13 +123,13 @@ impl Benchmark for BandwidthSweep {
             let title = title(case, bandwidth.operation);
             let announcement = Some(format!("{title}, ranks: {}, log: {}", case.ranks(), files.log.display()));
             let threads = bandwidth.threads;
-            JobPlan { announcement, threads, servers, ..JobPlan::new(title, case, files, worker) }
+            PlannedJob { announcement, threads, servers, ..PlannedJob::new(title, case, files, worker) }
         };
         let each = self.bandwidth.for_operations(&self.operations);
         Ok(self.cases.iter().flat_map(|case| each.iter().map(|config| job(*case, config))).collect())
     }
 
-    fn follow(&self, _: &JobPlan) -> OutputFilter {
+    fn follow(&self, _: &PlannedJob) -> OutputFilter {
         OutputFilter::new(!self.json.is_instead())
     }
 
@@ -275,8 +275,8 @@ mod tests {
 
     use super::*;
     use crate::launch::cluster::ssh::SshOptions;
+    use crate::launch::job::job_launch::StarterOptions;
     use crate::launch::job::process::ProcessOutcome;
-    use crate::launch::job::request::StarterOptions;
     use crate::launch::job::starter::Starter;
     use crate::launch::local::environment::LaunchEnvironment;
     use crate::launch::sweep::benchmark::{Failure, JobOutcome};
@@ -334,7 +334,7 @@ mod tests {
         }
     }
 
-    fn job(case: Case) -> JobPlan {
+    fn job(case: Case) -> PlannedJob {
         let environment = LaunchEnvironment::default();
         let context = PlanContext { environment: &environment, resumed: None };
         let sweep = BandwidthSweep { cases: vec![case], ..sweep() };

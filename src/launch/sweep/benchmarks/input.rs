@@ -11,11 +11,11 @@ use ringmark_core::file::run_name::{INPUT_LOG, INPUT_RECORD};
 use ringmark_core::options::option_table::arguments;
 use ringmark_core::trace::TraceConfig;
 
+use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::request::JobFiles;
 use crate::launch::local::print::Printer;
 use crate::launch::local::results_folder;
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, SessionRules};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, SessionRules};
 use crate::launch::sweep::benchmarks::output_filter::OutputFilter;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
@@ -84,7 +84,7 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for JudgedRun<'_, J> {
         SessionRules { printer, shows_output: true, ..SessionRules::default() }
     }
 
-    fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+    fn plan(&self, _: PlanContext) -> anyhow::Result<Vec<PlannedJob>> {
         let InputRun { out, is_traced, input, .. } = self.run;
         let files = JobFiles { log: out.join(INPUT_LOG), record: results_folder::absolute(out)?.join(INPUT_RECORD) };
         let mut worker = vec![self.kind().to_string()];
@@ -92,10 +92,10 @@ impl<J: Fn(&InputRecord) -> Vec<String>> Benchmark for JudgedRun<'_, J> {
         worker.extend(arguments(&InputConfig { record: Some(files.record.clone()), trace, ..input.clone() }));
         let case = self.run.case();
         let announcement = Some(format!("input, hosts: {}, log: {}", case.nodes, files.log.display()));
-        Ok(vec![JobPlan { announcement, ..JobPlan::new("input".to_owned(), case, files, worker) }])
+        Ok(vec![PlannedJob { announcement, ..PlannedJob::new("input".to_owned(), case, files, worker) }])
     }
 
-    fn follow(&self, _: &JobPlan) -> OutputFilter {
+    fn follow(&self, _: &PlannedJob) -> OutputFilter {
         OutputFilter::new(true)
     }
 

@@ -5,3 +5,4 @@ pub mod input;
 mod output_filter;
 pub mod score;
 pub mod train;
+pub mod train_checks;

@@ -9,9 +9,9 @@ use ringmark_core::file::run_name::RunName;
 use ringmark_core::options::option_table;
 use ringmark_core::trace::TraceConfig;
 
-use crate::launch::job::request::JobFiles;
+use crate::launch::job::job_launch::JobFiles;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
-use crate::launch::sweep::benchmark::{Benchmark, EndedJob, JobPlan, PlanContext, Report, Resumable, SessionRules};
+use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, Report, Resumable, SessionRules};
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
@@ -58,7 +58,7 @@ impl ScoreSweep {
         ScoreConfig { model, batch_size, dtype, threads, cores_divided_by, ..self.score.clone() }
     }
 
-    fn job(&self, run: RunName, score: ScoreConfig, files: JobFiles) -> JobPlan {
+    fn job(&self, run: RunName, score: ScoreConfig, files: JobFiles) -> PlannedJob {
         let (threads, cost) = (score.threads, JobCost::for_scoring(&score));
         let mut arguments = vec![self.kind().to_string()];
         arguments.extend(option_table::arguments(&ScoreConfig { record: Some(files.record.clone()), ..score }));
@@ -79,7 +79,7 @@ impl Benchmark for ScoreSweep {
         self.sweep.rules()
     }
 
-    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<PlannedJob>> {
         let job = |run: RunName| {
             let trace = self.sweep.traced(run, &self.score.trace)?;
             Ok(self.job(run, ScoreConfig { trace, ..self.run_config(run, context) }, self.sweep.files(run)?))
@@ -91,7 +91,7 @@ impl Benchmark for ScoreSweep {
         Some(self)
     }
 
-    fn follow(&self, job: &JobPlan) -> RunProgress {
+    fn follow(&self, job: &PlannedJob) -> RunProgress {
         let ScoreConfig { iterations, warmup, batch_size, .. } = self.score;
         let batch_size = job.run.map_or(batch_size, |run| run.batch_size);
         self.sweep.follow(job, warmup.saturating_add(iterations), warmup).without_lines(batch_size)

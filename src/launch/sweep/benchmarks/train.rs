@@ -13,12 +13,12 @@ use ringmark_core::file::run_name::RunName;
 use ringmark_core::options::option_table;
 use ringmark_core::trace::TraceConfig;
 
-use crate::launch::job::request::{JobFiles, ServerRanks};
+use crate::launch::job::job_launch::{JobFiles, ServerRanks};
 use crate::launch::local::environment::typed_program;
 use crate::launch::local::results_folder;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, JobCheckpoint, JobPlan, PlanContext, Report, Resumable, SessionRules,
+    Benchmark, EndedJob, JobCheckpoint, PlanContext, PlannedJob, Report, Resumable, SessionRules,
 };
 use crate::launch::sweep::cost::{EpochImages, JobCost, ValidationCost};
 use crate::launch::sweep::live::Live;
@@ -124,7 +124,7 @@ impl TrainSweep {
         Some(ValidationCost::new(train, run.case.ranks(), images))
     }
 
-    fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> JobPlan {
+    fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> PlannedJob {
         let (threads, cost, kv_store) = (train.threads, JobCost::for_training(&train), train.kv_store);
         let validation = self.validation(run, &train);
         let cost = validation.map_or(cost, |validation| cost.with_validation(train.iterations, validation));
@@ -141,7 +141,7 @@ impl TrainSweep {
         arguments.extend(option_table::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
         let may_lose_ranks = kv_store.may_lose_ranks(run.case);
         let servers = ServerRanks { may_lose_ranks, ..self.sweep.launch.servers(kv_store, memory) };
-        JobPlan { servers, data, ..self.sweep.job(run, files, arguments, threads, cost) }
+        PlannedJob { servers, data, ..self.sweep.job(run, files, arguments, threads, cost) }
     }
 }
 
@@ -166,7 +166,7 @@ impl Benchmark for TrainSweep {
         self.sweep.rules()
     }
 
-    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<PlannedJob>> {
         let mut jobs = Vec::new();
         for run in self.sweep.axes.runs() {
             let train = self.config_for_run(run, context);
@@ -178,7 +178,7 @@ impl Benchmark for TrainSweep {
             let resumed = checkpoint.as_ref().filter(|checkpoint| checkpoint.is_resumed);
             let announcement =
                 resumed.map(|it| format!("{}: resuming from checkpoint {}", job.title, it.file.display()));
-            jobs.push(JobPlan { checkpoint, announcement, ..job });
+            jobs.push(PlannedJob { checkpoint, announcement, ..job });
             if let Some(train) = baseline {
                 let run = RunName { baseline: true, kv_store: train.kv_store.kv_store, ..run };
                 let train = TrainConfig { trace: self.sweep.traced(run, &self.train.trace)?, ..train };
@@ -192,7 +192,7 @@ impl Benchmark for TrainSweep {
         Some(self)
     }
 
-    fn follow(&self, job: &JobPlan) -> RunProgress {
+    fn follow(&self, job: &PlannedJob) -> RunProgress {
         let iterations = job.run.map_or(self.train.iterations, |run| self.iterations(run));
         let train = |run: RunName| TrainConfig { batch_size: run.batch_size, ..self.train.clone() };
         let validation = job.run.filter(|run| !run.baseline).and_then(|run| self.validation(run, &train(run)));

@@ -6,7 +6,7 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::progress::{JobCounts, JobProgress};
 
 use crate::launch::job::watch::WatchedRanks;
-use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, JobPlan};
+use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, PlannedJob};
 
 /// Position of a session when a job starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,11 +27,11 @@ pub struct SessionProgress {
 impl SessionProgress {
     /// Returns the progress at the start of `jobs[index]`, after the jobs in `ended`, those of an earlier session
     /// first. After the last job no work is left.
-    pub fn at<F>(jobs: &[JobPlan], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
-        let work = |jobs: &[JobPlan]| jobs.iter().map(|job| job.cost.work).sum();
+    pub fn at<F>(jobs: &[PlannedJob], index: usize, cooldown: Duration, ended: &[EndedJob<F>]) -> SessionProgress {
+        let work = |jobs: &[PlannedJob]| jobs.iter().map(|job| job.cost.work).sum();
         let (job, later) = jobs[index..].split_at(1.min(jobs.len() - index));
         // A resumed job did only part of its work.
-        let is_whole = |job: &JobPlan| !job.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_resumed);
+        let is_whole = |job: &PlannedJob| !job.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.is_resumed);
         let timed =
             ended.iter().filter(|ended| is_whole(&ended.job)).filter_map(|ended| Some((ended.took?, &ended.job)));
         let (done, took) =
@@ -62,7 +62,7 @@ impl SessionProgress {
 }
 
 /// Returns the progress of a job as reported by its ranks alone.
-pub fn seen(job: &JobPlan, elapsed: Duration, watched: WatchedRanks) -> JobProgress {
+pub fn seen(job: &PlannedJob, elapsed: Duration, watched: WatchedRanks) -> JobProgress {
     let WatchedRanks { place, interval, ranks } = watched;
     JobProgress {
         title: job.title.clone(),

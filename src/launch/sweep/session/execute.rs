@@ -7,16 +7,16 @@ use ringmark_core::benchmark::Record;
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{ObservedEnvironment, RunState};
 
+use crate::launch::job::job_launch::JobLaunch;
 use crate::launch::job::launcher::{LaunchConfig, Launcher};
-use crate::launch::job::planned::{JobEnd, JobLimits};
 use crate::launch::job::process::{JobEvent, ProcessOutcome, split_lines};
-use crate::launch::job::request::Job;
+use crate::launch::job::run_launch::{JobEnd, JobLimits};
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::WatchedRanks;
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_error, print_line};
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Failure, Follower, JobCheckpoint, JobOutcome, JobPlan, RANK_ERROR,
+    Benchmark, EndedJob, Failure, Follower, JobCheckpoint, JobOutcome, PlannedJob, RANK_ERROR,
 };
 use crate::launch::sweep::ledger::Ledger;
 use crate::launch::sweep::live::Live;
@@ -34,16 +34,16 @@ pub struct JobRunner<'a, B> {
 
 impl<B: Benchmark> JobRunner<'_, B> {
     /// Returns the launch settings and output files of a job.
-    pub fn job_for(&self, plan: &JobPlan) -> Job<'_> {
-        let JobPlan { case, threads, servers, arguments, files, .. } = plan;
-        Job { threads: *threads, servers: servers.clone(), ..self.launcher.job(*case, arguments, files) }
+    pub fn job_for(&self, plan: &PlannedJob) -> JobLaunch<'_> {
+        let PlannedJob { case, threads, servers, arguments, files, .. } = plan;
+        JobLaunch { threads: *threads, servers: servers.clone(), ..self.launcher.job(*case, arguments, files) }
     }
 
     /// Runs one job. A failure becomes its outcome, the last line of its log, and its state in the ledger. The outcome
     /// is returned even if log and ledger can no longer be written.
     pub fn execute(
         &self,
-        job: &JobPlan,
+        job: &PlannedJob,
         progress: &SessionProgress,
         mut ledger: Option<&mut Ledger>,
         interrupt: &Interrupt,
@@ -108,7 +108,7 @@ impl<B: Benchmark> JobRunner<'_, B> {
     /// Derives the outcome from the end of a job and its record, or from why there is none.
     fn conclude(
         &self,
-        launch: &Job,
+        launch: &JobLaunch,
         end: &ProcessOutcome,
         follower: B::Follower,
         ledger: Option<&mut Ledger>,
@@ -144,8 +144,8 @@ impl<B: Benchmark> JobRunner<'_, B> {
     /// Records a job's end in the manifest, and a failure at the end of its log.
     fn record_end(
         &self,
-        job: &JobPlan,
-        launch: &Job,
+        job: &PlannedJob,
+        launch: &JobLaunch,
         outcome: &JobOutcome<B::Figures>,
         ledger: Option<&mut Ledger>,
     ) -> anyhow::Result<()> {
@@ -184,7 +184,7 @@ fn failed<F>(reason: String) -> JobOutcome<F> {
 }
 
 /// Returns `out of memory at batch 64: 15.1 of 16.0 GB`.
-pub fn at_batch(job: &JobPlan, memory: MemoryShortage) -> String {
+pub fn at_batch(job: &PlannedJob, memory: MemoryShortage) -> String {
     job.run.map_or_else(|| format!("out of memory: {memory}"), |run| memory.at_batch(run.batch_size))
 }
 

@@ -23,13 +23,13 @@ use ringmark_core::shell;
 use crate::launch::doctor::command::check_before_jobs;
 use crate::launch::doctor::host::InspectionSettings;
 use crate::launch::doctor::report;
+use crate::launch::job::job_launch::{JobFiles, NeededMemory};
 use crate::launch::job::launcher::{LaunchConfig, Launcher, SavedConfig};
-use crate::launch::job::request::{JobFiles, NeededMemory};
 use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, JobPlan, PlanContext, Resumable,
+    Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, PlanContext, PlannedJob, Resumable,
 };
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
@@ -91,7 +91,7 @@ impl<B: Benchmark> Session<'_, B> {
         let warning = self.benchmark.resumable().and_then(Resumable::warning).map(str::to_owned);
         let lines = self.unused_hosts().into_iter().chain(warning);
         lines.for_each(|line| print_line(&format!("# {line}")));
-        let missing: Vec<&JobPlan> = schedule.missing().collect();
+        let missing: Vec<&PlannedJob> = schedule.missing().collect();
         let is_long = missing.len() > COMMANDS && !launch.is_verbose;
         let plan = is_long.then(|| plan_line(&missing));
         let lines = schedule.header.iter().filter(|_| is_long).chain(&plan).chain(&schedule.estimate);
@@ -213,7 +213,7 @@ impl<B: Benchmark> Session<'_, B> {
             Some(EndedJob { job: job.clone(), took, is_earlier: true, outcome: JobOutcome::Sound(figures) })
         });
         let finished: Vec<_> = finished.collect();
-        let missing: Vec<JobPlan> = schedule.missing().cloned().collect();
+        let missing: Vec<PlannedJob> = schedule.missing().cloned().collect();
         let measured = SessionProgress::at(&missing, 0, cooldown, &finished).left(Duration::ZERO, None);
         schedule.estimate = estimate::lines(missing.iter(), &self.this_machine(), cooldown, measured);
         Ok((schedule, finished))
@@ -263,8 +263,8 @@ impl<B: Benchmark> Session<'_, B> {
     }
 
     /// Describes the job that was interrupted, and how much of the plan is finished.
-    fn interrupted(&self, place: &str, job: &JobPlan, schedule: &Schedule) -> String {
-        let JobPlan { title, .. } = job;
+    fn interrupted(&self, place: &str, job: &PlannedJob, schedule: &Schedule) -> String {
+        let PlannedJob { title, .. } = job;
         match schedule.ledger {
             Some(_) => {
                 let finished = schedule.plan.iter().filter(|job| schedule.is_finished(job)).count();
@@ -284,7 +284,7 @@ impl<B: Benchmark> Session<'_, B> {
         (ended, table): (&mut Vec<EndedJob<B::Figures>>, &mut SessionTable),
     ) -> anyhow::Result<()> {
         let SessionConfig { resume, cooldown, live, .. } = self.config;
-        let missing: Vec<JobPlan> = schedule.missing().cloned().collect();
+        let missing: Vec<PlannedJob> = schedule.missing().cloned().collect();
         if resume {
             self.printer.line(&format!("{} of {} runs are finished", ended.len(), schedule.plan.len()));
         }
@@ -351,7 +351,7 @@ impl<B: Benchmark> Session<'_, B> {
 }
 
 /// Counts the jobs, and the combinations of network, precision, batch size, kv-store and case: `60 jobs at 12 points`.
-fn plan_line(jobs: &[&JobPlan]) -> String {
+fn plan_line(jobs: &[&PlannedJob]) -> String {
     let points: BTreeSet<RunName> =
         jobs.iter().filter_map(|job| job.run).map(|run| RunName { run: 0, ..run }).collect();
     let points = if points.is_empty() { String::new() } else { format!(" at {}", count(points.len(), "point")) };
@@ -359,7 +359,7 @@ fn plan_line(jobs: &[&JobPlan]) -> String {
 }
 
 /// Rejects a folder that contains files of a planned job: another run would replace them, or be mistaken for the first.
-fn refuse_used_files(out: &Path, plan: &[JobPlan]) -> anyhow::Result<()> {
+fn refuse_used_files(out: &Path, plan: &[PlannedJob]) -> anyhow::Result<()> {
     let mut files = plan.iter().flat_map(|job| {
         let JobFiles { log, record } = &job.files;
         [run_name::unfinished_log_path(log), log.clone(), record.clone()]

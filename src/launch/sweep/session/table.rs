@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use crate::launch::local::print::Printer;
-use crate::launch::sweep::benchmark::{JobPlan, Report};
+use crate::launch::sweep::benchmark::{PlannedJob, Report};
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::lines::{table_head, table_line, table_row};
 
@@ -21,7 +21,7 @@ pub struct SessionTable<'a> {
 
 impl<'a> SessionTable<'a> {
     /// Creates the table with columns wide enough for the jobs of `plan`.
-    pub fn new(plan: &[JobPlan], live: &'a Live, printer: &'a Printer) -> SessionTable<'a> {
+    pub fn new(plan: &[PlannedJob], live: &'a Live, printer: &'a Printer) -> SessionTable<'a> {
         let width = plan.iter().map(|job| job.title.len()).max().unwrap_or_default();
         let is_terminal = io::stdout().is_terminal();
         SessionTable { live, printer, is_terminal, width, rows: 0, notes: Vec::new() }

@@ -18,7 +18,7 @@ use crate::launch::sweep::benchmark::PlanContext;
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::plan::{BATCH_SIZES_THAT_FIT, BatchSizes};
-use crate::launch::sweep::trials::{TrialJob, TrialJobPlan};
+use crate::launch::sweep::trials::{PlanTrial, TrialJob};
 
 /// Largest batch size that is tried.
 const MAX_BATCH_SIZE: u32 = 65_536;
@@ -38,7 +38,7 @@ pub const ITERATIONS: u32 = 2;
 pub fn resolved<R: Record>(
     sweep: &AxesSweep,
     kind: BenchmarkKind,
-    job: TrialJobPlan,
+    job: PlanTrial,
     live: &Live,
 ) -> anyhow::Result<AxesSweep> {
     let BatchSizes::Largest { first, .. } = sweep.axes.batch_sizes else { return Ok(sweep.clone()) };
@@ -86,7 +86,7 @@ fn densest_case(cases: &[Case]) -> Case {
 struct BatchSearch<'a, R> {
     sweep: &'a AxesSweep,
     kind: BenchmarkKind,
-    job: TrialJobPlan<'a>,
+    job: PlanTrial<'a>,
     live: &'a Live,
     model: Model,
     dtype: Dtype,

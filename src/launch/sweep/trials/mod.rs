@@ -17,11 +17,11 @@ use std::time::Duration;
 use ringmark_core::benchmark::{BenchmarkKind, Record};
 use ringmark_core::file::run_name::{self, RunName};
 
+use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::request::JobFiles;
 use crate::launch::sweep::axes_sweep::files_in;
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Follower, JobOutcome, JobPlan, PlanContext, Report, SessionRules,
+    Benchmark, EndedJob, Follower, JobOutcome, PlanContext, PlannedJob, Report, SessionRules,
 };
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::folder;
@@ -29,7 +29,7 @@ use crate::launch::sweep::live::Live;
 use crate::launch::sweep::session::{self, SessionConfig};
 
 /// Creates the job of a trial with this name and these files.
-pub type TrialJobPlan<'a> = &'a dyn Fn(RunName, JobFiles, PlanContext) -> JobPlan;
+pub type PlanTrial<'a> = &'a dyn Fn(RunName, JobFiles, PlanContext) -> PlannedJob;
 
 /// Reads the result from the record of a trial, or explains why there is none.
 pub type TrialFigures<'a, R, F> = &'a dyn Fn(R) -> Result<F, String>;
@@ -45,7 +45,7 @@ pub struct TrialJob<'a, R, F> {
     /// Folder of the trial.
     pub out: &'a Path,
     /// Creates the job.
-    pub job: TrialJobPlan<'a>,
+    pub job: PlanTrial<'a>,
     /// Reads the result of the job.
     pub figures: TrialFigures<'a, R, F>,
     /// Describes the result.
@@ -93,17 +93,17 @@ impl<R: Record, F> Benchmark for TrialJob<'_, R, F> {
         self.kind
     }
 
-    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<JobPlan>> {
+    fn plan(&self, context: PlanContext) -> anyhow::Result<Vec<PlannedJob>> {
         let job = (self.job)(self.run, files_in(self.out, self.run)?, context);
         // The trial itself determines its cost.
-        Ok(vec![JobPlan { title: self.title.clone(), cost: JobCost::EQUAL, ..job }])
+        Ok(vec![PlannedJob { title: self.title.clone(), cost: JobCost::EQUAL, ..job }])
     }
 
     fn rules(&self) -> SessionRules {
         SessionRules { is_trial: true, expects_shortage: true, ..SessionRules::default() }
     }
 
-    fn follow(&self, _: &JobPlan) -> NoFollower {
+    fn follow(&self, _: &PlannedJob) -> NoFollower {
         NoFollower
     }
 

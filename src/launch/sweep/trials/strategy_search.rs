@@ -14,11 +14,11 @@ use ringmark_core::file::run_name::{RunName, STRATEGY_TRIALS};
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::summary;
 
+use crate::launch::job::job_launch::JobFiles;
 use crate::launch::job::launcher::LaunchConfig;
-use crate::launch::job::request::JobFiles;
 use crate::launch::local::print::Printer;
 use crate::launch::sweep::axes_sweep::AxesSweep;
-use crate::launch::sweep::benchmark::{JobPlan, PlanContext};
+use crate::launch::sweep::benchmark::{PlanContext, PlannedJob};
 use crate::launch::sweep::ledger;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::trials::TrialJob;
@@ -47,7 +47,7 @@ pub struct StrategySearch {
 }
 
 /// Builds the job of a trial with this training configuration.
-pub type StrategyJob<'a> = &'a dyn Fn(&TrainConfig, RunName, JobFiles, PlanContext) -> JobPlan;
+pub type StrategyJob<'a> = &'a dyn Fn(&TrainConfig, RunName, JobFiles, PlanContext) -> PlannedJob;
 
 impl StrategySearch {
     /// Returns `requested` with the fastest settings, from an earlier session or from trials run now. A dry run tries

@@ -14,7 +14,7 @@ use ringmark_core::stats::busbw::{Bus, algbw, busbw};
 use ringmark_core::stats::summary::{mean, step_percentiles};
 use serde_json::Value;
 
-use crate::read::analyze::comparison::side::{RunFigures, Side, SideTable, word};
+use crate::read::analyze::comparison::side::{RunFigures, Side, SideGroup, word};
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::formats::nccl_tests::{self, Message, NcclTests, VERSIONS};
@@ -73,7 +73,7 @@ pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> any
     // If an operation cannot be in place, the in-place result differs from that of nccl-tests: see docs/bandwidth.md.
     let places = if operands.operation.goes_in_place() { PLACES } else { ["out", "in, by a copy"] };
     for result in &record.results {
-        let set = SideTable {
+        let group = SideGroup {
             name: what.clone(),
             must: vec![
                 ("element type", Some(result.element.clone())),
@@ -81,14 +81,14 @@ pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> any
                 ("optimizer", optimizer.clone()),
             ],
             settings: settings.clone(),
-            ..SideTable::default()
+            ..SideGroup::default()
         };
         let message = format!("{}{gradients}", size(result.bytes));
         let seen =
             FileContext { environment: &around, warnings: &warnings, reliability_warnings: &reliability_warnings };
         let figures = |timing: &Option<Timing>| Some(record_figures(result, timing.as_ref()?, record.bus()));
         let figures = [figures(&result.out_of_place), figures(&result.in_place)];
-        add_message(side, set, file, (&message, places), figures, seen);
+        add_message(side, group, file, (&message, places), figures, seen);
     }
     Ok(())
 }
@@ -110,20 +110,20 @@ struct FileContext<'a> {
 /// Adds the results of one message, out of place and in place.
 fn add_message(
     side: &mut Side,
-    set: SideTable,
+    group: SideGroup,
     file: &Path,
     (message, places): (&str, [&str; 2]),
     figures: [Option<anyhow::Result<RunFigures>>; 2],
     seen: FileContext,
 ) {
-    let set = side.set(set);
+    let group = side.group(group);
     let mut left_out = Vec::new();
     for (place, figures) in places.into_iter().zip(figures) {
         let message = format!("{message} {place}");
         match figures {
             None => {}
             Some(Ok(figures)) => {
-                let case = set.case(&message);
+                let case = group.case(&message);
                 case.environment.clone_from(seen.environment);
                 case.warnings.extend_from_slice(seen.warnings);
                 case.reliability_warnings.extend_from_slice(seen.reliability_warnings);
@@ -186,7 +186,7 @@ pub fn add_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow:
         if message.root.trim() != "-1" {
             what += &root_text(message.root.trim());
         }
-        let set = SideTable {
+        let group = SideGroup {
             name: what,
             must: vec![
                 ("element type", Some(message.element.clone())),
@@ -194,7 +194,7 @@ pub fn add_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow:
                 ("optimizer", None),
             ],
             settings: settings.clone(),
-            ..SideTable::default()
+            ..SideGroup::default()
         };
         let figures = |timing: PartSelector<nccl_tests::Timing>, iterations: PartSelector<nccl_tests::Iterations>| {
             let timings: Vec<&nccl_tests::Timing> = cycles.iter().filter_map(|cycle| timing(cycle)).collect();
@@ -207,7 +207,7 @@ pub fn add_nccl_tests(side: &mut Side, file: &Path, read: &NcclTests) -> anyhow:
             figures(|message| message.in_place.as_ref(), |message| message.in_place_per_iter.as_ref()),
         ];
         let seen = FileContext { environment: &around, warnings: &notes, reliability_warnings: &[] };
-        add_message(side, set, file, (&size(Bytes(message.size)), PLACES), figures, seen);
+        add_message(side, group, file, (&size(Bytes(message.size)), PLACES), figures, seen);
     }
     Ok(())
 }

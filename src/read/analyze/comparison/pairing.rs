@@ -9,7 +9,7 @@ use ringmark_core::options::usage::usage;
 
 use crate::read::analyze::comparison::collectives::PROGRAM;
 use crate::read::analyze::comparison::side::{
-    ConditionDifference, RequiredCondition, Side, SideCase, SideKind, SideTable,
+    ConditionDifference, RequiredCondition, Side, SideCase, SideGroup, SideKind,
 };
 use crate::read::load::environment::EnvironmentText;
 
@@ -26,7 +26,7 @@ pub struct Pairing<'a> {
 #[derive(Debug)]
 pub struct Pair<'a> {
     /// BASE, then TEST.
-    pub sets: [&'a SideTable; 2],
+    pub groups: [&'a SideGroup; 2],
     /// Pairs of cases, in the order of BASE.
     pub cases: Vec<[&'a SideCase; 2]>,
     /// Benchmark of both sides.
@@ -46,14 +46,15 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
             test.kind.text()
         )));
     }
-    let mut tables = Tables { base: base.sets.iter().collect(), test: test.sets.iter().collect(), pairs: Vec::new() };
+    let mut tables =
+        Tables { base: base.groups.iter().collect(), test: test.groups.iter().collect(), pairs: Vec::new() };
     tables.pair_matching(|base, test| {
         base.name == test.name && blocking_differences(base, test).is_empty() && base.settings == test.settings
     });
     // If each side has one kv-store, the kv-store may be the subject of the comparison; otherwise only equal ones are
     // paired.
     let is_one_each = [base, test].iter().all(|side| kv_stores(side).len() <= 1);
-    let is_of_one = |base: &SideTable, test: &SideTable| is_one_each || kv_store(base) == kv_store(test);
+    let is_of_one = |base: &SideGroup, test: &SideGroup| is_one_each || kv_store(base) == kv_store(test);
     tables.pair_matching(|base, test| {
         base.name == test.name && blocking_differences(base, test).is_empty() && is_of_one(base, test)
     });
@@ -63,27 +64,28 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
     if tables.pairs.is_empty() {
         return Err(usage(tables.refusal(force)));
     }
-    tables.pairs.sort_by_key(|(one, _)| base.sets.iter().position(|set| std::ptr::eq(set, *one)));
-    let titles = |sets: &[&SideTable]| sets.iter().map(|set| set.title()).collect();
+    tables.pairs.sort_by_key(|(one, _)| base.groups.iter().position(|group| std::ptr::eq(group, *one)));
+    let titles = |groups: &[&SideGroup]| groups.iter().map(|group| group.title()).collect();
     let mut pairing = Pairing { only: [titles(&tables.base), titles(&tables.test)], pairs: Vec::new() };
-    let several = base.sets.len() > 1 || test.sets.len() > 1;
-    let named = |set: &SideTable, case: &SideCase| match several {
-        true => format!("{}: {}", set.title(), case.name),
+    let several = base.groups.len() > 1 || test.groups.len() > 1;
+    let named = |group: &SideGroup, case: &SideCase| match several {
+        true => format!("{}: {}", group.title(), case.name),
         false => case.name.clone(),
     };
     for (one, other) in tables.pairs {
-        let [of_base, of_test] = [one, other]
-            .map(|set| set.cases.iter().map(|case| (case.name.as_str(), case)).collect::<HashMap<&str, &SideCase>>());
+        let [of_base, of_test] = [one, other].map(|group| {
+            group.cases.iter().map(|case| (case.name.as_str(), case)).collect::<HashMap<&str, &SideCase>>()
+        });
         let partner = |case: &'a SideCase| Some([case, *of_test.get(case.name.as_str())?]);
         let cases: Vec<[&SideCase; 2]> = one.cases.iter().filter_map(partner).collect();
-        for (only, (set, others)) in pairing.only.iter_mut().zip([(one, &of_test), (other, &of_base)]) {
-            let without = set.cases.iter().filter(|case| !others.contains_key(case.name.as_str()));
-            only.extend(without.map(|case| named(set, case)));
+        for (only, (group, others)) in pairing.only.iter_mut().zip([(one, &of_test), (other, &of_base)]) {
+            let without = group.cases.iter().filter(|case| !others.contains_key(case.name.as_str()));
+            only.extend(without.map(|case| named(group, case)));
         }
         if !cases.is_empty() {
             pairing.pairs.push(Pair {
                 kind: base.kind,
-                sets: [one, other],
+                groups: [one, other],
                 cases,
                 forced: blocking_differences(one, other),
             });
@@ -97,16 +99,16 @@ pub fn pair<'a>([base, test]: [&'a Side; 2], force: bool) -> anyhow::Result<Pair
 }
 
 /// Returns the kv-store, or `None` if the result does not record it.
-fn kv_store(table: &SideTable) -> Option<&str> {
+fn kv_store(table: &SideGroup) -> Option<&str> {
     table.settings.get("kv_store").map(String::as_str)
 }
 
 fn kv_stores(side: &Side) -> BTreeSet<Option<&str>> {
-    side.sets.iter().map(kv_store).collect()
+    side.groups.iter().map(kv_store).collect()
 }
 
 /// Returns the required conditions that differ; a condition that either side does not record is ignored.
-fn blocking_differences(base: &SideTable, test: &SideTable) -> Vec<ConditionDifference> {
+fn blocking_differences(base: &SideGroup, test: &SideGroup) -> Vec<ConditionDifference> {
     let differs = |((what, base), (_, test)): (&RequiredCondition, &RequiredCondition)| {
         let (base, test) = (base.as_ref()?, test.as_ref()?);
         (base != test).then(|| ConditionDifference { name: (*what).to_owned(), base: base.clone(), test: test.clone() })
@@ -116,16 +118,16 @@ fn blocking_differences(base: &SideTable, test: &SideTable) -> Vec<ConditionDiff
 
 /// Tables without a partner, and the pairs made so far.
 struct Tables<'a> {
-    base: Vec<&'a SideTable>,
-    test: Vec<&'a SideTable>,
-    pairs: Vec<(&'a SideTable, &'a SideTable)>,
+    base: Vec<&'a SideGroup>,
+    test: Vec<&'a SideGroup>,
+    pairs: Vec<(&'a SideGroup, &'a SideGroup)>,
 }
 
 impl<'a> Tables<'a> {
     /// Pairs tables that match each other and no other table.
-    fn pair_matching(&mut self, belong: impl Fn(&SideTable, &SideTable) -> bool) {
-        let only = |list: &[&'a SideTable], belongs: &dyn Fn(&SideTable) -> bool| {
-            let mut found = list.iter().filter(|set| belongs(set));
+    fn pair_matching(&mut self, belong: impl Fn(&SideGroup, &SideGroup) -> bool) {
+        let only = |list: &[&'a SideGroup], belongs: &dyn Fn(&SideGroup) -> bool| {
+            let mut found = list.iter().filter(|group| belongs(group));
             found.next().copied().filter(|_| found.next().is_none())
         };
         for one in self.base.clone() {
@@ -138,20 +140,20 @@ impl<'a> Tables<'a> {
 
     /// Pairs the tables with the fewest differing conditions, as long as the choice is unambiguous.
     fn pair_nearest(&mut self) {
-        for count in 0..=self.base.first().map_or(0, |set| set.must.len()) {
+        for count in 0..=self.base.first().map_or(0, |group| group.must.len()) {
             self.pair_matching(|base, test| base.name == test.name && blocking_differences(base, test).len() == count);
         }
     }
 
-    fn join(&mut self, one: &'a SideTable, other: &'a SideTable) {
-        self.base.retain(|set| !std::ptr::eq(*set, one));
-        self.test.retain(|set| !std::ptr::eq(*set, other));
+    fn join(&mut self, one: &'a SideGroup, other: &'a SideGroup) {
+        self.base.retain(|group| !std::ptr::eq(*group, one));
+        self.test.retain(|group| !std::ptr::eq(*group, other));
         self.pairs.push((one, other));
     }
 
     /// Explains why no tables could be paired.
     fn refusal(&self, force: bool) -> anyhow::Error {
-        let titles = |sets: &[&SideTable]| sets.iter().map(|set| set.title()).collect::<Vec<_>>().join("; ");
+        let titles = |groups: &[&SideGroup]| groups.iter().map(|group| group.title()).collect::<Vec<_>>().join("; ");
         let mut lines = Vec::new();
         let mut can_be_forced = false;
         for one in &self.base {
@@ -192,18 +194,18 @@ impl Pair<'_> {
             };
             (*what, value)
         };
-        let [base, test] = self.sets;
+        let [base, test] = self.groups;
         let must = base.must.iter().zip(&test.must).map(both).collect();
-        SideTable { name: base.name.clone(), must, apart: base.apart.clone(), ..SideTable::default() }.title()
+        SideGroup { name: base.name.clone(), must, apart: base.apart.clone(), ..SideGroup::default() }.title()
     }
 
     /// Returns all options and environment values, by name. For results of two programs only values that both record
     /// are compared.
     pub fn conditions(&self) -> Vec<ConditionDifference> {
-        let options_known = self.sets.iter().all(|set| !set.settings.is_empty());
+        let options_known = self.groups.iter().all(|group| !group.settings.is_empty());
         let all_known = self.unknown().iter().all(Option::is_none);
         let [base, test] = [0, 1].map(|side| {
-            let settings = self.sets[side].settings.iter().filter(|_| options_known);
+            let settings = self.groups[side].settings.iter().filter(|_| options_known);
             let mut all: EnvironmentText =
                 settings.map(|(name, value)| (name.clone(), BTreeSet::from([value.clone()]))).collect();
             all.extend(self.servers(side).map(|servers| ("servers".to_owned(), servers)));
@@ -227,7 +229,7 @@ impl Pair<'_> {
     /// itself cannot be compared: for the same runs, a result of one case records a number and a result of several
     /// cases does not.
     fn servers(&self, side: usize) -> Option<BTreeSet<String>> {
-        let table = self.sets[side];
+        let table = self.groups[side];
         kv_store(table)?.parse().is_ok_and(KvStore::has_servers).then_some(())?;
         let number = table.settings.get("servers");
         let hosts = |case: &SideCase| Some(case.name.split(' ').next()?.parse::<Case>().ok()?.nodes.to_string());
@@ -238,7 +240,7 @@ impl Pair<'_> {
     pub fn unknown(&self) -> [Option<&'static str>; 2] {
         [0, 1].map(|side| {
             let has_environment = self.cases.iter().any(|case| !case[side].environment.is_empty());
-            match (self.sets[side].settings.is_empty(), has_environment, self.kind) {
+            match (self.groups[side].settings.is_empty(), has_environment, self.kind) {
                 (_, true, _) | (_, _, SideKind::PytorchDdp) => None,
                 (true, false, _) => Some("options, devices and environment are unknown: no records"),
                 (false, false, _) => Some("devices and environment are unknown: written by an older ringmark"),
@@ -248,7 +250,7 @@ impl Pair<'_> {
 
     /// Returns true if different programs measured the sides; their percentiles are defined differently.
     pub fn is_of_two_programs(&self) -> bool {
-        let [base, test] = self.sets.map(|set| set.settings.get(PROGRAM));
+        let [base, test] = self.groups.map(|group| group.settings.get(PROGRAM));
         base != test
     }
 }

@@ -8,7 +8,7 @@ use ringmark_core::dimension::{DeviceKind, Seconds};
 use ringmark_core::number_text::count;
 use ringmark_core::stats::summary::{mean, step_percentiles};
 
-use crate::read::analyze::comparison::side::{RunFigures, Side, SideTable, word};
+use crate::read::analyze::comparison::side::{RunFigures, Side, SideGroup, word};
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::load::formats::pytorch_ddp::{DdpFile, GroupResult, ModelResult};
 
@@ -37,7 +37,7 @@ pub fn add(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> an
                 .filter(|(name, _)| !TOLD_ELSEWHERE.contains(&name.as_str()))
                 .map(|(name, value)| (name.clone(), word(value))),
         );
-        let like = SideTable {
+        let like = SideGroup {
             name: model.model.clone(),
             must: vec![
                 ("precision", model.ringmark.as_ref().map(|ours| ours.dtype.to_string())),
@@ -46,11 +46,11 @@ pub fn add(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> an
                 ("device", Some(device.to_string())),
             ],
             settings,
-            ..SideTable::default()
+            ..SideGroup::default()
         };
         ensure!(!seen.contains(&like.title()), "ambiguous: two results of {}", like.title());
         seen.push(like.title());
-        let set = side.set(like);
+        let of_model = side.group(like);
         let mut left_out = Vec::new();
         let named = named(model);
         for (place, (name, group)) in named.iter().enumerate() {
@@ -67,7 +67,7 @@ pub fn add(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> an
             };
             match RunFigures::new(images / mean, Seconds(mean), step_percentiles(group.measurements.as_slice())) {
                 Some(figures) => {
-                    let case = set.case(name);
+                    let case = of_model.case(name);
                     case.runs.push(figures);
                     case.reliability_warnings.clone_from(&reliability_warnings);
                 }

@@ -23,7 +23,7 @@ pub struct Side {
     /// Kind of measurement; both sides must have the same.
     pub kind: SideKind,
     /// Tables, which are compared separately.
-    pub sets: Vec<SideTable>,
+    pub groups: Vec<SideGroup>,
     /// Start times of the runs, as text that sorts by time.
     pub started: BTreeSet<String>,
     /// Runs that are excluded, with the reason.
@@ -65,7 +65,7 @@ impl SideKind {
 
 /// Cases of equal conditions.
 #[derive(Debug, Default)]
-pub struct SideTable {
+pub struct SideGroup {
     /// Quantity that was measured; tables with different names are never compared.
     pub name: String,
     /// Conditions that must be equal unless the comparison is forced; values may be unknown.
@@ -133,38 +133,39 @@ impl ConditionDifference {
 impl Side {
     /// Returns a side without tables.
     pub fn new(path: &Path, kind: SideKind) -> Side {
-        Side { path: path.to_owned(), kind, sets: Vec::new(), started: BTreeSet::new(), left_out: Vec::new() }
+        Side { path: path.to_owned(), kind, groups: Vec::new(), started: BTreeSet::new(), left_out: Vec::new() }
     }
 
     /// Returns the table with these conditions, adding it if necessary.
-    pub fn set(&mut self, like: SideTable) -> &mut SideTable {
+    pub fn group(&mut self, like: SideGroup) -> &mut SideGroup {
         let is_like =
-            |set: &SideTable| (&set.name, &set.must, &set.settings) == (&like.name, &like.must, &like.settings);
-        let place = self.sets.iter().position(is_like).unwrap_or_else(|| {
-            self.sets.push(like);
-            self.sets.len() - 1
+            |group: &SideGroup| (&group.name, &group.must, &group.settings) == (&like.name, &like.must, &like.settings);
+        let place = self.groups.iter().position(is_like).unwrap_or_else(|| {
+            self.groups.push(like);
+            self.groups.len() - 1
         });
-        &mut self.sets[place]
+        &mut self.groups[place]
     }
 
     /// Adds distinguishing settings to the titles of tables that would otherwise have the same title.
     pub fn make_titles_unique(&mut self) {
-        let apart = |set: &SideTable| {
-            let others = || self.sets.iter().filter(|other| other.title() == set.title());
+        let apart = |group: &SideGroup| {
+            let others = || self.groups.iter().filter(|other| other.title() == group.title());
             let differs = |name: &String, value: &String| others().any(|other| other.settings.get(name) != Some(value));
-            let settings = set.settings.iter().filter(|(name, value)| differs(name, value));
+            let settings = group.settings.iter().filter(|(name, value)| differs(name, value));
             settings.map(|(name, value)| format!("{name} {value}")).collect()
         };
-        let all: Vec<Vec<String>> = self.sets.iter().map(apart).collect();
-        self.sets.iter_mut().zip(all).for_each(|(set, apart)| set.apart = apart);
+        let all: Vec<Vec<String>> = self.groups.iter().map(apart).collect();
+        self.groups.iter_mut().zip(all).for_each(|(group, apart)| group.apart = apart);
     }
 
     /// Merges the runs of another part of the same side.
     pub fn merge(&mut self, part: Side) {
-        for set in part.sets {
-            let like = SideTable { name: set.name, must: set.must, settings: set.settings, ..SideTable::default() };
-            let known = self.set(like);
-            for case in set.cases {
+        for group in part.groups {
+            let like =
+                SideGroup { name: group.name, must: group.must, settings: group.settings, ..SideGroup::default() };
+            let known = self.group(like);
+            for case in group.cases {
                 let known = known.case(&case.name);
                 known.runs.extend(case.runs);
                 known.warnings.extend(case.warnings);
@@ -180,7 +181,7 @@ impl Side {
 
     /// Returns the largest number of runs in a case.
     pub fn runs(&self) -> usize {
-        self.sets.iter().flat_map(|set| &set.cases).map(|case| case.runs.len()).max().unwrap_or_default()
+        self.groups.iter().flat_map(|group| &group.cases).map(|case| case.runs.len()).max().unwrap_or_default()
     }
 }
 
@@ -205,7 +206,7 @@ impl SideCase {
     }
 }
 
-impl SideTable {
+impl SideGroup {
     /// Returns an empty table for runs of ringmark. Runs without records have unknown conditions, so they are compared
     /// with known ones only if that is forced.
     pub fn from_runs(
@@ -214,14 +215,14 @@ impl SideTable {
         device: Option<DeviceKind>,
         profile: Option<RunProfile>,
         settings: &BTreeMap<String, Value>,
-    ) -> SideTable {
+    ) -> SideGroup {
         let mut settings: BTreeMap<String, String> =
             settings.iter().map(|(name, value)| (name.clone(), word(value))).collect();
         AXES.iter().for_each(|axis| drop(settings.remove(*axis)));
         let image_size = settings.remove("image_size");
         settings.extend(profile.map(|profile| ("profile".to_owned(), profile.to_string())));
         let not_known = || NOT_KNOWN.to_owned();
-        SideTable {
+        SideGroup {
             must: vec![
                 ("model", Some(model.facts().title.to_owned())),
                 ("precision", Some(dtype.to_string())),
@@ -230,7 +231,7 @@ impl SideTable {
                 ("device", Some(device.map_or_else(not_known, |device| device.to_string()))),
             ],
             settings,
-            ..SideTable::default()
+            ..SideGroup::default()
         }
     }
 

@@ -7,7 +7,7 @@ use ringmark_core::dimension::{DeviceKind, KvStore, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
-use crate::read::analyze::comparison::side::{RunFigures, Side, SideTable};
+use crate::read::analyze::comparison::side::{RunFigures, Side, SideGroup};
 use crate::read::analyze::result_row::RowRuns;
 use crate::read::analyze::run_group;
 use crate::read::analyze::training::figures;
@@ -19,18 +19,18 @@ pub fn add_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
     let rank = |(known, _): (&String, &[JsonRow]), (own, _): (&String, &JsonRow)| (known == own).then_some(0);
     for (_, mut rows) in run_group::group(rows, |row| row.group.clone(), rank) {
         rows.sort_by_key(|row| (row.case.ranks(), row.case));
-        let mut set = None;
+        let mut group = None;
         for mut row in rows {
             row.runs.settings = completed(row.runs.settings, row.head.device);
             // All cases of a table ran under the same conditions as the first.
-            let table = set.get_or_insert_with(|| {
+            let table = group.get_or_insert_with(|| {
                 let batch_size = Some(row.batch_size_per_device);
                 let (head, settings) = (&row.head, &row.runs.settings);
-                SideTable::from_runs((row.model, row.dtype), batch_size, head.device, head.profile, settings)
+                SideGroup::from_runs((row.model, row.dtype), batch_size, head.device, head.profile, settings)
             });
             add_row(side, table, row)?;
         }
-        side.sets.extend(set.filter(|set: &SideTable| !set.cases.is_empty()));
+        side.groups.extend(group.filter(|group: &SideGroup| !group.cases.is_empty()));
     }
     Ok(())
 }
@@ -57,7 +57,7 @@ fn completed(mut settings: BTreeMap<String, Value>, device: Option<DeviceKind>) 
     settings
 }
 
-fn add_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Result<()> {
+fn add_row(side: &mut Side, group: &mut SideGroup, row: JsonRow) -> anyhow::Result<()> {
     let name = row.case;
     let images = f64::from(row.batch_size_per_device) * f64::from(name.ranks());
     // A comparison shows no speedup, so a missing base is irrelevant.
@@ -81,7 +81,7 @@ fn add_row(side: &mut Side, set: &mut SideTable, row: JsonRow) -> anyhow::Result
             side.started.extend(run.started_unix_seconds.filter(|_| run.left_out.is_none()).and_then(moment));
         }
         if !figures.is_empty() {
-            let taken = set.case(&name);
+            let taken = group.case(&name);
             taken.reliability_warnings =
                 reliability_warnings.into_iter().filter(|it| !it.is_of_scaling_alone).collect();
             (taken.runs, taken.warnings, taken.environment) = (figures, warnings, environment.clone());

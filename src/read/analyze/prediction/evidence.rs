@@ -17,7 +17,7 @@ use crate::read::analyze::prediction::strategy::Strategy;
 use crate::read::analyze::published::scaling::{Published, PublishedCase};
 use crate::read::analyze::reliability;
 use crate::read::analyze::training::conclusion;
-use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::scaling_loss;
 use crate::read::analyze::training::title::title;
 
@@ -132,7 +132,7 @@ impl Steps {
 
 impl Evidence {
     /// Returns the evidence of one group with this strategy; `None` if no run counts.
-    pub fn from_group(group: &Group, strategy: Strategy) -> Option<Evidence> {
+    pub fn from_group(group: &TrainingGroup, strategy: Strategy) -> Option<Evidence> {
         let of_ring = group.common_base.as_deref().and_then(|single| case_evidence(group, single));
         let of_ring = of_ring.map(|single| CaseEvidence { is_of_ring: true, ..single });
         let own = group.cases.iter().filter_map(|case| case_evidence(group, case));
@@ -155,10 +155,10 @@ impl Evidence {
         Some(Evidence {
             title: title(group),
             label: group.label.clone(),
-            model: group.conditions.model,
-            dtype: group.conditions.dtype,
-            batch_size: group.conditions.batch_size,
-            kv_store: group.conditions.kv_store,
+            model: group.conditions.point.model,
+            dtype: group.conditions.point.dtype,
+            batch_size: group.conditions.point.batch_size,
+            kv_store: group.conditions.point.kv_store,
             strategy,
             base: group.base?,
             cases,
@@ -346,16 +346,16 @@ impl Evidence {
     }
 }
 
-fn warnings(group: &Group) -> Vec<String> {
+fn warnings(group: &TrainingGroup) -> Vec<String> {
     let unreliable = reliability::sentences(&group.all_reliability_warnings());
-    let of_cases = group.cases.iter().flat_map(TrainedCase::other_warnings);
+    let of_cases = group.cases.iter().flat_map(TrainingCase::other_warnings);
     let unreliable = unreliable.into_iter().map(|sentence| format!("unreliable: {sentence}"));
     unreliable.chain(group.warnings.iter().cloned()).chain(of_cases).collect()
 }
 
-fn case_evidence(group: &Group, case: &TrainedCase) -> Option<CaseEvidence> {
+fn case_evidence(group: &TrainingGroup, case: &TrainingCase) -> Option<CaseEvidence> {
     let backward = case.figures.as_ref()?.times.map(|times| times.phases[Phase::Backward].0);
-    CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.batch_size), backward)
+    CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.point.batch_size), backward)
 }
 
 /// Returns the samples of a record, in-place ones if available because gradients are reduced in place. The cost of a

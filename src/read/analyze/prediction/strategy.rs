@@ -9,7 +9,7 @@ use ringmark_core::benchmark::kv_store::placement::{bytes_by_server, check_serve
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, KeyPlacement, KvStore, Wire};
 use ringmark_core::stats::exchange_growth::{self, ScalingLaws, Servers};
 
-use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 
 /// Size of 2-bit codes relative to fp32.
 const TWO_BITS: f64 = 1.0 / 16.0;
@@ -69,15 +69,15 @@ struct ServerPlace {
 }
 
 /// Returns the compression of the gradients.
-fn compression(group: &Group) -> GradientCompression {
+fn compression(group: &TrainingGroup) -> GradientCompression {
     let recorded = group.conditions.recorded.as_ref();
     recorded.map_or(GradientCompression::None, |recorded| recorded.config.gradient_compression)
 }
 
 impl Strategy {
     /// Returns the strategy of a group, or the reason why nothing can be predicted from its runs.
-    pub fn from_group(group: &Group) -> Result<Strategy, String> {
-        let kv_store = group.conditions.kv_store;
+    pub fn from_group(group: &TrainingGroup) -> Result<Strategy, String> {
+        let kv_store = group.conditions.point.kv_store;
         match kv_store {
             KvStore::Ring => {
                 let compression = compression(group);
@@ -105,8 +105,8 @@ impl Strategy {
         if group.base_case().is_none() {
             return Err("no run of it counts".to_owned());
         }
-        let counts = |case: &&TrainedCase| case.figures.is_some();
-        let is_recorded = |case: &TrainedCase| case.figures.as_ref().is_some_and(|figures| figures.times.is_some());
+        let counts = |case: &&TrainingCase| case.figures.is_some();
+        let is_recorded = |case: &TrainingCase| case.figures.as_ref().is_some_and(|figures| figures.times.is_some());
         let Some(recorded) = group.conditions.recorded.as_ref().filter(|_| {
             group.cases.iter().filter(counts).all(is_recorded) && group.base_case().is_some_and(is_recorded)
         }) else {
@@ -200,14 +200,19 @@ impl Strategy {
 }
 
 impl ServerSetup {
-    fn from_group(group: &Group, device: DeviceKind, wire: Wire, arrays: Vec<usize>) -> Result<ServerSetup, String> {
+    fn from_group(
+        group: &TrainingGroup,
+        device: DeviceKind,
+        wire: Wire,
+        arrays: Vec<usize>,
+    ) -> Result<ServerSetup, String> {
         let config = group.conditions.recorded.as_ref().map(|recorded| recorded.config.kv_store).unwrap_or_default();
         let counted = || group.cases.iter().filter(|case| case.figures.is_some());
         let is_one_a_host = |servers: &u32| counted().all(|case| case.case.nodes == *servers);
         // If the number of servers equals the number of hosts in every counted case, it is treated as the default: one
         // per host.
         let number = config.servers.filter(|servers| !is_one_a_host(servers));
-        let used = |case: &TrainedCase| {
+        let used = |case: &TrainingCase| {
             case.runs.iter().find_map(|run| {
                 let used = run.recorded.as_ref()?.facts.kv_store.clone().filter(|used| !used.servers.is_empty())?;
                 let ranks = run.outcome.as_ref().ok()?.figures.ranks.iter().map(|rank| rank.place.host.clone());

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model};
+use ringmark_core::file::run_name::Point;
 
 use crate::read::analyze::published::PublishedRate;
 
@@ -29,12 +30,8 @@ pub struct Published {
 /// Conditions of a measured group that a published row may differ from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeasuredConditions {
-    /// Network.
-    pub model: Model,
-    /// Precision of the step.
-    pub dtype: Dtype,
-    /// Images per rank and iteration.
-    pub batch_size: u32,
+    /// Point of the sweep.
+    pub point: Point,
     /// True if images were read from files; `None` without records.
     pub reads_images: Option<bool>,
 }
@@ -46,16 +43,16 @@ impl Published {
         let input = |reads_images: bool| if reads_images { "images from disk" } else { "synthetic images" };
         let unlike = |own: &MeasuredConditions| {
             let pairs = [
-                (self.batch_size != own.batch_size)
-                    .then(|| format!("batch size {} instead of {}", self.batch_size, own.batch_size)),
-                (self.dtype != own.dtype).then(|| format!("{} instead of {}", self.dtype, own.dtype)),
+                (self.batch_size != own.point.batch_size)
+                    .then(|| format!("batch size {} instead of {}", self.batch_size, own.point.batch_size)),
+                (self.dtype != own.point.dtype).then(|| format!("{} instead of {}", self.dtype, own.point.dtype)),
                 own.reads_images
                     .filter(|reads_images| *reads_images != self.reads_images)
                     .map(|reads_images| format!("{} instead of {}", input(self.reads_images), input(reads_images))),
             ];
             pairs.into_iter().flatten().collect::<Vec<String>>()
         };
-        let of_model = measured.iter().filter(|own| own.model == self.model);
+        let of_model = measured.iter().filter(|own| own.point.model == self.model);
         of_model.map(unlike).min_by_key(Vec::len).unwrap_or_default()
     }
 }
@@ -193,23 +190,20 @@ pub fn rates(models: &BTreeSet<Model>) -> Vec<PublishedRate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ringmark_core::dimension::KvStore;
     use ringmark_core::stats::scaling::speedup;
     use ringmark_core::stats::summary::median;
 
     #[test]
     fn differences_are_those_of_the_most_similar_group() {
-        let own = |dtype, batch_size, reads_images| MeasuredConditions {
-            model: Model::Resnet50V1b,
-            dtype,
-            batch_size,
-            reads_images,
+        let of_model = |model, dtype, batch_size, reads_images| {
+            let point = Point { model, batch_size, dtype, kv_store: KvStore::Ring };
+            MeasuredConditions { point, reads_images }
         };
+        let own = |dtype, batch_size, reads_images| of_model(Model::Resnet50V1b, dtype, batch_size, reads_images);
         let row = &DLPERF[0];
         assert_eq!(row.differences(&[own(Dtype::Fp32, 128, None)]), Vec::<String>::new());
-        assert_eq!(
-            row.differences(&[MeasuredConditions { model: Model::Vgg16, ..own(Dtype::Bf16, 8, None) }]).len(),
-            0
-        );
+        assert_eq!(row.differences(&[of_model(Model::Vgg16, Dtype::Bf16, 8, None)]).len(), 0);
         assert_eq!(
             row.differences(&[own(Dtype::Bf16, 8, Some(false)), own(Dtype::Fp32, 8, Some(false))]),
             ["batch size 128 instead of 8", "images from disk instead of synthetic images"]

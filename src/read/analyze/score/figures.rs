@@ -10,7 +10,6 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
 
 use crate::read::analyze::case_runs::CaseRuns;
-use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::run_group::{self, RunGroup};
 use crate::read::analyze::run_warnings;
@@ -23,11 +22,11 @@ use crate::read::load::score::ScoreConditions;
 
 /// Runs of equal conditions, for any network, precision, batch size and case.
 #[derive(Debug, PartialEq)]
-pub struct ScoreTable {
+pub struct ScoreGroup {
     /// Shared conditions; `None` if no run has a record.
     pub conditions: Option<ScoreConditions>,
-    /// Points in the order of [`PointKey`].
-    pub points: Vec<ScorePoint>,
+    /// Points in the order of [`CaseKey`].
+    pub cases: Vec<ScoreCase>,
     /// Warnings about the figures.
     pub warnings: Vec<String>,
     /// Reasons why all figures of the table are unreliable.
@@ -36,7 +35,7 @@ pub struct ScoreTable {
 
 /// Point of the axes, in table order: rows are network, precision and case, columns are batch sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PointKey {
+pub struct CaseKey {
     /// Network.
     pub model: Model,
     /// Precision.
@@ -50,62 +49,62 @@ pub struct PointKey {
 }
 
 /// Runs of one point.
-pub type ScorePoint = CaseRuns<ScoreRecord, ()>;
+pub type ScoreCase = CaseRuns<ScoreRecord, ()>;
 
-impl PointKey {
-    fn new(RunName { model, dtype, case, batch_size, .. }: RunName) -> PointKey {
-        PointKey { model, dtype, ranks: case.ranks(), case, batch_size }
+impl CaseKey {
+    fn new(RunName { model, dtype, case, batch_size, .. }: RunName) -> CaseKey {
+        CaseKey { model, dtype, ranks: case.ranks(), case, batch_size }
     }
 
     /// Returns the options of the point by their names in records; the case is not an option.
     pub fn axes(&self) -> BTreeMap<String, Value> {
-        let PointKey { model, dtype, batch_size, .. } = *self;
+        let CaseKey { model, dtype, batch_size, .. } = *self;
         let values = [Value::from(model.keyword()), Value::from(dtype.keyword()), Value::from(batch_size)];
         AXES.map(str::to_owned).into_iter().zip(values).collect()
     }
 
     /// Returns the name for use in a sentence.
     fn title(&self) -> String {
-        let PointKey { model, dtype, case, batch_size, .. } = self;
+        let CaseKey { model, dtype, case, batch_size, .. } = self;
         format!("{}, {dtype}, {case}, batch size {batch_size}", model.facts().title)
     }
 
     /// Returns true if both points are in the same table row.
-    pub fn shares_row(&self, other: &PointKey) -> bool {
-        PointKey { batch_size: 0, ..*self } == PointKey { batch_size: 0, ..*other }
+    pub fn shares_row(&self, other: &CaseKey) -> bool {
+        CaseKey { batch_size: 0, ..*self } == CaseKey { batch_size: 0, ..*other }
     }
 }
 
-impl ScorePoint {
+impl ScoreCase {
     /// Returns the key of the point.
-    pub fn key(&self) -> PointKey {
-        PointKey::new(self.runs[0].found.name)
+    pub fn key(&self) -> CaseKey {
+        CaseKey::new(self.runs[0].found.name)
     }
 }
 
-fn point(key: PointKey, runs: Vec<Run<ScoreRecord>>, asked: &SweepFacts) -> ScorePoint {
-    let mut point = ScorePoint::new(key.case, &key.title(), runs);
-    point.warn_of_speed(asked);
-    point
+fn case_of_runs(key: CaseKey, runs: Vec<Run<ScoreRecord>>, asked: &SweepFacts) -> ScoreCase {
+    let mut case = ScoreCase::new(key.case, &key.title(), runs);
+    case.warn_of_speed(asked);
+    case
 }
 
-impl ScoreTable {
-    fn new(conditions: Option<ScoreConditions>, runs: Vec<Run<ScoreRecord>>, asked: &SweepFacts) -> ScoreTable {
-        let mut points: BTreeMap<PointKey, Vec<Run<ScoreRecord>>> = BTreeMap::new();
+impl ScoreGroup {
+    fn new(conditions: Option<ScoreConditions>, runs: Vec<Run<ScoreRecord>>, asked: &SweepFacts) -> ScoreGroup {
+        let mut cases: BTreeMap<CaseKey, Vec<Run<ScoreRecord>>> = BTreeMap::new();
         for run in runs {
-            points.entry(PointKey::new(run.found.name)).or_default().push(run);
+            cases.entry(CaseKey::new(run.found.name)).or_default().push(run);
         }
-        let points = points.into_iter().map(|(key, runs)| point(key, runs, asked)).collect();
-        let mut table = ScoreTable { conditions, points, warnings: Vec::new(), reliability_warnings: Vec::new() };
-        let software = table.recorded().map(|recorded| recorded.software.clone()).collect();
-        table.reliability_warnings.extend(table.is_quick().then(reliability::to_quick));
-        table.warnings = run_warnings::from_mixture(&table.device_names(), &software);
-        table
+        let cases = cases.into_iter().map(|(key, runs)| case_of_runs(key, runs, asked)).collect();
+        let mut group = ScoreGroup { conditions, cases, warnings: Vec::new(), reliability_warnings: Vec::new() };
+        let software = group.recorded().map(|recorded| recorded.software.clone()).collect();
+        group.reliability_warnings.extend(group.is_quick().then(reliability::to_quick));
+        group.warnings = run_warnings::from_mixture(&group.device_names(), &software);
+        group
     }
 
     /// Returns the records of the counted runs.
     pub fn recorded(&self) -> impl Iterator<Item = &Recorded<ScoreRecord>> {
-        self.points.iter().flat_map(ScorePoint::recorded)
+        self.cases.iter().flat_map(ScoreCase::recorded)
     }
 
     /// Returns the options of all runs by their names in records, except for those of [`AXES`].
@@ -118,36 +117,36 @@ impl ScoreTable {
 
     /// Returns the names of all devices.
     pub fn device_names(&self) -> BTreeSet<String> {
-        record::device_names(self.points.iter().flat_map(ScorePoint::ranks))
+        record::device_names(self.cases.iter().flat_map(ScoreCase::ranks))
     }
 
     /// Returns the numbers of CPU threads per rank.
     pub fn threads(&self) -> BTreeSet<u32> {
-        self.points.iter().flat_map(ScorePoint::threads).collect()
+        self.cases.iter().flat_map(ScoreCase::threads).collect()
     }
 
     /// Returns the reasons why the images/s of a point are unreliable.
-    pub fn reliability_of(&self, point: &ScorePoint) -> Vec<ReliabilityWarning> {
-        let own = point.speed_reliability_warnings.iter().map(|own| own.to(point.key().title()));
+    pub fn reliability_of(&self, case: &ScoreCase) -> Vec<ReliabilityWarning> {
+        let own = case.speed_reliability_warnings.iter().map(|own| own.to(case.key().title()));
         self.reliability_warnings.iter().cloned().chain(own).collect()
     }
 
     /// Returns the warnings of the table, followed by those of its points' runs.
     pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
-        self.warnings.iter().chain(self.points.iter().flat_map(|point| &point.warnings))
+        self.warnings.iter().chain(self.cases.iter().flat_map(|case| &case.warnings))
     }
 
     /// Returns every warning once, with its point in the reason.
     pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
-        let of_points = self
-            .points
+        let of_cases = self
+            .cases
             .iter()
-            .flat_map(|point| point.speed_reliability_warnings.iter().map(|own| own.to(point.key().title())));
-        self.reliability_warnings.iter().cloned().chain(of_points).collect()
+            .flat_map(|case| case.speed_reliability_warnings.iter().map(|own| own.to(case.key().title())));
+        self.reliability_warnings.iter().cloned().chain(of_cases).collect()
     }
 }
 
-impl RunGroup for ScoreTable {
+impl RunGroup for ScoreGroup {
     type Record = ScoreRecord;
     type Figures = ();
 
@@ -157,49 +156,42 @@ impl RunGroup for ScoreTable {
         self.conditions.as_ref()
     }
 
-    fn cases(&self) -> &[ScorePoint] {
-        &self.points
+    fn cases(&self) -> &[ScoreCase] {
+        &self.cases
     }
 
-    fn point(&self, point: &ScorePoint) -> Point {
-        point.runs[0].found.name.point()
+    fn point(&self, case: &ScoreCase) -> Point {
+        case.runs[0].found.name.point()
     }
 
-    fn image_size(&self, point: &ScorePoint) -> Option<u32> {
-        Some(self.conditions.as_ref()?.image_size(point.key().model))
+    fn image_size(&self, case: &ScoreCase) -> Option<u32> {
+        Some(self.conditions.as_ref()?.image_size(case.key().model))
     }
 
     /// Returns the options without those that have a key of their own in a row.
-    fn settings_of(&self, point: &ScorePoint) -> BTreeMap<String, Value> {
+    fn settings_of(&self, case: &ScoreCase) -> BTreeMap<String, Value> {
         let mut settings = self.settings();
-        settings.extend(self.image_size(point).map(|size| ("image_size".to_owned(), size.into())));
+        settings.extend(self.image_size(case).map(|size| ("image_size".to_owned(), size.into())));
         settings
     }
 
-    fn device_names_of(&self, point: &ScorePoint) -> BTreeSet<String> {
-        record::device_names(point.ranks())
+    fn device_names_of(&self, case: &ScoreCase) -> BTreeSet<String> {
+        record::device_names(case.ranks())
     }
 
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    fn reliability_warnings_of<'a>(&'a self, point: &'a ScorePoint) -> impl Iterator<Item = &'a ReliabilityWarning> {
-        self.reliability_warnings.iter().chain(&point.speed_reliability_warnings)
+    fn reliability_warnings_of<'a>(&'a self, case: &'a ScoreCase) -> impl Iterator<Item = &'a ReliabilityWarning> {
+        self.reliability_warnings.iter().chain(&case.speed_reliability_warnings)
     }
 }
 
-/// Computes everything from the runs of folder `name`; `problems` are those found by the readers.
-pub fn extract(
-    name: &str,
-    runs: Vec<Run<ScoreRecord>>,
-    mut problems: Vec<Problem>,
-    asked: &SweepFacts,
-) -> Extraction<ScoreTable> {
+/// Computes the groups of a folder's runs, and adds the runs that do not count to `problems`.
+pub fn groups(runs: Vec<Run<ScoreRecord>>, problems: &mut Vec<Problem>, asked: &SweepFacts) -> Vec<ScoreGroup> {
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
-    let groups = group(runs).into_iter().map(|(conditions, runs)| ScoreTable::new(conditions, runs, asked)).collect();
-    let (resume_command, shortages) = (asked.resume_command.clone(), asked.shortages.clone());
-    Extraction { name: name.to_owned(), resume_command, groups, shortages, problems }
+    group(runs).into_iter().map(|(conditions, runs)| ScoreGroup::new(conditions, runs, asked)).collect()
 }
 
 /// Groups runs by their conditions. A run that does not count gets no table of its own if another table exists: it may
@@ -209,11 +201,11 @@ fn group(mut runs: Vec<Run<ScoreRecord>>) -> Vec<(Option<ScoreConditions>, Vec<R
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name));
     let conditions = |run: &Run<ScoreRecord>| run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
     let rank = |(known, runs): (&Known, &[Run<ScoreRecord>]), (own, run): (&Known, &Run<ScoreRecord>)| {
-        let key = PointKey::new(run.found.name);
+        let key = CaseKey::new(run.found.name);
         match run.outcome {
             _ if known == own => Some(0),
             Ok(_) => None,
-            Err(_) if runs.iter().any(|other| PointKey::new(other.found.name).shares_row(&key)) => Some(1),
+            Err(_) if runs.iter().any(|other| CaseKey::new(other.found.name).shares_row(&key)) => Some(1),
             Err(_) => Some(2),
         }
     };

@@ -11,10 +11,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::read::analyze::case_runs::SecondsOfRun;
-use crate::read::analyze::extraction::Extraction;
 use crate::read::analyze::published::PublishedRate;
 use crate::read::analyze::result_row::{self, RowFigures, RowHead, RowReliability, RowRuns};
-use crate::read::analyze::score::figures::{PointKey, ScorePoint, ScoreTable};
+use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::score::figures::{CaseKey, ScoreCase, ScoreGroup};
 use crate::read::load::content::SCORE_RESULT;
 use crate::read::load::folder::Shortage;
 use crate::read::load::run::Run;
@@ -93,14 +93,14 @@ pub struct ScoreRowRun {
 
 impl ScoreResult {
     /// Returns the result of a folder.
-    pub fn new(extraction: &Extraction<ScoreTable>) -> ScoreResult {
+    pub fn new(result: &ResultFolder) -> ScoreResult {
         ScoreResult {
             kind: SCORE_RESULT.to_owned(),
             schema: SCHEMA,
-            rows: rows(&extraction.groups),
+            rows: rows(result.scoring()),
             published: Vec::new(),
-            out_of_memory: extraction.shortages.clone(),
-            left_out: extraction.problems.iter().map(ToString::to_string).collect(),
+            out_of_memory: result.shortages.clone(),
+            left_out: result.problems.iter().map(ToString::to_string).collect(),
             files_sha256: BTreeMap::new(),
         }
     }
@@ -117,13 +117,13 @@ impl ScoreResult {
 }
 
 /// Returns the rows in the order of the tables.
-pub fn rows(tables: &[ScoreTable]) -> Vec<ScoreRow> {
-    tables.iter().flat_map(|table| table.points.iter().map(|point| row(table, point))).collect()
+pub fn rows(groups: &[ScoreGroup]) -> Vec<ScoreRow> {
+    groups.iter().flat_map(|group| group.cases.iter().map(|case| row(group, case))).collect()
 }
 
-fn row(table: &ScoreTable, point: &ScorePoint) -> ScoreRow {
-    let PointKey { model, dtype, case, batch_size, .. } = point.key();
-    let (head, figures, reliability, runs) = result_row::parts(table, point);
+fn row(group: &ScoreGroup, runs_of_case: &ScoreCase) -> ScoreRow {
+    let CaseKey { model, dtype, case, batch_size, .. } = runs_of_case.key();
+    let (head, figures, reliability, runs) = result_row::parts(group, runs_of_case);
     ScoreRow { model, dtype, batch_size, case, ranks: case.ranks(), head, figures, reliability, runs }
 }
 

@@ -4,7 +4,7 @@
 use anyhow::Context;
 use ringmark_core::dimension::{ImagesPerSecond, Seconds};
 
-use crate::read::analyze::comparison::side::{RunFigures, Side, SideTable};
+use crate::read::analyze::comparison::side::{RunFigures, Side, SideGroup};
 use crate::read::analyze::score::result_json::{ScoreResult, ScoreRowRun};
 use crate::read::load::environment::moment;
 
@@ -23,9 +23,9 @@ pub fn add_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
             continue;
         }
         side.started.extend(counted.filter_map(|run| moment(run.started_unix_seconds?)));
-        let table =
-            SideTable::from_runs((row.model, row.dtype), None, row.head.device, row.head.profile, &row.runs.settings);
-        let case = side.set(table).case(&name);
+        let group =
+            SideGroup::from_runs((row.model, row.dtype), None, row.head.device, row.head.profile, &row.runs.settings);
+        let case = side.group(group).case(&name);
         (case.runs, case.environment) = (runs, row.runs.environment);
         (case.warnings, case.reliability_warnings) = (row.runs.warnings, row.reliability.reliability_warnings);
     }

@@ -4,7 +4,7 @@ use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::training::figures::TrainedCase;
+use crate::read::analyze::training::figures::TrainingCase;
 
 /// Accuracy after the last epoch; each figure is the median over the runs that count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,7 +20,7 @@ pub struct Accuracy {
 }
 
 /// Returns the accuracy of a case; `None` if no run that counts has predictions.
-pub fn case_accuracy(case: &TrainedCase) -> Option<Accuracy> {
+pub fn case_accuracy(case: &TrainingCase) -> Option<Accuracy> {
     let ends: Vec<_> = case.counted().filter_map(|run| run.figures.epochs.last()).collect();
     let predictions: Vec<_> = ends.iter().filter_map(|end| end.validation).collect();
     let median = |values: RunValues| values.median();

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, Dtype, KvStore, Model};
+use ringmark_core::file::run_name::Point;
 
 use crate::read::analyze::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyze::run_group::{self, RunGroup};
 use crate::read::analyze::settings::AXES;
-use crate::read::analyze::training::figures::{Group, TrainedCase};
-use crate::read::analyze::training::grouping::{self, TableConditions};
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
+use crate::read::analyze::training::grouping::{self, GroupConditions};
 use crate::read::load::folder::Shortage;
 use crate::read::load::record;
 use crate::read::load::run::RecordedConditions;
@@ -18,30 +19,31 @@ use crate::read::load::run::RecordedConditions;
 /// Returns a table with its groups for every network that was trained with several batch sizes. A group without a
 /// counted run gets no table of its own if another group has one: its runs may have failed before recording their
 /// conditions.
-pub fn tables<'a>(groups: &'a [Group], shortages: &[Shortage]) -> Vec<(BatchTable, Vec<&'a Group>)> {
-    let (counted, failed): (Vec<&Group>, Vec<&Group>) = groups.iter().partition(|group| group.base.is_some());
-    let rank =
-        |(known, groups): (&TableConditions, &[&Group]), (own, group): (&TableConditions, &&Group)| match group.base {
-            _ if known == own => Some(0),
-            Some(_) => None,
-            None if groups.iter().any(|other| line_of(other) == line_of(group)) => Some(1),
-            None => Some(2),
-        };
+pub fn tables<'a>(groups: &'a [TrainingGroup], shortages: &[Shortage]) -> Vec<(BatchTable, Vec<&'a TrainingGroup>)> {
+    let (counted, failed): (Vec<&TrainingGroup>, Vec<&TrainingGroup>) =
+        groups.iter().partition(|group| group.base.is_some());
+    let rank = |(known, groups): (&GroupConditions, &[&TrainingGroup]),
+                (own, group): (&GroupConditions, &&TrainingGroup)| match group.base {
+        _ if known == own => Some(0),
+        Some(_) => None,
+        None if groups.iter().any(|other| line_of(other) == line_of(group)) => Some(1),
+        None => Some(2),
+    };
     let tables = counted.into_iter().chain(failed);
     let tables = run_group::group(tables, |group| without_axes(&group.conditions), rank);
     let tables = tables.into_iter().map(|(shared, groups)| (table(&shared, &groups), groups));
-    let (mut tables, groups): (Vec<BatchTable>, Vec<Vec<&Group>>) = tables.unzip();
+    let (mut tables, groups): (Vec<BatchTable>, Vec<Vec<&TrainingGroup>>) = tables.unzip();
     batch_sizes::add_shortages(&mut tables, shortages);
     let tables = tables.into_iter().zip(groups);
     tables.filter(|(table, _)| table.series.iter().any(|series| series.points.len() > 1)).collect()
 }
 
-fn line_of(group: &Group) -> (Model, Dtype, KvStore) {
-    (group.conditions.model, group.conditions.dtype, group.conditions.kv_store)
+fn line_of(group: &TrainingGroup) -> (Model, Dtype, KvStore) {
+    (group.conditions.point.model, group.conditions.point.dtype, group.conditions.point.kv_store)
 }
 
 /// Returns the conditions with defaults for everything that may differ between the series of a table.
-fn without_axes(conditions: &TableConditions) -> TableConditions {
+fn without_axes(conditions: &GroupConditions) -> GroupConditions {
     let defaults = TrainConfig::default();
     let recorded = conditions.recorded.as_ref().map(|recorded| RecordedConditions {
         config: TrainConfig {
@@ -49,22 +51,23 @@ fn without_axes(conditions: &TableConditions) -> TableConditions {
             dtype: defaults.dtype,
             batch_size: defaults.batch_size,
             // Each network's own size is one condition, whatever the size.
-            image_size: recorded.config.image_size.filter(|size| *size != conditions.model.image_size(None)),
+            image_size: recorded.config.image_size.filter(|size| *size != conditions.point.model.image_size(None)),
             ..recorded.config.clone()
         },
         ..recorded.clone()
     });
     let TrainConfig { model, dtype, batch_size, .. } = defaults;
-    TableConditions { model, dtype, batch_size, kv_store: conditions.kv_store, recorded, tool: conditions.tool }
+    let point = Point { model, dtype, batch_size, kv_store: conditions.point.kv_store };
+    GroupConditions { point, recorded, tool: conditions.tool }
 }
 
-fn table(shared: &TableConditions, groups: &[&Group]) -> BatchTable {
+fn table(shared: &GroupConditions, groups: &[&TrainingGroup]) -> BatchTable {
     let mut series: BTreeMap<(Model, Dtype, u32, Case), Vec<BatchPoint>> = BTreeMap::new();
     for group in groups {
-        let TableConditions { model, dtype, batch_size, .. } = group.conditions;
+        let Point { model, dtype, batch_size, .. } = group.conditions.point;
         for case in &group.cases {
             let points = series.entry((model, dtype, case.case.ranks(), case.case)).or_default();
-            let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
+            let is_doubtful = !group.is_speed_reliable(case);
             points.push(BatchPoint::new(case, batch_size, group.utilization(case), is_doubtful));
         }
     }
@@ -77,12 +80,12 @@ fn table(shared: &TableConditions, groups: &[&Group]) -> BatchTable {
     let recorded = shared.recorded.as_ref();
     let device = recorded.map(|recorded| recorded.device);
     let names = groups.iter().flat_map(|group| group.device_names.iter().cloned()).collect();
-    let threads = groups.iter().flat_map(|group| group.cases.iter().flat_map(TrainedCase::threads)).collect();
+    let threads = groups.iter().flat_map(|group| group.cases.iter().flat_map(TrainingCase::threads)).collect();
     BatchTable {
         device,
         devices: record::devices_text(&names, &threads, device),
         image_size: recorded.and_then(|recorded| recorded.config.image_size),
-        kv_store: shared.kv_store,
+        kv_store: shared.point.kv_store,
         is_quick: recorded.is_some_and(|recorded| recorded.profile == RunProfile::Quick),
         settings,
         series: series.into_iter().map(line).collect(),

@@ -7,12 +7,12 @@ use ringmark_core::number_text::{four_digits, percent};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
-use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
+use crate::read::analyze::training::figures::{Figures, TrainingCase, TrainingGroup};
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 
 /// Returns a sentence such as `1n2g: speedup 1.85 of 2, efficiency 92 %; most of the loss is waiting for rank 1 on
 /// host b`.
-pub fn group_conclusion(group: &Group) -> Option<String> {
+pub fn group_conclusion(group: &TrainingGroup) -> Option<String> {
     let (case, figures) = group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))?;
     let doubt = if group.is_reliable(case) { "" } else { " (unreliable)" };
     let speed = speed(case, figures) + doubt;
@@ -28,14 +28,14 @@ pub fn group_conclusion(group: &Group) -> Option<String> {
 }
 
 /// Returns the speed of a case that has no base.
-fn speed(case: &TrainedCase, figures: &Figures) -> String {
+fn speed(case: &TrainingCase, figures: &Figures) -> String {
     let runs = case.counted().count();
     let spread = figures.cv.map(|cv| format!(", CV {} over {runs} runs", percent(cv))).unwrap_or_default();
     format!("{}: {} images/s{spread}", case.case, four_digits(figures.speed.0))
 }
 
 /// Returns the largest cause of the loss, or that none is significant; `None` if only the total was measured.
-fn loss_text(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
+fn loss_text(loss: &CaseLoss, case: &TrainingCase) -> Option<String> {
     let Difference { seconds, margin } = loss.loss.total;
     if margin.is_none() {
         return Some("one run per case is too few to break down the loss".to_owned());
@@ -87,7 +87,7 @@ fn loss_text(loss: &CaseLoss, case: &TrainedCase) -> Option<String> {
 }
 
 /// Returns the straggler that most runs name in a warning, if any.
-pub fn straggler(case: &TrainedCase) -> Option<String> {
+pub fn straggler(case: &TrainingCase) -> Option<String> {
     let named = |kind: WarningKind| {
         let warnings = case.counted().flat_map(|run| &run.warnings).filter(move |warning| warning.kind == kind);
         let abouts: Vec<&str> = warnings.map(|warning| warning.about.as_str()).collect();

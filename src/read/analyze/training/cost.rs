@@ -11,7 +11,7 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 
 /// Epochs of ImageNet for training ResNet-50 (Goyal et al., 2017, Accurate, Large Minibatch SGD).
 pub const EPOCHS: f64 = 90.0;
@@ -100,7 +100,7 @@ impl Price {
     }
 
     /// Returns the cost of a case, or `None` if it has no counted runs.
-    pub fn case_cost(&self, group: &Group, case: &TrainedCase) -> Option<Cost> {
+    pub fn case_cost(&self, group: &TrainingGroup, case: &TrainingCase) -> Option<Cost> {
         let figures = case.figures.as_ref()?;
         let base = ImagesPerSecond(figures.speed.0 / figures.speedup);
         Some(self.cost(case.case, figures.speed, (group.base?, base)))

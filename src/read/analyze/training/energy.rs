@@ -8,7 +8,7 @@ use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::training::figures::TrainedCase;
+use crate::read::analyze::training::figures::TrainingCase;
 use crate::read::load::run::Measured;
 
 /// Power and energy of all hosts of a case, over the iterations after warm-up. For example, 8 GPUs at 600 W each and
@@ -27,7 +27,7 @@ pub struct Energy {
 }
 
 /// Returns the energy over the runs that count; `None` if the power of any of their hosts is unknown.
-pub fn case_energy(case: &TrainedCase) -> Option<Energy> {
+pub fn case_energy(case: &TrainingCase) -> Option<Energy> {
     let over_runs = |figure: fn(&Measured) -> Option<f64>| case.counted().map(figure).collect::<Option<RunValues>>();
     let joules_per_image = over_runs(joules_per_image)?.median()?;
     Some(Energy {

@@ -16,12 +16,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::read::analyze::case_runs::CaseRuns;
-use crate::read::analyze::extraction;
 use crate::read::analyze::published::scaling::MeasuredConditions;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::run_warnings;
-use crate::read::analyze::training::grouping::{self, TableConditions};
+use crate::read::analyze::training::grouping::{self, GroupConditions};
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::problem::{Problem, ProblemKind};
@@ -30,11 +29,11 @@ use crate::read::load::training::{to_hundredths, unit};
 
 /// Runs of equal conditions.
 #[derive(Debug, PartialEq)]
-pub struct Group {
+pub struct TrainingGroup {
     /// Model name as in file names, which is also the key in DLPerf's JSON. Extended if several groups share it.
     pub label: String,
     /// Conditions that the runs share.
-    pub conditions: TableConditions,
+    pub conditions: GroupConditions,
     /// Requested device, if the manifest contains it and no record does.
     pub asked_device: Option<DeviceChoice>,
     /// Names of all devices.
@@ -47,20 +46,17 @@ pub struct Group {
     /// Case that speedup and efficiency are relative to; `None` if no run counts.
     pub base: Option<Case>,
     /// Single rank of `ring` from the same sweep, which is the base if the group has no single rank of its own.
-    pub common_base: Option<Box<TrainedCase>>,
+    pub common_base: Option<Box<TrainingCase>>,
     /// Cases, by ranks, then nodes.
-    pub cases: Vec<TrainedCase>,
+    pub cases: Vec<TrainingCase>,
     /// Warnings about the figures.
     pub warnings: Vec<String>,
     /// Reasons why all figures of the group are unreliable.
     pub reliability_warnings: Vec<ReliabilityWarning>,
 }
 
-/// Training figures of one folder.
-pub type Extraction = extraction::Extraction<Group>;
-
 /// Runs of one case of training.
-pub type TrainedCase = CaseRuns<RunRecord, Figures>;
+pub type TrainingCase = CaseRuns<RunRecord, Figures>;
 
 /// Figures of one case over its counted runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,7 +92,7 @@ pub struct DlperfFigures {
     pub speedup: Option<f64>,
 }
 
-impl TrainedCase {
+impl TrainingCase {
     fn warn_of_scaling(&mut self, base: Case, is_base_reliable: bool, asked: &SweepFacts) {
         let Some(figures) = &self.figures else { return };
         self.scaling_reliability_warnings.extend(reliability::to_efficiency(figures.efficiency, base, asked));
@@ -108,12 +104,12 @@ impl TrainedCase {
 
     /// Returns the step time relative to that of the baseline, minus 1; `None` unless both have records.
     pub fn communication_cost(&self) -> Option<f64> {
-        let step = |case: &TrainedCase| Some(case.figures.as_ref()?.times?.step);
+        let step = |case: &TrainingCase| Some(case.figures.as_ref()?.times?.step);
         Some(communication_cost(step(self)?, step(self.baseline.as_ref()?)?))
     }
 }
 
-impl RunGroup for Group {
+impl RunGroup for TrainingGroup {
     type Record = RunRecord;
     type Figures = Figures;
 
@@ -123,24 +119,23 @@ impl RunGroup for Group {
         self.conditions.recorded.as_ref()
     }
 
-    fn cases(&self) -> &[TrainedCase] {
+    fn cases(&self) -> &[TrainingCase] {
         &self.cases
     }
 
-    fn point(&self, _: &TrainedCase) -> Point {
-        let TableConditions { model, batch_size, dtype, kv_store, .. } = self.conditions;
-        Point { model, batch_size, dtype, kv_store }
+    fn point(&self, _: &TrainingCase) -> Point {
+        self.conditions.point
     }
 
-    fn image_size(&self, _: &TrainedCase) -> Option<u32> {
+    fn image_size(&self, _: &TrainingCase) -> Option<u32> {
         Some(self.conditions.recorded.as_ref()?.config.image_size())
     }
 
-    fn settings_of(&self, _: &TrainedCase) -> BTreeMap<String, Value> {
+    fn settings_of(&self, _: &TrainingCase) -> BTreeMap<String, Value> {
         grouping::settings(&self.conditions)
     }
 
-    fn device_names_of(&self, _: &TrainedCase) -> BTreeSet<String> {
+    fn device_names_of(&self, _: &TrainingCase) -> BTreeSet<String> {
         self.device_names.clone()
     }
 
@@ -148,17 +143,21 @@ impl RunGroup for Group {
         &self.warnings
     }
 
-    fn reliability_warnings_of<'a>(&'a self, case: &'a TrainedCase) -> impl Iterator<Item = &'a ReliabilityWarning> {
+    fn reliability_warnings_of<'a>(&'a self, case: &'a TrainingCase) -> impl Iterator<Item = &'a ReliabilityWarning> {
         self.speed_reliability_warnings(case).chain(&case.scaling_reliability_warnings)
+    }
+
+    fn is_speed_reliable(&self, case: &TrainingCase) -> bool {
+        self.speed_reliability_warnings(case).next().is_none()
     }
 }
 
-impl Group {
+impl TrainingGroup {
     /// Returns the conditions that published rows may differ from.
     pub fn measured_conditions(&self) -> MeasuredConditions {
-        let TableConditions { model, dtype, batch_size, recorded, .. } = &self.conditions;
+        let GroupConditions { point, recorded, .. } = &self.conditions;
         let reads_images = recorded.as_ref().map(|recorded| recorded.config.data.are_read());
-        MeasuredConditions { model: *model, dtype: *dtype, batch_size: *batch_size, reads_images }
+        MeasuredConditions { point: *point, reads_images }
     }
 
     /// Returns the names of all runs, including those that do not count.
@@ -167,7 +166,7 @@ impl Group {
     }
 
     /// Returns every case, each followed by its baseline.
-    pub fn with_baselines(&self) -> impl Iterator<Item = &TrainedCase> {
+    pub fn with_baselines(&self) -> impl Iterator<Item = &TrainingCase> {
         self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
     }
 
@@ -177,18 +176,18 @@ impl Group {
     }
 
     /// Returns true if speedup and efficiency, and therefore all figures of the case, are reliable.
-    pub fn is_reliable(&self, case: &TrainedCase) -> bool {
+    pub fn is_reliable(&self, case: &TrainingCase) -> bool {
         case.figures.is_some() && self.reliability_warnings_of(case).next().is_none()
     }
 
     /// Returns the case that speedup and efficiency are relative to; `None` if no run counts.
-    pub fn base_case(&self) -> Option<&TrainedCase> {
+    pub fn base_case(&self) -> Option<&TrainingCase> {
         self.common_base.as_deref().or_else(|| self.case(self.base?))
     }
 
     /// Returns the kv-store of the base case.
     pub fn base_kv_store(&self) -> Option<KvStore> {
-        let own = self.conditions.kv_store;
+        let own = self.conditions.point.kv_store;
         self.base.map(|_| if self.common_base.is_some() { KvStore::Ring } else { own })
     }
 
@@ -199,14 +198,14 @@ impl Group {
     }
 
     /// Returns the runs of a case.
-    pub fn case(&self, wanted: Case) -> Option<&TrainedCase> {
+    pub fn case(&self, wanted: Case) -> Option<&TrainingCase> {
         self.cases.iter().find(|case| case.case == wanted)
     }
 
     /// Returns the reasons why the speed of a case is unreliable.
     pub fn speed_reliability_warnings<'a>(
         &'a self,
-        case: &'a TrainedCase,
+        case: &'a TrainingCase,
     ) -> impl Iterator<Item = &'a ReliabilityWarning> {
         self.reliability_warnings.iter().chain(&case.speed_reliability_warnings)
     }
@@ -214,7 +213,7 @@ impl Group {
     /// Returns every warning once, with its case in the reason. Warnings about the whole table replace those about
     /// cases.
     pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
-        let of_case = |case: &TrainedCase| {
+        let of_case = |case: &TrainingCase| {
             let own = case.reliability_warnings().map(|warning| warning.to(case.case));
             let baseline = case.baseline.iter().flat_map(|baseline| baseline.reliability_warnings());
             // An unreliable base affects both in the same way.
@@ -226,7 +225,7 @@ impl Group {
     }
 
     /// Computes the figures. The base is the single rank of `ring` unless the group has a single rank of its own.
-    fn compute_figures(&mut self, of_ring: Option<TrainedCase>, asked: &SweepFacts) {
+    fn compute_figures(&mut self, of_ring: Option<TrainingCase>, asked: &SweepFacts) {
         // Cases are ordered by ranks, so the first one with a counted run is 1n1g if that exists.
         let own = self.cases.iter().find_map(Base::from_case);
         let of_ring = of_ring.filter(|_| own.as_ref().is_some_and(|own| own.case != Case::SINGLE));
@@ -264,18 +263,18 @@ impl Group {
     }
 }
 
-/// Computes everything from the runs of folder `name`; `problems` are those found by the readers.
-pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked: &SweepFacts) -> Extraction {
+/// Computes the groups of a folder's runs, and adds the runs that do not count to `problems`.
+pub fn groups(mut runs: Vec<Run>, problems: &mut Vec<Problem>, asked: &SweepFacts) -> Vec<TrainingGroup> {
     leave_out_cut_off(&mut runs);
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
-    let mut groups: Vec<Group> =
+    let mut groups: Vec<TrainingGroup> =
         grouping::group(runs).into_iter().map(|(conditions, runs)| group_from_runs(conditions, runs)).collect();
     groups
         .iter_mut()
-        .filter(|group| group.conditions.kv_store.is_ring())
+        .filter(|group| group.conditions.point.kv_store.is_ring())
         .for_each(|group| group.compute_figures(None, asked));
     for index in 0..groups.len() {
-        if !groups[index].conditions.kv_store.is_ring() {
+        if !groups[index].conditions.point.kv_store.is_ring() {
             let of_ring = groups[index].conditions.with_ring();
             let ring = groups.iter().find(|group| group.conditions == of_ring);
             let single = ring.and_then(|ring| ring.case(Case::SINGLE)).filter(|case| case.figures.is_some()).cloned();
@@ -286,11 +285,10 @@ pub fn extract(name: &str, mut runs: Vec<Run>, mut problems: Vec<Problem>, asked
     if !asked.is_without_single {
         problems.extend(groups.iter().filter_map(base_problem));
     }
-    let conditions: Vec<&TableConditions> = groups.iter().map(|group| &group.conditions).collect();
+    let conditions: Vec<&GroupConditions> = groups.iter().map(|group| &group.conditions).collect();
     let labels = grouping::labels(&conditions);
     groups.iter_mut().zip(labels).for_each(|(group, label)| group.label = label);
-    let (resume_command, shortages) = (asked.resume_command.clone(), asked.shortages.clone());
-    Extraction { name: name.to_owned(), resume_command, groups, shortages, problems }
+    groups
 }
 
 /// Excludes truncated logs. A log without a record does not contain the requested number of iterations, so that number
@@ -325,7 +323,7 @@ fn leave_out_cut_off(runs: &mut [Run]) {
 }
 
 /// Returns the group without figures that are relative to a base.
-fn group_from_runs(conditions: TableConditions, runs: Vec<Run>) -> Group {
+fn group_from_runs(conditions: GroupConditions, runs: Vec<Run>) -> TrainingGroup {
     let counted = || runs.iter().filter_map(|run| run.outcome.as_ref().ok());
     let timed = counted().map(|measured| measured.figures.timed).collect();
     let warmup = counted().map(|measured| measured.figures.warmup).collect();
@@ -342,15 +340,15 @@ fn group_from_runs(conditions: TableConditions, runs: Vec<Run>) -> Group {
     for key in baselines.keys() {
         cases.entry(*key).or_default();
     }
-    let cases: Vec<TrainedCase> = cases
+    let cases: Vec<TrainingCase> = cases
         .into_iter()
         .map(|(key, runs)| {
             let (_, case) = key;
             let baseline = baselines.remove(&key).map(|runs| Box::new(case_runs(case, runs)));
-            TrainedCase { baseline, ..case_runs(case, runs) }
+            TrainingCase { baseline, ..case_runs(case, runs) }
         })
         .collect();
-    let mut group = Group {
+    let mut group = TrainingGroup {
         label: String::new(),
         conditions,
         asked_device: None,
@@ -367,9 +365,9 @@ fn group_from_runs(conditions: TableConditions, runs: Vec<Run>) -> Group {
     group
 }
 
-fn case_runs(case: Case, runs: Vec<Run>) -> TrainedCase {
+fn case_runs(case: Case, runs: Vec<Run>) -> TrainingCase {
     let what = runs.first().map(|run| run.found.name.description()).unwrap_or_default();
-    TrainedCase::new(case, &what, runs)
+    TrainingCase::new(case, &what, runs)
 }
 
 /// Groups runs by case in the order of the tables: by ranks, then nodes.
@@ -391,20 +389,20 @@ struct Base {
 }
 
 impl Base {
-    fn from_case(case: &TrainedCase) -> Option<Base> {
+    fn from_case(case: &TrainingCase) -> Option<Base> {
         Some(Base { case: case.case, speed: case.speed()?, speeds: case.speeds(), dlperf_speed: dlperf_median(case)? })
     }
 }
 
-fn dlperf_speeds(case: &TrainedCase) -> RunValues {
+fn dlperf_speeds(case: &TrainingCase) -> RunValues {
     case.counted().map(|run| run.figures.dlperf_speed.0).collect()
 }
 
-fn dlperf_median(case: &TrainedCase) -> Option<ImagesPerSecond> {
+fn dlperf_median(case: &TrainingCase) -> Option<ImagesPerSecond> {
     dlperf_speeds(case).median().map(to_hundredths).map(ImagesPerSecond)
 }
 
-fn case_figures(case: &TrainedCase, base: &Base) -> Option<Figures> {
+fn case_figures(case: &TrainingCase, base: &Base) -> Option<Figures> {
     let (speed, ranks) = (case.speed()?, case.case.ranks());
     let speedup = speedup(speed, base.speed);
     let efficiency = efficiency(speedup, ranks, base.case.ranks());
@@ -421,7 +419,7 @@ fn case_figures(case: &TrainedCase, base: &Base) -> Option<Figures> {
     })
 }
 
-fn dlperf_figures(case: &TrainedCase, base: &Base) -> Option<DlperfFigures> {
+fn dlperf_figures(case: &TrainingCase, base: &Base) -> Option<DlperfFigures> {
     let median_speed = dlperf_median(case)?;
     Some(DlperfFigures {
         average_speed: ImagesPerSecond(to_hundredths(dlperf_speeds(case).mean())),
@@ -431,12 +429,12 @@ fn dlperf_figures(case: &TrainedCase, base: &Base) -> Option<DlperfFigures> {
 }
 
 /// Returns the times over runs; `None` unless every counted run has a record.
-fn times(case: &TrainedCase) -> Option<IterationTimes> {
+fn times(case: &TrainingCase) -> Option<IterationTimes> {
     let times = case.counted().map(|run| run.figures.times).collect::<Option<Vec<IterationTimes>>>()?;
     IterationTimes::from_runs(&times)
 }
 
-fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
+fn warnings(group: &TrainingGroup, software: &BTreeSet<String>) -> Vec<String> {
     let mut warnings: Vec<String> = run_warnings::from_mixture(&group.device_names, software).into_iter().collect();
     if group.timed.len() > 1 {
         let lengths: Vec<String> = group.timed.iter().map(usize::to_string).collect();
@@ -447,7 +445,7 @@ fn warnings(group: &Group, software: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// Returns a problem if 1n1g is missing while another case counts.
-fn base_problem(group: &Group) -> Option<Problem> {
+fn base_problem(group: &TrainingGroup) -> Option<Problem> {
     let problem = Problem::in_file(Case::SINGLE.to_string(), missing_base(group.base?)?);
     Some(Problem { kind: ProblemKind::MissingBase, ..problem })
 }

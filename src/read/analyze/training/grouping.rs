@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
-use ringmark_core::dimension::{Dtype, KvStore, Model};
+use ringmark_core::dimension::KvStore;
+use ringmark_core::file::run_name::Point;
 use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
@@ -15,15 +16,9 @@ use crate::read::load::run::{RecordedConditions, Run};
 
 /// Conditions that must be equal for two runs to be in one table.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TableConditions {
-    /// Network.
-    pub model: Model,
-    /// Precision of the step.
-    pub dtype: Dtype,
-    /// Images per rank and iteration.
-    pub batch_size: u32,
-    /// Kv-store, which sums gradients and updates weights, from the record or otherwise from the log's name.
-    pub kv_store: KvStore,
+pub struct GroupConditions {
+    /// Point of the sweep, with the kv-store from the record or otherwise from the log's name.
+    pub point: Point,
     /// Conditions in the records; `None` for runs without one.
     pub recorded: Option<RecordedConditions>,
     /// Tool that wrote the logs, if their rates are averages over windows; such runs have no figures of single
@@ -31,20 +26,21 @@ pub struct TableConditions {
     pub tool: Option<Tool>,
 }
 
-impl TableConditions {
+impl GroupConditions {
     /// Returns the conditions of the baselines of these runs.
-    fn without_exchange(&self) -> TableConditions {
+    fn without_exchange(&self) -> GroupConditions {
         let mut conditions = self.clone();
         if let Some(recorded) = &mut conditions.recorded {
             recorded.config = recorded.config.without_exchange();
-            conditions.kv_store = recorded.config.kv_store.kv_store;
+            conditions.point.kv_store = recorded.config.kv_store.kv_store;
         }
         conditions
     }
 
     /// Returns the same conditions with `ring`.
-    pub fn with_ring(&self) -> TableConditions {
-        let mut conditions = TableConditions { kv_store: KvStore::Ring, ..self.clone() };
+    pub fn with_ring(&self) -> GroupConditions {
+        let mut conditions = self.clone();
+        conditions.point.kv_store = KvStore::Ring;
         if let Some(recorded) = &mut conditions.recorded {
             recorded.config.kv_store = KvStoreConfig::default();
             recorded.config.exchange = recorded.config.exchange.on(recorded.device, KvStore::Ring);
@@ -56,24 +52,25 @@ impl TableConditions {
 /// Groups runs by their conditions; a baseline joins the runs that it belongs to. A run that does not count gets no
 /// table of its own if there is one with its precision, batch size and kv-store: it may have failed before recording
 /// its conditions.
-pub fn group(mut runs: Vec<Run>) -> Vec<(TableConditions, Vec<Run>)> {
+pub fn group(mut runs: Vec<Run>) -> Vec<(GroupConditions, Vec<Run>)> {
     runs.sort_by_key(|run| (run.outcome.is_err(), run.found.name.baseline));
     drop_default_servers(&mut runs);
-    let point = |it: &TableConditions| (it.model, it.dtype, it.batch_size);
-    let rank = |(known, _): (&TableConditions, &[Run]), (own, run): (&TableConditions, &Run)| {
-        let is_named_alike = point(known) == point(own);
+    let named = |it: &GroupConditions| Point { kv_store: KvStore::Ring, ..it.point };
+    let rank = |(known, _): (&GroupConditions, &[Run]), (own, run): (&GroupConditions, &Run)| {
+        let is_named_alike = named(known) == named(own);
         match &run.outcome {
             _ if known == own || (run.found.name.baseline && known.without_exchange() == *own) => Some(0),
-            Err(_) if is_named_alike && known.kv_store == own.kv_store => Some(1),
+            Err(_) if known.point == own.point => Some(1),
             // Names from before kv-stores were part of them do not contain any.
-            Err(_) if is_named_alike && own.kv_store.is_ring() => Some(2),
+            Err(_) if is_named_alike && own.point.kv_store.is_ring() => Some(2),
             _ => None,
         }
     };
     let mut groups = run_group::group(runs, conditions, rank);
     groups.sort_by_key(|(conditions, _)| {
         let recorded = conditions.recorded.as_ref().map(|recorded| (recorded.device.to_string(), recorded.profile));
-        (conditions.model, conditions.dtype, conditions.batch_size, conditions.kv_store, recorded, conditions.tool)
+        let Point { model, dtype, batch_size, kv_store } = conditions.point;
+        (model, dtype, batch_size, kv_store, recorded, conditions.tool)
     });
     groups
 }
@@ -87,7 +84,7 @@ fn drop_default_servers(runs: &mut [Run]) {
         without.recorded.iter_mut().for_each(|recorded| recorded.config.kv_store.servers = None);
         Some((without, servers, run.found.name.case.nodes))
     };
-    let all: Vec<Option<(TableConditions, u32, u32)>> = runs.iter().map(with_servers).collect();
+    let all: Vec<Option<(GroupConditions, u32, u32)>> = runs.iter().map(with_servers).collect();
     for (run, own) in runs.iter_mut().zip(&all) {
         let (Some((own, ..)), Some(recorded)) = (own, &mut run.recorded) else { continue };
         let alike = || all.iter().flatten().filter(|(known, ..)| known == own);
@@ -98,20 +95,20 @@ fn drop_default_servers(runs: &mut [Run]) {
     }
 }
 
-fn conditions(run: &Run) -> TableConditions {
+fn conditions(run: &Run) -> GroupConditions {
     let name = run.found.name;
     let recorded = run.recorded.as_ref().map(|recorded| recorded.conditions.clone());
     let tool = run.outcome.as_ref().ok().and_then(|measured| Some(measured.figures.windows?.tool));
     let in_record = run.recorded.as_ref().map(|recorded| recorded.conditions.config.kv_store.kv_store);
-    let kv_store = in_record.unwrap_or(name.kv_store);
-    TableConditions { model: name.model, dtype: name.dtype, batch_size: name.batch_size, kv_store, recorded, tool }
+    let point = Point { kv_store: in_record.unwrap_or(name.kv_store), ..name.point() };
+    GroupConditions { point, recorded, tool }
 }
 
 /// Returns a name for each group: the model's file name if there is a single group, otherwise what distinguishes the
 /// groups.
-pub fn labels(groups: &[&TableConditions]) -> Vec<String> {
+pub fn labels(groups: &[&GroupConditions]) -> Vec<String> {
     if let [alone] = groups {
-        return vec![alone.model.facts().file_name.to_owned()];
+        return vec![alone.point.model.facts().file_name.to_owned()];
     }
     let plain: Vec<String> = groups.iter().map(|conditions| plain_label(conditions)).collect();
     let settings: Vec<BTreeMap<String, Value>> = groups.iter().map(|conditions| settings(conditions)).collect();
@@ -123,11 +120,11 @@ pub fn labels(groups: &[&TableConditions]) -> Vec<String> {
     (0..groups.len()).map(label).collect()
 }
 
-fn plain_label(conditions: &TableConditions) -> String {
-    let TableConditions { model, dtype, batch_size, kv_store, recorded, .. } = conditions;
+fn plain_label(conditions: &GroupConditions) -> String {
+    let Point { model, batch_size, dtype, kv_store } = conditions.point;
     let kv_store = if kv_store.is_ring() { String::new() } else { format!("_{}", kv_store.file_name()) };
     let shared = format!("{}_b{batch_size}_{dtype}{kv_store}", model.facts().file_name);
-    match recorded {
+    match &conditions.recorded {
         None => shared,
         Some(RecordedConditions { device, profile: RunProfile::Full, .. }) => format!("{shared}_{device}"),
         Some(RecordedConditions { device, profile: RunProfile::Quick, .. }) => format!("{shared}_{device}_quick"),
@@ -136,7 +133,7 @@ fn plain_label(conditions: &TableConditions) -> String {
 
 /// Returns the options that a group's runs share, by their names in the record. Logs of another tool have its name as
 /// `log`.
-pub fn settings(conditions: &TableConditions) -> BTreeMap<String, Value> {
+pub fn settings(conditions: &GroupConditions) -> BTreeMap<String, Value> {
     let mut settings = conditions.recorded.as_ref().map(|recorded| fields(&recorded.config)).unwrap_or_default();
     settings.extend(conditions.tool.map(|tool| ("log".to_owned(), Value::from(tool.keyword()))));
     settings

@@ -18,10 +18,11 @@ use crate::read::analyze::case_runs::SecondsOfRun;
 use crate::read::analyze::published::PublishedRate;
 use crate::read::analyze::reliability::ReliabilityWarning;
 use crate::read::analyze::result_row::{self, RowFigures, RowHead, RowReliability, RowRuns};
+use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::accuracy::{self, Accuracy};
 use crate::read::analyze::training::cost::{Cost, Price};
 use crate::read::analyze::training::energy::{self, Energy};
-use crate::read::analyze::training::figures::{DlperfFigures, Extraction, Group, TrainedCase};
+use crate::read::analyze::training::figures::{DlperfFigures, TrainingCase, TrainingGroup};
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 use crate::read::analyze::training::work_load::{self, WorkCost};
 use crate::read::load::content::{RESULT, model_of};
@@ -258,17 +259,17 @@ impl From<&Run> for JsonRun {
     }
 }
 
-fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
+fn row(group: &TrainingGroup, case: &TrainingCase, price: Option<&Price>) -> JsonRow {
     let figures = case.figures.as_ref();
     let (head, variation, reliability, runs) = result_row::parts(group, case);
     JsonRow {
         group: group.label.clone(),
         case: case.case,
         ranks: case.case.ranks(),
-        model: group.conditions.model,
-        dtype: group.conditions.dtype,
-        batch_size_per_device: group.conditions.batch_size,
-        kv_store: Some(group.conditions.kv_store).filter(|kv_store| !kv_store.is_ring()),
+        model: group.conditions.point.model,
+        dtype: group.conditions.point.dtype,
+        batch_size_per_device: group.conditions.point.batch_size,
+        kv_store: Some(group.conditions.point.kv_store).filter(|kv_store| !kv_store.is_ring()),
         head,
         images_per_second_per_rank: figures.map(|figures| figures.per_rank),
         base: group.base,
@@ -290,7 +291,7 @@ fn row(group: &Group, case: &TrainedCase, price: Option<&Price>) -> JsonRow {
     }
 }
 
-fn json_baseline(case: &TrainedCase, baseline: &TrainedCase) -> JsonBaseline {
+fn json_baseline(case: &TrainingCase, baseline: &TrainingCase) -> JsonBaseline {
     let figures = baseline.figures.as_ref();
     JsonBaseline {
         images_per_second: figures.map(|figures| figures.speed),
@@ -308,21 +309,21 @@ fn json_baseline(case: &TrainedCase, baseline: &TrainedCase) -> JsonBaseline {
 }
 
 /// Returns the rows in the order of the tables.
-pub fn rows(groups: &[Group], price: Option<&Price>) -> Vec<JsonRow> {
+pub fn rows(groups: &[TrainingGroup], price: Option<&Price>) -> Vec<JsonRow> {
     groups.iter().flat_map(|group| group.cases.iter().map(move |case| row(group, case, price))).collect()
 }
 
 impl JsonResult {
     /// Returns the result of a folder.
-    pub fn new(extraction: &Extraction, price: Option<&Price>) -> JsonResult {
+    pub fn new(result: &ResultFolder, price: Option<&Price>) -> JsonResult {
         JsonResult {
             kind: RESULT,
             schema: SCHEMA,
-            name: extraction.name.clone(),
-            rows: rows(&extraction.groups, price),
+            name: result.name.clone(),
+            rows: rows(result.training(), price),
             published: Vec::new(),
-            out_of_memory: extraction.shortages.clone(),
-            left_out: extraction.problems.iter().map(ToString::to_string).collect(),
+            out_of_memory: result.shortages.clone(),
+            left_out: result.problems.iter().map(ToString::to_string).collect(),
             files_sha256: BTreeMap::new(),
         }
     }

@@ -4,7 +4,7 @@ use ringmark_core::dimension::{Case, ImagesPerSecond, Phase};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart, RunStep, ScalingLoss, StepTimes, scaling_loss};
 
-use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::run::Measured;
 
@@ -37,10 +37,10 @@ pub struct CaseLoss {
 }
 
 /// Returns the loss of a case; `None` for the base itself, and if either case has no counted run.
-pub fn case_loss(group: &Group, case: &TrainedCase) -> Option<CaseLoss> {
+pub fn case_loss(group: &TrainingGroup, case: &TrainingCase) -> Option<CaseLoss> {
     let base = group.base.filter(|base| *base != case.case)?;
     let base_runs = group.base_case()?;
-    let batch_size = group.conditions.batch_size;
+    let batch_size = group.conditions.point.batch_size;
     let alone = case.baseline.as_ref().map(|baseline| runs(baseline, batch_size)).unwrap_or_default();
     let loss = scaling_loss(&runs(base_runs, batch_size), &runs(case, batch_size), &alone)?;
     let images = f64::from(batch_size) * f64::from(case.case.ranks());
@@ -48,7 +48,7 @@ pub fn case_loss(group: &Group, case: &TrainedCase) -> Option<CaseLoss> {
 }
 
 /// Returns the step of every counted run.
-pub fn runs(case: &TrainedCase, batch_size: u32) -> Vec<RunStep> {
+pub fn runs(case: &TrainingCase, batch_size: u32) -> Vec<RunStep> {
     let images = f64::from(batch_size) * f64::from(case.case.ranks());
     case.counted().map(|run| run_step(run, images)).collect()
 }

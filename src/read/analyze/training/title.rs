@@ -6,19 +6,19 @@ use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind, KvStore};
+use ringmark_core::file::run_name::Point;
 use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::number_text::count;
 
 use crate::read::analyze::run_group::RunGroup;
-use crate::read::analyze::training::figures::{Group, TrainedCase};
-use crate::read::analyze::training::grouping::TableConditions;
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::load::record;
 
 /// Returns the title lines of a group: measurement, devices, options, length.
-pub fn title(group: &Group) -> Vec<String> {
+pub fn title(group: &TrainingGroup) -> Vec<String> {
     let conditions = &group.conditions;
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
-    let (dtype, batch_size) = (conditions.dtype, conditions.batch_size);
+    let (dtype, batch_size) = (conditions.point.dtype, conditions.point.batch_size);
     let counts = |values: &BTreeSet<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
     // Without records, logs may have different lengths; their warm-up is the same.
     let first = group.warmup.first().copied().unwrap_or_default();
@@ -32,8 +32,11 @@ pub fn title(group: &Group) -> Vec<String> {
         None => format!("{} iterations", measured_and_warmup(counts(&measured), warmup)),
         Some(_) => format!("windows of iterations: {timed}, omitted: {warmup}"),
     };
-    let what =
-        format!("{}, {dtype}, batch size {batch_size} per {}{quick}", conditions.model.facts().title, process(group));
+    let what = format!(
+        "{}, {dtype}, batch size {batch_size} per {}{quick}",
+        conditions.point.model.facts().title,
+        process(group)
+    );
     match &conditions.recorded {
         None => {
             let why = match failure(group) {
@@ -80,7 +83,7 @@ pub fn title(group: &Group) -> Vec<String> {
 }
 
 /// Returns the reason why the first run of a group without counted runs is excluded.
-fn failure(group: &Group) -> Option<&str> {
+fn failure(group: &TrainingGroup) -> Option<&str> {
     let runs = || group.with_baselines().flat_map(|case| &case.runs);
     let first = runs().find_map(|run| run.outcome.as_ref().err())?;
     runs().all(|run| run.outcome.is_err()).then_some(first.what.as_str())
@@ -88,9 +91,9 @@ fn failure(group: &Group) -> Option<&str> {
 
 /// Names the groups by the conditions that differ, such as `dist_sync` or `ResNet18-v1, fp32`, or by their labels if
 /// these names are not unique.
-pub fn distinctions(groups: &[&Group]) -> Vec<String> {
-    let values = |group: &&Group| {
-        let TableConditions { model, dtype, batch_size, kv_store, .. } = &group.conditions;
+pub fn distinctions(groups: &[&TrainingGroup]) -> Vec<String> {
+    let values = |group: &&TrainingGroup| {
+        let Point { model, batch_size, dtype, kv_store } = group.conditions.point;
         [model.facts().title.to_owned(), dtype.to_string(), format!("batch size {batch_size}"), kv_store.to_string()]
     };
     let values: Vec<[String; 4]> = groups.iter().map(values).collect();
@@ -107,7 +110,7 @@ pub fn distinctions(groups: &[&Group]) -> Vec<String> {
 }
 
 /// Returns a sentence that names the base of the figures if it is not a case of the table.
-pub fn common_base(group: &Group) -> Option<String> {
+pub fn common_base(group: &TrainingGroup) -> Option<String> {
     let base = group.base_text().filter(|_| group.common_base.is_some())?;
     Some(format!("speedup, efficiency and loss are relative to {base}, which all kv-stores share"))
 }
@@ -118,7 +121,7 @@ pub fn tool_title(tool: Tool) -> String {
 }
 
 /// Returns the word for a rank in texts: `rank` on CPUs, `GPU` otherwise.
-pub fn process(group: &Group) -> &'static str {
+pub fn process(group: &TrainingGroup) -> &'static str {
     match &group.conditions.recorded {
         Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
         None if group.asked_device.is_some_and(|device| device != DeviceChoice::Cuda) => "rank",
@@ -127,17 +130,17 @@ pub fn process(group: &Group) -> &'static str {
 }
 
 /// Formats the devices of a group with [`record::devices_text`].
-pub fn devices(group: &Group) -> String {
-    let threads = group.cases.iter().flat_map(TrainedCase::threads).collect();
+pub fn devices(group: &TrainingGroup) -> String {
+    let threads = group.cases.iter().flat_map(TrainingCase::threads).collect();
     let device = group.conditions.recorded.as_ref().map(|recorded| recorded.device);
     record::devices_text(&group.device_names, &threads, device)
 }
 
 /// Returns a sentence if the number of threads per rank differs between cases, because speedup and efficiency then
 /// compare unequal devices.
-pub fn unlike_devices(group: &Group) -> Option<String> {
+pub fn unlike_devices(group: &TrainingGroup) -> Option<String> {
     let is_cpu = group.conditions.recorded.as_ref().is_some_and(|recorded| recorded.device == DeviceKind::Cpu);
-    let threads = |case: &TrainedCase| Some((case.case, case.threads())).filter(|(_, threads)| !threads.is_empty());
+    let threads = |case: &TrainingCase| Some((case.case, case.threads())).filter(|(_, threads)| !threads.is_empty());
     let cases: Vec<(Case, BTreeSet<u32>)> = group.cases.iter().filter_map(threads).collect();
     let differ = is_cpu && cases.windows(2).any(|pair| pair[0].1 != pair[1].1);
     let case = |(case, threads): &(Case, BTreeSet<u32>)| {

@@ -6,7 +6,7 @@ use ringmark_core::stats::work_load::split_times;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::load::run::Measured;
 
 /// Times of the median run of a case; of an even number of runs, the slower of the middle two.
@@ -32,7 +32,7 @@ pub struct WorkCost {
 }
 
 /// Returns the effect on a case; `None` without `--work-load`, for a single rank, or without a counted run.
-pub fn case_work_cost(group: &Group, case: &TrainedCase) -> Option<WorkCost> {
+pub fn case_work_cost(group: &TrainingGroup, case: &TrainingCase) -> Option<WorkCost> {
     group.conditions.recorded.as_ref()?.config.work_load.as_ref()?;
     let mut runs: Vec<&Measured> = case.counted().filter(|run| run.figures.ranks.len() > 1).collect();
     runs.sort_by(|one, other| one.speed.0.total_cmp(&other.speed.0));

@@ -7,9 +7,9 @@ use ringmark_core::stats::summary::step_percentiles;
 
 use crate::read::analyze::reliability::ReliabilityWarning;
 use crate::read::analyze::run_group::{CaseOf, RunGroup};
-use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
+use crate::read::analyze::score::figures::{ScoreCase, ScoreGroup};
 use crate::read::analyze::training::energy;
-use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::scaling_loss;
 use crate::read::load::iteration_times::IterationTimes;
 use crate::read::load::run::{self, Measured, Run};
@@ -162,20 +162,20 @@ fn named<'a>(case: Case, warnings: impl Iterator<Item = &'a ReliabilityWarning>)
     warnings.map(|warning| warning.to(case)).collect()
 }
 
-impl ExportedGroup for Group {
+impl ExportedGroup for TrainingGroup {
     const BENCHMARK: BenchmarkKind = BenchmarkKind::Train;
 
-    fn label(groups: &[Group], index: usize) -> String {
+    fn label(groups: &[TrainingGroup], index: usize) -> String {
         groups[index].label.clone()
     }
 
     fn exchange_labels(&self, communicates: bool) -> Labels {
         let communication = if communicates { "on" } else { "off" };
-        vec![("communication", communication.to_owned()), ("kv_store", self.conditions.kv_store.to_string())]
+        vec![("communication", communication.to_owned()), ("kv_store", self.conditions.point.kv_store.to_string())]
     }
 
     /// Adds scaling, times and energy. Communication cost belongs to the runs with communication.
-    fn add_case(&self, series: &mut ExportedSeries, case: &TrainedCase, communicates: bool) {
+    fn add_case(&self, series: &mut ExportedSeries, case: &TrainingCase, communicates: bool) {
         let Some(figures) = &case.figures else { return };
         series.add(&figure::SPEEDUP, Some(figures.speedup));
         series.add(&figure::EFFICIENCY, Some(figures.efficiency));
@@ -209,22 +209,22 @@ impl ExportedGroup for Group {
         series.add(&figure::ENERGY, energy::joules_per_image(measured));
     }
 
-    fn speed_warnings(&self, case: &TrainedCase) -> Vec<ReliabilityWarning> {
+    fn speed_warnings(&self, case: &TrainingCase) -> Vec<ReliabilityWarning> {
         named(case.case, self.speed_reliability_warnings(case))
     }
 }
 
-impl ExportedGroup for ScoreTable {
+impl ExportedGroup for ScoreGroup {
     const BENCHMARK: BenchmarkKind = BenchmarkKind::Score;
 
     /// Returns the number of the table, because tables may differ by any option.
-    fn label(tables: &[ScoreTable], index: usize) -> String {
-        if tables.len() > 1 { format!("table {}", index + 1) } else { String::new() }
+    fn label(groups: &[ScoreGroup], index: usize) -> String {
+        if groups.len() > 1 { format!("table {}", index + 1) } else { String::new() }
     }
 
-    fn add_case(&self, series: &mut ExportedSeries, point: &ScorePoint, _: bool) {
-        series.add_reliability(&self.reliability_of(point));
-        add_arithmetic(series, self, point);
+    fn add_case(&self, series: &mut ExportedSeries, case: &ScoreCase, _: bool) {
+        series.add_reliability(&self.reliability_of(case));
+        add_arithmetic(series, self, case);
     }
 
     fn add_run(series: &mut ExportedSeries, run: &Run<Self::Record>, measured: &Measured<Self::Record>) {
@@ -233,7 +233,7 @@ impl ExportedGroup for ScoreTable {
         series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
     }
 
-    fn speed_warnings(&self, point: &ScorePoint) -> Vec<ReliabilityWarning> {
-        self.reliability_of(point)
+    fn speed_warnings(&self, case: &ScoreCase) -> Vec<ReliabilityWarning> {
+        self.reliability_of(case)
     }
 }

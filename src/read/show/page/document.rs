@@ -44,7 +44,7 @@ pub struct Figure {
     /// `23.5`, or a dash.
     pub value: String,
     /// `images/s`; may be empty.
-    pub unit: &'static str,
+    pub unit: String,
     pub note: String,
     /// Parts of the figure, shown as a bar with a legend; may be empty.
     pub parts: Vec<Share>,

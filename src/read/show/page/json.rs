@@ -158,15 +158,15 @@ pub fn build_report(results: &[ResultFolder], published: bool) -> Report<'_> {
     let demands = input::all_demands(results);
     let results = results.iter().map(|result| OneResult {
         name: &result.name,
-        rows: rows(&result.groups, result.price.as_ref()),
-        scoring: score::result_json::rows(&result.scoring),
+        rows: rows(result.training(), result.price.as_ref()),
+        scoring: score::result_json::rows(result.scoring()),
         published_scores: if published {
-            published::rates(Workload::Inference, &run_group::models(&result.scoring))
+            published::rates(Workload::Inference, &run_group::models(result.scoring()))
         } else {
             Vec::new()
         },
         published_training: if published {
-            published::rates(Workload::Training, &run_group::models(&result.groups))
+            published::rates(Workload::Training, &run_group::models(result.training()))
         } else {
             Vec::new()
         },

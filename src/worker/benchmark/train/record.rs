@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use ringmark_core::benchmark::image_input::ImageInputUse;
-use ringmark_core::benchmark::kv_store::{KvStoreUse, LostRank, ServerUse, Staleness};
+use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse, Staleness};
 use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::benchmark::train::{EpochEnd, Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::benchmark::warning;
@@ -98,7 +98,7 @@ pub fn gather(
     let checksums = world.gather_text(&checksum(weights)?);
     let peak_memory = session.peak_memory()?;
     let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype, wall);
-    let mut end = RunEnd {
+    let end = RunEnd {
         failure: None,
         iterations: iterations.len() as u32,
         skipped_steps: iterations.iter().filter(|iteration| iteration.skipped).count() as u32,
@@ -117,15 +117,15 @@ pub fn gather(
         rank_use: counters.ranks,
         warnings: Vec::new(),
     };
+    let mut record = RunRecord { header, iterations, end: Some(end) };
     // Only rank 0 has the times and losses of all ranks.
-    let own = if world.rank() == 0 { failure(&header, &iterations, &end) } else { None };
-    let failure = Some(world.broadcast_text(own.unwrap_or_default())).filter(|failure| !failure.is_empty());
-    end.failure.clone_from(&failure);
+    let own = if world.rank() == 0 { validity::invalidity(&record) } else { None };
+    let own = own.map(|reason| reason.to_string()).unwrap_or_default();
+    let failure = Some(world.broadcast_text(own)).filter(|failure| !failure.is_empty());
     if world.rank() == 0 {
-        let mut record = RunRecord { header, iterations, end: Some(end) };
         let warnings = validity::warnings(&record, record.header.config.warmup as usize);
         if let Some(end) = &mut record.end {
-            end.warnings = warnings;
+            (end.failure, end.warnings) = (failure.clone(), warnings);
         }
         summary_lines(&record).iter().for_each(|line| println!("# {}", printable_lines(line)));
         session.write(record.header.config.record.as_deref(), |output| record.write(output))?;
@@ -202,44 +202,6 @@ fn checksum(weights: &Tensor) -> Result<String> {
     let mut bytes = vec![0; weights.numel() * size_of::<f32>()];
     weights.f_to_device(Device::Cpu)?.f_copy_data_u8(&mut bytes, weights.numel())?;
     Ok(format!("{:016x}", xxh3_64(&bytes)))
-}
-
-/// Returns the first reason why the run is invalid.
-fn failure(header: &RunHeader, iterations: &[Iteration], end: &RunEnd) -> Option<String> {
-    if let Some(LostRank { rank, host, iteration }) = end.kv_store.as_ref().and_then(|used| used.lost.first()) {
-        let store = header.config.kv_store.kv_store;
-        return Some(format!(
-            "rank {rank} on host {host} exited after iteration {iteration}, and the others continued without it \
-             (--kv-store {store}): the figures do not cover all ranks"
-        ));
-    }
-    let (wanted, done) = (header.config.iterations, end.iterations);
-    if done != wanted {
-        return Some(format!("only {done} of {wanted} iterations were completed"));
-    }
-    for iteration in iterations {
-        if let Some(rank) = iteration.loss.iter().position(|loss| !loss.is_finite()) {
-            return Some(format!(
-                "the loss of rank {rank} is {} in iteration {}: lower --lr or --loss-scale",
-                iteration.loss[rank], iteration.iteration
-            ));
-        }
-    }
-    if done > 0 && end.skipped_steps == done {
-        return Some(format!(
-            "all updates ({done}) were skipped because of non-finite gradients: lower --loss-scale, or train longer"
-        ));
-    }
-    let checksums = &end.parameter_checksums;
-    let differs = checksums.iter().position(|checksum| checksum != &checksums[0]);
-    if let (Some(rank), true) = (differs, header.exchanges()) {
-        return Some(format!(
-            "rank {rank} on host {} ended with different weights than rank 0 ({} and {}): gradients were not exchanged \
-             correctly",
-            header.ranks[rank].host, checksums[rank], checksums[0]
-        ));
-    }
-    None
 }
 
 /// Returns the last lines of the log: length and speed of the run, DLPerf's speed, and warnings.

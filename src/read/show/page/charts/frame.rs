@@ -85,8 +85,8 @@ impl Frame {
 }
 
 /// Returns legend entries for areas with these classes and names.
-pub fn area_entries(parts: &[(&str, &str)]) -> Vec<LegendEntry> {
-    parts.iter().map(|(class, name)| (area_sample(class), (*name).to_owned())).collect()
+pub fn area_entries(parts: &[(&str, impl AsRef<str>)]) -> Vec<LegendEntry> {
+    parts.iter().map(|(class, name)| (area_sample(class), name.as_ref().to_owned())).collect()
 }
 
 pub type LegendEntry = (Markup, String);

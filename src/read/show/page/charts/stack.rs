@@ -21,7 +21,7 @@ pub struct StackChart {
     /// Minimum end of the axis.
     pub end: Option<f64>,
     /// CSS class (for the color) and name of each part, from left to right.
-    pub parts: Vec<(&'static str, &'static str)>,
+    pub parts: Vec<(&'static str, String)>,
     pub groups: Vec<StackGroup>,
 }
 
@@ -141,7 +141,9 @@ mod tests {
             description: String::new(),
             axis: "ms".to_owned(),
             end: None,
-            parts: vec![("forward", "a"), ("backward", "b"), ("waiting", "c"), ("other", "d")],
+            parts: [("forward", "a"), ("backward", "b"), ("waiting", "c"), ("other", "d")]
+                .map(|(class, name)| (class, name.to_owned()))
+                .into(),
             groups: vec![group],
         };
         let drawn = chart.drawing().figure().into_string();

@@ -6,6 +6,7 @@ use ringmark_core::number_text::four_digits;
 
 use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
+use crate::read::show::columns::SPEED_UNIT;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
@@ -54,7 +55,7 @@ struct Quantity {
 
 const SPEED: Quantity = Quantity {
     title: "Images/s by batch size",
-    unit: "images/s",
+    unit: SPEED_UNIT,
     value: |figures| Some(figures.speed.0),
     runs: |figures| &figures.runs,
     text: |speed| four_digits(speed) + " images/s",

@@ -13,7 +13,7 @@ use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score;
 use crate::read::analyze::settings;
 use crate::read::analyze::training;
-use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::show;
 use crate::read::show::batch_sizes::{ExtraRows, Line, table};
 use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
@@ -35,7 +35,7 @@ pub struct PageTable<'a> {
     pub table: BatchTable,
     pub evidence: TrustEvidence,
     /// Training groups in the table; empty for scoring.
-    pub groups: Vec<&'a Group>,
+    pub groups: Vec<&'a TrainingGroup>,
     /// Description of the passes; empty for training, where each group has its own.
     how: String,
 }
@@ -58,21 +58,21 @@ impl PageTable<'_> {
 pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
     let numbered = || results.iter().enumerate();
     let training = numbered().flat_map(|(number, result)| {
-        training::batch_sizes::tables(&result.groups, &result.shortages).into_iter().map(move |(table, groups)| {
+        training::batch_sizes::tables(result.training(), &result.shortages).into_iter().map(move |(table, groups)| {
             PageTable {
                 result: number,
                 name: result.name.clone(),
                 workload: Workload::Training,
                 table,
-                evidence: TrustEvidence::from_groups(&groups),
+                evidence: TrustEvidence::from_training(&groups),
                 groups,
                 how: String::new(),
             }
         })
     });
     let scoring = numbered().flat_map(|(number, result)| {
-        let tables = score::batch_sizes::tables(&result.scoring, &result.shortages);
-        result.scoring.iter().zip(tables).map(move |(table, by_size)| PageTable {
+        let tables = score::batch_sizes::tables(result.scoring(), &result.shortages);
+        result.scoring().iter().zip(tables).map(move |(table, by_size)| PageTable {
             result: number,
             name: result.name.clone(),
             workload: Workload::Inference,

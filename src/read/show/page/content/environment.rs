@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::results::ResultFolder;
-use crate::read::analyze::score::figures::{ScorePoint, ScoreTable};
+use crate::read::analyze::score::figures::{ScoreCase, ScoreGroup};
 use crate::read::analyze::training::grouping::settings;
 use crate::read::load::environment;
 use crate::read::show::numbers::{count, list, percent_number};
@@ -131,11 +131,11 @@ fn period(result: &ResultFolder) -> String {
 
 fn options(result: &ResultFolder) -> NamedValues {
     let mut found = NamedValues::new();
-    let trained = result.groups.iter().map(|group| settings(&group.conditions));
+    let trained = result.training().iter().map(|group| settings(&group.conditions));
     let mut options: Vec<_> = trained.collect();
     // The axes of the runs, and the options that each table shares.
-    options.extend(result.scoring.iter().flat_map(|table| &table.points).map(|point| point.key().axes()));
-    options.extend(result.scoring.iter().map(ScoreTable::settings));
+    options.extend(result.scoring().iter().flat_map(|group| &group.cases).map(|point| point.key().axes()));
+    options.extend(result.scoring().iter().map(ScoreGroup::settings));
     for (name, value) in options.into_iter().flatten() {
         add_option(&mut found, &name.replace('_', " "), &value);
     }
@@ -222,7 +222,7 @@ struct HostRow<'a> {
 /// Returns a row for each host of a result; `None` if no record names one.
 fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     let mut hosts: BTreeMap<&str, HostRow> = BTreeMap::new();
-    let measured = || result.groups.iter().flat_map(|group| &group.cases).flat_map(|case| case.counted());
+    let measured = || result.training().iter().flat_map(|group| &group.cases).flat_map(|case| case.counted());
     for place in result.heads().flat_map(|head| head.ranks) {
         let host = hosts.entry(&place.host).or_default();
         host.ranks.insert(place.local_rank);
@@ -230,8 +230,8 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
         host.threads.insert(place.threads);
     }
     let uses = measured().flat_map(|run| &run.host_use);
-    let points = result.scoring.iter().flat_map(|table| &table.points);
-    let uses = uses.chain(points.flat_map(ScorePoint::counted).flat_map(|run| &run.host_use));
+    let points = result.scoring().iter().flat_map(|group| &group.cases);
+    let uses = uses.chain(points.flat_map(ScoreCase::counted).flat_map(|run| &run.host_use));
     let uses = uses.chain(result.input.iter().flat_map(|record| &record.host_use));
     for host_use in uses {
         hosts.entry(&host_use.host).or_default().uses.push(host_use);

@@ -16,10 +16,11 @@ use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::conclusion;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::energy;
-use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
+use crate::read::analyze::training::figures::{Figures, TrainingCase, TrainingGroup};
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 use crate::read::analyze::training::title;
-use crate::read::show::numbers::{count, milliseconds, percent_number, teraflops};
+use crate::read::show::columns;
+use crate::read::show::numbers::{count, percent_number};
 use crate::read::show::page::content::bandwidth::size as size_of_message;
 use crate::read::show::page::content::batch_sizes::{self, PageTable};
 use crate::read::show::page::content::input;
@@ -27,20 +28,21 @@ use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, PageSeries, Setting};
 use crate::read::show::page::content::trust::TrustEvidence;
 use crate::read::show::page::document::{Figure, Headline, Share, Trust};
+use crate::read::show::training::columns::{self as training, Column};
 
 /// Returns a headline for each series. A table by batch size that does not scale gets one headline for all its series.
 pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[PageTable]) -> Vec<Headline> {
     let (together, scored): (Vec<&PageTable>, Vec<&PageTable>) =
         by_size.iter().filter(|table| !table.is_scaling()).partition(|table| table.workload == Workload::Training);
     let is_covered =
-        |group: &Group| together.iter().any(|table| table.groups.iter().any(|it| std::ptr::eq(*it, group)));
+        |group: &TrainingGroup| together.iter().any(|table| table.groups.iter().any(|it| std::ptr::eq(*it, group)));
     let of_table = |table: &PageTable| by_batch_size(&results[table.result], table);
     let of_setting = |setting: &Setting| -> Vec<Headline> {
         let series = setting.series.iter().filter(|series| !is_covered(series.group));
         let is_only = results.len() == 1 && setting.series.len() == 1;
         series.map(|series| headline(&results[series.style.color], setting, series, is_only)).collect()
     };
-    let is_alone = |(_, result): &(usize, &ResultFolder)| result.groups.is_empty() && result.scoring.is_empty();
+    let is_alone = |(_, result): &(usize, &ResultFolder)| result.training().is_empty() && result.scoring().is_empty();
     let alone = || results.iter().enumerate().filter(is_alone);
     let of_others = alone().filter_map(bandwidth).chain(alone().filter_map(|(number, it)| input::headline(number, it)));
     let of_training = together.iter().map(|table| of_table(table)).chain(settings.iter().flat_map(of_setting));
@@ -66,7 +68,7 @@ fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
         Figure {
             label: model.facts().title.to_owned(),
             value: four_digits(figures.speed.0),
-            unit: "images/s",
+            unit: columns::SPEED_UNIT.to_owned(),
             note: format!("batch size {}, {}, {}{memory}{share}", point.batch_size, series.dtype, series.case),
             parts: Vec::new(),
             is_doubtful: point.is_doubtful,
@@ -122,7 +124,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     let figure = |label: &str, (size, rate): (Bytes, GigabytesPerSecond)| Figure {
         label: label.to_owned(),
         value: four_digits(rate.0),
-        unit: "GB/s",
+        unit: "GB/s".to_owned(),
         note: format!("bus bandwidth of {} on {case}", size_of_message(size)),
         parts: Vec::new(),
         is_doubtful,
@@ -168,7 +170,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
 /// Returns the headline of a series, named by its conditions if it is the only one of the only result.
 fn headline(result: &ResultFolder, setting: &Setting, series: &PageSeries, is_only: bool) -> Headline {
     let group = series.group;
-    let (trust, reasons) = TrustEvidence::from_groups(&[group]).trust(result);
+    let (trust, reasons) = TrustEvidence::from_training(&[group]).trust(result);
     let size =
         largest(group).map(|(case, _)| format!("; {}", size(case.case, title::process(group)))).unwrap_or_default();
     let quick = if group.is_quick() { " (quick)" } else { "" };
@@ -192,15 +194,15 @@ fn size(case: Case, process: &str) -> String {
     format!("{case}: {} of {}", count(case.nodes as usize, "node"), count(case.gpus_per_node as usize, process))
 }
 
-fn largest(group: &Group) -> Option<(&TrainedCase, &Figures)> {
+fn largest(group: &TrainingGroup) -> Option<(&TrainingCase, &Figures)> {
     group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))
 }
 
-fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
-    let figure = |label: String, value: String, unit: &'static str, note: String| Figure {
+fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
+    let figure = |label: String, value: String, unit: &str, note: String| Figure {
         label,
         value,
-        unit,
+        unit: unit.to_owned(),
         note,
         parts: Vec::new(),
         is_doubtful: false,
@@ -210,31 +212,36 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
         return vec![figure("Speed".to_owned(), nothing(), "", "no run counts".to_owned())];
     };
     let name = case.case;
+    // The value of a column, with the same unit and parentheses as in the tables.
+    let of_column = |label: &str, column: Column, note: String| Figure {
+        label: format!("{label} of {name}"),
+        value: column.text(group, case).unwrap_or_else(nothing),
+        unit: column.heading.unit.clone(),
+        note,
+        parts: Vec::new(),
+        is_doubtful: column.is_doubtful(group, case),
+    };
     let per_process = format!("{} per {}", four_digits(figures.per_rank.0), title::process(group));
-    let of_speed =
-        |figure: Figure| Figure { is_doubtful: group.speed_reliability_warnings(case).next().is_some(), ..figure };
-    let of_scaling = |figure: Figure| Figure { is_doubtful: !group.is_reliable(case), ..figure };
-    let mut shown =
-        vec![of_speed(figure(format!("Speed of {name}"), four_digits(figures.speed.0), "images/s", per_process))];
+    let mut shown = vec![of_column("Speed", training::speed(), per_process)];
     if let Some(times) = figures.times {
         let exposed = format!("{} exposed communication", percent(times.exposed_share()));
-        shown.push(of_speed(figure(format!("Step of {name}"), milliseconds(times.step), "ms", exposed)));
+        shown.push(of_column("Step", training::step(), exposed));
     }
     if let Some(it) = group.utilization(case) {
-        let rate = teraflops(it.teraflops_per_second);
         let share = it.share_text().unwrap_or_else(|| "no matrix-product rate in these records".to_owned());
-        shown.push(of_speed(figure(format!("FLOP rate of {name}"), rate, "TFLOP/s", share)));
+        shown.push(of_column("FLOP rate", columns::teraflops(), share));
     }
     if let Some(it) = energy::case_energy(case) {
         let note =
             format!("{} images/s/W at {} W", three_digits(it.images_per_second_per_watt), three_digits(it.watts));
-        let value = three_digits(it.joules_per_image);
-        shown.push(of_speed(figure(format!("Energy of {name}"), value, "J/image", note)));
+        let [_, energy, _] = training::energy();
+        shown.push(of_column("Energy", energy, note));
     }
     if let Some((price, it)) = price.and_then(|price| Some((price, price.case_cost(group, case)?))) {
         let note = format!("{} over {}, at {price}", percent(it.over_base), group.base.unwrap_or(Case::SINGLE));
         let value = format!("{}{}", price.currency, three_digits(it.of_90_epochs));
-        shown.push(of_speed(figure(format!("90 epochs of ImageNet on {name}"), value, "", note)));
+        let cost = figure(format!("90 epochs of ImageNet on {name}"), value, "", note);
+        shown.push(Figure { is_doubtful: !group.is_speed_reliable(case), ..cost });
     }
     let base = group.base.unwrap_or(Case::SINGLE);
     if base == name {
@@ -246,7 +253,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     let over = group.base_text().unwrap_or_else(|| base.to_string());
     let margin = figures.efficiency_margin.map(|margin| format!("95 % interval \u{b1} {}, ", percent_number(margin)));
     let note = format!("{}speedup {:.2} of {ideal} over {over}", margin.unwrap_or_default(), figures.speedup);
-    shown.push(of_scaling(figure(format!("Efficiency of {name}"), percent_number(figures.efficiency), "%", note)));
+    shown.push(of_column("Efficiency", training::efficiency(), note));
     let lost = 1.0 - figures.efficiency;
     let label = if lost < 0.0 { "Scaling gain" } else { "Scaling loss" };
     let split = scaling_loss::case_loss(group, case).filter(|_| group.is_reliable(case));
@@ -257,7 +264,7 @@ fn figures(group: &Group, price: Option<&Price>) -> Vec<Figure> {
     };
     let parts = split.filter(|loss| !loss.is_uncertain()).map(|loss| parts(&loss)).unwrap_or_default();
     let loss = figure(format!("{label} of {name}"), percent_number(lost.abs()), "%", note);
-    shown.push(of_scaling(Figure { parts, ..loss }));
+    shown.push(Figure { parts, is_doubtful: !group.is_reliable(case), ..loss });
     shown
 }
 

@@ -75,7 +75,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
         Some(Figure {
             label: label.to_owned(),
             value: four_digits(speed),
-            unit: "images/s",
+            unit: "images/s".to_owned(),
             note: format!("{which}with {}", count(threads as usize, "thread")),
             parts: Vec::new(),
             is_doubtful: is_disturbed,
@@ -115,13 +115,13 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
 
 /// Returns the demands of every training result in the report, with the name of the result if there are several.
 pub fn all_demands(results: &[ResultFolder]) -> Vec<Demand> {
-    let several = results.iter().filter(|result| !result.groups.is_empty()).count() > 1;
+    let several = results.iter().filter(|result| !result.training().is_empty()).count() > 1;
     let of_result = |result: &ResultFolder| -> Vec<Demand> {
         let named = |demand: Demand| match several {
             true => Demand { label: format!("{}, {}", result.name, demand.label), ..demand },
             false => demand,
         };
-        demands(&result.groups).into_iter().map(named).collect()
+        demands(result.training()).into_iter().map(named).collect()
     };
     results.iter().flat_map(of_result).collect()
 }

@@ -6,7 +6,8 @@ use ringmark_core::stats::straggler::deviation;
 use ringmark_core::stats::summary::{median, step_percentiles};
 
 use crate::output::table::{Column, Row, Table};
-use crate::read::analyze::training::figures::TrainedCase;
+use crate::read::analyze::run_group::RunGroup;
+use crate::read::analyze::training::figures::TrainingCase;
 use crate::read::load::run::Measured;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
@@ -73,12 +74,12 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     Some(Block { charts, table: Some(table(series, &cases)), reading: READING.to_owned(), ..Block::new(title, "") })
 }
 
-fn case_times<'a>(series: &PageSeries, name: String, case: &'a TrainedCase) -> CaseTimes<'a> {
+fn case_times<'a>(series: &PageSeries, name: String, case: &'a TrainingCase) -> CaseTimes<'a> {
     let runs = case.runs.iter().filter_map(|run| {
         let measured = run.outcome.as_ref().ok()?;
         Some((run.found.name.run, measured, times(measured)?))
     });
-    let is_doubtful = series.group.speed_reliability_warnings(case).next().is_some();
+    let is_doubtful = !series.group.is_speed_reliable(case);
     CaseTimes { name, runs: runs.collect(), is_doubtful }
 }
 

@@ -51,8 +51,8 @@ use ringmark_core::benchmark::warning;
 use crate::read::analyze::published::Workload;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
-use crate::read::analyze::score::figures::ScoreTable;
-use crate::read::analyze::training::figures::{Group, TrainedCase};
+use crate::read::analyze::score::figures::ScoreGroup;
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::title;
 use crate::read::load::environment::moment;
 use crate::read::show::once::once;
@@ -105,7 +105,7 @@ fn provenance(result: &ResultFolder, several: bool) -> Option<String> {
     let versions: BTreeSet<&str> = versions.filter(|version| !version.is_empty()).collect();
     let version = versions.into_iter().map(|version| format!("ringmark {version}"));
     let name = several.then(|| result.name.clone());
-    let parts = name.into_iter().chain([begun]).chain(hosts).chain(version).chain(result.command.clone());
+    let parts = name.into_iter().chain([begun]).chain(hosts).chain(version).chain(result.command());
     Some(parts.collect::<Vec<_>>().join(" \u{b7} "))
 }
 
@@ -140,11 +140,11 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             _ => format!("{what}: {}", result.name),
         };
         let problems: Vec<String> = result.problems.iter().map(ToString::to_string).collect();
-        let several = result.groups.len() > 1;
-        let names = title::distinctions(&result.groups.iter().collect::<Vec<_>>());
-        let groups = || result.groups.iter().zip(&names);
-        let of_group = |(group, name): (&Group, &String)| {
-            let of_cases = group.with_baselines().flat_map(TrainedCase::other_warnings);
+        let several = result.training().len() > 1;
+        let names = title::distinctions(&result.training().iter().collect::<Vec<_>>());
+        let groups = || result.training().iter().zip(&names);
+        let of_group = |(group, name): (&TrainingGroup, &String)| {
+            let of_cases = group.with_baselines().flat_map(TrainingCase::other_warnings);
             (name.clone(), group.warnings.iter().cloned().chain(of_cases).collect())
         };
         let warnings = once(&groups().map(of_group).collect::<Vec<_>>());
@@ -153,13 +153,13 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
         });
         let of_input = result.input.iter().flat_map(|record| warning::texts(&record.warnings));
         let of_input = of_input.map(|text| format!("input: {text}"));
-        let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_warnings).cloned();
+        let of_scoring = result.scoring().iter().flat_map(ScoreGroup::all_warnings).cloned();
         let warnings = warnings.into_iter().chain(of_scoring).chain(of_bandwidth).chain(of_input);
         let of_groups = groups().flat_map(|(group, name)| {
             let named = |warning: ReliabilityWarning| if several { warning.to(name) } else { warning };
             group.all_reliability_warnings().into_iter().map(named).collect::<Vec<_>>()
         });
-        let of_scoring = result.scoring.iter().flat_map(ScoreTable::all_reliability_warnings);
+        let of_scoring = result.scoring().iter().flat_map(ScoreGroup::all_reliability_warnings);
         let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| reliability::to_bandwidth(*case, record));
         let unreliable: Vec<ReliabilityWarning> = of_groups.chain(of_scoring).chain(of_bandwidth).collect();
         let of_kind = |title: &str, lines: Vec<String>, fix, is_grave| {

@@ -9,7 +9,8 @@ use ringmark_core::host::RankPlace;
 use ringmark_core::stats::summary::{Spread, median};
 
 use crate::output::table::{Column, Row, Table};
-use crate::read::analyze::training::figures::TrainedCase;
+use crate::read::analyze::run_group::RunGroup;
+use crate::read::analyze::training::figures::TrainingCase;
 use crate::read::load::iteration_times::RankTimes;
 use crate::read::show::numbers::{count, list, percent_number};
 use crate::read::show::page::charts::Chart;
@@ -82,7 +83,7 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     })
 }
 
-fn case_ranks(case: &TrainedCase) -> CaseRanks<'_> {
+fn case_ranks(case: &TrainingCase) -> CaseRanks<'_> {
     let warnings = case.counted().flat_map(|run| &run.warnings);
     let slow =
         warnings.filter(|warning| how(warning.kind).is_some()).map(|Warning { kind, about, .. }| (*kind, &**about));
@@ -184,7 +185,7 @@ fn chart(series: &PageSeries, case: &CaseRanks) -> Chart {
 }
 
 /// Returns the ranks in order. A rank that ran on several hosts has an entry for each.
-fn ranks<'a>(case: &'a TrainedCase, slow: &BTreeSet<(WarningKind, &str)>) -> Vec<Rank<'a>> {
+fn ranks<'a>(case: &'a TrainingCase, slow: &BTreeSet<(WarningKind, &str)>) -> Vec<Rank<'a>> {
     let named: HashSet<&str> = slow.iter().map(|(_, about)| *about).collect();
     let mut runs: BTreeMap<(u32, &str), Vec<&RankTimes>> = BTreeMap::new();
     for rank in case.counted().flat_map(|run| &run.figures.ranks) {
@@ -231,7 +232,7 @@ fn table(series: &PageSeries, cases: &[CaseRanks]) -> Table {
     let mut rows = Vec::new();
     for case in cases {
         let runs = series.group.case(case.case);
-        let is_doubtful = runs.is_some_and(|runs| series.group.speed_reliability_warnings(runs).next().is_some());
+        let is_doubtful = runs.is_some_and(|runs| !series.group.is_speed_reliable(runs));
         for rank in &case.ranks {
             let Spread { low, middle, high } = rank.own;
             let place = rank.place;

@@ -7,14 +7,15 @@ use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::published::scaling::{self, MeasuredConditions, Published};
-use crate::read::analyze::training::figures::{Figures, Group, TrainedCase};
 use crate::read::analyze::training::title::{common_base, unlike_devices};
-use crate::read::show::extraction::kv_stores::{self, Comparison};
-use crate::read::show::numbers::{marked, percent_number};
+use crate::read::show::columns;
+use crate::read::show::numbers::percent_number;
 use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::content::scaling_charts::{self, Measurements};
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
+use crate::read::show::training::columns as training;
+use crate::read::show::training::kv_stores::{self, Comparison};
 
 const NOTE: &str = "Speed is images / time of a run; the median over runs is shown. Speedup and efficiency use these \
     medians. CV is the standard deviation of the runs divided by their mean. DLPerf is DLPerf's figure: the mean of \
@@ -72,7 +73,8 @@ fn published_rows(setting: &Setting) -> Vec<&'static Published> {
     let fits = |row: &&Published| {
         let is_alike = |series: &PageSeries| {
             let conditions = &series.group.conditions;
-            (conditions.model, conditions.dtype, conditions.batch_size) == (row.model, row.dtype, row.batch_size)
+            (conditions.point.model, conditions.point.dtype, conditions.point.batch_size)
+                == (row.model, row.dtype, row.batch_size)
         };
         setting.process() == "GPU" && setting.series.iter().any(is_alike)
     };
@@ -89,35 +91,23 @@ fn cited(row: &Published, measured: &[MeasuredConditions]) -> String {
 
 fn table(setting: &Setting, rows: &[&Published]) -> Table {
     let several = setting.series.len() > 1 || !rows.is_empty();
-    let mut columns = vec![Column::text("case"), Column::numbers("ranks", ""), Column::numbers("runs", "")];
-    columns.extend([
-        Column::numbers("speed", "images/s"),
-        Column::numbers("lowest", "images/s").minor(),
-        Column::numbers("highest", "images/s").minor(),
-        Column::numbers("DLPerf", "images/s").minor(),
-        Column::numbers(format!("per {}", setting.process()), "images/s").minor(),
-        Column::numbers("speedup", ""),
-        Column::numbers("efficiency", "%"),
-        Column::numbers(MARGIN, "%").minor(),
-        Column::numbers("CV", "%"),
-    ]);
+    let shown = shown(setting.process());
+    let mut columns = columns::headings(&shown);
     if several {
         columns.insert(0, Column::text("result"));
     }
     let mut table = Table { columns, rows: Vec::new(), bars: Some("speed") };
     for series in &setting.series {
         for case in &series.group.cases {
-            let mut cells = cells(series.group, case);
+            let mut row = columns::row(series.group, case, &shown);
             if several {
-                cells.insert(0, series.name.clone());
+                row.cells.insert(0, series.name.clone());
             }
-            let bar = case.figures.as_ref().map(|figures| figures.speed.0);
             table.rows.push(Row {
-                cells,
-                bar,
+                bar: case.figures.as_ref().map(|figures| figures.speed.0),
                 style: Some(series.style),
                 is_doubtful: !series.group.is_reliable(case),
-                ..Row::default()
+                ..row
             });
         }
     }
@@ -149,25 +139,20 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
     table.without_empty(MARGIN)
 }
 
-fn cells(group: &Group, case: &TrainedCase) -> Vec<String> {
-    let mut cells = vec![
-        case.case.to_string(),
-        case.case.ranks().to_string(),
-        format!("{}/{}", case.counted().count(), case.runs.len()),
-    ];
-    let Some(Figures { speed, per_rank, speedup, efficiency, efficiency_margin, cv, dlperf, .. }) = &case.figures
-    else {
-        cells.extend(vec!["-".to_owned(); 9]);
-        return cells;
-    };
-    let [low, high] = extent(case.counted().map(|run| run.speed.0)).unwrap_or([f64::NAN; 2]);
-    let speed_is_doubtful = group.speed_reliability_warnings(case).next().is_some();
-    let speeds = [speed.0, low, high, dlperf.median_speed.0, per_rank.0]
-        .map(|value| marked(four_digits(value), speed_is_doubtful));
-    cells.extend(speeds);
-    let scaling = |figure: String| marked(figure, !group.is_reliable(case));
-    cells.extend([format!("{speedup:.2}"), percent_number(*efficiency)].map(scaling));
-    cells.push(efficiency_margin.map_or("-".to_owned(), |margin| scaling(percent_number(margin))));
-    cells.push(cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)));
-    cells
+fn shown<'a>(process: &str) -> Vec<training::Column<'a>> {
+    let [lowest, highest] = training::speed_range();
+    vec![
+        columns::case(),
+        columns::ranks(),
+        columns::runs(),
+        training::speed(),
+        lowest.minor(),
+        highest.minor(),
+        training::dlperf_speed().minor(),
+        training::speed_per_rank(process).minor(),
+        training::speedup(),
+        training::efficiency(),
+        training::efficiency_margin().titled(MARGIN).minor(),
+        columns::cv(),
+    ]
 }

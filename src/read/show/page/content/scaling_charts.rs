@@ -9,7 +9,9 @@ use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::output::table::Style;
 use crate::read::analyze::published::scaling::Published;
-use crate::read::analyze::training::figures::TrainedCase;
+use crate::read::analyze::run_group::RunGroup;
+use crate::read::analyze::training::figures::TrainingCase;
+use crate::read::show::columns::SPEED_UNIT;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
@@ -71,7 +73,7 @@ struct Quantity {
 
 const THROUGHPUT: Quantity = Quantity {
     title: "Throughput",
-    unit: "images/s",
+    unit: SPEED_UNIT,
     kinds: [ScaleKind::Logarithmic; 2],
     ends: [None; 2],
     value: |_, _, speed| speed,
@@ -105,13 +107,13 @@ const EFFICIENCY: Quantity = Quantity {
 /// Returns the data of a series; `None` if no run counts.
 pub fn measured(series: &PageSeries) -> Option<Measurements> {
     let group = series.group;
-    let of_case = |case: &TrainedCase| {
+    let of_case = |case: &TrainingCase| {
         let counted = case.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?.speed.0)));
         Some(Speeds {
             case: case.case,
             median: case.figures.as_ref()?.speed.0,
             runs: counted.collect(),
-            is_speed_doubtful: group.speed_reliability_warnings(case).next().is_some(),
+            is_speed_doubtful: !group.is_speed_reliable(case),
             is_scaling_doubtful: !group.is_reliable(case),
         })
     };

@@ -6,7 +6,7 @@ use ringmark_core::number_text::percent;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::output::table::{Column, Row, Table};
-use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss, all_parts};
 use crate::read::show::numbers::{marked, milliseconds};
 use crate::read::show::page::charts::Chart;
@@ -26,7 +26,7 @@ const ALONE: &str = "Compute is divided by means of the baseline, runs of the sa
     Overlap: cost of the concurrent exchange.";
 
 /// Returns the loss of every case except the base, if its records contain the parts.
-pub fn losses(group: &Group) -> Vec<CaseLoss> {
+pub fn losses(group: &TrainingGroup) -> Vec<CaseLoss> {
     let with_parts = |case| scaling_loss::case_loss(group, case).filter(|loss| !loss.loss.parts.is_empty());
     group.cases.iter().filter_map(with_parts).collect()
 }

@@ -12,7 +12,7 @@ use crate::output::table::Style;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::cost::Price;
-use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::analyze::training::title;
 
 /// Series that may be compared.
@@ -29,7 +29,7 @@ pub struct Setting<'a> {
 pub struct PageSeries<'a> {
     pub name: String,
     pub style: Style,
-    pub group: &'a Group,
+    pub group: &'a TrainingGroup,
     /// Price per hour, if given.
     pub price: Option<&'a Price>,
     /// Traces of the result, for the runs of all its groups.
@@ -57,17 +57,23 @@ impl Setting<'_> {
 /// device.
 type Key = (Option<DeviceKind>, Model, Dtype, u32, Option<u32>);
 
-fn key(group: &Group) -> Key {
+fn key(group: &TrainingGroup) -> Key {
     let conditions = &group.conditions;
     let recorded = conditions.recorded.as_ref();
     let image_size = recorded.map(|recorded| recorded.config.image_size());
-    (recorded.map(|recorded| recorded.device), conditions.model, conditions.dtype, conditions.batch_size, image_size)
+    (
+        recorded.map(|recorded| recorded.device),
+        conditions.point.model,
+        conditions.point.dtype,
+        conditions.point.batch_size,
+        image_size,
+    )
 }
 
 /// Returns a sentence for each pair of results without a common setting, which names the conditions that differ.
 pub fn not_comparable(results: &[ResultFolder]) -> Vec<String> {
     let with_keys: Vec<(&str, Vec<Key>)> =
-        results.iter().map(|result| (result.name.as_str(), result.groups.iter().map(key).collect())).collect();
+        results.iter().map(|result| (result.name.as_str(), result.training().iter().map(key).collect())).collect();
     let trained: Vec<&(&str, Vec<Key>)> = with_keys.iter().filter(|(_, keys)| !keys.is_empty()).collect();
     let mut sentences = Vec::new();
     for (index, (name, keys)) in trained.iter().enumerate() {
@@ -108,7 +114,7 @@ fn differences(keys: &[Key], others: &[Key]) -> String {
 pub fn settings(results: &[ResultFolder]) -> Vec<Setting<'_>> {
     let mut settings: Vec<(Key, Setting)> = Vec::new();
     for (number, result) in results.iter().enumerate() {
-        for group in &result.groups {
+        for group in result.training() {
             let key = key(group);
             let index = settings.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
                 let setting = Setting { title: title(group), note: String::new(), series: Vec::new() };
@@ -136,7 +142,7 @@ fn named(mut setting: Setting) -> Setting {
     for result in results {
         let mut series: Vec<&mut PageSeries> =
             setting.series.iter_mut().filter(|series| series.name == result).collect();
-        let groups: Vec<&Group> = series.iter().map(|series| series.group).collect();
+        let groups: Vec<&TrainingGroup> = series.iter().map(|series| series.group).collect();
         for (series, distinction) in series.iter_mut().zip(title::distinctions(&groups)) {
             series.name = match distinction.as_str() {
                 "" => result.clone(),
@@ -157,11 +163,12 @@ fn named(mut setting: Setting) -> Setting {
 }
 
 /// Returns the conditions: `ResNet50-v1b, bf16, batch size 8 per rank, 224 pixels, CPU`.
-fn title(group: &Group) -> String {
+fn title(group: &TrainingGroup) -> String {
     let conditions = &group.conditions;
-    let model = conditions.model.facts().title;
+    let model = conditions.point.model.facts().title;
     let process = title::process(group);
-    let mut title = format!("{model}, {}, batch size {} per {process}", conditions.dtype, conditions.batch_size);
+    let mut title =
+        format!("{model}, {}, batch size {} per {process}", conditions.point.dtype, conditions.point.batch_size);
     match &conditions.recorded {
         Some(recorded) => {
             let device = device_title(Some(recorded.device));
@@ -184,7 +191,7 @@ pub fn device_title(device: Option<DeviceKind>) -> &'static str {
     }
 }
 
-pub fn device(group: &Group) -> String {
+pub fn device(group: &TrainingGroup) -> String {
     match (&group.conditions.recorded, group.conditions.tool) {
         (Some(_), _) => title::devices(group),
         (None, None) => "no records next to the logs".to_owned(),

@@ -4,19 +4,21 @@ use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::number_text::three_digits;
 
 use crate::output::table::{Column, Row, Table};
-use crate::read::analyze::training::figures::{Figures, TrainedCase};
+use crate::read::analyze::run_group::RunGroup;
+use crate::read::analyze::training::figures::{Figures, TrainingCase};
 use crate::read::load::iteration_times::{IterationTimes, phases_to_show};
-use crate::read::show::numbers::{marked, milliseconds, percent_number};
+use crate::read::show::numbers::{milliseconds, percent_number};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::stack::{StackBar, StackChart, StackGroup};
 use crate::read::show::page::charts::style::phase_class;
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
+use crate::read::show::training::columns as training;
 
+/// A part of the step, with its color in charts.
 struct StepPart {
     class: &'static str,
-    name: &'static str,
-    time: Box<dyn Fn(&IterationTimes) -> Seconds>,
+    column: training::Column<'static>,
 }
 
 const NOTE: &str = "Mean over ranks and iterations after warm-up, in the median run. Only all-reduce that backward \
@@ -25,36 +27,36 @@ const NOTE: &str = "Mean over ranks and iterations after warm-up, in the median 
 
 /// Returns the parts in the order of a step; the exposed all-reduce is split in two.
 fn parts(phases: &[Phase]) -> Vec<StepPart> {
-    let part = |class, name, time: Box<dyn Fn(&IterationTimes) -> Seconds>| StepPart { class, name, time };
+    let part = |class, column| StepPart { class, column };
     let of_phase = |phase: Phase| match phase {
-        Phase::ExposedAllreduce => vec![
-            part("waiting", "waiting", Box::new(|times| times.waiting)),
-            part("transfer", "transfer", Box::new(IterationTimes::transfer)),
-        ],
-        phase => vec![part(phase_class(phase), phase.title(), Box::new(move |times| times.phases[phase]))],
+        Phase::ExposedAllreduce => {
+            let [waiting, transfer] = training::waiting_and_transfer();
+            vec![part("waiting", waiting), part("transfer", transfer)]
+        }
+        phase => vec![part(phase_class(phase), training::phase(phase))],
     };
-    let other = part("other", "other", Box::new(IterationTimes::other));
-    phases.iter().copied().flat_map(of_phase).chain([other]).collect()
+    phases.iter().copied().flat_map(of_phase).chain([part("other", training::other())]).collect()
 }
 
 /// One bar: a case or its baseline.
 struct Step<'a> {
     label: String,
     is_baseline: bool,
+    case: &'a TrainingCase,
     times: &'a IterationTimes,
     is_doubtful: bool,
 }
 
 fn steps<'a>(series: &PageSeries<'a>) -> Vec<Step<'a>> {
-    let times = |case: &'a TrainedCase| -> Option<&'a IterationTimes> {
+    let times = |case: &'a TrainingCase| -> Option<&'a IterationTimes> {
         let Figures { times, .. } = case.figures.as_ref()?;
         times.as_ref()
     };
-    let of_case = |case: &'a TrainedCase| {
-        let step = |runs: &'a TrainedCase, is_baseline: bool| {
-            let is_doubtful = series.group.speed_reliability_warnings(runs).next().is_some();
+    let of_case = |case: &'a TrainingCase| {
+        let step = |runs: &'a TrainingCase, is_baseline: bool| {
+            let is_doubtful = !series.group.is_speed_reliable(runs);
             let label = if is_baseline { format!("{} baseline", case.case) } else { case.case.to_string() };
-            Some(Step { label, is_baseline, times: times(runs)?, is_doubtful })
+            Some(Step { label, is_baseline, case: runs, times: times(runs)?, is_doubtful })
         };
         step(case, false).into_iter().chain(case.baseline.as_deref().and_then(|runs| step(runs, true)))
     };
@@ -85,7 +87,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
                 .to_owned(),
             axis: axis.to_owned(),
             end: is_share.then_some(100.0),
-            parts: parts.iter().map(|part| (part.class, part.name)).collect(),
+            parts: parts.iter().map(|part| (part.class, part.column.heading.name.clone())).collect(),
             groups: bars(is_share),
         })
     };
@@ -104,11 +106,12 @@ pub fn block(setting: &Setting) -> Option<Block> {
 fn bar(setting: &Setting, series: &PageSeries, step: &Step, parts: &[StepPart], is_share: bool) -> StackBar {
     let whole = step.times.step.0;
     let part = |part: &StepPart| {
-        let (name, time) = (part.name, (part.time)(step.times));
-        let share = percent_number(time.0 / whole);
-        let value = if is_share { 100.0 * time.0 / whole } else { time.0 * 1e3 };
+        let time = part.column.value(series.group, step.case).unwrap_or_default();
+        let name = &part.column.heading.name;
+        let share = percent_number(time / whole);
+        let value = if is_share { 100.0 * time / whole } else { time * 1e3 };
         let which = setting.named(series, &step.label);
-        (value, format!("{which}, {name}: {} ms, {share} % of the step", milliseconds(time)))
+        (value, format!("{which}, {name}: {} ms, {share} % of the step", milliseconds(Seconds(time))))
     };
     StackBar {
         label: step.label.clone(),
@@ -120,29 +123,21 @@ fn bar(setting: &Setting, series: &PageSeries, step: &Step, parts: &[StepPart], 
 
 fn table(setting: &Setting, groups: &[(&PageSeries, Vec<Step>)], parts: &[StepPart]) -> Table {
     let several = setting.series.len() > 1;
-    let mut columns = vec![Column::text("case"), Column::numbers("step", "ms")];
-    if several {
-        columns.insert(0, Column::text("result"));
-    }
-    columns.extend(parts.iter().map(|part| Column::numbers(part.name, "ms")));
-    columns.push(Column::numbers("exposed", "%"));
-    let rows = groups.iter().flat_map(|(series, steps)| {
-        steps.iter().map(move |step| {
-            let milliseconds = |time| marked(milliseconds(time), step.is_doubtful);
-            let mut cells = vec![step.label.clone(), milliseconds(step.times.step)];
-            if several {
-                cells.insert(0, series.name.clone());
-            }
-            cells.extend(parts.iter().map(|part| milliseconds((part.time)(step.times))));
-            cells.push(marked(percent_number(step.times.exposed_share()), step.is_doubtful));
-            Row {
-                cells,
-                bar: Some(step.times.step.0),
-                style: Some(series.style),
-                is_doubtful: step.is_doubtful,
-                ..Row::default()
-            }
-        })
-    });
+    let (whole, exposed) = (training::step(), training::exposed_share().titled("exposed"));
+    let parts = parts.iter().map(|part| &part.column);
+    let shown: Vec<&training::Column> = std::iter::once(&whole).chain(parts).chain([&exposed]).collect();
+    let names = several.then_some("result").into_iter().chain(["case"]).map(Column::text);
+    let columns = names.chain(shown.iter().map(|column| column.heading.clone())).collect();
+    let row = |series: &PageSeries, step: &Step| {
+        let names = several.then(|| series.name.clone()).into_iter().chain([step.label.clone()]);
+        Row {
+            cells: names.chain(shown.iter().map(|column| column.cell(series.group, step.case))).collect(),
+            bar: Some(step.times.step.0),
+            style: Some(series.style),
+            is_doubtful: step.is_doubtful,
+            ..Row::default()
+        }
+    };
+    let rows = groups.iter().flat_map(|(series, steps)| steps.iter().map(|step| row(series, step)));
     Table { columns, rows: rows.collect(), bars: Some("step") }
 }

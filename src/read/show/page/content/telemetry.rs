@@ -7,7 +7,7 @@ use ringmark_core::host::telemetry::{Series, throttle_reasons};
 use ringmark_core::host::{Quantity, Telemetry};
 
 use crate::output::table::{Column, Row, Style, Table};
-use crate::read::analyze::training::figures::TrainedCase;
+use crate::read::analyze::training::figures::TrainingCase;
 use crate::read::load::run::Measured;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries};
@@ -99,7 +99,7 @@ fn slowest_hosts(measured: &Measured) -> BTreeSet<&str> {
     hosts.into_iter().take(HOSTS_SHOWN).map(|(host, _)| host).collect()
 }
 
-fn slowest(case: &TrainedCase) -> Option<(u32, &Measured)> {
+fn slowest(case: &TrainingCase) -> Option<(u32, &Measured)> {
     let runs = case.runs.iter().filter_map(|run| Some((run.found.name.run, run.outcome.as_ref().ok()?)));
     let read = runs.filter(|(_, run)| run.host_use.iter().any(|host| has_readings(host.telemetry.as_ref())));
     read.min_by(|one, other| one.1.speed.0.total_cmp(&other.1.speed.0))

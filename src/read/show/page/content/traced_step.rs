@@ -6,7 +6,7 @@ use ringmark_core::trace::{Direction, Lane, RankTrace, Span, Timeline};
 
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::training::critical_path::{self, CriticalPath};
-use crate::read::analyze::training::figures::TrainedCase;
+use crate::read::analyze::training::figures::TrainingCase;
 use crate::read::show::numbers::percent_number;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::spans::{SpanBar, SpanChart, SpanRow};
@@ -57,7 +57,7 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
 }
 
 /// Returns the iteration with the median critical path, from the first traced run of `case`.
-fn traced<'a>(series: &PageSeries<'a>, case: &TrainedCase) -> Option<Traced<'a>> {
+fn traced<'a>(series: &PageSeries<'a>, case: &TrainingCase) -> Option<Traced<'a>> {
     let of_run = |run: &crate::read::load::run::Run| {
         series.traces.iter().find(|(name, _)| *name == run.found.name).map(|(_, timeline)| timeline)
     };

@@ -5,8 +5,8 @@ use ringmark_core::validity::thresholds::WIDE_SPREAD;
 
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
-use crate::read::analyze::score::figures::ScoreTable;
-use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::score::figures::ScoreGroup;
+use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::show::numbers::count;
 use crate::read::show::page::document::Trust;
 
@@ -25,11 +25,11 @@ pub struct TrustEvidence {
 }
 
 impl TrustEvidence {
-    pub fn from_groups(groups: &[&Group]) -> TrustEvidence {
+    pub fn from_training(groups: &[&TrainingGroup]) -> TrustEvidence {
         let cases = || groups.iter().flat_map(|group| &group.cases);
         let measured = || cases().filter(|case| case.figures.is_some());
         let several = groups.len() > 1;
-        let reliability_warnings = |group: &&Group| {
+        let reliability_warnings = |group: &&TrainingGroup| {
             let named = |warning: ReliabilityWarning| if several { warning.to(&group.label) } else { warning };
             group.all_reliability_warnings().into_iter().map(named).collect::<Vec<_>>()
         };
@@ -45,17 +45,17 @@ impl TrustEvidence {
         }
     }
 
-    pub fn from_scoring(table: &ScoreTable) -> TrustEvidence {
-        let points = || table.points.iter();
+    pub fn from_scoring(group: &ScoreGroup) -> TrustEvidence {
+        let cases = || group.cases.iter();
         TrustEvidence {
-            runs: points().map(|point| point.runs.len()).sum(),
-            counted: points().map(|point| point.counted().count()).sum(),
-            reliability_warnings: table.all_reliability_warnings(),
+            runs: cases().map(|case| case.runs.len()).sum(),
+            counted: cases().map(|case| case.counted().count()).sum(),
+            reliability_warnings: group.all_reliability_warnings(),
             // Scoring runs without a record do not count.
             lacks_records: false,
-            warnings: table.all_warnings().count(),
-            single_run: points().any(|point| point.counted().count() == 1).then_some("point"),
-            spreads: points().filter_map(|point| point.speeds().cv()).collect(),
+            warnings: group.all_warnings().count(),
+            single_run: cases().any(|case| case.counted().count() == 1).then_some("point"),
+            spreads: cases().filter_map(|case| case.speeds().cv()).collect(),
         }
     }
 

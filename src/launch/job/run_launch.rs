@@ -13,8 +13,8 @@ use ringmark_core::host::heartbeat::LAUNCHER_VARIABLE;
 use ringmark_core::line::dlperf;
 use ringmark_core::shell;
 
+use crate::launch::job::job_launch::JobLaunch;
 use crate::launch::job::process::{self, JobEvent, ProcessOutcome};
-use crate::launch::job::request::Job;
 use crate::launch::job::starter::Starter;
 use crate::launch::job::watch::{HostQuery, Watch};
 use crate::launch::local::disk_error;
@@ -45,7 +45,7 @@ pub struct JobEnd {
     pub shortage: Option<MemoryShortage>,
 }
 
-impl Job<'_> {
+impl JobLaunch<'_> {
     /// Returns the command line of `starter`, program first.
     pub fn command(&self, starter: Starter) -> Vec<String> {
         starter.command_line(self)
@@ -73,7 +73,7 @@ impl Job<'_> {
         if unfinished.exists() { unfinished } else { self.log().to_owned() }
     }
 
-    /// Runs the job to its end; [`close`](Job::close) is the next step, also after an error. The command and the output
+    /// Runs the job to its end; [`close`](JobLaunch::close) is the next step, also after an error. The command and the output
     /// are written to the log; `each` receives every event, and an error of `each` ends the job. `query` asks the host
     /// of a killed rank for the cause.
     pub fn run(
@@ -184,14 +184,14 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::launch::job::request::{JobFiles, StarterOptions};
+    use crate::launch::job::job_launch::{JobFiles, StarterOptions};
     use crate::launch::local::environment::LaunchEnvironment;
     use crate::temporary_folder::without_folder;
 
-    fn job(folder: &Path) -> Job<'static> {
+    fn job(folder: &Path) -> JobLaunch<'static> {
         let files = JobFiles { log: folder.join("log"), record: folder.join("record") };
-        let job = Job::example("1n1g", "a:1", StarterOptions::default(), LaunchEnvironment::default());
-        Job { files, program: vec!["a b".to_owned()], ..job }
+        let job = JobLaunch::example("1n1g", "a:1", StarterOptions::default(), LaunchEnvironment::default());
+        JobLaunch { files, program: vec!["a b".to_owned()], ..job }
     }
 
     #[test]

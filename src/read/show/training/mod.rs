@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`columns`] | figures of training as columns |
 //! | [`text`] | tables for a terminal or in Markdown |
 //! | [`scaling_loss`] | table of the scaling loss |
 //! | [`kv_stores`] | kv-stores of a sweep side by side |
@@ -9,6 +10,7 @@
 //! | [`csv`] | CSV with one row per case |
 //! | [`pytorch_ddp`] | JSON and text of PyTorch's DDP benchmark, for its diff.py |
 
+pub mod columns;
 pub mod csv;
 pub mod dlperf;
 pub mod kv_stores;

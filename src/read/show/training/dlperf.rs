@@ -8,13 +8,14 @@
 use ringmark_core::dimension::ImagesPerSecond;
 use serde::{Serialize, Serializer};
 
-use crate::read::analyze::training::figures::{DlperfFigures, Extraction, Group, TrainedCase};
+use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::training::figures::{DlperfFigures, TrainingCase, TrainingGroup};
 
 /// Serializes groups as a map from label to cases.
-struct Groups<'a>(&'a [Group]);
+struct Groups<'a>(&'a [TrainingGroup]);
 
 /// Serializes the cases of a group as a map from name to figures.
-struct Cases<'a>(&'a Group);
+struct Cases<'a>(&'a TrainingGroup);
 
 /// One case with its fields in DLPerf's order. Speeds are in images/s over all ranks.
 #[derive(Serialize)]
@@ -26,11 +27,11 @@ struct DlperfCase {
 }
 
 impl DlperfCase {
-    fn new(group: &Group, case: &TrainedCase) -> DlperfCase {
+    fn new(group: &TrainingGroup, case: &TrainingCase) -> DlperfCase {
         let figures: Option<&DlperfFigures> = case.figures.as_ref().map(|figures| &figures.dlperf);
         DlperfCase {
             average_speed: figures.map(|figures| figures.average_speed),
-            batch_size_per_device: group.conditions.batch_size,
+            batch_size_per_device: group.conditions.point.batch_size,
             median_speed: figures.map(|figures| figures.median_speed),
             speedup: figures.and_then(|figures| figures.speedup),
         }
@@ -52,9 +53,9 @@ impl Serialize for Cases<'_> {
 
 /// Returns the lines of DLPerf's extractor: for each log, the speeds of its case so far by run. Then the table of its
 /// README for each group.
-pub fn lines(extraction: &Extraction) -> String {
+pub fn lines(result: &ResultFolder) -> String {
     let mut lines = String::new();
-    for group in &extraction.groups {
+    for group in result.training() {
         for case in &group.cases {
             let mut speeds: Vec<String> = Vec::new();
             for run in &case.runs {
@@ -64,8 +65,8 @@ pub fn lines(extraction: &Extraction) -> String {
             }
         }
     }
-    let tables = extraction.groups.iter().map(|group| {
-        let row = |case: &TrainedCase| {
+    let tables = result.training().iter().map(|group| {
+        let row = |case: &TrainingCase| {
             let DlperfFigures { median_speed, speedup, .. } = case.figures.as_ref()?.dlperf;
             let speedup = speedup.map_or("-".to_owned(), |speedup| speedup.to_string());
             Some(format!("| {} | {} | {} | {speedup} |\n", case.case.nodes, case.case.ranks(), median_speed.0))
@@ -76,6 +77,6 @@ pub fn lines(extraction: &Extraction) -> String {
     lines + &tables.collect::<String>()
 }
 
-pub fn json(extraction: &Extraction) -> anyhow::Result<String> {
-    Ok(serde_json::to_string_pretty(&Groups(&extraction.groups))? + "\n")
+pub fn json(result: &ResultFolder) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(&Groups(result.training()))? + "\n")
 }

@@ -1,25 +1,27 @@
 //! Figures of training as text.
 
-use ringmark_core::dimension::{Case, ImagesPerSecond, Phase, Seconds};
-use ringmark_core::number_text::four_digits;
+use ringmark_core::dimension::{Case, Phase};
 
 use crate::output::table::Table;
 use crate::read::analyze::batch_sizes::BatchTable;
 use crate::read::analyze::reliability;
+use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group::RunGroup;
-use crate::read::analyze::training::accuracy::{self, Accuracy};
+use crate::read::analyze::training::accuracy;
 use crate::read::analyze::training::batch_sizes;
 use crate::read::analyze::training::conclusion;
 use crate::read::analyze::training::cost::Price;
-use crate::read::analyze::training::figures::{Extraction, Group, TrainedCase};
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::title::{process, title, unlike_devices};
 use crate::read::load::iteration_times::phases_to_show;
 use crate::read::load::problem::Problem;
 use crate::read::show;
 use crate::read::show::batch_sizes::{ExtraRows, tables};
-use crate::read::show::extraction::{kv_stores, scaling_loss};
-use crate::read::show::numbers::{MARK, doubtful_legend, mark_legend, marked, milliseconds, percent_number};
+use crate::read::show::columns;
+use crate::read::show::numbers::{doubtful_legend, mark_legend};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
+use crate::read::show::training::columns::{self as training, Column};
+use crate::read::show::training::{kv_stores, scaling_loss};
 
 const LEGEND: [&str; 4] = [
     "speed: images / time of a run; median over runs.",
@@ -39,29 +41,29 @@ const PEAK_LEGEND: &str = "peak GB: memory of tensors on a GPU, resident memory 
 
 /// Returns the comparison of kv-stores, a section for each group, the tables by batch size, the `published` sections, and
 /// the exclusions.
-pub fn text(extraction: &Extraction, price: Option<&Price>, published: Vec<Paragraph>, medium: Medium) -> String {
-    let by_size = batch_sizes::tables(&extraction.groups, &extraction.shortages);
-    let mut text = vec![Paragraph::Title(extraction.name.clone())];
-    text.extend(kv_stores::sections(&extraction.groups));
-    text.extend(extraction.groups.iter().flat_map(|group| section(group, price, medium)));
+pub fn text(result: &ResultFolder, price: Option<&Price>, published: Vec<Paragraph>, medium: Medium) -> String {
+    let by_size = batch_sizes::tables(result.training(), &result.shortages);
+    let mut text = vec![Paragraph::Title(result.name.clone())];
+    text.extend(kv_stores::sections(result.training()));
+    text.extend(result.training().iter().flat_map(|group| section(group, price, medium)));
     text.extend(by_size.iter().flat_map(|(table, _)| section_by_batch_size(table, medium)));
     text.extend(published);
     let warnings = [&format!("the lines that begin with {}", medium.warning()), "the warnings above"];
-    text.push(Paragraph::Legend(legend(extraction, !by_size.is_empty(), warnings)));
-    text.extend(left_out(&extraction.problems, medium));
+    text.push(Paragraph::Legend(legend(result, !by_size.is_empty(), warnings)));
+    text.extend(left_out(&result.problems, medium));
     text::render(&text, medium)
 }
 
 /// Returns the speeds of each group and its conclusion, for the end of a sweep.
-pub fn summary(extraction: &Extraction) -> String {
-    let section = |group: &Group| {
+pub fn summary(result: &ResultFolder) -> String {
+    let section = |group: &TrainingGroup| {
         let heading = title(group).into_iter().take(1).collect();
         let conclusion = conclusion::group_conclusion(group).into_iter().collect();
         [Paragraph::Heading(heading), Paragraph::Table(speeds(group)), Paragraph::Lines(conclusion)]
     };
-    let mut text: Vec<Paragraph> = extraction.groups.iter().flat_map(section).collect();
+    let mut text: Vec<Paragraph> = result.training().iter().flat_map(section).collect();
     // Those of runs that an earlier session finished are not in the output of this one.
-    let [_, signs] = legend(extraction, false, ["the warnings that `ringmark extract` prints"; 2]);
+    let [_, signs] = legend(result, false, ["the warnings that `ringmark extract` prints"; 2]);
     text.push(Paragraph::Lines(signs));
     text::render(&text, Medium::Terminal { width: WIDTH, is_explained: false })
 }
@@ -89,7 +91,7 @@ fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
 
 /// Returns the speeds, followed by every table that has figures. Those of a quick profile are omitted on a terminal
 /// unless `--explain` is given.
-fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragraph> {
+fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<Paragraph> {
     let is_short = group.is_quick() && matches!(medium, Medium::Terminal { is_explained: false, .. });
     let mut figures = vec![Paragraph::Table(speeds(group))];
     figures.extend(unlike_devices(group).map(|note| Paragraph::Note(vec![note])));
@@ -128,131 +130,85 @@ fn section(group: &Group, price: Option<&Price>, medium: Medium) -> Vec<Paragrap
     figures.extend(unclear.map(|sentence| Paragraph::Note(vec![sentence])));
     figures.extend(is_short.then(|| Paragraph::Note(vec![LEFT_OUT.to_owned()])));
     let unreliable = reliability::sentences(&group.all_reliability_warnings());
-    let other = group.with_baselines().flat_map(TrainedCase::other_warnings);
+    let other = group.with_baselines().flat_map(TrainingCase::other_warnings);
     text::section(medium, title(group), figures, [unreliable, group.warnings.iter().cloned().chain(other).collect()])
 }
 
 /// Returns the warnings of the table, then those of its cases and baselines.
-fn warnings(group: &Group) -> impl Iterator<Item = &String> {
+fn warnings(group: &TrainingGroup) -> impl Iterator<Item = &String> {
     group.warnings.iter().chain(group.with_baselines().flat_map(|case| &case.warnings))
 }
 
 /// Returns the lines that explain columns, and those that explain signs in cells: first those of `marked` runs, then
 /// those of `doubtful` figures, both with the place of the warnings.
-fn legend(extraction: &Extraction, has_sizes: bool, [marked, doubtful]: [&str; 2]) -> [Vec<String>; 2] {
-    let is_marked = |group: &Group| warnings(group).count() > group.warnings.len();
-    let mark = extraction.groups.iter().any(is_marked).then(|| mark_legend(marked));
-    let is_doubtful = extraction.groups.iter().any(|group| !group.all_reliability_warnings().is_empty());
+fn legend(result: &ResultFolder, has_sizes: bool, [marked, doubtful]: [&str; 2]) -> [Vec<String>; 2] {
+    let is_marked = |group: &TrainingGroup| warnings(group).count() > group.warnings.len();
+    let mark = result.training().iter().any(is_marked).then(|| mark_legend(marked));
+    let is_doubtful = result.training().iter().any(|group| !group.all_reliability_warnings().is_empty());
     let doubtful = is_doubtful.then(|| doubtful_legend(doubtful));
     let peak = has_sizes.then(|| PEAK_LEGEND.to_owned());
-    let margin = extraction.groups.iter().any(has_margins).then(|| MARGIN_LEGEND.to_owned());
+    let margin = result.training().iter().any(has_margins).then(|| MARGIN_LEGEND.to_owned());
     let columns = LEGEND.map(str::to_owned).into_iter().chain(margin).chain(peak).collect();
     [columns, mark.into_iter().chain(doubtful).collect()]
 }
 
-fn speeds(group: &Group) -> Table {
+fn speeds(group: &TrainingGroup) -> Table {
     let base = group.base.filter(|base| *base != Case::SINGLE);
     let over = base.map_or(String::new(), |base| format!("over {base}"));
-    let headers = [
-        ("case", ""),
-        ("ranks", ""),
-        ("runs", ""),
-        ("speed", "images/s"),
-        ("DLPerf", "images/s"),
-        (if process(group) == "GPU" { "per GPU" } else { "per rank" }, "images/s"),
-        ("speedup", &over),
-        ("efficiency", "%"),
-        ("+-", "%"),
-        ("CV", "%"),
+    let shown = vec![
+        columns::case(),
+        columns::ranks(),
+        columns::marked_runs(),
+        training::speed(),
+        training::dlperf_speed(),
+        training::speed_per_rank(if process(group) == "GPU" { "GPU" } else { "rank" }),
+        training::speedup().with_unit(&over),
+        training::efficiency(),
+        training::efficiency_margin(),
+        columns::cv(),
     ];
-    let rows = group.cases.iter().map(|case| speed_row(group, case)).collect::<Vec<_>>();
-    Table::new(&headers, rows).without_empty("+-")
+    columns::table(group, &group.cases, shown).without_empty("+-")
 }
 
 /// Returns true if the efficiency of any case has a confidence interval.
-fn has_margins(group: &Group) -> bool {
+fn has_margins(group: &TrainingGroup) -> bool {
     group.cases.iter().filter_map(|case| case.figures.as_ref()).any(|figures| figures.efficiency_margin.is_some())
 }
 
-fn speed_row(group: &Group, case: &TrainedCase) -> Vec<String> {
-    let speed_is_doubtful = group.speed_reliability_warnings(case).next().is_some();
-    let scaling_is_doubtful = group.reliability_warnings_of(case).next().is_some();
-    let speed = |speed: ImagesPerSecond| marked(four_digits(speed.0), speed_is_doubtful);
-    let name = [case.case.to_string(), case.case.ranks().to_string(), runs(case)];
-    let scaling = |figure: String| marked(figure, scaling_is_doubtful);
-    let Some(figures) = &case.figures else {
-        return name.into_iter().chain(vec!["-".to_owned(); 7]).collect();
-    };
-    let margin = figures.efficiency_margin.map_or("-".to_owned(), |margin| scaling(percent_number(margin)));
-    let mut row = Vec::from(name);
-    row.extend([figures.speed, figures.dlperf.median_speed, figures.per_rank].map(speed));
-    row.extend([format!("{:.2}", figures.speedup), percent_number(figures.efficiency)].map(scaling));
-    row.push(margin);
-    row.push(figures.cv.map_or("-".to_owned(), |cv| format!("{:.2}", cv * 100.0)));
-    row
-}
-
-/// Formats the runs that count and those found, as `2/3`, with a mark for warnings.
-fn runs(case: &TrainedCase) -> String {
-    format!("{}/{}{}", case.counted().count(), case.runs.len(), if case.warnings.is_empty() { "" } else { MARK })
-}
-
 /// Returns `None` if no case has a baseline.
-fn costs(group: &Group) -> Option<Table> {
-    let is_doubtful = |case: &TrainedCase| group.speed_reliability_warnings(case).next().is_some();
-    let step = |case: &TrainedCase| {
-        let step = case.figures.as_ref()?.times?.step;
-        Some(marked(milliseconds(step), is_doubtful(case)))
-    };
-    let row = |case: &TrainedCase| {
-        let baseline = case.baseline.as_ref()?;
-        let cost = case.communication_cost().map(|cost| format!("{:.1}", cost * 100.0));
-        let cost = cost.map(|cost| marked(cost, is_doubtful(case) || is_doubtful(baseline)));
-        let figures = [step(case), step(baseline), cost].map(|figure| figure.unwrap_or("-".to_owned()));
-        Some([case.case.to_string(), runs(baseline)].into_iter().chain(figures).collect())
-    };
-    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(row).collect();
-    let headers = [("case", ""), ("runs", "baseline"), ("step", "ms"), ("baseline", "ms"), ("cost", "%")];
-    (!rows.is_empty()).then(|| Table::new(&headers, rows))
+fn costs(group: &TrainingGroup) -> Option<Table> {
+    let runs_of_baseline = columns::numbers_of_text("runs", |group: &TrainingGroup, case: &TrainingCase| {
+        case.baseline.as_ref().map(|baseline| columns::marked_runs().cell(group, baseline)).unwrap_or_default()
+    });
+    let shown = vec![
+        columns::case(),
+        runs_of_baseline.with_unit("baseline"),
+        training::step(),
+        training::baseline_step(),
+        training::communication_cost(),
+    ];
+    some_cases(group, |case| case.baseline.is_some(), shown)
 }
 
 /// Returns `None` if no case has predictions.
-fn accuracies(group: &Group) -> Option<Table> {
-    let row = |case: &TrainedCase| {
-        let Accuracy { epochs, loss, top_1, top_5 } = accuracy::case_accuracy(case)?;
-        let percent = |share: f64| format!("{:.2}", share * 100.0);
-        let loss = loss.map_or("-".to_owned(), |loss| format!("{loss:.4}"));
-        Some(vec![case.case.to_string(), epochs.to_string(), loss, percent(top_1), percent(top_5)])
-    };
-    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(row).collect();
-    let headers = [("case", ""), ("epochs", ""), ("loss", ""), ("top-1", "%"), ("top-5", "%")];
-    (!rows.is_empty()).then(|| Table::new(&headers, rows))
+fn accuracies(group: &TrainingGroup) -> Option<Table> {
+    let shown = [columns::case(), training::epochs()].into_iter().chain(training::accuracy()).collect();
+    some_cases(group, |case| accuracy::case_accuracy(case).is_some(), shown)
 }
 
 /// Returns `None` if no case has records.
-fn times(group: &Group) -> Option<Table> {
+fn times(group: &TrainingGroup) -> Option<Table> {
     let phases = phases_to_show(group.cases.iter().filter_map(|case| case.figures.as_ref()?.times.as_ref()));
-    let rows: Vec<Vec<String>> = group.cases.iter().filter_map(|case| time_row(group, case, &phases)).collect();
-    let phase = |phase: &Phase| -> Vec<(&str, &str)> {
-        let share = (*phase == Phase::ExposedAllreduce).then_some(("share", "%"));
-        [(phase.title(), "ms")].into_iter().chain(share).collect()
-    };
-    let first = [("case", ""), ("step", "ms")];
-    let headers: Vec<(&str, &str)> = first.into_iter().chain(phases.iter().flat_map(phase)).collect();
-    (!rows.is_empty()).then(|| Table::new(&headers, rows))
+    let mut shown = vec![columns::case(), training::step()];
+    for phase in phases {
+        shown.push(training::phase(phase));
+        shown.extend((phase == Phase::ExposedAllreduce).then(training::exposed_share));
+    }
+    some_cases(group, |case| case.figures.as_ref().is_some_and(|figures| figures.times.is_some()), shown)
 }
 
-fn time_row(group: &Group, case: &TrainedCase, phases: &[Phase]) -> Option<Vec<String>> {
-    let times = case.figures.as_ref()?.times?;
-    let is_doubtful = group.speed_reliability_warnings(case).next().is_some();
-    let milliseconds = |time: Seconds| marked(milliseconds(time), is_doubtful);
-    let mut row = vec![case.case.to_string(), milliseconds(times.step)];
-    for phase in phases {
-        row.push(milliseconds(times.phases[*phase]));
-        row.extend(
-            (*phase == Phase::ExposedAllreduce)
-                .then(|| marked(format!("{:.1}", times.exposed_share() * 100.0), is_doubtful)),
-        );
-    }
-    Some(row)
+/// Returns a table of the cases with `is_shown`; `None` if there are none.
+fn some_cases(group: &TrainingGroup, is_shown: fn(&&TrainingCase) -> bool, shown: Vec<Column>) -> Option<Table> {
+    let cases: Vec<&TrainingCase> = group.cases.iter().filter(is_shown).collect();
+    (!cases.is_empty()).then(|| columns::table(group, cases, shown))
 }

@@ -1,5 +1,7 @@
-//! Request for one job: its shape, hosts, program and files, and the user's options for every job.
-//! [`planned`](crate::launch::job::planned) runs it.
+//! Launch of one job: its shape, hosts, program and files, and the user's options for every job.
+//! [`run_launch`](crate::launch::job::run_launch) runs it. What a session plans is a
+//! [`PlannedJob`](crate::launch::sweep::benchmark::PlannedJob), and [`Launcher`](crate::launch::job::launcher::Launcher)
+//! turns it into a launch.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -69,9 +71,9 @@ impl JobFiles {
     }
 }
 
-/// One launch.
+/// A job with everything that its command line depends on.
 #[derive(Debug, Clone)]
-pub struct Job<'a> {
+pub struct JobLaunch<'a> {
     /// Nodes and GPUs per node.
     pub case: Case,
     /// Exactly the hosts of the case.
@@ -98,7 +100,7 @@ pub struct Job<'a> {
 /// exceed.
 pub const MAX_HOSTS_ON_LINE: usize = 256;
 
-impl Job<'_> {
+impl JobLaunch<'_> {
     /// Returns the host of every process: the ranks, host by host, then the servers.
     pub fn process_hosts(&self) -> Vec<&str> {
         process_hosts(self.hosts, self.case, &self.servers)
@@ -179,14 +181,19 @@ pub fn nccl_interface(interface: &InterfaceChoice) -> String {
 }
 
 #[cfg(test)]
-impl Job<'static> {
+impl JobLaunch<'static> {
     /// Returns a job that runs `/opt/worker train` on `hosts`, without servers, with the log `run.log`.
-    pub fn example(case: &str, hosts: &str, options: StarterOptions, environment: LaunchEnvironment) -> Job<'static> {
+    pub fn example(
+        case: &str,
+        hosts: &str,
+        options: StarterOptions,
+        environment: LaunchEnvironment,
+    ) -> JobLaunch<'static> {
         use crate::launch::cluster::hosts::Hosts;
 
         let case = case.parse().expect("a case");
         let hosts: &Hosts = Box::leak(Box::new(Hosts::parse_list(hosts).expect("hosts")));
-        Job {
+        JobLaunch {
             case,
             hosts: hosts.for_case(case),
             options: Box::leak(Box::new(options)),
@@ -207,9 +214,9 @@ mod tests {
 
     #[test]
     fn load_before_is_that_of_the_hosts_of_the_job() {
-        let job = Job::example("1n2g", "a:2,b:2", StarterOptions::default(), LaunchEnvironment::default());
+        let job = JobLaunch::example("1n2g", "a:2,b:2", StarterOptions::default(), LaunchEnvironment::default());
         let busy = ["a", "b"].map(|host| HostLoad { host: host.to_owned(), load: 3.0, cores: 2 });
-        let load = |busy| Job { busy, ..job.clone() }.load_before();
+        let load = |busy| JobLaunch { busy, ..job.clone() }.load_before();
         let of_a = InitialLoad { hosts: "a".to_owned(), load: 3.0, cores: 2 };
         assert_eq!((load(&busy), load(&busy[1..])), (Some(of_a), None));
     }

@@ -6,12 +6,13 @@ use ringmark_core::number_text::three_digits;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::output::table::Table;
-use crate::read::analyze::training::figures::Group;
+use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::analyze::training::scaling_loss::{CaseLoss, all_parts, case_loss};
+use crate::read::show::columns::SPEED_UNIT;
 use crate::read::show::numbers::{marked, milliseconds};
 
 /// Returns the title of the table, which names the base.
-pub fn title(group: &Group) -> String {
+pub fn title(group: &TrainingGroup) -> String {
     let base = group.base.unwrap_or(Case::SINGLE);
     let missing = if base == Case::SINGLE { "" } else { " (no 1n1g)" };
     let base = group.base_text().unwrap_or_else(|| base.to_string());
@@ -27,13 +28,13 @@ pub const LEGEND: [&str; 4] = [
 ];
 
 /// Returns the losses with parts whose total is at least its margin of error if `is_clear`, and the others otherwise.
-fn losses(group: &Group, is_clear: bool) -> impl Iterator<Item = CaseLoss> {
+fn losses(group: &TrainingGroup, is_clear: bool) -> impl Iterator<Item = CaseLoss> {
     let losses = group.cases.iter().filter_map(|case| case_loss(group, case));
     losses.filter(move |loss| !loss.loss.parts.is_empty() && loss.is_uncertain() != is_clear)
 }
 
 /// Returns sentences about the cases whose loss is below its margin of error, which are not in the table.
-pub fn unclear(group: &Group) -> Vec<String> {
+pub fn unclear(group: &TrainingGroup) -> Vec<String> {
     let sentence = |CaseLoss { case, loss, .. }: CaseLoss| {
         let Difference { seconds, margin } = loss.total;
         let [lost, margin] = [seconds, margin.unwrap_or_default()].map(|seconds| milliseconds(Seconds(seconds)));
@@ -44,7 +45,7 @@ pub fn unclear(group: &Group) -> Vec<String> {
 
 /// Returns rows for each case: milliseconds, their margin of error, images/s and shares. `None` if every loss is below
 /// its margin of error.
-pub fn table(group: &Group) -> Option<Table> {
+pub fn table(group: &TrainingGroup) -> Option<Table> {
     let losses: Vec<CaseLoss> = losses(group, true).collect();
     // Compute is split into two columns only if every case has both parts.
     let is_split = losses.iter().all(|loss| !loss.loss.compute.is_empty());
@@ -84,7 +85,7 @@ fn rows(case: &CaseLoss, parts: &[LossPart], is_doubtful: bool) -> Vec<Vec<Strin
         row(marked(format!("{:.1} %", loss.efficiency() * 100.0), is_doubtful), "+- ms", &|part| {
             Some(part.margin? * 1e3)
         }),
-        row(String::new(), "images/s", &|part| Some(case.rate_lost(part.seconds).0)),
+        row(String::new(), SPEED_UNIT, &|part| Some(case.rate_lost(part.seconds).0)),
     ];
     if loss.share(loss.total.seconds).is_some() {
         rows.push(row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)));

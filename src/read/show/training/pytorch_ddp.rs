@@ -9,7 +9,8 @@ use ringmark_core::dimension::{Case, DeviceKind};
 use ringmark_core::line::pytorch_ddp;
 
 use crate::read::analyze::reliability;
-use crate::read::analyze::training::figures::{Extraction, Group, TrainedCase};
+use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::grouping::settings;
 use crate::read::analyze::training::title::title;
 use crate::read::load::formats::pytorch_ddp::{
@@ -23,10 +24,10 @@ use crate::read::load::run::{Recorded, RecordedConditions};
 /// DistributedDataParallel, followed by a single rank with it. In ringmark, a single rank exchanges nothing in either
 /// case unless a backend was chosen for it. So 1n1g fills both positions if it has no baseline; without 1n1g the first
 /// group is empty.
-pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
-    let counted = |group: &&Group| group.cases.iter().any(has_counted);
-    let groups: Vec<&Group> = extraction.groups.iter().filter(counted).collect();
-    let conditions = |group: &&Group| {
+pub fn benchmark(result: &ResultFolder) -> anyhow::Result<DdpBenchmark> {
+    let counted = |group: &&TrainingGroup| group.cases.iter().any(has_counted);
+    let groups: Vec<&TrainingGroup> = result.training().iter().filter(counted).collect();
+    let conditions = |group: &&TrainingGroup| {
         let what = "has only logs: PyTorch's file needs the version and bucket size from records";
         group.conditions.recorded.clone().with_context(|| format!("{} {what}", group.label))
     };
@@ -39,13 +40,10 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     let mut buckets: Vec<u64> = conditions.iter().map(|each| each.config.exchange.bucket().0).collect();
     buckets.dedup();
     let bucket_size = match buckets[..] {
-        [] => bail!("{} has no run that counts", extraction.name),
+        [] => bail!("{} has no run that counts", result.name),
         [bytes] => bytes as f64 / pytorch_ddp::MEBIBYTE,
         _ => {
-            bail!(
-                "{} has runs of several bucket sizes, but PyTorch's file contains one: separate them",
-                extraction.name
-            )
+            bail!("{} has runs of several bucket sizes, but PyTorch's file contains one: separate them", result.name)
         }
     };
     // A libtorch built with CUDA reports a version even if no rank used it, and readers infer the device from it.
@@ -58,7 +56,7 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
         distributed_backend: join(exchanging.iter().map(|recorded| recorded.facts.backend.to_string())),
         bucket_size,
         ours: Some(RingmarkConditions {
-            precision: join(groups.iter().map(|group| group.conditions.dtype.to_string())),
+            precision: join(groups.iter().map(|group| group.conditions.point.dtype.to_string())),
             image_size: join(conditions.iter().map(|each| each.config.image_size().to_string())),
             device: join(groups.iter().flat_map(|group| group.device_names.clone())),
             profile: join(
@@ -71,12 +69,12 @@ pub fn benchmark(extraction: &Extraction) -> anyhow::Result<DdpBenchmark> {
     })
 }
 
-fn has_counted(case: &TrainedCase) -> bool {
+fn has_counted(case: &TrainingCase) -> bool {
     case.counted().next().is_some()
 }
 
 /// Returns the records of the runs that count.
-fn recorded(case: &TrainedCase) -> impl Iterator<Item = &Recorded> {
+fn recorded(case: &TrainingCase) -> impl Iterator<Item = &Recorded> {
     case.runs.iter().filter(|run| run.outcome.is_ok()).filter_map(|run| run.recorded.as_ref())
 }
 
@@ -84,19 +82,19 @@ fn join(values: impl Iterator<Item = String>) -> String {
     values.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>().join(" / ")
 }
 
-fn model(group: &Group) -> ModelResult {
+fn model(group: &TrainingGroup) -> ModelResult {
     let sound = group.cases.iter().filter(|case| has_counted(case));
-    let baseline = |case: &TrainedCase| Some(measurements(case.baseline.as_ref().filter(|case| has_counted(case))?));
+    let baseline = |case: &TrainingCase| Some(measurements(case.baseline.as_ref().filter(|case| has_counted(case))?));
     let single = group.cases.iter().find(|case| case.case == Case::SINGLE);
     let first = single.map(|case| baseline(case).unwrap_or_else(|| measurements(case)));
     let first = first.unwrap_or(GroupResult { ranks: vec![0], case: None, measurements: Vec::new() });
     let several = group.cases.iter().filter(|case| case.case != Case::SINGLE);
     ModelResult {
-        model: group.conditions.model.facts().source_name.to_owned(),
-        batch_size: group.conditions.batch_size,
+        model: group.conditions.point.model.facts().source_name.to_owned(),
+        batch_size: group.conditions.point.batch_size,
         ringmark: Some(RingmarkResult {
             label: group.label.clone(),
-            dtype: group.conditions.dtype,
+            dtype: group.conditions.point.dtype,
             config: settings(&group.conditions),
             without_communication: several.filter_map(baseline).collect(),
             reliability_warnings: reliability::sentences(&group.all_reliability_warnings()),
@@ -106,7 +104,7 @@ fn model(group: &Group) -> ModelResult {
 }
 
 /// Returns every iteration that counts.
-fn measurements(case: &TrainedCase) -> GroupResult {
+fn measurements(case: &TrainingCase) -> GroupResult {
     GroupResult {
         ranks: (0..case.case.ranks()).collect(),
         case: Some(case.case),
@@ -115,8 +113,8 @@ fn measurements(case: &TrainedCase) -> GroupResult {
 }
 
 /// Returns the header of PyTorch's benchmark, from the record of the run with the most ranks; empty without records.
-fn head(extraction: &Extraction) -> Vec<String> {
-    let cases = extraction.groups.iter().flat_map(|group| &group.cases);
+fn head(result: &ResultFolder) -> Vec<String> {
+    let cases = result.training().iter().flat_map(|group| &group.cases);
     let with_records = cases.filter_map(|case| Some((case.case.ranks(), recorded(case).next()?)));
     let Some((_, largest)) = with_records.max_by_key(|(ranks, _)| *ranks) else { return Vec::new() };
     let Recorded { conditions, environment, facts, .. } = largest;
@@ -124,10 +122,10 @@ fn head(extraction: &Extraction) -> Vec<String> {
 }
 
 /// Returns the lines that PyTorch's benchmark prints, a block per group; baselines are its `no ddp`.
-pub fn lines(extraction: &Extraction) -> String {
-    let block = |group: &Group| {
-        let batch_size = group.conditions.batch_size;
-        let line = |case: &TrainedCase, baseline: bool| {
+pub fn lines(result: &ResultFolder) -> String {
+    let block = |group: &TrainingGroup| {
+        let batch_size = group.conditions.point.batch_size;
+        let line = |case: &TrainingCase, baseline: bool| {
             pytorch_ddp::write(case.case, baseline, batch_size, &measurements(case).measurements)
         };
         let lines = group.cases.iter().flat_map(|case| {
@@ -138,9 +136,9 @@ pub fn lines(extraction: &Extraction) -> String {
         format!(
             "{}\n\n{}\n",
             title(group).join("\n"),
-            pytorch_ddp::block(group.conditions.model, batch_size, lines).join("\n")
+            pytorch_ddp::block(group.conditions.point.model, batch_size, lines).join("\n")
         )
     };
-    let head = head(extraction).into_iter().map(|line| line + "\n");
-    head.collect::<String>() + &extraction.groups.iter().map(block).collect::<Vec<String>>().join("\n")
+    let head = head(result).into_iter().map(|line| line + "\n");
+    head.collect::<String>() + &result.training().iter().map(block).collect::<Vec<String>>().join("\n")
 }

@@ -1,0 +1,112 @@
+//! Checks of a `ringmark sweep` before anything starts: combinations of axes and settings of which a run would fail, or
+//! that have no run.
+
+use anyhow::{Context, anyhow, bail, ensure};
+use ringmark_core::benchmark::kv_store::{self, KvStoreConfig};
+use ringmark_core::benchmark::train::TrainConfig;
+use ringmark_core::dimension::KvStore;
+use ringmark_core::file::run_name::{Point, RunName};
+use ringmark_core::options::usage::usage;
+
+use crate::launch::sweep::axes_sweep::AxesSweep;
+use crate::launch::sweep::plan::{Axes, BatchSizes, joined, refuse_repeated};
+use crate::launch::sweep::suite;
+use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
+
+/// Checks the runs of a sweep; `ddp_suite` adds those of PyTorch's DDP suite.
+pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, ddp_suite: bool) -> anyhow::Result<()> {
+    let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
+    for Point { model, dtype, batch_size, kv_store } in sweep.axes.points() {
+        let kv_store = point_kv_store(train, &kv_stores, kv_store);
+        TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
+    }
+    kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
+    check_kv_stores(sweep).map_err(usage)?;
+    for RunName { case, model, batch_size, kv_store, .. } in sweep.axes.runs() {
+        let is_searched = |other: &&KvStore| !sweep.axes.kv_stores.contains(other);
+        for kv_store in kv_stores.iter().filter(is_searched).chain([&kv_store]) {
+            let kv_store = point_kv_store(train, &kv_stores, *kv_store).for_case(case);
+            kv_store.check_model(model).with_context(|| format!("{case} of {model}")).map_err(usage)?;
+        }
+        if let Some(work_load) = &train.work_load {
+            work_load.check(case.ranks(), batch_size).map_err(usage)?;
+        }
+    }
+    check_search(sweep, train, search, ddp_suite).map_err(usage)?;
+    if ddp_suite {
+        suite::check(train).map_err(usage)?;
+        let kv_stores = &sweep.axes.kv_stores;
+        let what = "--suite ddp supports one kv-store";
+        let joined = joined(kv_stores, ",");
+        let advice = format!("{what}, but --kv-stores has {joined}: choose one with --kv-store");
+        ensure!(kv_stores.len() <= 1, usage(anyhow!(advice)));
+    }
+    Ok(())
+}
+
+/// Rejects a warm-up that an epoch of `items` images does not contain; `None` without epochs.
+pub fn check_epochs(sweep: &AxesSweep, train: &TrainConfig, items: Option<u64>) -> anyhow::Result<()> {
+    let Some(items) = items else { return Ok(()) };
+    let of_case = |ranks| train.with_epochs(train.epoch_steps(items, ranks)).check_warmup();
+    sweep.axes.cases.iter().try_for_each(|case| of_case(case.ranks())).map_err(usage)
+}
+
+/// Returns the kv-store options to check for a point. If none of `all` kv-stores has servers, server options are kept
+/// so that they are rejected.
+fn point_kv_store(train: &TrainConfig, all: &[KvStore], kv_store: KvStore) -> KvStoreConfig {
+    match all.iter().any(|kv_store| kv_store.has_servers()) {
+        true => train.kv_store.for_axis(kv_store),
+        false => KvStoreConfig { kv_store, ..train.kv_store },
+    }
+}
+
+/// Rejects a search over several points, and a search log that would contain one search per run.
+fn check_search(
+    sweep: &AxesSweep,
+    train: &TrainConfig,
+    search: &StrategySearch,
+    ddp_suite: bool,
+) -> anyhow::Result<()> {
+    if let (Some(log), true) = (&search.log, search.over.is_empty()) {
+        bail!(
+            "--autotune-log {} records one search, but in a sweep with --autotune every run has its own, in its \
+             record: add --autotune-over, or log one run with ringmark-worker train --autotune --autotune-log FILE",
+            log.display()
+        );
+    }
+    if search.over.is_empty() {
+        return Ok(());
+    }
+    let Axes { models, dtypes, batch_sizes, kv_stores, .. } = &sweep.axes;
+    strategy_search::refuse_several(&[
+        ("--suite ddp", ddp_suite),
+        ("all --models but one", models.len() > 1),
+        ("all --dtypes but one", dtypes.len() > 1),
+        ("all --batch-sizes but one", batch_sizes.has_several()),
+        ("--batch-size auto", matches!(batch_sizes, BatchSizes::Largest { .. })),
+        ("--kv-stores, and name those to be tried by --autotune-over kv-store=..,", kv_stores.len() > 1),
+    ])?;
+    search.check(train, &sweep.axes.cases)
+}
+
+/// Rejects several kv-stores if only one is possible, and a kv-store without runs.
+fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
+    let Axes { kv_stores, cases, batch_sizes, .. } = &sweep.axes;
+    refuse_repeated("--kv-stores", kv_stores, "")?;
+    let has_runs = |kv_store: &KvStore| cases.iter().any(|case| !sweep.axes.is_left_to_ring(*kv_store, *case));
+    if let Some(kv_store) = kv_stores.iter().find(|kv_store| !has_runs(kv_store)) {
+        bail!(
+            "--kv-stores {} with --cases {}: one rank exchanges nothing and runs as ring, so {kv_store} would have no \
+             run: add a case of several ranks, or omit ring",
+            joined(kv_stores, ","),
+            joined(cases, ",")
+        );
+    }
+    ensure!(
+        kv_stores.len() == 1 || !matches!(batch_sizes, BatchSizes::Largest { .. }),
+        "--batch-size auto finds the largest batch of one kv-store, but --kv-stores has {}: choose one with \
+         --kv-store, or give --batch-size a number",
+        joined(kv_stores, ",")
+    );
+    Ok(())
+}

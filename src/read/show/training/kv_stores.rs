@@ -1,0 +1,88 @@
+//! Comparison of the kv-stores of a sweep, case by case.
+
+use std::collections::BTreeSet;
+
+use ringmark_core::dimension::{Case, Phase};
+use ringmark_core::file::run_name::Point;
+use ringmark_core::number_text::percent_number;
+
+use crate::output::table::Table;
+use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
+use crate::read::analyze::training::title::common_base;
+use crate::read::show::columns::{self, figure, is_speed_doubtful};
+use crate::read::show::text::Paragraph;
+use crate::read::show::training::columns::{self as training, Column};
+
+/// Comparison of kv-stores under otherwise equal conditions.
+pub struct Comparison {
+    /// Title with the conditions that they share.
+    pub title: String,
+    /// A row for each case and kv-store.
+    pub table: Table,
+    /// Sentence about the base if it is common to all.
+    pub note: Option<String>,
+}
+
+/// Explanation of the columns.
+pub const LEGEND: &str = "of ring: speed relative to ring in the same case; exposed: exchange not hidden by backward";
+
+/// Returns a comparison for each set of groups that differ only in the kv-store.
+pub fn comparisons<'a>(groups: impl Iterator<Item = &'a TrainingGroup>) -> Vec<Comparison> {
+    let mut sets: Vec<Vec<&TrainingGroup>> = Vec::new();
+    for group in groups {
+        let alike = |other: &&TrainingGroup| other.conditions.with_ring() == group.conditions.with_ring();
+        match sets.iter_mut().find(|set| set.first().is_some_and(alike)) {
+            Some(set) => set.push(group),
+            None => sets.push(vec![group]),
+        }
+    }
+    sets.iter().filter(|set| set.len() > 1).map(|set| comparison(set)).collect()
+}
+
+/// Returns the comparisons as text, without warnings: the sections of the groups contain them.
+pub fn sections(groups: &[TrainingGroup]) -> Vec<Paragraph> {
+    let section = |Comparison { title, table, note }: Comparison| {
+        let legend = Paragraph::Legend([vec![LEGEND.to_owned()], Vec::new()]);
+        let note = note.map(|note| Paragraph::Note(vec![note]));
+        [Paragraph::Heading(vec![title]), Paragraph::Table(table), legend].into_iter().chain(note)
+    };
+    comparisons(groups.iter()).into_iter().flat_map(section).collect()
+}
+
+fn comparison(groups: &[&TrainingGroup]) -> Comparison {
+    let Point { model, dtype, batch_size, .. } = groups[0].conditions.point;
+    let cases: BTreeSet<(u32, Case)> =
+        groups.iter().flat_map(|group| &group.cases).map(|case| (case.case.ranks(), case.case)).collect();
+    let rows = cases.into_iter().flat_map(|(_, case)| {
+        let mut ring = groups.iter().filter(|group| group.conditions.point.kv_store.is_ring());
+        let ring = ring.find_map(|group| group.case(case));
+        groups.iter().copied().filter_map(move |group| Some(columns::row(group, group.case(case)?, &shown(ring))))
+    });
+    Comparison {
+        title: format!("Comparison of kv-stores: {}, {dtype}, batch size {batch_size}", model.facts().title),
+        table: Table { columns: columns::headings(&shown(None)), rows: rows.collect(), bars: None },
+        note: groups.iter().find_map(|group| common_base(group)),
+    }
+}
+
+/// Returns the columns for a case; `ring` has its runs with `ring`.
+fn shown(ring: Option<&TrainingCase>) -> Vec<Column<'_>> {
+    let of_ring = move |_: &TrainingGroup, case: &TrainingCase| {
+        Some(case.figures.as_ref()?.speed.0 / ring?.figures.as_ref()?.speed.0)
+    };
+    let is_ring_doubtful = ring.is_some_and(|ring| !ring.speed_reliability_warnings.is_empty());
+    vec![
+        columns::case(),
+        columns::numbers_of_text("kv-store", |group: &TrainingGroup, _| group.conditions.point.kv_store.to_string()),
+        training::speed(),
+        figure("", of_ring).shown("of ring", "%", percent_number).doubted(if is_ring_doubtful {
+            |_, _| true
+        } else {
+            is_speed_doubtful
+        }),
+        training::speedup(),
+        training::efficiency(),
+        training::step(),
+        training::phase(Phase::ExposedAllreduce),
+    ]
+}
