@@ -219,8 +219,11 @@ def main():
         pairs = zip(networks[keyword]["gradients"], single["gradients"])
         far = max(abs(one[0] - exact[0]) / exact[0] for exact, one in pairs)
         print(f"{keyword}: fp32 norms of gradients deviate by up to {far:.1e}", file=sys.stderr)
-    body = {"made_by": f"decoders.py, torch {torch.__version__}", "tokens": TOKENS, "adamw": ADAMW, "networks": networks}
-    print(json.dumps(body).replace('], ["', '],\n["').replace('"gradients"', '\n"gradients"').replace('"updates"', '\n"updates"'))
+    made_by = f"decoders.py, torch {torch.__version__}"
+    text = json.dumps({"made_by": made_by, "tokens": TOKENS, "adamw": ADAMW, "networks": networks})
+    for start in ('["', '"gradients"', '"updates"'):
+        text = text.replace(f" {start}", f"\n{start}")
+    print(text)
 
 
 if __name__ == "__main__":

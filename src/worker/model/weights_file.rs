@@ -147,10 +147,10 @@ fn is_pickle(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use expect_test::expect;
     use super::*;
     use crate::temporary_folder::without_folder;
     use crate::testing::seeded;
+    use expect_test::expect;
 
     #[test]
     fn safetensors_errors_contain_no_debug_text() {
@@ -228,7 +228,8 @@ mod tests {
         }
         file.push(("h.2.ln_1.weight".to_owned(), Tensor::ones([64], (Kind::Float, Device::Cpu))));
         Tensor::write_safetensors(&file, &path).expect("written");
-        let error = without_folder(&format!("{:#}", load(&path, &loaded, "gpt2").map(drop).expect_err("a third layer")));
+        let error =
+            without_folder(&format!("{:#}", load(&path, &loaded, "gpt2").map(drop).expect_err("a third layer")));
         expect!["DIR/model.safetensors contains h.2.ln_1.weight, which gpt2 does not have"].assert_eq(&error);
     }
 }

@@ -91,16 +91,7 @@ impl Attention {
             return unfused_attention(parts);
         }
         let (is_grouped, none) = (keys.size()[1] != queries.size()[1], None::<&Tensor>);
-        Ok(Tensor::f_scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            none,
-            0.0,
-            self.is_causal,
-            None,
-            is_grouped,
-        )?)
+        Ok(Tensor::f_scaled_dot_product_attention(queries, keys, values, none, 0.0, self.is_causal, None, is_grouped)?)
     }
 }
 

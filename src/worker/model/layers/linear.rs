@@ -77,7 +77,8 @@ impl Linear {
             Epilogue::Add(sum) => Some(sum),
             _ => None,
         };
-        let work = LayerWork::product(features, &self.weight, features.size().last().copied().unwrap_or(0)).adding(added);
+        let work =
+            LayerWork::product(features, &self.weight, features.size().last().copied().unwrap_or(0)).adding(added);
         layers::pass(&self.label, work, || match mode {
             Mode::Folded => self.packed(features)?.forward(features, epilogue),
             _ => epilogue.apply(features.f_linear(&self.matrix()?, self.bias.as_ref())?),
@@ -114,7 +115,8 @@ mod tests {
             let mut linear = Linear::new(&mut tensors, "linear", [48, 32], Initializers::PYTORCH);
             (linear.weight, linear.bias) = (random(&[32, 48]) / 7.0, Some(random(&[32])));
             let mut input_first = Linear::input_first(&mut tensors, "input_first", [48, 32], Initializers::PYTORCH);
-            (input_first.weight, input_first.bias) = (linear.weight.tr().contiguous(), linear.bias.as_ref().map(Tensor::shallow_clone));
+            (input_first.weight, input_first.bias) =
+                (linear.weight.tr().contiguous(), linear.bias.as_ref().map(Tensor::shallow_clone));
             let features = random(&[3, 5, 48]);
             // Adds a tensor of the kernel's type and one of another type.
             let (sum, wider) = (random(&[3, 5, 32]), Tensor::randn([3, 5, 32], (Kind::Float, Device::Cpu)));

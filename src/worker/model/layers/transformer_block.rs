@@ -24,9 +24,17 @@ pub struct TransformerBlock {
 
 /// A perceptron with one hidden layer.
 pub enum Perceptron {
-    Gelu { wide: Linear, narrow: Linear, gelu: Gelu },
+    Gelu {
+        wide: Linear,
+        narrow: Linear,
+        gelu: Gelu,
+    },
     /// SwiGLU (Shazeer, 2020): the hidden layer is `silu(gate) up`.
-    Gated { gate: Linear, up: Linear, down: Linear },
+    Gated {
+        gate: Linear,
+        up: Linear,
+        down: Linear,
+    },
 }
 
 impl Perceptron {

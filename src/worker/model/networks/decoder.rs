@@ -113,20 +113,14 @@ impl Decoder {
         let (block, rotation) = (Arc::clone(block), rotation.map(Rotation::shared));
         transformer::recomputed(features, move |features| block.forward(features, rotation.as_ref(), mode))
     }
-
-    /// Runs `body` as the output layer of `features`, `[tokens, width]`.
-    fn with_head(&self, features: &Tensor, outputs: i64, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
-        let products = features.numel() as i64 * self.head.size()[0];
-        layers::pass(&self.head_label, LayerWork::product(features, &self.head, products / outputs), body)
-    }
 }
 
 impl Network for Decoder {
     /// Returns the scores of the next token, `[batch, tokens, vocabulary]`, for tokens `[batch, tokens]`.
     fn forward(&self, tokens: &Tensor, mode: Mode) -> Result<Tensor> {
         let features = self.features(tokens, mode)?;
-        let outputs = features.numel() as i64 / i64::from(self.shape.width) * self.head.size()[0];
-        self.with_head(&features, outputs, || Ok(features.f_linear(&self.head, None::<&Tensor>)?))
+        let work = LayerWork::product(&features, &self.head, i64::from(self.shape.width));
+        layers::pass(&self.head_label, work, || Ok(features.f_linear(&self.head, None::<&Tensor>)?))
     }
 
     /// Returns the loss without all scores in memory.
@@ -134,7 +128,10 @@ impl Network for Decoder {
         ensure!(label_smoothing == 0.0, "{} has no label smoothing: omit --label-smoothing", self.shape.keyword);
         let features = self.features(tokens, mode)?.f_flatten(0, 1)?;
         let targets = targets.f_flatten(0, -1)?;
-        self.with_head(&features, 1, || transformer::head_loss(&features, &self.head, &targets, CHUNK_BYTES))
+        // The output is a single value.
+        let multiply_adds = features.numel() as i64 * i64::from(self.shape.vocabulary);
+        let work = LayerWork::product(&features, &self.head, multiply_adds);
+        layers::pass(&self.head_label, work, || transformer::head_loss(&features, &self.head, &targets, CHUNK_BYTES))
     }
 }
 

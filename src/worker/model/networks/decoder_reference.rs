@@ -1,6 +1,8 @@
 //! Comparison of the decoders with `tests/golden/decoders.json`, computed by `decoders.py` in the same folder from
 //! independent definitions.
 
+use std::process::Command;
+
 use serde::Deserialize;
 use tch::{Device, Kind, Reduction, Tensor};
 
@@ -98,7 +100,11 @@ fn assert_all_near(what: &str, named: &[NamedTensor], values: &[Tensor], expecte
         let root = (count as f64).sqrt();
         let built = [values.norm().double_value(&[]), values.dot(&wave).double_value(&[]) / root];
         let difference = (built[0] - norm).abs().max((built[1] - projection).abs() * root) / norm;
-        assert!(difference <= tolerance, "{what} of {}: {built:?}, not {norm}, {projection}: {difference:.1e}", named.name);
+        assert!(
+            difference <= tolerance,
+            "{what} of {}: {built:?}, not {norm}, {projection}: {difference:.1e}",
+            named.name
+        );
     }
 }
 
@@ -217,6 +223,39 @@ fn chunked_loss_equals_the_whole() {
     shim::backward(&twice, None).expect("the first time");
     let error = shim::backward(&twice, None).expect_err("the second time");
     assert!(error.to_string().contains("once per forward"), "{error}");
+}
+
+/// Prints the memory that the loss added at its peak. The peak is that of a process, so this runs in its own.
+#[test]
+#[ignore = "chunked_loss_bounds_memory runs it"]
+fn peak_of_chunked_loss() {
+    let status = |field: &str| -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+        let line = status.lines().find(|line| line.starts_with(field)).expect("a field");
+        line.split_whitespace().nth(1).expect("a value").parse().expect("kB")
+    };
+    let loss = |rows: i64| {
+        let random = |rows: i64| Tensor::randn([rows, 8], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+        let (features, weight) = (random(rows), random(1 << 15));
+        let targets = Tensor::zeros([rows], (Kind::Int64, Device::Cpu));
+        let loss = head_loss(&features, &weight, &targets, 8 << 20).expect("a loss");
+        shim::backward(&loss, None).expect("gradients");
+    };
+    loss(1);
+    let before = status("VmRSS:");
+    loss(1 << 11);
+    println!("added {} kB", status("VmHWM:") - before);
+}
+
+#[test]
+fn chunked_loss_bounds_memory() {
+    let own = "model::networks::decoder_reference::peak_of_chunked_loss";
+    let output = Command::new("/proc/self/exe").args(["--ignored", "--exact", own, "--nocapture"]).output();
+    let output = String::from_utf8(output.expect("this program").stdout).expect("text");
+    let added = output.split("added ").nth(1).and_then(|text| text.split(' ').next()).expect("the peak");
+    let added: u64 = added.parse().expect("kB");
+    // The scores of all rows have 256 MiB, and of a chunk 8 MiB; two tensors of that size exist at a time.
+    assert!(added < 64 << 10, "{added} kB");
 }
 
 #[test]
