@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 const TORCH_VERSION: &str = "2.11.0";
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "ffi/torch/batch_norm.cpp",
     "ffi/torch/batch_norm_cuda.cpp",
     "ffi/torch/graph.cpp",
@@ -16,6 +16,7 @@ const SOURCES: [&str; 9] = [
     "ffi/torch/pointwise_cuda.cpp",
     "ffi/torch/profiler.cpp",
     "ffi/torch/shim.cpp",
+    "ffi/torch/transformer.cpp",
     "ffi/torch/update_cuda.cpp",
 ];
 
@@ -42,7 +43,7 @@ fn build() -> Result<(), String> {
     check_version(&libtorch)?;
 
     // One translation unit: parsing libtorch's headers takes longer than all of our code, and happens once instead of
-    // nine times.
+    // ten times.
     let folder = env::current_dir().map_err(|error| error.to_string())?;
     let unit = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?).join("shim.cpp");
     let includes = SOURCES.map(|source| format!("#include \"{}\"\n", folder.join(source).display())).concat();

@@ -40,7 +40,10 @@ pub use backend_name::BackendName;
 pub use case::Case;
 pub use device::{DeviceChoice, DeviceKind};
 pub use dtype::Dtype;
-pub use facts::{BatchMemory, ImageRule, ModelFacts, PASSES_OF_TRAINING, RankMemory, Source, device_peak};
+pub use facts::{
+    BatchMemory, DECODERS, DecoderFamily, DecoderShape, ImageRule, ModelFacts, PASSES_OF_TRAINING, RankMemory, Rotary,
+    Source, device_peak,
+};
 pub use graphs::GraphChoice;
 pub use image_limits::{ImageLimit, ImageLimits, OverLimit};
 pub use kernels::KernelsChoice;

@@ -9,7 +9,7 @@ use anyhow::Result;
 use ringmark_core::dimension::Layout;
 use tch::{Kind, Tensor};
 
-use crate::model::named_tensors::NamedTensors;
+use crate::model::named_tensors::{NamedTensors, Role};
 
 pub struct FlatParameters {
     /// Every weight, fp32.
@@ -46,8 +46,8 @@ impl FlatParameters {
         for (index, (named, view)) in tensors.parameters.iter_mut().rev().zip(exact).enumerate() {
             view.shallow_clone().f_copy_(&named.tensor)?;
             // Autocast keeps tensors fp32 that no convolution or product uses: vectors, and a transformer's embeddings.
-            let used =
-                rounded.as_ref().filter(|_| matches!(view.dim(), 2 | 4)).map_or(&view, |rounded| &rounded[index]);
+            let is_rounded = matches!(view.dim(), 2 | 4) && named.role != Role::Embedding;
+            let used = rounded.as_ref().filter(|_| is_rounded).map_or(&view, |rounded| &rounded[index]);
             flat.parameters[index].set_data(used);
             named.tensor = view;
         }

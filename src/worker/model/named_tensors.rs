@@ -17,13 +17,14 @@ pub enum Role {
 }
 
 /// Returns the name in `source` of the tensor with this role in `layer`: `layer1.0.conv1.weight` as in torchvision's
-/// `state_dict`, `stage1_unit1_conv1_weight` as in the arguments of MXNet's symbols.
+/// `state_dict`, `stage1_unit1_conv1_weight` as in the arguments of MXNet's symbols. Hugging Face's models are modules of
+/// PyTorch, as torchvision's are.
 fn name(source: Source, layer: &str, role: Role) -> String {
     let suffix = match (source, role) {
-        (Source::Torchvision, Role::Weight | Role::Scale) => ".weight",
-        (Source::Torchvision, Role::Bias | Role::Offset) => ".bias",
-        (Source::Torchvision, Role::Mean) => ".running_mean",
-        (Source::Torchvision, Role::Variance) => ".running_var",
+        (Source::Torchvision | Source::HuggingFace, Role::Weight | Role::Scale) => ".weight",
+        (Source::Torchvision | Source::HuggingFace, Role::Bias | Role::Offset) => ".bias",
+        (Source::Torchvision | Source::HuggingFace, Role::Mean) => ".running_mean",
+        (Source::Torchvision | Source::HuggingFace, Role::Variance) => ".running_var",
         (Source::Mxnet, Role::Weight) => "_weight",
         (Source::Mxnet, Role::Bias) => "_bias",
         (Source::Mxnet, Role::Scale) => "_gamma",
@@ -127,6 +128,10 @@ impl NamedTensors {
         self.device
     }
 
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
     pub fn elements(&self) -> usize {
         self.parameters.iter().map(|named| named.tensor.numel()).sum()
     }
@@ -139,28 +144,36 @@ impl NamedTensors {
         initializers: Initializers,
     ) -> (Tensor, Option<Tensor>) {
         let names = [Role::Weight, Role::Bias].map(|role| name(self.source, layer, role));
-        self.weight_and_bias_as([&names[0], &names[1]], shape, initializers)
+        self.weight_and_bias_as([&names[0], &names[1]], shape, shape[0], initializers)
     }
 
+    /// Adds a weight, and a bias of `outputs` values if `initializers` has one, under these full names.
     pub fn weight_and_bias_as(
         &mut self,
         names: [&str; 2],
         shape: &[i64],
+        outputs: i64,
         initializers: Initializers,
     ) -> (Tensor, Option<Tensor>) {
         let weight = self.parameter(names[0], Role::Weight, shape, shape, initializers.weight);
         let bias =
-            initializers.bias.map(|initializer| self.parameter(names[1], Role::Bias, &shape[..1], shape, initializer));
+            initializers.bias.map(|initializer| self.parameter(names[1], Role::Bias, &[outputs], shape, initializer));
         (weight, bias)
     }
 
     /// Adds scale and offset of the normalization `layer`, initially 1 and 0.
     pub fn scale_and_offset(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
-        let mut constant = |role, value| {
-            let name = name(self.source, layer, role);
-            self.parameter(&name, role, &[channels], &[], Initializer::Constant(value))
-        };
-        (constant(Role::Scale, 1.0), constant(Role::Offset, 0.0))
+        (self.scale(layer, channels), self.vector(layer, channels, Role::Offset, 0.0))
+    }
+
+    /// Adds the scale of the normalization `layer`, initially 1.
+    pub fn scale(&mut self, layer: &str, channels: i64) -> Tensor {
+        self.vector(layer, channels, Role::Scale, 1.0)
+    }
+
+    fn vector(&mut self, layer: &str, channels: i64, role: Role, value: f64) -> Tensor {
+        let name = name(self.source, layer, role);
+        self.parameter(&name, role, &[channels], &[], Initializer::Constant(value))
     }
 
     /// Adds running mean and variance of the batch normalization `layer`, initially 0 and 1.
@@ -185,7 +198,8 @@ impl NamedTensors {
     fn parameter(&mut self, name: &str, role: Role, shape: &[i64], weight: &[i64], initializer: Initializer) -> Tensor {
         let tensor = match self.is_initialized {
             true => initializer.values(shape, weight).to_device(self.device),
-            false => Tensor::empty(shape, (Kind::Float, self.device)),
+            // One element in memory: a network may be larger than the machine.
+            false => Tensor::empty([] as [i64; 0], (Kind::Float, self.device)).expand(shape, false),
         };
         let tensor = tensor.set_requires_grad(true);
         self.parameters.push(NamedTensor { name: name.to_owned(), role, tensor: tensor.shallow_clone() });

@@ -1,12 +1,18 @@
-//! Common interface of networks: images in, scores out.
+//! Common interface of networks: images or tokens in, scores out.
 
 use anyhow::Result;
-use tch::Tensor;
+use tch::{Reduction, Tensor};
 
 /// A network on its device. Its tensors are also in a [`NamedTensors`](super::named_tensors::NamedTensors).
 pub trait Network {
     /// Returns the scores of every class, `[batch, classes]`, for images `[batch, channels, size, size]`.
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor>;
+
+    /// Returns the mean cross entropy of the scores of `inputs` with `labels`.
+    fn loss(&self, inputs: &Tensor, labels: &Tensor, label_smoothing: f64, mode: Mode) -> Result<Tensor> {
+        let scores = self.forward(inputs, mode)?;
+        Ok(scores.f_cross_entropy_loss(labels, None::<&Tensor>, Reduction::Mean, -100, label_smoothing)?)
+    }
 }
 
 /// Purpose of a forward pass.

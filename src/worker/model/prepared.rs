@@ -41,7 +41,7 @@ impl PreparedModel {
         tch::manual_seed(request.seed);
         let mut tensors = NamedTensors::new(request.model.facts().source, device);
         let network = networks::build(request.model, request.dropout, &mut tensors);
-        let load = |path| weights_file::load(path, &tensors, request.model.facts());
+        let load = |path| weights_file::load(path, &tensors, request.model.facts().source_name);
         let training_state = request.init.map(load).transpose()?.unwrap_or_default();
         let precision = Precision::new(request.dtype, device)?;
         let flat = FlatParameters::new(&mut tensors, request.layout, precision.compute())?;
@@ -82,5 +82,10 @@ impl PreparedModel {
     /// Returns `head` of the scores of every class for `images`, computed in the precision of the run.
     pub fn forward(&self, images: &Tensor, mode: Mode, head: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
         self.precision.forward(|| head(self.network.forward(images, mode)?))
+    }
+
+    /// Returns the mean cross entropy of `labels`, computed in the precision of the run.
+    pub fn loss(&self, inputs: &Tensor, labels: &Tensor, label_smoothing: f64, mode: Mode) -> Result<Tensor> {
+        self.precision.forward(|| self.network.loss(inputs, labels, label_smoothing, mode))
     }
 }

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use ringmark_core::dimension::ModelFacts;
+use ringmark_core::dimension::Source;
 use ringmark_core::file::{atomic_file, safetensors};
 use ringmark_core::host::memory;
 use tch::{Device, Kind, TchError, Tensor};
@@ -31,17 +31,18 @@ pub struct TrainingState {
     pub entries: HashMap<String, Tensor>,
 }
 
-/// Loads every parameter and buffer of `network` from `path` and returns the other contents of the file. Fails on
+/// Loads every parameter and buffer of the network named `network` in its source from `path` and returns the other contents of the file. Fails on
 /// missing, unknown and differently shaped tensors.
-pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result<TrainingState> {
+pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<TrainingState> {
     let (entries, file): (Vec<_>, Vec<_>) =
         read(path)?.into_iter().partition(|(name, _)| name.starts_with(STATE_PREFIX));
     let entries = entries.into_iter().map(|(name, tensor)| (name[STATE_PREFIX.len()..].to_owned(), tensor));
     let (counts, file): (Vec<_>, Vec<_>) = file.into_iter().partition(|(name, _)| name.ends_with(BATCH_COUNT));
     let counts = counts.iter().map(|(_, count)| i64::try_from(count)).collect::<Result<Vec<i64>, _>>();
     let batches = counts.with_context(|| format!("{BATCH_COUNT} in {}", path.display()))?.into_iter().max();
-    let mut file: HashMap<String, Tensor> = file.into_iter().collect();
-    let (source, network) = (network.source.name(), network.source_name);
+    let file = file.into_iter().filter_map(|(name, tensor)| Some((name_in_model(name, tensors)?, tensor)));
+    let mut file: HashMap<String, Tensor> = file.collect();
+    let source = tensors.source().name();
     let _no_gradient = tch::no_grad_guard();
     for NamedTensor { name, tensor, .. } in tensors.parameters.iter().chain(&tensors.buffers) {
         let Some(value) = file.remove(name) else {
@@ -60,6 +61,22 @@ pub fn load(path: &Path, tensors: &NamedTensors, network: &ModelFacts) -> Result
         bail!("{} contains {name}, which {network} does not have", path.display());
     }
     Ok(TrainingState { batches: batches.unwrap_or_default(), entries: entries.collect() })
+}
+
+/// Returns the name in the model of the tensor `name` of a file, or `None` if the model does not need it.
+///
+/// Hugging Face's files of GPT-2 lack the prefix `transformer.` and contain causal masks; files converted from a
+/// `state_dict` contain a tied output layer twice.
+fn name_in_model(name: String, tensors: &NamedTensors) -> Option<String> {
+    let is_parameter = |name: &str| tensors.parameters.iter().any(|named| named.name == name);
+    if tensors.source() != Source::HuggingFace || is_parameter(&name) {
+        return Some(name);
+    }
+    let is_mask = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+    if is_mask || name == "lm_head.weight" {
+        return None;
+    }
+    Some(format!("transformer.{name}")).filter(|prefixed| is_parameter(prefixed)).or(Some(name))
 }
 
 /// Saves every parameter and buffer as contiguous fp32, and `training_state`; the file is written atomically.
@@ -130,11 +147,10 @@ fn is_pickle(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use expect_test::expect;
-    use ringmark_core::dimension::Source;
-
     use super::*;
     use crate::temporary_folder::without_folder;
+    use crate::testing::seeded;
+    use expect_test::expect;
 
     #[test]
     fn safetensors_errors_contain_no_debug_text() {
@@ -183,5 +199,37 @@ mod tests {
             std::fs::write(file.path(), bytes).expect("written");
             assert_eq!(is_pickle(file.path()), expected, "{bytes:?}");
         }
+    }
+
+    #[test]
+    fn public_files_of_gpt2_are_read_by_name() {
+        use crate::model::networks;
+        use ringmark_core::dimension::DecoderShape;
+        let model = || {
+            let mut tensors = NamedTensors::new(Source::HuggingFace, Device::Cpu);
+            networks::decoder(&DecoderShape::GPT2_TINY, false, &mut tensors);
+            tensors
+        };
+        let _generator = seeded(2);
+        let (saved, loaded) = (model(), model());
+        let value = |tensor: &Tensor| tensor.detach().copy();
+        let named = |named: &NamedTensor| (named.name["transformer.".len()..].to_owned(), value(&named.tensor));
+        let mut file: Vec<(String, Tensor)> = saved.parameters.iter().map(named).collect();
+        let mask = Tensor::ones([1, 1, 256, 256], (Kind::Float, Device::Cpu)).tril(0);
+        file.extend((0..2).map(|layer| (format!("h.{layer}.attn.bias"), mask.shallow_clone())));
+        file.push(("lm_head.weight".to_owned(), value(&saved.parameters[0].tensor)));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("model.safetensors");
+        Tensor::write_safetensors(&file, &path).expect("written");
+        assert_ne!(loaded.parameters[0].tensor, saved.parameters[0].tensor);
+        load(&path, &loaded, "gpt2").expect("the public names");
+        for (loaded, saved) in loaded.parameters.iter().zip(&saved.parameters) {
+            assert_eq!(loaded.tensor, saved.tensor, "{}", saved.name);
+        }
+        file.push(("h.2.ln_1.weight".to_owned(), Tensor::ones([64], (Kind::Float, Device::Cpu))));
+        Tensor::write_safetensors(&file, &path).expect("written");
+        let error =
+            without_folder(&format!("{:#}", load(&path, &loaded, "gpt2").map(drop).expect_err("a third layer")));
+        expect!["DIR/model.safetensors contains h.2.ln_1.weight, which gpt2 does not have"].assert_eq(&error);
     }
 }

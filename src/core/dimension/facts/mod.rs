@@ -3,12 +3,15 @@
 //! | module | facts |
 //! |---|---|
 //! | [`model`] | each network: source, images, size |
+//! | [`decoder`] | shapes of language models |
 //! | [`rank_memory`] | the memory that a network takes |
 //! | [`device_peak`] | the published speed of devices |
 
+mod decoder;
 pub mod device_peak;
 mod model;
 mod rank_memory;
 
+pub use decoder::{DECODERS, DecoderFamily, DecoderShape, Rotary};
 pub use model::{FACTS, ImageRule, ModelFacts, PASSES_OF_TRAINING, Source};
 pub use rank_memory::{BatchMemory, RankMemory};

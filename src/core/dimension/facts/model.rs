@@ -10,6 +10,8 @@ pub enum Source {
     Torchvision,
     /// MXNet's example/image-classification/symbols.
     Mxnet,
+    /// Hugging Face's transformers.
+    HuggingFace,
 }
 
 impl Source {
@@ -18,6 +20,7 @@ impl Source {
         match self {
             Source::Torchvision => "torchvision",
             Source::Mxnet => "MXNet",
+            Source::HuggingFace => "Hugging Face",
         }
     }
 }

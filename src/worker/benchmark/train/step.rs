@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use ringmark_core::benchmark::train::{Fault, RunHeader, TrainConfig};
 use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::host::Stage;
-use tch::{Device, Kind, Reduction, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::benchmark::train::graphs::{self, CapturedStep};
 use crate::data::Batches;
@@ -264,9 +264,7 @@ pub fn mode(config: &TrainConfig) -> Mode {
 /// classes.
 pub fn loss(model: &PreparedModel, batch: &Batch, mode: Mode, label_smoothing: f64) -> Result<Tensor> {
     model.round()?;
-    model.forward(&batch.images, mode, |scores| {
-        Ok(scores.f_cross_entropy_loss(&batch.labels, None::<&Tensor>, Reduction::Mean, -100, label_smoothing)?)
-    })
+    model.loss(&batch.images, &batch.labels, label_smoothing, mode)
 }
 
 /// Runs backward of the loss times `scale` and `weight`, which default to 1. The exchange sums the ranks' gradients and

@@ -6,6 +6,7 @@
 //! | [`update`] | `shim.cpp`, `update_cuda.cpp`: fused weight updates |
 //! | [`norm`] | `batch_norm.cpp`, `pointwise_cuda.cpp`: fused layers for training |
 //! | [`stream`] | `shim.cpp`: streams and events |
+//! | [`transformer`] | `transformer.cpp`: rotary positions, the loss of an output layer, recomputation |
 //! | [`graph`] | `graph.cpp`: CUDA graphs |
 //! | [`packed`] | `packed.cpp`: fused layers for inference |
 //! | [`profiler`] | `profiler.cpp`: times of operators and kernels |
@@ -21,4 +22,5 @@ pub mod packed;
 pub mod profiler;
 pub mod shim;
 pub mod stream;
+pub mod transformer;
 pub mod update;

@@ -90,7 +90,7 @@ char* ringmark_pack_linear(at::Tensor* weight, int64_t rows, at::Tensor** result
   });
 }
 
-// With `sum`, it is added; otherwise GELU is applied if `gelu`.
+// With `sum`, it is added; otherwise GELU is applied if `gelu` is 1, and its approximation by tanh if it is 2.
 char* ringmark_packed_linear(
     at::Tensor* features, at::Tensor* weight, at::Tensor* bias, at::Tensor* sum, int gelu, at::Tensor** result) {
   return guarded([&] {
@@ -101,7 +101,7 @@ char* ringmark_packed_linear(
         const at::Tensor&, const at::Tensor&, const at::Tensor&, const Bias&, std::string_view)>(
         "mkldnn::_linear_pointwise", "binary");
     *result = new at::Tensor(
-        sum == nullptr ? alone.call(*features, *weight, optional(bias), gelu ? "gelu" : "none", Scalars(), "none")
+        sum == nullptr ? alone.call(*features, *weight, optional(bias), gelu != 0 ? "gelu" : "none", Scalars(), gelu == 2 ? "tanh" : "none")
                        : added.call(*features, *sum, *weight, optional(bias), "add"));
   });
 }

@@ -129,12 +129,30 @@ pub fn rectified_convolution(
     })
 }
 
+/// Formula of the Gaussian error linear unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gelu {
+    Exact,
+    /// Approximation by the hyperbolic tangent, of BERT and GPT-2.
+    Tanh,
+}
+
+impl Gelu {
+    /// Returns libtorch's name of the approximation.
+    fn approximation(self) -> &'static str {
+        match self {
+            Gelu::Exact => "none",
+            Gelu::Tanh => "tanh",
+        }
+    }
+}
+
 /// Operation that a linear layer applies to its result in the same pass.
 #[derive(Debug, Clone, Copy)]
 pub enum Epilogue<'sum> {
     Nothing,
     /// Gaussian error linear unit.
-    Gelu,
+    Gelu(Gelu),
     /// Sum with this tensor.
     Add(&'sum Tensor),
 }
@@ -144,7 +162,7 @@ impl Epilogue<'_> {
     pub fn apply(self, result: Tensor) -> Result<Tensor> {
         Ok(match self {
             Epilogue::Nothing => result,
-            Epilogue::Gelu => result.f_gelu("none")?,
+            Epilogue::Gelu(gelu) => result.f_gelu(gelu.approximation())?,
             Epilogue::Add(sum) => result.f_add(sum)?,
         })
     }
@@ -160,7 +178,11 @@ pub fn pack_linear(weight: &Tensor, rows: i64) -> Result<Tensor> {
 /// Computes a linear layer of `features`, `[.., input]`, bias and the operation `epilogue` in one pass.
 pub fn packed_linear(features: &Tensor, weight: &Tensor, bias: Option<&Tensor>, epilogue: Epilogue) -> Result<Tensor> {
     let sum = if let Epilogue::Add(sum) = epilogue { raw(sum) } else { null_mut() };
-    let gelu = c_int::from(matches!(epilogue, Epilogue::Gelu));
+    let gelu = match epilogue {
+        Epilogue::Gelu(Gelu::Exact) => 1,
+        Epilogue::Gelu(Gelu::Tanh) => 2,
+        _ => 0,
+    };
     // SAFETY: all tensors are alive.
     new_tensor(|result| unsafe {
         ringmark_packed_linear(raw(features), raw(weight), bias.map_or(null_mut(), raw), sum, gelu, result)

@@ -1,6 +1,7 @@
 //! Layers of networks. On the CPU each uses the fastest path that libtorch and the shim have; the results match the
 //! source's layer.
 
+mod attention;
 mod batch_norm;
 mod convolution;
 mod layer_norm;
@@ -8,7 +9,9 @@ mod linear;
 mod packed;
 mod pool;
 mod sequence;
+mod transformer_block;
 
+pub use attention::{Attention, Projections, RotaryPositions, Rotation};
 pub use batch_norm::{BatchNorm, BatchNormKind, Epilogue};
 pub use convolution::{Convolution, ConvolutionNorm, ConvolutionShape};
 pub use layer_norm::LayerNorm;
@@ -16,5 +19,6 @@ pub use linear::Linear;
 pub use packed::rectified_convolutions;
 pub use pool::{Pool, channel_means};
 pub use sequence::{Layer, Sequence};
+pub use transformer_block::{Perceptron, TransformerBlock};
 
 pub use crate::ffi::torch::norm::Fork;

@@ -2,6 +2,9 @@
 //! and, if it belongs to a new family, a file in this folder that uses the shared [`layers`](crate::model::layers).
 
 mod alexnet;
+mod decoder;
+#[cfg(test)]
+mod decoder_reference;
 mod inception;
 mod mxnet;
 #[cfg(test)]
@@ -10,10 +13,11 @@ mod resnet;
 mod vgg;
 mod vision_transformer;
 
-use ringmark_core::dimension::Model;
+use ringmark_core::dimension::{DecoderShape, Model};
 
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::Network;
+use crate::model::networks::decoder::Decoder;
 use crate::model::networks::resnet::{Blocks, ResNet};
 use crate::model::networks::vgg::{VGG11, VGG16};
 use crate::model::networks::vision_transformer::{TransformerShape, VisionTransformer};
@@ -55,6 +59,12 @@ pub fn build(model: Model, dropout: Option<f64>, tensors: &mut NamedTensors) -> 
     }
 }
 
+/// Builds a decoder as [`build`] builds a network of images; with `recompute`, backward computes activations again.
+#[cfg_attr(not(test), expect(dead_code, reason = "--model accepts no decoder before a step can feed tokens"))]
+pub fn decoder(shape: &'static DecoderShape, recompute: bool, tensors: &mut NamedTensors) -> Box<dyn Network> {
+    Box::new(Decoder::new(tensors, shape, recompute))
+}
+
 /// Returns the tensors of `model` for their names and shapes only.
 pub fn tensors(model: Model) -> NamedTensors {
     let mut tensors = NamedTensors::without_values(model.facts().source);
@@ -64,6 +74,7 @@ pub fn tensors(model: Model) -> NamedTensors {
 
 #[cfg(test)]
 mod tests {
+    use ringmark_core::dimension::{DECODERS, Source};
     use ringmark_core::options::keyword_enum::KeywordEnum;
 
     use super::*;
@@ -75,6 +86,12 @@ mod tests {
             let facts = model.facts();
             let built = (tensors.elements() as u64, tensors.parameters.len() as u32);
             assert_eq!(built, (facts.parameters, facts.arrays), "{model}");
+        }
+        for shape in &DECODERS {
+            let mut tensors = NamedTensors::without_values(Source::HuggingFace);
+            decoder(shape, false, &mut tensors);
+            let built = (tensors.elements() as u64, tensors.parameters.len() as u32);
+            assert_eq!(built, (shape.parameters(), shape.arrays()), "{}", shape.keyword);
         }
     }
 }

@@ -1,0 +1,282 @@
+//! Shapes of decoder language models, with their parameters and arithmetic, known without building them.
+
+use crate::dimension::Bytes;
+
+/// Architecture of a decoder; its parameters have the names of Hugging Face's `transformers`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum DecoderFamily {
+    /// GPT-2: learned positions, layer normalization, tanh GELU, biases.
+    Gpt2,
+    /// Llama: rotary positions, RMS normalization, SwiGLU, no biases.
+    Llama(Rotary),
+}
+
+/// Frequencies of rotary positions, with the scaling of Llama 3.1: long wavelengths are multiplied, short ones are
+/// kept, and frequencies between them are interpolated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rotary {
+    /// Base of the geometric series of frequencies.
+    pub theta: f64,
+    /// Factor of long wavelengths.
+    pub factor: f64,
+    /// Cycles in the original context up to which a frequency is divided by `factor`.
+    pub low_factor: f64,
+    /// Cycles in the original context from which a frequency is kept.
+    pub high_factor: f64,
+    /// Context before the scaling, in tokens.
+    pub original_context: f64,
+}
+
+impl Rotary {
+    /// Llama 3's frequencies, with long wavelengths multiplied by `factor`.
+    const fn llama3(factor: f64) -> Rotary {
+        Rotary { theta: 500_000.0, factor, low_factor: 1.0, high_factor: 4.0, original_context: 8192.0 }
+    }
+
+    /// Returns the angle per position of each pair of features in a head of `head_size` features.
+    pub fn frequencies(&self, head_size: u32) -> Vec<f64> {
+        let Rotary { factor, low_factor, high_factor, original_context, .. } = *self;
+        let scaled = |frequency: f64| {
+            let cycles = original_context * frequency / std::f64::consts::TAU;
+            let kept = ((cycles - low_factor) / (high_factor - low_factor)).clamp(0.0, 1.0);
+            kept * frequency + (1.0 - kept) * frequency / factor
+        };
+        let frequency = |pair: u32| self.theta.powf(-2.0 * f64::from(pair) / f64::from(head_size));
+        (0..head_size / 2).map(|pair| scaled(frequency(pair))).collect()
+    }
+}
+
+/// A decoder language model.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DecoderShape {
+    /// Name on the command line and in records.
+    pub keyword: &'static str,
+    /// Name for titles.
+    pub title: &'static str,
+    /// Name of the public model of this shape.
+    pub source_name: &'static str,
+    /// Architecture and names of the parameters.
+    pub family: DecoderFamily,
+    /// Number of different tokens.
+    pub vocabulary: u32,
+    /// Largest number of tokens in a sequence.
+    pub context: u32,
+    /// Number of transformer blocks.
+    pub layers: u32,
+    /// Width of the residual stream.
+    pub width: u32,
+    /// Heads of queries.
+    pub heads: u32,
+    /// Heads of keys and values, each shared by `heads / key_value_heads` heads of queries.
+    pub key_value_heads: u32,
+    /// Width of the hidden layer of each perceptron.
+    pub mlp_width: u32,
+    /// True if the output layer uses the weight of the token embedding.
+    pub has_tied_head: bool,
+}
+
+impl DecoderShape {
+    /// OpenAI's smallest GPT-2.
+    pub const GPT2_124M: DecoderShape = DecoderShape {
+        keyword: "gpt2-124m",
+        title: "GPT-2 124M",
+        source_name: "gpt2",
+        family: DecoderFamily::Gpt2,
+        vocabulary: 50_257,
+        context: 1024,
+        layers: 12,
+        width: 768,
+        heads: 12,
+        key_value_heads: 12,
+        mlp_width: 3072,
+        has_tied_head: true,
+    };
+    /// OpenAI's GPT-2 medium.
+    pub const GPT2_355M: DecoderShape = DecoderShape {
+        keyword: "gpt2-355m",
+        title: "GPT-2 355M",
+        source_name: "gpt2-medium",
+        layers: 24,
+        width: 1024,
+        heads: 16,
+        key_value_heads: 16,
+        mlp_width: 4096,
+        ..DecoderShape::GPT2_124M
+    };
+    /// Meta's Llama 3.2 1B.
+    pub const LLAMA_1B: DecoderShape = DecoderShape {
+        keyword: "llama-1b",
+        title: "Llama 3.2 1B",
+        source_name: "Llama-3.2-1B",
+        family: DecoderFamily::Llama(Rotary::llama3(32.0)),
+        vocabulary: 128_256,
+        context: 131_072,
+        layers: 16,
+        width: 2048,
+        heads: 32,
+        key_value_heads: 8,
+        mlp_width: 8192,
+        has_tied_head: true,
+    };
+    /// Meta's Llama 3.1 8B.
+    pub const LLAMA_8B: DecoderShape = DecoderShape {
+        keyword: "llama-8b",
+        title: "Llama 3.1 8B",
+        source_name: "Llama-3.1-8B",
+        family: DecoderFamily::Llama(Rotary::llama3(8.0)),
+        layers: 32,
+        width: 4096,
+        mlp_width: 14_336,
+        has_tied_head: false,
+        ..DecoderShape::LLAMA_1B
+    };
+    /// A small GPT-2 over bytes, for tests.
+    pub const GPT2_TINY: DecoderShape = DecoderShape {
+        keyword: "gpt2-tiny",
+        title: "GPT-2 tiny",
+        source_name: "gpt2-tiny",
+        vocabulary: 256,
+        context: 256,
+        layers: 2,
+        width: 64,
+        heads: 4,
+        key_value_heads: 4,
+        mlp_width: 256,
+        ..DecoderShape::GPT2_124M
+    };
+    /// A small Llama over bytes, for tests.
+    pub const LLAMA_TINY: DecoderShape = DecoderShape {
+        keyword: "llama-tiny",
+        title: "Llama tiny",
+        source_name: "llama-tiny",
+        vocabulary: 256,
+        context: 256,
+        layers: 2,
+        width: 64,
+        heads: 4,
+        key_value_heads: 2,
+        mlp_width: 192,
+        ..DecoderShape::LLAMA_8B
+    };
+
+    /// Returns the features of a head.
+    pub const fn head_size(&self) -> u32 {
+        self.width / self.heads
+    }
+
+    /// Returns the number of trained parameters; a tied weight counts once.
+    pub const fn parameters(&self) -> u64 {
+        self.lookup_parameters() + self.product_parameters() + self.vectors().1
+    }
+
+    /// Returns the number of parameter arrays.
+    pub const fn arrays(&self) -> u32 {
+        let (lookups, products_per_layer) = match self.family {
+            DecoderFamily::Gpt2 => (2, 4),
+            DecoderFamily::Llama(_) => (1, 7),
+        };
+        lookups + !self.has_tied_head as u32 + products_per_layer * self.layers + self.vectors().0
+    }
+
+    /// Returns the parameters that are only looked up: positions, and the token embedding unless it is tied.
+    pub const fn lookup_parameters(&self) -> u64 {
+        let positions = match self.family {
+            DecoderFamily::Gpt2 => self.context as u64 * self.width as u64,
+            DecoderFamily::Llama(_) => 0,
+        };
+        positions + if self.has_tied_head { 0 } else { self.embedding() }
+    }
+
+    /// Returns the weights of matrix products: each is multiplied once per token in a forward pass.
+    pub const fn product_parameters(&self) -> u64 {
+        let (width, mlp_width) = (self.width as u64, self.mlp_width as u64);
+        let keys_and_values = 2 * (self.key_value_heads * self.head_size()) as u64;
+        let attention = width * (2 * width + keys_and_values);
+        let perceptron = match self.family {
+            DecoderFamily::Gpt2 => 2 * width * mlp_width,
+            DecoderFamily::Llama(_) => 3 * width * mlp_width,
+        };
+        self.embedding() + self.layers as u64 * (attention + perceptron)
+    }
+
+    /// Returns the size of the gradients in fp32.
+    pub const fn gradient_bytes(&self) -> Bytes {
+        Bytes(4 * self.parameters())
+    }
+
+    /// Returns the floating-point operations of a training step per token, in sequences of `tokens`: PaLM's
+    /// `6 N + 12 L H Q T` (Chowdhery et al., 2022, appendix B), which does not halve causal attention. As in nanoGPT, N
+    /// excludes learned positions and nothing else.
+    pub fn training_operations_per_token(&self, tokens: u32) -> f64 {
+        let positions = match self.family {
+            DecoderFamily::Gpt2 => u64::from(self.context) * u64::from(self.width),
+            DecoderFamily::Llama(_) => 0,
+        };
+        let attention = u64::from(self.layers) * u64::from(self.heads * self.head_size()) * u64::from(tokens);
+        (6 * (self.parameters() - positions) + 12 * attention) as f64
+    }
+
+    const fn embedding(&self) -> u64 {
+        self.vocabulary as u64 * self.width as u64
+    }
+
+    /// Returns the number of vectors, which are biases and parameters of normalizations, and of their elements.
+    const fn vectors(&self) -> (u32, u64) {
+        let (width, mlp_width, layers) = (self.width as u64, self.mlp_width as u64, self.layers);
+        match self.family {
+            DecoderFamily::Gpt2 => (2 + 8 * layers, 2 * width + layers as u64 * (9 * width + mlp_width)),
+            DecoderFamily::Llama(_) => (1 + 2 * layers, width + 2 * layers as u64 * width),
+        }
+    }
+}
+
+/// All decoders.
+pub static DECODERS: [DecoderShape; 6] = [
+    DecoderShape::GPT2_124M,
+    DecoderShape::GPT2_355M,
+    DecoderShape::LLAMA_1B,
+    DecoderShape::LLAMA_8B,
+    DecoderShape::GPT2_TINY,
+    DecoderShape::LLAMA_TINY,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decoders_have_the_published_parameters() {
+        for (shape, parameters) in [
+            (DecoderShape::GPT2_124M, 124_439_808),
+            (DecoderShape::GPT2_355M, 354_823_168),
+            (DecoderShape::LLAMA_1B, 1_235_814_400),
+            (DecoderShape::LLAMA_8B, 8_030_261_248),
+        ] {
+            assert_eq!(shape.parameters(), parameters, "{}", shape.keyword);
+        }
+    }
+
+    #[test]
+    fn operations_per_token_match_published_figures() {
+        // nanoGPT's estimate_mfu: N is 123,653,376 without positions.
+        assert_eq!(DecoderShape::GPT2_124M.training_operations_per_token(1024), 855_166_464.0);
+        // torchtitan's 6 (N - embedding) + 12 L H Q T for its 8B at 8,192 tokens is 57.91e9.
+        let torchtitan = DecoderShape::LLAMA_8B.training_operations_per_token(8192) - 6.0 * 128_256.0 * 4096.0;
+        assert!((torchtitan / 57.91e9 - 1.0).abs() < 1e-4, "{torchtitan}");
+        let shape = DecoderShape::LLAMA_8B;
+        // The embedding, and 65 normalizations.
+        assert_eq!(shape.parameters() - shape.product_parameters(), 128_256 * 4096 + 65 * 4096);
+    }
+
+    #[test]
+    fn rotary_frequencies_are_scaled_by_wavelength() {
+        let DecoderFamily::Llama(rotary) = DecoderShape::LLAMA_8B.family else { panic!("rotary") };
+        let frequencies = rotary.frequencies(128);
+        let unscaled = |pair: usize| 500_000.0_f64.powf(-(pair as f64) / 64.0);
+        assert_eq!((frequencies.len(), frequencies[0], frequencies[20]), (64, 1.0, unscaled(20)));
+        assert!((frequencies[63] / (unscaled(63) / 8.0) - 1.0).abs() < 1e-12);
+        // Wavelength of pair 32: 4443 tokens, 1.84 cycles of 8192, so 0.2812 of the frequency is kept.
+        let kept = 0.281_246_6;
+        assert!((frequencies[32] / (unscaled(32) * (kept + (1.0 - kept) / 8.0)) - 1.0).abs() < 1e-5);
+    }
+}
