@@ -218,9 +218,9 @@ impl<T: Default> Listener<T> {
     }
 
     /// Closes the oldest pending connection that matches; returns false if there is none.
-    fn close_oldest_with(&mut self, is_meant: impl Fn(&Connection<T>) -> bool) -> bool {
+    fn close_oldest_with(&mut self, is_selected: impl Fn(&Connection<T>) -> bool) -> bool {
         let mut pending = self.pending.iter().copied();
-        let oldest = pending.find(|number| self.connections.get(number).is_some_and(&is_meant));
+        let oldest = pending.find(|number| self.connections.get(number).is_some_and(&is_selected));
         oldest.inspect(|number| self.close(*number)).is_some()
     }
 

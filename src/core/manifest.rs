@@ -45,7 +45,7 @@ pub struct Manifest {
     /// Version of the format.
     pub schema: u32,
     /// The benchmark that is run.
-    #[serde(default = "Manifest::first_benchmark")]
+    #[serde(default = "Manifest::default_benchmark")]
     pub benchmark: BenchmarkKind,
     /// The command line that resumes the sweep, program first.
     pub command: Vec<String>,
@@ -281,7 +281,7 @@ fn hosts_of(ranks: &[RankPlace]) -> Vec<ObservedHost> {
 
 impl Manifest {
     /// Default for manifests that predate the choice of a benchmark.
-    fn first_benchmark() -> BenchmarkKind {
+    fn default_benchmark() -> BenchmarkKind {
         BenchmarkKind::Train
     }
 

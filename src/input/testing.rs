@@ -70,8 +70,8 @@ pub fn idx_array(kind: u8, shape: &[u32], values: &[u8]) -> Vec<u8> {
 
 pub fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(bytes).expect("memory takes it");
-    encoder.finish().expect("memory takes it")
+    encoder.write_all(bytes).expect("an in-memory write succeeds");
+    encoder.finish().expect("an in-memory write succeeds")
 }
 
 /// Writes a `.rec` of images, each labeled with its number, and its index if requested. Returns the offset of each
@@ -82,7 +82,7 @@ pub fn write_records(path: &Path, images: impl Iterator<Item = (u64, Vec<u8>)>, 
         offsets.push(bytes.len() as u64);
         index += &format!("{id}\t{}\n", bytes.len());
         image_record::write(id, &[id as f32], &image, &mut record);
-        record_io::write_record(&record, &mut bytes).expect("memory takes it");
+        record_io::write_record(&record, &mut bytes).expect("an in-memory write succeeds");
     }
     fs::write(path, bytes).expect("written");
     if with_index {

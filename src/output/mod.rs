@@ -183,12 +183,12 @@ mod tests {
 
     #[test]
     fn error_counts_the_excluded_runs() {
-        let said = |lines: &[&str]| {
+        let output_text = |lines: &[&str]| {
             let checked = check_complete("the figures are", lines.iter().map(ToString::to_string));
             checked.map_err(|error| error.to_string())
         };
-        assert_eq!(said(&[]), Ok(()));
-        assert_eq!(said(&["a"]), Err("the figures are not complete: see the message above".to_owned()));
-        assert_eq!(said(&["a", "b"]), Err("the figures are not complete: see the 2 messages above".to_owned()));
+        assert_eq!(output_text(&[]), Ok(()));
+        assert_eq!(output_text(&["a"]), Err("the figures are not complete: see the message above".to_owned()));
+        assert_eq!(output_text(&["a", "b"]), Err("the figures are not complete: see the 2 messages above".to_owned()));
     }
 }

@@ -133,7 +133,7 @@ fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
         let cases = outcome.cases().filter(|(_, case)| !case.is_reliable());
         cases.map(|(table, case)| outcome.name(table, case)).collect::<Vec<_>>().join(", ")
     };
-    let asked = |what: FailOn| {
+    let requested = |what: FailOn| {
         let (what, cases) = match what {
             FailOn::Unreliable => ("unreliable", unreliable()),
             FailOn::Slower => ("slower", of(Verdict::Slower)),
@@ -142,7 +142,7 @@ fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
         };
         (!cases.is_empty()).then(|| format!("{what}: {cases}"))
     };
-    fail_on.iter().filter_map(|what| asked(*what)).collect()
+    fail_on.iter().filter_map(|what| requested(*what)).collect()
 }
 
 /// Reads a side of any kind from `path`.

@@ -99,10 +99,10 @@ fn evidence_from_groups(
     sweep: &Path,
     groups: &[TrainingGroup],
 ) -> anyhow::Result<Vec<Evidence>> {
-    let is_asked =
+    let is_requested =
         |group: &&TrainingGroup| config.kv_store.is_none_or(|kv_store| group.conditions.point.kv_store == kv_store);
-    let asked: Vec<&TrainingGroup> = groups.iter().filter(is_asked).collect();
-    if let (Some(kv_store), []) = (config.kv_store, &asked[..]) {
+    let requested: Vec<&TrainingGroup> = groups.iter().filter(is_requested).collect();
+    if let (Some(kv_store), []) = (config.kv_store, &requested[..]) {
         bail!(usage(anyhow!(
             "no run used --kv-store {kv_store}, and its cost cannot be derived from other kv-stores: the runs used {}; \
              sweep these cases with --kv-store {kv_store}, or choose one that was measured",
@@ -110,16 +110,16 @@ fn evidence_from_groups(
         )));
     }
     if let Some(servers) = config.servers
-        && !asked.iter().any(|group| group.conditions.point.kv_store.has_servers())
+        && !requested.iter().any(|group| group.conditions.point.kv_store.has_servers())
     {
         bail!(usage(anyhow!(
             "--servers {servers} applies to --kv-store dist_sync and dist_device_sync, but these runs used {}: omit \
              --servers",
-            joined(asked.iter().map(|group| group.conditions.point.kv_store))
+            joined(requested.iter().map(|group| group.conditions.point.kv_store))
         )));
     }
     let (mut evidence, mut unread) = (Vec::new(), Vec::new());
-    for group in asked {
+    for group in requested {
         let kv_store = group.conditions.point.kv_store;
         let strategy = Strategy::from_group(group)
             .map_err(|why| format!("{}: kv-store {kv_store} is not predicted from these runs: {why}", group.label));

@@ -79,18 +79,18 @@ fn kv_stores_give_every_rank_sums_or_weights() {
             assert_eq!(used.error_by_rank.len(), 2, "{options}");
             assert!(used.error_by_rank.iter().all(|error| *error < 1e-4), "{options}: {used:?}");
             assert_eq!(record.backend == BackendName::Tcp, servers > 0, "{options}");
-            let asked = [&used.expected_sent_by_rank, &used.expected_received_by_rank].map(|all| bytes(all));
+            let requested = [&used.expected_sent_by_rank, &used.expected_received_by_rank].map(|all| bytes(all));
             match kv_store {
                 // 2 (n-1)/n, or half of the gradients and half of the weights: the same for two ranks.
-                "ring" | "local" => assert_eq!(asked, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
+                "ring" | "local" => assert_eq!(requested, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
                 // Rank 1 sends gradients and rank 0 sends weights.
-                "nccl" => assert_eq!(asked, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
+                "nccl" => assert_eq!(requested, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
                 "device" => {
-                    let sums: Vec<u64> = asked.iter().map(|of_ranks| of_ranks.iter().sum()).collect();
+                    let sums: Vec<u64> = requested.iter().map(|of_ranks| of_ranks.iter().sum()).collect();
                     assert_eq!(sums, [2 * LENET; 2], "{options}");
                 }
                 _ => {
-                    assert!(asked.iter().all(Vec::is_empty), "{options}: {asked:?}");
+                    assert!(requested.iter().all(Vec::is_empty), "{options}: {requested:?}");
                     check_counted(used.kv_store.as_ref().expect("servers"), servers, kv_store);
                 }
             }

@@ -352,7 +352,7 @@ fn demand_is_compared_with_host_ceiling() {
         "1n1g: input ceiling 1,200 images/s per host: 1 CPU rank needs 1,914; 5 more cores or images stored at 304 px",
         "1n2g: input ceiling 1,200 images/s per host: 2 CPU ranks need 3,828; 18 more cores",
     ] {
-        assert!(lines.iter().any(|said| said == line), "{lines:?}");
+        assert!(lines.iter().any(|output_text| output_text == line), "{lines:?}");
     }
 
     let empty = tempfile::tempdir().expect("a folder");
@@ -365,20 +365,20 @@ fn demand_is_compared_with_host_ceiling() {
 fn image_sweep_is_judged_by_its_smallest_case() {
     let folder = sweep(|config| config.data = Some("a.rec".to_owned()).into());
     let judge = read::input::judge(&folder.path()).expect("a sweep");
-    let said = |speeds: [f64; 3], line: &str| {
+    let output_text = |speeds: [f64; 3], line: &str| {
         let lines = judge(&input_record(speeds));
-        assert!(lines.iter().any(|said| said == line), "{lines:?}");
+        assert!(lines.iter().any(|output_text| output_text == line), "{lines:?}");
     };
-    said(
+    output_text(
         [600.0, 400.0, 3000.0],
         "1n1g: input ceiling 3,000 images/s per host: 1 CPU rank needs 1,914; enough: 6 of 8 cores",
     );
-    said(
+    output_text(
         [600.0, 400.0, 3000.0],
         "1n2g: input ceiling 3,000 images/s per host: 2 CPU ranks need 3,828 (1,914 each, as in 1n1g); 3 more cores or images \
          stored at 376 px; they trained at 3,828, above the input rate: they used other hosts or images",
     );
-    said(
+    output_text(
         [600.0, 160.0, 1200.0],
         "1n2g: 1n1g itself trained at 1,914 images/s per device, the same as the input rate (1,200): the demand of a \
          device is unknown; repeat 1n1g with synthetic images",
@@ -410,7 +410,7 @@ fn input_limit_of_dlperf_fp16_is_reported() {
         ("4n8g", "8 GPUs need 6,669 (834 each, as in 1n1g); 11 more cores", "another bottleneck also limited them"),
     ] {
         let begin = format!("{case}: input ceiling 2,950 images/s per host: {need}");
-        let is_said = |said: &String| said.starts_with(&begin) && said.ends_with(end);
+        let is_said = |output_text: &String| output_text.starts_with(&begin) && output_text.ends_with(end);
         assert!(lines.iter().any(is_said), "{begin} .. {end}\n{lines:#?}");
     }
 }

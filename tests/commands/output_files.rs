@@ -133,8 +133,9 @@ fn extract_writes_to_sweep_folder_or_given_folder() {
         assert!(status == Some(0) && answer.exists() && files(&folder.path()) == before);
     }
     let (status, _, stderr) = run(ringmark("extract").arg(logs.path()));
-    let said = format!("no files written: {} is not a sweep folder: choose one with --out\n", logs.path().display());
-    assert_eq!((status, stderr), (Some(0), said));
+    let output_text =
+        format!("no files written: {} is not a sweep folder: choose one with --out\n", logs.path().display());
+    assert_eq!((status, stderr), (Some(0), output_text));
     let more =
         |folder: &Folder| files(&folder.path()).keys().filter(|path| path.ends_with("first_result.json")).count();
     let (status, _, stderr) = run(ringmark("extract").arg(sweep.path()));

@@ -119,7 +119,7 @@ fn thread_count_does_not_change_encoded_images() {
     }
     let record_file = [folder.path().join("out.rec")];
     let size = |item: &Item| decode::header(item.bytes(), &ImageLimits::default()).expect("an image").size();
-    for (options, said, width, first) in [
+    for (options, output_text, width, first) in [
         ("--resize 18 --quality 90", "as JPEG of quality 90, shorter edge 18 pixels", 24, &[0xff, 0xd8][..]),
         ("--center-crop --resize 18", "as JPEG of quality 95, the center square at 18 x 18 pixels", 18, &[0xff, 0xd8]),
         ("--center-crop", "as JPEG of quality 95, the center square", 27, &[0xff, 0xd8]),
@@ -128,7 +128,7 @@ fn thread_count_does_not_change_encoded_images() {
         let made = ["1", "5"].map(|threads| {
             let (status, stdout, stderr) = run(&mut pack(&folder, &format!("{options} --threads {threads} --force")));
             assert_eq!((status, stderr.as_str()), (Some(0), ""));
-            let begin = format!("3 images of 2 classes, shuffled with seed 100, {said}: ");
+            let begin = format!("3 images of 2 classes, shuffled with seed 100, {output_text}: ");
             assert!(stdout.starts_with(&begin), "{options}: {stdout}");
             fs::read(&record_file[0]).expect("written")
         });

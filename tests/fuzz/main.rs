@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 
 static TARGET: LazyLock<targets::Target> = LazyLock::new(|| {
-    let asked = env::var("RINGMARK_FUZZ_TARGET").unwrap_or_default();
-    let known = targets::TARGETS.iter().find(|(name, _)| *name == asked);
-    known.unwrap_or_else(|| panic!("RINGMARK_FUZZ_TARGET {asked:?} is no target")).1
+    let requested = env::var("RINGMARK_FUZZ_TARGET").unwrap_or_default();
+    let known = targets::TARGETS.iter().find(|(name, _)| *name == requested);
+    known.unwrap_or_else(|| panic!("RINGMARK_FUZZ_TARGET {requested:?} is no target")).1
 });
 
 fuzz_target!(|data: &[u8]| TARGET(data));

@@ -110,10 +110,10 @@ fn log(bytes: &[u8]) {
 fn record(bytes: &[u8]) {
     let Ok(record) = RunRecord::read(bytes) else { return };
     let mut written = Vec::new();
-    record.write(&mut written).expect("memory takes it");
+    record.write(&mut written).expect("an in-memory write succeeds");
     let again = RunRecord::read(&written[..]).expect("what is written can be read");
     let mut rewritten = Vec::new();
-    again.write(&mut rewritten).expect("memory takes it");
+    again.write(&mut rewritten).expect("an in-memory write succeeds");
     assert_eq!(String::from_utf8_lossy(&written), String::from_utf8_lossy(&rewritten));
 
     let header = &record.header;
@@ -150,7 +150,7 @@ fn record(bytes: &[u8]) {
 fn score(bytes: &[u8]) {
     let Ok(record) = ScoreRecord::read(bytes) else { return };
     let mut written = Vec::new();
-    record.write(&mut written).expect("memory takes it");
+    record.write(&mut written).expect("an in-memory write succeeds");
     assert_eq!(ScoreRecord::read(&written[..]).expect("what is written can be read"), record);
     let ScoreConfig { model, batch_size, dtype, .. } = record.config;
     let (kv_store, run) = (KvStore::Ring, record.run);
@@ -238,7 +238,7 @@ fn compare(kind: SideKind, take: impl FnOnce(&mut Side) -> anyhow::Result<()>) -
     }
     comparison::text(&outcome, Medium::Terminal { width: WIDTH, is_explained: true });
     comparison::text(&outcome, Medium::Markdown);
-    serde_json::to_string(&outcome).expect("memory takes it");
+    serde_json::to_string(&outcome).expect("an in-memory write succeeds");
     Ok(())
 }
 
@@ -260,7 +260,7 @@ fn progress(bytes: &[u8]) {
 
 fn manifest(bytes: &[u8]) {
     let Ok(manifest) = Manifest::read(bytes) else { return };
-    let written = serde_json::to_vec(&manifest).expect("memory takes it");
+    let written = serde_json::to_vec(&manifest).expect("an in-memory write succeeds");
     assert_eq!(Manifest::read(&written[..]).expect("what is written can be read"), manifest);
     assert_eq!(manifest.conditions.mismatches(&manifest.conditions), []);
     assert_eq!(manifest.ran_on.mismatches(&manifest.ran_on), []);
@@ -269,7 +269,7 @@ fn manifest(bytes: &[u8]) {
 fn input(bytes: &[u8]) {
     let Ok(record) = InputRecord::read(bytes) else { return };
     let mut written = Vec::new();
-    record.write(&mut written).expect("memory takes it");
+    record.write(&mut written).expect("an in-memory write succeeds");
     InputRecord::read(&written[..]).expect("what is written can be read");
     for basis in [Basis::Synthetic, Basis::OneDevice { case: Case::SINGLE, trained: ImagesPerSecond(2908.88) }] {
         let demand = Demand {
@@ -294,7 +294,7 @@ fn bandwidth(bytes: &[u8]) {
     let _ = Evidence::from_published(&DLPERF[0]).with_bandwidth(&records).map(foresee);
     report(ResultFolder { bandwidth: records.into(), ..folder_of_nothing() });
     let mut written = Vec::new();
-    record.write(&mut written).expect("memory takes it");
+    record.write(&mut written).expect("an in-memory write succeeds");
     BandwidthRecord::read(&written[..]).expect("what is written can be read");
     let (results, bus) = (&record.results, record.bus());
     bandwidth_figures::best_busbw(results, bus);
@@ -318,7 +318,7 @@ fn nccl_tests(bytes: &[u8]) {
 fn pytorch_ddp(bytes: &[u8]) {
     let Ok(file) = DdpFile::read(bytes) else { return };
     let _ = compare(SideKind::PytorchDdp, |side| pytorch::add(side, &file));
-    let written = serde_json::to_vec(&file.benchmark).expect("memory takes it");
+    let written = serde_json::to_vec(&file.benchmark).expect("an in-memory write succeeds");
     assert_eq!(DdpFile::read(&written[..]).expect("what is written can be read").benchmark, file.benchmark);
     for group in file.benchmark.benchmark_results.iter().flat_map(|model| &model.result) {
         for percent in summary::STEP_PERCENTS {
@@ -400,7 +400,7 @@ fn index_file(bytes: &[u8]) {
     let Ok(entries) = index::parse(bytes, Path::new("fuzzed.idx"), length) else { return };
     assert!(entries.iter().all(|entry| entry.offset < length));
     let mut written = Vec::new();
-    index::write(&entries, &mut written).expect("memory takes it");
+    index::write(&entries, &mut written).expect("an in-memory write succeeds");
     assert_eq!(index::parse(&written, Path::new("written.idx"), length).expect("what is written can be read"), entries);
 }
 

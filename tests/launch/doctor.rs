@@ -189,19 +189,19 @@ fn sweep_does_not_start_if_the_doctor_finds_an_error() {
 #[test]
 fn unused_host_is_reported_and_checked() {
     let sandbox = Sandbox::new("exit 127");
-    let said = "warning: no case uses missing.invalid: add 2n1g to --cases, or remove it from --hosts\n";
+    let output_text = "warning: no case uses missing.invalid: add 2n1g to --cases, or remove it from --hosts\n";
     let sweep = |options: &str| {
         let mut command = ringmark("sweep --cases 1n1g --hosts localhost:1,missing.invalid:1 --device cpu");
         run(command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")))
     };
     let (status, stdout, stderr) = sweep("");
-    assert_eq!((status, stdout.as_str()), (Some(1), said), "{stderr}");
+    assert_eq!((status, stdout.as_str()), (Some(1), output_text), "{stderr}");
     let is_named =
         |line: &str| line.starts_with("error: missing.invalid, ") && line.contains("host name cannot be resolved");
     assert!(stderr.lines().any(is_named), "{stderr}");
     let (status, stdout, stderr) = sweep("--dry-run");
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains(&format!("# {said}")), "{stdout}");
+    assert!(stdout.contains(&format!("# {output_text}")), "{stdout}");
 }
 
 #[test]

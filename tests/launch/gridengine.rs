@@ -44,12 +44,12 @@ fn check_script(grid_engine: &Scheduler) {
     let options = format!("--cases 1n1g,1n2g,2n2g --iters 3 {SMALL}");
     let Output { status, stderr, .. } =
         grid_engine.submit(&sandbox, "qsub -sync y -pe mpi 4", SCRIPT, &options).output().expect("starts");
-    let said = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
-    assert!(status.success(), "{said}\n{}", String::from_utf8_lossy(&stderr));
+    let output_text = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
+    assert!(status.success(), "{output_text}\n{}", String::from_utf8_lossy(&stderr));
     for (case, hosts) in [("1n1g", vec![1]), ("1n2g", vec![1, 1]), ("2n2g", vec![1, 1, 2, 2])] {
         grid_engine.record(&sandbox, &format!("results/gridengine-1/{case}/mxnet-lenet_b2_fp32_1.jsonl"), &hosts);
     }
-    assert!(sandbox.path("results/gridengine-1/gridengine-1_result.json").exists(), "{said}");
+    assert!(sandbox.path("results/gridengine-1/gridengine-1_result.json").exists(), "{output_text}");
     check_cleanup(grid_engine, &sandbox);
 }
 
@@ -62,12 +62,12 @@ fn check_stopped_rank(grid_engine: &Scheduler) {
     kill(rank, Signal::SIGSTOP).expect("running process");
     drop(tokens);
     let Output { status, stdout, stderr } = sweep.expect("starts").wait_with_output().expect("ended");
-    let said = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
-    assert_eq!(status.code(), Some(1), "{said}");
+    let output_text = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
+    assert_eq!(status.code(), Some(1), "{output_text}");
     let named = format!("rank 1 of 2 on host {} (process {rank}) has not reported for ", grid_engine.cluster.host(2));
     let failure = sandbox.failure("2n1g/mxnet-lenet_b2_fp32_1.log");
     assert!(failure.contains(&named), "{failure}");
-    assert!(said.contains("resume with: ") && said.contains(" --resume"), "{said}");
+    assert!(output_text.contains("resume with: ") && output_text.contains(" --resume"), "{output_text}");
     check_cleanup(grid_engine, &sandbox);
 }
 
@@ -100,9 +100,9 @@ fn check_resume_after_deletion(grid_engine: &Scheduler) {
     // Prevents it from ending before its job.
     kill(rank_in_the_loop(grid_engine, &sandbox, &out, 2), Signal::SIGSTOP).expect("running process");
     drop(first_turn);
-    let said = delete(grid_engine, &sandbox, &job);
+    let output_text = delete(grid_engine, &sandbox, &job);
 
-    let line = said.lines().find_map(|line| line.split_once("resume with: ")).expect("resume command").1;
+    let line = output_text.lines().find_map(|line| line.split_once("resume with: ")).expect("resume command").1;
     let command = shell_words::split(line).expect("a command line");
     let program = command.first().expect("a program");
     assert!(RINGMARK.ends_with(program), "{line}");
@@ -110,8 +110,8 @@ fn check_resume_after_deletion(grid_engine: &Scheduler) {
     let mut again = grid_engine.in_a_job(RINGMARK);
     let output = again.args(&command[1..]).current_dir(sandbox.folder.path()).output().expect("starts");
     succeed(&output);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("1 of 2 runs are finished"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output_text.contains("1 of 2 runs are finished"), "{output_text}");
     grid_engine.record(&sandbox, &format!("{out}/2n1g/mxnet-lenet_b2_fp32_1.jsonl"), &[1, 2]);
     check_cleanup(grid_engine, &sandbox);
 }
@@ -131,10 +131,10 @@ fn number(mut qsub: Command) -> String {
 /// Deletes the job, waits for its end, and returns the output of its sweep.
 fn delete(grid_engine: &Scheduler, sandbox: &Sandbox, job: &str) -> String {
     delete_and_wait(grid_engine, sandbox, job);
-    let said = fs::read_to_string(sandbox.path(&format!("ringmark-{job}.log"))).expect("the job's output");
+    let output_text = fs::read_to_string(sandbox.path(&format!("ringmark-{job}.log"))).expect("the job's output");
     let last_words = ["interrupted in ", "\nresume with: "];
-    assert!(last_words.iter().all(|words| said.contains(words)), "{said}");
-    said
+    assert!(last_words.iter().all(|words| output_text.contains(words)), "{output_text}");
+    output_text
 }
 
 /// Deletes the job and waits for its end.

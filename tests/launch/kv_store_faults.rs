@@ -215,9 +215,12 @@ fn server_without_memory_is_reported_before_allocating() {
         assert_eq!(status, Some(1), "{limit}: {stderr}");
         let reason = sandbox.failure("1n2g/alexnet_b1_fp32_dist-sync_1.log");
         println!("{:<34} {:>5.1} s  {reason}; {limit}", "server without memory", time.as_secs_f64());
-        let (name, said) = reason.split_once(": ").expect("who, and what");
-        assert!(name.starts_with("server 0 of 1 on host ") && said.starts_with(needed), "{limit}: {reason}");
-        assert!(said.contains(" GB is available: use more --servers, or hosts with more memory"), "{limit}: {reason}");
+        let (name, output_text) = reason.split_once(": ").expect("who, and what");
+        assert!(name.starts_with("server 0 of 1 on host ") && output_text.starts_with(needed), "{limit}: {reason}");
+        assert!(
+            output_text.contains(" GB is available: use more --servers, or hosts with more memory"),
+            "{limit}: {reason}"
+        );
         wait_until("no process is left", || sandbox.left().is_empty());
     }
 }

@@ -41,8 +41,8 @@ fn check_batch_script(slurm: &Scheduler) {
     let submit = "sbatch --wait --nodes=2 --gpus-per-node=2";
     let Output { status, stderr, .. } =
         slurm.submit(&sandbox, submit, "scripts/slurm.sbatch", &options).output().expect("starts");
-    let said = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
-    assert!(status.success(), "{said}\n{}", String::from_utf8_lossy(&stderr));
+    let output_text = fs::read_to_string(sandbox.path("ringmark-1.log")).unwrap_or_default();
+    assert!(status.success(), "{output_text}\n{}", String::from_utf8_lossy(&stderr));
 
     // Hosts in Slurm's order, one GPU per rank, and the interface for MPI.
     for (case, hosts, gpus) in [("1n1g", vec![1], "0"), ("2n2g", vec![1, 1, 2, 2], "0,1")] {
@@ -51,7 +51,7 @@ fn check_batch_script(slurm: &Scheduler) {
         assert_eq!(variables.get("CUDA_VISIBLE_DEVICES").map(String::as_str), Some(gpus), "{variables:?}");
         assert_eq!(variables.get("OMPI_MCA_btl_tcp_if_include").map(String::as_str), Some("eth0"), "{variables:?}");
     }
-    assert!(sandbox.path("results/slurm-1/slurm-1_result.json").exists(), "{said}");
+    assert!(sandbox.path("results/slurm-1/slurm-1_result.json").exists(), "{output_text}");
 }
 
 /// Simulates a busy host: until the first iteration, each answer of the second host's slurmstepd to its ranks is

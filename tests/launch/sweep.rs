@@ -579,8 +579,8 @@ fn host_without_slots_is_queried_once() {
         let (status, _, stderr) = run(&mut sweep);
         assert_eq!(status, Some(1), "{stderr}");
         let _ = fs::remove_dir_all(sandbox.path("out"));
-        let asked = fs::read_to_string(sandbox.path("agent.log")).expect("host was queried");
-        assert_eq!(asked.matches("nvidia-smi").count(), 1, "{hosts}: {asked}");
+        let requested = fs::read_to_string(sandbox.path("agent.log")).expect("host was queried");
+        assert_eq!(requested.matches("nvidia-smi").count(), 1, "{hosts}: {requested}");
     }
 }
 

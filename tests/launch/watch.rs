@@ -123,8 +123,8 @@ fn check_by_promtool(metrics: &str) {
     };
     promtool.stdin.take().expect("a pipe").write_all(metrics.as_bytes()).expect("sent");
     let Output { status, stdout, stderr } = promtool.wait_with_output().expect("exits");
-    let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
-    assert!(status.success() && said.is_empty(), "{said}\n{metrics}");
+    let output_text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(status.success() && output_text.is_empty(), "{output_text}\n{metrics}");
 }
 
 #[test]

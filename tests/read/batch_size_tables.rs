@@ -291,8 +291,8 @@ fn batch_size_charts_fit_desktop_and_phone() {
     fs::write(browser.folder.path().join("trained.html"), page(&training_folder().path())).expect("written");
     let widths = [("scored.html", DESKTOP), ("trained.html", DESKTOP), ("scored.html", PHONE), ("trained.html", PHONE)];
     browser.frames("frames.html", &widths, LOOK);
-    let said = browser.evaluate("frames.html", widths.iter().map(|(_, width)| width).sum());
-    for (frame, name) in said.as_array().expect("a list").iter().zip(widths) {
+    let output_text = browser.evaluate("frames.html", widths.iter().map(|(_, width)| width).sum());
+    for (frame, name) in output_text.as_array().expect("a list").iter().zip(widths) {
         assert_eq!((&frame["width"], &frame["room"]), (&name.1.into(), &name.1.into()), "{name:?}: {frame}");
         assert_eq!(frame["clipped"], serde_json::json!([]), "{name:?}");
         assert_eq!((&frame["shown"], &frame["empty"]), (&true.into(), &0.into()), "{name:?}: {frame}");

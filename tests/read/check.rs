@@ -161,9 +161,9 @@ fn edited_files_are_named_and_resume_repeats_their_runs() {
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited"], "{findings}");
     for file in ["1n1g/rn50_b8_fp32_1.log", "1n2g/rn50_b8_fp32_2.jsonl"] {
-        let said = format!("{file}: the file was changed after the run (SHA-256 differs from the manifest)");
+        let output_text = format!("{file}: the file was changed after the run (SHA-256 differs from the manifest)");
         // Neither run counts, and both are named.
-        assert_eq!(findings.matches(&said).count(), 2, "{findings}");
+        assert_eq!(findings.matches(&output_text).count(), 2, "{findings}");
     }
     // Every command reports it and excludes their figures.
     let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")).arg("--out").arg(sandbox.path("again")));
@@ -323,12 +323,12 @@ fn missing_and_foreign_files_are_named() {
     }
     let (names, findings) = failed(&sandbox);
     assert!(names.starts_with(&["complete".to_owned(), "unedited".to_owned()]), "{names:?}");
-    for said in [
+    for output_text in [
         "1n2g/rn50_b8_fp32_2.jsonl: the file is missing",
         "1n2g/rn50_b8_fp32_2.jsonl: the file is missing",
         "1n1g/rn50_b8_fp32_3.log: not written by the sweep in this folder: move it",
     ] {
-        assert!(findings.contains(said), "{said}: {findings}");
+        assert!(findings.contains(output_text), "{output_text}: {findings}");
     }
 
     // A run that was removed from the manifest, or was never run.
@@ -339,12 +339,12 @@ fn missing_and_foreign_files_are_named() {
     manifest.write(&sandbox.path("out")).expect("written");
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited"], "{findings}");
-    for said in [
+    for output_text in [
         "sweep.json: 1 run is missing: resume with: ",
         "1n1g/rn50_b8_fp32_1.log: missing from the manifest, which has later runs of its case",
         "1n1g/rn50_b8_fp32_1.log: not written by the sweep in this folder",
     ] {
-        assert!(findings.contains(said), "{said}: {findings}");
+        assert!(findings.contains(output_text), "{output_text}: {findings}");
     }
 }
 
@@ -400,8 +400,9 @@ fn different_options_and_overlapping_runs_break_the_rules() {
     change(&sandbox.path("out/1n1g/rn50_b8_fp32_2.jsonl"), "\"started\":20.0", "\"started\":11.0");
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited", "rules"], "{findings}");
-    let said = "1n1g/rn50_b8_fp32_2.log: it started 1 s before 1n1g/rn50_b8_fp32_1.log ended: they shared the hosts";
-    assert!(findings.contains(said), "{findings}");
+    let output_text =
+        "1n1g/rn50_b8_fp32_2.log: it started 1 s before 1n1g/rn50_b8_fp32_1.log ended: they shared the hosts";
+    assert!(findings.contains(output_text), "{findings}");
 }
 
 #[test]
@@ -424,8 +425,8 @@ fn server_options_apply_only_to_kv_stores_with_servers() {
     };
     assert_eq!(rules(&sandbox), Vec::<String>::new());
     change(&sandbox.path("out/sweep.json"), "\"--servers\": \"2\"", "\"--servers\": \"3\"");
-    let said = "1n2g/rn50_b8_fp32_dist-sync_1.log: it ran with --servers 2, but the sweep requested 3";
-    assert_eq!(rules(&sandbox), [said]);
+    let output_text = "1n2g/rn50_b8_fp32_dist-sync_1.log: it ran with --servers 2, but the sweep requested 3";
+    assert_eq!(rules(&sandbox), [output_text]);
 
     // The baselines of a suite have no kv-store.
     let sandbox = Sandbox::with_valid_worker();

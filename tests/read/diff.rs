@@ -179,8 +179,8 @@ fn result_of_version_3_keeps_its_warnings() {
     let files = Folder::new();
     files.write("old.json", old);
     let compared = diff(files.path().join("old.json"), quick.path(), &["--fail-on", "unquotable"]);
-    let said = "warning: unreliable: BASE: 1n1g: quick profile, a first look";
-    assert!(compared.status == 1 && compared.stdout.contains(said), "{}{}", compared.stdout, compared.stderr);
+    let output_text = "warning: unreliable: BASE: 1n1g: quick profile, a first look";
+    assert!(compared.status == 1 && compared.stdout.contains(output_text), "{}{}", compared.stdout, compared.stderr);
     expect![[r"
         error: unreliable: 1n1g
     "]]
@@ -394,8 +394,10 @@ fn different_nccl_algorithms_are_reported() {
     let with = |algorithm: NcclAlgorithm, chosen: &str| {
         sweep(&["1n2g"], 0.5, |run| {
             run.header.config.exchange.nccl_algo = algorithm;
-            let said = ["AllReduce of 4000 bytes", "AllReduce of 8000 bytes"].map(|call| format!("{call}: {chosen}"));
-            run.end.as_mut().expect("an end").nccl = [&said[..], &["network: Socket over eth0".to_owned()]].concat();
+            let output_text =
+                ["AllReduce of 4000 bytes", "AllReduce of 8000 bytes"].map(|call| format!("{call}: {chosen}"));
+            run.end.as_mut().expect("an end").nccl =
+                [&output_text[..], &["network: Socket over eth0".to_owned()]].concat();
         })
     };
     let (ring, auto) = (with(NcclAlgorithm::Ring, "Ring, Simple, 24 channels"), with(NcclAlgorithm::Auto, "Tree, LL"));

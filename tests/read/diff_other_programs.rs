@@ -56,7 +56,7 @@ fn invalid_pytorch_ddp_times_are_reported() {
     let base = Folder::new();
     base.write("base.json", pytorch(32, 25, &[(1, 0.1), (2, 0.12)]));
     let base = base.path().join("base.json");
-    let told = |second: Value, words: &str| {
+    let described = |second: Value, words: &str| {
         let mut file: Value = serde_json::from_str(&pytorch(32, 25, &[(1, 0.1), (2, 0.12)])).expect("JSON");
         let result = &mut file["benchmark_results"][0];
         let own = second.as_object().expect("fields").clone();
@@ -68,12 +68,12 @@ fn invalid_pytorch_ddp_times_are_reported() {
         assert!(output.status == 1 && output.stderr.contains(words), "{}{}", output.stdout, output.stderr);
     };
     let two = |measurements: &[f64]| json!({"ranks": [0, 1], "measurements": measurements});
-    told(two(&[0.12, -0.5]), "test.json: resnet50 with 2 ranks has an invalid iteration time: -0.5 s");
-    told(two(&[0.0]), "resnet50 with 2 ranks has an invalid iteration time: 0 s");
-    told(two(&[]), "resnet50 with 2 ranks has no measurements");
-    told(json!({"ranks": [], "measurements": [0.1]}), "resnet50 with 0 ranks has no ranks, or images");
+    described(two(&[0.12, -0.5]), "test.json: resnet50 with 2 ranks has an invalid iteration time: -0.5 s");
+    described(two(&[0.0]), "resnet50 with 2 ranks has an invalid iteration time: 0 s");
+    described(two(&[]), "resnet50 with 2 ranks has no measurements");
+    described(json!({"ranks": [], "measurements": [0.1]}), "resnet50 with 0 ranks has no ranks, or images");
     let silent = json!({"label": "", "dtype": "fp32", "without_communication": [two(&[0.12, 0.0])]});
-    told(silent, "resnet50 with 2 ranks has an invalid iteration time: 0 s");
+    described(silent, "resnet50 with 2 ranks has an invalid iteration time: 0 s");
 }
 
 /// Creates a file of nccl-tests from bytes and out-of-place microseconds; in place takes a little longer.

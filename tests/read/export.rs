@@ -63,8 +63,8 @@ fn promtool(text: &str) {
     };
     tool.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
     let output = tool.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && output_text.is_empty(), "{output_text}");
 }
 
 /// Returns the samples by name and labels. Checks that the lines of each family are contiguous with a header, and
@@ -93,9 +93,9 @@ fn samples(text: &str) -> BTreeMap<String, f64> {
 
 /// Returns the only sample of this family with all these labels.
 fn sample(samples: &BTreeMap<String, f64>, family: &str, labels: &[&str]) -> f64 {
-    let is_meant =
+    let is_selected =
         |name: &&String| name.starts_with(&format!("{family}{{")) && labels.iter().all(|label| name.contains(label));
-    let found: Vec<&String> = samples.keys().filter(is_meant).collect();
+    let found: Vec<&String> = samples.keys().filter(is_selected).collect();
     assert_eq!(found.len(), 1, "{family} {labels:?}: {found:?}");
     samples[found[0]]
 }
@@ -426,11 +426,11 @@ fn several_mlperf_logs_need_a_folder() {
     let mut failed = run_with_epochs(2);
     failed.end.as_mut().expect("an end").failure = Some("ranks disagree".to_owned());
     folder.run(&failed);
-    let said = refused(ringmark("extract --format mllog").arg(folder.path()), 2);
+    let output_text = refused(ringmark("extract --format mllog").arg(folder.path()), 2);
     expect![[r"
         error: DIR/first contains 2 runs with epochs, but MLPerf's log contains one: add --out FOLDER for one file per run
     "]]
-    .assert_eq(&without_folder(&said));
+    .assert_eq(&without_folder(&output_text));
     let out = folder.parent.path().join("logs");
     let (status, stdout, stderr) = export(&folder.path(), &["mllog", "-o", out.to_str().expect("ASCII")]);
     assert_eq!((status, stdout.as_str()), (Some(1), ""), "{stderr}");
@@ -452,8 +452,8 @@ fn invalid_export_options_are_rejected() {
     let folder = small_folder();
     let path = folder.path();
     let refused = |options: &str, words: &[&str]| {
-        let said = refused(ringmark("extract").arg(&path).args(options.split(' ')), 2);
-        assert!(words.iter().all(|word| said.contains(word)), "{options}: {said}");
+        let output_text = refused(ringmark("extract").arg(&path).args(options.split(' ')), 2);
+        assert!(words.iter().all(|word| output_text.contains(word)), "{options}: {output_text}");
     };
     refused("--format mllog", &["no run that trained a whole epoch", "--epochs N"]);
     refused("--format mlflow", &["add --out FOLDER"]);
@@ -466,10 +466,10 @@ fn invalid_export_options_are_rejected() {
     let record = fs::read(committed("suite-2-cores/1n2g/bandwidth.json")).expect("committed");
     bandwidth.write("1n2g/bandwidth.json", record);
     promtool(&exported(&bandwidth.path(), &["prometheus"]));
-    let said =
+    let output_text =
         crate::support::sandbox::refused(ringmark("extract --format mlflow -o /nowhere").arg(bandwidth.path()), 2);
     expect![[r"
         error: DIR/first contains no training or scoring run that counts: nothing to export to MLflow
     "]]
-    .assert_eq(&without_folder(&said));
+    .assert_eq(&without_folder(&output_text));
 }

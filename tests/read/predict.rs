@@ -578,8 +578,8 @@ fn unmeasured_levels_are_not_predicted() {
             "--cases 1n16g,2n16g --batch-size 4",
         ),
     ] {
-        let (said, measure) = refused(evidence, name);
-        assert!(said.starts_with(why), "{name}: {said}");
+        let (output_text, measure) = refused(evidence, name);
+        assert!(output_text.starts_with(why), "{name}: {output_text}");
         assert!(measure.starts_with("ringmark sweep ") && measure.contains(command), "{name}: {measure}");
     }
     let other = Evidence { model: Model::Resnet18, ..one_host.clone() };
@@ -682,7 +682,7 @@ fn bandwidth_result_must_match_the_runs() {
         change(&mut made);
         let folder = Folder::new();
         let mut bytes = Vec::new();
-        made.write(&mut bytes).expect("memory takes it");
+        made.write(&mut bytes).expect("an in-memory write succeeds");
         folder.write("2n4g/bandwidth.json", bytes);
         run(Some(&sweep.path()), &["--bandwidth", path(&folder)])
     };

@@ -109,9 +109,9 @@ fn unmeasured_server_counts_are_predicted() {
         for servers in [2, 4] {
             let own = evidence(&measured, KvStore::DistSync);
             let strategy = own.strategy.clone().with_servers(servers).expect("fewer than arrays");
-            let asked = Evidence { strategy, ..own };
+            let requested = Evidence { strategy, ..own };
             for next in ["4n2g", "8n2g"] {
-                let prediction = predict(&asked, case(next)).expect("the level is there");
+                let prediction = predict(&requested, case(next)).expect("the level is there");
                 assert_eq!(
                     prediction.reference,
                     Some(case("4n2g")),
@@ -123,7 +123,7 @@ fn unmeasured_server_counts_are_predicted() {
                 assert!((band.low..=band.high).contains(&truth), "{what}");
             }
             // A single host has been measured, with its servers.
-            assert_eq!(predict(&asked, case("1n2g")).expect("measured").reference, None);
+            assert_eq!(predict(&requested, case("1n2g")).expect("measured").reference, None);
         }
         let error = evidence(&measured, KvStore::DistSync).strategy.with_servers(13).expect_err("more than arrays");
         assert_eq!(error.to_string(), "--servers 13: the network has only 12 arrays: use at most one server per array");
@@ -186,7 +186,7 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     let (_, stdout, _) = predict(&["--cases", "4n2g,8n2g", "--json"]);
     let json: Value = serde_json::from_str(&stdout).expect("JSON");
     let groups = json["groups"].as_array().expect("groups");
-    let told: Vec<(&str, Value, Value, Value)> = groups
+    let described: Vec<(&str, Value, Value, Value)> = groups
         .iter()
         .map(|group| {
             let grown = &group["predictions"][1];
@@ -196,7 +196,7 @@ fn each_kv_store_is_predicted_by_its_own_model() {
         .collect();
     let reference = Value::from("4n2g");
     assert_eq!(
-        told,
+        described,
         [
             ("ring", "ring".into(), Value::Null, reference.clone()),
             ("device", "ring".into(), Value::Null, reference.clone()),
@@ -225,8 +225,8 @@ fn each_kv_store_is_predicted_by_its_own_model() {
     let cases = predictions
         .iter()
         .map(|one| (one["case"].as_str().expect("a case"), one["servers"].as_u64(), one["measured"].as_bool()));
-    let asked = |case| (case, Some(2), Some(false));
-    assert_eq!(cases.collect::<Vec<_>>(), ["4n2g", "8n2g", "16n2g", "32n2g"].map(asked));
+    let requested = |case| (case, Some(2), Some(false));
+    assert_eq!(cases.collect::<Vec<_>>(), ["4n2g", "8n2g", "16n2g", "32n2g"].map(requested));
     let (status, stdout, _) = predict(&["--kv-store", "device", "--efficiency-below", "20%", "--backtest"]);
     assert_eq!(status, Some(0), "{stdout}");
     assert!(single_spaced(&stdout).contains("is inside the band"), "{stdout}");

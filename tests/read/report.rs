@@ -262,7 +262,7 @@ fn bandwidth_of_a_busy_host_is_gray() {
         busy.host_use = vec![HostUse { busy: Seconds(20.0 * share_of_others), ..used }];
         busy.rank_use = vec![RankUse::default(); 2];
         let mut bytes = Vec::new();
-        busy.write(&mut bytes).expect("memory takes it");
+        busy.write(&mut bytes).expect("an in-memory write succeeds");
         folder.write("1n2g/bandwidth.json", bytes);
         let page = page(&folder.path());
         // Two charts with two lines of two sizes, and the table rows.
@@ -337,7 +337,7 @@ fn bandwidth_of_a_kv_store_is_labeled() {
         made.config.messages = Messages::Gradients(Model::Resnet50V1b);
         made.config.kv_store = KvStoreConfig { kv_store, servers, ..KvStoreConfig::default() };
         let mut bytes = Vec::new();
-        made.write(&mut bytes).expect("memory takes it");
+        made.write(&mut bytes).expect("an in-memory write succeeds");
         folder.write(&format!("{name}/bandwidth.json"), bytes);
     }
     let page = page(&folder.path());
@@ -353,9 +353,10 @@ fn bandwidth_of_a_kv_store_is_labeled() {
     }
     let (_, stdout, _) = report(&[path(&folder.path()), "--json"]);
     let json: Value = serde_json::from_str(&stdout).expect("JSON alone");
-    let told = |index: usize| ["kv_store", "servers"].map(|key| json["results"][0]["bandwidth"][index][key].clone());
-    assert_eq!(told(0), [Value::from("dist_sync"), Value::from(2)]);
-    assert_eq!(told(1), [Value::Null, Value::Null]);
+    let described =
+        |index: usize| ["kv_store", "servers"].map(|key| json["results"][0]["bandwidth"][index][key].clone());
+    assert_eq!(described(0), [Value::from("dist_sync"), Value::from(2)]);
+    assert_eq!(described(1), [Value::Null, Value::Null]);
     fs::remove_dir_all(folder.path().join("2n1g")).expect("removed");
     let alone = self::page(&folder.path());
     assert!(alone.contains("Exchange bandwidth of kv-store dist_sync"), "{alone}");
@@ -476,8 +477,9 @@ fn devices_never_share_a_chart() {
 fn nccl_choice_is_shown() {
     let folder = Folder::new();
     let mut run = record("1n2g", 1, 0.5);
-    let said = ["AllReduce of 4000 bytes: Tree, LL, 1 channel", "AllReduce of 8000 bytes: Ring, Simple, 24 channels"];
-    run.end.as_mut().expect("an end").nccl = said.map(str::to_owned).to_vec();
+    let output_text =
+        ["AllReduce of 4000 bytes: Tree, LL, 1 channel", "AllReduce of 8000 bytes: Ring, Simple, 24 channels"];
+    run.end.as_mut().expect("an end").nccl = output_text.map(str::to_owned).to_vec();
     folder.run(&run);
     let markdown = shown(&folder.path(), ReportFormat::Markdown);
     let line = markdown.lines().find(|line| line.contains("NCCL chose")).expect(&markdown);

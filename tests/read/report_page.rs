@@ -19,13 +19,13 @@ use crate::support::runs::{Folder, committed, record};
 #[test]
 fn script_matches_the_content_security_policy() {
     let file = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/read/show/page").join(name);
-    let said = |program: &str, words: &[&str]| {
+    let output_text = |program: &str, words: &[&str]| {
         let output = Command::new(program).args(words).output().expect("every Linux has it");
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     };
-    let sum = said("sha256sum", &[path(&file("script.js"))]);
-    let allowed = said("base64", &["--decode", path(&file("script.sha256"))]);
+    let sum = output_text("sha256sum", &[path(&file("script.js"))]);
+    let allowed = output_text("base64", &["--decode", path(&file("script.sha256"))]);
     let allowed: String = allowed.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(allowed.len(), 64);
     assert!(sum.starts_with(allowed.as_bytes()), "script.sha256 is of another script.js: see read/show/page/html.rs");
@@ -180,7 +180,7 @@ fn blocks_are_in_columns_on_desktop_and_stacked_on_phone() {
     fs::write(browser.folder.path().join("six.html"), page(&many.path())).expect("written");
     let widths = [("two.html", DESKTOP), ("six.html", DESKTOP), ("two.html", PHONE), ("six.html", PHONE)];
     browser.frames("frames.html", &widths, LOOK);
-    let said = browser.evaluate("frames.html", widths.iter().map(|(_, width)| width).sum());
+    let output_text = browser.evaluate("frames.html", widths.iter().map(|(_, width)| width).sum());
     let of_machine = ["Machine and libraries", "Options"];
     let of_step = ["Where the time of a step goes", "Where the scaling loss goes"];
     let expected = [
@@ -189,7 +189,7 @@ fn blocks_are_in_columns_on_desktop_and_stacked_on_phone() {
         (serde_json::json!([]), 0),
         (serde_json::json!([]), 0),
     ];
-    for ((frame, name), (pairs, beside)) in said.as_array().expect("a list").iter().zip(widths).zip(expected) {
+    for ((frame, name), (pairs, beside)) in output_text.as_array().expect("a list").iter().zip(widths).zip(expected) {
         assert_eq!((&frame["pairs"], &frame["beside"]), (&pairs, &beside.into()), "{name:?}: {frame}");
         assert_eq!((&frame["width"], &frame["room"]), (&name.1.into(), &name.1.into()), "{name:?}: {frame}");
         assert_eq!(frame["clipped"], serde_json::json!([]), "{name:?}");
@@ -238,7 +238,7 @@ fn traced_folder() -> Folder {
         ranks: vec![rank(0), rank(1)],
     };
     let mut trace = Vec::new();
-    chrome::write(&timeline, &mut trace).expect("memory takes it");
+    chrome::write(&timeline, &mut trace).expect("an in-memory write succeeds");
     folder.write("1n2g/rn50_b4_fp32_1.trace.json", trace);
     folder
 }
@@ -256,8 +256,8 @@ fn traced_iteration_fills_the_page_width_legibly() {
     fs::write(browser.folder.path().join("page.html"), page(&traced_folder().path())).expect("written");
     let widths = [("page.html", DESKTOP), ("page.html", PHONE)];
     browser.frames("frames.html", &widths, TRACE_SIZES);
-    let said = browser.evaluate("frames.html", DESKTOP + PHONE);
-    for (frame, (_, width)) in said.as_array().expect("a list").iter().zip(widths) {
+    let output_text = browser.evaluate("frames.html", DESKTOP + PHONE);
+    for (frame, (_, width)) in output_text.as_array().expect("a list").iter().zip(widths) {
         assert_eq!(frame["page"], width, "the page is wider than its screen: {frame}");
         assert!(frame["type"].as_f64().is_some_and(|size| size >= 11.0), "{width}: {frame}");
         assert!(frame["drawing"].as_f64().is_some_and(|share| share >= 0.99), "{width}: {frame}");
@@ -276,8 +276,8 @@ fn page_renders_on_desktop_and_phone_in_light_and_dark() {
     let widths = [("page.html", DESKTOP), ("page.html", PHONE), ("hostile.html", PHONE)];
     let all: u32 = widths.iter().map(|(_, width)| width).sum();
     browser.frames("frames.html", &widths, LOOK);
-    let said = browser.evaluate("frames.html", all);
-    for (frame, (page, width)) in said.as_array().expect("a list").iter().zip(widths) {
+    let output_text = browser.evaluate("frames.html", all);
+    for (frame, (page, width)) in output_text.as_array().expect("a list").iter().zip(widths) {
         assert_eq!(frame["room"], width, "{page}: {frame}");
         assert_eq!(frame["width"], width, "{page} is wider than {width}: {frame}");
         assert!(frame["ready"].as_u64().is_some_and(|marks| marks > 50), "{page}: its script did not run: {frame}");

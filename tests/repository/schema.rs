@@ -71,7 +71,7 @@ fn committed_records_are_valid_when_rewritten() {
     for path in trained.iter().step_by(5) {
         let record = RunRecord::read(&fs::read(path).expect("readable")[..]).expect("a record");
         let mut text = Vec::new();
-        record.write(&mut text).expect("memory takes it");
+        record.write(&mut text).expect("an in-memory write succeeds");
         let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
         for line in [lines[0], lines[1], lines[lines.len() - 1]] {
             check("run_record", &serde_json::from_slice(line).expect("JSON"), &path.display().to_string());

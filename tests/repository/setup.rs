@@ -57,8 +57,8 @@ impl Machine {
     }
 
     fn refuses(&self, variables: &str, reasons: &[&str]) {
-        let said = refused(&mut self.which(variables), 1);
-        assert!(reasons.iter().all(|reason| said.contains(reason)), "{variables}: {said}");
+        let output_text = refused(&mut self.which(variables), 1);
+        assert!(reasons.iter().all(|reason| output_text.contains(reason)), "{variables}: {output_text}");
     }
 }
 
@@ -120,9 +120,9 @@ fn machine_without_gpu_gets_cpu_build_and_hint() {
     ] {
         machine.chooses(variables, "cpu", &format!("{why}; {fix}"));
     }
-    let asked = "RINGMARK_TORCH=cuda requests CUDA, and cuInit of the NVIDIA driver failed: CUDA error 100 \
+    let requested = "RINGMARK_TORCH=cuda requests CUDA, and cuInit of the NVIDIA driver failed: CUDA error 100 \
                  (CUDA_ERROR_NO_DEVICE)";
-    machine.chooses("STUB_CAPABILITIES= RINGMARK_TORCH=cuda", "cu130", asked);
+    machine.chooses("STUB_CAPABILITIES= RINGMARK_TORCH=cuda", "cu130", requested);
 }
 
 #[test]

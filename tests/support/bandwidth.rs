@@ -55,7 +55,7 @@ pub fn result(bytes: u64, ranks: u32, iterations: usize, sides: [Option<f64>; 2]
 
 pub fn text(record: &BandwidthRecord) -> String {
     let mut bytes = Vec::new();
-    record.write(&mut bytes).expect("memory takes it");
+    record.write(&mut bytes).expect("an in-memory write succeeds");
     String::from_utf8(bytes).expect("JSON")
 }
 

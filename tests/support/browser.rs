@@ -60,8 +60,8 @@ impl Browser {
         let (page, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let complaint = log.lines().find(|line| line.contains("CONSOLE"));
         assert_eq!(complaint, None, "the browser complains of a page");
-        let said = page.split_once("<pre id=\"said\">").and_then(|(_, rest)| rest.split_once("</pre>"));
-        serde_json::from_str(said.expect("the script's words").0).expect("JSON")
+        let output_text = page.split_once("<pre id=\"said\">").and_then(|(_, rest)| rest.split_once("</pre>"));
+        serde_json::from_str(output_text.expect("the script's words").0).expect("JSON")
     }
 
     /// Takes a screenshot with the dark or the light color scheme.
@@ -123,8 +123,10 @@ impl Picture {
     /// Returns the number of pixels between these columns that have this color, within rounding.
     pub fn count(&self, columns: std::ops::Range<u32>, color: u32) -> usize {
         let [_, wanted @ ..] = color.to_be_bytes();
-        let is_meant = |pixel: &[u8; 3]| pixel.iter().zip(wanted).all(|(one, other)| one.abs_diff(other) <= 2);
+        let is_selected = |pixel: &[u8; 3]| pixel.iter().zip(wanted).all(|(one, other)| one.abs_diff(other) <= 2);
         let rows = self.pixels.chunks_exact(self.width);
-        rows.flat_map(|row| &row[columns.start as usize..columns.end as usize]).filter(|pixel| is_meant(pixel)).count()
+        rows.flat_map(|row| &row[columns.start as usize..columns.end as usize])
+            .filter(|pixel| is_selected(pixel))
+            .count()
     }
 }

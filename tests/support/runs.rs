@@ -72,7 +72,7 @@ impl Folder {
             log.push('\n');
         }
         let mut lines = Vec::new();
-        record.write(&mut lines).expect("memory takes it");
+        record.write(&mut lines).expect("an in-memory write succeeds");
         let below = |path: PathBuf| path.to_str().expect("ASCII").to_owned();
         self.write(&below(name.log(Path::new(""))), log);
         self.write(&below(name.record(Path::new(""))), lines);

@@ -77,11 +77,11 @@ impl Scheduler<'_> {
         wait_until("no rank is left", || sandbox.left().is_empty());
 
         let output = self.sweep(&Sandbox::new("exit 1"), "--cases 2n4g").output().expect("starts");
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let output_text = [output.stdout, output.stderr].concat();
+        let output_text = String::from_utf8_lossy(&output_text);
+        assert_eq!(output.status.code(), Some(2), "{output_text}");
         let slots = format!("case 2n4g needs 4 slots per host, but {} has 2: request more ", self.cluster.host(1));
-        assert!(said.contains(&slots), "{said}");
+        assert!(output_text.contains(&slots), "{output_text}");
         log
     }
 

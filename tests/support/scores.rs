@@ -65,7 +65,7 @@ impl Score for Folder {
             name.batch_size
         );
         let mut bytes = Vec::new();
-        record.write(&mut bytes).expect("memory takes it");
+        record.write(&mut bytes).expect("an in-memory write succeeds");
         let below = |path: PathBuf| path.to_str().expect("ASCII").to_owned();
         self.write(&below(name.log(Path::new(""))), log);
         self.write(&below(name.record(Path::new(""))), bytes);

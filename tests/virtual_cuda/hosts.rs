@@ -283,7 +283,7 @@ fn slow_gpu_of_second_host_is_named_in_all_outputs() {
     let records = hosts.sweep("2n2g", 2, "--overlap off --iters 14 --warmup 2");
     let waited = seconds(compute(&records[0]) + AFTER_SUMS);
     let named = format!("rank 3 on host {} is a straggler", hosts.host(2));
-    let told = format!(
+    let described = format!(
         "{named}: in 100.0 % of the iterations, 2.00 times the others' compute time; the others waited {:.1} ms for \
          it in each",
         1e3 * waited
@@ -292,7 +292,7 @@ fn slow_gpu_of_second_host_is_named_in_all_outputs() {
     for (place, text) in [("log", log), ("extract", hosts.read("extract")), ("report", hosts.read("report"))] {
         // On one line, because a table may wrap anywhere.
         let text = words(&text).collect::<Vec<_>>().join(" ");
-        assert!(text.contains(&told), "{place}: {text}");
+        assert!(text.contains(&described), "{place}: {text}");
         assert_eq!(text.matches(" is a straggler").count(), text.matches(&named).count(), "{place}: {text}");
     }
 }

@@ -152,9 +152,9 @@ fn cudnn_fuses_relu_and_sum_if_supported() {
     let line = format!("# convolutions with fused bias, sum and ReLU (cuDNN): {RECTIFIED} of {RECTIFIED}");
     assert!(fused.log.contains(&line), "{}", fused.log);
     // Without a kernel the call fails at once; NaN is found by the comparison.
-    for (kind, asked) in [("none", 0), ("nan", 2 * RECTIFIED)] {
+    for (kind, requested) in [("none", 0), ("nan", 2 * RECTIFIED)] {
         let plain = run(kind);
-        assert_eq!((plain.record.rectified_convolutions, kernels(&plain) as u32), (counted(0), asked), "{kind}");
+        assert_eq!((plain.record.rectified_convolutions, kernels(&plain) as u32), (counted(0), requested), "{kind}");
         assert_same(&plain, &fused, 1e-5, kind);
     }
     // Only folded convolutions are fused.

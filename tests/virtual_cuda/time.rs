@@ -265,8 +265,8 @@ fn one_wrong_element_is_detected_in_any_operation() {
         command.args(words(operation)).stdin(Stdio::null()).envs(variables());
         command.env("VIRTUAL_CUDA_WRONG_SUM", "2").env("VIRTUAL_CUDA_FAULTY_DEVICE", "1");
         let (status, stdout, stderr) = run(&mut command);
-        let told = "the run failed: 1 wrong elements in results of 49152 bytes, out-of-place";
-        assert!(status == Some(1) && stderr.contains(told), "{operation}: {stderr}");
+        let described = "the run failed: 1 wrong elements in results of 49152 bytes, out-of-place";
+        assert!(status == Some(1) && stderr.contains(described), "{operation}: {stderr}");
         assert!(stdout.contains("# Out of bounds values : 1 FAILED"), "{operation}: {stdout}");
     }
 }
@@ -305,16 +305,16 @@ fn nccl_algorithm_choice_is_reported() {
     let run_with = |algorithm: &str| {
         let json = folder.path().join(format!("{algorithm}.json"));
         let options = format!("-b 1K -e 1K -n 2 -w 0 --nccl-algo {algorithm}");
-        let (said, record) = bandwidth(2, &options, &[], &json);
-        (json, said, record.nccl)
+        let (output_text, record) = bandwidth(2, &options, &[], &json);
+        (json, output_text, record.nccl)
     };
-    let (ring, said, choices) = run_with("ring");
+    let (ring, output_text, choices) = run_with("ring");
     assert_eq!(choices, ["AllReduce of 1024 bytes: Ring, LL, 1 channel"]);
-    assert!(said.contains("\n# NCCL: AllReduce of 1024 bytes: Ring, LL, 1 channel\n"), "{said}");
+    assert!(output_text.contains("\n# NCCL: AllReduce of 1024 bytes: Ring, LL, 1 channel\n"), "{output_text}");
     let (auto, _, choices) = run_with("auto");
     assert_eq!(choices, ["AllReduce of 1024 bytes: Tree, LL, 1 channel"]);
-    let (_, told, problems) = run(ringmark("diff").arg(ring).arg(auto));
+    let (_, described, problems) = run(ringmark("diff").arg(ring).arg(auto));
     for words in ["nccl_algo: ring -> auto", "NCCL chose: Ring, LL, 1 channel -> Tree, LL, 1 channel"] {
-        assert!(told.contains(words), "{words}: {told}{problems}");
+        assert!(described.contains(words), "{words}: {described}{problems}");
     }
 }

@@ -223,8 +223,8 @@ fn autotune_is_recorded_and_keeps_the_result() {
         assert_eq!(tuning.trials.len(), trials, "{more}");
         assert!(tuning.trials.iter().all(|trial| trial.step.0 > 0.0), "{tuning:?}");
         let chosen = tuning.trials[tuning.chosen].bucket_mb;
-        let asked = Run::ranks(2, &format!("{options} --bucket-mb {chosen}")).valid_record();
-        assert_eq!(record.header.buckets, asked.header.buckets, "{chosen} MB chosen");
+        let requested = Run::ranks(2, &format!("{options} --bucket-mb {chosen}")).valid_record();
+        assert_eq!(record.header.buckets, requested.header.buckets, "{chosen} MB chosen");
     }
 }
 

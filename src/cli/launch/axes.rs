@@ -20,7 +20,7 @@ use crate::launch::cluster::hosts::Hosts;
 use crate::launch::job::launcher::LaunchConfig;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep};
 use crate::launch::sweep::benchmark::PlanContext;
-use crate::launch::sweep::plan::{Axes, BatchSizes, refuse_repeated};
+use crate::launch::sweep::plan::{Axes, BatchSizes, reject_duplicates};
 
 /// Options for the axes and the output of a sweep, shared by all benchmarks with axes.
 #[derive(Debug, Args)]
@@ -148,16 +148,16 @@ impl AxesOptions {
                 "--dtype tf32 needs a GPU of compute capability 8.0, and these ranks use the CPU: choose fp32 or bf16"
             ))
         );
-        refuse_repeated("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
+        reject_duplicates("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
         // The command in the manifest may have had other cases.
         let more = self.repeat.iter().filter(|case| !axes.cases.contains(case)).copied();
         axes.cases.extend(more.collect::<Vec<Case>>());
-        refuse_repeated("--repeat", &self.repeat, "").map_err(usage)?;
-        refuse_repeated("--models", &axes.models, "").map_err(usage)?;
-        refuse_repeated("--dtypes", &axes.dtypes, "").map_err(usage)?;
-        refuse_repeated("--batch-sizes", &axes.batch_sizes.texts(), "").map_err(usage)?;
+        reject_duplicates("--repeat", &self.repeat, "").map_err(usage)?;
+        reject_duplicates("--models", &axes.models, "").map_err(usage)?;
+        reject_duplicates("--dtypes", &axes.dtypes, "").map_err(usage)?;
+        reject_duplicates("--batch-sizes", &axes.batch_sizes.texts(), "").map_err(usage)?;
         let factors: Vec<Model> = self.batch_factor.iter().map(|(model, _)| *model).collect();
-        refuse_repeated("--batch-factor", &factors, "").map_err(usage)?;
+        reject_duplicates("--batch-factor", &factors, "").map_err(usage)?;
         check_batch_factors(&axes).map_err(usage)?;
         Ok(AxesSweep {
             out: self.out.unwrap_or_else(|| axes_sweep::default_folder(kind, &axes, SystemTime::now())),

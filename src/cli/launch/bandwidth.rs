@@ -20,7 +20,7 @@ use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
 use crate::cli::launch::trace::TraceOption;
 use crate::launch::sweep::benchmarks::bandwidth::{self, BandwidthSweep};
-use crate::launch::sweep::plan::refuse_repeated;
+use crate::launch::sweep::plan::reject_duplicates;
 
 const BANDWIDTH_EXAMPLES: &str = "\
 Examples:
@@ -85,11 +85,11 @@ impl BandwidthOptions {
         let machine = Machine::read(config.device, self.launch.gpus());
         let mut launch = self.launch.into_config(&machine)?;
         let cases = self.cases.unwrap_or_else(|| bandwidth::default_cases(&launch.hosts));
-        refuse_repeated("--cases", &cases, "").map_err(usage)?;
+        reject_duplicates("--cases", &cases, "").map_err(usage)?;
         let operations = self.op.unwrap_or_else(|| vec![config.operation]);
-        refuse_repeated("--op", &operations, "").map_err(usage)?;
+        reject_duplicates("--op", &operations, "").map_err(usage)?;
         if !config.kv_store.kv_store.has_servers() {
-            refuse_single_ranks(&cases).map_err(usage)?;
+            reject_single_ranks(&cases).map_err(usage)?;
         }
         let kv_stores = [config.kv_store.kv_store];
         self.servers.check(&kv_stores).and_then(|()| kv_store::check_cases(&kv_stores, &cases)).map_err(usage)?;
@@ -116,7 +116,7 @@ impl BandwidthOptions {
 }
 
 /// Rejects cases with a single rank, which would transfer nothing.
-fn refuse_single_ranks(cases: &[Case]) -> anyhow::Result<()> {
+fn reject_single_ranks(cases: &[Case]) -> anyhow::Result<()> {
     match cases.iter().find(|case| case.ranks() == 1) {
         Some(case) => bail!(
             "case {case} has one rank, which exchanges nothing: choose 2n1g or 1n2g (on a host with one slot, add \

@@ -257,10 +257,10 @@ impl Machine {
 
     /// Queries the GPUs of the first host if mpirun will start ranks there, no device was chosen and its slots were not
     /// queried. A host that does not reply is left to the doctor.
-    pub(super) fn ask_first_host(&self, launch: &mut LaunchConfig) {
-        let is_asked = launch.device == DeviceChoice::Auto && launch.starter == Starter::Mpirun && !launch.dry_run;
+    pub(super) fn query_first_host(&self, launch: &mut LaunchConfig) {
+        let is_requested = launch.device == DeviceChoice::Auto && launch.starter == Starter::Mpirun && !launch.dry_run;
         if let Some(first) = self.other_first_host(launch).map(|host| host.name.clone())
-            && is_asked
+            && is_requested
             && !launch.processors.contains_key(&first)
             && let Ok(processors) = self.request(&launch.ssh).query_one(&first)
         {

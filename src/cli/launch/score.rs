@@ -55,7 +55,7 @@ impl ScoreOptions {
     pub fn into_config(self) -> anyhow::Result<ScoreSweep> {
         let machine = Machine::read(self.score.apply(ScoreConfig::default())?.device, self.launch.gpus());
         let mut launch = self.launch.into_config(&machine)?;
-        machine.ask_first_host(&mut launch);
+        machine.query_first_host(&mut launch);
         let profile = self.axes.profile(&machine, &launch);
         let score = self.score.apply(ScoreConfig::for_profile(profile))?;
         machine.check_binding(&launch, score.bind)?;

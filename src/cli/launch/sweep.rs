@@ -132,7 +132,7 @@ impl SweepOptions {
     pub fn into_config(self) -> anyhow::Result<TrainSweep> {
         let machine = Machine::read(self.train.apply(TrainConfig::default())?.device, self.launch.gpus());
         let mut launch = self.launch.into_config(&machine)?;
-        machine.ask_first_host(&mut launch);
+        machine.query_first_host(&mut launch);
         let device = machine.kind(&launch);
         let ddp_suite = self.suite.is_some();
         let profile = self.axes.profile(&machine, &launch);

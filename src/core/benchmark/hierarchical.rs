@@ -112,8 +112,8 @@ mod tests {
     #[test]
     fn record_contains_effective_hierarchy() {
         let (on, off) = (Some(Switch::On), Some(Switch::Off));
-        let came_to = |asked, backend, device| with(asked, backend).on(device, KvStore::Ring).hierarchical;
-        for (asked, backend, device, expected) in [
+        let came_to = |requested, backend, device| with(requested, backend).on(device, KvStore::Ring).hierarchical;
+        for (requested, backend, device, expected) in [
             (None, BackendChoice::Auto, DeviceKind::Cpu, on),
             (off, BackendChoice::Auto, DeviceKind::Cpu, off),
             (None, BackendChoice::SharedMemory, DeviceKind::Cpu, on),
@@ -123,7 +123,7 @@ mod tests {
             (None, BackendChoice::Auto, DeviceKind::Cuda, None),
             (off, BackendChoice::Nccl, DeviceKind::Cuda, off),
         ] {
-            assert_eq!(came_to(asked, backend, device), expected, "{asked:?} {backend} {device}");
+            assert_eq!(came_to(requested, backend, device), expected, "{requested:?} {backend} {device}");
         }
         assert_eq!(with(None, BackendChoice::Auto).on(DeviceKind::Cpu, KvStore::DistSync).hierarchical, None);
         assert_eq!(with(None, BackendChoice::Auto).on(DeviceKind::Cpu, KvStore::Device).hierarchical, on);

@@ -105,9 +105,9 @@ impl Model {
         })
     }
 
-    /// Returns the image size: `asked`, or the network's default.
-    pub fn image_size(self, asked: Option<u32>) -> u32 {
-        asked.unwrap_or(self.facts().images.size)
+    /// Returns the image size: `requested`, or the network's default.
+    pub fn image_size(self, requested: Option<u32>) -> u32 {
+        requested.unwrap_or(self.facts().images.size)
     }
 
     /// Rejects image sizes that the network does not support; the error names the supported sizes.

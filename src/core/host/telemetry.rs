@@ -126,11 +126,11 @@ impl Telemetry {
         self.series.iter().filter(move |series| series.quantity == quantity)
     }
 
-    /// Returns the time-weighted means of the series that `is_meant` selects, over the counted readings, summed up. The
+    /// Returns the time-weighted means of the series that `is_selected` selects, over the counted readings, summed up. The
     /// quantity must be additive. `None` if no series is selected, or if one of them was never read.
     ///
     /// A GPU that uses 400 W for 1 s and 300 W for 3 s, and a package that uses 100 W, give 425 W.
-    pub fn mean_sum(&self, quantity: Quantity, warmup: u32, is_meant: impl Fn(&Series) -> bool) -> Option<f64> {
+    pub fn mean_sum(&self, quantity: Quantity, warmup: u32, is_selected: impl Fn(&Series) -> bool) -> Option<f64> {
         let counted = self.counted(warmup);
         let mean = |series: &Series| {
             let each = counted.iter().filter_map(|index| {
@@ -140,7 +140,7 @@ impl Telemetry {
             let (sum, time) = each.fold((0.0, 0.0), |(sum, all), (value, time)| (sum + value, all + time));
             (time > 0.0).then(|| sum / time)
         };
-        let meant = self.series_of(quantity).filter(|series| is_meant(series));
+        let meant = self.series_of(quantity).filter(|series| is_selected(series));
         let means: Option<Vec<f64>> = meant.map(mean).collect();
         means.filter(|means| !means.is_empty()).map(|means| means.iter().sum())
     }

@@ -407,8 +407,8 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
         if context(error, ContextKind::SuggestedSubcommand).is_some_and(|suggested| is_close(command, suggested)) {
             return None;
         }
-        let is_meant = |word: &&str| *word == command || (command.len() > 4 && is_close(command, word));
-        return COMMANDS.iter().find(|hint| hint.words.iter().any(is_meant)).map(|hint| hint.ours.to_owned());
+        let is_selected = |word: &&str| *word == command || (command.len() > 4 && is_close(command, word));
+        return COMMANDS.iter().find(|hint| hint.words.iter().any(is_selected)).map(|hint| hint.ours.to_owned());
     }
     let argument = context(error, ContextKind::InvalidArg)?;
     let Some(value) = context(error, ContextKind::InvalidValue) else {
@@ -462,7 +462,7 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     if ["--model", "--models"].contains(&option) && is_other_model() {
         return Some(NO_OTHER_MODELS.to_owned());
     }
-    if let Some(case) = meant_case(value).filter(|_| option == "--cases") {
+    if let Some(case) = guess_case(value).filter(|_| option == "--cases") {
         return Some(format!("did you mean `--cases {case}`?"));
     }
     if PERCENTAGES.contains(&option) && value.parse::<f64>().is_ok() {
@@ -485,7 +485,7 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
 }
 
 /// Returns the case that a word such as `8`, `8g`, `2x8` or `2N8G` stands for.
-fn meant_case(word: &str) -> Option<String> {
+fn guess_case(word: &str) -> Option<String> {
     let numbers: Vec<&str> =
         word.split(|letter: char| !letter.is_ascii_digit()).filter(|part| !part.is_empty()).collect();
     let letters: String = word.chars().filter(|letter| !letter.is_ascii_digit()).collect();
@@ -515,8 +515,8 @@ fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) 
         let word = argument.split_once('=').map_or(argument.as_str(), |(word, _)| word);
         // torchrun and others accept both spellings.
         let dashed = word.replace('_', "-");
-        let is_meant = |hint: &&MigrationHint| [word, &dashed].iter().any(|word| hint.words.contains(word));
-        let hint = hints.iter().copied().flatten().find(is_meant).filter(|_| is_refused(word))?;
+        let is_selected = |hint: &&MigrationHint| [word, &dashed].iter().any(|word| hint.words.contains(word));
+        let hint = hints.iter().copied().flatten().find(is_selected).filter(|_| is_refused(word))?;
         if let ("--network" | "--num-layers", Some(network)) = (word, value_of(&["--network"])) {
             // Also resnet50 for resnet-50.
             let joined = network.strip_prefix("resnet").filter(|layers| layers.parse::<u32>().is_ok());
@@ -623,7 +623,7 @@ mod tests {
             ("all", None),
             ("2n", None),
         ] {
-            assert_eq!(meant_case(word).as_deref(), case, "{word}");
+            assert_eq!(guess_case(word).as_deref(), case, "{word}");
         }
     }
 

@@ -332,9 +332,9 @@ impl<C: 'static> OptionSpec<C> {
         [keyword, self.facts.resolved_from].contains(&Some(requested))
     }
 
-    /// Returns true if the value follows from another option of `asked`, a map from names with dashes.
-    pub fn is_derived(&self, asked: &BTreeMap<String, String>) -> bool {
-        let other = self.facts.derived_from.and_then(|other| asked.get(&format!("--{other}")));
+    /// Returns true if the value follows from another option of `requested`, a map from names with dashes.
+    pub fn is_derived(&self, requested: &BTreeMap<String, String>) -> bool {
+        let other = self.facts.derived_from.and_then(|other| requested.get(&format!("--{other}")));
         other.is_some_and(|value| !value.is_empty())
     }
 
@@ -433,29 +433,29 @@ pub struct ChangedOption {
     /// Name with dashes.
     pub name: String,
     /// Requested value, or a list of values.
-    pub asked: String,
+    pub requested: String,
     /// Actual value.
     pub value: String,
 }
 
-/// Returns the options of `config` whose value is none of those in `asked`, a map from names with dashes. Only options
+/// Returns the options of `config` whose value is none of those in `requested`, a map from names with dashes. Only options
 /// for which `is_compared` is true, given the value that was asked for, are compared.
 pub fn changed_options<C: Options>(
     config: &C,
-    asked: &BTreeMap<String, String>,
+    requested: &BTreeMap<String, String>,
     is_compared: impl Fn(&OptionSpec<C>, &str) -> bool,
 ) -> Vec<ChangedOption> {
     let changed = |option: OptionSpec<C>| {
         let name = format!("--{}", option.name());
-        let asked = asked.get(&name).filter(|asked| is_compared(&option, asked))?.clone();
+        let requested = requested.get(&name).filter(|requested| is_compared(&option, requested))?.clone();
         let value = (option.get)(config);
         // Words change between versions: what both mean is compared.
         let means = |text: &str| {
             let mut config = C::default();
             (option.set)(&mut config, text).is_ok() && (option.get)(&config) == value
         };
-        let is_asked = asked == value || means(&asked) || asked.split(',').any(means);
-        (!is_asked).then_some(ChangedOption { name, asked, value })
+        let is_requested = requested == value || means(&requested) || requested.split(',').any(means);
+        (!is_requested).then_some(ChangedOption { name, requested, value })
     };
     C::options().into_iter().filter_map(changed).collect()
 }

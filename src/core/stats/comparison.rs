@@ -398,12 +398,12 @@ mod tests {
                 (base, speeds(random, Random::normal, runs, 100.0 / slower, 0.005))
             };
             let mut random = Random(2);
-            let said = || {
+            let output_text = || {
                 let (base, test) = draw(&mut random, 1.0);
                 compared(&base, &test).smallest.expect("several runs")
             };
-            let said: Vec<f64> = std::iter::repeat_with(said).take(TIMES).collect();
-            let smallest = crate::stats::summary::median(&said).expect("many");
+            let output_text: Vec<f64> = std::iter::repeat_with(output_text).take(TIMES).collect();
+            let smallest = crate::stats::summary::median(&output_text).expect("many");
             let is_slower = |comparison: Comparison| comparison.verdict(0.01) == Verdict::Slower;
             let rate = share(3, FIVE_PERCENT, |random| draw(random, smallest), is_slower);
             assert!(rates.contains(&rate), "{runs} runs a side, {smallest}: {rate}");

@@ -37,7 +37,7 @@ pub enum LossPart {
     /// Forward and backward.
     Compute,
     /// Part of compute: forward and backward of the same ranks without any exchange.
-    ComputeCrowded,
+    ComputeSharing,
     /// Part of compute: time added by an exchange at the same time.
     ComputeOverlapped,
     /// Exposed all-reduce after the arrival of the slowest rank.
@@ -55,7 +55,7 @@ impl LossPart {
     pub fn name(self) -> &'static str {
         match self {
             LossPart::Compute => "compute",
-            LossPart::ComputeCrowded => "compute, sharing",
+            LossPart::ComputeSharing => "compute, sharing",
             LossPart::ComputeOverlapped => "compute, overlap",
             LossPart::Transfer => "transfer",
             LossPart::Waiting => "waiting",
@@ -68,7 +68,7 @@ impl LossPart {
     pub fn key(self) -> &'static str {
         match self {
             LossPart::Compute => "compute",
-            LossPart::ComputeCrowded => "compute_crowded",
+            LossPart::ComputeSharing => "compute_crowded",
             LossPart::ComputeOverlapped => "compute_overlapped",
             LossPart::Transfer => "transfer",
             LossPart::Waiting => "waiting",
@@ -81,7 +81,7 @@ impl LossPart {
     pub fn meaning(self) -> &'static str {
         match self {
             LossPart::Compute => "forward and backward slower than the base's",
-            LossPart::ComputeCrowded => "loss of the same ranks without any exchange, because they share the host",
+            LossPart::ComputeSharing => "loss of the same ranks without any exchange, because they share the host",
             LossPart::ComputeOverlapped => "compute time lost to the concurrent exchange",
             LossPart::Transfer => "all-reduce not hidden by backward, with all ranks ready",
             LossPart::Waiting => "all-reduce spent waiting for the slowest rank",
@@ -227,7 +227,7 @@ fn split_compute(
 ) -> Option<Vec<(LossPart, Difference)>> {
     let crowded = part_difference(alone, base, compute)?;
     let overlapped = Difference { seconds: whole.seconds - crowded.seconds, ..part_difference(case, alone, compute)? };
-    Some(vec![(LossPart::ComputeCrowded, crowded), (LossPart::ComputeOverlapped, overlapped)])
+    Some(vec![(LossPart::ComputeSharing, crowded), (LossPart::ComputeOverlapped, overlapped)])
 }
 
 /// Returns the margin of the difference of the means of a figure of each run. `None` if a side is empty.
@@ -310,12 +310,12 @@ mod tests {
     fn baseline_runs_split_compute() {
         let (base, case) = (run(90.0, 0.0, 0.0, 8.0, 2.0), run(99.0, 12.0, 5.0, 9.0, 5.0));
         let loss = scaling_loss(&[base], &[case], &[run(96.5, 0.0, 0.0, 8.5, 2.0)]).expect("a run on both sides");
-        close(part(&loss, LossPart::ComputeCrowded), 6.5);
+        close(part(&loss, LossPart::ComputeSharing), 6.5);
         close(part(&loss, LossPart::ComputeOverlapped), 2.5);
         close(part(&loss, LossPart::Compute), 9.0);
         let finest = loss.finest();
         close(finest.iter().map(|(_, part)| part.seconds).sum(), 25.0);
-        assert_eq!((finest.len(), finest[0].0, finest[2].0), (6, LossPart::ComputeCrowded, LossPart::Transfer));
+        assert_eq!((finest.len(), finest[0].0, finest[2].0), (6, LossPart::ComputeSharing, LossPart::Transfer));
     }
 
     #[test]

@@ -259,8 +259,9 @@ mod tests {
         for (read, written) in read.ranks.iter().zip(&timeline.ranks) {
             assert_eq!((read.rank, &read.host, read.spans.len()), (written.rank, &written.host, written.spans.len()));
             for (read, written) in read.spans.iter().zip(&written.spans) {
-                let told = |span: &Span| (span.lane, span.name.clone(), span.iteration, span.begin_ns, span.length_ns);
-                assert_eq!((told(read), read.bucket), (told(written), written.bucket));
+                let described =
+                    |span: &Span| (span.lane, span.name.clone(), span.iteration, span.begin_ns, span.length_ns);
+                assert_eq!((described(read), read.bucket), (described(written), written.bucket));
             }
         }
         for text in ["[]", r#"{"traceEvents":[]}"#, "x"] {

@@ -119,9 +119,9 @@ impl TraceConfig {
     /// Returns the traced iterations of a run of `iterations`, of which the first `warmup` are warm-up; `None` if
     /// nothing is traced.
     pub fn traced(&self, warmup: u32, iterations: u32) -> Option<RangeInclusive<u32>> {
-        let is_asked = self.file.is_some() || self.is_profiled();
+        let is_requested = self.file.is_some() || self.is_profiled();
         let usual = || warmup + 1..=iterations.min(warmup + DEFAULT_ITERATIONS);
-        is_asked.then(|| self.iterations.map_or_else(usual, IterationRange::range))
+        is_requested.then(|| self.iterations.map_or_else(usual, IterationRange::range))
     }
 
     /// Refuses more iterations than a trace may contain. The error names the option, its value and the limit.
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn first_iterations_after_warm_up_are_traced() {
-        let asked = TraceConfig { file: Some("a.json".into()), ..TraceConfig::default() };
-        assert_eq!(asked.traced(20, 120), Some(21..=25));
-        assert_eq!(asked.traced(2, 4), Some(3..=4));
+        let requested = TraceConfig { file: Some("a.json".into()), ..TraceConfig::default() };
+        assert_eq!(requested.traced(20, 120), Some(21..=25));
+        assert_eq!(requested.traced(2, 4), Some(3..=4));
         assert_eq!(TraceConfig::default().traced(20, 120), None);
         let profile = TraceConfig { profile_layers: true, iterations: "3-4".parse().ok(), ..TraceConfig::default() };
         assert_eq!(profile.traced(20, 120), Some(3..=4));

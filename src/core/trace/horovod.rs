@@ -197,7 +197,7 @@ mod tests {
         let events: Vec<Value> = serde_json::from_slice(&text).expect("an array");
         assert_eq!(events[0]["args"]["start_time_since_epoch_in_micros"], 1_700_000_000_000_000i64);
         assert_eq!(events[2]["args"]["name"], "conv1.weight");
-        let told: Vec<String> = events[4..]
+        let described: Vec<String> = events[4..]
             .iter()
             .map(|event| format!("{} {} {}", event["ts"], event["ph"], event["name"]).replace(['"'], ""))
             .collect();
@@ -211,7 +211,7 @@ mod tests {
             "14 E null",
             "14 E null",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(described, expected);
         assert_eq!(events[11]["args"], json!({ "dtype": "float16", "shape": "[8, 1, 5, 5]" }));
     }
 

@@ -24,10 +24,10 @@ pub(super) fn slow_ranks(
     record: &RunRecord,
     counted: &[Iteration],
     seen: &Observed,
-    is_crowded: impl Fn(&str) -> bool,
+    is_oversubscribed: impl Fn(&str) -> bool,
 ) -> Vec<Warning> {
     let ranks = seen.ranks;
-    let is_judged = |place: &RankPlace| place.device == DeviceKind::Cuda || !is_crowded(&place.host);
+    let is_judged = |place: &RankPlace| place.device == DeviceKind::Cuda || !is_oversubscribed(&place.host);
     let judged: Vec<usize> = (0..ranks.len()).filter(|rank| is_judged(&ranks[*rank])).collect();
     if counted.iter().any(|iteration| iteration.before_allreduce.len() != ranks.len()) {
         return Vec::new();

@@ -19,13 +19,13 @@ pub(super) fn name(place: &RankPlace) -> String {
 }
 
 /// Returns the subjects with the indices of their ranks; a host replaces its ranks if all of them are selected.
-pub(super) fn subjects(ranks: &[RankPlace], is_meant: impl Fn(usize) -> bool) -> Vec<(String, Vec<usize>)> {
+pub(super) fn subjects(ranks: &[RankPlace], is_selected: impl Fn(usize) -> bool) -> Vec<(String, Vec<usize>)> {
     let mut subjects = Vec::new();
     for (host, here) in by_host(ranks) {
-        if here.len() > 1 && here.iter().all(|rank| is_meant(*rank)) {
+        if here.len() > 1 && here.iter().all(|rank| is_selected(*rank)) {
             subjects.push((format!("host {host}"), here));
         } else {
-            let meant = here.into_iter().filter(|rank| is_meant(*rank));
+            let meant = here.into_iter().filter(|rank| is_selected(*rank));
             subjects.extend(meant.map(|rank| (name(&ranks[rank]), vec![rank])));
         }
     }

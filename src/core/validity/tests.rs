@@ -83,8 +83,8 @@ const TWO: [(&str, u32); 2] = [("c", 2), ("d", 2)];
 
 /// Multiplies the own compute time of `ranks` by `factor` in the selected iterations, and adjusts the waits of the
 /// others.
-fn slow_down(record: &mut RunRecord, ranks: &[usize], factor: f64, is_meant: impl Fn(u32) -> bool) {
-    for iteration in record.iterations.iter_mut().filter(|iteration| is_meant(iteration.iteration)) {
+fn slow_down(record: &mut RunRecord, ranks: &[usize], factor: f64, is_selected: impl Fn(u32) -> bool) {
+    for iteration in record.iterations.iter_mut().filter(|iteration| is_selected(iteration.iteration)) {
         for rank in ranks {
             iteration.before_allreduce[*rank].0 *= factor;
         }

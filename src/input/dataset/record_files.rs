@@ -268,7 +268,7 @@ mod tests {
         let (mut bytes, mut record) = (Vec::new(), Vec::new());
         for id in ids {
             image_record::write(id, &[id as f32], &image(id), &mut record);
-            record_io::write_record(&record, &mut bytes).expect("memory takes it");
+            record_io::write_record(&record, &mut bytes).expect("an in-memory write succeeds");
         }
         ByteSource::from_memory(Path::new(name), bytes)
     }
@@ -336,7 +336,7 @@ mod tests {
         let (mut bytes, mut record) = (Vec::new(), Vec::new());
         for id in 0..3 {
             image_record::write(id, &[id as f32], b"12345678", &mut record);
-            record_io::write_record(&record, &mut bytes).expect("memory takes it");
+            record_io::write_record(&record, &mut bytes).expect("an in-memory write succeeds");
         }
         assert_eq!(bytes.len(), 120);
         let files = RecordFiles::from_sources(vec![ByteSource::from_memory(Path::new("a.rec"), bytes)]);

@@ -103,7 +103,7 @@ mod tests {
             let mut record = vec![b'x'; 99];
             write(42, labels, image, &mut record);
             let mut file = Vec::new();
-            write_record(&record, &mut file).expect("memory takes it");
+            write_record(&record, &mut file).expect("an in-memory write succeeds");
             let hex: String = file.iter().map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(hex, bytes.replace(' ', ""));
             let read = ImageRecord::parse(&record).expect("read");

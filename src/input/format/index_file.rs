@@ -97,7 +97,7 @@ mod tests {
     fn index_is_sorted_by_offset_and_round_trips() {
         let entries = [(3, 0), (0, 16), (1, 64)].map(|(key, offset)| Entry { key, offset });
         let mut text = Vec::new();
-        write(&entries, &mut text).expect("memory takes it");
+        write(&entries, &mut text).expect("an in-memory write succeeds");
         assert_eq!(String::from_utf8_lossy(&text), "3\t0\n0\t16\n1\t64\n");
         assert_eq!(parsed("3\t0\n0\t16\n1\t64\n").expect("read"), entries);
         assert_eq!(parsed("1\t64\r\n\n0\t16\n3\t0").expect("read"), entries);

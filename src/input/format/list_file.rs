@@ -104,7 +104,7 @@ mod tests {
         let image = |id, labels: &[f32], path: &str| ListedImage { id, labels: labels.to_vec(), path: path.into() };
         let images = [image(42, &[464.0], "n02/a b.jpg"), image(0, &[1.0, 0.25], "c.png")];
         let mut text = Vec::new();
-        write(&images, &mut text).expect("memory takes it");
+        write(&images, &mut text).expect("an in-memory write succeeds");
         assert_eq!(String::from_utf8_lossy(&text), "42\t464.000000\tn02/a b.jpg\n0\t1.000000\t0.250000\tc.png\n");
         assert_eq!(parse(&text, Path::new("a.lst")).expect("read"), images);
         let windows = b" 42 \t464\tn02/a b.jpg\r\n\n0\t1\t.25\tc.png";

@@ -133,7 +133,7 @@ fn extent(bytes: &[u8], source: &ByteSource, offset: u64) -> Result<Extent> {
     let mut at = 0;
     loop {
         let Some(head) = bytes.get(at..at + HEAD) else { return Ok(Extent::AtLeast(at + HEAD)) };
-        let head = head_of_part(head, source, offset, at)?;
+        let head = parse_part_header(head, source, offset, at)?;
         at += head.size();
         match head.flag.ends() {
             _ if at > bytes.len() => return Ok(Extent::AtLeast(at)),
@@ -144,7 +144,7 @@ fn extent(bytes: &[u8], source: &ByteSource, offset: u64) -> Result<Extent> {
 }
 
 /// Parses the part header `at` bytes after the start of the record at `offset`; fails if it is not valid there.
-fn head_of_part(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Result<PartHeader> {
+fn parse_part_header(head: &[u8], source: &ByteSource, offset: u64, at: usize) -> Result<PartHeader> {
     let place = || source.location(offset + at as u64);
     let head = PartHeader::parse(head).map_err(|error| error.context(place().to_string()))?;
     if at == 0 {
@@ -379,7 +379,7 @@ impl<'a> RecordHeads<'a> {
         loop {
             ensure_in_file(size + HEAD, self.source, self.offset)?;
             self.source.read_at(&mut head, self.offset + size as u64)?;
-            let head = head_of_part(&head, self.source, self.offset, size)?;
+            let head = parse_part_header(&head, self.source, self.offset, size)?;
             size += head.size();
             if head.flag.ends() {
                 break;

@@ -158,7 +158,7 @@ fn incomplete_split_record_is_reported_with_byte() {
     let (mut record, mut bytes) = (Vec::new(), Vec::new());
     // The magic number is at a multiple of 4 of the record and splits it.
     image_record::write(0, &[0.0], &[&good()[..64], &MAGIC[..], &good()[64..]].concat(), &mut record);
-    record_io::write_record(&record, &mut bytes).expect("memory takes it");
+    record_io::write_record(&record, &mut bytes).expect("an in-memory write succeeds");
     let first_part = bytes[8..].windows(4).position(|word| word == MAGIC).expect("a second part") + 8;
     let whole = bytes.clone();
     bytes.truncate(first_part);

@@ -155,7 +155,7 @@ mod tests {
             assert!(answer.took < Duration::from_secs(500), "{:?}", answer.took);
             answer.stdout
         });
-        assert_eq!(answers.find(|said| !said.is_empty()).as_deref(), Some("before\n"));
+        assert_eq!(answers.find(|output_text| !output_text.is_empty()).as_deref(), Some("before\n"));
         // A process left in the background does not delay the answer.
         let answer = run("sleep 600 & echo gone", Duration::from_secs(300));
         assert_eq!((answer.stdout.as_str(), answer.is_success()), ("gone\n", true));

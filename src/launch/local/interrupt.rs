@@ -28,13 +28,13 @@ pub struct Interrupt(Arc<AtomicBool>);
 impl Interrupt {
     /// Installs the signal handlers.
     pub fn install() -> anyhow::Result<Interrupt> {
-        let asked = Arc::new(AtomicBool::new(false));
+        let requested = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2] {
             signal_hook::flag::register_usize(signal, Arc::clone(&SIGNAL), signal as usize)
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&asked)))
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&requested)))
                 .context("cannot install signal handlers")?;
         }
-        Ok(Interrupt(asked))
+        Ok(Interrupt(requested))
     }
 
     /// Returns a flag that no signal sets: signals keep their default action.

@@ -51,7 +51,7 @@ impl Ledger {
     /// Starts a sweep in a folder that has no manifest yet; writes nothing.
     pub fn begin(sweep: RequestedSweep) -> anyhow::Result<Ledger> {
         let RequestedSweep { benchmark, out, command, conditions } = sweep;
-        refuse_used_folder(out)?;
+        reject_used_folder(out)?;
         let manifest = Manifest::new(benchmark, command, conditions);
         Ok(Ledger { out: out.to_owned(), manifest, superseded: Vec::new() })
     }
@@ -218,7 +218,7 @@ pub fn find(out: &Path) -> anyhow::Result<Manifest> {
         )
     })?;
     found.ok_or_else(|| {
-        let advice = match refuse_used_folder(out) {
+        let advice = match reject_used_folder(out) {
             Ok(()) => "omit --resume, or choose another --out",
             Err(_) => "`ringmark extract` reads the runs in it: choose another --out for new ones",
         };
@@ -261,7 +261,7 @@ fn admit(known: &mut ObservedEnvironment, found: ObservedEnvironment) -> Result<
 }
 
 /// Rejects a folder that already holds results: two sweeps in one folder could not be separated later.
-pub fn refuse_used_folder(out: &Path) -> anyhow::Result<()> {
+pub fn reject_used_folder(out: &Path) -> anyhow::Result<()> {
     check_is_unused(out).map_err(usage)
 }
 

@@ -220,7 +220,7 @@ impl CoreShare {
 
 /// Rejects repeated values, whose runs would overwrite each other's files. `advice` continues the sentence "name it
 /// once".
-pub fn refuse_repeated<T: PartialEq + Display>(option: &str, values: &[T], advice: &str) -> anyhow::Result<()> {
+pub fn reject_duplicates<T: PartialEq + Display>(option: &str, values: &[T], advice: &str) -> anyhow::Result<()> {
     for (index, value) in values.iter().enumerate() {
         ensure!(!values[..index].contains(value), "{option} has {value} twice: name it once{advice}");
     }

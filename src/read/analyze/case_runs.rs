@@ -112,9 +112,10 @@ impl<R: Readable, F> CaseRuns<R, F> {
     }
 
     /// Sets the reliability warnings about the speed.
-    pub fn warn_of_speed(&mut self, asked: &SweepFacts) {
+    pub fn warn_of_speed(&mut self, sweep_facts: &SweepFacts) {
         let loads: Vec<_> = numbered(&self.runs).map(|(run, measured)| (run, measured.foreign_load.as_ref())).collect();
-        self.speed_reliability_warnings = reliability::to_speed(self.case, self.speeds().cv(), &loads, asked);
+        self.speed_reliability_warnings =
+            reliability::speed_warnings(self.case, self.speeds().cv(), &loads, sweep_facts);
     }
 }
 

@@ -136,8 +136,8 @@ pub fn rules(runs: &[SweepRun]) -> Check {
     runs.sort_by(|one, other| one.period[0].0.total_cmp(&other.period[0].0));
     let unlike = runs.iter().flat_map(|run| {
         run.unlike.iter().map(|option| {
-            let (name, value, asked) = (&option.name, or_none(&option.value), &option.asked);
-            format!("{}: it ran with {name} {value}, but the sweep requested {asked}", run.name)
+            let (name, value, requested) = (&option.name, or_none(&option.value), &option.requested);
+            format!("{}: it ran with {name} {value}, but the sweep requested {requested}", run.name)
         })
     });
     let mut ran_on = ObservedEnvironment::default();

@@ -81,8 +81,8 @@ impl ReliabilityWarning {
         self.subject.iter().map(|subject| format!("{subject}: ")).collect::<String>() + &self.reason
     }
 
-    fn repeating(self, case: Case, asked: &SweepFacts) -> ReliabilityWarning {
-        ReliabilityWarning { repeat: Some((case, asked.resume_command.clone())), ..self }
+    fn repeating(self, case: Case, sweep_facts: &SweepFacts) -> ReliabilityWarning {
+        ReliabilityWarning { repeat: Some((case, sweep_facts.resume_command.clone())), ..self }
     }
 }
 
@@ -208,8 +208,8 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
 }
 
 /// Returns the fix that repeats a case: `repeat 1n1g: ringmark sweep .. --resume --repeat 1n1g`.
-fn repeat(asked: &SweepFacts, case: Case) -> String {
-    match &asked.resume_command {
+fn repeat(sweep_facts: &SweepFacts, case: Case) -> String {
+    match &sweep_facts.resume_command {
         Some(command) => format!("repeat {case}: {command} --repeat {case}"),
         None => format!("repeat the runs of {case}"),
     }
@@ -217,11 +217,11 @@ fn repeat(asked: &SweepFacts, case: Case) -> String {
 
 /// Returns warnings about the speed of a case, from the spread of its runs and from `loads`, the foreign load by run
 /// number.
-pub fn to_speed(
+pub fn speed_warnings(
     case: Case,
     cv: Option<f64>,
     loads: &[(u32, Option<&ForeignLoad>)],
-    asked: &SweepFacts,
+    sweep_facts: &SweepFacts,
 ) -> Vec<ReliabilityWarning> {
     let share = |load: &&ForeignLoad| load.share;
     let heavy = |load: &&ForeignLoad| load.share > HEAVY_FOREIGN_LOAD;
@@ -246,27 +246,27 @@ pub fn to_speed(
             );
             (reason, format!("{share} of {host}"))
         };
-        let fix = format!("stop them, then {}", repeat(asked, case));
-        let warning = ReliabilityWarning::new(ReliabilityKind::OtherLoad, reason, fix).repeating(case, asked);
+        let fix = format!("stop them, then {}", repeat(sweep_facts, case));
+        let warning = ReliabilityWarning::new(ReliabilityKind::OtherLoad, reason, fix).repeating(case, sweep_facts);
         ReliabilityWarning { value, ..warning }
     });
     let spread = cv.filter(|cv| *cv > EXTREME_SPREAD).map(|cv| {
         let reason = format!("its runs vary by {} (CV, more than {})", percent(cv), percent(EXTREME_SPREAD));
-        let warning = ReliabilityWarning::new(ReliabilityKind::Spread, reason, repeat(asked, case));
-        ReliabilityWarning { value: percent(cv), ..warning.repeating(case, asked) }
+        let warning = ReliabilityWarning::new(ReliabilityKind::Spread, reason, repeat(sweep_facts, case));
+        ReliabilityWarning { value: percent(cv), ..warning.repeating(case, sweep_facts) }
     });
     load.into_iter().chain(spread).collect()
 }
 
 /// Returns warnings about the bandwidths of a case, from the foreign load; the case is the subject.
-pub fn to_bandwidth(case: Case, record: &BandwidthRecord) -> Vec<ReliabilityWarning> {
+pub fn bandwidth_warnings(case: Case, record: &BandwidthRecord) -> Vec<ReliabilityWarning> {
     let load = validity::foreign_load(&Observed::from_bandwidth(record));
-    let reliability_warnings = to_speed(case, None, &[(1, load.as_ref())], &SweepFacts::default());
+    let reliability_warnings = speed_warnings(case, None, &[(1, load.as_ref())], &SweepFacts::default());
     reliability_warnings.iter().map(|warning| warning.to(case)).collect()
 }
 
 /// Returns the warning about the efficiency of ranks that have fewer cores each than the ranks of their base.
-pub fn to_oversubscribed() -> ReliabilityWarning {
+pub fn oversubscribed_warning() -> ReliabilityWarning {
     let reason = "its ranks share too few cores on a host, which lowers its efficiency";
     let fix = "choose cases with fewer ranks per host, or fewer --threads for all";
     let warning = ReliabilityWarning::new(ReliabilityKind::SharedCores, reason.to_owned(), fix.to_owned());
@@ -274,34 +274,34 @@ pub fn to_oversubscribed() -> ReliabilityWarning {
 }
 
 /// Returns a warning if the efficiency is above the plausible maximum.
-pub fn to_efficiency(efficiency: f64, base: Case, asked: &SweepFacts) -> Option<ReliabilityWarning> {
+pub fn efficiency_warning(efficiency: f64, base: Case, sweep_facts: &SweepFacts) -> Option<ReliabilityWarning> {
     (efficiency > IMPOSSIBLE_EFFICIENCY).then(|| {
         let reason = format!(
             "an efficiency of {} (more than {}): its base {base} was disturbed, or had fewer resources per rank",
             percent(efficiency),
             percent(IMPOSSIBLE_EFFICIENCY)
         );
-        let warning = ReliabilityWarning::new(ReliabilityKind::ImpossibleEfficiency, reason, repeat(asked, base));
+        let warning = ReliabilityWarning::new(ReliabilityKind::ImpossibleEfficiency, reason, repeat(sweep_facts, base));
         let value = percent(efficiency);
-        ReliabilityWarning { is_of_scaling_alone: true, value, ..warning.repeating(base, asked) }
+        ReliabilityWarning { is_of_scaling_alone: true, value, ..warning.repeating(base, sweep_facts) }
     })
 }
 
 /// Returns the warning about figures relative to an unreliable base.
-pub fn to_base(base: Case, asked: &SweepFacts) -> ReliabilityWarning {
+pub fn base_warning(base: Case, sweep_facts: &SweepFacts) -> ReliabilityWarning {
     let reason = format!("its base {base} is unreliable");
-    let warning = ReliabilityWarning::new(ReliabilityKind::UnreliableBase, reason, repeat(asked, base));
-    ReliabilityWarning { is_of_scaling_alone: true, ..warning.repeating(base, asked) }
+    let warning = ReliabilityWarning::new(ReliabilityKind::UnreliableBase, reason, repeat(sweep_facts, base));
+    ReliabilityWarning { is_of_scaling_alone: true, ..warning.repeating(base, sweep_facts) }
 }
 
 /// Returns the warning about figures of the quick profile.
-pub fn to_quick() -> ReliabilityWarning {
+pub fn quick_profile_warning() -> ReliabilityWarning {
     let (reason, fix) = ("quick profile, a first look", "measure again without --quick, with another --out");
     ReliabilityWarning::new(ReliabilityKind::QuickProfile, reason.to_owned(), fix.to_owned())
 }
 
 /// Returns the warning about figures of runs with an injected fault.
-pub fn to_fault(fault: impl fmt::Display) -> ReliabilityWarning {
+pub fn injected_fault_warning(fault: impl fmt::Display) -> ReliabilityWarning {
     ReliabilityWarning::new(
         ReliabilityKind::Fault,
         format!("a fault was injected on purpose: {fault}"),
@@ -330,26 +330,29 @@ mod tests {
             ..Environment::default()
         };
         let record = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), environment, ranks);
-        let warnings = to_bandwidth(Case::SINGLE, &record);
+        let warnings = bandwidth_warnings(Case::SINGLE, &record);
         expect![[r#"
             other programs used the hosts' cores: 1n1g 60.0 % of a,b before the first run
             stop other programs, then repeat 1n1g"#]]
         .assert_eq(&sentences(&warnings).join("\n"));
         assert_eq!(cause(&warnings), Some("busy machine"));
         let idle = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), Environment::default(), Vec::new());
-        assert_eq!(to_bandwidth(Case::SINGLE, &idle), []);
+        assert_eq!(bandwidth_warnings(Case::SINGLE, &idle), []);
     }
 
     #[test]
     fn warnings_of_one_kind_are_merged() {
-        let asked = SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), ..SweepFacts::default() };
+        let sweep_facts =
+            SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), ..SweepFacts::default() };
         let heavy = load(0.53);
         let cases = [Case::SINGLE, Case { nodes: 1, gpus_per_node: 2 }];
         let mut warnings: Vec<ReliabilityWarning> = Vec::new();
         for case in cases {
-            warnings.extend(to_speed(case, Some(0.35), &[(1, Some(&heavy))], &asked).iter().map(|it| it.to(case)));
+            warnings.extend(
+                speed_warnings(case, Some(0.35), &[(1, Some(&heavy))], &sweep_facts).iter().map(|it| it.to(case)),
+            );
         }
-        warnings.push(to_base(Case::SINGLE, &asked).to(cases[1]));
+        warnings.push(base_warning(Case::SINGLE, &sweep_facts).to(cases[1]));
         assert_eq!(
             sentences(&warnings),
             [
@@ -363,18 +366,19 @@ mod tests {
         assert_eq!(reasons(&of_table).len(), 2, "the base of a table is named in it: {of_table:?}");
         assert_eq!(cause(&[]), None);
         // A base without its own warning is named.
-        let of_base = [to_base(Case::SINGLE, &asked).to(cases[1])];
+        let of_base = [base_warning(Case::SINGLE, &sweep_facts).to(cases[1])];
         let expected = ["1n2g: its base 1n1g is unreliable", "repeat: ringmark sweep --resume --repeat 1n1g"];
         assert_eq!(sentences(&of_base), expected);
     }
 
     #[test]
     fn warnings_start_above_each_threshold() {
-        let asked = SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), ..SweepFacts::default() };
+        let sweep_facts =
+            SweepFacts { resume_command: Some("ringmark sweep --resume".to_owned()), ..SweepFacts::default() };
         let (heavy, light) = (load(0.53), load(HEAVY_FOREIGN_LOAD));
         let runs = [(1, Some(&light)), (2, Some(&heavy)), (3, None)];
         let found: Vec<String> =
-            to_speed(Case::SINGLE, Some(0.35), &runs, &asked).iter().map(ToString::to_string).collect();
+            speed_warnings(Case::SINGLE, Some(0.35), &runs, &sweep_facts).iter().map(ToString::to_string).collect();
         assert_eq!(
             found,
             [
@@ -383,11 +387,11 @@ mod tests {
                 "its runs vary by 35.0 % (CV, more than 10.0 %): repeat 1n1g: ringmark sweep --resume --repeat 1n1g",
             ]
         );
-        assert_eq!(to_speed(Case::SINGLE, Some(EXTREME_SPREAD), &runs[..1], &asked), []);
-        assert_eq!(to_speed(Case::SINGLE, None, &[], &asked), []);
-        let impossible = to_efficiency(2.105, Case::SINGLE, &SweepFacts::default()).expect("impossible");
+        assert_eq!(speed_warnings(Case::SINGLE, Some(EXTREME_SPREAD), &runs[..1], &sweep_facts), []);
+        assert_eq!(speed_warnings(Case::SINGLE, None, &[], &sweep_facts), []);
+        let impossible = efficiency_warning(2.105, Case::SINGLE, &SweepFacts::default()).expect("impossible");
         assert!(impossible.to_string().starts_with("an efficiency of 210.5 % (more than 105.0 %)"), "{impossible}");
         assert!(impossible.fix == "repeat the runs of 1n1g", "{impossible}");
-        assert_eq!(to_efficiency(IMPOSSIBLE_EFFICIENCY, Case::SINGLE, &asked), None);
+        assert_eq!(efficiency_warning(IMPOSSIBLE_EFFICIENCY, Case::SINGLE, &sweep_facts), None);
     }
 }

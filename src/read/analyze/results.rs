@@ -56,8 +56,8 @@ pub struct ResultFolder {
 
 impl ResultFolder {
     /// Returns the results of a sweep.
-    pub fn new(name: String, sweep: SweepGroups, asked: SweepFacts, problems: Vec<Problem>) -> ResultFolder {
-        let SweepFacts { resume_command, shortages, .. } = asked;
+    pub fn new(name: String, sweep: SweepGroups, requested: SweepFacts, problems: Vec<Problem>) -> ResultFolder {
+        let SweepFacts { resume_command, shortages, .. } = requested;
         let (price, bandwidth, input, traces) = (None, Vec::new(), None, Vec::new());
         ResultFolder { name, resume_command, price, sweep, shortages, bandwidth, input, traces, problems }
     }

@@ -104,10 +104,10 @@ mod tests {
 
     #[test]
     fn buckets_are_summarized() {
-        let told = |sizes: &[u64]| buckets(&sizes.iter().map(|size| Bytes(*size)).collect::<Vec<_>>());
-        assert_eq!(told(&[102_228_128]), "one of 102.2 MB");
-        assert_eq!(told(&[26_046_368, 24_178_944]), "26.0, 24.2 MB");
-        assert_eq!(told(&[4000; 161]), "161, the largest of 0.0 MB");
-        assert_eq!(told(&[]), "");
+        let described = |sizes: &[u64]| buckets(&sizes.iter().map(|size| Bytes(*size)).collect::<Vec<_>>());
+        assert_eq!(described(&[102_228_128]), "one of 102.2 MB");
+        assert_eq!(described(&[26_046_368, 24_178_944]), "26.0, 24.2 MB");
+        assert_eq!(described(&[4000; 161]), "161, the largest of 0.0 MB");
+        assert_eq!(described(&[]), "");
     }
 }

@@ -27,9 +27,13 @@ pub struct SweepRun {
 }
 
 impl SweepRun {
-    /// Reads the run of this name below `root`; returns `None` without a usable record. `asked` are the options of the
+    /// Reads the run of this name below `root`; returns `None` without a usable record. `sweep_options` are the options of the
     /// sweep.
-    pub fn read<R: SweepRecord>(root: &Path, name: RunName, asked: &BTreeMap<String, String>) -> Option<SweepRun> {
+    pub fn read<R: SweepRecord>(
+        root: &Path,
+        name: RunName,
+        sweep_options: &BTreeMap<String, String>,
+    ) -> Option<SweepRun> {
         let record: R = record::read_for_log(root, &name.log(Path::new(""))).ok().flatten()?;
         let (head, settings) = (record.head(), option_table::settings(record.config()));
         let kv_store =
@@ -38,9 +42,9 @@ impl SweepRun {
         let is_compared = |option: &OptionSpec<R::Config>, requested: &str| {
             let is_of_baseline = name.baseline && option.is_set_in_baseline();
             let is_of_others = !has_servers && option.is_for_servers();
-            !(is_of_baseline || is_of_others || option.is_resolved(requested) || option.is_derived(asked))
+            !(is_of_baseline || is_of_others || option.is_resolved(requested) || option.is_derived(sweep_options))
         };
-        let unlike = option_table::changed_options(record.config(), asked, is_compared);
+        let unlike = option_table::changed_options(record.config(), sweep_options, is_compared);
         let is_kept = |attempt: &u32| run_name::attempt_path(&name.log(root), *attempt).exists();
         Some(SweepRun {
             name,

@@ -144,11 +144,12 @@ impl Readable for RunRecord {
             return Err(Problem::in_log(&found.log, remark));
         }
         let timed = log.speeds.len();
-        if let Some(asked) = record.as_ref().map(|record| record.header.config.iterations)
-            && (timed != asked as usize || log.windows.is_some())
+        if let Some(requested) = record.as_ref().map(|record| record.header.config.iterations)
+            && (timed != requested as usize || log.windows.is_some())
         {
             let lines = if log.windows.is_some() { 0 } else { timed };
-            let what = format!("{lines} of {asked} iteration lines, so the log is truncated or edited: repeat the run");
+            let what =
+                format!("{lines} of {requested} iteration lines, so the log is truncated or edited: repeat the run");
             return Err(Problem::in_file(&found.log, what));
         }
         let warmup = match &log.windows {

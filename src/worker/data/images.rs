@@ -188,9 +188,9 @@ pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSp
 pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
     if let ItemFormat::Pixels { .. } = dataset.item_format() {
-        let asked = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);
+        let requested = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);
         ensure!(
-            asked.is_none() && config.resize.is_none(),
+            requested.is_none() && config.resize.is_none(),
             "--data has {}, which are used unchanged: omit --augmentation and --resize, or use image files",
             dataset.description()
         );

@@ -86,8 +86,8 @@ pub struct NcclLog {
 impl NcclLog {
     /// Enables NCCL's log if it is `wanted`, unless the user has configured it. Must precede the loading of NCCL.
     pub fn new(choice: DeviceChoice, wanted: bool) -> NcclLog {
-        let is_asked = || std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("NCCL_DEBUG"));
-        if !wanted || choice == DeviceChoice::Cpu || !has_driver() || is_asked() {
+        let is_requested = || std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("NCCL_DEBUG"));
+        if !wanted || choice == DeviceChoice::Cpu || !has_driver() || is_requested() {
             return NcclLog { path: None };
         }
         let path = std::env::temp_dir().join(format!("ringmark-nccl-{}.log", std::process::id()));

@@ -152,8 +152,8 @@ impl Session<'_> {
 
     /// Returns the label of the run for its record. The case is the requested one, or follows from the hosts of the
     /// ranks.
-    pub fn label(&self, asked: RequestedLabel, places: &[RankPlace]) -> Result<RunLabel> {
-        let RequestedLabel { case, run, profile } = asked;
+    pub fn label(&self, requested: RequestedLabel, places: &[RankPlace]) -> Result<RunLabel> {
+        let RequestedLabel { case, run, profile } = requested;
         let ranks = self.world.ranks();
         if let Some(case) = case {
             // If launcher and MPI library do not work together, each rank is a separate job with a run of its own.

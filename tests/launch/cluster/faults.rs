@@ -232,18 +232,18 @@ fn sweep_resumes_after_a_full_disk() {
     assert!(filled.exists(), "{filler:?}");
     let since = since.max(Instant::now());
     let outcome = sweep.end(since);
-    let said = sweep.errors();
-    let words = said.lines().find(|line| line.contains("No space left")).unwrap_or_default().to_owned();
+    let output_text = sweep.errors();
+    let words = output_text.lines().find(|line| line.contains("No space left")).unwrap_or_default().to_owned();
     println!("{:<34} {:>5.1} s  {words}", "full disk at the results", outcome.time.as_secs_f64());
-    assert_eq!(outcome.status, Some(1), "{said}");
-    assert!(!words.is_empty() && said.contains("resume with: "), "{said}");
+    assert_eq!(outcome.status, Some(1), "{output_text}");
+    assert!(!words.is_empty() && output_text.contains("resume with: "), "{output_text}");
     until_empty(&cluster);
 
     succeed(&cluster.call(&["on", "1", "rm", &format!("{mounted}/filler"), &format!("{mounted}/most")]));
     let again = command(&cluster, "1n1g,4n1g", &out, &format!("{options} --resume")).output().expect("starts");
     succeed(&again);
-    let said = String::from_utf8_lossy(&again.stdout).into_owned();
-    assert!(said.contains("1 of 2 runs are finished"), "{said}");
+    let output_text = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(output_text.contains("1 of 2 runs are finished"), "{output_text}");
     let tables = folder.path().join("tables").display().to_string();
     succeed(&cluster.call(&["on", "1", env!("CARGO_BIN_EXE_ringmark"), "extract", &mounted, "--out", &tables]));
 }
@@ -262,10 +262,10 @@ fn interrupted_sweep_resumes_and_locks_its_folder() {
 
     let since = Instant::now();
     let second = command(&cluster, "1n1g,4n1g", &sweep.out, &format!("{options} --resume")).output().expect("starts");
-    let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    println!("{:<34} {:>5.1} s  {}", "two sweeps into one folder", since.elapsed().as_secs_f64(), said.trim());
-    assert_eq!(second.status.code(), Some(2), "{said}");
-    assert!(said.contains("is in use by"), "{said}");
+    let output_text = String::from_utf8_lossy(&second.stderr).into_owned();
+    println!("{:<34} {:>5.1} s  {}", "two sweeps into one folder", since.elapsed().as_secs_f64(), output_text.trim());
+    assert_eq!(second.status.code(), Some(2), "{output_text}");
+    assert!(output_text.contains("is in use by"), "{output_text}");
 
     sweep.signal(Signal::SIGINT);
     let outcome = sweep.end(Instant::now());

@@ -129,8 +129,11 @@ fn sums_between_hosts_use_fp32_and_round_once() {
     let hosts = &[1, 1, 1, 1];
     let ((start, _), (exact, _)) = (weights(&[1], "0", ""), weights(hosts, "1", ""));
     let error = |backend: &str, sums: &str| {
-        let (rounded, said) = weights(hosts, "1", &format!("--wire fp16 --backend {backend}"));
-        assert!(said.contains(&format!(" by {backend}, overlap on, wire fp16, added in {sums}\n")), "{said}");
+        let (rounded, output_text) = weights(hosts, "1", &format!("--wire fp16 --backend {backend}"));
+        assert!(
+            output_text.contains(&format!(" by {backend}, overlap on, wire fp16, added in {sums}\n")),
+            "{output_text}"
+        );
         apart(&rounded, &exact, &start)
     };
     let (ours, library) = (error("shared-memory", "fp32"), error("mpi", "fp16"));
@@ -152,13 +155,13 @@ fn hierarchical_and_flat_all_reduce_train_identically() {
         );
         let output = cluster.worker(ranks, &words(&all).collect::<Vec<_>>());
         succeed(&output);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
         let backend = match (ranks, hierarchical) {
             ([1], _) => "solo",
             (_, "on") => "shared-memory",
             _ => "mpi",
         };
-        assert!(said.contains(&format!(" by {backend}, overlap on")), "{said}");
+        assert!(output_text.contains(&format!(" by {backend}, overlap on")), "{output_text}");
         safetensors::read(Path::new(&file))
     };
     let start = weights(&[1], "0", "on");
@@ -202,9 +205,9 @@ fn synced_copy_runs_on_a_bare_host() {
     let training = words("--runs 1 --model mxnet-lenet --batch-size 2 --iters 3 --warmup 1");
     let output = sync("sweep").arg("--out").arg(sandbox.path("out")).args(training).output().expect("starts");
     succeed(&output);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
     for host in [&first, &second] {
-        let line = said.lines().find(|line| line.starts_with(&format!("sync to {host}:{copy}: "))).expect(host);
+        let line = output_text.lines().find(|line| line.starts_with(&format!("sync to {host}:{copy}: "))).expect(host);
         assert!(line.contains(" files, ") && line.contains(" MB in "), "{line}");
     }
     let record = std::fs::read(sandbox.path("out/2n1g/mxnet-lenet_b2_fp32_1.jsonl")).expect("written");
@@ -218,9 +221,9 @@ fn synced_copy_runs_on_a_bare_host() {
     let small = words("-b 8 -e 8 -n 2 -w 1");
     let output = sync("bandwidth").arg("--out").arg(sandbox.path("small")).args(small).output().expect("starts");
     succeed(&output);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains(&format!("# sync to {first}:{copy}: equal\n")), "{said}");
-    assert!(said.contains(&format!("# sync to {second}:{copy}: 1 file, ")), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output_text.contains(&format!("# sync to {first}:{copy}: equal\n")), "{output_text}");
+    assert!(output_text.contains(&format!("# sync to {second}:{copy}: 1 file, ")), "{output_text}");
 
     on(&second, &format!("test \"$(cat {foreign} | uniq -c | xargs)\" = '3 kept'"));
 
@@ -248,7 +251,7 @@ fn synced_copy_runs_on_a_bare_host() {
     kill(launcher, Signal::SIGINT).expect("running process");
     let output = slow.expect("starts").wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(130), "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("interrupted while copying"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert!(output_text.contains("interrupted while copying"), "{output_text}");
     wait_until("no copy is left", || copies().count() == 0);
 }

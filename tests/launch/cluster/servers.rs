@@ -104,8 +104,8 @@ fn lost_aggregating_ranks_end_an_asynchronous_job() {
         let file = |name: &str| fs::File::create(path(name)).expect("created");
         let output = command.stdin(Stdio::null()).stdout(file("stdout")).stderr(file("stderr"));
         let mut mpirun = output.spawn().expect("starts");
-        let said = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
-        wait_until("the second iteration comes", || said("stdout").contains("Batch[2]"));
+        let output_text = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
+        wait_until("the second iteration comes", || output_text("stdout").contains("Batch[2]"));
         for rank in lost {
             kill(process_of_rank(folder.path(), *rank), Signal::SIGKILL).expect("running process");
         }
@@ -117,7 +117,7 @@ fn lost_aggregating_ranks_end_an_asynchronous_job() {
         // Open MPI 4.1's mpirun may keep running after all processes on other hosts have ended.
         mpirun.kill().expect("a child");
         mpirun.wait().expect("a child");
-        let errors = said("stderr");
+        let errors = output_text("stderr");
         assert!(errors.contains(name), "{lost:?}: {errors}");
         let reason = "sum their gradients first";
         assert!(errors.lines().any(|line| line.contains(reason)), "{lost:?}: {errors}");
@@ -158,11 +158,11 @@ fn server_only_host_is_checked_and_synced() {
     let missing = format!("error: {second}, worker: ");
     for (options, end) in [("doctor --quick", "a job on these hosts would fail"), (&sweep, "no job was started")] {
         let output = ringmark(options, &worker());
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(&missing) && said.contains(end), "{said}");
+        let output_text = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{output_text}");
+        assert!(output_text.contains(&missing) && output_text.contains(end), "{output_text}");
         // It runs no ranks, so it needs neither a device nor a results folder.
-        assert!(!said.contains(&format!("error: {second}, GPUs")), "{said}");
+        assert!(!output_text.contains(&format!("error: {second}, GPUs")), "{output_text}");
     }
 
     let output = ringmark(&format!("doctor --quick --sync {}", copy.display()), &worker());

@@ -26,10 +26,10 @@ fn sweep_from_a_hostfile_prints_an_efficiency_table() {
         .arg(worker());
     succeed(&dry.arg("--out").arg(&out).arg("--save-config").arg(&options).output().expect("starts"));
     let cores = ringmark_core::host::processors::cores();
-    let said = fs::read_to_string(&options).expect("written");
+    let output_text = fs::read_to_string(&options).expect("written");
     assert!(
-        said.contains(&format!("\nhosts = \"{}:{cores},{}:{cores}\"\n", cluster.host(1), cluster.host(2))),
-        "{said}"
+        output_text.contains(&format!("\nhosts = \"{}:{cores},{}:{cores}\"\n", cluster.host(1), cluster.host(2))),
+        "{output_text}"
     );
 
     let mut sweep =
@@ -39,8 +39,8 @@ fn sweep_from_a_hostfile_prints_an_efficiency_table() {
     let output = sweep.output().expect("starts");
     drop(tokens);
     succeed(&output);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.starts_with("interface: eth0, 10.77.0.0/24 (the host names resolve to it)\n"), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output_text.starts_with("interface: eth0, 10.77.0.0/24 (the host names resolve to it)\n"), "{output_text}");
 
     let (status, table, problems) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&out));
     assert_eq!(status, Some(0), "{problems}");

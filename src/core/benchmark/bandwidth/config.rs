@@ -336,11 +336,12 @@ mod tests {
 
     #[test]
     fn operations_ignore_unsupported_reduction_and_root() {
-        let asked = BandwidthConfig { reduction: Reduction::Max, root: 1, ..BandwidthConfig::default() };
+        let requested = BandwidthConfig { reduction: Reduction::Max, root: 1, ..BandwidthConfig::default() };
         let all = [Operation::AllReduce, Operation::Reduce, Operation::AllGather];
-        let given: Vec<_> = asked.for_operations(&all).iter().map(|config| (config.reduction, config.root)).collect();
+        let given: Vec<_> =
+            requested.for_operations(&all).iter().map(|config| (config.reduction, config.root)).collect();
         assert_eq!(given, [(Reduction::Max, 0), (Reduction::Max, 1), (Reduction::Sum, 0)]);
-        let alone = &asked.for_operations(&[Operation::AllGather])[0];
+        let alone = &requested.for_operations(&[Operation::AllGather])[0];
         assert_eq!((alone.reduction, alone.root), (Reduction::Max, 1), "to be refused in words");
     }
 }

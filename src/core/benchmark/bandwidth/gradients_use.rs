@@ -70,14 +70,14 @@ mod tests {
 
     #[test]
     fn lines_mark_counted_and_computed_bytes() {
-        let asked = GradientsUse {
+        let requested = GradientsUse {
             expected_sent_by_rank: vec![Bytes(1_500_000), Bytes(500_000)],
             expected_received_by_rank: vec![Bytes(500_000), Bytes(1_500_000)],
             error_by_rank: vec![0.0, 0.25],
             ..GradientsUse::default()
         };
         assert_eq!(
-            asked.lines(KvStore::Device),
+            requested.lines(KvStore::Device),
             [
                 "# device: traffic per step, by rank: out 1.500000, 0.500000 MB, in 0.500000, 1.500000 MB (formula, \
                  not counted)",

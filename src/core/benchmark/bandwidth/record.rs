@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn record_round_trips() {
         let mut bytes = Vec::new();
-        record().write(&mut bytes).expect("memory takes it");
+        record().write(&mut bytes).expect("an in-memory write succeeds");
         assert_eq!(BandwidthRecord::read(&bytes[..]).expect("sound"), record());
         assert_eq!(record().results[0].in_place.as_ref().map(Timing::pooled), Some(vec![0.5, 0.25]));
     }
@@ -265,7 +265,7 @@ mod tests {
             ..record()
         };
         let mut bytes = Vec::new();
-        missed.write(&mut bytes).expect("memory takes it");
+        missed.write(&mut bytes).expect("an in-memory write succeeds");
         let text = String::from_utf8(bytes).expect("JSON is UTF-8");
         let read = |text: &str| BandwidthRecord::read(text.as_bytes()).expect("sound");
         assert!(read(&text).is_miss());
@@ -284,7 +284,7 @@ mod tests {
             error: vec![f64::NAN, 0.5],
         });
         let mut bytes = Vec::new();
-        record.write(&mut bytes).expect("memory takes it");
+        record.write(&mut bytes).expect("an in-memory write succeeds");
         let read = BandwidthRecord::read(&bytes[..]).expect("sound");
         let error = &read.results[0].in_place.as_ref().expect("it was written").error;
         assert!(error[0].is_nan() && error[1] == 0.5, "{error:?}");
@@ -310,7 +310,7 @@ mod tests {
         assert!(error("{}").contains("found \"\""));
         assert!(error("{\"kind\":\"ringmark-bandwidth\",\"schema\":7}").contains("format 7"));
         let mut bytes = Vec::new();
-        record().write(&mut bytes).expect("memory takes it");
+        record().write(&mut bytes).expect("an in-memory write succeeds");
         let text = String::from_utf8(bytes).expect("JSON is UTF-8");
         assert!(error(&text.replace("0.25", "-0.25")).contains(
             "in-place of 8 bytes: rank 1 has an invalid time: \

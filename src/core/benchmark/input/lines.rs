@@ -98,8 +98,8 @@ fn cells(
 
 /// Returns the page-cache state that was observed, judged by the source of the bytes, instead of the one that was
 /// requested.
-fn cache_text(asked: PageCache, host: &HostPass) -> &'static str {
-    match (asked, host.cache()) {
+fn cache_text(requested: PageCache, host: &HostPass) -> &'static str {
+    match (requested, host.cache()) {
         (PageCache::Cold, Some(PageCache::Cold)) => "cold",
         (PageCache::Warm, Some(PageCache::Warm)) => "warm",
         (_, None) if host.disk_share().is_none() => "unknown",

@@ -153,7 +153,7 @@ mod tests {
 
     fn text(record: &ScoreRecord) -> String {
         let mut bytes = Vec::new();
-        record.write(&mut bytes).expect("memory takes it");
+        record.write(&mut bytes).expect("an in-memory write succeeds");
         String::from_utf8(bytes).expect("JSON is UTF-8")
     }
 

@@ -17,7 +17,7 @@ fn written(records: &[&[u8]]) -> Vec<u8> {
     let mut file = Vec::new();
     for record in records {
         let before = file.len() as u64;
-        let count = write_record(record, &mut file).expect("memory takes it");
+        let count = write_record(record, &mut file).expect("an in-memory write succeeds");
         assert_eq!(file.len() as u64, before + count);
     }
     file

@@ -9,7 +9,7 @@ use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::options::usage::usage;
 
 use crate::launch::sweep::axes_sweep::AxesSweep;
-use crate::launch::sweep::plan::{Axes, BatchSizes, joined, refuse_repeated};
+use crate::launch::sweep::plan::{Axes, BatchSizes, joined, reject_duplicates};
 use crate::launch::sweep::suite;
 use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
 
@@ -78,7 +78,7 @@ fn check_search(
         return Ok(());
     }
     let Axes { models, dtypes, batch_sizes, kv_stores, .. } = &sweep.axes;
-    strategy_search::refuse_several(&[
+    strategy_search::reject_several_values(&[
         ("--suite ddp", ddp_suite),
         ("all --models but one", models.len() > 1),
         ("all --dtypes but one", dtypes.len() > 1),
@@ -92,7 +92,7 @@ fn check_search(
 /// Rejects several kv-stores if only one is possible, and a kv-store without runs.
 fn check_kv_stores(sweep: &AxesSweep) -> anyhow::Result<()> {
     let Axes { kv_stores, cases, batch_sizes, .. } = &sweep.axes;
-    refuse_repeated("--kv-stores", kv_stores, "")?;
+    reject_duplicates("--kv-stores", kv_stores, "")?;
     let has_runs = |kv_store: &KvStore| cases.iter().any(|case| !sweep.axes.is_left_to_ring(*kv_store, *case));
     if let Some(kv_store) = kv_stores.iter().find(|kv_store| !has_runs(kv_store)) {
         bail!(

@@ -181,7 +181,7 @@ impl<B: Benchmark> Session<'_, B> {
         let context = PlanContext { environment, resumed: resumed.as_ref().map(|manifest| &manifest.conditions) };
         let plan = self.benchmark.plan(context)?;
         let Some(benchmark) = self.benchmark.resumable() else {
-            refuse_used_files(out, &plan)?;
+            reject_used_files(out, &plan)?;
             let schedule = Schedule { plan, ledger: None, header: Vec::new(), estimate: Vec::new(), notes: Vec::new() };
             return Ok((schedule, Vec::new()));
         };
@@ -359,7 +359,7 @@ fn plan_line(jobs: &[&PlannedJob]) -> String {
 }
 
 /// Rejects a folder that contains files of a planned job: another run would replace them, or be mistaken for the first.
-fn refuse_used_files(out: &Path, plan: &[PlannedJob]) -> anyhow::Result<()> {
+fn reject_used_files(out: &Path, plan: &[PlannedJob]) -> anyhow::Result<()> {
     let mut files = plan.iter().flat_map(|job| {
         let JobFiles { log, record } = &job.files;
         [run_name::unfinished_log_path(log), log.clone(), record.clone()]

@@ -77,7 +77,7 @@ impl StrategySearch {
             return chosen
                 .map_or_else(|| Ok(requested.clone()), |text| normalize(tuned_option::with_chosen(requested, &text)?));
         }
-        ledger::refuse_used_folder(&sweep.out)?;
+        ledger::reject_used_folder(&sweep.out)?;
         let mut search =
             StrategyTrials { tuning: self, sweep, job, live, tried: Vec::new(), log: AutotuneLog::default() };
         let best = search.run_trials(requested, printer)?;
@@ -242,7 +242,7 @@ fn row(record: &RunRecord) -> Result<Row, String> {
 }
 
 /// Rejects a search over several points: it finds one setting for the whole sweep.
-pub fn refuse_several(several: &[(&str, bool)]) -> anyhow::Result<()> {
+pub fn reject_several_values(several: &[(&str, bool)]) -> anyhow::Result<()> {
     match several.iter().find(|(_, is_there)| *is_there) {
         None => Ok(()),
         Some((what, _)) => Err(usage(anyhow!(

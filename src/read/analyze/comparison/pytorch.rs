@@ -27,13 +27,14 @@ pub fn add(side: &mut Side, DdpFile { benchmark: file, fields }: &DdpFile) -> an
     let image_size = file.ours.as_ref().map(|ours| ours.image_size.clone()).filter(|size| !size.contains('/'));
     let device = if file.cuda_version.is_some() { DeviceKind::Cuda } else { DeviceKind::Cpu };
     let is_quick = file.ours.as_ref().is_some_and(|ours| ours.profile.contains("quick"));
-    let reliability_warnings: Vec<ReliabilityWarning> = is_quick.then(reliability::to_quick).into_iter().collect();
+    let reliability_warnings: Vec<ReliabilityWarning> =
+        is_quick.then(reliability::quick_profile_warning).into_iter().collect();
     let mut seen = Vec::new();
     for model in &file.benchmark_results {
         let mut settings = settings.clone();
-        let asked = model.ringmark.iter().flat_map(|ours| &ours.config);
+        let requested = model.ringmark.iter().flat_map(|ours| &ours.config);
         settings.extend(
-            asked
+            requested
                 .filter(|(name, _)| !TOLD_ELSEWHERE.contains(&name.as_str()))
                 .map(|(name, value)| (name.clone(), word(value))),
         );

@@ -37,7 +37,7 @@ pub struct ServerSetup {
     /// Number of servers in the measured cases; `None` for one per host.
     pub number: Option<u32>,
     /// Number of servers in the predicted clusters, if given.
-    pub asked: Option<u32>,
+    pub requested: Option<u32>,
     /// True if servers run on hosts of ranks, in the measured case with the most hosts.
     pub are_on_rank_hosts: bool,
     /// Hosts that servers shared although more were available; `None` if they use all hosts of the ranks round-robin, or
@@ -141,7 +141,7 @@ impl Strategy {
     pub fn with_servers(mut self, servers: u32) -> anyhow::Result<Strategy> {
         if let Strategy::Servers(setup) = &mut self {
             check_servers(servers as usize, setup.arrays.len())?;
-            setup.asked = Some(servers);
+            setup.requested = Some(servers);
         }
         Ok(self)
     }
@@ -154,7 +154,7 @@ impl Strategy {
     /// Returns the number of servers in a case, as measured or assumed; `None` if there are none.
     pub fn server_number(&self, case: Case) -> Option<u32> {
         match self {
-            Strategy::Servers(setup) => Some(setup.asked_number(case)),
+            Strategy::Servers(setup) => Some(setup.requested_number(case)),
             _ => None,
         }
     }
@@ -162,7 +162,7 @@ impl Strategy {
     /// Returns true if a measured case has the requested number of servers.
     pub fn is_as_measured(&self, case: Case) -> bool {
         match self {
-            Strategy::Servers(setup) => setup.asked_number(case) == setup.measured_number(case),
+            Strategy::Servers(setup) => setup.requested_number(case) == setup.measured_number(case),
             _ => true,
         }
     }
@@ -188,7 +188,7 @@ impl Strategy {
     /// Returns those quantities for a requested case.
     pub fn laws(&self, case: Case) -> ScalingLaws {
         match self {
-            Strategy::Servers(setup) => setup.servers_for(case, setup.asked_number(case)).laws(),
+            Strategy::Servers(setup) => setup.servers_for(case, setup.requested_number(case)).laws(),
             _ => self.laws_of_owners(case),
         }
     }
@@ -252,7 +252,7 @@ impl ServerSetup {
         }
         Ok(ServerSetup {
             number,
-            asked: None,
+            requested: None,
             are_on_rank_hosts,
             shared_hosts,
             // On the CPU, the ranks of a host first sum in shared memory.
@@ -272,9 +272,9 @@ impl ServerSetup {
     }
 
     /// Returns the number of servers in a requested case; as measured for a single host.
-    pub fn asked_number(&self, case: Case) -> u32 {
-        match self.asked {
-            Some(asked) if case.nodes > 1 => asked,
+    pub fn requested_number(&self, case: Case) -> u32 {
+        match self.requested {
+            Some(requested) if case.nodes > 1 => requested,
             _ => self.measured_number(case).min(self.most()),
         }
     }
@@ -342,7 +342,7 @@ mod tests {
     fn sums_of_codes_grow_with_the_pushers() {
         let setup = |sums_come_back, every_rank_pushes| ServerSetup {
             number: Some(1),
-            asked: None,
+            requested: None,
             are_on_rank_hosts: false,
             shared_hosts: None,
             every_rank_pushes,

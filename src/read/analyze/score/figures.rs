@@ -82,22 +82,22 @@ impl ScoreCase {
     }
 }
 
-fn case_of_runs(key: CaseKey, runs: Vec<Run<ScoreRecord>>, asked: &SweepFacts) -> ScoreCase {
+fn case_of_runs(key: CaseKey, runs: Vec<Run<ScoreRecord>>, sweep_facts: &SweepFacts) -> ScoreCase {
     let mut case = ScoreCase::new(key.case, &key.title(), runs);
-    case.warn_of_speed(asked);
+    case.warn_of_speed(sweep_facts);
     case
 }
 
 impl ScoreGroup {
-    fn new(conditions: Option<ScoreConditions>, runs: Vec<Run<ScoreRecord>>, asked: &SweepFacts) -> ScoreGroup {
+    fn new(conditions: Option<ScoreConditions>, runs: Vec<Run<ScoreRecord>>, sweep_facts: &SweepFacts) -> ScoreGroup {
         let mut cases: BTreeMap<CaseKey, Vec<Run<ScoreRecord>>> = BTreeMap::new();
         for run in runs {
             cases.entry(CaseKey::new(run.found.name)).or_default().push(run);
         }
-        let cases = cases.into_iter().map(|(key, runs)| case_of_runs(key, runs, asked)).collect();
+        let cases = cases.into_iter().map(|(key, runs)| case_of_runs(key, runs, sweep_facts)).collect();
         let mut group = ScoreGroup { conditions, cases, warnings: Vec::new(), reliability_warnings: Vec::new() };
         let software = group.recorded().map(|recorded| recorded.software.clone()).collect();
-        group.reliability_warnings.extend(group.is_quick().then(reliability::to_quick));
+        group.reliability_warnings.extend(group.is_quick().then(reliability::quick_profile_warning));
         group.warnings = run_warnings::from_mixture(&group.device_names(), &software);
         group
     }
@@ -189,9 +189,9 @@ impl RunGroup for ScoreGroup {
 }
 
 /// Computes the groups of a folder's runs, and adds the runs that do not count to `problems`.
-pub fn groups(runs: Vec<Run<ScoreRecord>>, problems: &mut Vec<Problem>, asked: &SweepFacts) -> Vec<ScoreGroup> {
+pub fn groups(runs: Vec<Run<ScoreRecord>>, problems: &mut Vec<Problem>, sweep_facts: &SweepFacts) -> Vec<ScoreGroup> {
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
-    group(runs).into_iter().map(|(conditions, runs)| ScoreGroup::new(conditions, runs, asked)).collect()
+    group(runs).into_iter().map(|(conditions, runs)| ScoreGroup::new(conditions, runs, sweep_facts)).collect()
 }
 
 /// Groups runs by their conditions. A run that does not count gets no table of its own if another table exists: it may

@@ -34,7 +34,7 @@ pub struct CriticalPath {
     pub spans: Vec<CriticalSpan>,
     /// Cause of the delay, such as `bucket 4 of rank 1 on a, whose gradients layer1.0.conv1 completed`; `None` if no
     /// rank waited for another.
-    pub held_by: Option<String>,
+    pub limited_by: Option<String>,
 }
 
 /// Returns the iterations that every rank has, in order.
@@ -66,7 +66,7 @@ pub fn find(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     let waits = !timeline.kv_store.is_some_and(KvStore::is_asynchronous);
     let Some((number, end)) = buckets.last_before(last, update.begin_ns + soon).filter(|_| waits) else {
         let phases = steps(last).iter().map(|phase| span(last, &phase.name, phase.begin_ns, phase.end_ns())).collect();
-        return Some(CriticalPath { iteration, spans: phases, held_by: None });
+        return Some(CriticalPath { iteration, spans: phases, limited_by: None });
     };
     // Follows the sums that waited for the one before them.
     let mut first = number;
@@ -101,12 +101,12 @@ pub fn find(timeline: &Timeline, iteration: u32) -> Option<CriticalPath> {
     let layer =
         layers.filter(|span| span.iteration == iteration && span.end_ns() <= ready).max_by_key(|span| span.end_ns());
     let of_rank = format!("of rank {} on {}", holder.rank, holder.host);
-    let held_by = match layer {
+    let limited_by = match layer {
         _ if !is_at_once => format!("the backward pass {of_rank}, after which its sums started"),
         Some(layer) => format!("bucket {first} {of_rank}, whose gradients {} completed", layer.name),
         None => format!("bucket {first} {of_rank}"),
     };
-    Some(CriticalPath { iteration, spans, held_by: Some(held_by) })
+    Some(CriticalPath { iteration, spans, limited_by: Some(limited_by) })
 }
 
 /// Buckets of an iteration.
@@ -257,7 +257,7 @@ mod tests {
         ];
         assert_eq!(rows(&path), expected);
         let held = "bucket 1 of rank 1 on a, whose gradients layer1 completed";
-        assert_eq!(path.held_by.as_deref(), Some(held));
+        assert_eq!(path.limited_by.as_deref(), Some(held));
         assert_eq!(find(&timeline, 4), None);
     }
 
@@ -293,7 +293,7 @@ mod tests {
         ];
         assert_eq!(rows(&path), expected);
         let held = "the backward pass of rank 1 on a, after which its sums started";
-        assert_eq!(path.held_by.as_deref(), Some(held));
+        assert_eq!(path.limited_by.as_deref(), Some(held));
     }
 
     /// The sum of the last bucket starts long after the end of the one before, and after its own copy to the wire
@@ -312,14 +312,14 @@ mod tests {
         }
         let path = find(&timeline, 3).expect("a path");
         assert_eq!(rows(&path)[2], (0, "sum of bucket 1", 10_000, 12_000));
-        assert_eq!(path.held_by.as_deref(), Some("bucket 1 of rank 1 on a, whose gradients layer1 completed"));
+        assert_eq!(path.limited_by.as_deref(), Some("bucket 1 of rank 1 on a, whose gradients layer1 completed"));
     }
 
     #[test]
     fn asynchronous_ranks_have_no_critical_rank() {
         let timeline = Timeline { kv_store: Some(KvStore::DistAsync), ..timeline(10_000) };
         let path = find(&timeline, 3).expect("a path");
-        assert_eq!((path.spans.len(), path.held_by), (4, None));
+        assert_eq!((path.spans.len(), path.limited_by), (4, None));
     }
 
     #[test]
@@ -329,6 +329,6 @@ mod tests {
         timeline.ranks[0].spans.retain(|span| span.lane == Lane::Step);
         let path = find(&timeline, 3).expect("a path");
         assert_eq!(path.spans.len(), 4);
-        assert_eq!(path.held_by, None);
+        assert_eq!(path.limited_by, None);
     }
 }

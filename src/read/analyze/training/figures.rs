@@ -35,7 +35,7 @@ pub struct TrainingGroup {
     /// Conditions that the runs share.
     pub conditions: GroupConditions,
     /// Requested device, if the manifest contains it and no record does.
-    pub asked_device: Option<DeviceChoice>,
+    pub requested_device: Option<DeviceChoice>,
     /// Names of all devices.
     pub device_names: BTreeSet<String>,
     /// Numbers of timed iterations or windows in the counted runs, including warm-up. More than one value only without
@@ -93,13 +93,18 @@ pub struct DlperfFigures {
 }
 
 impl TrainingCase {
-    fn warn_of_scaling(&mut self, base: Case, is_base_reliable: bool, asked: &SweepFacts) {
+    fn warn_of_scaling(&mut self, base: Case, is_base_reliable: bool, sweep_facts: &SweepFacts) {
         let Some(figures) = &self.figures else { return };
-        self.scaling_reliability_warnings.extend(reliability::to_efficiency(figures.efficiency, base, asked));
-        self.scaling_reliability_warnings.extend((!is_base_reliable).then(|| reliability::to_base(base, asked)));
+        self.scaling_reliability_warnings.extend(reliability::efficiency_warning(
+            figures.efficiency,
+            base,
+            sweep_facts,
+        ));
+        self.scaling_reliability_warnings
+            .extend((!is_base_reliable).then(|| reliability::base_warning(base, sweep_facts)));
         let is_oversubscribed = |run: &Measured| run.warnings.iter().any(|it| it.kind == WarningKind::Oversubscribed);
         let is_oversubscribed = self.counted().any(is_oversubscribed);
-        self.scaling_reliability_warnings.extend(is_oversubscribed.then(reliability::to_oversubscribed));
+        self.scaling_reliability_warnings.extend(is_oversubscribed.then(reliability::oversubscribed_warning));
     }
 
     /// Returns the step time relative to that of the baseline, minus 1; `None` unless both have records.
@@ -225,7 +230,7 @@ impl TrainingGroup {
     }
 
     /// Computes the figures. The base is the single rank of `ring` unless the group has a single rank of its own.
-    fn compute_figures(&mut self, of_ring: Option<TrainingCase>, asked: &SweepFacts) {
+    fn compute_figures(&mut self, of_ring: Option<TrainingCase>, sweep_facts: &SweepFacts) {
         // Cases are ordered by ranks, so the first one with a counted run is 1n1g if that exists.
         let own = self.cases.iter().find_map(Base::from_case);
         let of_ring = of_ring.filter(|_| own.as_ref().is_some_and(|own| own.case != Case::SINGLE));
@@ -241,48 +246,48 @@ impl TrainingGroup {
         }
         self.base = base.map(|base| base.case);
         self.warnings.splice(0..0, self.base.and_then(missing_base));
-        self.asked_device = asked.device.filter(|_| self.conditions.recorded.is_none());
-        self.add_reliability_warnings(asked);
+        self.requested_device = sweep_facts.device.filter(|_| self.conditions.recorded.is_none());
+        self.add_reliability_warnings(sweep_facts);
     }
 
     /// Adds reliability warnings to all cases; their figures must exist.
-    fn add_reliability_warnings(&mut self, asked: &SweepFacts) {
-        self.reliability_warnings.extend(self.is_quick().then(reliability::to_quick));
+    fn add_reliability_warnings(&mut self, sweep_facts: &SweepFacts) {
+        self.reliability_warnings.extend(self.is_quick().then(reliability::quick_profile_warning));
         let inject = self.conditions.recorded.as_ref().and_then(|recorded| recorded.config.inject);
-        self.reliability_warnings.extend(inject.map(reliability::to_fault));
+        self.reliability_warnings.extend(inject.map(reliability::injected_fault_warning));
         for case in &mut self.cases {
-            case.warn_of_speed(asked);
-            case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_speed(asked));
+            case.warn_of_speed(sweep_facts);
+            case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_speed(sweep_facts));
         }
         let Some(base) = self.base else { return };
         let is_base_reliable = self.base_case().is_none_or(|case| case.speed_reliability_warnings.is_empty());
         for case in self.cases.iter_mut().filter(|case| case.case != base) {
-            case.warn_of_scaling(base, is_base_reliable, asked);
-            case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_scaling(base, is_base_reliable, asked));
+            case.warn_of_scaling(base, is_base_reliable, sweep_facts);
+            case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_scaling(base, is_base_reliable, sweep_facts));
         }
     }
 }
 
 /// Computes the groups of a folder's runs, and adds the runs that do not count to `problems`.
-pub fn groups(mut runs: Vec<Run>, problems: &mut Vec<Problem>, asked: &SweepFacts) -> Vec<TrainingGroup> {
-    leave_out_cut_off(&mut runs);
+pub fn groups(mut runs: Vec<Run>, problems: &mut Vec<Problem>, sweep_facts: &SweepFacts) -> Vec<TrainingGroup> {
+    exclude_truncated_logs(&mut runs);
     problems.extend(runs.iter().filter_map(|run| run.outcome.as_ref().err().cloned()));
     let mut groups: Vec<TrainingGroup> =
         grouping::group(runs).into_iter().map(|(conditions, runs)| group_from_runs(conditions, runs)).collect();
     groups
         .iter_mut()
         .filter(|group| group.conditions.point.kv_store.is_ring())
-        .for_each(|group| group.compute_figures(None, asked));
+        .for_each(|group| group.compute_figures(None, sweep_facts));
     for index in 0..groups.len() {
         if !groups[index].conditions.point.kv_store.is_ring() {
             let of_ring = groups[index].conditions.with_ring();
             let ring = groups.iter().find(|group| group.conditions == of_ring);
             let single = ring.and_then(|ring| ring.case(Case::SINGLE)).filter(|case| case.figures.is_some()).cloned();
-            groups[index].compute_figures(single, asked);
+            groups[index].compute_figures(single, sweep_facts);
         }
     }
     // A sweep without 1n1g is complete without it.
-    if !asked.is_without_single {
+    if !sweep_facts.is_without_single {
         problems.extend(groups.iter().filter_map(base_problem));
     }
     let conditions: Vec<&GroupConditions> = groups.iter().map(|group| &group.conditions).collect();
@@ -293,7 +298,7 @@ pub fn groups(mut runs: Vec<Run>, problems: &mut Vec<Problem>, asked: &SweepFact
 
 /// Excludes truncated logs. A log without a record does not contain the requested number of iterations, so that number
 /// is taken from the majority of the logs of its case.
-fn leave_out_cut_off(runs: &mut [Run]) {
+fn exclude_truncated_logs(runs: &mut [Run]) {
     let tool = |run: &Run| Some(run.outcome.as_ref().ok()?.figures.windows?.tool);
     let key = |run: &Run| (RunName { run: 0, ..run.found.name }, tool(run));
     let length = |measured: &Measured| match measured.figures.iterations() {
@@ -351,7 +356,7 @@ fn group_from_runs(conditions: GroupConditions, runs: Vec<Run>) -> TrainingGroup
     let mut group = TrainingGroup {
         label: String::new(),
         conditions,
-        asked_device: None,
+        requested_device: None,
         device_names,
         timed,
         warmup,

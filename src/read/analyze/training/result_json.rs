@@ -395,7 +395,7 @@ impl From<&CaseLoss> for JsonLoss {
 const NAME: &str = "result of ringmark extract";
 
 /// Layout of versions 1 and 2: `{"rn50": {"1n1g": {..}, ..}, ..}`.
-type FirstResultFile = BTreeMap<String, BTreeMap<Case, Map<String, Value>>>;
+type LegacyResultFile = BTreeMap<String, BTreeMap<Case, Map<String, Value>>>;
 
 /// Reads the rows of a result of `ringmark extract`, in any version of the format.
 pub fn read_rows(mut input: impl Read) -> anyhow::Result<Vec<JsonRow>> {
@@ -413,13 +413,13 @@ pub fn read_rows(mut input: impl Read) -> anyhow::Result<Vec<JsonRow>> {
     if head.kind.is_some() {
         return Ok(schema::read_document::<ResultFile>(&text[..], RESULT, SCHEMA, NAME)?.rows);
     }
-    let file: FirstResultFile = serde_json::from_slice(&text).with_context(|| format!("not a {NAME}"))?;
+    let file: LegacyResultFile = serde_json::from_slice(&text).with_context(|| format!("not a {NAME}"))?;
     let cases = file.into_iter().flat_map(|(group, cases)| cases.into_iter().map(move |case| (group.clone(), case)));
-    cases.map(|(group, (case, fields))| first_row(group, case, fields)).collect()
+    cases.map(|(group, (case, fields))| legacy_row(group, case, fields)).collect()
 }
 
 /// Converts a row of version 1 or 2.
-fn first_row(group: String, case: Case, mut fields: Map<String, Value>) -> anyhow::Result<JsonRow> {
+fn legacy_row(group: String, case: Case, mut fields: Map<String, Value>) -> anyhow::Result<JsonRow> {
     ensure!(
         fields.contains_key("dtype"),
         "{case} has no single runs: this is DLPerf's own result, which contains only medians: pass the folder of its logs"

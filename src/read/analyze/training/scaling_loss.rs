@@ -15,7 +15,7 @@ pub fn all_parts() -> Vec<LossPart> {
     let phases = Phase::ALL.iter().copied().filter(is_own).map(LossPart::Phase);
     let first = [
         LossPart::Compute,
-        LossPart::ComputeCrowded,
+        LossPart::ComputeSharing,
         LossPart::ComputeOverlapped,
         LossPart::Transfer,
         LossPart::Waiting,

@@ -43,7 +43,7 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
                 Some(_) => "no run wrote a record",
                 None => "no records next to the logs",
             };
-            let unknown = match group.asked_device {
+            let unknown = match group.requested_device {
                 Some(device) => format!("device {device} (from the manifest): {why}"),
                 None => format!("device unknown: {why}"),
             };
@@ -124,7 +124,7 @@ pub fn tool_title(tool: Tool) -> String {
 pub fn process(group: &TrainingGroup) -> &'static str {
     match &group.conditions.recorded {
         Some(recorded) if recorded.device == DeviceKind::Cpu => "rank",
-        None if group.asked_device.is_some_and(|device| device != DeviceChoice::Cuda) => "rank",
+        None if group.requested_device.is_some_and(|device| device != DeviceChoice::Cuda) => "rank",
         _ => "GPU",
     }
 }

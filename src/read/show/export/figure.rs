@@ -254,7 +254,7 @@ mod tests {
         let mut series = ExportedSeries::new(Scope::Run, Vec::new(), None);
         series.add_reliability(&[]);
         assert_eq!(series.detail(RELIABILITY_WARNINGS), None);
-        series.add_reliability(&[reliability::to_quick()]);
+        series.add_reliability(&[reliability::quick_profile_warning()]);
         let values: Vec<Value> = series.figures.iter().map(|figure| figure.value).collect();
         assert_eq!(values, [Value::Flag(true), Value::Flag(false)]);
         assert!(

@@ -62,9 +62,9 @@ fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case
         format!("{:.1} MB for {case} with {}", bytes / 1e6, count(number))
     };
     let measured = link(reference, setup.measured_number(reference));
-    let asked = link(case, setup.asked_number(case));
-    let number = match (setup.asked, setup.number) {
-        (Some(asked), _) => format!("{}, from --servers", count(asked)),
+    let requested = link(case, setup.requested_number(case));
+    let number = match (setup.requested, setup.number) {
+        (Some(requested), _) => format!("{}, from --servers", count(requested)),
         (None, Some(number)) => format!("{}, as measured", count(number)),
         (None, None) => "one server per host, as measured, but at most one per array of the network".to_owned(),
     };
@@ -76,7 +76,7 @@ fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case
     };
     vec![
         format!("kv-store {}: {number}, {place}", evidence.kv_store),
-        format!("busiest link, per step in one direction: {measured} (measured), {asked}"),
+        format!("busiest link, per step in one direction: {measured} (measured), {requested}"),
         "limits of the exchange: the slowest and the fastest growth of its parts".to_owned(),
         "parts of the exchange: a round trip, the bytes on the busiest link, the messages of a rank and of a server, \
          additions and updates of a server, uplinks that half of the hosts share (square root of the hosts)"

@@ -51,7 +51,7 @@ pub fn table(group: &TrainingGroup) -> Option<Table> {
     let is_split = losses.iter().all(|loss| !loss.loss.compute.is_empty());
     let is_shown = |part: &LossPart| match part {
         LossPart::Compute => !is_split,
-        LossPart::ComputeCrowded | LossPart::ComputeOverlapped => is_split,
+        LossPart::ComputeSharing | LossPart::ComputeOverlapped => is_split,
         part => losses.iter().any(|loss| loss.part(*part).is_some()),
     };
     let parts: Vec<LossPart> = all_parts().into_iter().filter(is_shown).collect();
@@ -65,7 +65,7 @@ pub fn table(group: &TrainingGroup) -> Option<Table> {
 /// Returns the two header lines of a part. The parts of compute are named in the second line to save width.
 fn header(part: LossPart) -> (&'static str, &'static str) {
     match part {
-        LossPart::ComputeCrowded => ("compute", "sharing"),
+        LossPart::ComputeSharing => ("compute", "sharing"),
         LossPart::ComputeOverlapped => ("compute", "overlap"),
         part => (part.name(), ""),
     }

@@ -159,9 +159,9 @@ impl<'a> GradientBench<'a> {
             let worst = deviations.iter().map(|deviation| deviation.error).fold(0.0, max_or_nan);
             used.error_by_rank = world.gather(&[worst]).concat();
         }
-        if let Some(asked) = self.exchange.requested_bytes() {
-            let asked = world.gather(&asked.map(|bytes| bytes as f64));
-            let by_rank = |index: usize| asked.iter().map(|rank| Bytes(rank[index] as u64)).collect();
+        if let Some(requested) = self.exchange.requested_bytes() {
+            let requested = world.gather(&requested.map(|bytes| bytes as f64));
+            let by_rank = |index: usize| requested.iter().map(|rank| Bytes(rank[index] as u64)).collect();
             (used.expected_sent_by_rank, used.expected_received_by_rank) = (by_rank(0), by_rank(1));
         }
         let mut timing = timing::timing(&seconds, &deviations, config.check, world);

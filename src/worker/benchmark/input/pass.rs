@@ -34,10 +34,10 @@ impl Limits {
             PageCache::Cold => source.whole_batches(),
             PageCache::Warm => u64::MAX,
         };
-        let asked = config.batches.map_or(u64::MAX, u64::from);
+        let requested = config.batches.map_or(u64::MAX, u64::from);
         let warmup = u64::from(config.warmup).min(once - 1);
         let time = config.batches.map_or(Duration::from_secs(config.seconds.into()), |_| Duration::MAX);
-        Limits { warmup, batches: asked.min(once - warmup), time }
+        Limits { warmup, batches: requested.min(once - warmup), time }
     }
 
     /// Returns true if another batch is to be measured; at least one is.

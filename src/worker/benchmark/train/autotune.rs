@@ -27,34 +27,34 @@ const STEPS: usize = 3;
 const NOISE: f64 = 0.01;
 
 /// Tries bucket sizes, then tail or chunk sizes, whichever matter, with the best bucket size, and configures the
-/// exchange with the best of all. `asked` is the requested configuration. All ranks call this together and
+/// exchange with the best of all. `requested` is the requested configuration. All ranks call this together and
 /// make the same choice.
-pub fn search(asked: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tuning> {
+pub fn search(requested: ExchangeConfig, world: &World, step: &mut Step) -> Result<Tuning> {
     let statistics = step.model.copy_of_statistics();
     // The first attempt warms up caches and clocks, so its times are too long.
-    attempt(asked, world, step)?;
-    let mut trials = vec![attempt(asked, world, step)?];
+    attempt(requested, world, step)?;
+    let mut trials = vec![attempt(requested, world, step)?];
     let mut chosen = 0;
-    for bucket_mb in BUCKETS_MB.into_iter().filter(|size| *size != asked.bucket_mb) {
-        trials.push(attempt(ExchangeConfig { bucket_mb, ..asked }, world, step)?);
+    for bucket_mb in BUCKETS_MB.into_iter().filter(|size| *size != requested.bucket_mb) {
+        trials.push(attempt(ExchangeConfig { bucket_mb, ..requested }, world, step)?);
         chosen = better(&trials, chosen);
     }
     if step.exchange.reducer().sink_facts().is_asynchronous {
         let bucket_mb = trials[chosen].bucket_mb;
-        for tail_mb in TAILS_MB.into_iter().filter(|size| *size != asked.tail_mb) {
-            trials.push(attempt(ExchangeConfig { bucket_mb, tail_mb, ..asked }, world, step)?);
+        for tail_mb in TAILS_MB.into_iter().filter(|size| *size != requested.tail_mb) {
+            trials.push(attempt(ExchangeConfig { bucket_mb, tail_mb, ..requested }, world, step)?);
             chosen = better(&trials, chosen);
         }
     }
     if step.exchange.reducer().sink_facts().has_chunks {
         let bucket_mb = trials[chosen].bucket_mb;
-        for chunk_kb in CHUNKS_KB.into_iter().filter(|size| *size != asked.chunk_kb) {
-            trials.push(attempt(ExchangeConfig { bucket_mb, chunk_kb, ..asked }, world, step)?);
+        for chunk_kb in CHUNKS_KB.into_iter().filter(|size| *size != requested.chunk_kb) {
+            trials.push(attempt(ExchangeConfig { bucket_mb, chunk_kb, ..requested }, world, step)?);
             chosen = better(&trials, chosen);
         }
     }
     let Trial { bucket_mb, chunk_kb, tail_mb, .. } = trials[chosen];
-    step.exchange.set_sizes(&ExchangeConfig { bucket_mb, chunk_kb, tail_mb, ..asked })?;
+    step.exchange.set_sizes(&ExchangeConfig { bucket_mb, chunk_kb, tail_mb, ..requested })?;
     step.model.restore(&statistics)?;
     Ok(Tuning { trials, chosen })
 }

@@ -237,10 +237,10 @@ impl<'a> TimedLoop<'a> {
 /// Returns the iterations to trace after the `before` of a checkpoint; prints a warning if no requested iteration is
 /// left.
 fn traced_iterations(config: &TrainConfig, before: u32, session: &Session) -> Option<RangeInclusive<u32>> {
-    let asked = config.trace.traced(config.warmup.max(before), config.iterations)?;
-    let left = *asked.start().max(&(before + 1))..=*asked.end();
+    let requested = config.trace.traced(config.warmup.max(before), config.iterations)?;
+    let left = *requested.start().max(&(before + 1))..=*requested.end();
     if left.is_empty() {
-        let (first, last) = (asked.start(), asked.end());
+        let (first, last) = (requested.start(), requested.end());
         let why = format!("iterations {first} to {last} were completed before the checkpoint (iteration {before})");
         session.print(&[format!("# warning: no trace: {why}")]);
         return None;

@@ -97,7 +97,8 @@ mod tests {
 
     fn hello(pusher: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        protocol::send_message(&mut bytes, FrameKind::Hello, &Hello { token: 5, pusher }).expect("memory takes it");
+        protocol::send_message(&mut bytes, FrameKind::Hello, &Hello { token: 5, pusher })
+            .expect("an in-memory write succeeds");
         bytes
     }
 

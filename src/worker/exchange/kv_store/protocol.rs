@@ -279,7 +279,7 @@ mod tests {
     fn messages_round_trip() {
         let hello = Hello { token: u64::MAX, pusher: 3 };
         let mut sent = Vec::new();
-        send_message(&mut sent, FrameKind::Hello, &hello).expect("memory takes it");
+        send_message(&mut sent, FrameKind::Hello, &hello).expect("an in-memory write succeeds");
         let input = &mut &sent[..];
         let header = Header::read(input).expect("ours");
         let read: Hello = read_message(&header, input, MAX_HELLO_BYTES).expect("ours");

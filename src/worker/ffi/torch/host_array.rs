@@ -84,7 +84,7 @@ mod tests {
         let from = HostArray::new(Tensor::arange(6, (Kind::Float, Device::Cpu))).expect("flat");
         let to = HostArray::zeros(4, Kind::Float).expect("memory");
         let mut wire = Vec::new();
-        from.send(2..5, &mut wire).expect("memory takes it");
+        from.send(2..5, &mut wire).expect("an in-memory write succeeds");
         assert_eq!(wire.len(), from.bytes_of(3));
         to.receive(1..4, &mut &wire[..]).expect("as many");
         assert_eq!(Vec::<f32>::try_from(to.tensor()).expect("fp32"), [0.0, 2.0, 3.0, 4.0]);

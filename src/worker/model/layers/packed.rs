@@ -60,8 +60,8 @@ impl PackedConvolution {
         // Separate kernels are also used if the check itself fails, for lack of memory for example.
         let found = self.can_fuse(images, sum).unwrap_or(false);
         self.is_fused.set(Some(found));
-        let (fused, asked) = FUSED.get();
-        FUSED.set((fused + u32::from(found), asked + 1));
+        let (fused, requested) = FUSED.get();
+        FUSED.set((fused + u32::from(found), requested + 1));
         found
     }
 

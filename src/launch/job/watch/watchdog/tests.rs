@@ -234,7 +234,7 @@ fn killed_rank_is_reported_with_signal_and_position() {
 
 #[test]
 fn late_mpirun_message_counts_only_for_the_lost_rank() {
-    let told = |line: &str| {
+    let described = |line: &str| {
         let mut simulation = Simulation::new(&["a", "b"]);
         simulation.advance(3, &[(0, 2, BUCKET, 0.0), (1, 2, Stage::Forward, 1.0)]);
         assert_eq!(simulation.watchdog.first_disconnected(), None);
@@ -248,10 +248,13 @@ fn late_mpirun_message_counts_only_for_the_lost_rank() {
         simulation.watchdog.describe_death(simulation.watchdog.first_disconnected().expect("rank 1"))
     };
     let late =
-        told("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 11 (Segmentation fault).");
+        described("mpirun noticed that process rank 1 with PID 7 on node b exited on signal 11 (Segmentation fault).");
     let words = "rank 1 of 2 on host b was killed by signal 11 (SIGSEGV) in iteration 2, forward";
     assert_eq!(late.as_deref(), Some(words));
-    assert_eq!(told("mpirun noticed that process rank 0 with PID 6 on node a exited on signal 15 (Terminated)."), None);
+    assert_eq!(
+        described("mpirun noticed that process rank 0 with PID 6 on node a exited on signal 15 (Terminated)."),
+        None
+    );
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn device_of(record: &BandwidthRecord) -> DeviceKind {
 }
 
 fn sides<'a>(color: usize, name: &str, case: Case, record: &'a BandwidthRecord) -> Vec<Line<'a>> {
-    let is_doubtful = !reliability::to_bandwidth(case, record).is_empty();
+    let is_doubtful = !reliability::bandwidth_warnings(case, record).is_empty();
     let mut lines: Vec<Line> = Vec::new();
     for message in &record.results {
         for (side, timing) in message.sides() {

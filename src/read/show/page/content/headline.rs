@@ -119,7 +119,7 @@ fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
     // The first operation, which is all-reduce if it was measured.
     let (case, record) = result.bandwidth.iter().find(|(case, _)| case == largest_case)?;
     let reliability_warnings: Vec<ReliabilityWarning> =
-        result.bandwidth.iter().flat_map(|(case, record)| reliability::to_bandwidth(*case, record)).collect();
+        result.bandwidth.iter().flat_map(|(case, record)| reliability::bandwidth_warnings(*case, record)).collect();
     let is_doubtful = !reliability_warnings.is_empty();
     let figure = |label: &str, (size, rate): (Bytes, GigabytesPerSecond)| Figure {
         label: label.to_owned(),

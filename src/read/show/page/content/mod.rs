@@ -160,7 +160,8 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             group.all_reliability_warnings().into_iter().map(named).collect::<Vec<_>>()
         });
         let of_scoring = result.scoring().iter().flat_map(ScoreGroup::all_reliability_warnings);
-        let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| reliability::to_bandwidth(*case, record));
+        let of_bandwidth =
+            result.bandwidth.iter().flat_map(|(case, record)| reliability::bandwidth_warnings(*case, record));
         let unreliable: Vec<ReliabilityWarning> = of_groups.chain(of_scoring).chain(of_bandwidth).collect();
         let of_kind = |title: &str, lines: Vec<String>, fix, is_grave| {
             let title = of_result(title);

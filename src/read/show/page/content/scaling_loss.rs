@@ -57,7 +57,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
 
 pub fn class(part: LossPart) -> &'static str {
     match part {
-        LossPart::Compute | LossPart::ComputeCrowded => "compute",
+        LossPart::Compute | LossPart::ComputeSharing => "compute",
         LossPart::ComputeOverlapped => "overlapped",
         LossPart::Transfer => "transfer",
         LossPart::Waiting => "waiting",
@@ -107,7 +107,7 @@ fn table(setting: &Setting, series: &[(&PageSeries, Vec<CaseLoss>)]) -> Table {
         all_parts().into_iter().filter(|part| all().any(|loss| loss.part(*part).is_some())).collect();
     let column = |part: &LossPart| match part {
         // Their sum has its own column.
-        LossPart::ComputeCrowded | LossPart::ComputeOverlapped => Column::numbers(part.name(), "ms").minor(),
+        LossPart::ComputeSharing | LossPart::ComputeOverlapped => Column::numbers(part.name(), "ms").minor(),
         _ => Column::numbers(part.name(), "ms"),
     };
     let mut columns = vec![Column::text("case"), Column::text("over").minor()];

@@ -174,7 +174,7 @@ fn title(group: &TrainingGroup) -> String {
             let device = device_title(Some(recorded.device));
             title.push_str(&format!(", {} pixels, {device}", recorded.config.image_size()))
         }
-        None => match group.asked_device {
+        None => match group.requested_device {
             Some(device) => title.push_str(&format!(", device {device}")),
             None => title.push_str(&format!(", {}", device_title(None))),
         },

@@ -47,7 +47,7 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     }
     let held = traced
         .iter()
-        .filter_map(|traced| Some(format!(" {}: limited by {}.", traced.case, traced.path.held_by.as_ref()?)));
+        .filter_map(|traced| Some(format!(" {}: limited by {}.", traced.case, traced.path.limited_by.as_ref()?)));
     Some(Block {
         charts: traced.iter().map(|traced| vec![Chart::Spans(chart(traced))]).collect(),
         table: Some(table(&traced)),
@@ -93,7 +93,7 @@ fn chart(traced: &Traced) -> SpanChart {
     let phase = |phase: Phase| (phase_class(phase), phase.description());
     SpanChart {
         title: format!("{case}, iteration {}: {:.1} ms{more}", path.iteration, (end - begin) as f64 / 1e6),
-        description: path.held_by.clone().map_or_else(String::new, |held_by| format!("limited by {held_by}")),
+        description: path.limited_by.clone().map_or_else(String::new, |limited_by| format!("limited by {limited_by}")),
         kinds: Phase::ALL
             .iter()
             .copied()
