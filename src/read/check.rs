@@ -68,7 +68,8 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     let runs: Vec<SweepRun> = runs.collect();
     let integrity = Integrity::read(root, &manifest, &folder::logs(root)?);
     let endings: Vec<&str> = extract::other_files(&result).iter().map(|(ending, _)| *ending).collect();
-    let outputs = Outputs::read(root, &folder::name_of(root)?, &result.result_file(BTreeMap::new())?, &endings);
+    let result_file = results::result_file(&result, BTreeMap::new())?;
+    let outputs = Outputs::read(root, &folder::name_of(root)?, &result_file, &endings);
     let checks = vec![
         checks::complete(&manifest, &usable, &result.problems, &runs),
         checks::unedited(&integrity, &outputs),

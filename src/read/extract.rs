@@ -159,7 +159,7 @@ fn files(folder: &Path, result: &ResultFolder) -> anyhow::Result<Vec<(String, St
     };
     let others = other_files(result).iter().map(file).collect::<anyhow::Result<Vec<_>>>()?;
     let hash = |(name, text): &(String, String)| (name.clone(), sha256::hash_text(text));
-    let main = result.result_file(others.iter().map(hash).collect())?;
+    let main = results::result_file(result, others.iter().map(hash).collect())?;
     Ok(std::iter::once((name + RESULT_ENDING, main)).chain(others).collect())
 }
 

@@ -1,5 +1,6 @@
 //! Reading of result folders: loads the runs of each benchmark and computes their figures.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::anyhow;
@@ -7,10 +8,20 @@ use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::options::usage::{UsageError, usage};
 
 use crate::read::analyze::results::{ResultFolder, SweepGroups};
+use crate::read::analyze::score::result_json::ScoreResult;
+use crate::read::analyze::training::result_json::JsonResult;
 use crate::read::analyze::{score, training};
 use crate::read::load::folder::{self, Found, Reader, SweepFacts, name_of, not_training};
 use crate::read::load::run::{Readable, Run};
 use crate::read::load::{bandwidth, input};
+
+/// Returns the result file of a folder, with the hashes of the files next to it.
+pub fn result_file(result: &ResultFolder, files_sha256: BTreeMap<String, String>) -> anyhow::Result<String> {
+    match &result.sweep {
+        SweepGroups::Training(_) => JsonResult { files_sha256, ..JsonResult::new(result, None) }.text(),
+        SweepGroups::Score(_) => ScoreResult { files_sha256, ..ScoreResult::new(result) }.text(),
+    }
+}
 
 /// Reads everything in a folder except traces: runs of a sweep, of bandwidth and of input. Returns an error if there is
 /// nothing; it suggests `reader` for results in subfolders.

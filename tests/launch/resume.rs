@@ -349,7 +349,7 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     let checkpoints = [1, 2, 3].map(|run| sandbox.path(&format!("out/1n1g/rn50_b8_fp32_{run}.safetensors")));
     checkpoints.iter().take(2).for_each(|checkpoint| fs::write(checkpoint, "of this run").expect("written"));
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
-    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sweep.wait().expect("ended").code(), Some(130));
     // Checkpoints do not disturb readers.
     let (_, left_out) = sandbox.extract();
     assert!(left_out.contains("1n1g/rn50_b8_fp32_2.log:") && !left_out.contains("safetensors"), "{left_out}");
@@ -530,7 +530,7 @@ fn resume_requires_a_readable_manifest() {
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
     expect![[r#"
-        not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 44 column 19: restore the file from a copy; without it runs cannot be checked, and the sweep cannot be resumed
+        not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 45 column 19: restore the file from a copy; without it runs cannot be checked, and the sweep cannot be resumed
         wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
         error: the figures of DIR/out are not complete: see the message above
     "#]].assert_eq(&without_folder(&stderr));
@@ -569,6 +569,6 @@ fn two_commands_never_share_an_output_folder() {
     let error = refused(bandwidth.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
     assert!(error.contains(&process), "{error}");
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGTERM).expect("running process");
-    assert_eq!(sweep.wait().expect("ended").code(), Some(1));
+    assert_eq!(sweep.wait().expect("ended").code(), Some(143));
     succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
 }

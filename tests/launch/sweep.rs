@@ -373,8 +373,10 @@ fn equivalent_options_of_other_programs_are_accepted() {
         ("cpu", "warning: --gpus 8 has no effect: the ranks use the CPU; `--cases 1n8g` runs 8 ranks on one host"),
         ("cuda", "note: --gpus 8 is GPU number 8 (from 0) of every host; `--cases 1n8g` runs 8 ranks on one host"),
     ] {
-        let options = format!("--dry-run --cases 1n1g --hosts a:2 --gpus 8 --device {device}");
-        let (status, _, stderr) = run(&mut sandbox.sweep(&options));
+        let options = format!("sweep --no-doctor --dry-run --cases 1n1g --hosts a:2 --gpus 8 --device {device}");
+        let mut command = ringmark(&options);
+        let (status, _, stderr) =
+            run(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));
         assert_eq!((status, stderr.trim_end()), (Some(0), note));
     }
 }

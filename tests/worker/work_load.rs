@@ -9,7 +9,7 @@ use ringmark_core::dimension::{Model, Phase, Seconds};
 
 use crate::support::runs::{Folder, record, rows_by_case};
 use crate::support::safetensors::{self, Stored, Tensors};
-use crate::support::sandbox::{ringmark, run};
+use crate::support::sandbox::{self, ringmark, run};
 use crate::support::worker_run::{AT_ONCE, Finished, Run, apart, checksum};
 
 /// Creates `count` different images for the small networks, in ten classes.
@@ -158,6 +158,14 @@ fn accumulation_exchanges_once_per_batch() {
         run.weights()["bn1.num_batches_tracked"].to_integers()[0]
     };
     assert_eq!((counted(""), counted("--accumulate 2")), (3, 6));
+
+    // The title of a table contains the number of parts.
+    let folder = Folder::new();
+    let mut parts = record("1n2g", 1, 0.5);
+    parts.header.config.accumulate = 2;
+    folder.run(&parts);
+    let (_, stdout, stderr) = sandbox::run(ringmark("extract").arg(folder.path()).arg("--out").arg(folder.path()));
+    assert!(stdout.contains(" per rank in 2 parts\n"), "{stdout}{stderr}");
 }
 
 #[test]

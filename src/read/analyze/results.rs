@@ -1,7 +1,5 @@
 //! Results of a folder: runs of sweeps, bandwidth and input.
 
-use std::collections::BTreeMap;
-
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::benchmark::{Record, RecordHead};
@@ -13,10 +11,8 @@ use ringmark_core::trace::Timeline;
 
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::score::figures::ScoreGroup;
-use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::TrainingGroup;
-use crate::read::analyze::training::result_json::JsonResult;
 use crate::read::load::folder::{Shortage, SweepFacts};
 use crate::read::load::problem::Problem;
 use crate::read::load::run::Recorded;
@@ -90,14 +86,6 @@ impl ResultFolder {
         let scoring = self.scoring().iter().flat_map(ScoreGroup::all_reliability_warnings);
         let warnings: Vec<ReliabilityWarning> = named_warnings(self.training()).into_iter().chain(scoring).collect();
         reliability::sentences(&warnings)
-    }
-
-    /// Returns the result file, with the hashes of the files next to it.
-    pub fn result_file(&self, files_sha256: BTreeMap<String, String>) -> anyhow::Result<String> {
-        match &self.sweep {
-            SweepGroups::Training(_) => JsonResult { files_sha256, ..JsonResult::new(self, None) }.text(),
-            SweepGroups::Score(_) => ScoreResult { files_sha256, ..ScoreResult::new(self) }.text(),
-        }
     }
 
     /// Returns the records of all training runs.

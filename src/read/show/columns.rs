@@ -23,7 +23,7 @@ pub struct Column<'a, G: RunGroup> {
     pub heading: table::Column,
     /// Name in CSV, which contains the unit.
     csv: String,
-    value: Box<dyn Fn(&G, &CaseOf<G>) -> Value + 'a>,
+    value: GetValue<'a, G>,
     /// Number format in tables.
     format: fn(f64) -> String,
     doubt: Doubt<G>,
@@ -34,6 +34,8 @@ enum Value {
     /// `None` for a figure that does not exist.
     Figure(Option<f64>),
 }
+
+type GetValue<'a, G> = Box<dyn Fn(&G, &CaseOf<G>) -> Value + 'a>;
 
 /// Returns true if a figure of a case is unreliable.
 type Doubt<G> = fn(&G, &CaseOf<G>) -> bool;

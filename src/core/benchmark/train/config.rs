@@ -95,8 +95,8 @@ config_options! {
         /// Number of parts in which a rank computes its batch before the exchange. Their gradients are added.
         #[serde(default = "one_part", skip_serializing_if = "is_one_part")]
         accumulate: u32 = 1 => option("accumulate", "N",
-            "Compute each rank's batch in N parts, add their gradients and exchange the sum once: the activations of \
-             one part need memory at a time").range(1u32..=65_536),
+            "Compute each rank's batch in N parts, add their gradients and exchange the sum once; only the \
+             activations of one part are in memory").range(1u32..=65_536),
         /// Division of the images of all ranks; `None` gives every rank the same number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         work_load: Option<WorkLoad> = None => option("work-load", "WEIGHTS",

@@ -32,8 +32,10 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
         None => format!("{} iterations", measured_and_warmup(counts(&measured), warmup)),
         Some(_) => format!("windows of iterations: {timed}, omitted: {warmup}"),
     };
+    let accumulate = conditions.recorded.as_ref().map_or(1, |recorded| recorded.config.accumulate);
+    let parts = if accumulate > 1 { format!(" in {accumulate} parts") } else { String::new() };
     let what = format!(
-        "{}, {dtype}, batch size {batch_size} per {}{quick}",
+        "{}, {dtype}, batch size {batch_size} per {}{parts}{quick}",
         conditions.point.model.facts().title,
         process(group)
     );
