@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Debian's Chromium for the report tests (tests/read/report.rs), which run it without a display. Needs root. Does
+# Installs Debian's Chromium for the report tests (tests/read/report_page.rs), which run it without a display. Needs root. Does
 # nothing if Chromium or Chrome is already installed.
 #
 #   scripts/dev/browser.sh

@@ -88,7 +88,7 @@ fn unknown_connections_do_not_affect_the_job() {
     drop(first_turn);
 
     // The token is visible in a rank's environment, but not in the process list, the log or the record.
-    let text = variable(ranks[0].0, LAUNCHER_VARIABLE).expect("a rank knows its launcher");
+    let text = variable(ranks[0].0, LAUNCHER_VARIABLE).expect("the launcher's address");
     let LauncherAddress { token, addresses, .. } = text.parse().expect("an address");
     let shows_token = |text: &[u8]| text.windows(token.len()).any(|part| part == token.as_bytes());
     for entry in fs::read_dir("/proc").expect("Linux").flatten() {

@@ -246,7 +246,7 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     let stdout = succeeds(&mut Sandbox::with_valid_worker().short_sweep(of_factor));
     assert!(stdout.contains(": batch 8 (resnet50_v1b: x 2), fp32"), "{stdout}");
     assert!(stdout.contains("\n1n1g run 1 of 1: 32.00 images/s"), "{stdout}");
-    // A factor is a condition: without it the sizes would mean others.
+    // A factor is a condition: without it, the same sizes would mean other batches.
     let factor = format!("{more} --batch-factor resnet50_v1b=2");
     let error = refused(&mut sandbox.short_sweep(&factor), 2);
     assert!(error.contains("\n--batch-factor: not set then, resnet50_v1b=2 now\n"), "{error}");

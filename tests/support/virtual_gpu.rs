@@ -145,7 +145,7 @@ pub fn assert_near(actual: f64, expected: f64, tolerance: f64, what: &str) {
 }
 
 /// Asserts that at least one of four seeds satisfies `is_near`. CPUs and virtual GPUs use different kernels, and
-/// rounding may move a value across ReLU's corner, after which results diverge. This happens with one seed in ten,
+/// rounding may move a value across ReLU's corner, after which results diverge. This happens with one seed in ten;
 /// which ones depends on the processor.
 pub fn assert_near_for_a_seed(is_near: impl FnMut(u32) -> bool, what: &str) {
     assert!((1..=4).any(is_near), "{what}: apart for every seed");

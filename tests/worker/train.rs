@@ -260,7 +260,7 @@ fn gradient_of_n_ranks_matches_global_batch() {
     let half = apart(&run(1, 2, ""), &joined, &start);
     assert!(half > 0.05, "{half}");
 
-    // Half precision with 11 bits loses a little, and only a little.
+    // An fp16 significand has 11 bits: the difference is small, but not zero.
     let halves = run(2, 2, "--wire fp16");
     let difference = apart(&halves, &two, &start);
     assert!((1e-6..2e-3).contains(&difference), "{difference}");

@@ -151,7 +151,7 @@ fn accumulation_exchanges_once_per_batch() {
     };
     assert!((0.5..1.001).contains(&phases(&four)), "{}", phases(&four));
 
-    // Batch normalization sees every part.
+    // Every part updates the running statistics.
     let counted = |options: &str| {
         let options = format!("--model resnet18 --image-size 32 --batch-size 4 --iters 3 {options}");
         let run = Run::single_rank(&options).save().finish();

@@ -66,7 +66,7 @@ impl DeviceCopy {
     }
 
     /// Copies a batch with pixels of `shape` to the device and calls `read`, which enqueues the work that uses it. Its
-    /// memory is reused by the next batch but one.
+    /// memory is reused two batches later.
     pub fn with<R>(
         &mut self,
         batch: HostBatch,

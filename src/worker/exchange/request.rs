@@ -69,7 +69,7 @@ pub struct Constants {
 
 impl UpdateStep {
     /// Returns the step with sums of gradients: see [`optimizer`](crate::exchange::optimizer). Adam's step does not
-    /// depend on the size of the gradients, so the rate of a sum over some of the ranks is the part of them.
+    /// depend on the size of the gradients, so the rate for a sum over some of the ranks is scaled by their share.
     pub fn new(optimizer: Optimizer, constants: Constants, ranks: RankCounts) -> UpdateStep {
         let Constants { learning_rate, momentum, adam: AdamConfig { beta1, beta2, epsilon }, weight_decay } = constants;
         let (summed, averaged) = (f64::from(ranks.summed), f64::from(ranks.averaged));

@@ -247,7 +247,7 @@ mod tests {
         let mut silent: Vec<TcpStream> = (0..=LIMITS.pending).map(|_| TcpStream::connect(to).expect("open")).collect();
         let reply = execute(Order::Measure { to, send: None });
         assert!(matches!(reply, Ok(Reply::Measured { .. })), "{reply:?}");
-        // Those of this test and of those beside it that measure a link.
+        // Threads of this test and of concurrent tests that measure a link.
         let threads = fs::read_dir("/proc/self/task").expect("this process").flatten();
         let names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
         let serving = names.filter(|name| name.trim_end() == SERVING_THREAD).count();
@@ -260,7 +260,7 @@ mod tests {
         // A port that is bound but not listening: the kernel refuses connections.
         let taken = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound");
         let to = SocketAddrV4::new(Ipv4Addr::LOCALHOST, taken.port());
-        let error = format!("{:#}", execute(Order::Measure { to, send: None }).expect_err("nobody listens"));
+        let error = format!("{:#}", execute(Order::Measure { to, send: None }).expect_err("no listener"));
         expect!["Connection refused (os error 111)"].assert_eq(&error);
         assert!(execute(Order::Listen(Ipv4Addr::new(198, 51, 100, 1))).is_err(), "no address of this machine");
     }

@@ -124,7 +124,7 @@ fn run_continues_when_a_link_recovers() {
     let iterations = || sweep.log().matches("Epoch[0] Batch[").count();
     let before = iterations();
     // One iteration may have been in progress.
-    wait_until("the run goes on", || iterations() > before + 2);
+    wait_until("the run continues", || iterations() > before + 2);
     println!("{:<34} {:>5.1} s  the run goes on", "link of a host down for 10 s", since.elapsed().as_secs_f64());
     assert!(!sweep.log().contains("lost the connection to the launcher"), "{}", sweep.log());
     sweep.signal(Signal::SIGINT);

@@ -329,7 +329,7 @@ Result ncclCommInitRank(Meeting** communicator, int ranks, UniqueId id, int rank
     latest = std::max(latest, now);
   });
   if (!are_there) {
-    return refuse(REMOTE_ERROR, "a rank left while the others met");
+    return refuse(REMOTE_ERROR, "a rank exited during initialization");
   }
   machine.go_on_from(latest);
   *communicator = meeting;

@@ -186,7 +186,7 @@ pub fn price(price: Option<&Price>) -> Column<'_> {
     })
 }
 
-/// Loss of a step relative to the base, for CSV.
+/// Time that a step loses relative to the base, for CSV.
 pub fn lost<'a>() -> Column<'a> {
     figure("lost_s", |group, case| Some(case_loss(group, case)?.loss.total.seconds))
 }

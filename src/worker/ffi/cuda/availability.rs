@@ -86,7 +86,7 @@ fn query_driver() -> Result<DriverFacts, NoCuda> {
     if driver.devices.is_empty() { Err(NoCuda::Absent("the driver found no GPU".to_owned())) } else { Ok(driver) }
 }
 
-/// Returns the path of the first GPU, such as `/dev/nvidia0`; under Windows all share one.
+/// Returns the path of the first GPU, such as `/dev/nvidia0`; under WSL, all share one.
 fn device_file() -> Option<PathBuf> {
     let linux = (0..64).map(|number| format!("/dev/nvidia{number}"));
     linux.chain(["/dev/dxg".to_owned()]).map(PathBuf::from).find(|file| file.exists())

@@ -1,4 +1,4 @@
-// Autograd functions of transformers: rotary positions, the loss of an output layer without all of its scores, and
+// Autograd functions of transformers: rotary positions, a loss that computes the logits in chunks, and
 // recomputation of activations in backward. They use libtorch's operators, so they run on every device.
 
 #include <ATen/ATen.h>
@@ -49,8 +49,8 @@ struct Rotation : torch::autograd::Function<Rotation> {
   }
 };
 
-// Mean cross entropy of `x` W^T, a chunk of rows at a time. Forward also computes the gradients, because the scores of
-// a chunk are gone after it.
+// Mean cross entropy of `x` W^T, a chunk of rows at a time. Forward also computes the gradients, because the logits of
+// a chunk are not kept.
 struct HeadLoss : torch::autograd::Function<HeadLoss> {
   static at::Tensor forward(
       AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& targets,
@@ -64,7 +64,7 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
     const int64_t row_bytes = weight.size(0) * static_cast<int64_t>(c10::elementSize(exact));
     const int64_t chunks = (rows - 1) / std::max<int64_t>(1, chunk_bytes / row_bytes) + 1;
     const int64_t chunk = (rows - 1) / chunks + 1;
-    // The sum's gradient is divided by the rows here, or in backward where fp16 would underflow.
+    // The gradient of the sum is divided by the rows here, or in backward in half precision: fp16 would underflow.
     const double factor = type == exact ? 1.0 / static_cast<double>(rows) : 1.0;
     auto loss = at::zeros({}, x.options().dtype(exact));
     at::Tensor dx, dweight;
@@ -112,7 +112,7 @@ struct HeadLoss : torch::autograd::Function<HeadLoss> {
   }
 };
 
-// A function of the caller; it returns null, or a message that is freed here.
+// A function supplied by the caller. It returns null, or an error message that is freed here.
 struct Body final : torch::CustomClassHolder {
   using Run = char* (*)(void* context, at::Tensor* input, at::Tensor** output);
   using Drop = void (*)(void* context);
@@ -135,7 +135,7 @@ struct Body final : torch::CustomClassHolder {
   void* context;
 };
 
-// Sets the autocast of this thread while it lives. Its cache stays off: its entries would outlive the backward pass.
+// Sets this thread's autocast state for its lifetime. Its cache stays off: its entries would outlive the backward pass.
 struct Autocast {
   Autocast(c10::DeviceType device, bool is_enabled, at::ScalarType type)
       : device(device),

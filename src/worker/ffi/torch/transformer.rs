@@ -28,7 +28,7 @@ unsafe extern "C" {
 }
 
 /// Rotates the pairs of features (i, i + width / 2) of `features`, `[.., tokens, heads, width]`, by angles with these
-/// cosines and sines, `[tokens, 1, width / 2]`, in the type of the tables.
+/// cosines and sines, `[tokens, 1, width / 2]`, computed in the tables' type; the result has the type of `features`.
 pub fn rotated(features: &Tensor, [cosines, sines]: [&Tensor; 2]) -> Result<Tensor> {
     // SAFETY: all tensors are alive, and the result is written unless there is a message.
     new_tensor(|result| unsafe { ringmark_rotated(raw(features), raw(cosines), raw(sines), result) })

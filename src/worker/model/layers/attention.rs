@@ -16,7 +16,7 @@ use crate::model::network::Mode;
 pub struct Attention {
     pub projections: Projections,
     pub out: Linear,
-    /// Heads of queries.
+    /// Number of query heads.
     pub heads: i64,
     /// True if a token attends only to itself and those before it.
     pub is_causal: bool,
@@ -27,7 +27,7 @@ pub struct Attention {
 pub enum Projections {
     /// One layer for all three, with equal widths.
     Joint(Linear),
-    /// Queries, keys and values. Keys and values may have fewer heads than queries, which share them.
+    /// Queries, keys and values. Several query heads may share a key and value head (grouped-query attention).
     Separate([Linear; 3]),
 }
 
@@ -37,7 +37,7 @@ impl Attention {
         Attention { projections, out, heads, is_causal, label: LayerLabel::new(LayerKind::Attention, name) }
     }
 
-    /// Applies attention to features `[batch, tokens, width]`, with queries and keys in `rotation` if there is one, and
+    /// Applies attention to features `[batch, tokens, width]`, rotating queries and keys by `rotation` if given, and
     /// the fused operation `epilogue`.
     pub fn forward(
         &self,
@@ -114,7 +114,7 @@ fn split(parts: &Tensor) -> Result<[Tensor; 3]> {
     Ok(parts.try_into().expect("unbind of three gives three"))
 }
 
-/// Rotary positions of the heads of a network (Su et al., 2021): feature i of a head and feature i + half its width are
+/// Rotary position embedding (RoPE; Su et al., 2021): feature i of a head and feature i + half its width are
 /// a pair, as in Hugging Face's weights.
 pub struct RotaryPositions {
     frequencies: Vec<f64>,
@@ -145,7 +145,7 @@ impl RotaryPositions {
     }
 }
 
-/// Tables of the angles of a sequence, `[tokens, 1, pairs]`.
+/// Cosines and sines of the angles of every token, `[tokens, 1, pairs]`.
 pub struct Rotation {
     cosines: Tensor,
     sines: Tensor,

@@ -52,7 +52,7 @@ impl Perceptron {
 }
 
 impl TransformerBlock {
-    /// Applies the block, with queries and keys in `rotation` if there is one.
+    /// Applies the block, rotating queries and keys by `rotation` if given.
     pub fn forward(&self, features: &Tensor, rotation: Option<&Rotation>, mode: Mode) -> Result<Tensor> {
         let normalized = self.first_norm.forward(features)?;
         let attention = |epilogue: Epilogue| self.attention.forward(&normalized, rotation, epilogue, mode);

@@ -23,7 +23,7 @@ const EMBEDDING: Initializer = Initializer::Normal(DEVIATION);
 const UNBIASED: Initializers = Initializers { weight: EMBEDDING, bias: None };
 const BIASED: Initializers = Initializers { weight: EMBEDDING, bias: Some(Initializer::Constant(0.0)) };
 
-/// Bytes of scores that the loss computes at once. The output layer's gradient is read and written once per chunk, so
+/// Maximum bytes of logits per chunk of the loss. The output layer's gradient is read and written once per chunk, so
 /// chunks are large: 1,335 tokens of GPT-2 and 523 of Llama in fp32.
 const CHUNK_BYTES: i64 = 256 << 20;
 
@@ -43,7 +43,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Creates the network; with `recompute`, backward computes the activations of each block again instead of keeping
+    /// Creates the network; with `recompute`, backward recomputes the activations of each block; forward does not store
     /// them.
     pub fn new(tensors: &mut NamedTensors, shape: &'static DecoderShape, recompute: bool) -> Decoder {
         let DecoderShape { vocabulary, context, width, .. } = *shape;

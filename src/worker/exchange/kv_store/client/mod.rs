@@ -185,7 +185,7 @@ impl GradientExchange for ServerClient {
         self.reducer.finish()
     }
 
-    /// Takes the weights of the servers, or updates by their sums.
+    /// Copies the servers' weights, or updates the weights with the servers' sums.
     fn update(&mut self, update: u32) -> Result<()> {
         let mut pushes = self.pushes();
         pushes.copy_answers(&self.answers)?;
