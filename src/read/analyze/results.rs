@@ -1,5 +1,7 @@
 //! Results of a folder: runs of sweeps, bandwidth and input.
 
+use std::collections::BTreeMap;
+
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::benchmark::{Record, RecordHead};
@@ -11,8 +13,11 @@ use ringmark_core::trace::Timeline;
 
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::score::figures::ScoreGroup;
+use crate::read::analyze::score::result_json::{self as score_json, ScoreResult};
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::TrainingGroup;
+use crate::read::analyze::training::result_json::{self as training_json, JsonResult};
+use crate::read::load::content::{RESULT, SCORE_RESULT};
 use crate::read::load::folder::{Shortage, SweepFacts};
 use crate::read::load::problem::Problem;
 use crate::read::load::run::Recorded;
@@ -99,6 +104,37 @@ impl ResultFolder {
         let scored = self.scoring().iter().flat_map(ScoreGroup::recorded).map(Recorded::head);
         let bandwidth = self.bandwidth.iter().map(|(_, record)| record.head());
         self.trained().map(Recorded::head).chain(scored).chain(bandwidth).chain(self.input.iter().map(Record::head))
+    }
+}
+
+impl JsonResult {
+    /// Returns the result of a folder of training runs.
+    pub fn new(result: &ResultFolder, price: Option<&Price>) -> JsonResult {
+        JsonResult {
+            kind: RESULT,
+            schema: training_json::SCHEMA,
+            name: result.name.clone(),
+            rows: training_json::rows(result.training(), price),
+            published: Vec::new(),
+            out_of_memory: result.shortages.clone(),
+            left_out: result.problems.iter().map(ToString::to_string).collect(),
+            files_sha256: BTreeMap::new(),
+        }
+    }
+}
+
+impl ScoreResult {
+    /// Returns the result of a folder of scoring runs.
+    pub fn new(result: &ResultFolder) -> ScoreResult {
+        ScoreResult {
+            kind: SCORE_RESULT.to_owned(),
+            schema: score_json::SCHEMA,
+            rows: score_json::rows(result.scoring()),
+            published: Vec::new(),
+            out_of_memory: result.shortages.clone(),
+            left_out: result.problems.iter().map(ToString::to_string).collect(),
+            files_sha256: BTreeMap::new(),
+        }
     }
 }
 

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use crate::read::analyze::case_runs::SecondsOfRun;
 use crate::read::analyze::published::PublishedRate;
 use crate::read::analyze::result_row::{self, RowFigures, RowHead, RowReliability, RowRuns};
-use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::score::figures::{CaseKey, ScoreCase, ScoreGroup};
 use crate::read::load::content::SCORE_RESULT;
 use crate::read::load::folder::Shortage;
@@ -92,19 +91,6 @@ pub struct ScoreRowRun {
 }
 
 impl ScoreResult {
-    /// Returns the result of a folder.
-    pub fn new(result: &ResultFolder) -> ScoreResult {
-        ScoreResult {
-            kind: SCORE_RESULT.to_owned(),
-            schema: SCHEMA,
-            rows: rows(result.scoring()),
-            published: Vec::new(),
-            out_of_memory: result.shortages.clone(),
-            left_out: result.problems.iter().map(ToString::to_string).collect(),
-            files_sha256: BTreeMap::new(),
-        }
-    }
-
     /// Returns the JSON text, as written and printed.
     pub fn text(&self) -> anyhow::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")

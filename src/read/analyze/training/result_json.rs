@@ -18,7 +18,6 @@ use crate::read::analyze::case_runs::SecondsOfRun;
 use crate::read::analyze::published::PublishedRate;
 use crate::read::analyze::reliability::ReliabilityWarning;
 use crate::read::analyze::result_row::{self, RowFigures, RowHead, RowReliability, RowRuns};
-use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::accuracy::{self, Accuracy};
 use crate::read::analyze::training::cost::{Cost, Price};
 use crate::read::analyze::training::energy::{self, Energy};
@@ -33,7 +32,7 @@ use crate::read::load::run::Run;
 /// Version of this file format. Versions 1 and 2 had no kind: they were DLPerf's JSON (groups by name, cases by name)
 /// with extra fields in each case. Version 3 had `is_quotable` for `is_reliable`, and `objections` for
 /// `reliability_warnings`.
-const SCHEMA: u32 = 4;
+pub const SCHEMA: u32 = 4;
 
 /// Complete result.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -314,20 +313,6 @@ pub fn rows(groups: &[TrainingGroup], price: Option<&Price>) -> Vec<JsonRow> {
 }
 
 impl JsonResult {
-    /// Returns the result of a folder.
-    pub fn new(result: &ResultFolder, price: Option<&Price>) -> JsonResult {
-        JsonResult {
-            kind: RESULT,
-            schema: SCHEMA,
-            name: result.name.clone(),
-            rows: rows(result.training(), price),
-            published: Vec::new(),
-            out_of_memory: result.shortages.clone(),
-            left_out: result.problems.iter().map(ToString::to_string).collect(),
-            files_sha256: BTreeMap::new(),
-        }
-    }
-
     /// Returns the JSON text, as written and printed.
     pub fn text(&self) -> anyhow::Result<String> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
