@@ -54,6 +54,15 @@ keyword_enum!(
 /// Value of `--batch-size` in the `ringmark` launcher: the largest batch that fits.
 pub const AUTO_BATCH_SIZE: &str = "auto";
 
+/// Default of a number that records omit if it is 1.
+fn one() -> u32 {
+    1
+}
+
+fn is_one(number: &u32) -> bool {
+    *number == one()
+}
+
 /// Help text for the default of an option if each network has its own.
 const DEFAULT_IMAGE_SIZE: &str = "that of the network, 224 for most";
 

@@ -7,10 +7,10 @@ use anyhow::bail;
 use crate::benchmark::bandwidth::messages::Growth;
 pub use crate::benchmark::bandwidth::messages::Messages;
 use crate::benchmark::compression::GradientCompression;
-use crate::benchmark::cores;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::Optimizer;
+use crate::benchmark::{cores, is_one, one};
 use crate::dimension::{Bytes, DeviceChoice, DeviceKind, GigabytesPerSecond, Operands, Operation, Reduction};
 use crate::host::BindChoice;
 use crate::options::keyword_enum::KeywordEnum;
@@ -63,14 +63,6 @@ keyword_enum!(
         All = "all",
     }
 );
-
-fn one() -> u32 {
-    1
-}
-
-fn is_one(number: &u32) -> bool {
-    *number == 1
-}
 
 impl LineFormat {
     fn plain() -> LineFormat {

@@ -15,7 +15,7 @@ use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::{AdamConfig, Optimizer};
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
-use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
+use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores, is_one, one};
 use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, KernelsChoice, LayoutChoice, Model};
 use crate::host::BindChoice;
 use crate::options::option_table::OptionSpec;
@@ -93,7 +93,7 @@ config_options! {
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
             .set_by_profile("128, on CPUs 8"),
         /// Number of parts in which a rank computes its batch before the exchange. Their gradients are added.
-        #[serde(default = "one_part", skip_serializing_if = "is_one_part")]
+        #[serde(default = "one", skip_serializing_if = "is_one")]
         accumulate: u32 = 1 => option("accumulate", "N",
             "Compute each rank's batch in N parts, add their gradients and exchange the sum once; only the \
              activations of one part are in memory").range(1u32..=65_536),
@@ -240,14 +240,6 @@ config_options! {
             "Inject a fault, for tests: fail:ITERATION:RANK, overflow:ITERATION, or slow:RANK:PERCENT (of its forward \
              time)").free_on_resume(),
     }
-}
-
-fn one_part() -> u32 {
-    1
-}
-
-fn is_one_part(parts: &u32) -> bool {
-    *parts == one_part()
 }
 
 /// Minimum warm-up of a run with CUDA graphs: they are captured before its last iteration.

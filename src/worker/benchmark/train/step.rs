@@ -43,6 +43,8 @@ pub struct Step {
 /// Part of a rank's batch that one forward and backward pass computes.
 struct BatchPart {
     images: Range<i64>,
+    /// Its images divided by those of the batch.
+    share: f64,
     /// Weight of its gradient: its number of images divided by those that the exchange averages per rank. `None` if it
     /// is 1.
     weight: Option<Tensor>,
@@ -68,10 +70,14 @@ impl Step {
         // If nothing is summed, every rank trains alone on its own batch.
         let even = if exchange.facts().summed_ranks > 1 { config.batch_size } else { images };
         let scalar = |value: f64| Tensor::f_full([] as [i64; 0], value, (Kind::Float, model.device()));
-        let part = |images: Range<u32>| -> Result<BatchPart> {
-            let weight = (images.len() as u32 != even).then(|| images.len() as f64 / f64::from(even));
-            let images = images.start.into()..images.end.into();
-            Ok(BatchPart { images, weight: weight.map(scalar).transpose()? })
+        let part = |of_part: Range<u32>| -> Result<BatchPart> {
+            let count = of_part.len() as f64;
+            let weight = (of_part.len() as u32 != even).then(|| count / f64::from(even));
+            Ok(BatchPart {
+                images: of_part.start.into()..of_part.end.into(),
+                share: count / f64::from(images),
+                weight: weight.map(scalar).transpose()?,
+            })
         };
         let parts = parts_of(images, config.accumulate).map(part).collect::<Result<_>>()?;
         Ok(Step {
@@ -163,22 +169,13 @@ impl Step {
             if let Some(marks) = &mut marks {
                 marks.end_of(Phase::Backward)?;
             }
+            let loss = if count == 1 { loss } else { loss.detach().f_mul_scalar(self.parts[index].share)? };
             mean = Some(match mean {
-                None if count == 1 => loss,
-                earlier => {
-                    let weighted = loss.detach().f_mul_scalar(self.share_of(index))?;
-                    earlier.map_or(Ok(weighted.shallow_clone()), |sum| sum.f_add(&weighted))?
-                }
+                None => loss,
+                Some(sum) => sum.f_add(&loss)?,
             });
         }
         mean.context("the batch has no images")
-    }
-
-    /// Returns the images of a part divided by those of the batch.
-    fn share_of(&self, part: usize) -> f64 {
-        let all = self.parts.last().map_or(0, |part| part.images.end);
-        let Range { start, end } = self.parts[part].images;
-        (end - start) as f64 / all as f64
     }
 
     /// Runs a rehearsal that all ranks start together; returns this rank's time. The device is idle afterwards.
