@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::BenchmarkKind;
-use crate::dimension::Seconds;
+use crate::dimension::{BatchShape, Seconds};
 use crate::file::run_name::{MANIFEST, RunName};
 use crate::file::{atomic_file, schema, sha256};
 use crate::host::{Environment, MemoryShortage, RankPlace};
@@ -313,17 +313,20 @@ impl Manifest {
         self.runs.iter().any(|run| run.name == name && run.state == RunState::Finished)
     }
 
-    /// Returns the smallest batch size, up to that of this run, that ran out of memory with the same network, precision
+    /// Returns the smallest batch, up to that of this run, that ran out of memory with the same network, precision
     /// and ranks, and the memory of its device. This run would run out of memory as well.
-    pub fn shortage(&self, name: RunName) -> Option<(u32, MemoryShortage)> {
-        let of_any_batch = |name: RunName| RunName { batch_size: 0, run: 0, ..name };
+    pub fn shortage(&self, name: RunName) -> Option<(BatchShape, MemoryShortage)> {
+        let of_any_batch = |name: RunName| {
+            let batch = BatchShape { size: name.batch.size.with_number(0), ..name.batch };
+            RunName { batch, run: 0, ..name }
+        };
         let shortages = self.runs.iter().filter_map(|run| match run.state {
             RunState::OutOfMemory { memory } => Some((run.name, memory)),
             _ => None,
         });
-        let alike = shortages
-            .filter(|(other, _)| of_any_batch(*other) == of_any_batch(name) && other.batch_size <= name.batch_size);
-        alike.map(|(other, memory)| (other.batch_size, memory)).min_by_key(|(batch_size, _)| *batch_size)
+        let alike =
+            shortages.filter(|(other, _)| of_any_batch(*other) == of_any_batch(name) && other.batch <= name.batch);
+        alike.map(|(other, memory)| (other.batch, memory)).min_by_key(|(batch, _)| *batch)
     }
 
     /// Replaces the manifest of `folder` atomically.
@@ -412,7 +415,7 @@ mod tests {
         let memory = MemoryShortage { taken: Bytes(15), total: Bytes(16) };
         let name = |text: &str| -> RunName { text.parse().expect("a name") };
         manifest.run(name("1n1g/rn50_b64_fp32_2.log")).state = RunState::OutOfMemory { memory };
-        let shortage = |text: &str| manifest.shortage(name(text)).map(|(batch_size, _)| batch_size);
+        let shortage = |text: &str| manifest.shortage(name(text)).map(|(batch, _)| batch.size.number());
         for settled in ["1n1g/rn50_b64_fp32_1.log", "1n1g/rn50_b64_fp32_2.log", "1n1g/rn50_b65_fp32_9.log"] {
             assert_eq!(shortage(settled), Some(64), "{settled}");
         }

@@ -10,13 +10,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::BenchmarkKind;
-use crate::dimension::{Bytes, Case, ImagesPerSecond, Seconds};
+use crate::dimension::{Bytes, Case, Seconds, UnitsPerSecond, WorkUnit};
 use crate::file::run_name::{PROGRESS, RunName};
 use crate::file::{atomic_file, schema};
 use crate::host::heartbeat;
 
 /// Version of this file format.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Kind of file, in its first field.
 pub const KIND: &str = "ringmark-progress";
@@ -72,8 +72,12 @@ pub struct JobCounts {
 pub struct FinishedRun {
     /// Name in messages.
     pub title: String,
-    /// All images over all time after warm-up.
-    pub images_per_second: ImagesPerSecond,
+    /// All images or tokens over all time after warm-up.
+    #[serde(alias = "images_per_second")]
+    pub units_per_second: UnitsPerSecond,
+    /// What the speed counts; images if absent.
+    #[serde(default, skip_serializing_if = "WorkUnit::is_image")]
+    pub unit: WorkUnit,
     /// Ratio to the median of 1n1g; `null` for 1n1g and if 1n1g has not run.
     pub speedup: Option<f64>,
     /// `speedup / ranks`, a share.
@@ -117,9 +121,14 @@ pub struct JobProgress {
     /// Stage of the rank that is furthest behind.
     pub stage: Option<String>,
     /// Speed of all ranks in the last iteration.
-    pub images_per_second: Option<ImagesPerSecond>,
-    /// All images over all time after warm-up.
-    pub mean_images_per_second: Option<ImagesPerSecond>,
+    #[serde(alias = "images_per_second")]
+    pub units_per_second: Option<UnitsPerSecond>,
+    /// All images or tokens over all time after warm-up.
+    #[serde(alias = "mean_images_per_second")]
+    pub mean_units_per_second: Option<UnitsPerSecond>,
+    /// What the speeds count; images if absent.
+    #[serde(default, skip_serializing_if = "WorkUnit::is_image")]
+    pub unit: WorkUnit,
     /// Half-width of the 95 % confidence interval of that mean, as a share of it.
     pub margin: Option<f64>,
     /// Time between two reports of a rank; longer in jobs of many ranks.
@@ -303,8 +312,9 @@ mod tests {
             iterations: Some(12),
             warmup: 2,
             stage: Some("forward".to_owned()),
-            images_per_second: Some(ImagesPerSecond(20.5)),
-            mean_images_per_second: None,
+            units_per_second: Some(UnitsPerSecond(20.5)),
+            mean_units_per_second: None,
+            unit: WorkUnit::Image,
             margin: None,
             report_interval: Seconds(1.0),
             ranks: vec![rank(0, Some(0.25), Some(0.5))],
@@ -331,8 +341,9 @@ mod tests {
             iterations: None,
             warmup: 0,
             stage: None,
-            images_per_second: None,
-            mean_images_per_second: None,
+            units_per_second: None,
+            mean_units_per_second: None,
+            unit: WorkUnit::Image,
             margin: None,
             report_interval: Seconds(16.0),
             ranks: (0..65_536)

@@ -44,7 +44,8 @@ use ringmark_core::benchmark::input::lines as input_lines;
 use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::dimension::{
-    Augmentation, Case, DecoderChoice, DeviceKind, Dtype, ImageLimits, ImagesPerSecond, KvStore, Model, Scaling,
+    Augmentation, BatchShape, Case, DecoderChoice, DeviceKind, Dtype, ImageLimits, KvStore, Model, Scaling,
+    UnitsPerSecond, WorkUnit,
 };
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::Message;
@@ -94,7 +95,7 @@ fn log(bytes: &[u8]) {
         baseline: false,
         case: Case::SINGLE,
         model: Model::default(),
-        batch_size: 8,
+        batch: BatchShape::of_images(8),
         dtype: Dtype::Fp32,
         kv_store: KvStore::Ring,
         run: 1,
@@ -122,7 +123,7 @@ fn record(bytes: &[u8]) {
         baseline: false,
         case: header.case,
         model: config.model,
-        batch_size: config.batch_size,
+        batch: config.batch(),
         dtype: config.dtype,
         kv_store: config.kv_store.kv_store,
         run: header.run,
@@ -131,8 +132,12 @@ fn record(bytes: &[u8]) {
     let mut text = String::new();
     for iteration in &record.iterations {
         let step = iteration.step.first().map_or(1.0, |step| step.0);
-        text +=
-            &dlperf::write(dlperf::Batch::at_iteration(iteration.iteration, None), ImagesPerSecond(8.0 / step), 7.0);
+        text += &dlperf::write(
+            dlperf::Batch::at_iteration(iteration.iteration, None),
+            UnitsPerSecond(8.0 / step),
+            WorkUnit::Image,
+            7.0,
+        );
         text += "\n";
     }
     let runs = [None, Some(0)].map(|warmup| {
@@ -152,9 +157,10 @@ fn score(bytes: &[u8]) {
     let mut written = Vec::new();
     record.write(&mut written).expect("an in-memory write succeeds");
     assert_eq!(ScoreRecord::read(&written[..]).expect("what is written can be read"), record);
-    let ScoreConfig { model, batch_size, dtype, .. } = record.config;
+    let ScoreConfig { model, dtype, .. } = record.config;
+    let batch = record.config.batch();
     let (kv_store, run) = (KvStore::Ring, record.run);
-    let found = found(RunName { baseline: false, case: record.case, model, batch_size, dtype, kv_store, run });
+    let found = found(RunName { baseline: false, case: record.case, model, batch, dtype, kv_store, run });
     let runs = vec![Run::judge(&found, Ok(Log::default()), Ok(Some(record)), None)];
     let mut problems = Vec::new();
     let groups = score::figures::groups(runs, &mut problems, &SweepFacts::default());
@@ -271,12 +277,12 @@ fn input(bytes: &[u8]) {
     let mut written = Vec::new();
     record.write(&mut written).expect("an in-memory write succeeds");
     InputRecord::read(&written[..]).expect("what is written can be read");
-    for basis in [Basis::Synthetic, Basis::OneDevice { case: Case::SINGLE, trained: ImagesPerSecond(2908.88) }] {
+    for basis in [Basis::Synthetic, Basis::OneDevice { case: Case::SINGLE, trained: UnitsPerSecond(2908.88) }] {
         let demand = Demand {
             label: "1n8g".to_owned(),
             devices: 8,
             kind: DeviceKind::Cuda,
-            speed: ImagesPerSecond(6669.2),
+            speed: UnitsPerSecond(6669.2),
             image_size: record.config.image_size(),
             basis,
         };
@@ -332,7 +338,7 @@ fn words(bytes: &[u8]) {
     dlperf::parse(bytes);
     let Ok(text) = str::from_utf8(bytes) else { return };
     if let LogLine::Iteration { batch, speed, .. } = dlperf::parse(text) {
-        let written = dlperf::write(batch, speed, 1.0);
+        let written = dlperf::write(batch, speed, WorkUnit::Image, 1.0);
         assert!(speed.0 < 0.005 || matches!(dlperf::parse(written), LogLine::Iteration { .. }));
     }
     if let Ok(case) = text.parse::<Case>() {

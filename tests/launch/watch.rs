@@ -137,7 +137,7 @@ fn running_sweep_can_be_watched_and_scraped() {
     sandbox.wait_for_job("both ranks have said how long a step takes", |job| {
         job.ranks.len() == 2 && job.ranks.iter().all(|rank| rank.iteration > 2 && rank.before_allreduce.is_some())
     });
-    sandbox.wait_for_job("the launcher has a speed", |job| job.mean_images_per_second.is_some());
+    sandbox.wait_for_job("the launcher has a speed", |job| job.mean_units_per_second.is_some());
 
     let (status, stdout, stderr) = run(&mut sandbox.watch("--json"));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");

@@ -8,7 +8,7 @@ use ringmark::read::report::{ReportFormat, read, render};
 use ringmark::read::show::page::content;
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
-use ringmark_core::dimension::{Bytes, Dtype, Model, Seconds};
+use ringmark_core::dimension::{BatchShape, Bytes, Dtype, Model, Seconds};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{Conditions, Manifest, RunState};
 use serde_json::Value;
@@ -45,7 +45,10 @@ fn training_folder() -> Folder {
         }
     }
     let memory = MemoryShortage { taken: Bytes(15_100_000_000), total: Bytes(16_000_000_000) };
-    folder.write("1n1g/rn50_b16_fp32_1.log", format!("ringmark: run failed: {}\n", memory.at_batch(16)));
+    folder.write(
+        "1n1g/rn50_b16_fp32_1.log",
+        format!("ringmark: run failed: {}\n", memory.at_batch(BatchShape::of_images(16))),
+    );
     let command = ["ringmark", "sweep", "--resume"].map(str::to_owned).into();
     let mut manifest = Manifest::new(BenchmarkKind::Train, command, Conditions::default());
     for (network, batch_size) in [("resnet18", 4), ("resnet18", 8), ("resnet18", 16), ("rn50", 4), ("rn50", 8)] {

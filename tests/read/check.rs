@@ -236,7 +236,7 @@ fn figures_that_differ_from_the_logs_are_reported() {
         PASS    reliable  load, spread, efficiency and profile of every case
                 note: use with caution: 1 warning
     "]].assert_eq(&stdout);
-    result["rows"][0]["images_per_second"] = 29.0.into();
+    result["rows"][0]["units_per_second"] = 29.0.into();
     fs::write(&json, result.to_string()).expect("written");
     expect!["out_result.json: its figures do not match these runs: extract again"]
         .assert_eq(&only(&sandbox, "unedited"));

@@ -119,7 +119,7 @@ fn prometheus_figures_equal_the_json() {
             let trained = !row["efficiency"].is_null();
             let labels = if trained { [labels, vec!["communication=\"on\""]].concat() } else { labels };
             let figure = |family: &str| sample(&samples, family, &labels);
-            assert_eq!(figure("ringmark_images_per_second"), number("images_per_second"));
+            assert_eq!(figure("ringmark_images_per_second"), number("units_per_second"));
             assert_eq!(figure("ringmark_runs_counted"), number("runs_counted"));
             assert_eq!(figure("ringmark_reliable") == 1.0, row["is_reliable"] == true);
             if trained {

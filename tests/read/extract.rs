@@ -397,7 +397,7 @@ fn both_mean_speeds_follow_their_formulas() {
     let case = &folder.result()["rn50"]["1n1g"];
     // Mean of rates (100 + 300) / 2; images divided by time 2 / (1/100 + 1/300).
     assert_eq!(
-        (case["dlperf"]["median_speed"].as_f64(), case["images_per_second"].as_f64()),
+        (case["dlperf"]["median_speed"].as_f64(), case["units_per_second"].as_f64()),
         (Some(200.0), Some(150.0))
     );
 
@@ -411,7 +411,7 @@ fn both_mean_speeds_follow_their_formulas() {
     folder.run(&uneven);
     folder.extract(&[]);
     // 4 images x 2 ranks x 4 iterations / mean over ranks of (6 s, 18 s).
-    assert_close(&folder.result()["rn50"]["1n2g"]["images_per_second"], 32.0 / 12.0);
+    assert_close(&folder.result()["rn50"]["1n2g"]["units_per_second"], 32.0 / 12.0);
 }
 
 #[test]

@@ -209,7 +209,7 @@ fn case_without_a_valid_run_keeps_its_row() {
     let row = stdout.lines().find(|line| line.starts_with("1n4g")).expect("a row");
     assert_eq!(row.split_whitespace().collect::<Vec<_>>()[..4], ["1n4g", "4", "0/1", "-"]);
     assert_eq!(folder.dlperf()["rn50"]["1n4g"]["median_speed"], Value::Null);
-    assert_eq!(folder.result()["rn50"]["1n4g"]["images_per_second"], Value::Null);
+    assert_eq!(folder.result()["rn50"]["1n4g"]["units_per_second"], Value::Null);
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn speedometer_windows_cover_iterations_of_all_ranks() {
     let single = &result["1n1g"];
     // Second and third window: (100 + 150) / 2, and 2 / (1/100 + 1/150).
     assert_eq!(single["dlperf"]["median_speed"].as_f64(), Some(125.0));
-    assert_close(&single["images_per_second"], 120.0);
+    assert_close(&single["units_per_second"], 120.0);
     assert_eq!(single["settings"], serde_json::json!({"log": "speedometer"}));
     let run = &single["runs"][0];
     assert_eq!((run["iterations"].as_u64(), run["warmup"].as_u64()), (Some(60), Some(20)));
@@ -140,8 +140,8 @@ fn horovod_speed_is_its_total() {
     let dlperf = &four["dlperf"];
     assert_eq!((dlperf["median_speed"].as_f64(), dlperf["speedup"].as_f64()), (Some(450.67), Some(3.69)));
     let over_time = 12.0 / (1.0 / 110.0 + 1.0 / 112.5 + 1.0 / 115.5);
-    assert_close(&four["images_per_second"], over_time);
-    assert_close(&four["images_per_second_per_rank"], over_time / 4.0);
+    assert_close(&four["units_per_second"], over_time);
+    assert_close(&four["units_per_second_per_rank"], over_time / 4.0);
     let run = &four["runs"][0];
     assert_eq!([&run["iterations"], &run["warmup"], &run["iteration_seconds"]], [&Value::Null; 3]);
 
@@ -166,7 +166,7 @@ fn only_the_total_of_tf_cnn_benchmarks_is_read() {
     assert!(stdout.contains("\nlogs of tf_cnn_benchmarks: no times of single iterations\n"), "{stdout}");
     let four = &folder.result()["rn50"]["1n4g"];
     assert_eq!(four["dlperf"]["median_speed"], 365.4);
-    assert_close(&four["images_per_second"], 365.4);
+    assert_close(&four["units_per_second"], 365.4);
     assert_close(&four["speedup_over_base"], 365.4 / 101.5);
 }
 

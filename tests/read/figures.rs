@@ -39,12 +39,12 @@ fn every_command_prints_the_same_figures() {
     let result = rows_by_case(&json(&output_of("extract", &path, &["--json"])));
     let row = &result["rn50"]["1n2g"];
     let [speed, speedup, efficiency] =
-        ["images_per_second", "speedup_over_base", "efficiency"].map(|key| number(&row[key]));
+        ["units_per_second", "speedup_over_base", "efficiency"].map(|key| number(&row[key]));
 
     // By definition, from the runs alone.
     let of_runs = |case: &str| {
         let runs = result["rn50"][case]["runs"].as_array().expect("runs");
-        let mut speeds: Vec<f64> = runs.iter().map(|run| number(&run["images_per_second"])).collect();
+        let mut speeds: Vec<f64> = runs.iter().map(|run| number(&run["units_per_second"])).collect();
         speeds.sort_by(f64::total_cmp);
         speeds[2]
     };
@@ -86,7 +86,7 @@ fn every_command_prints_the_same_figures() {
     assert_eq!((&case["name"], number(&case["throughput"]["base"])), (&Value::from("1n2g"), speed));
     let predicted = json(&output_of("predict", &path, &["--cases", "1n2g", "--json"]));
     let measured = &predicted["groups"][0]["predictions"][0];
-    close("predict", number(&measured["images_per_second"]["mid"]), speed);
+    close("predict", number(&measured["units_per_second"]["mid"]), speed);
     close("predict", number(&measured["efficiency"]["mid"]), efficiency);
 
     // PyTorch's suite: all iterations of all runs; their means are the runs' speeds.

@@ -415,7 +415,7 @@ fn fit_recovers_latency_and_bandwidth() {
     assert_eq!(cases, ["8n4g", "16n4g", "32n4g"], "twice, four and eight times the largest");
     for prediction in group["predictions"].as_array().expect("a list") {
         let of = |band: &str| ["low", "mid", "high"].map(|end| prediction[band][end].as_f64().expect("a number"));
-        let ([slow, _, fast], [least, _, most]) = (of("images_per_second"), of("efficiency"));
+        let ([slow, _, fast], [least, _, most]) = (of("units_per_second"), of("efficiency"));
         assert!(slow < fast && least < most && most <= 1.0, "{prediction}");
         let lost: f64 =
             prediction["lost_seconds"].as_array().expect("a list").iter().flat_map(|one| one["seconds"].as_f64()).sum();
@@ -651,7 +651,7 @@ fn prediction_repeats_warnings_and_shows_the_straggler_cost() {
     let speed = |predictions: &Value, index: usize| -> (String, f64) {
         let prediction = &predictions[index];
         let case = prediction["case"].as_str().expect("a case").to_owned();
-        (case, prediction["images_per_second"]["mid"].as_f64().expect("a number"))
+        (case, prediction["units_per_second"]["mid"].as_f64().expect("a number"))
     };
     let (with, without) = (speed(&group["predictions"], 1), speed(&group["predictions_without_straggler"], 0));
     assert_eq!((with.0.as_str(), without.0.as_str()), ("4n2g", "4n2g"), "what was measured is not foretold");

@@ -68,9 +68,9 @@ fn speed_uses_the_slowest_rank_and_the_median_run() {
     let result = folder.result();
     assert_eq!((&result["kind"], &result["schema"]), (&Value::from("ringmark-score-result"), &Value::from(3)));
     let row = &result["rows"][0];
-    assert_eq!((&row["images_per_second"], &row["runs_counted"]), (&Value::from(16.0), &Value::from(3)));
+    assert_eq!((&row["units_per_second"], &row["runs_counted"]), (&Value::from(16.0), &Value::from(3)));
     assert_eq!((&row["model"], &row["case"], &row["ranks"]), (&"resnet50_v1b".into(), &"1n2g".into(), &2.into()));
-    let runs: Vec<f64> = (0..3).filter_map(|run| row["runs"][run]["images_per_second"].as_f64()).collect();
+    let runs: Vec<f64> = (0..3).filter_map(|run| row["runs"][run]["units_per_second"].as_f64()).collect();
     assert_eq!(runs, [16.0, 32.0, 8.0]);
     assert_eq!(row["runs"][0]["pass_seconds"]["mean"], 0.5);
 }
@@ -86,7 +86,7 @@ fn json_contains_every_figure_of_the_table() {
         .iter()
         .flat_map(|row| {
             let number = |key: &str| row[key].as_f64().expect("a number");
-            [four_digits(number("images_per_second")), format!("{:.2}", 100.0 * number("cv"))]
+            [four_digits(number("units_per_second")), format!("{:.2}", 100.0 * number("cv"))]
         })
         .chain(rows.iter().flat_map(|row| {
             let number = |key: &str| row["arithmetic"][key].as_f64().expect("a number");
@@ -258,7 +258,7 @@ fn points_without_valid_runs_show_the_reason() {
         assert!(stderr.contains(expected), "{expected}{stderr}");
     }
     let rows = &folder.result()["rows"];
-    assert_eq!((&rows[1]["images_per_second"], &rows[1]["runs_counted"]), (&Value::Null, &Value::from(0)));
+    assert_eq!((&rows[1]["units_per_second"], &rows[1]["runs_counted"]), (&Value::Null, &Value::from(0)));
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn published_mxnet_figures_are_printed_below() {
     assert_eq!(published.len(), 2 * 4 * 6);
     let last = &published[published.len() - 1];
     assert_eq!((&last["model"], &last["batch_size"]), (&"mxnet-resnet-152".into(), &32.into()));
-    assert_eq!((&last["images_per_second"], &last["hardware"]), (&294.17.into(), &"Tesla P100".into()));
+    assert_eq!((&last["units_per_second"], &last["hardware"]), (&294.17.into(), &"Tesla P100".into()));
     assert!(last["source"].as_str().is_some_and(|source| source.contains("perf.md")), "{last}");
     let (_, markdown, _) = folder.ringmark("extract", &["--published", "--format", "markdown"]);
     assert_eq!(markdown.matches("## Published: images/s on ").count(), 4, "{markdown}");

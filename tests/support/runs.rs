@@ -7,7 +7,7 @@ use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::train::{Iteration, RunEnd, RunHeader, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{RunLabel, RunProfile};
 use ringmark_core::dimension::{
-    BackendName, Bytes, DeviceKind, ImagesPerSecond, Phase, Phases, Seconds, TeraflopsPerSecond,
+    BackendName, Bytes, DeviceKind, Phase, Phases, Seconds, TeraflopsPerSecond, UnitsPerSecond,
 };
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::host::{Environment, RankPlace};
@@ -55,18 +55,19 @@ impl Folder {
             baseline: header.config.exchange.backend == BackendChoice::None,
             case: header.case,
             model: header.config.model,
-            batch_size: header.config.batch_size,
+            batch: header.config.batch(),
             dtype: header.config.dtype,
             kv_store: header.config.kv_store.kv_store,
             run: header.run,
         };
-        let images = f64::from(name.batch_size * name.case.ranks());
+        let work = name.batch.work(name.case);
         let mut log = String::from("ringmark-worker 0.1.0\n");
         for iteration in &record.iterations {
-            let speed = ImagesPerSecond(images / iteration.step[0].0);
+            let speed = UnitsPerSecond(work / iteration.step[0].0);
             log.push_str(&dlperf::write(
                 dlperf::Batch::at_iteration(iteration.iteration, None),
                 speed,
+                name.batch.unit(),
                 iteration.loss[0],
             ));
             log.push('\n');

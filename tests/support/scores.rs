@@ -20,7 +20,7 @@ pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
     let passes = (0..10).map(|index| Seconds(pass * (1.0 + 0.01 * f64::from(index))));
     ScoreRecord {
         seconds: vec![passes.collect(); ranks as usize],
-        peak_memory: vec![Bytes(200_000_000 + 30_000_000 * u64::from(name.batch_size)); ranks as usize],
+        peak_memory: vec![Bytes(200_000_000 + 30_000_000 * u64::from(name.batch.size.number())); ranks as usize],
         matrix_product: vec![TeraflopsPerSecond(0.25); ranks as usize],
         confidence: vec![0.125; ranks as usize],
         ..ScoreRecord::new(
@@ -29,8 +29,8 @@ pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
             ScoreConfig {
                 model: name.model,
                 dtype: name.dtype,
-                batch_size: name.batch_size,
-                image_size: Some(name.model.image_size(None)),
+                batch_size: name.batch.size.number(),
+                image_size: name.model.image_size(None),
                 threads: Some(1),
                 ..ScoreConfig::default().on(DeviceKind::Cpu)
             },
@@ -41,8 +41,9 @@ pub fn record(point: &str, number: u32, pass: f64) -> ScoreRecord {
 }
 
 fn name_of(record: &ScoreRecord) -> RunName {
-    let ScoreConfig { model, dtype, batch_size, .. } = record.config;
-    RunName { baseline: false, case: record.case, model, batch_size, dtype, kv_store: KvStore::Ring, run: record.run }
+    let ScoreConfig { model, dtype, .. } = record.config;
+    let batch = record.config.batch();
+    RunName { baseline: false, case: record.case, model, batch, dtype, kv_store: KvStore::Ring, run: record.run }
 }
 
 pub trait Score {
@@ -62,7 +63,7 @@ impl Score for Folder {
         let speed = record.speed().map_or(0.0, |speed| speed.0);
         let log = format!(
             "# ringmark-worker 0.1.0\nINFO:root:batch size {:2}, dtype float32, images/sec: {speed:.6}\n",
-            name.batch_size
+            name.batch.size.number()
         );
         let mut bytes = Vec::new();
         record.write(&mut bytes).expect("an in-memory write succeeds");

@@ -254,7 +254,7 @@ fn sweep_over_two_gpu_hosts_matches_hand_computed_figures() {
         let (speed, efficiency) = (2.0 * ranks as f64 / (base + sums), base / (base + sums));
         let row = &rows[case];
         let figure = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name}: {row}"));
-        assert_near(figure("images_per_second"), speed, 1e-9, case);
+        assert_near(figure("units_per_second"), speed, 1e-9, case);
         assert_near(figure("speedup_over_base"), ranks as f64 * efficiency, 1e-9, case);
         assert_near(figure("efficiency"), efficiency, 1e-9, case);
         for part in row["scaling_loss"]["parts"].as_array().into_iter().flatten() {

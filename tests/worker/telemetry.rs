@@ -134,11 +134,11 @@ fn processor_energy_is_in_all_outputs() {
     let json: Value = serde_json::from_str(&json).expect("JSON");
     for row in json["rows"].as_array().expect("rows") {
         let number = |pointer: &str| row.pointer(pointer).and_then(Value::as_f64).expect(pointer);
-        let speed = number("/images_per_second");
+        let speed = number("/units_per_second");
         // 36 per hour is 0.01 per second for any number of ranks: the price is per host.
         assert_near(number("/cost/of_epoch"), 0.01 * 1_281_167.0 / speed, "an epoch");
         assert_near(number("/cost/of_90_epochs"), 90.0 * number("/cost/of_epoch"), "90 epochs");
-        assert_near(number("/energy/joules_per_image") * number("/energy/images_per_second_per_watt"), 1.0, "W");
+        assert_near(number("/energy/joules_per_unit") * number("/energy/units_per_second_per_watt"), 1.0, "W");
         assert_eq!(row["energy"]["of"], serde_json::json!(["package-0"]));
     }
     // The files contain measurements but no prices.

@@ -490,7 +490,7 @@ fn assert_log_fits(log: &str, record: &RunRecord) {
     let counted: Vec<f64> = counted.skip(warmup).map(|iteration| 4.0 / iteration.step[0].0).collect();
     let mean = counted.iter().sum::<f64>() / counted.len() as f64;
     let speed = record.speed(warmup).expect("iterations");
-    let speed = format!("# speed: {speed:.2}; rates by iteration: mean {mean:.2}, CV ");
+    let speed = format!("# speed: {:.2} images/s; rates by iteration: mean {mean:.2}, CV ", speed.0);
     let length = format!("# {} measured + {warmup} warm-up iterations in ", counted.len());
     for closing in [&speed, &length] {
         assert!(lines.iter().any(|line| line.starts_with(closing)), "{closing}: {log}");
@@ -530,7 +530,7 @@ fn sweep_of_the_real_worker_produces_figures() {
     for case in ["1n1g", "1n2g"] {
         let figures = &result["resnet18"][case];
         let number = |name: &str| figures[name].as_f64().expect(name);
-        assert_eq!(number("images_per_second"), median_of(case), "{figures}");
+        assert_eq!(number("units_per_second"), median_of(case), "{figures}");
         assert_eq!(number("speedup_over_base"), median_of(case) / single, "{figures}");
         assert_eq!(figures["batch_size_per_device"], 2);
     }
@@ -645,12 +645,12 @@ fn rank_memory_matches_the_estimate() {
         // Momenta are allocated by the first update, so that the second iteration uses as much memory as any later one.
         let options = format!("--model {model} --iters 2 {options}");
         let record = Run::single_rank(&options).finish().record.expect("a record");
-        let image_size = record.header.config.image_size();
+        let size = record.header.config.sample_size();
         let TrainConfig { dtype, layout, batch_size, .. } = record.header.config;
         let facts = model.facts();
         let expected = facts
             .training_memory
-            .at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size))
+            .at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.size_ratio(size))
             .for_batch(batch_size)
             .0;
         let peak = record.end.expect("an end").peak_memory[0].0;

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use ringmark_core::benchmark::{AUTO_BATCH_SIZE, BenchmarkKind, SweepProfile};
-use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
+use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model, WorkUnit};
 use ringmark_core::manifest::Manifest;
 use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::options::option_table::Setting;
@@ -44,6 +44,11 @@ pub struct AxesOptions {
     #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
     #[arg(value_parser = number(1..=65_536_u32))]
     batch_sizes: Option<Vec<u32>>,
+    /// Lengths of sequences in tokens, instead of --sequence-length, for language models: each runs with every precision,
+    /// batch size and case
+    #[arg(long, value_name = "TOKENS,..", value_delimiter = ',', conflicts_with = "sequence-length")]
+    #[arg(value_parser = number(1..=131_072_u32))]
+    sequence_lengths: Option<Vec<u32>>,
     /// Factors of the batch sizes of some networks, such as mxnet-alexnet=8 for MXNet's "Alexnet(*8)"
     #[arg(long, value_name = "NAME=N,..", value_delimiter = ',', value_parser = batch_factor)]
     batch_factor: Vec<(Model, u32)>,
@@ -100,6 +105,8 @@ pub(super) struct AxisDefaults {
     pub(super) models: Vec<Model>,
     pub(super) dtype: Dtype,
     pub(super) batch_sizes: BatchSizes,
+    /// Tokens of a sequence, and true if the user gave them.
+    pub(super) sequence_length: (Option<u32>, bool),
     pub(super) kv_stores: Vec<KvStore>,
     pub(super) threads: Option<u32>,
     pub(super) device: DeviceKind,
@@ -136,7 +143,14 @@ impl AxesOptions {
         let mut axes = Axes {
             models: self.models.unwrap_or(defaults.models),
             dtypes: self.dtypes.unwrap_or_else(|| vec![defaults.dtype]),
-            batch_sizes: self.batch_sizes.map_or(defaults.batch_sizes, BatchSizes::Each),
+            batch_sizes: match (self.batch_sizes, defaults.batch_sizes) {
+                (Some(_), BatchSizes::Global(samples)) => {
+                    bail!(usage(anyhow!("--batch-sizes conflicts with --global-batch {samples}: use only one of them")))
+                }
+                (Some(sizes), _) => BatchSizes::Each(sizes),
+                (None, batch_sizes) => batch_sizes,
+            },
+            sequence_lengths: Vec::new(),
             batch_factors: self.batch_factor.iter().copied().collect(),
             kv_stores: defaults.kv_stores,
             cases: self.cases.unwrap_or_else(|| (defaults.cases)(&launch.hosts, defaults.device)),
@@ -148,6 +162,16 @@ impl AxesOptions {
                 "--dtype tf32 needs a GPU of compute capability 8.0, and these ranks use the CPU: choose fp32 or bf16"
             ))
         );
+        let (length, is_length_given) = defaults.sequence_length;
+        let is_length_given = is_length_given || self.sequence_lengths.is_some();
+        let lengths = self.sequence_lengths.unwrap_or_else(|| length.into_iter().collect());
+        match axes.models.iter().any(|model| model.unit() == WorkUnit::Token) {
+            true => axes.sequence_lengths = lengths,
+            // The error names a language model.
+            false if is_length_given => axes.models[0].check_sample_size(None, Some(lengths[0])).map_err(usage)?,
+            false => {}
+        }
+        reject_duplicates("--sequence-lengths", &axes.sequence_lengths, "").map_err(usage)?;
         reject_duplicates("--cases", &axes.cases, ", and set --runs for more runs").map_err(usage)?;
         // The command in the manifest may have had other cases.
         let more = self.repeat.iter().filter(|case| !axes.cases.contains(case)).copied();
@@ -189,6 +213,10 @@ fn check_batch_factors(axes: &Axes) -> anyhow::Result<()> {
         bail!("--batch-factor {factors}: no run uses {model}: add it to --models, or omit its factor");
     }
     ensure!(
+        axes.sequence_lengths.len() <= 1 || !matches!(axes.batch_sizes, BatchSizes::Largest { .. }),
+        "--batch-size auto finds the largest batch of one length, but --sequence-lengths has several: use only one"
+    );
+    ensure!(
         factors.is_empty() || matches!(axes.batch_sizes, BatchSizes::Each(_)),
         "--batch-factor {factors} conflicts with --batch-size auto, which finds the largest batch: use only one of them"
     );
@@ -199,7 +227,7 @@ fn check_batch_factors(axes: &Axes) -> anyhow::Result<()> {
 /// or for several. The threads per rank are included if this machine determines them.
 pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Setting>) -> Vec<Setting> {
     let threads = sweep.threads(PlanContext { environment: &machine.environment, resumed: None });
-    let Axes { models, dtypes, batch_sizes, kv_stores, cases, runs, .. } = &sweep.axes;
+    let Axes { models, dtypes, batch_sizes, sequence_lengths, kv_stores, cases, runs, .. } = &sweep.axes;
     let mut settings = vec![
         Setting::derived("profile", vec![sweep.profile.to_string()]),
         Setting::derived("cases", texts(cases)),
@@ -210,6 +238,7 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     settings.extend(one_or_several("model", "models", texts(models)));
     settings.extend(one_or_several("dtype", "dtypes", texts(dtypes)));
     settings.extend(one_or_several("batch-size", "batch-sizes", batch_sizes.texts()));
+    settings.extend(one_or_several("sequence-length", "sequence-lengths", texts(sequence_lengths)));
     settings.push(Setting::new("batch-factor", sweep.axes.factor_texts()));
     if others.iter().any(|other| other.name == "kv-store") {
         settings.extend(one_or_several("kv-store", "kv-stores", texts(kv_stores)));

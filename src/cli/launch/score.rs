@@ -66,6 +66,7 @@ impl ScoreOptions {
             cases: |_, _| vec![Case::SINGLE],
             models: vec![score.model],
             dtype: score.dtype,
+            sequence_length: (score.sequence_length, self.score.typed("sequence-length").is_some()),
             batch_sizes: match is_one_size {
                 true => axes::one_batch_size(typed, score.batch_size),
                 false => BatchSizes::Each(MXNET_BATCH_SIZES.to_vec()),
@@ -77,8 +78,10 @@ impl ScoreOptions {
             profile,
         };
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Score, launch, defaults)?;
-        for Point { model, dtype, batch_size, .. } in sweep.axes.points() {
-            ScoreConfig { model, dtype, batch_size, ..score.clone() }.validate().map_err(usage)?;
+        // The length belongs to the axis, which networks of images do not have.
+        let score = ScoreConfig { sequence_length: None, ..score };
+        for Point { model, dtype, batch, .. } in sweep.axes.points() {
+            ScoreConfig { model, dtype, ..score.with_batch(batch) }.validate().map_err(usage)?;
         }
         trace::check(sweep.trace_runs > 0, "--trace-runs 1", &score.trace).map_err(usage)?;
         let filled_in = axes::filled_in(&sweep, &machine, option_table::filled_in(&score));

@@ -23,6 +23,7 @@ use crate::launch::cluster::hosts::Hosts;
 use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::benchmarks::train_checks;
 use crate::launch::sweep::cost::EpochImages;
+use crate::launch::sweep::plan::BatchSizes;
 use crate::launch::sweep::suite;
 use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
 use crate::launch::sweep::trials::tuned_option::{TUNED, TunedOption};
@@ -158,7 +159,11 @@ impl SweepOptions {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
             models,
             dtype: train.dtype,
-            batch_sizes: axes::one_batch_size(self.train.typed("batch-size"), train.batch_size),
+            batch_sizes: match train.global_batch {
+                Some(samples) => BatchSizes::Global(samples),
+                None => axes::one_batch_size(self.train.typed("batch-size"), train.batch_size),
+            },
+            sequence_length: (train.sequence_length, self.train.typed("sequence-length").is_some()),
             kv_stores: self.kv_stores.unwrap_or_else(|| vec![train.kv_store.kv_store]),
             threads: train.threads,
             device,
@@ -166,6 +171,8 @@ impl SweepOptions {
             profile,
         };
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
+        // The length belongs to the axis, which networks of images do not have.
+        train.sequence_length = None;
         train_checks::check(&sweep, &train, &search, ddp_suite)?;
         machine.check_backend(&sweep.launch, &train.exchange)?;
         machine.check_binding(&sweep.launch, train.bind)?;

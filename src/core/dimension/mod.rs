@@ -11,15 +11,18 @@
 //! | [`dtype`] | the precision of a step |
 //! | [`device`] | CPU or CUDA |
 //! | [`backend_name`] | the backend that summed |
+//! | [`batch`] | samples per rank or of all ranks; tokens of a sample |
+//! | [`work_unit`] | what speed counts: images or tokens |
 //! | [`case`] | nodes and ranks per node: `1n8g` |
 //! | [`preprocessing`] | decoder, interpolation, augmentation |
 //! | [`image_limits`] | limits of an image that is read |
 //! | [`operation`] | collective operation and reduction |
 //! | [`phase`] | phases of an iteration |
 //! | [`wire`] | the element type of gradients in an exchange |
-//! | [`units`] | bytes, seconds, images/s, GB/s, TFLOP/s |
+//! | [`units`] | bytes, seconds, units of work per second, GB/s, TFLOP/s |
 
 mod backend_name;
+mod batch;
 mod case;
 mod device;
 mod dtype;
@@ -35,14 +38,16 @@ mod phase;
 mod preprocessing;
 mod units;
 mod wire;
+mod work_unit;
 
 pub use backend_name::BackendName;
+pub use batch::{BatchShape, BatchSize};
 pub use case::Case;
 pub use device::{DeviceChoice, DeviceKind};
 pub use dtype::Dtype;
 pub use facts::{
-    BatchMemory, DECODERS, DecoderFamily, DecoderShape, ImageRule, ModelFacts, PASSES_OF_TRAINING, RankMemory, Rotary,
-    Source, device_peak,
+    BatchMemory, DECODERS, DecoderFamily, DecoderShape, ImageRule, ModelFacts, ModelInput, PASSES_OF_TRAINING,
+    RankMemory, Rotary, Source, device_peak,
 };
 pub use graphs::GraphChoice;
 pub use image_limits::{ImageLimit, ImageLimits, OverLimit};
@@ -53,5 +58,6 @@ pub use model::Model;
 pub use operation::{Operands, Operation, Reduction};
 pub use phase::{Phase, Phases};
 pub use preprocessing::{Augmentation, BadImage, DecoderChoice, ImageFormat, Interpolation, Scaling};
-pub use units::{Bytes, GigabytesPerSecond, ImagesPerSecond, Seconds, TeraflopsPerSecond};
+pub use units::{Bytes, GigabytesPerSecond, Seconds, TeraflopsPerSecond, UnitsPerSecond};
 pub use wire::Wire;
+pub use work_unit::{SampleSize, WorkUnit};

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, bail, ensure};
 
-use crate::dimension::facts::{FACTS, ImageRule, ModelFacts, Source};
+use crate::dimension::facts::{DecoderShape, FACTS, ImageRule, ModelFacts, ModelInput, Source};
+use crate::dimension::{SampleSize, WorkUnit};
 use crate::keyword_enum;
 use crate::options::keyword_enum::KeywordEnum;
 
@@ -57,6 +58,18 @@ keyword_enum!(
         MxnetLenet = "mxnet-lenet" | "lenet",
         /// MXNet's multilayer perceptron, for digits.
         MxnetMlp = "mxnet-mlp" | "mlp",
+        /// OpenAI's smallest GPT-2, with 124 million parameters.
+        Gpt2Small = "gpt2-124m" | "gpt2",
+        /// OpenAI's GPT-2 medium.
+        Gpt2Medium = "gpt2-355m" | "gpt2-medium",
+        /// Meta's Llama 3.2 with 1.2 billion parameters.
+        Llama1b = "llama-1b",
+        /// Meta's Llama 3.1 with 8 billion parameters.
+        Llama8b = "llama-8b",
+        /// A small GPT-2 over bytes, for tests.
+        Gpt2Tiny = "gpt2-tiny",
+        /// A small Llama over bytes, for tests.
+        LlamaTiny = "llama-tiny",
     }
 );
 
@@ -66,9 +79,12 @@ impl Model {
         &FACTS[self as usize]
     }
 
-    /// Finds a network by the prefix of its file names.
-    pub fn from_file_name(name: &str) -> Option<Model> {
-        Model::ALL.iter().copied().find(|model| model.facts().file_name == name)
+    /// Splits the name of a run's file into the network and the rest, without the `_` between them.
+    pub fn split_from_file_name(name: &str) -> Option<(Model, &str)> {
+        let rest = |model: &Model| name.strip_prefix(model.facts().file_name)?.strip_prefix('_');
+        // `vgg11` is also the start of `vgg11_bn`.
+        let found = Model::ALL.iter().filter_map(|model| Some((*model, rest(model)?)));
+        found.min_by_key(|(_, rest)| rest.len())
     }
 
     /// Parses a network name of MXNet's scripts; `resnet` is the ResNet-152 of measure.py.
@@ -105,14 +121,65 @@ impl Model {
         })
     }
 
-    /// Returns the image size: `requested`, or the network's default.
-    pub fn image_size(self, requested: Option<u32>) -> u32 {
-        requested.unwrap_or(self.facts().images.size)
+    /// Returns the image size: `requested`, or the network's default. `None` for a network of tokens.
+    pub fn image_size(self, requested: Option<u32>) -> Option<u32> {
+        Some(requested.unwrap_or(self.facts().images()?.size))
+    }
+
+    /// Returns the tokens of a sequence: `requested`, or the network's default. `None` for a network of images.
+    pub fn sequence_length(self, requested: Option<u32>) -> Option<u32> {
+        Some(requested.unwrap_or(self.facts().decoder_shape()?.sequence_length))
+    }
+
+    /// Returns the network that stands for all networks of a unit, where conditions are compared without the network.
+    pub const fn of_unit(unit: WorkUnit) -> Model {
+        match unit {
+            WorkUnit::Image => Model::Resnet50V1b,
+            WorkUnit::Token => Model::Gpt2Small,
+        }
+    }
+
+    /// Returns what the network's speed counts.
+    pub fn unit(self) -> WorkUnit {
+        self.facts().unit()
+    }
+
+    /// Returns the size of a sample, of which at most one part is requested.
+    pub fn sample_size(self, image_size: Option<u32>, sequence_length: Option<u32>) -> SampleSize {
+        let pixels = self.image_size(image_size).map(SampleSize::Pixels);
+        let tokens = self.sequence_length(sequence_length).map(SampleSize::Tokens);
+        pixels.or(tokens).unwrap_or(self.facts().default_size())
+    }
+
+    /// Rejects sizes of samples that the network does not support; the error names the supported sizes.
+    pub fn check_sample_size(self, image_size: Option<u32>, sequence_length: Option<u32>) -> anyhow::Result<()> {
+        match self.facts().input {
+            ModelInput::Images(_) => {
+                ensure!(
+                    sequence_length.is_none(),
+                    "--sequence-length does not apply to {self}, a network of images: omit it, or use a language model \
+                     such as --model {}",
+                    Model::Gpt2Small
+                );
+                self.image_size(image_size).map_or(Ok(()), |size| self.check_image_size(size))
+            }
+            ModelInput::Tokens(DecoderShape { context, .. }) => {
+                ensure!(image_size.is_none(), "--image-size does not apply to {self}, a language model: omit it");
+                let length = self.sequence_length(sequence_length).unwrap_or_default();
+                ensure!(
+                    (1..=*context).contains(&length),
+                    "--sequence-length {length} does not fit {self}: choose 1 to {context}"
+                );
+                Ok(())
+            }
+        }
     }
 
     /// Rejects image sizes that the network does not support; the error names the supported sizes.
     pub fn check_image_size(self, size: u32) -> anyhow::Result<()> {
-        let ImageRule { size: own, smallest, multiple, is_fixed, .. } = self.facts().images;
+        let Some(&ImageRule { size: own, smallest, multiple, is_fixed, .. }) = self.facts().images() else {
+            bail!("{self} is a language model: choose a network of images")
+        };
         let fits = if is_fixed { size == own } else { size >= smallest && size.is_multiple_of(multiple) };
         let rule = match (is_fixed, multiple) {
             (true, _) => format!("images of exactly {own} pixels: omit --image-size"),
@@ -127,10 +194,13 @@ impl Model {
     }
 
     /// Rejects a batch that leaves batch normalization a single value per channel, which has no variance.
-    pub fn check_statistics(self, batch_size: u32, size: u32) -> anyhow::Result<()> {
-        let ImageRule { one_pixel, .. } = self.facts().images;
+    pub fn check_statistics(self, batch_size: u32, image_size: Option<u32>) -> anyhow::Result<()> {
+        let (Some(ImageRule { one_pixel, .. }), Some(size)) = (self.facts().images(), self.image_size(image_size))
+        else {
+            return Ok(());
+        };
         ensure!(
-            batch_size > 1 || size > one_pixel,
+            batch_size > 1 || size > *one_pixel,
             "--batch-size 1 with --image-size {size} leaves batch normalization one value per channel of {self}: use \
              --batch-size 2, --image-size {}, or --freeze-batch-norm",
             one_pixel + 1
@@ -142,7 +212,7 @@ impl Model {
 impl Default for Model {
     /// Returns the network that DLPerf measures.
     fn default() -> Model {
-        Model::Resnet50V1b
+        Model::of_unit(WorkUnit::Image)
     }
 }
 
@@ -152,20 +222,19 @@ mod tests {
     use crate::dimension::Bytes;
 
     #[test]
-    fn network_file_names_are_unique() {
+    fn network_is_found_by_its_file_name() {
         for model in Model::ALL {
-            assert_eq!(Model::from_file_name(model.facts().file_name), Some(*model));
-            // The file name is followed by `_b`.
-            assert!(!model.facts().file_name.contains("_b"));
+            let name = format!("{}_b8", model.facts().file_name);
+            assert_eq!(Model::split_from_file_name(&name), Some((*model, "b8")));
         }
-        assert_eq!(Model::from_file_name("vgg"), None);
+        assert_eq!(Model::split_from_file_name("vgg_b8"), None);
         assert_eq!(Model::default().facts().gradient_bytes(), Bytes(102_228_128));
     }
 
     #[test]
     fn unsupported_image_size_names_a_supported_one() {
         for model in Model::ALL {
-            model.check_image_size(model.image_size(None)).expect("its own size");
+            model.check_sample_size(None, None).expect("its own size");
         }
         for (model, size, advice) in [
             (Model::InceptionV3, 74, "choose --image-size 75 or more"),
@@ -177,5 +246,11 @@ mod tests {
             let refused = model.check_image_size(size).expect_err("refused").to_string();
             assert!(refused.contains(advice) && refused.contains(&size.to_string()), "{refused}");
         }
+        let refused = |model: Model, image_size, sequence_length| {
+            model.check_sample_size(image_size, sequence_length).expect_err("refused").to_string()
+        };
+        assert!(refused(Model::Gpt2Small, None, Some(1025)).ends_with("choose 1 to 1024"));
+        assert!(refused(Model::Gpt2Small, Some(224), None).contains("language model"));
+        assert!(refused(Model::Resnet18, None, Some(64)).contains("--model gpt2-124m"));
     }
 }

@@ -1,6 +1,6 @@
 //! Names of files in a results folder. A run's log is `<root>/<case>/<model>_b<batch>_<dtype>_<run>.log`, as in DLPerf,
-//! and its record has the same stem and `.jsonl`. A kv-store other than `ring` is part of the name:
-//! `.._<dtype>_<kv-store>_<run>.log`. Baselines have the same names below `<root>/no-communication`. The last
+//! and its record has the same stem and `.jsonl`. A batch of all ranks is `g<batch>`, and one of sequences is followed
+//! by their length, `_s<tokens>`. A kv-store other than `ring` is part of the name: `.._<dtype>_<kv-store>_<run>.log`. Baselines have the same names below `<root>/no-communication`. The last
 //! checkpoint of an unfinished run has the same stem and `.safetensors`.
 
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::{Case, Dtype, KvStore, Model, Operation};
+use crate::dimension::{BatchShape, Case, Dtype, KvStore, Model, Operation};
 use crate::options::keyword_enum::KeywordEnum;
 use crate::text_value;
 
@@ -84,8 +84,8 @@ fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
 #[expect(missing_docs, reason = "field names are self-explanatory")]
 pub struct Point {
     pub model: Model,
-    /// Images per rank and iteration.
-    pub batch_size: u32,
+    /// Samples of an iteration.
+    pub batch: BatchShape,
     pub dtype: Dtype,
     /// Kv-store; `ring` if nothing is trained.
     pub kv_store: KvStore,
@@ -94,8 +94,8 @@ pub struct Point {
 impl fmt::Display for Point {
     /// Formats as `ResNet50-v1b, batch size 128, fp32`, followed by `kv-store dist_sync` unless that is `ring`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Point { model, batch_size, dtype, kv_store } = self;
-        write!(formatter, "{}, batch size {batch_size}, {dtype}", model.facts().title)?;
+        let Point { model, batch, dtype, kv_store } = self;
+        write!(formatter, "{}, {batch}, {dtype}", model.facts().title)?;
         if kv_store.is_ring() { Ok(()) } else { write!(formatter, ", kv-store {kv_store}") }
     }
 }
@@ -119,8 +119,8 @@ pub struct RunName {
     pub case: Case,
     /// Network.
     pub model: Model,
-    /// Images per rank and iteration.
-    pub batch_size: u32,
+    /// Samples of an iteration.
+    pub batch: BatchShape,
     /// Precision of the training step.
     pub dtype: Dtype,
     /// Kv-store, which is part of the name unless it is `ring`.
@@ -132,8 +132,8 @@ pub struct RunName {
 impl RunName {
     /// Returns the part of the configuration that the name contains.
     pub fn point(&self) -> Point {
-        let RunName { model, batch_size, dtype, kv_store, .. } = *self;
-        Point { model, batch_size, dtype, kv_store }
+        let RunName { model, batch, dtype, kv_store, .. } = *self;
+        Point { model, batch, dtype, kv_store }
     }
 
     /// Returns the log's path below `root`.
@@ -162,37 +162,40 @@ impl RunName {
     }
 
     fn with_extension(&self, root: &Path, extension: &str) -> PathBuf {
-        let RunName { baseline, case, model, batch_size, dtype, kv_store, run } = self;
+        let RunName { baseline, case, model, batch, dtype, kv_store, run } = self;
         let root = if *baseline { root.join(BASELINE) } else { root.to_owned() };
         let kv_store = if kv_store.is_ring() { String::new() } else { format!("{}_", kv_store.file_name()) };
-        let model = model.facts().file_name;
-        root.join(case.to_string()).join(format!("{model}_b{batch_size}_{dtype}_{kv_store}{run}.{extension}"))
+        let (model, batch) = (model.facts().file_name, batch.file_part());
+        root.join(case.to_string()).join(format!("{model}_{batch}_{dtype}_{kv_store}{run}.{extension}"))
     }
 
-    /// Parses `.../<case>/<model>_b<batch>_<dtype>_<run>.<any extension>`, with or without a kv-store before the run;
+    /// Parses `.../<case>/<model>_<batch>_<dtype>_<run>.<any extension>`, with or without a kv-store before the run;
     /// returns `None` for any other path. The run is a baseline if the case's folder is in a folder named [`BASELINE`].
     pub fn parse(path: &Path) -> Option<RunName> {
         let folder = path.parent()?;
         let case = folder.file_name()?.to_str()?.parse().ok()?;
-        let (model, rest) = path.file_stem()?.to_str()?.split_once("_b")?;
-        let parts: Vec<&str> = rest.split('_').collect();
-        let (batch_size, dtype, kv_store, run) = match parts[..] {
-            [batch_size, dtype, run] => (batch_size, dtype, KvStore::Ring, run),
-            [batch_size, dtype, kv_store, run] => {
-                (batch_size, dtype, KvStore::from_file_name(kv_store).filter(|kv_store| !kv_store.is_ring())?, run)
+        let (model, rest) = Model::split_from_file_name(path.file_stem()?.to_str()?)?;
+        let mut parts: Vec<&str> = rest.split('_').collect();
+        let has_length = parts.get(1).is_some_and(|part| part.starts_with('s'));
+        let sequence_length = has_length.then(|| parts.remove(1));
+        let (size, dtype, kv_store, run) = match parts[..] {
+            [size, dtype, run] => (size, dtype, KvStore::Ring, run),
+            [size, dtype, kv_store, run] => {
+                (size, dtype, KvStore::from_file_name(kv_store).filter(|kv_store| !kv_store.is_ring())?, run)
             }
             _ => return None,
         };
         let name = RunName {
             baseline: folder.parent().and_then(Path::file_name).is_some_and(|name| name == BASELINE),
             case,
-            model: Model::from_file_name(model)?,
-            batch_size: batch_size.parse().ok()?,
+            model,
+            batch: BatchShape::from_file_parts(size, sequence_length)
+                .filter(|batch| batch.unit() == model.facts().unit())?,
             dtype: dtype.parse().ok()?,
             kv_store,
             run: run.parse().ok()?,
         };
-        (name.batch_size > 0).then_some(name)
+        Some(name)
     }
 }
 
@@ -227,7 +230,7 @@ mod tests {
     fn log_name_round_trips() {
         let case = Case { nodes: 2, gpus_per_node: 8 };
         let (model, dtype, kv_store) = (Model::Resnet50V1b, Dtype::Fp16, KvStore::Ring);
-        let name = RunName { baseline: false, case, model, batch_size: 128, dtype, kv_store, run: 3 };
+        let name = RunName { baseline: false, case, model, batch: BatchShape::of_images(128), dtype, kv_store, run: 3 };
         let path = name.log(Path::new("results/a"));
         assert_eq!(path, Path::new("results/a/2n8g/rn50_b128_fp16_3.log"));
         assert_eq!(RunName::parse(&path), Some(name));
@@ -252,13 +255,14 @@ mod tests {
         let case = Case { nodes: 2, gpus_per_node: 1 };
         for (&model, &dtype) in Model::ALL.iter().zip(Dtype::ALL.iter().cycle()) {
             for (&kv_store, baseline) in KvStore::ALL.iter().zip([false, true].into_iter().cycle()) {
-                let name = RunName { baseline, case, model, batch_size: 8, dtype, kv_store, run: 12 };
+                let batch = BatchShape { sequence_length: model.sequence_length(None), ..BatchShape::of_images(8) };
+                let name = RunName { baseline, case, model, batch, dtype, kv_store, run: 12 };
                 assert_eq!(name.to_string().parse::<RunName>().expect("a name"), name);
                 assert_eq!(RunName::parse(&name.record(Path::new("a/b"))), Some(name));
                 assert!(names.insert(name.to_string()), "{name} is two runs");
                 assert_eq!(
                     name.to_string().split('_').count(),
-                    if kv_store == KvStore::Ring { 4 } else { 5 },
+                    4 + usize::from(kv_store != KvStore::Ring) + usize::from(batch.sequence_length.is_some()),
                     "{name}"
                 );
             }
@@ -270,11 +274,12 @@ mod tests {
 
     #[test]
     fn name_without_kv_store_matches_only_ring() {
-        let point = |kv_store| Point { model: Model::Resnet18, batch_size: 8, dtype: Dtype::Fp32, kv_store };
+        let point =
+            |kv_store| Point { model: Model::Resnet18, batch: BatchShape::of_images(8), dtype: Dtype::Fp32, kv_store };
         let [ring, device, local] = [KvStore::Ring, KvStore::Device, KvStore::Local].map(point);
         assert!(device.is_named(device) && device.is_named(ring) && ring.is_named(ring));
         assert!(!ring.is_named(device) && !local.is_named(device));
-        assert!(!device.is_named(Point { batch_size: 9, ..ring }));
+        assert!(!device.is_named(Point { batch: BatchShape::of_images(9), ..ring }));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::Bytes;
+use crate::dimension::{BatchShape, Bytes};
 
 /// Memory in use when an allocation of a rank failed; prints as `15.1 of 16.0 GB`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -18,8 +18,8 @@ pub struct MemoryShortage {
 
 impl MemoryShortage {
     /// Formats the shortage: `out of memory at batch 64: 15.1 of 16.0 GB`.
-    pub fn at_batch(&self, batch_size: u32) -> String {
-        format!("out of memory at batch {batch_size}: {self}")
+    pub fn at_batch(&self, batch: BatchShape) -> String {
+        format!("out of memory at batch {}: {self}", batch.numbers())
     }
 }
 
@@ -36,6 +36,6 @@ mod tests {
     #[test]
     fn shortage_names_batch_and_memory() {
         let shortage = MemoryShortage { taken: Bytes(15_120_000_000), total: Bytes(16_000_000_000) };
-        assert_eq!(shortage.at_batch(64), "out of memory at batch 64: 15.1 of 16.0 GB");
+        assert_eq!(shortage.at_batch(BatchShape::of_images(64)), "out of memory at batch 64: 15.1 of 16.0 GB");
     }
 }

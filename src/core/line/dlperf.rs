@@ -2,18 +2,22 @@
 //!
 //! DLPerf's extractor takes every line that contains `Epoch[0] Batch[` and searches it for
 //! `Speed: (\d+\.\d+) samples/sec`; more text on the same line is accepted, so the loss follows. No other output line
-//! may contain that marker. With `--epochs` the epoch is counted, as in MXNet.
+//! may contain that marker. With `--epochs` the epoch is counted, as in MXNet. The speed of a language model is in
+//! `tokens/sec`, which DLPerf's extractor does not find.
 
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use crate::dimension::ImagesPerSecond;
+use crate::dimension::{UnitsPerSecond, WorkUnit};
 
 const EPOCH: &str = "Epoch[";
 const BATCH: &str = "] Batch[";
 const SPEED: &str = "Speed: ";
-const UNIT: &str = " samples/sec";
+/// Ends a speed in images, which DLPerf calls samples.
+const IMAGES: &str = " samples/sec";
+/// Ends a speed in tokens.
+const TOKENS: &str = " tokens/sec";
 const LOSS: &str = "\tloss=";
 /// Range of valid speeds. Others result from a time that is zero or infinite, and would make sums infinite.
 const SPEEDS: Range<f64> = 1e-9..1e15;
@@ -59,8 +63,12 @@ impl fmt::Display for Batch {
 }
 
 /// Formats the line of an iteration: speed over all ranks, then the loss of rank 0.
-pub fn write(Batch { epoch, number }: Batch, speed: ImagesPerSecond, loss: f64) -> String {
-    format!("INFO:root:{EPOCH}{epoch}{BATCH}{number}]\t{SPEED}{:.2}{UNIT}{LOSS}{loss:.6}", speed.0)
+pub fn write(Batch { epoch, number }: Batch, speed: UnitsPerSecond, unit: WorkUnit, loss: f64) -> String {
+    let unit = match unit {
+        WorkUnit::Image => IMAGES,
+        WorkUnit::Token => TOKENS,
+    };
+    format!("INFO:root:{EPOCH}{epoch}{BATCH}{number}]\t{SPEED}{:.2}{unit}{LOSS}{loss:.6}", speed.0)
 }
 
 /// Formats the line that the launcher appends to the log of a failed run, with `reason` on one line.
@@ -86,7 +94,7 @@ pub enum LogLine {
         /// Number as in the line.
         batch: Batch,
         /// Valid speed, above 0.
-        speed: ImagesPerSecond,
+        speed: UnitsPerSecond,
         /// Loss, if it follows the speed as in [`write()`]; may be NaN or infinite.
         loss: Option<f64>,
     },
@@ -126,13 +134,13 @@ fn marked(mut line: &[u8]) -> Option<(u32, &[u8])> {
 fn parse_marked(epoch: u32, rest: &[u8]) -> Option<LogLine> {
     let (batch, rest) = split(rest, "]")?;
     let (_, rest) = split(rest, SPEED)?;
-    let (rate, rest) = split(rest, UNIT)?;
+    let (rate, rest) = split(rest, IMAGES).or_else(|| split(rest, TOKENS))?;
     let (batch, speed) = (Batch { epoch, number: number(batch)? }, speed(rate)?);
     let loss = rest.strip_prefix(LOSS.as_bytes()).and_then(|rest| {
         let mut numbers = rest.trim_ascii_start().split(u8::is_ascii_whitespace);
         number(numbers.next()?)
     });
-    Some(LogLine::Iteration { batch, speed: ImagesPerSecond(speed), loss })
+    Some(LogLine::Iteration { batch, speed: UnitsPerSecond(speed), loss })
 }
 
 /// Parses a speed in a log; returns `None` if it is not valid.
@@ -177,24 +185,21 @@ mod tests {
     use super::*;
 
     fn iteration(batch: u32, speed: f64, loss: Option<f64>) -> LogLine {
-        LogLine::Iteration { batch: Batch::at_iteration(batch, None), speed: ImagesPerSecond(speed), loss }
+        LogLine::Iteration { batch: Batch::at_iteration(batch, None), speed: UnitsPerSecond(speed), loss }
     }
 
     #[test]
     fn record_round_trips() {
-        let line = write(Batch::at_iteration(7, None), ImagesPerSecond(384.194), 6.9077);
+        let line = write(Batch::at_iteration(7, None), UnitsPerSecond(384.194), WorkUnit::Image, 6.9077);
         assert_eq!(line, "INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss=6.907700");
         assert_eq!(parse(&line), iteration(7, 384.19, Some(6.9077)));
         let batches = [1, 3, 4, 7].map(|iteration| Batch::at_iteration(iteration, Some(3)));
         let texts = batches.map(|batch| batch.to_string());
         assert_eq!(texts, ["Batch[1]", "Batch[3]", "Epoch[1] Batch[1]", "Epoch[2] Batch[1]"]);
         assert_eq!([batches[1].since(batches[0]), batches[2].since(batches[1])], [2, 1]);
-        let line = write(batches[2], ImagesPerSecond(8.0), 1.0);
+        let line = write(batches[2], UnitsPerSecond(8.0), WorkUnit::Image, 1.0);
         assert_eq!(line, "INFO:root:Epoch[1] Batch[1]\tSpeed: 8.00 samples/sec\tloss=1.000000");
-        assert_eq!(
-            parse(&line),
-            LogLine::Iteration { batch: batches[2], speed: ImagesPerSecond(8.0), loss: Some(1.0) }
-        );
+        assert_eq!(parse(&line), LogLine::Iteration { batch: batches[2], speed: UnitsPerSecond(8.0), loss: Some(1.0) });
     }
 
     #[test]
@@ -231,9 +236,12 @@ mod tests {
             LogLine::Iteration { loss, .. } => loss,
             other => panic!("{line}: {other:?}"),
         };
-        assert!(loss(&write(Batch::at_iteration(7, None), ImagesPerSecond(384.19), f64::NAN)).is_some_and(f64::is_nan));
+        assert!(
+            loss(&write(Batch::at_iteration(7, None), UnitsPerSecond(384.19), WorkUnit::Image, f64::NAN))
+                .is_some_and(f64::is_nan)
+        );
         assert_eq!(
-            loss(&write(Batch::at_iteration(7, None), ImagesPerSecond(384.19), f64::INFINITY)),
+            loss(&write(Batch::at_iteration(7, None), UnitsPerSecond(384.19), WorkUnit::Image, f64::INFINITY)),
             Some(f64::INFINITY)
         );
         assert_eq!(loss("INFO:root:Epoch[0] Batch[7]\tSpeed: 384.19 samples/sec\tloss=6.5 lr=0.1\r\n"), Some(6.5));

@@ -158,7 +158,7 @@ fn excerpt(line: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dimension::ImagesPerSecond;
+    use crate::dimension::{UnitsPerSecond, WorkUnit};
     use crate::line::other_tool::tool::Tool;
 
     #[test]
@@ -186,7 +186,8 @@ mod tests {
     fn batches_are_counted_per_epoch() {
         let damage = |batches: &[(u32, u32)]| {
             let line = |(epoch, number): &(u32, u32)| {
-                dlperf::write(Batch { epoch: *epoch, number: *number }, ImagesPerSecond(8.0), 1.0) + "\n"
+                dlperf::write(Batch { epoch: *epoch, number: *number }, UnitsPerSecond(8.0), WorkUnit::Image, 1.0)
+                    + "\n"
             };
             let log = read(&mut batches.iter().map(line).collect::<String>().as_bytes()).expect("readable");
             log.damage.map(|damage| damage.what)

@@ -281,13 +281,14 @@ const OTHER_MODELS: [&str; 12] =
 const NO_OTHER_MODELS: &str = "not supported: ringmark trains only these image networks";
 
 /// Options that take a list.
-const LISTS: [&str; 11] = [
+const LISTS: [&str; 12] = [
     "-H",
     "--hosts",
     "--cases",
     "--models",
     "--dtypes",
     "--batch-sizes",
+    "--sequence-lengths",
     "--kv-stores",
     "--op",
     "--data",
@@ -299,8 +300,9 @@ const LISTS: [&str; 11] = [
 const PERCENTAGES: [&str; 2] = ["--noise", "--significance"];
 
 /// Options that take one value, each with the option that takes several.
-const PLURALS: [(&str, &str); 4] = [
+const PLURALS: [(&str, &str); 5] = [
     ("--batch-size", "--batch-sizes"),
+    ("--sequence-length", "--sequence-lengths"),
     ("--dtype", "--dtypes"),
     ("--model", "--models"),
     ("--kv-store", "--kv-stores"),

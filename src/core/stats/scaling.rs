@@ -1,6 +1,6 @@
 //! Scaling of throughput with the number of ranks.
 
-use crate::dimension::{ImagesPerSecond, Seconds};
+use crate::dimension::{Seconds, UnitsPerSecond};
 use crate::stats::comparison::{Thresholds, compare};
 
 /// Smallest number of runs on each side of an efficiency for which its interval is stated: the interval of two runs is
@@ -11,7 +11,7 @@ const RUNS_OF_INTERVAL: usize = 3;
 /// DLPerf's.
 ///
 /// DLPerf's FP32 row: `speedup(9579.74, 384.19) = 24.93`.
-pub fn speedup(case: ImagesPerSecond, base: ImagesPerSecond) -> f64 {
+pub fn speedup(case: UnitsPerSecond, base: UnitsPerSecond) -> f64 {
     case.0 / base.0
 }
 
@@ -56,7 +56,7 @@ mod tests {
     fn published_dlperf_speedups_are_reproduced() {
         for (medians, speedups) in PUBLISHED {
             for (median, published) in medians.into_iter().zip(speedups) {
-                let speedup = speedup(ImagesPerSecond(median), ImagesPerSecond(medians[0]));
+                let speedup = speedup(UnitsPerSecond(median), UnitsPerSecond(medians[0]));
                 assert_eq!((speedup * 100.0).round() / 100.0, published);
             }
         }

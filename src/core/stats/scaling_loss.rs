@@ -100,6 +100,17 @@ pub struct RunStep {
     pub times: Option<StepTimes>,
 }
 
+impl RunStep {
+    /// Returns the step with `part` of the work.
+    pub fn scaled(self, part: f64) -> RunStep {
+        let times = |times: StepTimes| StepTimes {
+            phases: times.phases.map(|_, time| time * part),
+            waiting: times.waiting * part,
+        };
+        RunStep { step: self.step * part, times: self.times.map(times) }
+    }
+}
+
 /// Breakdown of a step, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepTimes {

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{anyhow, bail, ensure};
 use ringmark_core::benchmark::warning::{self, Warning};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile, SweepRecord};
-use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond, KvStore, Seconds};
+use ringmark_core::dimension::{Case, DeviceKind, KvStore, Seconds, UnitsPerSecond};
 use ringmark_core::file::atomic_file;
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::line::dlperf::{self, LogLine};
@@ -27,7 +27,7 @@ use crate::launch::sweep::benchmark::{EndedJob, JobOutcome, PlanContext, Planned
 use crate::launch::sweep::cost::JobCost;
 use crate::launch::sweep::live::Live;
 use crate::launch::sweep::live::run::RunProgress;
-use crate::launch::sweep::plan::{Axes, CoreShare, joined};
+use crate::launch::sweep::plan::{Axes, BatchSizes, CoreShare, joined};
 use crate::launch::sweep::session::SessionConfig;
 
 /// Warning for the quick profile.
@@ -78,7 +78,7 @@ pub fn default_folder(kind: BenchmarkKind, axes: &Axes, now: SystemTime) -> Path
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunFigures {
     /// Total of all ranks.
-    pub speed: ImagesPerSecond,
+    pub speed: UnitsPerSecond,
     /// Top-1 accuracy at the end of the last epoch, a share; `None` without `--validate`.
     pub top_1: Option<f64>,
     /// Warnings in the record.
@@ -190,17 +190,24 @@ impl AxesSweep {
     /// Returns the axes for the first line: `ResNet50-v1b, 1n1g 1n2g, 5 runs each: batch 128, fp32`, followed by the
     /// kv-stores unless `ring` is the only one.
     pub fn describe_axes(&self) -> String {
-        let Axes { models, dtypes, batch_sizes, batch_factors, kv_stores, cases, runs } = &self.axes;
+        let Axes { models, dtypes, batch_sizes, sequence_lengths, batch_factors, kv_stores, cases, runs } = &self.axes;
         let (cases, dtypes) = (joined(cases, " "), joined(dtypes, " "));
         let factors = batch_factors.iter().map(|(model, factor)| format!(" ({model}: x {factor})"));
-        let batch_sizes = batch_sizes.texts().join(" ") + &factors.collect::<String>();
+        let batch = match batch_sizes {
+            BatchSizes::Global(samples) => format!("global batch {samples}"),
+            _ => format!("batch {}{}", batch_sizes.texts().join(" "), factors.collect::<String>()),
+        };
+        let tokens = match sequence_lengths[..] {
+            [] => String::new(),
+            _ => format!(" x {} tokens", joined(sequence_lengths, " ")),
+        };
         let titles: Vec<&str> = models.iter().map(|model| model.facts().title).collect();
         let kv_stores = match kv_stores[..] {
             [KvStore::Ring] => String::new(),
             _ => format!(", kv-store {}", joined(kv_stores, " ")),
         };
         let runs = count(*runs, "run");
-        format!("{}, {cases}, {runs} each: batch {batch_sizes}, {dtypes}{kv_stores}", titles.join(" "))
+        format!("{}, {cases}, {runs} each: {batch}{tokens}, {dtypes}{kv_stores}", titles.join(" "))
     }
 
     /// Returns the rules: running out of memory is a result if there are several batch sizes.
@@ -278,7 +285,8 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
     let speedup = baseline_speed(ended).filter(|_| !is_base).map(|base| scaling::speedup(*speed, base));
     let run = FinishedRun {
         title: job.title.clone(),
-        images_per_second: *speed,
+        units_per_second: *speed,
+        unit: job.run.map(|run| run.batch.unit()).unwrap_or_default(),
         speedup,
         efficiency: speedup.map(|speedup| scaling::efficiency(speedup, job.case.ranks(), Case::SINGLE.ranks())),
         top_1: *top_1,
@@ -290,7 +298,7 @@ pub fn report(ended: &[EndedJob<RunFigures>]) -> Report {
 
 /// Returns the median speed of one rank over the runs of 1n1g so far that otherwise match the last one; of `ring` if
 /// its own kv-store has none.
-fn baseline_speed(ended: &[EndedJob<RunFigures>]) -> Option<ImagesPerSecond> {
+fn baseline_speed(ended: &[EndedJob<RunFigures>]) -> Option<UnitsPerSecond> {
     let last = ended.last()?.job.run?;
     let for_kv_store = |kv_store: KvStore| {
         let single = RunName { baseline: false, case: Case::SINGLE, kv_store, ..last };
@@ -300,7 +308,7 @@ fn baseline_speed(ended: &[EndedJob<RunFigures>]) -> Option<ImagesPerSecond> {
             .filter(|ended| ended.job.run.is_some_and(is_base))
             .filter_map(|ended| Some(ended.outcome.figures()?.speed.0))
             .collect();
-        summary::median(&speeds).map(ImagesPerSecond)
+        summary::median(&speeds).map(UnitsPerSecond)
     };
     // A suite has one kv-store, and its baselines have none.
     let suite_kv_store =
@@ -314,7 +322,6 @@ mod tests {
     use ringmark_core::benchmark::train::config::TrainConfig;
 
     use super::*;
-    use crate::launch::sweep::plan::BatchSizes;
 
     #[test]
     fn default_folder_contains_time_batch_and_precision() {
@@ -324,6 +331,7 @@ mod tests {
             models: vec![model],
             dtypes: vec![dtype],
             batch_sizes: BatchSizes::Each(vec![batch_size]),
+            sequence_lengths: Vec::new(),
             batch_factors: BTreeMap::new(),
             kv_stores: vec![KvStore::Ring],
             cases: vec![Case::SINGLE],
@@ -340,7 +348,7 @@ mod tests {
             let run: RunName = name.parse().expect("a name");
             let files = JobFiles { log: PathBuf::new(), record: PathBuf::new() };
             let job = PlannedJob { run: Some(run), ..PlannedJob::new(String::new(), run.case, files, Vec::new()) };
-            let figures = RunFigures { speed: ImagesPerSecond(speed), top_1: None, warnings: Vec::new() };
+            let figures = RunFigures { speed: UnitsPerSecond(speed), top_1: None, warnings: Vec::new() };
             EndedJob { job, took: Some(Duration::ZERO), is_earlier: false, outcome: JobOutcome::Sound(figures) }
         };
         let mut all = vec![ended("1n2g/rn50_b8_fp32_1.log", 30.0)];

@@ -62,7 +62,7 @@ impl ValidationCost {
 /// Memory figures of a job on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CpuCost {
-    /// Images that a rank computes at a time.
+    /// Images or sequences that a rank computes at a time.
     pub batch_size: u32,
     /// Memory of a rank.
     pub memory: BatchMemory,
@@ -75,16 +75,16 @@ impl JobCost {
     /// Returns the cost of a training run on the CPU.
     pub fn for_training(train: &TrainConfig) -> JobCost {
         let TrainConfig { model, dtype, layout, batch_size, accumulate, iterations, .. } = *train;
-        let image_size = train.image_size();
+        let size = train.sample_size();
         let facts = model.facts();
-        let images = f64::from(batch_size) * f64::from(iterations);
+        let samples = f64::from(batch_size) * f64::from(iterations);
         let mut memory =
-            facts.training_memory.at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
+            facts.training_memory.at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.size_ratio(size));
         // One state of the optimizer is part of it.
         let more_states = train.optimizer.state_names(train.momentum).len().saturating_sub(1) as u64;
         memory.fixed.0 += more_states * Wire::Fp32.bytes() * facts.parameters;
         JobCost {
-            work: PASSES_OF_TRAINING * images * facts.gmacs_at(image_size),
+            work: PASSES_OF_TRAINING * samples * facts.gmacs_at(size),
             dtype: Some(dtype),
             on_cpu: Some(CpuCost { batch_size: batch_size.div_ceil(accumulate), memory }),
         }
@@ -98,13 +98,12 @@ impl JobCost {
     /// Returns the cost of a scoring run on the CPU.
     pub fn for_scoring(score: &ScoreConfig) -> JobCost {
         let ScoreConfig { model, dtype, layout, batch_size, iterations, warmup, .. } = *score;
-        let image_size = score.image_size();
+        let size = score.sample_size();
         let facts = model.facts();
-        let images = f64::from(batch_size) * f64::from(iterations.saturating_add(warmup));
-        let memory =
-            facts.scoring_memory.at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.pixels_ratio(image_size));
+        let samples = f64::from(batch_size) * f64::from(iterations.saturating_add(warmup));
+        let memory = facts.scoring_memory.at(dtype, layout.resolve(dtype, DeviceKind::Cpu), facts.size_ratio(size));
         JobCost {
-            work: images * facts.gmacs_at(image_size),
+            work: samples * facts.gmacs_at(size),
             dtype: Some(dtype),
             on_cpu: Some(CpuCost { batch_size, memory }),
         }

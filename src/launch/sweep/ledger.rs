@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
-use ringmark_core::dimension::{KvStore, Seconds};
+use ringmark_core::dimension::{BatchShape, KvStore, Seconds};
 use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::manifest::{Conditions, FileHashes, Manifest, ObservedEnvironment, RunState};
@@ -120,7 +120,7 @@ impl Ledger {
             let fault = match &run.state {
                 RunState::Planned => continue,
                 RunState::OutOfMemory { .. } if !repeat.contains(&run.name) => continue,
-                RunState::OutOfMemory { memory } => Some(memory.at_batch(run.name.batch_size)),
+                RunState::OutOfMemory { memory } => Some(memory.at_batch(run.name.batch)),
                 RunState::Failed { reason } => Some(reason.clone()),
                 RunState::Finished => {
                     let fault = check().err().or_else(changed);
@@ -193,7 +193,7 @@ impl Ledger {
     }
 
     /// Returns the shortage that makes a run pointless: see [`Manifest::shortage`].
-    pub fn shortage(&self, run: RunName) -> Option<(u32, MemoryShortage)> {
+    pub fn shortage(&self, run: RunName) -> Option<(BatchShape, MemoryShortage)> {
         self.manifest.shortage(run)
     }
 

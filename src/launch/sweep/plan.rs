@@ -5,11 +5,12 @@ use std::fmt::Display;
 
 use anyhow::{anyhow, ensure};
 use ringmark_core::benchmark::AUTO_BATCH_SIZE;
-use ringmark_core::dimension::{Case, Dtype, KvStore, Model};
+use ringmark_core::dimension::{BatchShape, BatchSize, Case, Dtype, KvStore, Model, WorkUnit};
 use ringmark_core::file::run_name::{Point, RunName};
 
 /// Options that hold an axis: a comma separates its values.
-pub const AXIS_OPTIONS: [&str; 6] = [MODEL, DTYPE, BATCH_SIZE, BATCH_FACTOR, BATCH_SIZES_THAT_FIT, KV_STORE];
+pub const AXIS_OPTIONS: [&str; 7] =
+    [MODEL, DTYPE, BATCH_SIZE, SEQUENCE_LENGTH, BATCH_FACTOR, BATCH_SIZES_THAT_FIT, KV_STORE];
 
 /// Condition that stores the batch sizes found by trials.
 pub const BATCH_SIZES_THAT_FIT: &str = "batch sizes that fit";
@@ -23,6 +24,8 @@ const DTYPE: &str = "--dtype";
 
 const BATCH_SIZE: &str = "--batch-size";
 
+const SEQUENCE_LENGTH: &str = "--sequence-length";
+
 const BATCH_FACTOR: &str = "--batch-factor";
 
 /// Batch sizes of a sweep.
@@ -30,6 +33,8 @@ const BATCH_FACTOR: &str = "--batch-factor";
 pub enum BatchSizes {
     /// These sizes, each with every network and precision.
     Each(Vec<u32>),
+    /// Samples of all ranks, the same in every case.
+    Global(u32),
     /// Largest size that fits each network and precision, found by trials.
     Largest {
         /// Sizes found so far.
@@ -41,10 +46,13 @@ pub enum BatchSizes {
 
 impl BatchSizes {
     /// Returns the sizes for one network and precision.
-    pub fn for_point(&self, model: Model, dtype: Dtype) -> Vec<u32> {
+    pub fn for_point(&self, model: Model, dtype: Dtype) -> Vec<BatchSize> {
         match self {
-            BatchSizes::Each(sizes) => sizes.clone(),
-            BatchSizes::Largest { found, first } => vec![found.get(&(model, dtype)).copied().unwrap_or(*first)],
+            BatchSizes::Each(sizes) => sizes.iter().copied().map(BatchSize::PerRank).collect(),
+            BatchSizes::Global(samples) => vec![BatchSize::Global(*samples)],
+            BatchSizes::Largest { found, first } => {
+                vec![BatchSize::PerRank(found.get(&(model, dtype)).copied().unwrap_or(*first))]
+            }
         }
     }
 
@@ -53,10 +61,11 @@ impl BatchSizes {
         matches!(self, BatchSizes::Each(sizes) if sizes.len() > 1)
     }
 
-    /// Returns the values as given on the command line.
+    /// Returns the values of `--batch-size` as given on the command line; empty for a global batch.
     pub fn texts(&self) -> Vec<String> {
         match self {
             BatchSizes::Each(sizes) => sizes.iter().map(u32::to_string).collect(),
+            BatchSizes::Global(_) => Vec::new(),
             BatchSizes::Largest { .. } => vec![AUTO_BATCH_SIZE.to_owned()],
         }
     }
@@ -87,8 +96,10 @@ pub struct Axes {
     pub models: Vec<Model>,
     /// Precisions.
     pub dtypes: Vec<Dtype>,
-    /// Batch size: images for each rank and iteration.
+    /// Images or sequences of an iteration.
     pub batch_sizes: BatchSizes,
+    /// Tokens of a sequence, for language models; empty for each network's own length.
+    pub sequence_lengths: Vec<u32>,
     /// Factors of the batch sizes of some networks.
     pub batch_factors: BTreeMap<Model, u32>,
     /// Methods of summing gradients and updating weights; only `ring` for benchmarks that do not train.
@@ -105,13 +116,25 @@ impl Axes {
         let mut points = Vec::new();
         for &model in &self.models {
             for &dtype in &self.dtypes {
-                for batch_size in self.batch_sizes.for_point(model, dtype) {
-                    let batch_size = batch_size * self.batch_factors.get(&model).unwrap_or(&1);
-                    points.extend(self.kv_stores.iter().map(|&kv_store| Point { model, batch_size, dtype, kv_store }));
+                for size in self.batch_sizes.for_point(model, dtype) {
+                    let size = size.with_number(size.number() * self.batch_factors.get(&model).unwrap_or(&1));
+                    for sequence_length in self.lengths_of(model) {
+                        let batch = BatchShape { size, sequence_length };
+                        points.extend(self.kv_stores.iter().map(|&kv_store| Point { model, batch, dtype, kv_store }));
+                    }
                 }
             }
         }
         points
+    }
+
+    /// Returns the lengths of sequences of a network; `None` for images.
+    pub fn lengths_of(&self, model: Model) -> Vec<Option<u32>> {
+        match self.sequence_lengths[..] {
+            [] => vec![model.sequence_length(None)],
+            _ if model.unit() == WorkUnit::Image => vec![None],
+            _ => self.sequence_lengths.iter().copied().map(Some).collect(),
+        }
     }
 
     /// Returns true if the run is omitted: a single rank does not communicate, so 1n1g of `ring` is the base of every
@@ -123,9 +146,9 @@ impl Axes {
     /// Returns every run in order: the run number is the innermost loop, the first field of this struct the outermost.
     pub fn runs(&self) -> Vec<RunName> {
         let mut runs = Vec::new();
-        for Point { model, batch_size, dtype, kv_store } in self.points() {
+        for Point { model, batch, dtype, kv_store } in self.points() {
             for &case in self.cases.iter().filter(|case| !self.is_left_to_ring(kv_store, **case)) {
-                let name = |run| RunName { baseline: false, case, model, batch_size, dtype, kv_store, run };
+                let name = |run| RunName { baseline: false, case, model, batch, dtype, kv_store, run };
                 runs.extend((1..=self.runs).map(name));
             }
         }
@@ -145,7 +168,10 @@ impl Axes {
             title += &format!(" {}", run.model);
         }
         if self.batch_sizes.has_several() {
-            title += &format!(" b{}", run.batch_size);
+            title += &format!(" b{}", run.batch.size.number());
+        }
+        if let (2.., Some(tokens)) = (self.sequence_lengths.len(), run.batch.sequence_length) {
+            title += &format!(" s{tokens}");
         }
         if self.dtypes.len() > 1 {
             title += &format!(" {}", run.dtype);
@@ -160,11 +186,12 @@ impl Axes {
     }
 
     /// Returns networks, precisions and batch sizes by option name, as stored in a manifest.
-    pub fn settings(&self) -> [(&'static str, String); 5] {
+    pub fn settings(&self) -> [(&'static str, String); 6] {
         [
             (MODEL, joined(&self.models, ",")),
             (DTYPE, joined(&self.dtypes, ",")),
             (BATCH_SIZE, self.batch_sizes.texts().join(",")),
+            (SEQUENCE_LENGTH, joined(&self.sequence_lengths, ",")),
             (BATCH_FACTOR, self.factor_texts().join(",")),
             (BATCH_SIZES_THAT_FIT, self.batch_sizes.found_text()),
         ]
@@ -178,7 +205,14 @@ impl Axes {
     /// Returns `b128_fp32` or `b1-2-4_fp32-bf16` for the name of a folder. Networks other than DLPerf's precede it,
     /// kv-stores other than `ring` follow it.
     pub fn short_name(&self) -> String {
-        let mut point = format!("b{}_{}", self.batch_sizes.texts().join("-"), joined(&self.dtypes, "-"));
+        let mut point = match self.batch_sizes {
+            BatchSizes::Global(samples) => format!("g{samples}"),
+            _ => format!("b{}", self.batch_sizes.texts().join("-")),
+        };
+        if !self.sequence_lengths.is_empty() {
+            point += &format!("_s{}", joined(&self.sequence_lengths, "-"));
+        }
+        point += &format!("_{}", joined(&self.dtypes, "-"));
         if self.kv_stores != [KvStore::Ring] {
             let kv_stores: Vec<_> = self.kv_stores.iter().map(|kv_store| kv_store.file_name()).collect();
             point += &format!("_{}", kv_stores.join("-"));
@@ -242,6 +276,7 @@ mod tests {
             models: vec![Model::Resnet50V1b],
             dtypes: dtypes.to_vec(),
             batch_sizes: BatchSizes::Each(batch_sizes.to_vec()),
+            sequence_lengths: Vec::new(),
             batch_factors: BTreeMap::new(),
             kv_stores: vec![KvStore::Ring],
             cases: cases("1n1g,1n2g"),
@@ -281,8 +316,8 @@ mod tests {
         assert_eq!(axes.short_name(), "bauto_fp32-bf16");
         let settings = axes.settings();
         assert_eq!(settings[2], ("--batch-size", "auto".to_owned()));
-        assert_eq!(settings[4], ("batch sizes that fit", "resnet50_v1b:bf16:48".to_owned()));
-        assert_eq!(BatchSizes::parse_found(&settings[4].1).expect("ours"), found);
+        assert_eq!(settings[5], ("batch sizes that fit", "resnet50_v1b:bf16:48".to_owned()));
+        assert_eq!(BatchSizes::parse_found(&settings[5].1).expect("ours"), found);
         assert!(BatchSizes::parse_found("resnet50_v1b:bf16").is_err());
     }
 
@@ -295,10 +330,10 @@ mod tests {
             runs: 1,
             ..axes(&[Dtype::Fp32], &[1, 2])
         };
-        let sizes: Vec<_> = axes.points().iter().map(|point| (point.model, point.batch_size)).collect();
+        let sizes: Vec<_> = axes.points().iter().map(|point| (point.model, point.batch.size.number())).collect();
         let (alexnet, resnet) = (Model::MxnetAlexnet, Model::Resnet18);
         assert_eq!(sizes, [(alexnet, 8), (alexnet, 16), (resnet, 1), (resnet, 2)]);
-        assert_eq!(axes.settings()[3], ("--batch-factor", "mxnet-alexnet=8".to_owned()));
+        assert_eq!(axes.settings()[4], ("--batch-factor", "mxnet-alexnet=8".to_owned()));
     }
 
     #[test]
@@ -326,6 +361,7 @@ mod tests {
                 ("--model", "resnet50_v1b"),
                 ("--dtype", "fp32,bf16"),
                 ("--batch-size", "8,16"),
+                ("--sequence-length", ""),
                 ("--batch-factor", ""),
                 ("batch sizes that fit", "")
             ]

@@ -55,9 +55,7 @@ impl Schedule {
         let is_smallest = move |job: &&PlannedJob| {
             let alike = |run: &RunName, other: &RunName| (run.model, run.dtype) == (other.model, other.dtype);
             let others = self.plan.iter().filter_map(|job| job.run);
-            job.run.is_none_or(|run| {
-                others.filter(|other| alike(&run, other)).all(|other| run.batch_size <= other.batch_size)
-            })
+            job.run.is_none_or(|run| others.filter(|other| alike(&run, other)).all(|other| run.batch <= other.batch))
         };
         self.missing().filter(move |job| !expects_shortage || is_smallest(job))
     }

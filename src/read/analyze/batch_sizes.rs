@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model};
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, Dtype, KvStore, Model, UnitsPerSecond, WorkUnit};
 use serde_json::Value;
 
 use crate::read::analyze::case_runs::CaseRuns;
@@ -37,6 +37,8 @@ pub struct BatchTable {
 pub struct BatchSeries {
     /// Network.
     pub model: Model,
+    /// Tokens of a sequence; `None` for images.
+    pub sequence_length: Option<u32>,
     /// Precision.
     pub dtype: Dtype,
     /// Nodes and ranks per node.
@@ -48,7 +50,7 @@ pub struct BatchSeries {
 /// One batch size.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchPoint {
-    /// Images per rank.
+    /// Images or sequences per rank.
     pub batch_size: u32,
     /// Figures, or the reason why there are none.
     pub outcome: Result<BatchFigures, Missing>,
@@ -62,10 +64,10 @@ pub struct BatchPoint {
 #[derive(Debug, Clone, PartialEq)]
 pub struct BatchFigures {
     /// Throughput of all ranks, median over runs.
-    pub speed: ImagesPerSecond,
-    /// Coefficient of variation of the runs' images/s; `None` for a single run.
+    pub speed: UnitsPerSecond,
+    /// Coefficient of variation of the runs' speeds; `None` for a single run.
     pub cv: Option<f64>,
-    /// Number and images/s of every counted run.
+    /// Number and speed of every counted run.
     pub runs: Vec<(u32, f64)>,
     /// Peak memory of the rank that used most, in any run; `None` if no record contains it.
     pub peak_memory: Option<Bytes>,
@@ -105,14 +107,21 @@ impl BatchTable {
         batch_sizes(self.series.iter())
     }
 
-    /// Returns the height and width of the images: `224 pixels`, or `224 to 299 pixels, depending on the network`.
-    pub fn pixels(&self) -> String {
-        let sizes: BTreeSet<u32> = self.series.iter().map(|series| series.model.image_size(self.image_size)).collect();
-        match (sizes.first(), sizes.last()) {
-            (Some(least), Some(most)) if least != most => format!("{least} to {most} pixels, depending on the network"),
-            (Some(size), _) => format!("{size} pixels"),
-            _ => "no images".to_owned(),
-        }
+    /// Returns what the speed counts.
+    pub fn unit(&self) -> WorkUnit {
+        self.series.first().map(|series| series.model.unit()).unwrap_or_default()
+    }
+
+    /// Returns the size of the samples: `224 pixels`, or `224 to 299 pixels, depending on the network`; `None` for
+    /// sequences, whose series contain their length.
+    pub fn pixels(&self) -> Option<String> {
+        let size = |series: &BatchSeries| series.model.image_size(self.image_size);
+        let sizes: BTreeSet<u32> = self.series.iter().filter_map(size).collect();
+        let (least, most) = (sizes.first()?, sizes.last()?);
+        Some(match least == most {
+            true => format!("{least} pixels"),
+            false => format!("{least} to {most} pixels, depending on the network"),
+        })
     }
 }
 
@@ -125,9 +134,11 @@ pub fn batch_sizes<'a>(series: impl Iterator<Item = &'a BatchSeries>) -> Vec<u32
 /// Adds batch sizes that did not fit into memory as points to the table with their series, or to the first table. Those
 /// of baselines are skipped because no table contains baseline speeds.
 pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
-    for shortage in shortages.iter().filter(|shortage| !shortage.is_baseline) {
-        let Shortage { model, dtype, case, batch_size, tried_batch_size, .. } = *shortage;
-        let is_line = |series: &BatchSeries| (series.model, series.dtype, series.case) == (model, dtype, case);
+    for shortage in shortages.iter().filter(|shortage| !shortage.is_baseline && !shortage.is_global) {
+        let Shortage { model, sequence_length, dtype, case, batch_size, tried_batch_size, .. } = *shortage;
+        let is_line = |series: &BatchSeries| {
+            (series.model, series.sequence_length, series.dtype, series.case) == (model, sequence_length, dtype, case)
+        };
         let has_line = |table: &BatchTable| table.series.iter().any(is_line);
         let is_alike = |table: &BatchTable| table.kv_store == shortage.kv_store;
         let index = tables.iter().position(|table| is_alike(table) && has_line(table));
@@ -135,8 +146,10 @@ pub fn add_shortages(tables: &mut [BatchTable], shortages: &[Shortage]) {
         let index = index.unwrap_or(0);
         let Some(table) = tables.get_mut(index) else { return };
         let line = table.series.iter().position(is_line).unwrap_or_else(|| {
-            table.series.push(BatchSeries { model, dtype, case, points: Vec::new() });
-            table.series.sort_by_key(|series| (series.model, series.dtype, series.case.ranks(), series.case));
+            table.series.push(BatchSeries { model, sequence_length, dtype, case, points: Vec::new() });
+            table.series.sort_by_key(|series| {
+                (series.model, series.sequence_length, series.dtype, series.case.ranks(), series.case)
+            });
             table.series.iter().position(is_line).unwrap_or_default()
         });
         let points = &mut table.series[line].points;
@@ -183,8 +196,13 @@ mod tests {
     fn out_of_memory_batch_is_added_to_its_series() {
         let point =
             |batch_size| BatchPoint { batch_size, outcome: Err(Missing::NoRun), is_warned: false, is_doubtful: false };
-        let series =
-            BatchSeries { model: Model::Resnet18, dtype: Dtype::Fp32, case: Case::SINGLE, points: vec![point(8)] };
+        let series = BatchSeries {
+            model: Model::Resnet18,
+            sequence_length: None,
+            dtype: Dtype::Fp32,
+            case: Case::SINGLE,
+            points: vec![point(8)],
+        };
         let table = |series| BatchTable {
             device: None,
             devices: String::new(),
@@ -204,6 +222,8 @@ mod tests {
             is_baseline: false,
             batch_size,
             tried_batch_size: 64,
+            is_global: false,
+            sequence_length: None,
             memory,
         };
         let mut tables = [table(Vec::new()), table(vec![series])];

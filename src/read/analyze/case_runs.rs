@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::warning::{Warning, WarningKind};
-use ringmark_core::dimension::{Bytes, Case, ImagesPerSecond};
+use ringmark_core::dimension::{Bytes, Case, UnitsPerSecond};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::step_percentiles;
@@ -107,8 +107,8 @@ impl<R: Readable, F> CaseRuns<R, F> {
     }
 
     /// Returns the median of the speeds; `None` if no run counts.
-    pub fn speed(&self) -> Option<ImagesPerSecond> {
-        self.speeds().median().map(ImagesPerSecond)
+    pub fn speed(&self) -> Option<UnitsPerSecond> {
+        self.speeds().median().map(UnitsPerSecond)
     }
 
     /// Sets the reliability warnings about the speed.

@@ -14,7 +14,7 @@
 //!   size is not given either.
 
 use ringmark_core::benchmark::input::{Ceiling, InputRecord, PageCache};
-use ringmark_core::dimension::{ImagesPerSecond, Scaling};
+use ringmark_core::dimension::{Scaling, UnitsPerSecond};
 use ringmark_core::number_text::{marked, plural, thousands};
 use ringmark_core::validity::disturbance;
 
@@ -48,7 +48,7 @@ pub struct FromMemory {
     /// Name of the host.
     pub host: String,
     /// Fastest pass of the host.
-    pub ceiling: ImagesPerSecond,
+    pub ceiling: UnitsPerSecond,
     /// Number of cores that the host has.
     pub cores: u32,
     /// Number of cores that it needs.
@@ -76,7 +76,7 @@ pub struct FromDisk {
     /// Name of the host.
     pub host: String,
     /// Fastest pass of the host.
-    pub ceiling: ImagesPerSecond,
+    pub ceiling: UnitsPerSecond,
     /// Rate of stored bytes at this ceiling.
     pub megabytes_per_second: f64,
     /// Rate of stored bytes that the devices need.
@@ -316,7 +316,7 @@ mod tests {
     }
 
     fn demand(speed: f64) -> Demand {
-        let speed = ImagesPerSecond(speed);
+        let speed = UnitsPerSecond(speed);
         Demand {
             label: "1n8g".to_owned(),
             devices: 8,
@@ -459,7 +459,7 @@ mod tests {
         let demand = |devices: u32, trained: f64| Demand {
             label: format!("1n{devices}g"),
             devices,
-            basis: Basis::OneDevice { case: Case { nodes: 1, gpus_per_node: 1 }, trained: ImagesPerSecond(trained) },
+            basis: Basis::OneDevice { case: Case { nodes: 1, gpus_per_node: 1 }, trained: UnitsPerSecond(trained) },
             ..demand(833.65 * f64::from(devices))
         };
         let cases = [(1, 833.65), (2, 1373.55), (4, 2331.91), (8, 2908.88), (8, 5000.0)];
@@ -470,7 +470,7 @@ mod tests {
             1n4g: input ceiling 2,740 images/s per host: 4 GPUs need 3,335 (834 each, as in 1n1g); 4 more cores or images stored at 360 px; they trained at 2,332, below the input rate: another bottleneck also limited them
             1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 2,909, equal to the input rate: the input was the limit
             1n8g: input ceiling 2,740 images/s per host: 8 GPUs need 6,669 (834 each, as in 1n1g); 21 more cores or images stored at 248 px; they trained at 5,000, above the input rate: they used other hosts or images"#]].assert_eq(&shown.join("\n"));
-        let starved = Demand { speed: ImagesPerSecond(21_600.0), ..demand(8, 2900.0) };
+        let starved = Demand { speed: UnitsPerSecond(21_600.0), ..demand(8, 2900.0) };
         expect!["1n1g itself trained at 2,700 images/s per device, the same as the input rate (2,740): the demand of a device is unknown; repeat 1n1g with synthetic images"].assert_eq(&verdict(&record(), &starved).expect_err("unknown"));
     }
 }

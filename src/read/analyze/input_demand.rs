@@ -4,7 +4,7 @@
 //! assumed to need the speed per device of the smallest case, ideally a single device. That applies to DLPerf's logs,
 //! whose runs read ImageNet.
 
-use ringmark_core::dimension::{Case, DeviceKind, ImagesPerSecond};
+use ringmark_core::dimension::{Case, DeviceKind, UnitsPerSecond, WorkUnit};
 use ringmark_core::number_text::thousands;
 
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
@@ -19,7 +19,7 @@ pub struct Demand {
     /// Kind of the devices.
     pub kind: DeviceKind,
     /// Images/s per host.
-    pub speed: ImagesPerSecond,
+    pub speed: UnitsPerSecond,
     /// Height and width of an image in pixels.
     pub image_size: u32,
     /// Source of the speed.
@@ -36,7 +36,7 @@ pub enum Basis {
         /// Case with the fewest devices.
         case: Case,
         /// Speed that the runs reached, in images/s per host.
-        trained: ImagesPerSecond,
+        trained: UnitsPerSecond,
     },
 }
 
@@ -63,8 +63,8 @@ impl Demand {
     }
 
     /// Returns the demand of one device.
-    pub fn per_device(&self) -> ImagesPerSecond {
-        ImagesPerSecond(self.speed.0 / f64::from(self.devices))
+    pub fn per_device(&self) -> UnitsPerSecond {
+        UnitsPerSecond(self.speed.0 / f64::from(self.devices))
     }
 }
 
@@ -78,14 +78,14 @@ pub fn demands(groups: &[TrainingGroup]) -> Vec<Demand> {
         let measured = || group.cases.iter().filter_map(|case| Some((case, images_a_host(case)?)));
         let fewest = measured().min_by_key(|(case, _)| case.case.ranks());
         let recorded = group.conditions.recorded.as_ref();
-        let demand = |(case, trained): (&TrainingCase, ImagesPerSecond)| {
+        let demand = |(case, trained): (&TrainingCase, UnitsPerSecond)| {
             let devices = case.case.gpus_per_node;
             // Runs without records are DLPerf's logs, from GPUs.
             let reads = recorded.is_none_or(|recorded| recorded.config.data.are_read());
             let (speed, basis) = match fewest {
                 Some((least, speed)) if reads => {
                     let per_device = speed.0 / f64::from(least.case.gpus_per_node);
-                    let speed = ImagesPerSecond(per_device * f64::from(devices));
+                    let speed = UnitsPerSecond(per_device * f64::from(devices));
                     (speed, Basis::OneDevice { case: least.case, trained })
                 }
                 _ => (trained, Basis::Synthetic),
@@ -99,16 +99,18 @@ pub fn demands(groups: &[TrainingGroup]) -> Vec<Demand> {
                     .conditions
                     .point
                     .model
-                    .image_size(recorded.and_then(|recorded| recorded.config.image_size)),
+                    .image_size(recorded.and_then(|recorded| recorded.config.image_size))
+                    .unwrap_or_default(),
                 basis,
             }
         };
-        measured().map(demand).collect()
+        let reads = group.conditions.point.model.unit() == WorkUnit::Image;
+        measured().filter(|_| reads).map(demand).collect()
     };
     groups.iter().flat_map(of_group).collect()
 }
 
 /// Returns images/s per node of a case; `None` if none of its runs counts.
-fn images_a_host(case: &TrainingCase) -> Option<ImagesPerSecond> {
-    Some(ImagesPerSecond(case.figures.as_ref()?.speed.0 / f64::from(case.case.nodes)))
+fn images_a_host(case: &TrainingCase) -> Option<UnitsPerSecond> {
+    Some(UnitsPerSecond(case.figures.as_ref()?.speed.0 / f64::from(case.case.nodes)))
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::RunProfile;
-use ringmark_core::dimension::{Bytes, DeviceKind, ImagesPerSecond};
+use ringmark_core::dimension::{BatchShape, BatchSize, Bytes, DeviceKind, UnitsPerSecond, WorkUnit};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -27,15 +27,55 @@ pub struct RowHead {
     threads_per_rank: BTreeSet<u32>,
     /// Profile of the runs; `null` without a record.
     pub profile: Option<RunProfile>,
-    /// Throughput of all ranks: a run's images over its time, median over runs; `null` if no run counts.
+    /// What the speed counts.
+    #[serde(default)]
+    unit: WorkUnit,
+    /// Throughput of all ranks: a run's images or tokens over its time, median over runs; `null` if no run counts.
     #[serde(skip_deserializing)]
-    images_per_second: Option<ImagesPerSecond>,
+    units_per_second: Option<UnitsPerSecond>,
+}
+
+/// Samples of an iteration, each an image or a sequence of tokens.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct RowBatch {
+    /// Samples per rank and iteration; their mean over the ranks if `--work-load` divides them unevenly.
+    batch_size_per_device: u32,
+    /// Samples of all ranks and iteration, if they are the same in every case (strong scaling).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    global_batch_size: Option<u32>,
+    /// Tokens of a sequence; absent for images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    sequence_length: Option<u32>,
+}
+
+impl RowBatch {
+    /// Returns the batch of a case of `ranks` ranks.
+    pub fn new(batch: BatchShape, ranks: u32) -> RowBatch {
+        let global_batch_size = match batch.size {
+            BatchSize::PerRank(_) => None,
+            BatchSize::Global(samples) => Some(samples),
+        };
+        RowBatch {
+            batch_size_per_device: batch.samples_per_rank(ranks) as u32,
+            global_batch_size,
+            sequence_length: batch.sequence_length,
+        }
+    }
+
+    /// Returns the batch that the row describes.
+    pub fn shape(&self) -> BatchShape {
+        let size = self.global_batch_size.map(BatchSize::Global);
+        BatchShape {
+            size: size.unwrap_or(BatchSize::PerRank(self.batch_size_per_device)),
+            sequence_length: self.sequence_length,
+        }
+    }
 }
 
 /// Variation between runs, memory and utilization.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct RowFigures {
-    /// Sample standard deviation of the runs' images/s, divided by their mean; `null` for a single run.
+    /// Sample standard deviation of the runs' speeds, divided by their mean; `null` for a single run.
     #[serde(skip_deserializing)]
     cv: Option<f64>,
     /// Peak memory of the rank that used most, in any counted run: tensor memory on a GPU, resident memory on the CPU.
@@ -89,7 +129,8 @@ pub fn parts<'a, G: RunGroup<Record: 'a>, R: From<&'a Run<G::Record>>>(
         device_names: group.device_names_of(case),
         threads_per_rank: case.threads(),
         profile: group.profile(),
-        images_per_second: case.speed(),
+        unit: group.point(case).batch.unit(),
+        units_per_second: case.speed(),
     };
     let (cv, arithmetic) = (case.speeds().cv(), group.utilization(case));
     let figures = RowFigures { cv, peak_memory_bytes: case.peak_memory(), arithmetic };

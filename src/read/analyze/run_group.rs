@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::{RunProfile, SweepRecord};
-use ringmark_core::dimension::{DeviceKind, Model};
+use ringmark_core::dimension::{DeviceKind, Model, SampleSize, WorkUnit};
 use ringmark_core::file::run_name::Point;
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub trait RunGroup {
     /// Figures of a case.
     type Figures;
 
-    /// Forward passes per image, for the number of operations.
+    /// Forward passes per sample, for the number of operations.
     const PASSES: f64;
 
     /// Returns the conditions in the records; `None` without records.
@@ -32,8 +32,13 @@ pub trait RunGroup {
     /// Returns the network, precision, batch size and kv-store of a case.
     fn point(&self, case: &CaseOf<Self>) -> Point;
 
-    /// Returns the height and width of the images of a case in pixels; `None` without records.
-    fn image_size(&self, case: &CaseOf<Self>) -> Option<u32>;
+    /// Returns what the speeds count.
+    fn unit(&self) -> WorkUnit {
+        self.cases().first().map(|case| self.point(case).batch.unit()).unwrap_or_default()
+    }
+
+    /// Returns the size of the samples of a case; `None` without records.
+    fn sample_size(&self, case: &CaseOf<Self>) -> Option<SampleSize>;
 
     /// Returns the options of a case's runs by their names in records.
     fn settings_of(&self, case: &CaseOf<Self>) -> BTreeMap<String, Value>;
@@ -55,7 +60,7 @@ pub trait RunGroup {
     /// Returns the utilization of the devices in a case; `None` if no run counts or without records.
     fn utilization(&self, case: &CaseOf<Self>) -> Option<Utilization> {
         let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
-        let network = (self.point(case).model, self.image_size(case)?);
+        let network = (self.point(case).model, self.sample_size(case)?);
         Some(Utilization::new(network, Self::PASSES, case.speed()?, &runs))
     }
 

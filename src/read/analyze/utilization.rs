@@ -2,7 +2,7 @@
 //! products in the same runs, and to the vendor's published peak. The latter is model FLOPs utilization (MFU; PaLM,
 //! Chowdhery et al., 2022, appendix B). No I/O.
 
-use ringmark_core::dimension::{ImagesPerSecond, Model, TeraflopsPerSecond};
+use ringmark_core::dimension::{Model, SampleSize, TeraflopsPerSecond, UnitsPerSecond};
 use ringmark_core::number_text::share_of_limit;
 use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
@@ -15,7 +15,9 @@ use crate::read::load::record::DeviceRates;
 /// products, 82 % of their rate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Utilization {
-    /// `images/s x passes x 2 x MACs of an image's forward pass`, with 1 pass for inference and 3 for training.
+    /// `speed x passes x 2 x MACs of the forward pass of an image or token`, with 1 pass for inference and 3 for
+    /// training. The MACs of a token are those of matrix products and of attention, which is not halved for the causal
+    /// mask.
     pub teraflops_per_second: TeraflopsPerSecond,
     /// Rate of plain matrix products in the same precision, measured on all ranks at once after the last iteration: sum
     /// over ranks, median over runs. `null` in older records.
@@ -29,15 +31,15 @@ pub struct Utilization {
 }
 
 impl Utilization {
-    /// Computes the utilization for images of this size, with the given number of forward `passes` per image, at this
+    /// Computes the utilization for samples of this size, with the given number of forward `passes` per sample, at this
     /// speed on the devices of these runs.
     pub fn new(
-        (model, image_size): (Model, u32),
+        (model, size): (Model, SampleSize),
         passes: f64,
-        speed: ImagesPerSecond,
+        speed: UnitsPerSecond,
         runs: &[DeviceRates],
     ) -> Utilization {
-        let rate = speed.0 * model.facts().teraflops_at(image_size, passes);
+        let rate = speed.0 * model.facts().teraflops_of_unit(size, passes);
         let over_runs = |of: fn(&DeviceRates) -> Option<TeraflopsPerSecond>| {
             let rates: Option<RunValues> = runs.iter().map(|run| of(run).map(|rate| rate.0)).collect();
             rates?.median().filter(|rate| *rate > 0.0)
@@ -73,7 +75,9 @@ mod tests {
     fn worked_example_is_correct() {
         let rates = |product| DeviceRates { matrix_product: Some(TeraflopsPerSecond(product)), published_peak: None };
         let runs = [rates(3.0), rates(2.0), rates(4.0)];
-        let of = |runs: &[DeviceRates]| Utilization::new((Model::Resnet50V1b, 224), 3.0, ImagesPerSecond(100.0), runs);
+        let of = |runs: &[DeviceRates]| {
+            Utilization::new((Model::Resnet50V1b, SampleSize::Pixels(224)), 3.0, UnitsPerSecond(100.0), runs)
+        };
         let utilization = of(&runs);
         assert!((utilization.teraflops_per_second.0 - 2.4534).abs() < 1e-9, "{utilization:?}");
         assert!(utilization.share_of_matrix_product.is_some_and(|share| (share - 0.8178).abs() < 1e-9));
@@ -84,7 +88,7 @@ mod tests {
         let peak = DeviceRates { published_peak: Some(TeraflopsPerSecond(24.534)), ..rates(3.0) };
         assert_eq!(of(&[peak]).share_text().as_deref(), Some("10.0 % of the published peak"));
         // Halving the edge of an image quarters the arithmetic.
-        let small = Utilization::new((Model::Resnet50V1b, 112), 3.0, ImagesPerSecond(400.0), &runs);
+        let small = Utilization::new((Model::Resnet50V1b, SampleSize::Pixels(112)), 3.0, UnitsPerSecond(400.0), &runs);
         assert!((small.teraflops_per_second.0 - 2.4534).abs() < 1e-9, "{small:?}");
     }
 }

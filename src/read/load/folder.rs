@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_core::benchmark::BenchmarkKind;
-use ringmark_core::dimension::{Case, DeviceChoice, Dtype, KvStore, Model};
+use ringmark_core::dimension::{BatchShape, BatchSize, Case, DeviceChoice, Dtype, KvStore, Model};
 use ringmark_core::file::run_name::{BASELINE, INPUT_RECORD, MANIFEST, RunName, bandwidth_operation};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::keyword_enum;
@@ -29,7 +29,7 @@ fn pattern() -> String {
         baseline: false,
         case: Case::SINGLE,
         model: Model::default(),
-        batch_size: 128,
+        batch: BatchShape::of_images(128),
         dtype: Dtype::Fp32,
         kv_store: KvStore::Ring,
         run: 1,
@@ -60,12 +60,32 @@ pub struct Shortage {
     pub case: Case,
     /// True for a baseline run, whose ranks do not communicate.
     pub is_baseline: bool,
-    /// Images per rank.
+    /// Images or sequences per rank, or of all ranks if `is_global`.
     pub batch_size: u32,
     /// Batch size that was tried: this one or a smaller one.
     pub tried_batch_size: u32,
+    /// True if the batch sizes are those of all ranks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_global: bool,
+    /// Tokens of a sequence; absent for images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence_length: Option<u32>,
     /// Memory of the device.
     pub memory: MemoryShortage,
+}
+
+impl Shortage {
+    /// Returns the batch that does not fit.
+    pub fn batch(&self) -> BatchShape {
+        let size = if self.is_global { BatchSize::Global } else { BatchSize::PerRank };
+        BatchShape { size: size(self.batch_size), sequence_length: self.sequence_length }
+    }
+
+    /// Returns the batch that was tried.
+    pub fn tried_batch(&self) -> BatchShape {
+        let batch = self.batch();
+        BatchShape { size: batch.size.with_number(self.tried_batch_size), ..batch }
+    }
 }
 
 impl fmt::Display for Shortage {
@@ -74,7 +94,7 @@ impl fmt::Display for Shortage {
         let Shortage { model, dtype, kv_store, case, is_baseline, .. } = self;
         let kv_store = if kv_store.is_ring() { String::new() } else { format!(", {kv_store}") };
         let baseline = if *is_baseline { " baseline" } else { "" };
-        let reason = self.memory.at_batch(self.tried_batch_size);
+        let reason = self.memory.at_batch(self.tried_batch());
         write!(formatter, "{}, {dtype}{kv_store}, {case}{baseline}: {reason}", model.facts().title)
     }
 }
@@ -283,11 +303,21 @@ impl Found {
             let has_log = there.contains(&run.name);
             let change = run.change(root).filter(|_| has_log);
             if run.state != RunState::Finished
-                && let Some((tried_batch_size, memory)) = manifest.shortage(run.name)
+                && let Some((tried, memory)) = manifest.shortage(run.name)
             {
-                let RunName { model, dtype, kv_store, case, baseline: is_baseline, batch_size, .. } = run.name;
-                let shortage =
-                    Shortage { model, dtype, kv_store, case, is_baseline, batch_size, tried_batch_size, memory };
+                let RunName { model, dtype, kv_store, case, baseline: is_baseline, batch, .. } = run.name;
+                let shortage = Shortage {
+                    model,
+                    dtype,
+                    kv_store,
+                    case,
+                    is_baseline,
+                    batch_size: batch.size.number(),
+                    tried_batch_size: tried.size.number(),
+                    is_global: matches!(batch.size, BatchSize::Global(_)),
+                    sequence_length: batch.sequence_length,
+                    memory,
+                };
                 if !shortages.contains(&shortage) {
                     shortages.push(shortage);
                 }
@@ -302,7 +332,7 @@ impl Found {
                 RunState::Running { .. } => "running or interrupted".to_owned(),
                 RunState::Failed { reason } => format!("the run failed: {reason}"),
                 RunState::Finished => "finished, but its log is missing".to_owned(),
-                RunState::OutOfMemory { memory } => memory.at_batch(run.name.batch_size),
+                RunState::OutOfMemory { memory } => memory.at_batch(run.name.batch),
             };
             missing += 1;
             if let Some((file, what)) = change {

@@ -112,7 +112,14 @@ fn written_name(root: &Path, name: &str) -> String {
 }
 
 /// Renamed JSON keys: old name, new name.
-const RENAMED: [(&str, &str); 2] = [("is_quotable", "is_reliable"), ("objections", "reliability_warnings")];
+const RENAMED: [(&str, &str); 6] = [
+    ("is_quotable", "is_reliable"),
+    ("objections", "reliability_warnings"),
+    ("images_per_second", "units_per_second"),
+    ("images_per_second_per_rank", "units_per_second_per_rank"),
+    ("joules_per_image", "joules_per_unit"),
+    ("images_per_second_per_watt", "units_per_second_per_watt"),
+];
 
 /// Key of the format version, which changes when keys are renamed.
 const SCHEMA: &str = "schema";

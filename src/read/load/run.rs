@@ -7,7 +7,7 @@ use std::path::Path;
 use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
 use ringmark_core::benchmark::warning::Warning;
 use ringmark_core::benchmark::{RecordHead, RunProfile, SweepRecord};
-use ringmark_core::dimension::{Bytes, DeviceKind, ImagesPerSecond, Seconds};
+use ringmark_core::dimension::{Bytes, DeviceKind, Seconds, UnitsPerSecond};
 use ringmark_core::host::{Environment, HostUse, RankPlace};
 use ringmark_core::line::log::Log;
 use ringmark_core::validity::ForeignLoad;
@@ -86,7 +86,7 @@ pub struct RecordedConditions<C = TrainConfig> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured<R: Readable = RunRecord> {
     /// Images/s of all ranks.
-    pub speed: ImagesPerSecond,
+    pub speed: UnitsPerSecond,
     /// Peak memory of the rank that used most: tensor memory on a GPU, resident memory on the CPU. `None` if no record
     /// contains it.
     pub peak_memory: Option<Bytes>,
@@ -123,11 +123,11 @@ impl<R: Readable> Run<R> {
         Run { found: found.clone(), recorded, outcome }
     }
 
-    /// Returns the mean time of an iteration, which at the run's speed gives the run's images. `None` if the run does
+    /// Returns the mean time of an iteration, which at the run's speed gives the work of an iteration. `None` if the run does
     /// not count.
     pub fn mean_iteration(&self) -> Option<Seconds> {
-        let images = f64::from(self.found.name.batch_size) * f64::from(self.found.name.case.ranks());
-        Some(Seconds(images / self.outcome.as_ref().ok()?.speed.0))
+        let work = self.found.name.batch.work(self.found.name.case);
+        Some(Seconds(work / self.outcome.as_ref().ok()?.speed.0))
     }
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use ringmark_core::benchmark::SweepRecord;
 use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
-use ringmark_core::dimension::{DeviceChoice, Model};
+use ringmark_core::dimension::{BatchShape, DeviceChoice, Model, SampleSize};
 use ringmark_core::line::log::Log;
 use ringmark_core::trace::TraceConfig;
 use ringmark_core::validity;
@@ -19,9 +19,9 @@ use crate::read::load::run::{Measured, Readable, RecordedConditions};
 pub type ScoreConditions = RecordedConditions<ScoreConfig>;
 
 impl ScoreConditions {
-    /// Returns the height and width of the images of `model` in pixels.
-    pub fn image_size(&self, model: Model) -> u32 {
-        model.image_size(self.config.image_size)
+    /// Returns the size of a sample of `model` in a batch of this shape.
+    pub fn sample_size(&self, model: Model, batch: BatchShape) -> SampleSize {
+        model.sample_size(self.config.image_size, batch.sequence_length)
     }
 }
 
@@ -37,9 +37,10 @@ impl Readable for ScoreRecord {
     type Figures = PassTimes;
 
     fn shared_config(&self, _: Option<u32>) -> ScoreConfig {
-        let ScoreConfig { model, dtype, batch_size, seed, .. } = ScoreConfig::default();
+        let ScoreConfig { dtype, batch_size, seed, .. } = ScoreConfig::default();
         ScoreConfig {
-            model,
+            // The unit of work is a condition; the network is not.
+            model: Model::of_unit(self.config.model.unit()),
             dtype,
             batch_size,
             device: DeviceChoice::Auto,
@@ -47,7 +48,8 @@ impl Readable for ScoreRecord {
             record: None,
             trace: TraceConfig::default(),
             // The default sizes of all networks count as the same condition.
-            image_size: self.config.image_size.filter(|size| *size != self.config.model.image_size(None)),
+            image_size: self.config.image_size.filter(|size| Some(*size) != self.config.model.image_size(None)),
+            sequence_length: None,
             ..self.config.clone()
         }
     }

@@ -4,7 +4,7 @@ use anyhow::bail;
 use ringmark_core::benchmark::SweepRecord;
 use ringmark_core::benchmark::kv_store::KvStoreUse;
 use ringmark_core::benchmark::train::{EpochEnd, RunHeader, RunRecord, TrainConfig};
-use ringmark_core::dimension::{BackendName, Bytes, DeviceChoice, DeviceKind, ImagesPerSecond, Seconds};
+use ringmark_core::dimension::{BackendName, BatchShape, Bytes, DeviceChoice, DeviceKind, Seconds, UnitsPerSecond};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::line::log::Log;
 use ringmark_core::line::other_tool::tool::{Tool, Windows};
@@ -34,8 +34,8 @@ pub struct TrainingFacts {
     pub kv_store: Option<KvStoreUse>,
 }
 
-/// Figures of one training run over the iterations after warm-up. Its speed is total images over total time: with a
-/// record, `batch x ranks x iterations / mean over ranks of the summed step time`; without one, the harmonic mean of
+/// Figures of one training run over the iterations after warm-up. Its speed is total work over total time: with a
+/// record, `work of all ranks x iterations / mean over ranks of the summed step time`; without one, the harmonic mean of
 /// the log's speeds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainingFigures {
@@ -47,7 +47,7 @@ pub struct TrainingFigures {
     pub windows: Option<Windows>,
     /// Speed of the run as DLPerf computes it: the arithmetic mean of the log's speeds, rounded to 2 decimals. For a
     /// baseline with a record, the sum of the ranks' own means.
-    pub dlperf_speed: ImagesPerSecond,
+    pub dlperf_speed: UnitsPerSecond,
     /// Times of the phases over all ranks; `None` without a record.
     pub times: Option<IterationTimes>,
     /// Step times by rank, then by iteration, including warm-up. Without a record only rank 0, from the log's speeds;
@@ -107,6 +107,11 @@ impl Readable for RunRecord {
             record: None,
             autotune_log: None,
             trace: TraceConfig::default(),
+            // With a global batch, a rank's part depends on the case.
+            batch_size: match header.config.global_batch {
+                Some(_) => TrainConfig::default().batch_size,
+                None => header.config.batch_size,
+            },
             // Older records do not contain the defaults.
             exchange: header.config.exchange.on(device, header.config.kv_store.kv_store),
             ..header.config.without_epoch_length()
@@ -164,7 +169,7 @@ impl Readable for RunRecord {
             );
             return Err(Problem::in_file(&found.log, what));
         }
-        let images = f64::from(found.name.batch_size) * f64::from(found.name.case.ranks());
+        let work = found.name.batch.work(found.name.case);
         let (of_rates, over_time) = (mean(&log.speeds[warmup..]), harmonic_mean(&log.speeds[warmup..]));
         let measured = || {
             let (ranks, steps) = match &record {
@@ -173,14 +178,14 @@ impl Readable for RunRecord {
                     steps(header.ranks.len(), iterations),
                 ),
                 None if log.windows.is_some() => (Vec::new(), Vec::new()),
-                None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(images / speed)).collect()]),
+                None => (Vec::new(), vec![log.speeds.into_iter().map(|speed| Seconds(work / speed)).collect()]),
             };
             let times = IterationTimes::from_ranks(&ranks);
             let end = record.as_ref().and_then(|record| record.end.as_ref());
             Some(Measured::<RunRecord> {
                 speed: match &record {
                     Some(record) => record.speed(warmup)?,
-                    None => ImagesPerSecond(over_time?),
+                    None => UnitsPerSecond(over_time?),
                 },
                 peak_memory: end.and_then(|end| record::peak_memory(&end.peak_memory)),
                 device_rates: record.as_ref().zip(end).map_or_else(DeviceRates::default, |(record, end)| {
@@ -195,8 +200,8 @@ impl Readable for RunRecord {
                     timed,
                     warmup,
                     windows: log.windows,
-                    dlperf_speed: ImagesPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
-                        true => independent_speed(&ranks, &steps, warmup)?,
+                    dlperf_speed: UnitsPerSecond(to_hundredths(match found.name.baseline && record.is_some() {
+                        true => independent_speed(&ranks, &steps, warmup)? * found.name.batch.units_per_sample(),
                         false => of_rates?,
                     })),
                     times,
@@ -250,9 +255,8 @@ pub fn unit(is_windows: bool) -> &'static str {
 fn check_windows(name: &RunName, windows: &Windows) -> anyhow::Result<()> {
     let Windows { tool, ranks, batch_size, .. } = *windows;
     let case = name.case;
-    if let Some(own) = batch_size.filter(|own| *own != name.batch_size) {
-        let named = name.batch_size;
-        bail!("{}, batch size {own}, but its name contains batch size {named}: rename the log", tool.title());
+    if let Some(own) = batch_size.filter(|own| BatchShape::of_images(*own) != name.batch) {
+        bail!("{}, batch size {own}, but its name contains {}: rename the log", tool.title(), name.batch);
     }
     match (tool, ranks) {
         (_, ranks) if ranks == case.ranks() => Ok(()),

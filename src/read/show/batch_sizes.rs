@@ -1,5 +1,5 @@
 //! Tables by batch size for terminals, Markdown and pages: a column per batch size, and for each series a row of
-//! images/s followed by rows of spread and memory.
+//! speeds followed by rows of spread and memory.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub struct Line<'a> {
     pub style: Option<Style>,
 }
 
-/// Rows below the images/s.
+/// Rows below the speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtraRows {
     /// Spread over runs, if known.
@@ -32,19 +32,22 @@ pub enum ExtraRows {
     SpreadAndMemory,
 }
 
-/// Returns a row of images/s for each line, followed by the rows of `extra`, whose names are indented by `indent`.
+/// Returns a row of speeds for each line, followed by the rows of `extra`, whose names are indented by `indent`.
 pub fn table(lines: &[Line], batch_sizes: &[u32], extra: ExtraRows, indent: &str) -> Table {
     let has_result = lines.iter().any(|line| line.result.is_some());
     let has_dtype = !is_one(lines, |series| series.dtype);
     let has_case = !is_one(lines, |series| series.case);
+    let has_length = lines.iter().any(|line| line.series.sequence_length.is_some());
     let result = has_result.then_some("result");
     let names = result.into_iter().chain(["network"]);
-    let names = names.chain(has_dtype.then_some("dtype")).chain(has_case.then_some("case")).collect::<Vec<_>>();
+    let names = names.chain(has_length.then_some("tokens")).chain(has_dtype.then_some("dtype"));
+    let names = names.chain(has_case.then_some("case")).collect::<Vec<_>>();
     let mut rows = Vec::new();
     for Line { result, series, style } in lines {
         let mut own = Vec::new();
         own.extend(has_result.then(|| result.clone().unwrap_or_default()));
         own.push(series.model.facts().title.to_owned());
+        own.extend(has_length.then(|| series.sequence_length.unwrap_or_default().to_string()));
         own.extend(has_dtype.then(|| series.dtype.to_string()));
         own.extend(has_case.then(|| series.case.to_string()));
         let is_doubtful = series.measured().next().is_some() && series.measured().all(|(point, _)| point.is_doubtful);
@@ -101,7 +104,7 @@ fn cells(series: &BatchSeries, batch_sizes: &[u32], cell: impl Fn(&BatchPoint) -
     batch_sizes.iter().map(|size| point(size).and_then(&cell).unwrap_or_else(|| "-".to_owned())).collect()
 }
 
-/// Formats the images/s, or the reason why they are missing.
+/// Formats the speed, or the reason why it is missing.
 fn speed(point: &BatchPoint) -> Option<String> {
     let mark = if point.is_warned { MARK } else { "" };
     Some(match &point.outcome {

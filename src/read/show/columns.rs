@@ -4,15 +4,13 @@
 //! are the fields of the figures' types.
 
 use anyhow::Context;
+use ringmark_core::dimension::{BatchSize, WorkUnit};
 use ringmark_core::number_text::{four_digits, three_digits};
 
 use crate::output::table::{self, Row, Table};
 use crate::read::analyze::run_group::{CaseOf, RunGroup};
 use crate::read::analyze::utilization::Utilization;
 use crate::read::show::numbers::{MARK, marked, share_of_limit};
-
-/// Unit of speed.
-pub const SPEED_UNIT: &str = "images/s";
 
 /// Cell of a figure that does not exist.
 pub const NOTHING: &str = "-";
@@ -199,7 +197,9 @@ pub fn conditions<'a, G: RunGroup>() -> Vec<Column<'a, G>> {
     vec![
         text("model", |group: &G, case| group.point(case).model.to_string()),
         text("dtype", |group: &G, case| group.point(case).dtype.to_string()),
-        text("batch_size_per_device", |group: &G, case| group.point(case).batch_size.to_string()),
+        figure("batch_size_per_device", |group: &G, case: &CaseOf<G>| {
+            Some(group.point(case).batch.samples_per_rank(case.case.ranks()))
+        }),
         text("device", |group: &G, _| optional(group.device())),
         text("profile", |group: &G, _| optional(group.profile())),
         case(),
@@ -211,15 +211,42 @@ pub fn conditions<'a, G: RunGroup>() -> Vec<Column<'a, G>> {
     ]
 }
 
+/// Batch of all ranks and tokens of a sequence, for CSV.
+pub fn batch<'a, G: RunGroup>() -> [Column<'a, G>; 2] {
+    [
+        figure("global_batch_size", |group: &G, case| match group.point(case).batch.size {
+            BatchSize::PerRank(_) => None,
+            BatchSize::Global(samples) => Some(samples.into()),
+        }),
+        figure("sequence_length", |group: &G, case| group.point(case).batch.sequence_length.map(f64::from)),
+    ]
+}
+
 /// Returns true if the speed of a case, and figures that follow from it, are unreliable.
 pub fn is_speed_doubtful<G: RunGroup>(group: &G, case: &CaseOf<G>) -> bool {
     !group.is_speed_reliable(case)
 }
 
-/// Images per second of all ranks, median over runs.
-pub fn speed<'a, G: RunGroup>(csv: &str) -> Column<'a, G> {
+/// Images or tokens per second of all ranks, median over runs.
+pub fn speed<'a, G: RunGroup>(csv: String, unit: WorkUnit) -> Column<'a, G> {
     let speed = figure(csv, |_, case: &CaseOf<G>| case.speed().map(|speed| speed.0));
-    speed.shown("speed", SPEED_UNIT, four_digits).doubted(is_speed_doubtful)
+    speed.shown("speed", unit.per_second(), four_digits).doubted(is_speed_doubtful)
+}
+
+/// Returns a column of CSV for each unit of work of these groups, empty for groups of another unit.
+pub fn of_units<'a, G: RunGroup + 'a>(groups: &[G], column: impl Fn(WorkUnit) -> Column<'a, G>) -> Vec<Column<'a, G>> {
+    let is_used = |unit: &WorkUnit| groups.iter().any(|group| group.unit() == *unit);
+    let units: Vec<WorkUnit> = WorkUnit::ALL.into_iter().filter(is_used).collect();
+    let units = if units.is_empty() { vec![WorkUnit::default()] } else { units };
+    let of_unit = |unit: WorkUnit| {
+        let Column { value, heading, csv, format, doubt } = column(unit);
+        let value: GetValue<'a, G> = Box::new(move |group, case| match group.unit() == unit {
+            true => value(group, case),
+            false => Value::Figure(None),
+        });
+        Column { value, heading, csv, format, doubt }
+    };
+    units.into_iter().map(of_unit).collect()
 }
 
 /// Coefficient of variation of the runs' speeds.

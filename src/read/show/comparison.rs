@@ -153,7 +153,7 @@ fn rows(table: &ComparedTable, case: &ComparedCase, medium: Medium) -> Vec<Vec<S
         rows.push(below("mean ms", &case.mean_seconds, 1e3));
         let percentiles = case.percentiles_seconds.iter();
         rows.extend(percentiles.map(|of| below(&format!("p{} ms", of.percent), &of.row, 1e3)));
-        let others = [("J/image", &case.joules_per_image), ("epoch cost", &case.epoch_cost)];
+        let others = [("J/image", &case.joules_per_unit), ("epoch cost", &case.epoch_cost)];
         rows.extend(others.into_iter().filter_map(|(name, of)| Some(below(name, of.as_ref()?, 1.0))));
     }
     rows

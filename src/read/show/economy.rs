@@ -1,6 +1,7 @@
 //! Table of power, energy and cost.
 
 use crate::output::table::Table;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::show::columns;
@@ -19,7 +20,7 @@ const COST_LEGEND: &str = "over base: additional cost of an epoch relative to th
 /// Returns the table and its legend; `None` if neither power nor a price is known. Omits columns that no case fills.
 pub fn table(group: &TrainingGroup, price: Option<&Price>) -> Option<(Table, Vec<&'static str>)> {
     let has_values = |shown: &[Column]| group.cases.iter().any(|case| shown[0].value(group, case).is_some());
-    let energy = Some(training::energy()).filter(|shown| has_values(shown));
+    let energy = Some(training::energy(group.unit())).filter(|shown| has_values(shown));
     let cost = Some(training::cost(price)).filter(|shown| has_values(shown));
     let legend: Vec<&'static str> =
         POWER_LEGEND.into_iter().filter(|_| energy.is_some()).chain(cost.is_some().then_some(COST_LEGEND)).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::Model;
+use ringmark_core::dimension::{Model, WorkUnit};
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::speedup;
 
@@ -10,7 +10,6 @@ use crate::output::table::{Column, Table};
 use crate::read::analyze::published::Workload;
 use crate::read::analyze::published::by_batch_size::{BATCH_SIZES, PublishedRow, none_published, rows, source};
 use crate::read::analyze::published::scaling::{self, MeasuredConditions, Published};
-use crate::read::show::columns::SPEED_UNIT;
 use crate::read::show::text::Paragraph;
 
 /// Returns a table for each hardware and, of training, one for each publication of scaling; a note if there is none. Rows with
@@ -50,7 +49,7 @@ fn scaling(row: &'static Published, measured: &[MeasuredConditions]) -> [Paragra
     let columns = vec![
         Column::text("case"),
         Column::numbers("ranks", ""),
-        Column::numbers("speed", SPEED_UNIT),
+        Column::numbers("speed", WorkUnit::Image.per_second()),
         Column::numbers("speedup", ""),
     ];
     let cells = |case: &scaling::PublishedCase| {

@@ -14,7 +14,7 @@ use ringmark_core::benchmark::score::{RectifiedConvolutions, ScoreConfig, ScoreR
 use ringmark_core::benchmark::warning;
 use ringmark_core::benchmark::{SweepRecord, measured_and_warmup};
 use ringmark_core::dimension::{
-    BackendName, DeviceKind, Dtype, GraphChoice, ImagesPerSecond, Phase, Seconds, TeraflopsPerSecond,
+    BackendName, DeviceKind, Dtype, GraphChoice, Phase, Seconds, TeraflopsPerSecond, UnitsPerSecond,
 };
 use ringmark_core::host::{LauncherAddress, Stage};
 use ringmark_core::stats::summary;
@@ -24,7 +24,7 @@ use ringmark_core::validity::observed::Observed;
 use tch::{Device, Kind, Tensor};
 
 use crate::data;
-use crate::data::batch::BatchRequest;
+use crate::data::batch::{Batch, BatchRequest};
 use crate::ffi::torch::graph::{Graph, GraphPool};
 use crate::ffi::torch::shim::InferenceMode;
 use crate::ffi::torch::stream::Stream;
@@ -37,6 +37,7 @@ use crate::measure::matrix_product;
 use crate::measure::trace::recorder::{self, OpenSpan};
 use crate::measure::trace::{Profiles, TracedRun, Tracer};
 use crate::model::network::Mode;
+use crate::model::networks::NetworkOptions;
 use crate::model::prepared::{ModelRequest, PreparedModel};
 
 /// Runs one rank from start to end.
@@ -80,7 +81,7 @@ fn score(config: &ScoreConfig, label: RequestedLabel, session: &Session) -> Resu
 
 struct Inference {
     model: PreparedModel,
-    images: Tensor,
+    batch: Batch,
     mode: Mode,
     /// Replayed instead of running the layers.
     captured: Option<CapturedPass>,
@@ -96,7 +97,7 @@ impl Inference {
         let layout = config.layout.resolve(config.dtype, session.own.kind);
         let request = ModelRequest {
             model: config.model,
-            dropout: None,
+            options: NetworkOptions::default(),
             seed: config.seed,
             init: config.init.as_deref(),
             dtype: config.dtype,
@@ -110,16 +111,16 @@ impl Inference {
             seed: config.seed,
             images: config.batch_size,
             first: session.world.rank() * config.batch_size,
-            image_size: config.image_size(),
+            size: config.sample_size(),
             model: config.model,
             layout,
         };
-        let images = data::batch(&request, session.world.rank(), session.device())?.images;
+        let batch = data::batch(&request, session.world.rank(), session.device())?;
         let mode = if config.fold == Switch::On { Mode::Folded } else { Mode::Inference };
-        Ok(Inference { model, images, mode, captured: None })
+        Ok(Inference { model, batch, mode, captured: None })
     }
 
-    /// Computes the probabilities of every class, `[batch, classes]`, and waits for them.
+    /// Computes the probabilities of the network's outputs and waits for them.
     fn pass(&self) -> Result<Tensor> {
         let probabilities = match &self.captured {
             Some(CapturedPass { probabilities, graph }) => {
@@ -133,7 +134,7 @@ impl Inference {
     }
 
     fn compute(&self) -> Result<Tensor> {
-        self.model.forward(&self.images, self.mode, |scores| Ok(scores.f_softmax(-1, Kind::Float)?))
+        self.model.probabilities(&self.batch, self.mode)
     }
 
     /// Captures a pass, which later passes replay. Fails if the replay computes other probabilities than the layers.
@@ -185,9 +186,9 @@ fn measure(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
     let counters = session.end_counters(watch)?;
     if let Some(tracer) = tracer {
         let title = format!(
-            "{} inference, batch size {} per rank, {}",
+            "{} inference, {}, {}",
             config.model.facts().title,
-            config.batch_size,
+            config.batch().per_process("rank"),
             config.dtype
         );
         let run = TracedRun { title, kv_store: None, backend: BackendName::None, arrays: Vec::new() };
@@ -225,14 +226,15 @@ fn capture(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
     Ok(())
 }
 
-/// Checks the output of a pass. The run is invalid if the probabilities of an image do not add up to 1, or are NaN.
+/// Checks the output of a pass. The run is invalid if a probability is outside of 0 to 1, or NaN.
 fn judge(inference: &Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
     const TOLERANCE: f64 = 1e-3;
     let probabilities = inference.pass()?;
-    let sums = probabilities.f_sum_dim_intlist([-1].as_slice(), false, Kind::Float)?;
-    let close = (sums - 1.0).f_abs()?.f_le(TOLERANCE)?.f_all()?.f_int64_value(&[])? == 1;
-    let all = session.world.gather(&[f64::from(u8::from(close))]).concat();
-    record.failure = all.iter().position(|close| *close != 1.0).map(|rank| {
+    // NaN is not within the range.
+    let valid = probabilities.f_ge(0.0)?.f_logical_and(&probabilities.f_le(1.0 + TOLERANCE)?)?;
+    let valid = valid.f_all()?.f_int64_value(&[])? == 1;
+    let all = session.world.gather(&[f64::from(u8::from(valid))]).concat();
+    record.failure = all.iter().position(|valid| *valid != 1.0).map(|rank| {
         format!(
             "the scores of rank {rank} are not finite: use a --dtype with a larger range, or trained weights \
                  (--init)"
@@ -250,16 +252,18 @@ fn header(record: &ScoreRecord) -> Vec<String> {
     let ScoreRecord { config, environment, ranks, .. } = record;
     let title = format!("{} inference", config.model.facts().title);
     let mut lines = environment::title_lines(environment, &title, record.label());
+    let pixels = config.model.image_size(config.image_size);
     lines.push(format!(
-        "batch {} per rank, {} px, {}, {}, {} passes",
-        config.batch_size,
-        config.image_size(),
+        "{}{}, {}, {}, {} passes",
+        config.batch().per_process("rank"),
+        pixels.map(|size| format!(", {size} px")).unwrap_or_default(),
         config.dtype,
         config.arrangement(),
         measured_and_warmup(config.iterations, config.warmup)
     ));
+    let unit = config.model.unit();
     lines.push(format!(
-        "images/sec counts the images of {}; every pass waits for its outputs",
+        "{unit}/sec counts the {unit} of {}; every pass waits for its outputs",
         match ranks.len() {
             1 => "this one rank".to_owned(),
             count => format!("all {count} ranks, over the time of the slowest"),
@@ -273,11 +277,16 @@ fn header(record: &ScoreRecord) -> Vec<String> {
 fn result(record: &ScoreRecord) -> Vec<String> {
     let config = &record.config;
     let device = if record.ranks[0].device == DeviceKind::Cpu { "cpu" } else { "gpu" };
-    let ImagesPerSecond(speed) = record.speed().unwrap_or(ImagesPerSecond(0.0));
+    let UnitsPerSecond(speed) = record.speed().unwrap_or(UnitsPerSecond(0.0));
     let mut lines = vec![
         format!("INFO:root:network: {}", config.model.facts().source_name),
         format!("INFO:root:device: {device}(0)"),
-        format!("INFO:root:batch size {:2}, dtype {}, images/sec: {speed:.6}", config.batch_size, numpy(config.dtype)),
+        format!(
+            "INFO:root:batch size {:2}, dtype {}, {}/sec: {speed:.6}",
+            config.batch_size,
+            numpy(config.dtype),
+            config.model.unit()
+        ),
     ];
     let rates: Vec<f64> = record.matrix_product.iter().map(|rate| rate.0).collect();
     let layers = record.layers.iter().flat_map(|layers| layers.lines(summary::mean(&rates).map(TeraflopsPerSecond)));

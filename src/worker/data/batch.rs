@@ -1,10 +1,10 @@
-//! Batches of images and labels.
+//! Batches of images and labels, or of tokens.
 
 use std::ops::Range;
 
 use anyhow::Result;
 use ringmark_core::benchmark::image_input::{DataSource, ImageInputConfig};
-use ringmark_core::dimension::{Layout, Model};
+use ringmark_core::dimension::{Layout, Model, SampleSize};
 use tch::Tensor;
 
 use crate::data::assignment::Assignment;
@@ -15,13 +15,12 @@ pub struct BatchRequest<'a> {
     pub source: DataSource<'a>,
     /// Seed; rank r uses `seed + r` for a synthetic batch, and all ranks use the same seed for images that are read.
     pub seed: i64,
-    /// Images per rank.
+    /// Images or sequences per rank.
     pub images: u32,
     /// Number of the rank's first image in the global batch.
     pub first: u32,
-    /// Height and width of an image in pixels.
-    pub image_size: u32,
-    /// Model that determines channels and classes.
+    pub size: SampleSize,
+    /// Model that determines channels, classes and vocabulary.
     pub model: Model,
     pub layout: Layout,
 }
@@ -42,17 +41,17 @@ pub struct ImageRequest {
 }
 
 pub struct Batch {
-    /// fp32 `[batch, channels, size, size]` in the run's memory layout.
-    pub images: Tensor,
-    /// int64 `[batch]`, class numbers.
-    pub labels: Tensor,
+    /// Images, fp32 `[batch, channels, size, size]` in the run's memory layout, or tokens, int64 `[batch, length]`.
+    pub inputs: Tensor,
+    /// Class numbers, int64 `[batch]`, or the next token of each token, int64 `[batch, length]`.
+    pub targets: Tensor,
 }
 
 impl Batch {
-    /// Returns these images of the batch, without a copy.
-    pub fn part(&self, images: &Range<i64>) -> Result<Batch> {
-        let part = |tensor: &Tensor| tensor.f_narrow(0, images.start, images.end - images.start);
-        Ok(Batch { images: part(&self.images)?, labels: part(&self.labels)? })
+    /// Returns these samples of the batch, without a copy.
+    pub fn part(&self, samples: &Range<i64>) -> Result<Batch> {
+        let part = |tensor: &Tensor| tensor.f_narrow(0, samples.start, samples.end - samples.start);
+        Ok(Batch { inputs: part(&self.inputs)?, targets: part(&self.targets)? })
     }
 }
 

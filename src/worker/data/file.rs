@@ -19,8 +19,9 @@ pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> 
     };
     let (images, labels) = (take("images")?, take("labels")?);
 
-    let (count, size) = (i64::from(request.images), i64::from(request.image_size));
-    let ImageRule { channels, classes, .. } = request.model.facts().images;
+    let (count, size) = (i64::from(request.images), i64::from(request.size.number()));
+    let rule = request.model.facts().images().context("a language model reads no images")?;
+    let &ImageRule { channels, classes, .. } = rule;
     let (channels, classes) = (i64::from(channels), i64::from(classes));
     let first = i64::from(request.first);
     let shape = images.size();
@@ -46,7 +47,7 @@ pub fn batch(path: &Path, request: &BatchRequest, rank: u32, device: Device) -> 
         classes - 1
     );
     Ok(Batch {
-        images: images.f_narrow(0, first, count)?.f_to_device(device)?.f_to_kind(Kind::Float)?,
-        labels: labels.f_to_device(device)?,
+        inputs: images.f_narrow(0, first, count)?.f_to_device(device)?.f_to_kind(Kind::Float)?,
+        targets: labels.f_to_device(device)?,
     })
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use ringmark_core::benchmark::image_input::{ImageInputConfig, RankImageInput, SKIPPED_MESSAGES};
-use ringmark_core::dimension::{Augmentation, Bytes, ImageRule, Layout, Model, Seconds};
+use ringmark_core::dimension::{Augmentation, Bytes, Layout, Model, Seconds};
 use ringmark_input::augment::{Normalization, Recipe, Resize};
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::ItemFormat;
@@ -58,7 +58,7 @@ impl Images {
     pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
         let &ImageRequest { ref assignment, threads, is_validation, .. } = images;
         let recipe_of = if is_validation { validation_recipe } else { training_recipe };
-        let recipe = recipe_of(&images.config, &assignment.dataset, request.image_size)?;
+        let recipe = recipe_of(&images.config, &assignment.dataset, request.size.number())?;
         let share =
             Share { global_batch: images.global_batch, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
@@ -66,7 +66,7 @@ impl Images {
         let batches = BatchSpec { model: request.model, images: request.images, seed, threads };
         let config = loader_config(&images.config, recipe, batches);
         let loader = assignment.start(share, shuffle, config, images.steps_before)?;
-        let [size, images, channels] = [request.image_size, request.images, config.channels].map(i64::from);
+        let [size, images, channels] = [request.size.number(), request.images, config.channels].map(i64::from);
         let Normalization { mean, standard_deviation } = recipe.normalization;
         let per_channel = |values: [f32; 3]| -> Result<Tensor> {
             Ok(Tensor::from_slice(&values[..channels as usize]).f_to_device(device)?)
@@ -122,7 +122,7 @@ impl Images {
             let images = in_layout(&normalized.f_permute([0, 3, 1, 2])?, layout)?;
             let mut own = labels.f_empty_like()?;
             own.f_copy_(labels)?;
-            Ok(Batch { images, labels: own })
+            Ok(Batch { inputs: images, targets: own })
         })?;
         self.counted = made.counted;
         self.loader.recycle(made);
@@ -164,7 +164,7 @@ pub struct BatchSpec {
 
 /// Returns the configuration of the loader, for training and for the input benchmark.
 pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSpec) -> LoaderConfig {
-    let ImageRule { channels, classes, .. } = batches.model.facts().images;
+    let (channels, classes) = batches.model.facts().images().map_or((0, 0), |rule| (rule.channels, rule.classes));
     LoaderConfig {
         recipe,
         seed: batches.seed,

@@ -11,6 +11,7 @@ mod synthetic;
 
 use anyhow::Result;
 use ringmark_core::benchmark::image_input::DataSource;
+use ringmark_core::dimension::SampleSize;
 use tch::Device;
 
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
@@ -65,7 +66,10 @@ pub fn batch(request: &BatchRequest, rank: u32, device: Device) -> Result<Batch>
         DataSource::Batch(path) => file::batch(path, request, rank, device)?,
         DataSource::Synthetic | DataSource::Images(_) => synthetic::batch(request, device)?,
     };
-    Ok(Batch { images: in_layout(&batch.images, request.layout)?, ..batch })
+    Ok(match request.size {
+        SampleSize::Pixels(_) => Batch { inputs: in_layout(&batch.inputs, request.layout)?, ..batch },
+        SampleSize::Tokens(_) => batch,
+    })
 }
 
 fn seed(request: &BatchRequest, rank: u32) {

@@ -1,17 +1,26 @@
-//! Random images and labels, identical to PyTorch's: `manual_seed(seed + rank)`, `randn`, then `randint`.
+//! Random batches, identical to PyTorch's: after `manual_seed(seed + rank)`, images are `randn` and their labels
+//! `randint`; sequences are a single `randint` of one more token, whose last tokens are the targets.
 
 use anyhow::Result;
-use ringmark_core::dimension::ImageRule;
+use ringmark_core::dimension::{ImageRule, ModelInput};
 use tch::{Device, Kind, Tensor};
 
 use crate::data::batch::{Batch, BatchRequest};
 
 /// Draws a batch on `device` itself, because generators of different devices differ.
 pub fn batch(request: &BatchRequest, device: Device) -> Result<Batch> {
-    let (count, size) = (i64::from(request.images), i64::from(request.image_size));
-    let ImageRule { channels, classes, .. } = request.model.facts().images;
-    Ok(Batch {
-        images: Tensor::f_randn([count, i64::from(channels), size, size], (Kind::Float, device))?,
-        labels: Tensor::f_randint(i64::from(classes), [count], (Kind::Int64, device))?,
+    let count = i64::from(request.images);
+    let integers = |limit: u32, shape: &[i64]| Tensor::f_randint(i64::from(limit), shape, (Kind::Int64, device));
+    let size = i64::from(request.size.number());
+    Ok(match request.model.facts().input {
+        ModelInput::Images(ImageRule { channels, classes, .. }) => Batch {
+            inputs: Tensor::f_randn([count, i64::from(channels), size, size], (Kind::Float, device))?,
+            targets: integers(classes, &[count])?,
+        },
+        ModelInput::Tokens(shape) => {
+            let tokens = integers(shape.vocabulary, &[count, size + 1])?;
+            let part = |first: i64| tokens.f_narrow(1, first, size)?.f_contiguous();
+            Batch { inputs: part(0)?, targets: part(1)? }
+        }
     })
 }

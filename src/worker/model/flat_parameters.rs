@@ -94,7 +94,7 @@ mod tests {
     use ringmark_core::dimension::{Model, Source};
 
     use crate::model::network::Network;
-    use crate::model::networks;
+    use crate::model::networks::{self, NetworkOptions};
     use crate::testing::seeded;
 
     fn flat_model(
@@ -103,7 +103,7 @@ mod tests {
     ) -> (NamedTensors, Box<dyn Network>, FlatParameters, Vec<Tensor>) {
         let _generator = seeded(1);
         let mut tensors = NamedTensors::new(Source::Torchvision, Device::Cpu);
-        let model = networks::build(Model::Resnet50V1b, None, &mut tensors);
+        let model = networks::build(Model::Resnet50V1b, NetworkOptions::default(), &mut tensors);
         let before = tensors.parameters.iter().map(|named| named.tensor.detach().copy()).collect();
         let flat = FlatParameters::new(&mut tensors, layout, compute).expect("memory");
         (tensors, model, flat, before)

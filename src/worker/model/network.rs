@@ -1,7 +1,7 @@
 //! Common interface of networks: images or tokens in, scores out.
 
 use anyhow::Result;
-use tch::{Reduction, Tensor};
+use tch::{Kind, Reduction, Tensor};
 
 /// A network on its device. Its tensors are also in a [`NamedTensors`](super::named_tensors::NamedTensors).
 pub trait Network {
@@ -12,6 +12,12 @@ pub trait Network {
     fn loss(&self, inputs: &Tensor, labels: &Tensor, label_smoothing: f64, mode: Mode) -> Result<Tensor> {
         let scores = self.forward(inputs, mode)?;
         Ok(scores.f_cross_entropy_loss(labels, None::<&Tensor>, Reduction::Mean, -100, label_smoothing)?)
+    }
+
+    /// Returns probabilities in fp32: of every class, `[batch, classes]`, or of each of the `targets` that follow
+    /// tokens, `[batch, length]`.
+    fn probabilities(&self, inputs: &Tensor, _targets: &Tensor, mode: Mode) -> Result<Tensor> {
+        Ok(self.forward(inputs, mode)?.f_softmax(-1, Kind::Float)?)
     }
 }
 

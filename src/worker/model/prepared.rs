@@ -8,18 +8,18 @@ use ringmark_core::benchmark::score::RectifiedConvolutions;
 use ringmark_core::dimension::{Dtype, Layout, Model};
 use tch::{Device, Tensor};
 
+use crate::data::batch::Batch;
 use crate::model::flat_parameters::FlatParameters;
 use crate::model::layers;
 use crate::model::named_tensors::NamedTensors;
 use crate::model::network::{Mode, Network};
-use crate::model::networks;
+use crate::model::networks::{self, NetworkOptions};
 use crate::model::precision::Precision;
 use crate::model::weights_file::{self, TrainingState};
 
 pub struct ModelRequest<'a> {
     pub model: Model,
-    /// Probability of dropout; `None` is the network's own.
-    pub dropout: Option<f64>,
+    pub options: NetworkOptions,
     pub seed: i64,
     /// File with initial weights (safetensors), instead of random ones.
     pub init: Option<&'a Path>,
@@ -40,7 +40,7 @@ impl PreparedModel {
     pub fn new(request: &ModelRequest, device: Device) -> Result<PreparedModel> {
         tch::manual_seed(request.seed);
         let mut tensors = NamedTensors::new(request.model.facts().source, device);
-        let network = networks::build(request.model, request.dropout, &mut tensors);
+        let network = networks::build(request.model, request.options, &mut tensors);
         let load = |path| weights_file::load(path, &tensors, request.model.facts().source_name);
         let training_state = request.init.map(load).transpose()?.unwrap_or_default();
         let precision = Precision::new(request.dtype, device)?;
@@ -87,5 +87,10 @@ impl PreparedModel {
     /// Returns the mean cross entropy of `labels`, computed in the precision of the run.
     pub fn loss(&self, inputs: &Tensor, labels: &Tensor, label_smoothing: f64, mode: Mode) -> Result<Tensor> {
         self.precision.forward(|| self.network.loss(inputs, labels, label_smoothing, mode))
+    }
+
+    /// Returns the [probabilities](Network::probabilities) of a batch, computed in the precision of the run.
+    pub fn probabilities(&self, batch: &Batch, mode: Mode) -> Result<Tensor> {
+        self.precision.forward(|| self.network.probabilities(&batch.inputs, &batch.targets, mode))
     }
 }

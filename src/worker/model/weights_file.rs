@@ -203,11 +203,11 @@ mod tests {
 
     #[test]
     fn public_files_of_gpt2_are_read_by_name() {
-        use crate::model::networks;
+        use crate::model::networks::decoder::Decoder;
         use ringmark_core::dimension::DecoderShape;
         let model = || {
             let mut tensors = NamedTensors::new(Source::HuggingFace, Device::Cpu);
-            networks::decoder(&DecoderShape::GPT2_TINY, false, &mut tensors);
+            Decoder::new(&mut tensors, &DecoderShape::GPT2_TINY, false);
             tensors
         };
         let _generator = seeded(2);

@@ -139,7 +139,7 @@ pub fn namespace(config: &BandwidthConfig, model: Model, gpus: u32) -> String {
     // Its default, which the other networks ignore.
     let (network, layers) = layers.unwrap_or((name, 152));
     let gpus = (0..gpus).map(|gpu| gpu.to_string()).collect::<Vec<_>>().join(",");
-    let size = model.facts().images.size;
+    let size = model.image_size(None).unwrap_or_default();
     let optimizer =
         if config.optimizer == OptimizerChoice::None { "None".to_owned() } else { config.optimizer.to_string() };
     format!(

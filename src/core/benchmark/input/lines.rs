@@ -4,7 +4,7 @@
 use crate::benchmark::input::config::PageCache;
 use crate::benchmark::input::pass::{HostPass, InputPass};
 use crate::benchmark::input::record::{Ceiling, InputRecord};
-use crate::dimension::ImagesPerSecond;
+use crate::dimension::UnitsPerSecond;
 use crate::number_text::{count, marked, thousands};
 
 /// Formats the lines that train_imagenet.py (example/image-classification/common/fit.py) prints with `--test-io 1`
@@ -14,7 +14,7 @@ pub fn test_io(pass: &HostPass, batch_size: u32, display: u32) -> Vec<String> {
     let display = (display as usize).min(pass.batches.len()).max(1);
     let line = |(number, window): (usize, &[_])| {
         let own = HostPass { batches: window.to_vec(), ..HostPass::default() };
-        let ImagesPerSecond(speed) = own.speed(batch_size)?;
+        let UnitsPerSecond(speed) = own.speed(batch_size)?;
         let last = (number + 1) * display - 1;
         Some(format!("INFO:root:Batch [{last}]\tSpeed: {speed:.2} samples/sec"))
     };
@@ -119,7 +119,7 @@ pub fn ceilings(record: &InputRecord, is_unreliable: bool) -> Vec<String> {
             format!("{} images/s with {}", shown(thousands(speed.0, ',')), count(threads, "thread"))
         };
         let warm = record.ceiling(rank, PageCache::Warm).map(|warm| format!("from memory {}", with(warm)));
-        let of_a_core = record.busiest(rank).map(|(busiest, ImagesPerSecond(speed))| {
+        let of_a_core = record.busiest(rank).map(|(busiest, UnitsPerSecond(speed))| {
             let speed = shown(format!("{speed:.0}"));
             format!("{speed} images/s per core with {} of {cores}", busiest.threads.min(cores))
         });

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::input::config::PageCache;
-use crate::dimension::{Bytes, ImagesPerSecond, Seconds};
+use crate::dimension::{Bytes, Seconds, UnitsPerSecond};
 
 /// Minimum share of stored bytes read from disk for a pass to count as cold. Less than 1 because pages that the
 /// previous pass was still reading stay cached, and the last batch of an epoch is filled up with images that were
@@ -57,9 +57,9 @@ impl HostPass {
     }
 
     /// Returns `batches x batch size / elapsed time`; `None` if there are no batches.
-    pub fn speed(&self, batch_size: u32) -> Option<ImagesPerSecond> {
+    pub fn speed(&self, batch_size: u32) -> Option<UnitsPerSecond> {
         let elapsed = self.elapsed();
-        (elapsed > 0.0).then(|| ImagesPerSecond(self.batches.len() as f64 * f64::from(batch_size) / elapsed))
+        (elapsed > 0.0).then(|| UnitsPerSecond(self.batches.len() as f64 * f64::from(batch_size) / elapsed))
     }
 
     /// Returns stored bytes per second, in MB/s.
@@ -104,7 +104,7 @@ mod tests {
             decode: Seconds(0.4),
             ..HostPass::default()
         };
-        assert_eq!(pass.speed(32), Some(ImagesPerSecond(32.0)));
+        assert_eq!(pass.speed(32), Some(UnitsPerSecond(32.0)));
         assert_eq!(pass.megabytes_per_second(), Some(5.0));
         assert_eq!(pass.stages(), [0.0, 0.004, 0.0, 0.0]);
         assert_eq!(HostPass::default().speed(32), None);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::document_record::document_record;
 use crate::benchmark::input::config::{InputConfig, PageCache};
 use crate::benchmark::input::pass::{HostPass, InputPass};
-use crate::dimension::{Augmentation, ImagesPerSecond};
+use crate::dimension::{Augmentation, UnitsPerSecond};
 
 document_record!(
     /// Record of a whole run.
@@ -65,7 +65,7 @@ pub struct Ceiling<'a> {
     /// Number of decoding threads.
     pub threads: u32,
     /// Speed of the host.
-    pub speed: ImagesPerSecond,
+    pub speed: UnitsPerSecond,
     /// Measurements of the host in this pass.
     pub pass: &'a HostPass,
 }
@@ -88,13 +88,13 @@ impl InputRecord {
     /// Returns the warm pass of host `rank` with the most threads that do not exceed its cores, or otherwise the one
     /// with the fewest threads. The second value is the speed per core: the speed divided by the smaller of threads and
     /// cores.
-    pub fn busiest(&self, rank: usize) -> Option<(Ceiling<'_>, ImagesPerSecond)> {
+    pub fn busiest(&self, rank: usize) -> Option<(Ceiling<'_>, UnitsPerSecond)> {
         let cores = *self.cores.get(rank)?;
         let within = |ceiling: &Ceiling| ceiling.threads <= cores;
         let most = self.passes_of(rank, PageCache::Warm).filter(within).max_by_key(|ceiling| ceiling.threads);
         let least = || self.passes_of(rank, PageCache::Warm).min_by_key(|ceiling| ceiling.threads);
         let ceiling = most.or_else(least)?;
-        Some((ceiling, ImagesPerSecond(ceiling.speed.0 / f64::from(ceiling.threads.min(cores).max(1)))))
+        Some((ceiling, UnitsPerSecond(ceiling.speed.0 / f64::from(ceiling.threads.min(cores).max(1)))))
     }
 
     fn check_results(&self) -> anyhow::Result<()> {
@@ -193,13 +193,13 @@ pub(crate) mod tests {
     fn ceiling_is_the_fastest_valid_pass_of_a_host() {
         let mut record = record(&[("a", &[250.0, 480.0, 900.0, 850.0], 300.0)]);
         let warm = record.ceiling(0, PageCache::Warm).expect("warm passes");
-        assert_eq!((warm.threads, warm.speed), (4, ImagesPerSecond(900.0)));
+        assert_eq!((warm.threads, warm.speed), (4, UnitsPerSecond(900.0)));
         let (busiest, of_a_core) = record.busiest(0).expect("warm passes");
-        assert_eq!((busiest.threads, of_a_core), (4, ImagesPerSecond(225.0)));
-        assert_eq!(record.ceiling(0, PageCache::Cold).map(|cold| cold.speed), Some(ImagesPerSecond(300.0)));
+        assert_eq!((busiest.threads, of_a_core), (4, UnitsPerSecond(225.0)));
+        assert_eq!(record.ceiling(0, PageCache::Cold).map(|cold| cold.speed), Some(UnitsPerSecond(300.0)));
         // With 8 threads on 4 cores, the speed per core is a quarter.
         record.passes.retain(|pass| pass.threads == 8);
-        let (_, ImagesPerSecond(of_a_core)) = record.busiest(0).expect("warm passes");
+        let (_, UnitsPerSecond(of_a_core)) = record.busiest(0).expect("warm passes");
         assert!((of_a_core - 850.0 / 4.0).abs() < 1e-9, "{of_a_core}");
         // A pass that was requested as cold but was not has no ceiling.
         record.passes[0].cache = PageCache::Cold;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::benchmark::exchange::Switch;
-use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
+use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
 use crate::config_options;
-use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, LayoutChoice, Model};
+use crate::dimension::{BatchShape, DeviceChoice, DeviceKind, Dtype, GraphChoice, LayoutChoice, Model, SampleSize};
 use crate::host::BindChoice;
 use crate::options::option_table::check_ranges;
 use crate::trace::TraceConfig;
@@ -16,8 +16,8 @@ config_options! {
     ScoreConfig {
         /// Network.
         model: Model = Model::default() => option("model", "NAME", "Network to score"),
-        /// Images per rank and pass.
-        batch_size: u32 = 32 => option("batch-size", "IMAGES", "Images per GPU (rank) and pass")
+        /// Images or sequences per rank and pass.
+        batch_size: u32 = 32 => option("batch-size", "N", "Images, or sequences of tokens, per GPU (rank) and pass")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
             .set_by_profile("1,2,4,8,16,32"),
         /// Precision of the pass.
@@ -38,6 +38,11 @@ config_options! {
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
             .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE).resolved_from(""),
+        /// Tokens of a sequence; `None` is the network's default, and required for networks of images. A record contains
+        /// the resolved value.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sequence_length: Option<u32> = None => option("sequence-length", "TOKENS", "Tokens of a sequence")
+            .range(1u32..=131_072).aliases(&["seq-len", "seq-length"]).set_by_profile("1024 for GPT-2, 2048 for Llama, on CPUs 128"),
         /// Folding of batch normalization into the preceding convolution; absent in records that predate the option.
         #[serde(default = "Switch::off")]
         fold: Switch = Switch::On => option("fold", "ON|OFF",
@@ -75,8 +80,12 @@ impl ScoreConfig {
     /// MXNet's.
     pub fn for_profile(profile: SweepProfile) -> ScoreConfig {
         match profile {
-            SweepProfile::Dlperf | SweepProfile::Cpu => ScoreConfig::default(),
-            SweepProfile::Quick => ScoreConfig { batch_size: 4, iterations: 5, warmup: 2, ..ScoreConfig::default() },
+            SweepProfile::Dlperf => ScoreConfig::default(),
+            SweepProfile::Cpu => ScoreConfig { sequence_length: Some(CPU_SEQUENCE_LENGTH), ..ScoreConfig::default() },
+            SweepProfile::Quick => {
+                let sequence_length = Some(CPU_SEQUENCE_LENGTH);
+                ScoreConfig { batch_size: 4, iterations: 5, warmup: 2, sequence_length, ..ScoreConfig::default() }
+            }
         }
     }
 
@@ -84,14 +93,16 @@ impl ScoreConfig {
     pub fn validate(&self) -> anyhow::Result<()> {
         check_ranges(self)?;
         self.trace.check(self.iterations)?;
-        self.model.check_image_size(self.image_size())
+        self.model.check_sample_size(self.image_size, self.sequence_length)
     }
 
     /// Resolves automatic choices for `device`.
     pub fn on(&self, device: DeviceKind) -> ScoreConfig {
         let layout = self.layout.resolve(self.dtype, device).into();
         let graphs = self.graphs.on(device);
-        ScoreConfig { layout, graphs, image_size: Some(self.image_size()), ..self.clone() }
+        let (image_size, sequence_length) =
+            (self.model.image_size(self.image_size), self.model.sequence_length(self.sequence_length));
+        ScoreConfig { layout, graphs, image_size, sequence_length, ..self.clone() }
     }
 
     /// Formats layout, folding and graph use: `nhwc, folded, CUDA graph`.
@@ -101,9 +112,20 @@ impl ScoreConfig {
         format!("{}{folded}{graph}", self.layout)
     }
 
-    /// Returns the height and width of an image in pixels.
-    pub fn image_size(&self) -> u32 {
-        self.model.image_size(self.image_size)
+    /// Returns the samples of a pass.
+    pub fn batch(&self) -> BatchShape {
+        let sequence_length = self.model.sequence_length(self.sequence_length);
+        BatchShape { sequence_length, ..BatchShape::of_images(self.batch_size) }
+    }
+
+    /// Returns the configuration with the samples of `batch`.
+    pub fn with_batch(&self, BatchShape { size, sequence_length }: BatchShape) -> ScoreConfig {
+        ScoreConfig { batch_size: size.number(), sequence_length, ..self.clone() }
+    }
+
+    /// Returns the size of a sample.
+    pub fn sample_size(&self) -> SampleSize {
+        self.model.sample_size(self.image_size, self.sequence_length)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::benchmark::document_record::document_record;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{RunLabel, RunProfile, SweepRecord};
-use crate::dimension::{Bytes, Case, ImagesPerSecond, KvStore, Seconds, TeraflopsPerSecond};
+use crate::dimension::{Bytes, Case, KvStore, Seconds, TeraflopsPerSecond, UnitsPerSecond};
 use crate::file::run_name::{Point, RunName};
 use crate::trace::{LayerProfile, OperatorProfile};
 
@@ -72,14 +72,15 @@ pub struct RectifiedConvolutions {
 }
 
 impl ScoreRecord {
-    /// Returns the images of all ranks divided by the time of the slowest: `ranks x batch x passes / max over ranks of
+    /// Returns the images or tokens of all ranks divided by the time of the slowest: `ranks x batch x passes / max over ranks of
     /// the sum of its passes`. For one rank this is benchmark_score.py's `10 x batch / elapsed`. `None` without passes.
     ///
     /// For two ranks of batch 4 with two passes each, of 0.5 s and 0.25 s: 2 x 4 x 2 / 1 s = 16 images/s.
-    pub fn speed(&self) -> Option<ImagesPerSecond> {
+    pub fn speed(&self) -> Option<UnitsPerSecond> {
         let Seconds(elapsed) = self.elapsed();
         let passes: usize = self.seconds.iter().map(Vec::len).sum();
-        (elapsed > 0.0).then(|| ImagesPerSecond(f64::from(self.config.batch_size) * passes as f64 / elapsed))
+        let units = f64::from(self.config.batch_size) * self.config.batch().units_per_sample();
+        (elapsed > 0.0).then(|| UnitsPerSecond(units * passes as f64 / elapsed))
     }
 
     /// Returns the total time of all passes on the slowest rank.
@@ -117,8 +118,8 @@ impl SweepRecord for ScoreRecord {
     }
 
     fn point(&self) -> Point {
-        let ScoreConfig { model, batch_size, dtype, .. } = self.config;
-        Point { model, batch_size, dtype, kv_store: KvStore::Ring }
+        let ScoreConfig { model, dtype, .. } = self.config;
+        Point { model, batch: self.config.batch(), dtype, kv_store: KvStore::Ring }
     }
 
     fn check_place(&self, name: &RunName) -> anyhow::Result<()> {
@@ -161,7 +162,7 @@ mod tests {
     fn record_round_trips_and_computes_speed() {
         let record = record();
         assert_eq!(ScoreRecord::read(text(&record).as_bytes()).expect("sound"), record);
-        assert_eq!(record.speed(), Some(ImagesPerSecond(16.0)));
+        assert_eq!(record.speed(), Some(UnitsPerSecond(16.0)));
         assert_eq!(ScoreRecord { seconds: Vec::new(), ..record }.speed(), None);
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +15,36 @@ use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::{AdamConfig, Optimizer};
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
-use crate::benchmark::{AUTO_BATCH_SIZE, DEFAULT_IMAGE_SIZE, SweepProfile, cores, is_one, one};
-use crate::dimension::{DeviceChoice, DeviceKind, Dtype, GraphChoice, KernelsChoice, LayoutChoice, Model};
+use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, DEFAULT_IMAGE_SIZE, SweepProfile, cores, is_one, one};
+use crate::dimension::{
+    BatchShape, BatchSize, DeviceChoice, DeviceKind, Dtype, GraphChoice, KernelsChoice, LayoutChoice, Model, SampleSize,
+};
 use crate::host::BindChoice;
 use crate::options::option_table::OptionSpec;
 use crate::trace::TraceConfig;
-use crate::{config_options, text_value};
+use crate::{config_options, keyword_enum, text_value};
+
+keyword_enum!(
+    /// Activations that backward computes again instead of storing them.
+    Recompute {
+        /// Stores all activations.
+        None = "none",
+        /// Stores the inputs of each transformer block and computes its activations again.
+        Block = "block",
+    }
+);
+
+impl Recompute {
+    /// Returns the value of records that predate the option.
+    pub const fn none() -> Recompute {
+        Recompute::None
+    }
+
+    /// Returns true if all activations are stored.
+    pub fn is_none(&self) -> bool {
+        *self == Recompute::None
+    }
+}
 
 /// An injected fault, used to test how ringmark reacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -88,10 +112,16 @@ config_options! {
         /// Network.
         #[serde(default)]
         model: Model = Model::default() => option("model", "NAME", "Network to train"),
-        /// Images per rank and iteration; the mean over the ranks if `work_load` divides them unevenly.
-        batch_size: u32 = 128 => option("batch-size", "IMAGES", "Images per GPU (rank) and iteration")
+        /// Images or sequences per rank and iteration; the mean over the ranks if `work_load` divides them unevenly.
+        batch_size: u32 = 128 => option("batch-size", "N", "Images, or sequences of tokens, per GPU (rank) and iteration")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
             .set_by_profile("128, on CPUs 8"),
+        /// Images or sequences of all ranks in an iteration. A record contains the part of a rank as `batch_size`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        global_batch: Option<u32> = None => option("global-batch", "N",
+            "Images or sequences of all ranks and iteration, divided equally: the same in every case (strong scaling), \
+             with the learning rate of a single rank").range(1u32..=16_777_216).default_is("--batch-size x ranks")
+            .conflicts_with(&["batch-size"]),
         /// Number of parts in which a rank computes its batch before the exchange. Their gradients are added.
         #[serde(default = "one", skip_serializing_if = "is_one")]
         accumulate: u32 = 1 => option("accumulate", "N",
@@ -135,6 +165,15 @@ config_options! {
         /// value.
         image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
             .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE).resolved_from(""),
+        /// Tokens of a sequence; `None` is the network's default, and required for networks of images. A record contains
+        /// the resolved value.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        sequence_length: Option<u32> = None => option("sequence-length", "TOKENS", "Tokens of a sequence")
+            .range(1u32..=131_072).aliases(&["seq-len", "seq-length"]).set_by_profile("1024 for GPT-2, 2048 for Llama, on CPUs 128"),
+        /// Activations of a language model that backward computes again.
+        #[serde(default = "Recompute::none", skip_serializing_if = "Recompute::is_none")]
+        recompute: Recompute = Recompute::None => option("recompute", "WHAT",
+            "Activations of a language model that backward computes again to save memory: none, or those of each block"),
         /// Overlap of a bucket's all-reduce with the rest of backward.
         overlap: Switch = Switch::On => option("overlap", "ON|OFF",
             "Start a bucket's all-reduce during backward"),
@@ -178,7 +217,7 @@ config_options! {
             "Seed of the weights (the same on every device) and, plus the rank, of the data"),
         /// Learning rate of one rank; the step multiplies it by the number of ranks.
         learning_rate: f64 = 0.001 => option("lr", "RATE",
-            "Learning rate per rank, multiplied by the number of ranks").range(0.0..=1e6),
+            "Learning rate per rank, multiplied by the number of ranks unless --global-batch is given").range(0.0..=1e6),
         /// Weight update rule.
         #[serde(default, skip_serializing_if = "Optimizer::is_default")]
         optimizer: Optimizer = Optimizer::default() => option("optimizer", "NAME",
@@ -258,7 +297,9 @@ impl TrainConfig {
             (SweepProfile::Quick, DeviceKind::Cpu) => (4, 12, 2),
             (SweepProfile::Quick, DeviceKind::Cuda) => (32, 40, 10),
         };
-        TrainConfig { batch_size, iterations, warmup, ..dlperf }
+        let sequence_length =
+            (device == DeviceKind::Cpu || profile == SweepProfile::Cpu).then_some(CPU_SEQUENCE_LENGTH);
+        TrainConfig { batch_size, iterations, warmup, sequence_length, ..dlperf }
     }
 
     /// Resolves automatic choices for `device`.
@@ -266,12 +307,47 @@ impl TrainConfig {
         let layout = self.layout.resolve(self.dtype, device).into();
         let exchange = self.exchange.on(device, self.kv_store.kv_store);
         let graphs = self.graphs.on(device);
-        TrainConfig { layout, graphs, image_size: Some(self.image_size()), exchange, ..self.clone() }
+        let (image_size, sequence_length) =
+            (self.model.image_size(self.image_size), self.model.sequence_length(self.sequence_length));
+        // There are none for decoders.
+        let kernels = if image_size.is_some() { self.kernels } else { KernelsChoice::Libtorch };
+        TrainConfig { layout, kernels, graphs, image_size, sequence_length, exchange, ..self.clone() }
     }
 
-    /// Returns the height and width of an image in pixels.
-    pub fn image_size(&self) -> u32 {
-        self.model.image_size(self.image_size)
+    /// Returns the configuration on `ranks` ranks, each with an equal part of a global batch.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the global batch has no equal parts.
+    pub fn on_ranks(&self, ranks: u32) -> anyhow::Result<TrainConfig> {
+        let Some(global_batch) = self.global_batch else { return Ok(self.clone()) };
+        ensure!(
+            global_batch.is_multiple_of(ranks),
+            "--global-batch {global_batch} cannot be divided equally among {ranks} ranks: choose a multiple of {ranks}, \
+             such as {}",
+            global_batch.next_multiple_of(ranks)
+        );
+        Ok(TrainConfig { batch_size: global_batch / ranks, ..self.clone() })
+    }
+
+    /// Returns the samples of an iteration.
+    pub fn batch(&self) -> BatchShape {
+        let size = self.global_batch.map_or(BatchSize::PerRank(self.batch_size), BatchSize::Global);
+        BatchShape { size, sequence_length: self.model.sequence_length(self.sequence_length) }
+    }
+
+    /// Returns the configuration with the samples of `batch`.
+    pub fn with_batch(&self, batch: BatchShape) -> TrainConfig {
+        let (batch_size, global_batch) = match batch.size {
+            BatchSize::PerRank(samples) => (samples, None),
+            BatchSize::Global(samples) => (self.batch_size, Some(samples)),
+        };
+        TrainConfig { batch_size, global_batch, sequence_length: batch.sequence_length, ..self.clone() }
+    }
+
+    /// Returns the size of a sample.
+    pub fn sample_size(&self) -> SampleSize {
+        self.model.sample_size(self.image_size, self.sequence_length)
     }
 
     /// Returns a copy that runs `iterations` iterations without epochs, checkpoints and trace, for trials before a run.
@@ -283,12 +359,12 @@ impl TrainConfig {
 
     /// Returns the steps of an epoch of `items` images on `ranks` ranks; its last batch is filled up.
     pub fn epoch_steps(&self, items: u64, ranks: u32) -> u64 {
-        items.div_ceil(self.global_batch(ranks))
+        items.div_ceil(self.joined_batch(ranks))
     }
 
-    /// Returns the images of all ranks in one iteration.
-    pub fn global_batch(&self, ranks: u32) -> u64 {
-        u64::from(self.batch_size) * u64::from(ranks)
+    /// Returns the samples of all ranks in one iteration.
+    pub fn joined_batch(&self, ranks: u32) -> u64 {
+        self.global_batch.map_or(u64::from(self.batch_size) * u64::from(ranks), u64::from)
     }
 
     /// Resolves the number of iterations from the epochs, each of `steps` steps.
@@ -329,11 +405,12 @@ impl TrainConfig {
     }
 
     /// Returns the learning rate of update `update` (from 1) on `ranks` ranks: linear from 0 to `lr x ranks` over the
-    /// warm-up, then scaled by [`LearningConfig::rate_factor`].
+    /// warm-up, then scaled by [`LearningConfig::rate_factor`]. With a global batch, which does not grow with the ranks,
+    /// it is `lr`.
     ///
     /// DLPerf's warm-up is one epoch, `ceil(floor(1281167 / ranks) / batch)` iterations (DLPerf, MxNet/Classification/RN50v1b).
     pub fn learning_rate_at(&self, update: u32, ranks: u32) -> f64 {
-        let full = self.learning_rate * f64::from(ranks);
+        let full = self.learning_rate * if self.global_batch.is_some() { 1.0 } else { f64::from(ranks) };
         let schedule = |warmup: u64| self.learning.rate_factor(update, self.iterations, warmup);
         let of_imagenet = || (IMAGENET_IMAGES / u64::from(ranks)).div_ceil(u64::from(self.batch_size));
         let epoch = || self.learning.epoch_iterations.map_or_else(of_imagenet, u64::from);

@@ -9,7 +9,7 @@ mod validation;
 pub mod work_load;
 
 pub use autotune_log::{AutotuneLog, Row};
-pub use config::{Fault, TrainConfig};
+pub use config::{Fault, Recompute, TrainConfig};
 pub use iteration::Iteration;
 pub use learning::{EpochEnd, LearningConfig, LearningRateSchedule, Validation};
 pub use record::{Resumption, RunEnd, RunHeader, RunRecord, Trial, Tuning};

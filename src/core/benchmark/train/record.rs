@@ -19,7 +19,7 @@ use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Record, RecordHead, RunLabel, RunProfile, SweepRecord};
-use crate::dimension::{BackendName, Bytes, Case, ImagesPerSecond, Seconds, TeraflopsPerSecond, Wire};
+use crate::dimension::{BackendName, Bytes, Case, Seconds, TeraflopsPerSecond, UnitsPerSecond, Wire};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::{Environment, HostUse, RankPlace, RankUse};
@@ -269,14 +269,15 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// Returns the speed of the run, `batch x ranks x iterations / mean over ranks of the summed step time`, without
+    /// Returns the speed of the run, `units of all ranks x iterations / mean over ranks of the summed step time`, without
     /// the first `warmup` iterations. `None` if no iteration is left or their times are 0.
-    pub fn speed(&self, warmup: usize) -> Option<ImagesPerSecond> {
+    pub fn speed(&self, warmup: usize) -> Option<UnitsPerSecond> {
         let counted = self.iterations.get(warmup..)?;
         let ranks = self.header.ranks.len() as f64;
         let time: f64 = counted.iter().flat_map(|iteration| &iteration.step).map(|step| step.0).sum::<f64>() / ranks;
-        let images = f64::from(self.header.config.batch_size) * ranks * counted.len() as f64;
-        (time > 0.0).then(|| ImagesPerSecond(images / time))
+        let config = &self.header.config;
+        let samples = config.joined_batch(self.header.ranks.len() as u32) as f64 * counted.len() as f64;
+        (time > 0.0).then(|| UnitsPerSecond(samples * config.batch().units_per_sample() / time))
     }
 
     /// Writes all lines; the end only if there is one.
@@ -388,8 +389,8 @@ impl SweepRecord for RunRecord {
     }
 
     fn point(&self) -> Point {
-        let TrainConfig { model, batch_size, dtype, kv_store, .. } = self.header.config;
-        Point { model, batch_size, dtype, kv_store: kv_store.kv_store }
+        let TrainConfig { model, dtype, kv_store, .. } = self.header.config;
+        Point { model, batch: self.header.config.batch(), dtype, kv_store: kv_store.kv_store }
     }
 
     fn check_place(&self, name: &RunName) -> anyhow::Result<()> {

@@ -23,7 +23,7 @@ impl TrainConfig {
             return Ok(());
         }
         let part = images / self.accumulate;
-        let checked = self.model.check_statistics(part, self.image_size());
+        let checked = self.model.check_statistics(part, self.image_size);
         if self.accumulate == 1 {
             checked
         } else {
@@ -39,8 +39,11 @@ impl TrainConfig {
             None => self.check_warmup().and_then(|()| self.trace.check(self.iterations))?,
             Some(_) => self.trace.check_number()?,
         }
-        self.model.check_image_size(self.image_size())?;
-        self.check_parts(self.batch_size)?;
+        self.model.check_sample_size(self.image_size, self.sequence_length)?;
+        self.check_decoder()?;
+        if self.global_batch.is_none() {
+            self.check_parts(self.batch_size)?;
+        }
         if let (Some(Fault::Fail { iteration, .. } | Fault::Overflow { iteration }), None) =
             (self.inject, self.learning.epochs)
         {
@@ -88,6 +91,24 @@ impl TrainConfig {
 }
 
 impl TrainConfig {
+    /// Refuses options of images with a language model.
+    fn check_decoder(&self) -> anyhow::Result<()> {
+        let TrainConfig { model, learning, .. } = self;
+        if model.facts().decoder_shape().is_none() {
+            ensure!(self.recompute.is_none(), "--recompute {} needs a language model: omit it", self.recompute);
+            return Ok(());
+        }
+        let refused = [
+            ("--data", !self.data.paths().is_empty()),
+            ("--validate", !learning.validate.paths().is_empty()),
+            ("--label-smoothing", learning.label_smoothing != 0.0),
+            ("--dropout", self.dropout.is_some()),
+            ("--freeze-batch-norm", self.freeze_batch_norm),
+        ];
+        let option = refused.iter().find(|(_, is_given)| *is_given).map(|(option, _)| option);
+        option.map_or(Ok(()), |option| bail!("{option} does not apply to {model}, a language model: omit it"))
+    }
+
     /// Refuses constants of another update rule.
     fn check_optimizer(&self) -> anyhow::Result<()> {
         let (default, optimizer) = (TrainConfig::default(), self.optimizer);
@@ -186,7 +207,9 @@ mod tests {
     fn profiles_are_valid_and_dlperf_is_the_default() {
         for profile in SweepProfile::ALL {
             for device in [DeviceKind::Cpu, DeviceKind::Cuda] {
-                TrainConfig::for_profile(*profile, device).validate().expect("the profile is in range");
+                let config = TrainConfig::for_profile(*profile, device);
+                // Networks of images have no length of sequences.
+                config.with_batch(config.batch()).validate().expect("the profile is in range");
             }
         }
         assert_eq!(TrainConfig::for_profile(SweepProfile::Dlperf, DeviceKind::Cpu), TrainConfig::default());

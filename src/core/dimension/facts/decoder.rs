@@ -1,7 +1,5 @@
 //! Shapes of decoder language models, with their parameters and arithmetic, known without building them.
 
-use crate::dimension::Bytes;
-
 /// Architecture of a decoder; its parameters have the names of Hugging Face's `transformers`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum DecoderFamily {
@@ -61,6 +59,8 @@ pub struct DecoderShape {
     pub vocabulary: u32,
     /// Largest number of tokens in a sequence.
     pub context: u32,
+    /// Tokens of a sequence by default.
+    pub sequence_length: u32,
     /// Number of transformer blocks.
     pub layers: u32,
     /// Width of the residual stream.
@@ -84,6 +84,7 @@ impl DecoderShape {
         family: DecoderFamily::Gpt2,
         vocabulary: 50_257,
         context: 1024,
+        sequence_length: 1024,
         layers: 12,
         width: 768,
         heads: 12,
@@ -111,6 +112,7 @@ impl DecoderShape {
         family: DecoderFamily::Llama(Rotary::llama3(32.0)),
         vocabulary: 128_256,
         context: 131_072,
+        sequence_length: 2048,
         layers: 16,
         width: 2048,
         heads: 32,
@@ -137,6 +139,7 @@ impl DecoderShape {
         source_name: "gpt2-tiny",
         vocabulary: 256,
         context: 256,
+        sequence_length: 64,
         layers: 2,
         width: 64,
         heads: 4,
@@ -151,6 +154,7 @@ impl DecoderShape {
         source_name: "llama-tiny",
         vocabulary: 256,
         context: 256,
+        sequence_length: 64,
         layers: 2,
         width: 64,
         heads: 4,
@@ -199,9 +203,11 @@ impl DecoderShape {
         self.embedding() + self.layers as u64 * (attention + perceptron)
     }
 
-    /// Returns the size of the gradients in fp32.
-    pub const fn gradient_bytes(&self) -> Bytes {
-        Bytes(4 * self.parameters())
+    /// Returns the multiply-accumulates of the forward pass of a sequence of `tokens`, in 1e9: those of matrix products
+    /// and of attention, which is not halved for the mask.
+    pub const fn gmacs(&self, tokens: u32) -> f64 {
+        let attention = 2 * self.layers as u64 * (self.heads * self.head_size()) as u64 * tokens as u64;
+        (tokens as u64 * (self.product_parameters() + attention)) as f64 / 1e9
     }
 
     /// Returns the floating-point operations of a training step per token, in sequences of `tokens`: PaLM's

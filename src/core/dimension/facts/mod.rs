@@ -13,5 +13,5 @@ mod model;
 mod rank_memory;
 
 pub use decoder::{DECODERS, DecoderFamily, DecoderShape, Rotary};
-pub use model::{FACTS, ImageRule, ModelFacts, PASSES_OF_TRAINING, Source};
+pub use model::{FACTS, ImageRule, ModelFacts, ModelInput, PASSES_OF_TRAINING, Source};
 pub use rank_memory::{BatchMemory, RankMemory};

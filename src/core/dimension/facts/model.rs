@@ -1,7 +1,8 @@
 //! Facts about each network that are available without building it: source, images, size.
 
-use crate::dimension::Bytes;
+use crate::dimension::facts::decoder::DecoderShape;
 use crate::dimension::facts::rank_memory::RankMemory;
+use crate::dimension::{Bytes, SampleSize, WorkUnit};
 
 /// Origin of a network, and of the names of its tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +74,15 @@ const MXNET_RESNET: ImageRule = ImageRule::torchvision(224, 33, 1);
 /// gradients of the weights and of the activations.
 pub const PASSES_OF_TRAINING: f64 = 3.0;
 
+/// Samples that a network accepts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum ModelInput {
+    /// Images.
+    Images(ImageRule),
+    /// Sequences of tokens.
+    Tokens(&'static DecoderShape),
+}
+
 /// Facts about a network that are available without building it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ModelFacts {
@@ -84,10 +94,10 @@ pub struct ModelFacts {
     pub source: Source,
     /// Name of the network in its source and in that source's benchmarks.
     pub source_name: &'static str,
-    /// Images that it accepts.
-    pub images: ImageRule,
-    /// Multiply-accumulates of one image's forward pass at the default size, in 1e9: torchvision's figure, or counted
-    /// in the same way.
+    /// Samples that it accepts.
+    pub input: ModelInput,
+    /// Multiply-accumulates of a sample's forward pass at the default size, in 1e9: torchvision's figure, or counted in
+    /// the same way.
     pub gmacs: f64,
     /// Number of trained parameters.
     pub parameters: u64,
@@ -100,21 +110,80 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
-    /// Returns the multiply-accumulates of one image's forward pass at `image_size` pixels per side, in 1e9: they grow
-    /// with the number of pixels, as activations do.
-    pub fn gmacs_at(&self, image_size: u32) -> f64 {
-        self.gmacs * self.pixels_ratio(image_size)
+    /// Returns the facts of a decoder with the memory of a rank that trains it and of one that scores.
+    const fn decoder(shape: &'static DecoderShape, memory: [RankMemory; 2]) -> ModelFacts {
+        ModelFacts {
+            title: shape.title,
+            file_name: shape.keyword,
+            source: Source::HuggingFace,
+            source_name: shape.source_name,
+            input: ModelInput::Tokens(shape),
+            gmacs: shape.gmacs(shape.sequence_length),
+            parameters: shape.parameters(),
+            arrays: shape.arrays(),
+            training_memory: memory[0],
+            scoring_memory: memory[1],
+        }
     }
 
-    /// Returns the floating-point operations of one image in 1e12, `passes` times its forward pass: a
-    /// multiply-accumulate counts as two.
-    pub fn teraflops_at(&self, image_size: u32, passes: f64) -> f64 {
-        passes * 2.0 * self.gmacs_at(image_size) / 1e3
+    /// Returns what the network's speed counts.
+    pub const fn unit(&self) -> WorkUnit {
+        match self.input {
+            ModelInput::Images(_) => WorkUnit::Image,
+            ModelInput::Tokens(_) => WorkUnit::Token,
+        }
     }
 
-    /// Returns the pixels of an image of this size divided by those at the default size.
-    pub fn pixels_ratio(&self, image_size: u32) -> f64 {
-        (f64::from(image_size) / f64::from(self.images.size)).powi(2)
+    /// Returns the rule for images; `None` for a network of tokens.
+    pub const fn images(&self) -> Option<&ImageRule> {
+        match &self.input {
+            ModelInput::Images(rule) => Some(rule),
+            ModelInput::Tokens(_) => None,
+        }
+    }
+
+    /// Returns the shape of a decoder; `None` for a network of images.
+    pub const fn decoder_shape(&self) -> Option<&'static DecoderShape> {
+        match self.input {
+            ModelInput::Images(_) => None,
+            ModelInput::Tokens(shape) => Some(shape),
+        }
+    }
+
+    /// Returns the size of a sample by default.
+    pub const fn default_size(&self) -> SampleSize {
+        match self.input {
+            ModelInput::Images(rule) => SampleSize::Pixels(rule.size),
+            ModelInput::Tokens(shape) => SampleSize::Tokens(shape.sequence_length),
+        }
+    }
+
+    /// Returns the multiply-accumulates of the forward pass of a sample of this size, in 1e9: for images they grow with
+    /// the number of pixels, as activations do.
+    pub fn gmacs_at(&self, size: SampleSize) -> f64 {
+        match (self.input, size) {
+            (ModelInput::Tokens(shape), SampleSize::Tokens(length)) => shape.gmacs(length),
+            _ => self.gmacs * self.size_ratio(size),
+        }
+    }
+
+    /// Returns the floating-point operations of one image or token in 1e12, `passes` times its forward pass, in samples
+    /// of this size: a multiply-accumulate counts as two.
+    pub fn teraflops_of_unit(&self, size: SampleSize, passes: f64) -> f64 {
+        let units = match size {
+            SampleSize::Pixels(_) => 1.0,
+            SampleSize::Tokens(length) => f64::from(length),
+        };
+        passes * 2.0 * self.gmacs_at(size) / 1e3 / units
+    }
+
+    /// Returns the pixels or tokens of a sample of this size divided by those at the default size.
+    pub fn size_ratio(&self, size: SampleSize) -> f64 {
+        match (size, self.default_size()) {
+            (SampleSize::Pixels(size), SampleSize::Pixels(own)) => (f64::from(size) / f64::from(own)).powi(2),
+            (SampleSize::Tokens(length), SampleSize::Tokens(own)) => f64::from(length) / f64::from(own),
+            _ => 1.0,
+        }
     }
 
     /// Returns the size of the gradients in fp32.
@@ -123,14 +192,26 @@ impl ModelFacts {
     }
 }
 
+// Placeholders.
+const MEMORY_TINY: [RankMemory; 2] =
+    [RankMemory::for_small_images(200, 2000, 1500), RankMemory::for_small_images(200, 1000, 500)];
+const MEMORY_GPT2_124M: [RankMemory; 2] =
+    [RankMemory::megabytes(2600, 700, 500), RankMemory::megabytes(1000, 300, 200)];
+const MEMORY_GPT2_355M: [RankMemory; 2] =
+    [RankMemory::megabytes(6600, 1600, 1200), RankMemory::megabytes(2000, 300, 200)];
+const MEMORY_LLAMA_1B: [RankMemory; 2] =
+    [RankMemory::megabytes(22_000, 6000, 4000), RankMemory::megabytes(6000, 1500, 1000)];
+const MEMORY_LLAMA_8B: [RankMemory; 2] =
+    [RankMemory::megabytes(140_000, 24_000, 16_000), RankMemory::megabytes(36_000, 3000, 2000)];
+
 /// Facts of all networks, in the order of [`Model`](crate::dimension::Model).
-pub static FACTS: [ModelFacts; 23] = [
+pub static FACTS: [ModelFacts; 29] = [
     ModelFacts {
         title: "ResNet50-v1b",
         file_name: "rn50",
         source: Source::Torchvision,
         source_name: "resnet50",
-        images: IMAGENET,
+        input: ModelInput::Images(IMAGENET),
         gmacs: 4.089,
         parameters: 25_557_032,
         arrays: 161,
@@ -142,7 +223,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "resnet18",
         source: Source::Torchvision,
         source_name: "resnet18",
-        images: IMAGENET,
+        input: ModelInput::Images(IMAGENET),
         gmacs: 1.814,
         parameters: 11_689_512,
         arrays: 62,
@@ -154,7 +235,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "resnet34",
         source: Source::Torchvision,
         source_name: "resnet34",
-        images: IMAGENET,
+        input: ModelInput::Images(IMAGENET),
         gmacs: 3.664,
         parameters: 21_797_672,
         arrays: 110,
@@ -166,7 +247,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "resnet101",
         source: Source::Torchvision,
         source_name: "resnet101",
-        images: IMAGENET,
+        input: ModelInput::Images(IMAGENET),
         gmacs: 7.801,
         parameters: 44_549_160,
         arrays: 314,
@@ -178,7 +259,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "resnet152",
         source: Source::Torchvision,
         source_name: "resnet152",
-        images: IMAGENET,
+        input: ModelInput::Images(IMAGENET),
         gmacs: 11.514,
         parameters: 60_192_808,
         arrays: 467,
@@ -190,7 +271,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "resnext50-32x4d",
         source: Source::Torchvision,
         source_name: "resnext50_32x4d",
-        images: IMAGENET,
+        input: ModelInput::Images(IMAGENET),
         gmacs: 4.23,
         parameters: 25_028_904,
         arrays: 161,
@@ -202,7 +283,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "resnext101-32x8d",
         source: Source::Torchvision,
         source_name: "resnext101_32x8d",
-        images: IMAGENET,
+        input: ModelInput::Images(IMAGENET),
         gmacs: 16.414,
         parameters: 88_791_336,
         arrays: 314,
@@ -214,7 +295,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "vgg11",
         source: Source::Torchvision,
         source_name: "vgg11",
-        images: VGG,
+        input: ModelInput::Images(VGG),
         gmacs: 7.609,
         parameters: 132_863_336,
         arrays: 22,
@@ -226,7 +307,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "vgg11-bn",
         source: Source::Torchvision,
         source_name: "vgg11_bn",
-        images: VGG,
+        input: ModelInput::Images(VGG),
         gmacs: 7.609,
         parameters: 132_868_840,
         arrays: 38,
@@ -238,7 +319,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "vgg16",
         source: Source::Torchvision,
         source_name: "vgg16",
-        images: VGG,
+        input: ModelInput::Images(VGG),
         gmacs: 15.47,
         parameters: 138_357_544,
         arrays: 32,
@@ -250,7 +331,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "vgg16-bn",
         source: Source::Torchvision,
         source_name: "vgg16_bn",
-        images: VGG,
+        input: ModelInput::Images(VGG),
         gmacs: 15.47,
         parameters: 138_365_992,
         arrays: 58,
@@ -262,7 +343,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "alexnet",
         source: Source::Torchvision,
         source_name: "alexnet",
-        images: ImageRule::torchvision(224, 63, 1),
+        input: ModelInput::Images(ImageRule::torchvision(224, 63, 1)),
         gmacs: 0.714,
         parameters: 61_100_840,
         arrays: 16,
@@ -274,7 +355,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "inception-v3",
         source: Source::Torchvision,
         source_name: "inception_v3",
-        images: ImageRule::torchvision(299, 75, 1).one_pixel_up_to(106),
+        input: ModelInput::Images(ImageRule::torchvision(299, 75, 1).one_pixel_up_to(106)),
         gmacs: 5.713,
         parameters: 23_834_568,
         arrays: 284,
@@ -286,7 +367,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "vit-b-16",
         source: Source::Torchvision,
         source_name: "vit_b_16",
-        images: ImageRule::torchvision(224, 224, 224),
+        input: ModelInput::Images(ImageRule::torchvision(224, 224, 224)),
         gmacs: 17.564,
         parameters: 86_567_656,
         arrays: 152,
@@ -298,7 +379,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "mxnet-resnet-50",
         source: Source::Mxnet,
         source_name: "resnet-50",
-        images: MXNET_RESNET,
+        input: ModelInput::Images(MXNET_RESNET),
         gmacs: 4.089,
         parameters: 25_549_486,
         arrays: 157,
@@ -310,7 +391,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "mxnet-resnet-101",
         source: Source::Mxnet,
         source_name: "resnet-101",
-        images: MXNET_RESNET,
+        input: ModelInput::Images(MXNET_RESNET),
         gmacs: 7.801,
         parameters: 44_541_614,
         arrays: 310,
@@ -322,7 +403,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "mxnet-resnet-152",
         source: Source::Mxnet,
         source_name: "resnet-152",
-        images: MXNET_RESNET,
+        input: ModelInput::Images(MXNET_RESNET),
         gmacs: 11.514,
         parameters: 60_185_262,
         arrays: 463,
@@ -334,7 +415,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "mxnet-resnet-200",
         source: Source::Mxnet,
         source_name: "resnet-200",
-        images: MXNET_RESNET,
+        input: ModelInput::Images(MXNET_RESNET),
         gmacs: 15.007,
         parameters: 64_666_286,
         arrays: 607,
@@ -346,7 +427,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "mxnet-alexnet",
         source: Source::Mxnet,
         source_name: "alexnet",
-        images: ImageRule::exactly(3, 224, 1000),
+        input: ModelInput::Images(ImageRule::exactly(3, 224, 1000)),
         gmacs: 1.01,
         parameters: 50_844_008,
         arrays: 16,
@@ -358,7 +439,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "mxnet-inception-bn",
         source: Source::Mxnet,
         source_name: "inception-bn",
-        images: ImageRule::exactly(3, 224, 1000),
+        input: ModelInput::Images(ImageRule::exactly(3, 224, 1000)),
         gmacs: 1.987,
         parameters: 11_295_240,
         arrays: 278,
@@ -370,7 +451,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "mxnet-inception-v3",
         source: Source::Mxnet,
         source_name: "inception-v3",
-        images: ImageRule::exactly(3, 299, 1000),
+        input: ModelInput::Images(ImageRule::exactly(3, 299, 1000)),
         gmacs: 5.713,
         parameters: 23_834_568,
         arrays: 284,
@@ -382,7 +463,7 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "mxnet-lenet",
         source: Source::Mxnet,
         source_name: "lenet",
-        images: ImageRule::exactly(1, 28, 10),
+        input: ModelInput::Images(ImageRule::exactly(1, 28, 10)),
         gmacs: 0.0023,
         parameters: 431_080,
         arrays: 8,
@@ -394,11 +475,17 @@ pub static FACTS: [ModelFacts; 23] = [
         file_name: "mxnet-mlp",
         source: Source::Mxnet,
         source_name: "mlp",
-        images: ImageRule::exactly(1, 28, 10),
+        input: ModelInput::Images(ImageRule::exactly(1, 28, 10)),
         gmacs: 0.0001,
         parameters: 109_386,
         arrays: 6,
         training_memory: RankMemory::for_small_images(220, 10, 10),
         scoring_memory: RankMemory::for_small_images(210, 10, 10),
     },
+    ModelFacts::decoder(&DecoderShape::GPT2_124M, MEMORY_GPT2_124M),
+    ModelFacts::decoder(&DecoderShape::GPT2_355M, MEMORY_GPT2_355M),
+    ModelFacts::decoder(&DecoderShape::LLAMA_1B, MEMORY_LLAMA_1B),
+    ModelFacts::decoder(&DecoderShape::LLAMA_8B, MEMORY_LLAMA_8B),
+    ModelFacts::decoder(&DecoderShape::GPT2_TINY, MEMORY_TINY),
+    ModelFacts::decoder(&DecoderShape::LLAMA_TINY, MEMORY_TINY),
 ];

@@ -52,10 +52,10 @@ fn run_watched(config: &ScoreSweep, live: &Live) -> anyhow::Result<()> {
 
 impl ScoreSweep {
     /// Returns the configuration of a rank of `run`.
-    fn run_config(&self, RunName { model, batch_size, dtype, .. }: RunName, context: PlanContext) -> ScoreConfig {
+    fn run_config(&self, RunName { model, batch, dtype, .. }: RunName, context: PlanContext) -> ScoreConfig {
         let threads = self.sweep.threads(context);
         let cores_divided_by = self.sweep.cores_divided_by(context);
-        ScoreConfig { model, batch_size, dtype, threads, cores_divided_by, ..self.score.clone() }
+        ScoreConfig { model, dtype, threads, cores_divided_by, ..self.score.with_batch(batch) }
     }
 
     fn job(&self, run: RunName, score: ScoreConfig, files: JobFiles) -> PlannedJob {
@@ -92,9 +92,9 @@ impl Benchmark for ScoreSweep {
     }
 
     fn follow(&self, job: &PlannedJob) -> RunProgress {
-        let ScoreConfig { iterations, warmup, batch_size, .. } = self.score;
-        let batch_size = job.run.map_or(batch_size, |run| run.batch_size);
-        self.sweep.follow(job, warmup.saturating_add(iterations), warmup).without_lines(batch_size)
+        let ScoreConfig { iterations, warmup, .. } = self.score;
+        let batch = job.run.map_or_else(|| self.score.batch(), |run| run.batch);
+        self.sweep.follow(job, warmup.saturating_add(iterations), warmup).without_lines(batch)
     }
 
     fn figures(&self, record: ScoreRecord, _: Option<RunProgress>) -> Result<RunFigures, String> {

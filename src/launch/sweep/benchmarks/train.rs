@@ -8,7 +8,7 @@ use ringmark_core::benchmark::kv_store::ServerArrays;
 use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
 use ringmark_core::benchmark::train::{LearningConfig, RunRecord, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
-use ringmark_core::dimension::{DeviceKind, KvStore, Seconds};
+use ringmark_core::dimension::{BatchShape, Case, DeviceKind, KvStore, Seconds};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::options::option_table;
 use ringmark_core::trace::TraceConfig;
@@ -91,11 +91,12 @@ fn run_watched(config: &TrainSweep, summarize: fn(&Path, bool) -> Option<String>
 impl TrainSweep {
     /// Returns the configuration of a rank in `run`.
     fn config_for_run(&self, run: RunName, context: PlanContext) -> TrainConfig {
-        let RunName { case, model, batch_size, dtype, kv_store, .. } = run;
+        let RunName { case, model, batch, dtype, kv_store, .. } = run;
         let threads = self.sweep.threads(context);
         let cores_divided_by = self.sweep.cores_divided_by(context);
         let kv_store = self.train.kv_store.for_axis(kv_store).for_case(case);
-        let train = TrainConfig { model, batch_size, dtype, threads, cores_divided_by, kv_store, ..self.train.clone() };
+        let train = self.train_on(batch, case);
+        let train = TrainConfig { model, dtype, threads, cores_divided_by, kv_store, ..train };
         TrainConfig { iterations: self.iterations(run), ..train }
     }
 
@@ -111,9 +112,16 @@ impl TrainSweep {
         Ok(Some(JobCheckpoint { file, is_resumed }))
     }
 
+    /// Returns the settings with a batch, of which each rank has a part.
+    fn train_on(&self, batch: BatchShape, case: Case) -> TrainConfig {
+        let train = self.train.with_batch(batch);
+        // `train_checks` refuses a global batch without equal parts.
+        train.on_ranks(case.ranks()).unwrap_or(train)
+    }
+
     /// Returns the iterations of a run, derived from epochs if given.
-    fn iterations(&self, RunName { case, batch_size, .. }: RunName) -> u32 {
-        let train = TrainConfig { batch_size, ..self.train.clone() };
+    fn iterations(&self, RunName { case, batch, .. }: RunName) -> u32 {
+        let train = self.train_on(batch, case);
         self.items
             .map_or(train.iterations, |items| train.with_epochs(train.epoch_steps(items, case.ranks())).iterations)
     }
@@ -138,7 +146,11 @@ impl TrainSweep {
         let read = train.data.paths().iter().chain(train.learning.validate.paths()).chain(&train.init);
         let data = read.cloned().collect();
         let mut arguments = vec![self.kind().to_string()];
-        arguments.extend(option_table::arguments(&TrainConfig { record: Some(files.record.clone()), ..train }));
+        // The ranks compute their part of a global batch.
+        let batch_size =
+            if train.global_batch.is_some() { TrainConfig::default().batch_size } else { train.batch_size };
+        let record = Some(files.record.clone());
+        arguments.extend(option_table::arguments(&TrainConfig { record, batch_size, ..train }));
         let may_lose_ranks = kv_store.may_lose_ranks(run.case);
         let servers = ServerRanks { may_lose_ranks, ..self.sweep.launch.servers(kv_store, memory) };
         PlannedJob { servers, data, ..self.sweep.job(run, files, arguments, threads, cost) }
@@ -194,7 +206,7 @@ impl Benchmark for TrainSweep {
 
     fn follow(&self, job: &PlannedJob) -> RunProgress {
         let iterations = job.run.map_or(self.train.iterations, |run| self.iterations(run));
-        let train = |run: RunName| TrainConfig { batch_size: run.batch_size, ..self.train.clone() };
+        let train = |run: RunName| self.train_on(run.batch, run.case);
         let validation = job.run.filter(|run| !run.baseline).and_then(|run| self.validation(run, &train(run)));
         self.sweep.follow(job, iterations, self.train.warmup).validating(validation)
     }

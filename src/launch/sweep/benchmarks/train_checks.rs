@@ -16,20 +16,23 @@ use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
 /// Checks the runs of a sweep; `ddp_suite` adds those of PyTorch's DDP suite.
 pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, ddp_suite: bool) -> anyhow::Result<()> {
     let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
-    for Point { model, dtype, batch_size, kv_store } in sweep.axes.points() {
+    for Point { model, dtype, batch, kv_store } in sweep.axes.points() {
         let kv_store = point_kv_store(train, &kv_stores, kv_store);
-        TrainConfig { model, dtype, batch_size, kv_store, ..train.clone() }.validate().map_err(usage)?;
+        TrainConfig { model, dtype, kv_store, ..train.with_batch(batch) }.validate().map_err(usage)?;
     }
     kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
     check_kv_stores(sweep).map_err(usage)?;
-    for RunName { case, model, batch_size, kv_store, .. } in sweep.axes.runs() {
+    for RunName { case, model, batch, kv_store, .. } in sweep.axes.runs() {
         let is_searched = |other: &&KvStore| !sweep.axes.kv_stores.contains(other);
         for kv_store in kv_stores.iter().filter(is_searched).chain([&kv_store]) {
             let kv_store = point_kv_store(train, &kv_stores, *kv_store).for_case(case);
             kv_store.check_model(model).with_context(|| format!("{case} of {model}")).map_err(usage)?;
         }
+        let of_case = TrainConfig { model, ..train.with_batch(batch) }.on_ranks(case.ranks());
+        let of_case = of_case.with_context(|| format!("{case}")).map_err(usage)?;
+        of_case.check_parts(of_case.batch_size).with_context(|| format!("{case}")).map_err(usage)?;
         if let Some(work_load) = &train.work_load {
-            work_load.check(case.ranks(), batch_size).map_err(usage)?;
+            work_load.check(case.ranks(), of_case.batch_size).map_err(usage)?;
         }
     }
     check_search(sweep, train, search, ddp_suite).map_err(usage)?;

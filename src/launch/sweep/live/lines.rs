@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ringmark_core::dimension::{ImagesPerSecond, Seconds};
+use ringmark_core::dimension::{Seconds, UnitsPerSecond, WorkUnit};
 use ringmark_core::number_text::{count, four_digits, marked, percent, three_digits};
 use ringmark_core::progress::{AllRanks, FinishedRun, JobProgress, Progress, RankProgress};
 use ringmark_core::validity::thresholds::IMPOSSIBLE_EFFICIENCY;
@@ -56,7 +56,11 @@ pub fn table_head(first: &FinishedRun, width: usize) -> String {
     let top_1 = first.top_1.map_or("", |_| "   top-1");
     format!(
         "{:width$}  {:>10}  {:>7}  {:>10}{top_1}  {:>7}  result",
-        "", "images/s", "speedup", "efficiency", "seconds"
+        "",
+        first.unit.per_second(),
+        "speedup",
+        "efficiency",
+        "seconds"
     )
 }
 
@@ -69,7 +73,7 @@ pub fn table_row(run: &FinishedRun, width: usize) -> String {
     let top_1 = run.top_1.map(|share| format!("  {:>6}", percent(share))).unwrap_or_default();
     let took = run.took.map_or_else(none, |took| format!("{:.0}", took.0));
     let result = if run.warnings == 0 { "ok".to_owned() } else { count(run.warnings, "warning") };
-    let (title, speed) = (&run.title, four_digits(run.images_per_second.0));
+    let (title, speed) = (&run.title, four_digits(run.units_per_second.0));
     format!("{title:width$}  {speed:>10}  {speedup:>7}  {efficiency:>10}{top_1}  {took:>7}  {result}")
 }
 
@@ -77,17 +81,17 @@ pub fn table_row(run: &FinishedRun, width: usize) -> String {
 pub fn table_line(run: &FinishedRun) -> String {
     let top_1 = run.top_1.map(|share| format!(", top-1 {}", percent(share))).unwrap_or_default();
     let took = run.took.map_or_else(|| "finished before".to_owned(), |took| format!("{:.0} s", took.0));
-    format!("{}: {}{top_1}, {took}", run.title, images_per_second(run.images_per_second))
+    format!("{}: {}{top_1}, {took}", run.title, units_per_second(run.units_per_second, run.unit))
 }
 
 /// Returns the mean speed so far, and the half-width of its 95 % confidence interval if that is below 100 %.
 fn speed(job: &JobProgress) -> (Option<String>, Option<String>) {
-    match (job.mean_images_per_second, job.images_per_second) {
+    match (job.mean_units_per_second, job.units_per_second) {
         (Some(mean), _) => {
             let margin = job.margin.filter(|margin| *margin < 1.0);
-            (Some(images_per_second(mean)), margin.map(|margin| format!("+-{:.0} %", 100.0 * margin)))
+            (Some(units_per_second(mean, job.unit)), margin.map(|margin| format!("+-{:.0} %", 100.0 * margin)))
         }
-        (None, Some(last)) => (Some(images_per_second(last) + " (warm-up)"), None),
+        (None, Some(last)) => (Some(units_per_second(last, job.unit) + " (warm-up)"), None),
         (None, None) => (None, None),
     }
 }
@@ -96,8 +100,8 @@ fn speed(job: &JobProgress) -> (Option<String>, Option<String>) {
 fn figures(job: &JobProgress, columns: usize) -> Option<String> {
     let workers = || job.ranks.iter().filter(|rank| !rank.is_server);
     let mut parts = Vec::new();
-    if let (Some(_), Some(now)) = (job.mean_images_per_second, job.images_per_second) {
-        parts.push((1, format!("now {}", images_per_second(now))));
+    if let (Some(_), Some(now)) = (job.mean_units_per_second, job.units_per_second) {
+        parts.push((1, format!("now {}", units_per_second(now, job.unit))));
     }
     let step = workers().filter_map(|rank| rank.step).max_by(|one, other| one.0.total_cmp(&other.0));
     parts.extend(step.map(|step| (2, format!("step {}", milliseconds(step)))));
@@ -211,8 +215,8 @@ fn fitted(mut parts: Vec<LinePart>, separator: &str, columns: usize) -> String {
     }
 }
 
-fn images_per_second(speed: ImagesPerSecond) -> String {
-    format!("{} images/s", four_digits(speed.0))
+fn units_per_second(speed: UnitsPerSecond, unit: WorkUnit) -> String {
+    format!("{} {}", four_digits(speed.0), unit.per_second())
 }
 
 fn milliseconds(Seconds(seconds): Seconds) -> String {
@@ -230,7 +234,7 @@ pub fn clock(Seconds(seconds): Seconds) -> String {
 pub(super) mod tests {
     use expect_test::expect;
     use ringmark_core::benchmark::BenchmarkKind;
-    use ringmark_core::dimension::{Bytes, ImagesPerSecond};
+    use ringmark_core::dimension::{Bytes, UnitsPerSecond};
     use ringmark_core::progress::{CommandEnd, JobCounts};
 
     use super::*;
@@ -265,8 +269,9 @@ pub(super) mod tests {
             iterations: Some(30),
             warmup: 2,
             stage: Some("backward".to_owned()),
-            images_per_second: Some(ImagesPerSecond(80.5)),
-            mean_images_per_second: Some(ImagesPerSecond(79.0)),
+            units_per_second: Some(UnitsPerSecond(80.5)),
+            mean_units_per_second: Some(UnitsPerSecond(79.0)),
+            unit: WorkUnit::Image,
             margin: Some(0.04),
             report_interval: Seconds(1.0),
             all_ranks: None,
@@ -290,7 +295,8 @@ pub(super) mod tests {
     fn every_column_of_the_table_has_a_name() {
         let run = FinishedRun {
             title: "1n2g run 1 of 2".to_owned(),
-            images_per_second: ImagesPerSecond(20.5),
+            units_per_second: UnitsPerSecond(20.5),
+            unit: WorkUnit::Image,
             speedup: Some(1.71),
             efficiency: Some(0.854),
             took: Some(Seconds(12.3)),
@@ -392,8 +398,8 @@ pub(super) mod tests {
         let begun = JobProgress {
             iteration: 0,
             stage: None,
-            images_per_second: None,
-            mean_images_per_second: None,
+            units_per_second: None,
+            mean_units_per_second: None,
             margin: None,
             ranks: Vec::new(),
             ..job()

@@ -1,6 +1,6 @@
 //! Progress of a command as Prometheus metrics. Pure functions.
 
-use ringmark_core::dimension::{Bytes, ImagesPerSecond, Seconds};
+use ringmark_core::dimension::{Bytes, Seconds, UnitsPerSecond, WorkUnit};
 use ringmark_core::line::prometheus::{MetricFamily, MetricKind, Sample};
 use ringmark_core::progress::{AllRanks, JobProgress, Progress, RankProgress};
 
@@ -60,7 +60,11 @@ fn job_families(job: &JobProgress) -> Vec<MetricFamily> {
         };
         gauge(name, help, job.ranks.iter().filter_map(sample).collect())
     };
-    let speed = |speed: Option<ImagesPerSecond>| speed.map(|speed| speed.0);
+    let of_unit = |[images, tokens]: [&'static str; 2]| match job.unit {
+        WorkUnit::Image => images,
+        WorkUnit::Token => tokens,
+    };
+    let speed = |speed: Option<UnitsPerSecond>| speed.map(|speed| speed.0);
     let seconds = |seconds: Option<Seconds>| seconds.map(|seconds| seconds.0);
     let all_ranks_family =
         |name, help, value: &dyn Fn(&AllRanks) -> f64| run_family(name, help, job.all_ranks.as_ref().map(value));
@@ -70,14 +74,20 @@ fn job_families(job: &JobProgress) -> Vec<MetricFamily> {
     });
     vec![
         run_family(
-            "ringmark_job_images_per_second",
-            "Images per second of all ranks in the last iteration.",
-            speed(job.images_per_second),
+            of_unit(["ringmark_job_images_per_second", "ringmark_job_tokens_per_second"]),
+            of_unit([
+                "Images per second of all ranks in the last iteration.",
+                "Tokens per second of all ranks in the last iteration.",
+            ]),
+            speed(job.units_per_second),
         ),
         run_family(
-            "ringmark_job_mean_images_per_second",
-            "Mean images per second of all ranks in the current run, after warm-up.",
-            speed(job.mean_images_per_second),
+            of_unit(["ringmark_job_mean_images_per_second", "ringmark_job_mean_tokens_per_second"]),
+            of_unit([
+                "Mean images per second of all ranks in the current run, after warm-up.",
+                "Mean tokens per second of all ranks in the current run, after warm-up.",
+            ]),
+            speed(job.mean_units_per_second),
         ),
         run_family("ringmark_job_elapsed_seconds", "Time since the start of the current run.", Some(job.elapsed.0)),
         run_family(
@@ -142,7 +152,7 @@ fn labels(job: &JobProgress) -> Labels {
     let mut labels = vec![
         ("model", run.model.to_string()),
         ("dtype", run.dtype.to_string()),
-        ("batch_size", run.batch_size.to_string()),
+        ("batch_size", run.batch.size.number().to_string()),
         ("case", run.case.to_string()),
         ("kv_store", run.kv_store.to_string()),
         ("run", run.run.to_string()),

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use ringmark_core::dimension::ImagesPerSecond;
+use ringmark_core::dimension::{BatchShape, UnitsPerSecond};
 use ringmark_core::line::dlperf::{self, Batch, LogLine};
 use ringmark_core::progress::{JobProgress, RankProgress};
 use ringmark_core::stats::{summary, welch};
@@ -16,14 +16,14 @@ pub struct RunProgress {
     title: String,
     iterations: u32,
     warmup: u32,
-    /// Images per rank and iteration; set if iterations write no lines.
-    batch_size: Option<u32>,
+    /// Samples of an iteration; set if iterations write no lines.
+    batch: Option<BatchShape>,
     validation: Option<ValidationCost>,
     /// Batch number in the last line.
     last_batch: Option<Batch>,
     /// Number and speed of the last iteration that ended.
-    last: Option<(u32, ImagesPerSecond)>,
-    /// Speeds of the iterations after warm-up, in images/s.
+    last: Option<(u32, UnitsPerSecond)>,
+    /// Speeds of the iterations after warm-up, in units of work per second.
     speeds: Vec<f64>,
     /// Number of the first iteration that ended, and the time of its line.
     first: Option<(Instant, u32)>,
@@ -38,7 +38,7 @@ impl RunProgress {
             title,
             iterations,
             warmup,
-            batch_size: None,
+            batch: None,
             validation: None,
             last_batch: None,
             last: None,
@@ -53,14 +53,14 @@ impl RunProgress {
         RunProgress { validation, ..self }
     }
 
-    /// Sets the images per rank and iteration of a run whose iterations write no lines.
-    pub fn without_lines(self, batch_size: u32) -> RunProgress {
-        RunProgress { batch_size: Some(batch_size), ..self }
+    /// Sets the samples of an iteration of a run whose iterations write no lines.
+    pub fn without_lines(self, batch: BatchShape) -> RunProgress {
+        RunProgress { batch: Some(batch), ..self }
     }
 
-    /// Returns total images over total time after warm-up, as in the log; `None` if no iteration followed it.
-    pub fn speed(&self) -> Option<ImagesPerSecond> {
-        summary::harmonic_mean(&self.speeds).map(ImagesPerSecond)
+    /// Returns total work over total time after warm-up, as in the log; `None` if no iteration followed it.
+    pub fn speed(&self) -> Option<UnitsPerSecond> {
+        summary::harmonic_mean(&self.speeds).map(UnitsPerSecond)
     }
 
     fn parse_line(&mut self, line: &[u8], now: Instant) {
@@ -78,7 +78,7 @@ impl RunProgress {
         }
     }
 
-    fn end_iteration(&mut self, number: u32, speed: ImagesPerSecond, now: Instant) {
+    fn end_iteration(&mut self, number: u32, speed: UnitsPerSecond, now: Instant) {
         if number > self.warmup {
             self.speeds.push(speed.0);
         }
@@ -88,13 +88,14 @@ impl RunProgress {
 
     /// Updates the last iteration and its speed from the reports of the ranks.
     fn update_from_ranks(&mut self, ranks: &[RankProgress], now: Instant) {
-        let Some(batch_size) = self.batch_size else { return };
+        let Some(batch) = self.batch else { return };
         let workers = || ranks.iter().filter(|rank| !rank.is_server);
         let ended = workers().map(|rank| rank.iteration).min().unwrap_or_default().saturating_sub(1);
-        let speed: Option<f64> = workers().map(|rank| Some(f64::from(batch_size) / rank.step?.0)).sum();
+        let work = batch.samples_per_rank(workers().count() as u32) * batch.units_per_sample();
+        let speed: Option<f64> = workers().map(|rank| Some(work / rank.step?.0)).sum();
         let is_new = ended > self.last.map_or(0, |(last, _)| last);
         if let Some(speed) = speed.filter(|speed| is_new && speed.is_finite() && *speed > 0.0) {
-            self.end_iteration(ended, ImagesPerSecond(speed), now);
+            self.end_iteration(ended, UnitsPerSecond(speed), now);
         }
     }
 
@@ -120,9 +121,9 @@ impl Follower for RunProgress {
         job.title.clone_from(&self.title);
         job.iteration = job.iteration.max(self.last.map_or(0, |(ended, _)| ended));
         (job.iterations, job.warmup) = (Some(self.iterations), self.warmup);
-        job.images_per_second = self.last.map(|(_, speed)| speed);
-        job.mean_images_per_second = self.speed();
-        let mean = job.mean_images_per_second.filter(|mean| mean.0 > 0.0);
+        job.units_per_second = self.last.map(|(_, speed)| speed);
+        job.mean_units_per_second = self.speed();
+        let mean = job.mean_units_per_second.filter(|mean| mean.0 > 0.0);
         job.margin = mean.zip(welch::margin_of_mean(&self.speeds)).map(|(mean, margin)| margin / mean.0);
         self.left(now)
     }
@@ -131,6 +132,7 @@ impl Follower for RunProgress {
 #[cfg(test)]
 mod tests {
     use ringmark_core::benchmark::train::config::TrainConfig;
+    use ringmark_core::dimension::WorkUnit;
 
     use super::*;
     use crate::launch::sweep::cost::EpochImages;
@@ -139,7 +141,7 @@ mod tests {
     fn run(progress: &mut RunProgress, batch: u32, speed: f64, now: Instant) {
         // Two iterations per epoch.
         let batch = Batch::at_iteration(batch, Some(2));
-        progress.parse_line(dlperf::write(batch, ImagesPerSecond(speed), 6.9).as_bytes(), now);
+        progress.parse_line(dlperf::write(batch, UnitsPerSecond(speed), WorkUnit::Image, 6.9).as_bytes(), now);
     }
 
     #[test]
@@ -150,7 +152,7 @@ mod tests {
             progress.line(b"some warning\n").expect("taken");
         }
         // 2 / (1/30 + 1/50).
-        assert_eq!(progress.speed(), Some(ImagesPerSecond(37.5)));
+        assert_eq!(progress.speed(), Some(UnitsPerSecond(37.5)));
         assert_eq!(RunProgress::new(String::new(), 4, 2).speed(), None);
     }
 
@@ -159,28 +161,28 @@ mod tests {
         let mut progress = RunProgress::new("1n2g".to_owned(), 12, 2);
         let (start, mut job) = (Instant::now(), job());
         assert_eq!(progress.observe(&mut job, start), None);
-        let known = (job.title.as_str(), job.iteration, job.iterations, job.warmup, job.images_per_second);
+        let known = (job.title.as_str(), job.iteration, job.iterations, job.warmup, job.units_per_second);
         assert_eq!(known, ("1n2g", 12, Some(12), 2, None));
         job.iteration = 2;
         for (batch, speed) in [(1, 10.0), (2, 20.0), (3, 20.0), (4, 22.0)] {
             run(&mut progress, batch, speed, start + Duration::from_secs(3) * batch);
         }
         assert_eq!(progress.observe(&mut job, start + Duration::from_secs(13)), Some(Duration::from_secs(23)));
-        assert_eq!((job.iteration, job.images_per_second), (4, Some(ImagesPerSecond(22.0))));
+        assert_eq!((job.iteration, job.units_per_second), (4, Some(UnitsPerSecond(22.0))));
         // For 20 and 22 the mean is 21, the standard error 1, and Student's t with one degree of freedom 12.7.
-        let mean = job.mean_images_per_second.map_or(0.0, |mean| mean.0);
+        let mean = job.mean_units_per_second.map_or(0.0, |mean| mean.0);
         assert!((mean - 2.0 / (1.0 / 20.0 + 1.0 / 22.0)).abs() < 1e-9, "{mean}");
         assert!((job.margin.expect("two speeds") - 12.706 / mean).abs() < 1e-3, "{:?}", job.margin);
     }
 
     #[test]
     fn run_without_output_uses_rank_reports() {
-        let mut progress = RunProgress::new("2n2g".to_owned(), 20, 4).without_lines(8);
+        let mut progress = RunProgress::new("2n2g".to_owned(), 20, 4).without_lines(BatchShape::of_images(8));
         let (start, mut job) = (Instant::now(), job());
         let mut look = |iteration: u32, second: u64| {
             job.ranks.iter_mut().for_each(|rank| rank.iteration = iteration);
             let left = progress.observe(&mut job, start + Duration::from_secs(second));
-            (left, job.images_per_second.map(|speed| speed.0.round()), job.mean_images_per_second.is_some())
+            (left, job.units_per_second.map(|speed| speed.0.round()), job.mean_units_per_second.is_some())
         };
         // Four ranks process 8 images in 0.4 s each; the server does not train.
         assert_eq!(look(1, 0), (None, None, false));
@@ -212,7 +214,7 @@ mod tests {
         assert_eq!(progress.left(start), None);
         run(&mut progress, 11, 8.0, start + Duration::from_secs(3));
         assert_eq!(progress.left(start + Duration::from_secs(3)), Some(Duration::from_secs(27)));
-        assert_eq!(progress.speed(), Some(ImagesPerSecond(8.0)));
+        assert_eq!(progress.speed(), Some(UnitsPerSecond(8.0)));
     }
 
     /// Ten iterations per epoch; the predictions after them take as long as four iterations.

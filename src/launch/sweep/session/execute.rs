@@ -185,7 +185,7 @@ fn failed<F>(reason: String) -> JobOutcome<F> {
 
 /// Returns `out of memory at batch 64: 15.1 of 16.0 GB`.
 pub fn at_batch(job: &PlannedJob, memory: MemoryShortage) -> String {
-    job.run.map_or_else(|| format!("out of memory: {memory}"), |run| memory.at_batch(run.batch_size))
+    job.run.map_or_else(|| format!("out of memory: {memory}"), |run| memory.at_batch(run.batch))
 }
 
 pub fn ran_on(record: &impl Record) -> ObservedEnvironment {

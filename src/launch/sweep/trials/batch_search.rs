@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use ringmark_core::benchmark::{BenchmarkKind, Record};
-use ringmark_core::dimension::{Bytes, Case, Dtype, KvStore, Model};
+use ringmark_core::dimension::{BatchShape, BatchSize, Bytes, Case, Dtype, KvStore, Model};
 use ringmark_core::file::run_name::{BATCH_SIZE_TRIALS, RunName};
 
 use crate::launch::job::launcher::LaunchConfig;
@@ -124,7 +124,9 @@ impl<R: Record> BatchSearch<'_, R> {
 
     fn name(&self, batch_size: u32) -> RunName {
         let BatchSearch { case, model, dtype, kv_store, .. } = *self;
-        RunName { baseline: false, case, model, batch_size, dtype, kv_store, run: 1 }
+        let sequence_length = self.sweep.axes.lengths_of(model).into_iter().flatten().next();
+        let batch = BatchShape { size: BatchSize::PerRank(batch_size), sequence_length };
+        RunName { baseline: false, case, model, batch, dtype, kv_store, run: 1 }
     }
 
     /// Returns the memory of a host that one image needs, independent of the batch size; `None` on GPUs.

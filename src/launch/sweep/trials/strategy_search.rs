@@ -187,7 +187,7 @@ impl StrategyTrials<'_> {
             baseline: false,
             case: largest(&axes.cases),
             model: point.model,
-            batch_size: point.batch_size,
+            batch: point.batch,
             dtype: point.dtype,
             kv_store,
             run: 1,

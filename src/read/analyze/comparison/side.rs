@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ringmark_core::benchmark::RunProfile;
-use ringmark_core::dimension::{DeviceKind, Dtype, Model, Seconds};
+use ringmark_core::dimension::{BatchShape, DeviceKind, Dtype, Model, Seconds};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
@@ -109,7 +109,7 @@ pub struct RunFigures {
     /// Percentiles of the iteration times in seconds; `None` if only the mean is known.
     pub percentiles: Option<[f64; STEP_PERCENTS.len()]>,
     /// Electric energy per image; `None` if the power of a host is unknown.
-    pub joules_per_image: Option<f64>,
+    pub joules_per_unit: Option<f64>,
 }
 
 /// Condition of both sides.
@@ -190,12 +190,7 @@ impl RunFigures {
     pub fn new(throughput: f64, mean: Seconds, percentiles: Option<[f64; STEP_PERCENTS.len()]>) -> Option<RunFigures> {
         let is_time = |time: &f64| time.is_finite() && *time > 0.0;
         let times = [mean.0].into_iter().chain(percentiles.into_iter().flatten()).all(|time| is_time(&time));
-        (times && throughput.is_finite()).then_some(RunFigures {
-            throughput,
-            mean,
-            percentiles,
-            joules_per_image: None,
-        })
+        (times && throughput.is_finite()).then_some(RunFigures { throughput, mean, percentiles, joules_per_unit: None })
     }
 }
 
@@ -211,7 +206,7 @@ impl SideGroup {
     /// with known ones only if that is forced.
     pub fn from_runs(
         (model, dtype): (Model, Dtype),
-        batch_size: Option<u32>,
+        batch: Option<BatchShape>,
         device: Option<DeviceKind>,
         profile: Option<RunProfile>,
         settings: &BTreeMap<String, Value>,
@@ -219,15 +214,18 @@ impl SideGroup {
         let mut settings: BTreeMap<String, String> =
             settings.iter().map(|(name, value)| (name.clone(), word(value))).collect();
         AXES.iter().for_each(|axis| drop(settings.remove(*axis)));
-        let image_size = settings.remove("image_size");
+        let [image_size, sequence_length] = ["image_size", "sequence_length"].map(|name| settings.remove(name));
         settings.extend(profile.map(|profile| ("profile".to_owned(), profile.to_string())));
         let not_known = || NOT_KNOWN.to_owned();
         SideGroup {
             must: vec![
                 ("model", Some(model.facts().title.to_owned())),
                 ("precision", Some(dtype.to_string())),
-                ("batch size", batch_size.map(|batch_size| batch_size.to_string())),
-                ("image size", Some(image_size.unwrap_or_else(not_known))),
+                ("batch size", batch.map(|batch| batch.numbers())),
+                match sequence_length {
+                    Some(tokens) => ("sequence length", Some(tokens)),
+                    None => ("image size", Some(image_size.unwrap_or_else(not_known))),
+                },
                 ("device", Some(device.map_or_else(not_known, |device| device.to_string()))),
             ],
             settings,

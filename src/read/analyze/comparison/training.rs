@@ -24,9 +24,9 @@ pub fn add_rows(side: &mut Side, rows: Vec<JsonRow>) -> anyhow::Result<()> {
             row.runs.settings = completed(row.runs.settings, row.head.device);
             // All cases of a table ran under the same conditions as the first.
             let table = group.get_or_insert_with(|| {
-                let batch_size = Some(row.batch_size_per_device);
+                let batch = Some(row.batch.shape());
                 let (head, settings) = (&row.head, &row.runs.settings);
-                SideGroup::from_runs((row.model, row.dtype), batch_size, head.device, head.profile, settings)
+                SideGroup::from_runs((row.model, row.dtype), batch, head.device, head.profile, settings)
             });
             add_row(side, table, row)?;
         }
@@ -59,7 +59,7 @@ fn completed(mut settings: BTreeMap<String, Value>, device: Option<DeviceKind>) 
 
 fn add_row(side: &mut Side, group: &mut SideGroup, row: JsonRow) -> anyhow::Result<()> {
     let name = row.case;
-    let images = f64::from(row.batch_size_per_device) * f64::from(name.ranks());
+    let work = row.batch.shape().work(name);
     // A comparison shows no speedup, so a missing base is irrelevant.
     let of_no_interest = row.base.and_then(figures::missing_base);
     let RowRuns { warnings, runs, environment, .. } = row.runs;
@@ -73,7 +73,7 @@ fn add_row(side: &mut Side, group: &mut SideGroup, row: JsonRow) -> anyhow::Resu
     for (name, runs, warnings, reliability_warnings) in parts {
         let mut figures = Vec::new();
         for run in runs {
-            match (&run.left_out, run_figures(&run, images)) {
+            match (&run.left_out, run_figures(&run, work)) {
                 (Some(why), _) => side.left_out.push(format!("{}: {why}", side.path.display())),
                 (None, Some(run)) => figures.push(run),
                 (None, None) => anyhow::bail!("run {} of {name} counts but has no speed above 0", run.run),
@@ -92,11 +92,11 @@ fn add_row(side: &mut Side, group: &mut SideGroup, row: JsonRow) -> anyhow::Resu
 
 /// Returns `None` if a time is invalid. Older results have no iteration times; the mean is then derived from the
 /// rounded rate.
-fn run_figures(run: &JsonRun, images: f64) -> Option<RunFigures> {
+fn run_figures(run: &JsonRun, work: f64) -> Option<RunFigures> {
     let (mean, percentiles) = match &run.iteration_seconds {
         Some(times) => (times.mean, Some(times.percentiles())),
-        None => (images / run.images_per_second?.0, None),
+        None => (work / run.units_per_second?.0, None),
     };
-    let figures = RunFigures::new(images / mean, Seconds(mean), percentiles)?;
-    Some(RunFigures { joules_per_image: run.joules_per_image, ..figures })
+    let figures = RunFigures::new(work / mean, Seconds(mean), percentiles)?;
+    Some(RunFigures { joules_per_unit: run.joules_per_unit, ..figures })
 }

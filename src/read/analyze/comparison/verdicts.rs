@@ -1,6 +1,6 @@
 //! Comparison of two results: differences with confidence intervals, and verdicts. Serialized by `diff --json`.
 
-use ringmark_core::dimension::{Case, ImagesPerSecond};
+use ringmark_core::dimension::{Case, UnitsPerSecond};
 use ringmark_core::number_text;
 use ringmark_core::stats::comparison::{Comparison, Thresholds, Verdict, compare};
 use ringmark_core::stats::run_values::RunValues;
@@ -18,7 +18,7 @@ const KIND: &str = "ringmark-diff";
 
 /// Version of the JSON. Version 1 had no kind and no version, and its `base`, `test` and `difference` were geometric
 /// means. Version 2 had `base_is_quotable` for `base_is_reliable`, and `objections` for `reliability_warnings`.
-const SCHEMA: u32 = 3;
+const SCHEMA: u32 = 4;
 
 /// Complete comparison.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -113,7 +113,7 @@ pub struct ComparedCase {
     pub percentiles_seconds: Vec<Percentile>,
     /// Electric energy per image, if the power is known for every run; a positive difference is a regression.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub joules_per_image: Option<Row>,
+    pub joules_per_unit: Option<Row>,
     /// Cost of an ImageNet epoch, if a price is given; a positive difference is a regression.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch_cost: Option<Row>,
@@ -361,9 +361,9 @@ impl ComparedCase {
             // The step that other commands show: its speed is the median speed.
             mean_seconds: Row::from_centers(&mean, RunValues::median_by_rate, times)?,
             percentiles_seconds: percents.filter_map(percentile).collect(),
-            joules_per_image: row(&|run| run.joules_per_image),
+            joules_per_unit: row(&|run| run.joules_per_unit),
             epoch_cost: price
-                .and_then(|(price, case)| row(&|run| Some(price.epoch_cost(case, ImagesPerSecond(run.throughput))))),
+                .and_then(|(price, case)| row(&|run| Some(price.epoch_cost(case, UnitsPerSecond(run.throughput))))),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice};
 use ringmark_core::dimension::{
-    BackendName, Bytes, Case, DeviceKind, Dtype, ImagesPerSecond, KvStore, Model, Operation, Phase, Wire,
+    BackendName, BatchShape, Bytes, Case, DeviceKind, Dtype, KvStore, Model, Operation, Phase, UnitsPerSecond, Wire,
 };
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, LatencyModel};
@@ -35,8 +35,8 @@ pub struct Evidence {
     pub model: Model,
     /// Precision of the step.
     pub dtype: Dtype,
-    /// Images per rank and iteration.
-    pub batch_size: u32,
+    /// Samples of an iteration.
+    pub batch: BatchShape,
     /// Kv-store, which sums gradients and updates weights.
     pub kv_store: KvStore,
     /// Communication pattern of the kv-store.
@@ -157,7 +157,7 @@ impl Evidence {
             label: group.label.clone(),
             model: group.conditions.point.model,
             dtype: group.conditions.point.dtype,
-            batch_size: group.conditions.point.batch_size,
+            batch: group.conditions.point.batch,
             kv_store: group.conditions.point.kv_store,
             strategy,
             base: group.base?,
@@ -177,9 +177,9 @@ impl Evidence {
     /// Returns the evidence of a published row.
     pub fn from_published(row: &Published) -> Evidence {
         let case = |case: &PublishedCase| {
-            let images = f64::from(row.batch_size) * f64::from(case.case.ranks());
+            let work = BatchShape::of_images(row.batch_size).work(case.case);
             let speeds = if case.runs.is_empty() { std::slice::from_ref(&case.median.0) } else { case.runs };
-            let runs = speeds.iter().map(|speed| RunStep { step: images / speed, times: None }).collect();
+            let runs = speeds.iter().map(|speed| RunStep { step: work / speed, times: None }).collect();
             let evidence = CaseEvidence::new(case.case, runs, None)?;
             Some(CaseEvidence { is_median: case.runs.is_empty(), ..evidence })
         };
@@ -188,7 +188,7 @@ impl Evidence {
             label: row.name.to_owned(),
             model: row.model,
             dtype: row.dtype,
-            batch_size: row.batch_size,
+            batch: BatchShape::of_images(row.batch_size),
             kv_store: KvStore::Ring,
             strategy: Strategy::AllReduce,
             base: Case::SINGLE,
@@ -341,8 +341,8 @@ impl Evidence {
     }
 
     /// Returns the speed of a case with this step time.
-    pub fn speed(&self, case: Case, step: f64) -> ImagesPerSecond {
-        ImagesPerSecond(f64::from(self.batch_size) * f64::from(case.ranks()) / step)
+    pub fn speed(&self, case: Case, step: f64) -> UnitsPerSecond {
+        UnitsPerSecond(self.batch.work(case) / step)
     }
 }
 
@@ -355,7 +355,7 @@ fn warnings(group: &TrainingGroup) -> Vec<String> {
 
 fn case_evidence(group: &TrainingGroup, case: &TrainingCase) -> Option<CaseEvidence> {
     let backward = case.figures.as_ref()?.times.map(|times| times.phases[Phase::Backward].0);
-    CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.point.batch_size), backward)
+    CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.point.batch), backward)
 }
 
 /// Returns the samples of a record, in-place ones if available because gradients are reduced in place. The cost of a

@@ -102,13 +102,15 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
     let (nodes, _) = most(missing.iter());
     let hosts = if nodes > 1 { format!(" --hosts {}", hosts(&[], nodes, case.gpus_per_node)) } else { String::new() };
     let servers = servers(evidence, Case { nodes, ..case });
-    let Evidence { model, batch_size, dtype, kv_store, .. } = evidence;
+    let Evidence { model, batch, dtype, kv_store, .. } = evidence;
     // The default is left out.
     let model = if *model == Model::default() { String::new() } else { format!(" --model {model}") };
     let cases = cases.join(",");
     let kv_store = if kv_store.is_ring() { String::new() } else { format!(" --kv-store {kv_store}") };
+    let size = batch.size.number();
+    let length = batch.sequence_length.map(|tokens| format!(" --sequence-length {tokens}")).unwrap_or_default();
     let command = format!(
-        "ringmark sweep --cases {cases}{model} --batch-size {batch_size} --dtype {dtype}{kv_store}{servers}{hosts}"
+        "ringmark sweep --cases {cases}{model} --batch-size {size}{length} --dtype {dtype}{kv_store}{servers}{hosts}"
     );
     Refusal { case, why, command }
 }

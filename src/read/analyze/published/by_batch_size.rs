@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model};
+use ringmark_core::dimension::{Case, Dtype, Model, UnitsPerSecond};
 
 use crate::read::analyze::published::{PublishedRate, Workload};
 
@@ -162,7 +162,7 @@ pub fn rates(workload: Workload, measured: &BTreeSet<Model>) -> Vec<PublishedRat
             dtype: Dtype::Fp32,
             batch_size,
             case: Case::SINGLE,
-            images_per_second: ImagesPerSecond(rate),
+            units_per_second: UnitsPerSecond(rate),
             hardware: row.hardware.to_owned(),
             source: source(workload).to_owned(),
         })

@@ -13,7 +13,7 @@ pub mod scaling;
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model};
+use ringmark_core::dimension::{Case, Dtype, Model, UnitsPerSecond};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,8 @@ pub struct PublishedRate {
     #[serde(default = "single")]
     pub case: Case,
     /// Rate of all devices together.
-    pub images_per_second: ImagesPerSecond,
+    #[serde(alias = "images_per_second")]
+    pub units_per_second: UnitsPerSecond,
     /// Hardware of the measurement.
     pub hardware: String,
     /// Publication: document, commit, year.

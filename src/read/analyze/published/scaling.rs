@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model};
+use ringmark_core::dimension::{BatchShape, Case, Dtype, Model, UnitsPerSecond};
 use ringmark_core::file::run_name::Point;
 
 use crate::read::analyze::published::PublishedRate;
@@ -43,8 +43,8 @@ impl Published {
         let input = |reads_images: bool| if reads_images { "images from disk" } else { "synthetic images" };
         let unlike = |own: &MeasuredConditions| {
             let pairs = [
-                (self.batch_size != own.point.batch_size)
-                    .then(|| format!("batch size {} instead of {}", self.batch_size, own.point.batch_size)),
+                (BatchShape::of_images(self.batch_size) != own.point.batch)
+                    .then(|| format!("batch size {} instead of {}", self.batch_size, own.point.batch.numbers())),
                 (self.dtype != own.point.dtype).then(|| format!("{} instead of {}", self.dtype, own.point.dtype)),
                 own.reads_images
                     .filter(|reads_images| *reads_images != self.reads_images)
@@ -63,7 +63,7 @@ pub struct PublishedCase {
     /// Nodes, and GPUs per node.
     pub case: Case,
     /// Median speed over runs, all GPUs together.
-    pub median: ImagesPerSecond,
+    pub median: UnitsPerSecond,
     /// Speed of each run, or empty if only the median was published.
     pub runs: &'static [f64],
 }
@@ -74,7 +74,7 @@ const SETUP: &str = "4 nodes of 8 Tesla V100-SXM2-16GB, MXNet 1.6.0, Horovod 0.1
 
 /// Returns a case; `runs` has the five runs if DLPerf printed them.
 const fn case(nodes: u32, gpus_per_node: u32, median: f64, runs: &'static [f64]) -> PublishedCase {
-    PublishedCase { case: Case { nodes, gpus_per_node }, median: ImagesPerSecond(median), runs }
+    PublishedCase { case: Case { nodes, gpus_per_node }, median: UnitsPerSecond(median), runs }
 }
 
 /// DLPerf's two rows of ResNet50-v1b.
@@ -179,7 +179,7 @@ pub fn rates(models: &BTreeSet<Model>) -> Vec<PublishedRate> {
             dtype: row.dtype,
             batch_size: row.batch_size,
             case: case.case,
-            images_per_second: case.median,
+            units_per_second: case.median,
             hardware: row.setup.to_owned(),
             source: row.source.to_owned(),
         })
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn differences_are_those_of_the_most_similar_group() {
         let of_model = |model, dtype, batch_size, reads_images| {
-            let point = Point { model, batch_size, dtype, kv_store: KvStore::Ring };
+            let point = Point { model, batch: BatchShape::of_images(batch_size), dtype, kv_store: KvStore::Ring };
             MeasuredConditions { point, reads_images }
         };
         let own = |dtype, batch_size, reads_images| of_model(Model::Resnet50V1b, dtype, batch_size, reads_images);

@@ -20,10 +20,11 @@ pub fn table(group: &ScoreGroup) -> BatchTable {
     let lines = group.cases.chunk_by(|one, other| one.key().shares_row(&other.key()));
     let point = |case: &ScoreCase| {
         let is_doubtful = group.reliability_warnings_of(case).next().is_some();
-        BatchPoint::new(case, case.key().batch_size, group.utilization(case), is_doubtful)
+        BatchPoint::new(case, case.key().batch.size.number(), group.utilization(case), is_doubtful)
     };
     let line = |cases: &[ScoreCase]| BatchSeries {
         model: cases[0].key().model,
+        sequence_length: cases[0].key().batch.sequence_length,
         dtype: cases[0].key().dtype,
         case: cases[0].key().case,
         points: cases.iter().map(point).collect(),

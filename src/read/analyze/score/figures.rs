@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::score::ScoreRecord;
-use ringmark_core::dimension::{Case, Dtype, Model};
+use ringmark_core::dimension::{BatchShape, Case, Dtype, Model, SampleSize};
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde_json::Value;
@@ -44,34 +44,37 @@ pub struct CaseKey {
     ranks: u32,
     /// Nodes and ranks per node.
     pub case: Case,
-    /// Images per rank and pass.
-    pub batch_size: u32,
+    /// Samples of a pass.
+    pub batch: BatchShape,
 }
 
 /// Runs of one point.
 pub type ScoreCase = CaseRuns<ScoreRecord, ()>;
 
 impl CaseKey {
-    fn new(RunName { model, dtype, case, batch_size, .. }: RunName) -> CaseKey {
-        CaseKey { model, dtype, ranks: case.ranks(), case, batch_size }
+    fn new(RunName { model, dtype, case, batch, .. }: RunName) -> CaseKey {
+        CaseKey { model, dtype, ranks: case.ranks(), case, batch }
     }
 
     /// Returns the options of the point by their names in records; the case is not an option.
     pub fn axes(&self) -> BTreeMap<String, Value> {
-        let CaseKey { model, dtype, batch_size, .. } = *self;
-        let values = [Value::from(model.keyword()), Value::from(dtype.keyword()), Value::from(batch_size)];
-        AXES.map(str::to_owned).into_iter().zip(values).collect()
+        let CaseKey { model, dtype, batch, .. } = *self;
+        let values = [Value::from(model.keyword()), dtype.keyword().into(), batch.size.number().into()];
+        let length = batch.sequence_length.map(|tokens| ("sequence_length".to_owned(), tokens.into()));
+        AXES.map(str::to_owned).into_iter().zip(values).chain(length).collect()
     }
 
     /// Returns the name for use in a sentence.
     fn title(&self) -> String {
-        let CaseKey { model, dtype, case, batch_size, .. } = self;
-        format!("{}, {dtype}, {case}, batch size {batch_size}", model.facts().title)
+        let CaseKey { model, dtype, case, batch, .. } = self;
+        format!("{}, {dtype}, {case}, {batch}", model.facts().title)
     }
 
     /// Returns true if both points are in the same table row.
     pub fn shares_row(&self, other: &CaseKey) -> bool {
-        CaseKey { batch_size: 0, ..*self } == CaseKey { batch_size: 0, ..*other }
+        let of_any_size =
+            |key: &CaseKey| CaseKey { batch: BatchShape { size: key.batch.size.with_number(0), ..key.batch }, ..*key };
+        of_any_size(self) == of_any_size(other)
     }
 }
 
@@ -164,14 +167,18 @@ impl RunGroup for ScoreGroup {
         case.runs[0].found.name.point()
     }
 
-    fn image_size(&self, case: &ScoreCase) -> Option<u32> {
-        Some(self.conditions.as_ref()?.image_size(case.key().model))
+    fn sample_size(&self, case: &ScoreCase) -> Option<SampleSize> {
+        let CaseKey { model, batch, .. } = case.key();
+        Some(self.conditions.as_ref()?.sample_size(model, batch))
     }
 
     /// Returns the options without those that have a key of their own in a row.
     fn settings_of(&self, case: &ScoreCase) -> BTreeMap<String, Value> {
         let mut settings = self.settings();
-        settings.extend(self.image_size(case).map(|size| ("image_size".to_owned(), size.into())));
+        settings.extend(self.sample_size(case).map(|size| match size {
+            SampleSize::Pixels(size) => ("image_size".to_owned(), size.into()),
+            SampleSize::Tokens(length) => ("sequence_length".to_owned(), length.into()),
+        }));
         settings
     }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::benchmark::warning::Warning;
-use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, Model, Seconds};
+use ringmark_core::dimension::{BatchShape, Case, Dtype, Model, Seconds, UnitsPerSecond};
 use ringmark_core::file::schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use crate::read::load::folder::Shortage;
 use crate::read::load::run::Run;
 
 /// Version of this file format.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 /// Complete result.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -51,8 +51,11 @@ pub struct ScoreRow {
     pub model: Model,
     /// Precision.
     pub dtype: Dtype,
-    /// Images per rank and pass.
+    /// Images or sequences per rank and pass.
     pub batch_size: u32,
+    /// Tokens of a sequence; absent for images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sequence_length: Option<u32>,
     /// Nodes and ranks per node.
     pub case: Case,
     /// Total number of ranks.
@@ -83,7 +86,8 @@ pub struct ScoreRowRun {
     #[serde(alias = "started")]
     pub started_unix_seconds: Option<Seconds>,
     /// Throughput of all ranks; `null` if the run does not count.
-    pub images_per_second: Option<ImagesPerSecond>,
+    #[serde(alias = "images_per_second")]
+    pub units_per_second: Option<UnitsPerSecond>,
     /// Times of the passes; `null` if the run does not count.
     pub pass_seconds: Option<SecondsOfRun>,
     /// Warnings about the run.
@@ -108,9 +112,10 @@ pub fn rows(groups: &[ScoreGroup]) -> Vec<ScoreRow> {
 }
 
 fn row(group: &ScoreGroup, runs_of_case: &ScoreCase) -> ScoreRow {
-    let CaseKey { model, dtype, case, batch_size, .. } = runs_of_case.key();
+    let CaseKey { model, dtype, case, batch: BatchShape { size, sequence_length }, .. } = runs_of_case.key();
+    let batch_size = size.number();
     let (head, figures, reliability, runs) = result_row::parts(group, runs_of_case);
-    ScoreRow { model, dtype, batch_size, case, ranks: case.ranks(), head, figures, reliability, runs }
+    ScoreRow { model, dtype, batch_size, sequence_length, case, ranks: case.ranks(), head, figures, reliability, runs }
 }
 
 impl From<&Run<ScoreRecord>> for ScoreRowRun {
@@ -121,7 +126,7 @@ impl From<&Run<ScoreRecord>> for ScoreRowRun {
             log: run.found.log.display().to_string(),
             left_out: run.outcome.as_ref().err().map(ToString::to_string),
             started_unix_seconds: run.recorded.as_ref().map(|recorded| recorded.started),
-            images_per_second: measured.map(|measured| measured.speed),
+            units_per_second: measured.map(|measured| measured.speed),
             pass_seconds: measured.and_then(|measured| SecondsOfRun::new(run, measured.figures.seconds.as_slice())),
             warnings: measured.map(|measured| measured.warnings.clone()).unwrap_or_default(),
         }

@@ -2,7 +2,7 @@
 //! a case and a batch size together are compared with the same pair of the other side.
 
 use anyhow::Context;
-use ringmark_core::dimension::{ImagesPerSecond, Seconds};
+use ringmark_core::dimension::{Seconds, UnitsPerSecond};
 
 use crate::read::analyze::comparison::side::{RunFigures, Side, SideGroup};
 use crate::read::analyze::score::result_json::{ScoreResult, ScoreRowRun};
@@ -34,7 +34,7 @@ pub fn add_result(side: &mut Side, result: ScoreResult) -> anyhow::Result<()> {
 
 /// Returns `None` if a time is missing.
 fn run_figures(run: &ScoreRowRun) -> Option<RunFigures> {
-    let ImagesPerSecond(speed) = run.images_per_second.filter(|speed| speed.0 > 0.0)?;
+    let UnitsPerSecond(speed) = run.units_per_second.filter(|speed| speed.0 > 0.0)?;
     let times = run.pass_seconds?;
     RunFigures::new(speed, Seconds(times.mean), Some(times.percentiles()))
 }

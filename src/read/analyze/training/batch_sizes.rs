@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{Case, Dtype, KvStore, Model};
+use ringmark_core::dimension::{BatchShape, Case, Dtype, KvStore, Model};
 use ringmark_core::file::run_name::Point;
 
 use crate::read::analyze::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
@@ -21,7 +21,7 @@ use crate::read::load::run::RecordedConditions;
 /// conditions.
 pub fn tables<'a>(groups: &'a [TrainingGroup], shortages: &[Shortage]) -> Vec<(BatchTable, Vec<&'a TrainingGroup>)> {
     let (counted, failed): (Vec<&TrainingGroup>, Vec<&TrainingGroup>) =
-        groups.iter().partition(|group| group.base.is_some());
+        groups.iter().filter(|group| !group.is_strong()).partition(|group| group.base.is_some());
     let rank = |(known, groups): (&GroupConditions, &[&TrainingGroup]),
                 (own, group): (&GroupConditions, &&TrainingGroup)| match group.base {
         _ if known == own => Some(0),
@@ -45,35 +45,41 @@ fn line_of(group: &TrainingGroup) -> (Model, Dtype, KvStore) {
 /// Returns the conditions with defaults for everything that may differ between the series of a table.
 fn without_axes(conditions: &GroupConditions) -> GroupConditions {
     let defaults = TrainConfig::default();
+    let model = Model::of_unit(conditions.point.model.unit());
     let recorded = conditions.recorded.as_ref().map(|recorded| RecordedConditions {
         config: TrainConfig {
-            model: defaults.model,
+            model,
             dtype: defaults.dtype,
             batch_size: defaults.batch_size,
             // Each network's own size is one condition, whatever the size.
-            image_size: recorded.config.image_size.filter(|size| *size != conditions.point.model.image_size(None)),
+            image_size: recorded
+                .config
+                .image_size
+                .filter(|size| Some(*size) != conditions.point.model.image_size(None)),
+            sequence_length: None,
             ..recorded.config.clone()
         },
         ..recorded.clone()
     });
-    let TrainConfig { model, dtype, batch_size, .. } = defaults;
-    let point = Point { model, dtype, batch_size, kv_store: conditions.point.kv_store };
+    let batch =
+        BatchShape { size: conditions.point.batch.size.with_number(defaults.batch_size), sequence_length: None };
+    let point = Point { model, dtype: defaults.dtype, batch, kv_store: conditions.point.kv_store };
     GroupConditions { point, recorded, tool: conditions.tool }
 }
 
 fn table(shared: &GroupConditions, groups: &[&TrainingGroup]) -> BatchTable {
-    let mut series: BTreeMap<(Model, Dtype, u32, Case), Vec<BatchPoint>> = BTreeMap::new();
+    let mut series: BTreeMap<(Model, Option<u32>, Dtype, u32, Case), Vec<BatchPoint>> = BTreeMap::new();
     for group in groups {
-        let Point { model, dtype, batch_size, .. } = group.conditions.point;
+        let Point { model, dtype, batch: BatchShape { size, sequence_length }, .. } = group.conditions.point;
         for case in &group.cases {
-            let points = series.entry((model, dtype, case.case.ranks(), case.case)).or_default();
+            let points = series.entry((model, sequence_length, dtype, case.case.ranks(), case.case)).or_default();
             let is_doubtful = !group.is_speed_reliable(case);
-            points.push(BatchPoint::new(case, batch_size, group.utilization(case), is_doubtful));
+            points.push(BatchPoint::new(case, size.number(), group.utilization(case), is_doubtful));
         }
     }
-    let line = |((model, dtype, _, case), mut points): (_, Vec<BatchPoint>)| {
+    let line = |((model, sequence_length, dtype, _, case), mut points): (_, Vec<BatchPoint>)| {
         points.sort_by_key(|point| point.batch_size);
-        BatchSeries { model, dtype, case, points }
+        BatchSeries { model, sequence_length, dtype, case, points }
     };
     let mut settings = grouping::settings(shared);
     AXES.iter().for_each(|axis| drop(settings.remove(*axis)));

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use ringmark_core::benchmark::warning::WarningKind;
+use ringmark_core::dimension::WorkUnit;
 use ringmark_core::number_text::{four_digits, percent};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
@@ -15,7 +16,7 @@ use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 pub fn group_conclusion(group: &TrainingGroup) -> Option<String> {
     let (case, figures) = group.cases.iter().rev().find_map(|case| Some((case, case.figures.as_ref()?)))?;
     let doubt = if group.is_reliable(case) { "" } else { " (unreliable)" };
-    let speed = speed(case, figures) + doubt;
+    let speed = speed(case, figures, group.conditions.point.batch.unit()) + doubt;
     let Some(base) = group.base.filter(|base| *base != case.case) else { return Some(speed) };
     let times = f64::from(case.case.ranks()) / f64::from(base.ranks());
     let Figures { speedup, efficiency, .. } = figures;
@@ -28,10 +29,10 @@ pub fn group_conclusion(group: &TrainingGroup) -> Option<String> {
 }
 
 /// Returns the speed of a case that has no base.
-fn speed(case: &TrainingCase, figures: &Figures) -> String {
+fn speed(case: &TrainingCase, figures: &Figures, unit: WorkUnit) -> String {
     let runs = case.counted().count();
     let spread = figures.cv.map(|cv| format!(", CV {} over {runs} runs", percent(cv))).unwrap_or_default();
-    format!("{}: {} images/s{spread}", case.case, four_digits(figures.speed.0))
+    format!("{}: {} {}{spread}", case.case, four_digits(figures.speed.0), unit.per_second())
 }
 
 /// Returns the largest cause of the loss, or that none is significant; `None` if only the total was measured.

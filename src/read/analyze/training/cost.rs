@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use ringmark_core::benchmark::train::config::IMAGENET_IMAGES;
-use ringmark_core::dimension::{Case, ImagesPerSecond, Seconds};
+use ringmark_core::dimension::{Case, Seconds, UnitsPerSecond};
 use ringmark_core::keyword_enum;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use schemars::JsonSchema;
@@ -95,18 +95,18 @@ impl Price {
     }
 
     /// Returns the cost of an ImageNet epoch on a case at this speed.
-    pub fn epoch_cost(&self, case: Case, speed: ImagesPerSecond) -> f64 {
+    pub fn epoch_cost(&self, case: Case, speed: UnitsPerSecond) -> f64 {
         seconds_per_epoch(speed).0 / 3600.0 * self.per_hour(case)
     }
 
     /// Returns the cost of a case, or `None` if it has no counted runs.
     pub fn case_cost(&self, group: &TrainingGroup, case: &TrainingCase) -> Option<Cost> {
         let figures = case.figures.as_ref()?;
-        let base = ImagesPerSecond(figures.speed.0 / figures.speedup);
+        let base = UnitsPerSecond(figures.speed.0 / figures.speedup);
         Some(self.cost(case.case, figures.speed, (group.base?, base)))
     }
 
-    fn cost(&self, case: Case, speed: ImagesPerSecond, (base, speed_of_base): (Case, ImagesPerSecond)) -> Cost {
+    fn cost(&self, case: Case, speed: UnitsPerSecond, (base, speed_of_base): (Case, UnitsPerSecond)) -> Cost {
         let of_epoch = self.epoch_cost(case, speed);
         Cost {
             price: self.to_string(),
@@ -118,7 +118,7 @@ impl Price {
     }
 }
 
-fn seconds_per_epoch(speed: ImagesPerSecond) -> Seconds {
+fn seconds_per_epoch(speed: UnitsPerSecond) -> Seconds {
     Seconds(IMAGENET_IMAGES as f64 / speed.0)
 }
 
@@ -133,15 +133,15 @@ mod tests {
     #[test]
     fn worked_example_is_correct() {
         let price: Price = "2.49/gpu-hour".parse().expect("a price");
-        let base = (case("1n1g"), ImagesPerSecond(3125.0));
-        let cost = price.cost(case("1n8g"), ImagesPerSecond(20_000.0), base);
+        let base = (case("1n1g"), UnitsPerSecond(3125.0));
+        let cost = price.cost(case("1n8g"), UnitsPerSecond(20_000.0), base);
         assert!((cost.seconds_per_epoch.0 - 64.058).abs() < 1e-3, "{cost:?}");
         assert!((cost.of_epoch - 0.3545).abs() < 1e-4 && (cost.of_90_epochs - 31.90).abs() < 1e-2, "{cost:?}");
         // An efficiency of 0.8 costs a quarter more.
         assert!((cost.over_base - 0.25).abs() < 1e-12, "{cost:?}");
         // Hosts are billed as a whole: eight GPUs of a host cost as much as one.
         let price: Price = "€20/host-hour".parse().expect("a price");
-        let cost = price.cost(case("1n8g"), ImagesPerSecond(20_000.0), base);
+        let cost = price.cost(case("1n8g"), UnitsPerSecond(20_000.0), base);
         assert!((cost.over_base - (3125.0 / 20_000.0 - 1.0)).abs() < 1e-12, "{cost:?}");
         assert_eq!(cost.price, "€20/host-hour");
     }

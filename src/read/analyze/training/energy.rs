@@ -18,9 +18,9 @@ pub struct Energy {
     /// Mean power of all components in `of`, median over runs.
     pub watts: f64,
     /// `watts / (images/s)` of a run, median over runs.
-    pub joules_per_image: f64,
-    /// Reciprocal of `joules_per_image`.
-    pub images_per_second_per_watt: f64,
+    pub joules_per_unit: f64,
+    /// Reciprocal of `joules_per_unit`.
+    pub units_per_second_per_watt: f64,
     /// Measured components on any host: GPUs by NVML (boards including memory), packages and memory by RAPL. Fans,
     /// disks, network and losses of power supplies are not included.
     pub of: BTreeSet<String>,
@@ -29,17 +29,17 @@ pub struct Energy {
 /// Returns the energy over the runs that count; `None` if the power of any of their hosts is unknown.
 pub fn case_energy(case: &TrainingCase) -> Option<Energy> {
     let over_runs = |figure: fn(&Measured) -> Option<f64>| case.counted().map(figure).collect::<Option<RunValues>>();
-    let joules_per_image = over_runs(joules_per_image)?.median()?;
+    let joules_per_unit = over_runs(joules_per_unit)?.median()?;
     Some(Energy {
         watts: over_runs(watts)?.median()?,
-        joules_per_image,
-        images_per_second_per_watt: 1.0 / joules_per_image,
+        joules_per_unit,
+        units_per_second_per_watt: 1.0 / joules_per_unit,
         of: case.counted().flat_map(|run| &run.host_use).flat_map(parts).collect(),
     })
 }
 
 /// Returns the energy per image of one run in joules.
-pub fn joules_per_image(run: &Measured) -> Option<f64> {
+pub fn joules_per_unit(run: &Measured) -> Option<f64> {
     Some(watts(run)? / run.speed.0)
 }
 

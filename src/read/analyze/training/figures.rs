@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::warning::WarningKind;
-use ringmark_core::dimension::{Case, DeviceChoice, ImagesPerSecond, KvStore, PASSES_OF_TRAINING};
+use ringmark_core::dimension::{
+    BatchSize, Case, DeviceChoice, KvStore, PASSES_OF_TRAINING, SampleSize, UnitsPerSecond,
+};
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling::{communication_cost, efficiency, margin_of_efficiency, speedup};
@@ -62,9 +64,9 @@ pub type TrainingCase = CaseRuns<RunRecord, Figures>;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figures {
     /// Speed of the case: the median of [`Measured::speed`] over runs.
-    pub speed: ImagesPerSecond,
+    pub speed: UnitsPerSecond,
     /// `speed / ranks`.
-    pub per_rank: ImagesPerSecond,
+    pub per_rank: UnitsPerSecond,
     /// Coefficient of variation of the runs' speeds; `None` for a single run.
     pub cv: Option<f64>,
     /// `speed / speed of the base`.
@@ -85,9 +87,9 @@ pub struct Figures {
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DlperfFigures {
     /// Mean of the runs' `dlperf_speed`, rounded to 2 decimals.
-    pub average_speed: ImagesPerSecond,
+    pub average_speed: UnitsPerSecond,
     /// Median over runs, rounded to 2 decimals.
-    pub median_speed: ImagesPerSecond,
+    pub median_speed: UnitsPerSecond,
     /// `median_speed / median_speed of 1n1g`, rounded to 2 decimals; `None` if no run of 1n1g counts.
     pub speedup: Option<f64>,
 }
@@ -132,8 +134,8 @@ impl RunGroup for TrainingGroup {
         self.conditions.point
     }
 
-    fn image_size(&self, _: &TrainingCase) -> Option<u32> {
-        Some(self.conditions.recorded.as_ref()?.config.image_size())
+    fn sample_size(&self, _: &TrainingCase) -> Option<SampleSize> {
+        Some(self.conditions.recorded.as_ref()?.config.sample_size())
     }
 
     fn settings_of(&self, _: &TrainingCase) -> BTreeMap<String, Value> {
@@ -158,6 +160,11 @@ impl RunGroup for TrainingGroup {
 }
 
 impl TrainingGroup {
+    /// Returns true if all cases have the same global batch (strong scaling).
+    pub fn is_strong(&self) -> bool {
+        matches!(self.conditions.point.batch.size, BatchSize::Global(_))
+    }
+
     /// Returns the conditions that published rows may differ from.
     pub fn measured_conditions(&self) -> MeasuredConditions {
         let GroupConditions { point, recorded, .. } = &self.conditions;
@@ -388,9 +395,9 @@ fn by_case(runs: Vec<Run>) -> BTreeMap<(u32, Case), Vec<Run>> {
 /// Base of a group's relative figures.
 struct Base {
     case: Case,
-    speed: ImagesPerSecond,
+    speed: UnitsPerSecond,
     speeds: RunValues,
-    dlperf_speed: ImagesPerSecond,
+    dlperf_speed: UnitsPerSecond,
 }
 
 impl Base {
@@ -403,8 +410,8 @@ fn dlperf_speeds(case: &TrainingCase) -> RunValues {
     case.counted().map(|run| run.figures.dlperf_speed.0).collect()
 }
 
-fn dlperf_median(case: &TrainingCase) -> Option<ImagesPerSecond> {
-    dlperf_speeds(case).median().map(to_hundredths).map(ImagesPerSecond)
+fn dlperf_median(case: &TrainingCase) -> Option<UnitsPerSecond> {
+    dlperf_speeds(case).median().map(to_hundredths).map(UnitsPerSecond)
 }
 
 fn case_figures(case: &TrainingCase, base: &Base) -> Option<Figures> {
@@ -414,7 +421,7 @@ fn case_figures(case: &TrainingCase, base: &Base) -> Option<Figures> {
     let margin = || margin_of_efficiency(case.speeds().values(), base.speeds.values(), efficiency);
     Some(Figures {
         speed,
-        per_rank: ImagesPerSecond(speed.0 / f64::from(ranks)),
+        per_rank: UnitsPerSecond(speed.0 / f64::from(ranks)),
         cv: case.speeds().cv(),
         speedup,
         efficiency,
@@ -427,7 +434,7 @@ fn case_figures(case: &TrainingCase, base: &Base) -> Option<Figures> {
 fn dlperf_figures(case: &TrainingCase, base: &Base) -> Option<DlperfFigures> {
     let median_speed = dlperf_median(case)?;
     Some(DlperfFigures {
-        average_speed: ImagesPerSecond(to_hundredths(dlperf_speeds(case).mean())),
+        average_speed: UnitsPerSecond(to_hundredths(dlperf_speeds(case).mean())),
         median_speed,
         speedup: (base.case == Case::SINGLE).then(|| to_hundredths(speedup(median_speed, base.dlperf_speed))),
     })

@@ -69,8 +69,8 @@ pub fn group(mut runs: Vec<Run>) -> Vec<(GroupConditions, Vec<Run>)> {
     let mut groups = run_group::group(runs, conditions, rank);
     groups.sort_by_key(|(conditions, _)| {
         let recorded = conditions.recorded.as_ref().map(|recorded| (recorded.device.to_string(), recorded.profile));
-        let Point { model, dtype, batch_size, kv_store } = conditions.point;
-        (model, dtype, batch_size, kv_store, recorded, conditions.tool)
+        let Point { model, dtype, batch, kv_store } = conditions.point;
+        (model, dtype, batch, kv_store, recorded, conditions.tool)
     });
     groups
 }
@@ -121,9 +121,9 @@ pub fn labels(groups: &[&GroupConditions]) -> Vec<String> {
 }
 
 fn plain_label(conditions: &GroupConditions) -> String {
-    let Point { model, batch_size, dtype, kv_store } = conditions.point;
+    let Point { model, batch, dtype, kv_store } = conditions.point;
     let kv_store = if kv_store.is_ring() { String::new() } else { format!("_{}", kv_store.file_name()) };
-    let shared = format!("{}_b{batch_size}_{dtype}{kv_store}", model.facts().file_name);
+    let shared = format!("{}_{}_{dtype}{kv_store}", model.facts().file_name, batch.file_part());
     match &conditions.recorded {
         None => shared,
         Some(RecordedConditions { device, profile: RunProfile::Full, .. }) => format!("{shared}_{device}"),

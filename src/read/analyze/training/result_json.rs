@@ -5,7 +5,7 @@ use std::io::Read;
 
 use anyhow::{Context, ensure};
 use ringmark_core::benchmark::warning::Warning;
-use ringmark_core::dimension::{Case, Dtype, ImagesPerSecond, KvStore, Model, Phases, Seconds};
+use ringmark_core::dimension::{Case, Dtype, KvStore, Model, Phases, Seconds, UnitsPerSecond};
 use ringmark_core::file::schema;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::read::analyze::case_runs::SecondsOfRun;
 use crate::read::analyze::published::PublishedRate;
 use crate::read::analyze::reliability::ReliabilityWarning;
-use crate::read::analyze::result_row::{self, RowFigures, RowHead, RowReliability, RowRuns};
+use crate::read::analyze::result_row::{self, RowBatch, RowFigures, RowHead, RowReliability, RowRuns};
 use crate::read::analyze::training::accuracy::{self, Accuracy};
 use crate::read::analyze::training::cost::{Cost, Price};
 use crate::read::analyze::training::energy::{self, Energy};
@@ -31,8 +31,9 @@ use crate::read::load::run::Run;
 
 /// Version of this file format. Versions 1 and 2 had no kind: they were DLPerf's JSON (groups by name, cases by name)
 /// with extra fields in each case. Version 3 had `is_quotable` for `is_reliable`, and `objections` for
-/// `reliability_warnings`.
-pub const SCHEMA: u32 = 4;
+/// `reliability_warnings`. Version 4 had `images_per_second` and `joules_per_image` for `units_per_second` and
+/// `joules_per_unit`.
+pub const SCHEMA: u32 = 5;
 
 /// Complete result.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -73,8 +74,9 @@ pub struct JsonRow {
     pub model: Model,
     /// Precision of the step.
     pub dtype: Dtype,
-    /// Images per rank and iteration.
-    pub batch_size_per_device: u32,
+    /// Samples of an iteration.
+    #[serde(flatten)]
+    pub batch: RowBatch,
     /// Kv-store, which sums gradients and updates weights; absent for `ring`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[serde(skip_deserializing)]
@@ -83,7 +85,7 @@ pub struct JsonRow {
     #[serde(flatten)]
     pub head: RowHead,
     #[serde(skip_deserializing)]
-    images_per_second_per_rank: Option<ImagesPerSecond>,
+    units_per_second_per_rank: Option<UnitsPerSecond>,
     /// Case that the next two figures are relative to.
     pub base: Option<Case>,
     /// Kv-store of the base case: the row's own, or `ring` if a sweep ran the single rank once for all kv-stores.
@@ -140,9 +142,9 @@ pub struct JsonRow {
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct JsonBaseline {
     #[serde(skip_deserializing)]
-    images_per_second: Option<ImagesPerSecond>,
+    units_per_second: Option<UnitsPerSecond>,
     #[serde(skip_deserializing)]
-    images_per_second_per_rank: Option<ImagesPerSecond>,
+    units_per_second_per_rank: Option<UnitsPerSecond>,
     /// Speedup relative to the case's base, as is the next figure.
     #[serde(skip_deserializing)]
     speedup_over_base: Option<f64>,
@@ -196,19 +198,19 @@ pub struct JsonRun {
     /// Number of warm-up iterations, which are excluded from the figures.
     #[serde(skip_deserializing)]
     warmup: Option<usize>,
-    /// Total images divided by total time.
-    #[serde(alias = "images_over_time")]
-    pub images_per_second: Option<ImagesPerSecond>,
+    /// Total images or tokens divided by total time.
+    #[serde(alias = "images_per_second", alias = "images_over_time")]
+    pub units_per_second: Option<UnitsPerSecond>,
     /// Speed of the run as DLPerf computes it: the mean of its rates, rounded to 2 decimals.
     #[serde(skip_deserializing)]
-    dlperf_speed: Option<ImagesPerSecond>,
+    dlperf_speed: Option<UnitsPerSecond>,
     /// Share of core time that other processes and virtual machines used, on the machine with the largest share, 0 to
     /// 1; `null` if no record contains it.
     #[serde(skip_deserializing)]
     foreign_load: Option<f64>,
-    /// Energy per image; absent if the power of a host is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub joules_per_image: Option<f64>,
+    /// Energy per image or token; absent if the power of a host is unknown.
+    #[serde(alias = "joules_per_image", skip_serializing_if = "Option::is_none")]
+    pub joules_per_unit: Option<f64>,
     /// Times of the iterations after warm-up; `null` if single iterations were not timed.
     pub iteration_seconds: Option<SecondsOfRun>,
     #[serde(skip_deserializing)]
@@ -246,10 +248,10 @@ impl From<&Run> for JsonRun {
             started_unix_seconds: run.recorded.as_ref().map(|recorded| recorded.started),
             iterations: iterations.map(|[all, _]| all),
             warmup: iterations.map(|[_, warmup]| warmup),
-            images_per_second: measured.map(|measured| measured.speed),
+            units_per_second: measured.map(|measured| measured.speed),
             dlperf_speed: measured.map(|measured| measured.figures.dlperf_speed),
             foreign_load: measured.and_then(|measured| Some(measured.foreign_load.as_ref()?.share)),
-            joules_per_image: measured.and_then(energy::joules_per_image),
+            joules_per_unit: measured.and_then(energy::joules_per_unit),
             iteration_seconds: measured.and_then(|measured| SecondsOfRun::new(run, measured.figures.pooled_steps())),
             last_loss: measured.and_then(|measured| measured.figures.last_loss),
             skipped_steps: measured.and_then(|measured| measured.figures.skipped_steps),
@@ -267,10 +269,10 @@ fn row(group: &TrainingGroup, case: &TrainingCase, price: Option<&Price>) -> Jso
         ranks: case.case.ranks(),
         model: group.conditions.point.model,
         dtype: group.conditions.point.dtype,
-        batch_size_per_device: group.conditions.point.batch_size,
+        batch: RowBatch::new(group.conditions.point.batch, case.case.ranks()),
         kv_store: Some(group.conditions.point.kv_store).filter(|kv_store| !kv_store.is_ring()),
         head,
-        images_per_second_per_rank: figures.map(|figures| figures.per_rank),
+        units_per_second_per_rank: figures.map(|figures| figures.per_rank),
         base: group.base,
         base_kv_store: group.base_kv_store(),
         speedup_over_base: figures.map(|figures| figures.speedup),
@@ -293,8 +295,8 @@ fn row(group: &TrainingGroup, case: &TrainingCase, price: Option<&Price>) -> Jso
 fn json_baseline(case: &TrainingCase, baseline: &TrainingCase) -> JsonBaseline {
     let figures = baseline.figures.as_ref();
     JsonBaseline {
-        images_per_second: figures.map(|figures| figures.speed),
-        images_per_second_per_rank: figures.map(|figures| figures.per_rank),
+        units_per_second: figures.map(|figures| figures.speed),
+        units_per_second_per_rank: figures.map(|figures| figures.per_rank),
         speedup_over_base: figures.map(|figures| figures.speedup),
         efficiency: figures.map(|figures| figures.efficiency),
         cv: figures.and_then(|figures| figures.cv),
@@ -327,7 +329,7 @@ pub struct JsonLoss {
     seconds: Seconds,
     /// `base_seconds / seconds`.
     efficiency: f64,
-    ideal_speed: ImagesPerSecond,
+    ideal_speed: UnitsPerSecond,
     total: JsonLossPart,
     /// Parts that add up to the total; empty without records.
     parts: Vec<JsonLossPart>,
@@ -345,7 +347,7 @@ struct JsonLossPart {
     /// Half of the 95 % confidence interval for the difference of the means over runs; `null` if a side has a single
     /// run.
     margin_seconds: Option<Seconds>,
-    images_per_second: ImagesPerSecond,
+    units_per_second: UnitsPerSecond,
     /// Share of `1 - efficiency`.
     efficiency: f64,
     /// Share of the total loss; `null` if nothing was lost.
@@ -358,7 +360,7 @@ impl From<&CaseLoss> for JsonLoss {
             part: part.map(LossPart::key),
             seconds: Seconds(difference.seconds),
             margin_seconds: difference.margin.map(Seconds),
-            images_per_second: case.rate_lost(difference.seconds),
+            units_per_second: case.rate_lost(difference.seconds),
             efficiency: case.loss.efficiency_lost(difference.seconds),
             share_of_loss: case.loss.share(difference.seconds),
         };

@@ -1,6 +1,6 @@
 //! Scaling loss of a case, from its runs; the formulas are in `ringmark_core::stats::scaling_loss`.
 
-use ringmark_core::dimension::{Case, ImagesPerSecond, Phase};
+use ringmark_core::dimension::{BatchShape, Case, Phase, UnitsPerSecond};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart, RunStep, ScalingLoss, StepTimes, scaling_loss};
 
@@ -31,7 +31,7 @@ pub struct CaseLoss {
     /// Base: 1n1g, or the smallest case of the group.
     pub base: Case,
     /// Speed with ideal scaling: the base's images per second times the ratio of the rank counts.
-    pub ideal: ImagesPerSecond,
+    pub ideal: UnitsPerSecond,
     /// The loss and its parts, in seconds per step.
     pub loss: ScalingLoss,
 }
@@ -40,24 +40,27 @@ pub struct CaseLoss {
 pub fn case_loss(group: &TrainingGroup, case: &TrainingCase) -> Option<CaseLoss> {
     let base = group.base.filter(|base| *base != case.case)?;
     let base_runs = group.base_case()?;
-    let batch_size = group.conditions.point.batch_size;
-    let alone = case.baseline.as_ref().map(|baseline| runs(baseline, batch_size)).unwrap_or_default();
-    let loss = scaling_loss(&runs(base_runs, batch_size), &runs(case, batch_size), &alone)?;
-    let images = f64::from(batch_size) * f64::from(case.case.ranks());
-    Some(CaseLoss { case: case.case, base, ideal: ImagesPerSecond(images / loss.base_step), loss })
+    let batch = group.conditions.point.batch;
+    let alone = case.baseline.as_ref().map(|baseline| runs(baseline, batch)).unwrap_or_default();
+    // With a global batch, a rank of a larger case has less work, so that ideally its step is shorter.
+    let samples = |case: Case| batch.samples_per_rank(case.ranks());
+    let part = samples(case.case) / samples(base);
+    let base_runs: Vec<RunStep> = runs(base_runs, batch).into_iter().map(|run| run.scaled(part)).collect();
+    let loss = scaling_loss(&base_runs, &runs(case, batch), &alone)?;
+    Some(CaseLoss { case: case.case, base, ideal: UnitsPerSecond(batch.work(case.case) / loss.base_step), loss })
 }
 
 /// Returns the step of every counted run.
-pub fn runs(case: &TrainingCase, batch_size: u32) -> Vec<RunStep> {
-    let images = f64::from(batch_size) * f64::from(case.case.ranks());
-    case.counted().map(|run| run_step(run, images)).collect()
+pub fn runs(case: &TrainingCase, batch: BatchShape) -> Vec<RunStep> {
+    let work = batch.work(case.case);
+    case.counted().map(|run| run_step(run, work)).collect()
 }
 
-/// `images` is the global batch of all ranks.
-fn run_step(run: &Measured, images: f64) -> RunStep {
+/// `work` is that of all ranks.
+fn run_step(run: &Measured, work: f64) -> RunStep {
     let times =
         |times: IterationTimes| StepTimes { phases: times.phases.map(|_, time| time.0), waiting: times.waiting.0 };
-    let step = run.figures.times.map_or(images / run.speed.0, |times| times.step.0);
+    let step = run.figures.times.map_or(work / run.speed.0, |times| times.step.0);
     RunStep { step, times: run.figures.times.map(times) }
 }
 
@@ -69,8 +72,8 @@ impl CaseLoss {
     }
 
     /// Returns the speed lost to `part` seconds of the step, relative to ideal scaling.
-    pub fn rate_lost(&self, part: f64) -> ImagesPerSecond {
-        ImagesPerSecond(self.ideal.0 * self.loss.efficiency_lost(part))
+    pub fn rate_lost(&self, part: f64) -> UnitsPerSecond {
+        UnitsPerSecond(self.ideal.0 * self.loss.efficiency_lost(part))
     }
 
     /// Returns the time of a part, or `None` if it was not measured separately.

@@ -18,7 +18,7 @@ use crate::read::load::record;
 pub fn title(group: &TrainingGroup) -> Vec<String> {
     let conditions = &group.conditions;
     let quick = if group.is_quick() { " - QUICK PROFILE" } else { "" };
-    let (dtype, batch_size) = (conditions.point.dtype, conditions.point.batch_size);
+    let (dtype, batch) = (conditions.point.dtype, conditions.point.batch);
     let counts = |values: &BTreeSet<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>().join(" or ");
     // Without records, logs may have different lengths; their warm-up is the same.
     let first = group.warmup.first().copied().unwrap_or_default();
@@ -35,9 +35,9 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
     let accumulate = conditions.recorded.as_ref().map_or(1, |recorded| recorded.config.accumulate);
     let parts = if accumulate > 1 { format!(" in {accumulate} parts") } else { String::new() };
     let what = format!(
-        "{}, {dtype}, batch size {batch_size} per {}{parts}{quick}",
+        "{}, {dtype}, {}{parts}{quick}",
         conditions.point.model.facts().title,
-        process(group)
+        batch.per_process(process(group))
     );
     match &conditions.recorded {
         None => {
@@ -71,9 +71,12 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
                 }
             };
             let options = format!(
-                "{} pixels, {}, overlap {}, {} on the wire{backend}",
-                config.image_size(),
-                config.layout,
+                "{}overlap {}, {} on the wire{backend}",
+                config
+                    .model
+                    .image_size(config.image_size)
+                    .map(|size| format!("{size} pixels, {}, ", config.layout))
+                    .unwrap_or_default(),
                 config.overlap,
                 config.wire_text()
             );
@@ -95,8 +98,8 @@ fn failure(group: &TrainingGroup) -> Option<&str> {
 /// these names are not unique.
 pub fn distinctions(groups: &[&TrainingGroup]) -> Vec<String> {
     let values = |group: &&TrainingGroup| {
-        let Point { model, batch_size, dtype, kv_store } = group.conditions.point;
-        [model.facts().title.to_owned(), dtype.to_string(), format!("batch size {batch_size}"), kv_store.to_string()]
+        let Point { model, batch, dtype, kv_store } = group.conditions.point;
+        [model.facts().title.to_owned(), dtype.to_string(), batch.to_string(), kv_store.to_string()]
     };
     let values: Vec<[String; 4]> = groups.iter().map(values).collect();
     let differs = |index: usize| values.iter().any(|other| other[index] != values[0][index]);

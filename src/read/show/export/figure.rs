@@ -1,7 +1,7 @@
 //! Figures with unit and meaning, and the case, run or message they describe. Names and units are those of the result
 //! JSON, in Prometheus's base units: seconds, bytes, ratios from 0 to 1.
 
-use ringmark_core::dimension::Seconds;
+use ringmark_core::dimension::{Seconds, WorkUnit};
 use ringmark_core::host::host_list::compact;
 
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
@@ -71,9 +71,12 @@ figures! {
     INFO = ("info", ""), "Environment as labels; the value is 1";
     IMAGES_PER_SECOND = ("", "images_per_second"), "Images per second of all ranks, median over the runs of a case";
     IMAGES_PER_SECOND_PER_RANK = ("", "images_per_second_per_rank"), "Images per second per rank";
+    TOKENS_PER_SECOND = ("", "tokens_per_second"), "Tokens per second of all ranks, median over the runs of a case";
+    TOKENS_PER_SECOND_PER_RANK = ("", "tokens_per_second_per_rank"), "Tokens per second per rank";
     RANKS = ("ranks", ""), "Ranks, one per GPU";
-    CV = ("images_per_second_cv", "ratio"), "Coefficient of variation of images per second over runs";
-    SPEEDUP = ("speedup", "ratio"), "Images per second relative to the base, which is 1n1g if measured";
+    CV_OF_IMAGES = ("images_per_second_cv", "ratio"), "Coefficient of variation of images per second over runs";
+    CV_OF_TOKENS = ("tokens_per_second_cv", "ratio"), "Coefficient of variation of tokens per second over runs";
+    SPEEDUP = ("speedup", "ratio"), "Speed relative to the base, which is 1n1g if measured";
     EFFICIENCY = ("efficiency", "ratio"), "Speedup divided by the ratio of ranks to those of the base; 1 is perfect";
     STEP = ("step", "seconds"), "Mean time of a training iteration";
     PHASE = ("phase", "seconds"), "Mean time of a phase";
@@ -88,7 +91,8 @@ figures! {
         products on the same devices";
     PEAK_SHARE = ("published_peak_share", "ratio"), "Model FLOPs utilization: arithmetic rate / published peak";
     POWER = ("power", "watts"), "Mean reported power of devices, processors and memory on all hosts after warm-up";
-    ENERGY = ("", "joules_per_image"), "Energy per image: mean power / images per second";
+    ENERGY_OF_IMAGE = ("", "joules_per_image"), "Energy per image: mean power / images per second";
+    ENERGY_OF_TOKEN = ("", "joules_per_token"), "Energy per token: mean power / tokens per second";
     RELIABLE = ("reliable", ""), "1 if the figures are reliable, 0 if a warning marks them as unreliable";
     RUNS_COUNTED = ("runs_counted", ""), "Runs included in the figures";
     RUNS_FOUND = ("runs_found", ""), "Runs found, including those that do not count";
@@ -107,6 +111,24 @@ figures! {
     BUS_BANDWIDTH = ("bus", "bytes_per_second"), "Algorithm bandwidth times the factor of the operation (busbw of \
         nccl-tests)";
     WRONG = ("wrong_elements", ""), "Elements that differ from the exact result";
+}
+
+macro_rules! of_units {
+    ($($function:ident = $images:ident, $tokens:ident;)+) => {
+        $(pub const fn $function(unit: WorkUnit) -> &'static FigureKind {
+            match unit {
+                WorkUnit::Image => &$images,
+                WorkUnit::Token => &$tokens,
+            }
+        })+
+    };
+}
+
+of_units! {
+    speed = IMAGES_PER_SECOND, TOKENS_PER_SECOND;
+    speed_per_rank = IMAGES_PER_SECOND_PER_RANK, TOKENS_PER_SECOND_PER_RANK;
+    cv = CV_OF_IMAGES, CV_OF_TOKENS;
+    energy = ENERGY_OF_IMAGE, ENERGY_OF_TOKEN;
 }
 
 impl FigureKind {

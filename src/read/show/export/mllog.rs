@@ -55,8 +55,8 @@ fn conditions(record: &RunRecord) -> Vec<(&'static str, Value)> {
         ("submission_benchmark", benchmark(record).into()),
         ("submission_platform", platform(record).into()),
         ("seed", config.seed.into()),
-        ("global_batch_size", config.global_batch(ranks).into()),
-        ("gradient_accumulation_steps", 1.into()),
+        ("global_batch_size", config.joined_batch(ranks).into()),
+        ("gradient_accumulation_steps", config.accumulate.into()),
     ];
     all.extend(update_rule(config, ranks));
     all.extend(schedule(config));
@@ -129,7 +129,7 @@ fn predicted_images(record: &RunRecord) -> Option<u64> {
 fn is_resnet(record: &RunRecord) -> bool {
     let config = &record.header.config;
     config.model == Model::Resnet50V1b
-        && config.image_size() == config.model.image_size(None)
+        && config.sample_size() == config.model.facts().default_size()
         && [trained_images(record), predicted_images(record)] == IMAGENET.map(Some)
 }
 
@@ -159,7 +159,7 @@ impl MlLog<'_> {
         let number = || object(json!({ "epoch_num": epoch.epoch }));
         self.event("INTERVAL_START", training.start, "epoch_start", Value::Null, (first, number()));
         self.event("INTERVAL_END", training.end, "epoch_stop", Value::Null, (end, number()));
-        let images = record.header.config.global_batch(record.header.ranks.len() as u32) as f64;
+        let images = record.header.config.joined_batch(record.header.ranks.len() as u32) as f64;
         let seconds = training.end.0 - training.start.0;
         let throughput = json!({ "throughput": images * f64::from(epoch.iteration + 1 - first_iteration) / seconds });
         self.event("POINT_IN_TIME", training.end, "tracked_stats", throughput, (end, number()));

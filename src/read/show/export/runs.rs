@@ -1,7 +1,7 @@
 //! Figures of training and inference, by case and by run.
 
 use ringmark_core::benchmark::BenchmarkKind;
-use ringmark_core::dimension::{Case, Phase, Seconds};
+use ringmark_core::dimension::{BatchSize, Case, Phase, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::summary::step_percentiles;
 
@@ -93,9 +93,13 @@ impl<G: ExportedGroup> Source<'_, G> {
             ("group", self.label.clone()),
             ("model", point.model.to_string()),
             ("dtype", point.dtype.to_string()),
-            ("batch_size", point.batch_size.to_string()),
+            ("batch_size", point.batch.size.number().to_string()),
             ("case", self.case.case.to_string()),
         ];
+        labels.extend(point.batch.sequence_length.map(|tokens| ("sequence_length", tokens.to_string())));
+        if let BatchSize::Global(samples) = point.batch.size {
+            labels.push(("global_batch_size", samples.to_string()));
+        }
         labels.extend(self.group.exchange_labels(communicates));
         labels.push(("device", text(self.group.device().map(|device| device.to_string()))));
         labels.push(("profile", text(self.group.profile().map(|profile| profile.to_string()))));
@@ -109,10 +113,11 @@ impl<G: ExportedGroup> Source<'_, G> {
         let started = case.recorded().map(|recorded| recorded.started.0).reduce(f64::min).map(Seconds);
         let mut series = ExportedSeries::new(Scope::Case, self.labels(communicates), started);
         series.describe(&run::environment(&case.runs));
-        series.add(&figure::IMAGES_PER_SECOND, Some(speed));
-        series.add(&figure::IMAGES_PER_SECOND_PER_RANK, Some(speed / f64::from(case.case.ranks())));
+        let unit = group.unit();
+        series.add(figure::speed(unit), Some(speed));
+        series.add(figure::speed_per_rank(unit), Some(speed / f64::from(case.case.ranks())));
         series.add(&figure::RANKS, Some(case.case.ranks()));
-        series.add(&figure::CV, case.speeds().cv());
+        series.add(figure::cv(unit), case.speeds().cv());
         group.add_case(&mut series, case, communicates);
         series.add(&figure::PEAK_MEMORY, case.peak_memory().map(|peak| peak.0));
         series.add(&figure::RUNS_COUNTED, Some(case.counted().count()));
@@ -130,7 +135,7 @@ impl<G: ExportedGroup> Source<'_, G> {
         let mut series = ExportedSeries::new(Scope::Run, labels, started);
         series.describe(&run::environment([run]));
         series.add(&figure::STARTED, started.map(|started| started.0));
-        series.add(&figure::IMAGES_PER_SECOND, Some(measured.speed.0));
+        series.add(figure::speed(self.group.unit()), Some(measured.speed.0));
         series.add(&figure::RANKS, Some(self.case.case.ranks()));
         G::add_run(&mut series, run, measured);
         series.add(&figure::FOREIGN_LOAD, measured.foreign_load.as_ref().map(|load| load.share));
@@ -194,7 +199,7 @@ impl ExportedGroup for TrainingGroup {
         add_arithmetic(series, self, case);
         let energy = energy::case_energy(case);
         series.add(&figure::POWER, energy.as_ref().map(|energy| energy.watts));
-        series.add(&figure::ENERGY, energy.map(|energy| energy.joules_per_image));
+        series.add(figure::energy(self.unit()), energy.map(|energy| energy.joules_per_unit));
     }
 
     fn add_run(series: &mut ExportedSeries, run: &Run, measured: &Measured) {
@@ -206,7 +211,7 @@ impl ExportedGroup for TrainingGroup {
         series.add(&figure::PEAK_MEMORY, measured.peak_memory.map(|peak| peak.0));
         series.add(&figure::LAST_LOSS, measured.figures.last_loss);
         series.add(&figure::SKIPPED_STEPS, measured.figures.skipped_steps);
-        series.add(&figure::ENERGY, energy::joules_per_image(measured));
+        series.add(figure::energy(run.found.name.batch.unit()), energy::joules_per_unit(measured));
     }
 
     fn speed_warnings(&self, case: &TrainingCase) -> Vec<ReliabilityWarning> {

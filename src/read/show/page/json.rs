@@ -3,7 +3,7 @@
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, Timing};
 use ringmark_core::benchmark::input::{InputRecord, PageCache};
 use ringmark_core::dimension::{
-    BackendName, Bytes, Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Operation, Seconds,
+    BackendName, Bytes, Case, GigabytesPerSecond, KvStore, Operation, Seconds, UnitsPerSecond,
 };
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::busbw::busbw;
@@ -26,7 +26,7 @@ pub const KIND: &str = "ringmark-report";
 /// Version of this document. Version 1 had no version field, and `collective` for `backend`; version 2 had no kind, and
 /// nested objects by name for groups and cases; version 3 had `is_quotable` for `is_reliable`, and `objections` for
 /// `reliability_warnings`.
-pub const SCHEMA: u32 = 4;
+pub const SCHEMA: u32 = 5;
 
 /// The whole document.
 #[derive(Serialize, JsonSchema)]
@@ -106,11 +106,11 @@ struct InputHost<'a> {
     host: &'a str,
     cores: u32,
     /// Rate with files in memory; `null` if not measured.
-    from_memory: Option<ImagesPerSecond>,
+    from_memory: Option<UnitsPerSecond>,
     /// Rate with files on disk only; `null` if not measured.
-    from_disk: Option<ImagesPerSecond>,
+    from_disk: Option<UnitsPerSecond>,
     /// Rate per core, with files in memory and as many threads as cores.
-    of_a_core: Option<ImagesPerSecond>,
+    of_a_core: Option<UnitsPerSecond>,
 }
 
 /// Demand of the devices of a host, compared with the rates of the slowest host.
@@ -121,9 +121,9 @@ struct InputVerdict {
     /// Number of devices per host.
     devices: u32,
     /// Images per second that the devices of one host consume.
-    needed: ImagesPerSecond,
+    needed: UnitsPerSecond,
     /// Images per second of one host when training with image files; `null` if training used synthetic data.
-    trained: Option<ImagesPerSecond>,
+    trained: Option<UnitsPerSecond>,
     memory: Option<MemoryVerdict>,
     disk: Option<DiskVerdict>,
     /// Reason why there is no comparison.
@@ -135,7 +135,7 @@ struct InputVerdict {
 #[derive(Serialize, JsonSchema)]
 struct MemoryVerdict {
     host: String,
-    ceiling: ImagesPerSecond,
+    ceiling: UnitsPerSecond,
     is_enough: bool,
     /// Number of cores missing on the host; 0 if it has enough.
     more_cores: u32,
@@ -147,7 +147,7 @@ struct MemoryVerdict {
 #[derive(Serialize, JsonSchema)]
 struct DiskVerdict {
     host: String,
-    ceiling: ImagesPerSecond,
+    ceiling: UnitsPerSecond,
     is_enough: bool,
     megabytes_per_second: f64,
     needed_megabytes_per_second: f64,

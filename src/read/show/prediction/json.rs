@@ -1,6 +1,6 @@
 //! JSON output of a prediction.
 
-use ringmark_core::dimension::{Case, GigabytesPerSecond, ImagesPerSecond, KvStore, Model, Seconds};
+use ringmark_core::dimension::{Case, GigabytesPerSecond, KvStore, Model, Seconds, UnitsPerSecond, WorkUnit};
 use ringmark_core::stats::allreduce_model::{Band, LatencyModel};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,7 +18,7 @@ const KIND: &str = "ringmark-prediction";
 
 /// Version of this document. Version 1 had no version, and had `why` for `reason` and `to` for a part of the loss;
 /// version 2 had no kind.
-const SCHEMA: u32 = 3;
+const SCHEMA: u32 = 4;
 
 /// Complete document.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -40,6 +40,11 @@ struct JsonOutlook {
     /// Kv-store of the base: the group's own, or `ring` if a sweep ran the single rank once for all kv-stores.
     base_kv_store: KvStore,
     batch_size_per_device: u32,
+    /// Tokens of a sequence; absent for images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence_length: Option<u32>,
+    /// What the speed counts.
+    unit: WorkUnit,
     levels: JsonLevels,
     predictions: Vec<JsonPrediction>,
     /// Straggler of the largest measured case.
@@ -77,7 +82,7 @@ struct JsonPrediction {
     measured: bool,
     /// Measured case that the prediction extrapolates from.
     reference: Option<Case>,
-    images_per_second: Band,
+    units_per_second: Band,
     seconds_per_iteration: Band,
     efficiency: Band,
     limited_by: Option<&'static str>,
@@ -95,7 +100,7 @@ struct JsonLost {
 struct JsonBacktest {
     predicted: JsonPrediction,
     from: Vec<Case>,
-    measured_images_per_second: ImagesPerSecond,
+    measured_units_per_second: UnitsPerSecond,
     /// `predicted speed / measured speed - 1`.
     error: f64,
     in_band: bool,
@@ -119,7 +124,9 @@ fn json_outlook(outlook: &Outlook) -> JsonOutlook {
         measured_on: evidence.title.clone(),
         base: evidence.base,
         base_kv_store: evidence.base_kv_store(),
-        batch_size_per_device: evidence.batch_size,
+        batch_size_per_device: evidence.batch.size.number(),
+        sequence_length: evidence.batch.sequence_length,
+        unit: evidence.batch.unit(),
         levels: JsonLevels {
             inside_host: evidence.inside().as_ref().map(json_line),
             between_hosts: evidence.between(gpus_per_node).as_ref().map(json_line),
@@ -162,7 +169,7 @@ fn json_prediction(evidence: &Evidence, prediction: &Prediction) -> JsonPredicti
         servers: evidence.servers(*case),
         measured: prediction.reference.is_none(),
         reference: prediction.reference,
-        images_per_second: Band { low: speed(step.high), mid: speed(step.mid), high: speed(step.low) },
+        units_per_second: Band { low: speed(step.high), mid: speed(step.mid), high: speed(step.low) },
         seconds_per_iteration: *step,
         efficiency: *efficiency,
         limited_by: prediction.limit().map(Limit::text),
@@ -174,7 +181,7 @@ fn json_backtest(evidence: &Evidence, backtest: &Backtest) -> JsonBacktest {
     JsonBacktest {
         predicted: json_prediction(evidence, &backtest.predicted),
         from: backtest.from.clone(),
-        measured_images_per_second: evidence.speed(backtest.predicted.case, backtest.measured),
+        measured_units_per_second: evidence.speed(backtest.predicted.case, backtest.measured),
         error: backtest.error(),
         in_band: backtest.is_inside(),
     }

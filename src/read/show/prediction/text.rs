@@ -1,6 +1,6 @@
 //! Predictions as text: tables, followed by their assumptions.
 
-use ringmark_core::dimension::{Case, ImagesPerSecond};
+use ringmark_core::dimension::{Case, UnitsPerSecond};
 use ringmark_core::number_text::{four_digits, percent, percent_number};
 use ringmark_core::stats::allreduce_model::Band;
 
@@ -49,7 +49,7 @@ pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
 
 fn table(evidence: &Evidence, predictions: &[&Prediction]) -> Table {
     let of_band = |unit| ["low", "mid", "high"].map(|end| (end, unit));
-    let bands = of_band("images/s").into_iter().chain(of_band("eff. %"));
+    let bands = of_band(evidence.batch.unit().per_second()).into_iter().chain(of_band("eff. %"));
     let has_servers = predictions.iter().any(|prediction| evidence.servers(prediction.case).is_some());
     let servers = |case: Case| {
         has_servers.then(|| evidence.servers(case).map_or_else(|| "-".to_owned(), |servers| servers.to_string()))
@@ -71,7 +71,7 @@ fn table(evidence: &Evidence, predictions: &[&Prediction]) -> Table {
     Table::new(&headers.collect::<Vec<_>>(), predictions.iter().map(row).collect::<Vec<Vec<String>>>())
 }
 
-fn speed(speed: ImagesPerSecond) -> String {
+fn speed(speed: UnitsPerSecond) -> String {
     four_digits(speed.0)
 }
 
@@ -79,10 +79,11 @@ fn backtest_text(evidence: &Evidence, backtest: &Backtest) -> String {
     let case = backtest.predicted.case;
     let from: Vec<String> = backtest.from.iter().map(Case::to_string).collect();
     format!(
-        "backtest: {case} predicted from {}; measured: {} images/s; the middle of the band is off by {:+.1} %; the \
+        "backtest: {case} predicted from {}; measured: {} {}; the middle of the band is off by {:+.1} %; the \
          measured value is {} the band",
         from.join(", "),
         speed(evidence.speed(case, backtest.measured)),
+        evidence.batch.unit().per_second(),
         backtest.error() * 100.0,
         if backtest.is_inside() { "inside" } else { "OUTSIDE" }
     )

@@ -1,4 +1,4 @@
-//! Images/s as on MXNet's performance pages: a row for each network, a column for each batch size.
+//! Speeds as on MXNet's performance pages: a row for each network, a column for each batch size.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::read::show::text::{self, Medium, Paragraph};
 use crate::read::show::training::text::left_out;
 
 const LEGEND: [&str; 3] = [
-    "images/s: ranks x batch size x passes / time of the slowest rank; median over runs.",
+    "speed: ranks x batch size x passes / time of the slowest rank; median over runs.",
     "With one rank it equals the figure of benchmark_score.py.",
     "CV: standard deviation / mean of the runs' speeds. -: no counted run.",
 ];
@@ -56,7 +56,8 @@ fn title(group: &ScoreGroup) -> Vec<String> {
     let dtype = shared(group, |key| key.dtype).map(|dtype| format!(", {dtype}"));
     let case = shared(group, |key| key.case).map(|case| format!(", {case}"));
     let fixed = dtype.into_iter().chain(case).collect::<String>();
-    let what = format!("Inference{fixed}: images/s by network and batch size per rank{quick}");
+    let unit = group.unit().per_second();
+    let what = format!("Inference{fixed}: {unit} by network and batch size per rank{quick}");
     let counts: BTreeSet<usize> =
         group.cases.iter().map(|case| case.counted().count()).filter(|count| *count > 0).collect();
     let runs = match (counts.first(), counts.last()) {
@@ -75,9 +76,9 @@ fn title(group: &ScoreGroup) -> Vec<String> {
 pub fn how(group: &ScoreGroup) -> String {
     let options = group.conditions.as_ref().map(|ScoreConditions { config, .. }| {
         let passes = measured_and_warmup(config.iterations, config.warmup);
-        format!(", {}, {passes} passes", config.arrangement())
+        format!("{}, {passes} passes", config.arrangement())
     });
-    batch_sizes::table(group).pixels() + &options.unwrap_or_default()
+    batch_sizes::table(group).pixels().into_iter().chain(options).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the value that all points share, or `None` if they differ.

@@ -1,6 +1,6 @@
 //! Figures of training as columns of tables and CSV.
 
-use ringmark_core::dimension::{Phase, Seconds};
+use ringmark_core::dimension::{Phase, Seconds, WorkUnit};
 use ringmark_core::number_text::{four_digits, percent_number, three_digits};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::LossPart;
@@ -12,12 +12,12 @@ use crate::read::analyze::training::energy::{self, Energy};
 use crate::read::analyze::training::figures::{Figures, TrainingCase, TrainingGroup};
 use crate::read::analyze::training::scaling_loss::{CaseLoss, case_loss};
 use crate::read::load::iteration_times::IterationTimes;
-use crate::read::show::columns::{self, SPEED_UNIT, figure, is_speed_doubtful, optional, text};
+use crate::read::show::columns::{self, figure, is_speed_doubtful, optional, text};
 use crate::read::show::numbers::milliseconds;
 
 pub type Column<'a> = columns::Column<'a, TrainingGroup>;
 
-fn of_figures<'a>(csv: &str, value: fn(&Figures) -> Option<f64>) -> Column<'a> {
+fn of_figures<'a>(csv: impl Into<String>, value: fn(&Figures) -> Option<f64>) -> Column<'a> {
     figure(csv, move |_, case: &TrainingCase| value(case.figures.as_ref()?))
 }
 
@@ -29,24 +29,24 @@ fn is_scaling_doubtful(group: &TrainingGroup, case: &TrainingCase) -> bool {
     group.reliability_warnings_of(case).next().is_some()
 }
 
-/// Images per second of all ranks.
-pub fn speed<'a>() -> Column<'a> {
-    columns::speed("speed_images_per_s")
+/// Images or tokens per second of all ranks.
+pub fn speed<'a>(unit: WorkUnit) -> Column<'a> {
+    columns::speed(format!("speed_{unit}_per_s"), unit)
 }
 
 /// Lowest and highest speed of any run; not in CSV.
-pub fn speed_range<'a>() -> [Column<'a>; 2] {
+pub fn speed_range<'a>(unit: WorkUnit) -> [Column<'a>; 2] {
     let end = |name, end: fn(f64, f64) -> f64| {
         let value = move |_: &TrainingGroup, case: &TrainingCase| case.counted().map(|run| run.speed.0).reduce(end);
-        figure("", value).shown(name, SPEED_UNIT, four_digits).doubted(is_speed_doubtful)
+        figure("", value).shown(name, unit.per_second(), four_digits).doubted(is_speed_doubtful)
     };
     [end("lowest", f64::min), end("highest", f64::max)]
 }
 
 /// Speed per rank, or per GPU: the word in `process`.
-pub fn speed_per_rank<'a>(process: &str) -> Column<'a> {
-    let per_rank = of_figures("speed_per_rank_images_per_s", |figures| Some(figures.per_rank.0));
-    per_rank.shown(&format!("per {process}"), SPEED_UNIT, four_digits).doubted(is_speed_doubtful)
+pub fn speed_per_rank<'a>(process: &str, unit: WorkUnit) -> Column<'a> {
+    let per_rank = of_figures(format!("speed_per_rank_{unit}_per_s"), |figures| Some(figures.per_rank.0));
+    per_rank.shown(&format!("per {process}"), unit.per_second(), four_digits).doubted(is_speed_doubtful)
 }
 
 /// Speed relative to the base.
@@ -68,9 +68,9 @@ pub fn efficiency_margin<'a>() -> Column<'a> {
 }
 
 /// DLPerf's speed.
-pub fn dlperf_speed<'a>() -> Column<'a> {
-    let speed = of_figures("dlperf_median_speed_images_per_s", |figures| Some(figures.dlperf.median_speed.0));
-    speed.shown("DLPerf", SPEED_UNIT, four_digits).doubted(is_speed_doubtful)
+pub fn dlperf_speed<'a>(unit: WorkUnit) -> Column<'a> {
+    let speed = of_figures(format!("dlperf_median_speed_{unit}_per_s"), |figures| Some(figures.dlperf.median_speed.0));
+    speed.shown("DLPerf", unit.per_second(), four_digits).doubted(is_speed_doubtful)
 }
 
 /// Number of epochs of the accuracy; not in CSV.
@@ -149,16 +149,17 @@ fn is_baseline_doubtful(group: &TrainingGroup, case: &TrainingCase) -> bool {
     case.baseline.as_deref().is_some_and(|baseline| is_speed_doubtful(group, baseline))
 }
 
-/// Mean power, energy per image and images per second and watt; the last one is not in CSV.
-pub fn energy<'a>() -> [Column<'a>; 3] {
-    let column = |csv, name, unit, value: fn(Energy) -> f64| {
+/// Mean power, energy per image or token, and speed per watt; the last one is not in CSV.
+pub fn energy<'a>(unit: WorkUnit) -> [Column<'a>; 3] {
+    let column = |csv: &str, name, unit: &str, value: fn(Energy) -> f64| {
         let energy = figure(csv, move |_: &TrainingGroup, case: &TrainingCase| Some(value(energy::case_energy(case)?)));
         energy.shown(name, unit, three_digits).doubted(is_speed_doubtful)
     };
+    let one = unit.singular();
     [
         column("power_watts", "power", "W", |it| it.watts),
-        column("joules_per_image", "energy", "J/image", |it| it.joules_per_image),
-        column("", "per watt", SPEED_UNIT, |it| it.images_per_second_per_watt),
+        column(&format!("joules_per_{one}"), "energy", &format!("J/{one}"), |it| it.joules_per_unit),
+        column("", "per watt", unit.per_second(), |it| it.units_per_second_per_watt),
     ]
 }
 
@@ -198,10 +199,13 @@ pub fn lost_part<'a>(part: LossPart) -> Column<'a> {
 }
 
 /// DLPerf's figures, for CSV.
-pub fn dlperf<'a>() -> [Column<'a>; 3] {
-    [
-        of_figures("dlperf_average_speed_images_per_s", |figures| Some(figures.dlperf.average_speed.0)),
-        dlperf_speed(),
-        of_figures("dlperf_speedup", |figures| figures.dlperf.speedup),
-    ]
+pub fn dlperf<'a>(groups: &[TrainingGroup]) -> Vec<Column<'a>> {
+    let average = |unit: WorkUnit| {
+        let csv = format!("dlperf_average_speed_{unit}_per_s");
+        of_figures(csv, |figures| Some(figures.dlperf.average_speed.0))
+    };
+    let mut columns = columns::of_units(groups, average);
+    columns.extend(columns::of_units(groups, dlperf_speed));
+    columns.push(of_figures("dlperf_speedup", |figures| figures.dlperf.speedup));
+    columns
 }

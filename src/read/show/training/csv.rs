@@ -1,8 +1,8 @@
 //! Figures of training for spreadsheets: one row per case. `lost` is the difference between the step and that of the
-//! base; its parts follow. Column names contain the units: `images_per_s` over all ranks, `s` seconds, shares from 0 to
-//! 1. `run_warnings` is the number of warnings that the tables list for the case's runs.
+//! base; its parts follow. Column names contain the units: `images_per_s` or `tokens_per_s` over all ranks, `s` seconds,
+//! shares from 0 to 1. `run_warnings` is the number of warnings that the tables list for the case's runs.
 
-use ringmark_core::dimension::Phase;
+use ringmark_core::dimension::{Phase, WorkUnit};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use crate::read::analyze::results::ResultFolder;
@@ -18,10 +18,12 @@ use crate::read::show::training::columns::Column;
 pub fn csv(result: &ResultFolder, price: Option<&Price>) -> anyhow::Result<String> {
     let mut columns: Vec<Column> = vec![text("group", |group: &TrainingGroup, _| group.label.clone())];
     columns.extend(conditions());
-    columns.extend([training::speed(), training::speed_per_rank("")]);
+    let groups = result.training();
+    columns.extend(columns::of_units(groups, training::speed));
+    columns.extend(columns::of_units(groups, |unit| training::speed_per_rank("", unit)));
     columns.push(text("base", |group: &TrainingGroup, _| optional(group.base)));
     columns.extend([training::speedup(), training::efficiency(), cv()]);
-    columns.extend(training::dlperf());
+    columns.extend(training::dlperf(groups));
     columns.push(training::step());
     for phase in Phase::ALL {
         columns.push(training::phase(*phase));
@@ -42,8 +44,18 @@ pub fn csv(result: &ResultFolder, price: Option<&Price>) -> anyhow::Result<Strin
         text("warnings", |group: &TrainingGroup, _| group.warnings.join("; ")),
         text("run_warnings", |_, case: &TrainingCase| case.warnings.len().to_string()),
     ]);
-    let [power, energy, _] = training::energy();
+    let [power, ..] = training::energy(WorkUnit::default());
+    let energy = columns::of_units(groups, |unit| {
+        let [_, energy, _] = training::energy(unit);
+        energy
+    });
     let costs = [training::price(price)].into_iter().chain(training::cost(price)).collect();
-    let newer = vec![vec![training::efficiency_margin()], vec![power, energy], training::accuracy().into(), costs];
-    columns::csv(result.training(), columns, newer)
+    let newer = vec![
+        vec![training::efficiency_margin()],
+        [power].into_iter().chain(energy).collect(),
+        training::accuracy().into(),
+        costs,
+        columns::batch().into(),
+    ];
+    columns::csv(groups, columns, newer)
 }

@@ -5,7 +5,7 @@
 //! `rn50` must not mistake one table for the whole. A case without counted runs has `null` for its speeds, and
 //! `speedup` is `null` if its base is not 1n1g.
 
-use ringmark_core::dimension::ImagesPerSecond;
+use ringmark_core::dimension::UnitsPerSecond;
 use serde::{Serialize, Serializer};
 
 use crate::read::analyze::results::ResultFolder;
@@ -20,9 +20,9 @@ struct Cases<'a>(&'a TrainingGroup);
 /// One case with its fields in DLPerf's order. Speeds are in images/s over all ranks.
 #[derive(Serialize)]
 struct DlperfCase {
-    average_speed: Option<ImagesPerSecond>,
+    average_speed: Option<UnitsPerSecond>,
     batch_size_per_device: u32,
-    median_speed: Option<ImagesPerSecond>,
+    median_speed: Option<UnitsPerSecond>,
     speedup: Option<f64>,
 }
 
@@ -31,7 +31,7 @@ impl DlperfCase {
         let figures: Option<&DlperfFigures> = case.figures.as_ref().map(|figures| &figures.dlperf);
         DlperfCase {
             average_speed: figures.map(|figures| figures.average_speed),
-            batch_size_per_device: group.conditions.point.batch_size,
+            batch_size_per_device: group.conditions.point.batch.samples_per_rank(case.case.ranks()) as u32,
             median_speed: figures.map(|figures| figures.median_speed),
             speedup: figures.and_then(|figures| figures.speedup),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::{Case, Phase};
+use ringmark_core::dimension::{Case, Phase, WorkUnit};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::number_text::percent_number;
 
@@ -50,23 +50,26 @@ pub fn sections(groups: &[TrainingGroup]) -> Vec<Paragraph> {
 }
 
 fn comparison(groups: &[&TrainingGroup]) -> Comparison {
-    let Point { model, dtype, batch_size, .. } = groups[0].conditions.point;
+    let Point { model, dtype, batch, .. } = groups[0].conditions.point;
     let cases: BTreeSet<(u32, Case)> =
         groups.iter().flat_map(|group| &group.cases).map(|case| (case.case.ranks(), case.case)).collect();
     let rows = cases.into_iter().flat_map(|(_, case)| {
         let mut ring = groups.iter().filter(|group| group.conditions.point.kv_store.is_ring());
         let ring = ring.find_map(|group| group.case(case));
-        groups.iter().copied().filter_map(move |group| Some(columns::row(group, group.case(case)?, &shown(ring))))
+        groups
+            .iter()
+            .copied()
+            .filter_map(move |group| Some(columns::row(group, group.case(case)?, &shown(ring, batch.unit()))))
     });
     Comparison {
-        title: format!("Comparison of kv-stores: {}, {dtype}, batch size {batch_size}", model.facts().title),
-        table: Table { columns: columns::headings(&shown(None)), rows: rows.collect(), bars: None },
+        title: format!("Comparison of kv-stores: {}, {dtype}, {batch}", model.facts().title),
+        table: Table { columns: columns::headings(&shown(None, batch.unit())), rows: rows.collect(), bars: None },
         note: groups.iter().find_map(|group| common_base(group)),
     }
 }
 
 /// Returns the columns for a case; `ring` has its runs with `ring`.
-fn shown(ring: Option<&TrainingCase>) -> Vec<Column<'_>> {
+fn shown(ring: Option<&TrainingCase>, unit: WorkUnit) -> Vec<Column<'_>> {
     let of_ring = move |_: &TrainingGroup, case: &TrainingCase| {
         Some(case.figures.as_ref()?.speed.0 / ring?.figures.as_ref()?.speed.0)
     };
@@ -74,7 +77,7 @@ fn shown(ring: Option<&TrainingCase>) -> Vec<Column<'_>> {
     vec![
         columns::case(),
         columns::numbers_of_text("kv-store", |group: &TrainingGroup, _| group.conditions.point.kv_store.to_string()),
-        training::speed(),
+        training::speed(unit),
         figure("", of_ring).shown("of ring", "%", percent_number).doubted(if is_ring_doubtful {
             |_, _| true
         } else {

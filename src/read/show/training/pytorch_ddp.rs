@@ -57,7 +57,7 @@ pub fn benchmark(result: &ResultFolder) -> anyhow::Result<DdpBenchmark> {
         bucket_size,
         ours: Some(RingmarkConditions {
             precision: join(groups.iter().map(|group| group.conditions.point.dtype.to_string())),
-            image_size: join(conditions.iter().map(|each| each.config.image_size().to_string())),
+            image_size: join(conditions.iter().map(|each| each.config.sample_size().number().to_string())),
             device: join(groups.iter().flat_map(|group| group.device_names.clone())),
             profile: join(
                 conditions
@@ -91,7 +91,7 @@ fn model(group: &TrainingGroup) -> ModelResult {
     let several = group.cases.iter().filter(|case| case.case != Case::SINGLE);
     ModelResult {
         model: group.conditions.point.model.facts().source_name.to_owned(),
-        batch_size: group.conditions.point.batch_size,
+        batch_size: group.conditions.point.batch.size.number(),
         ringmark: Some(RingmarkResult {
             label: group.label.clone(),
             dtype: group.conditions.point.dtype,
@@ -124,7 +124,7 @@ fn head(result: &ResultFolder) -> Vec<String> {
 /// Returns the lines that PyTorch's benchmark prints, a block per group; baselines are its `no ddp`.
 pub fn lines(result: &ResultFolder) -> String {
     let block = |group: &TrainingGroup| {
-        let batch_size = group.conditions.point.batch_size;
+        let batch_size = group.conditions.point.batch.size.number();
         let line = |case: &TrainingCase, baseline: bool| {
             pytorch_ddp::write(case.case, baseline, batch_size, &measurements(case).measurements)
         };

@@ -1,14 +1,14 @@
 //! Table of the scaling loss of each case, by part. The formulas are in [`crate::read::analyze::training::scaling_loss`]; the
 //! report shows the same as a waterfall.
 
-use ringmark_core::dimension::{Case, Seconds};
+use ringmark_core::dimension::{Case, Seconds, WorkUnit};
 use ringmark_core::number_text::three_digits;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::output::table::Table;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::analyze::training::scaling_loss::{CaseLoss, all_parts, case_loss};
-use crate::read::show::columns::SPEED_UNIT;
 use crate::read::show::numbers::{marked, milliseconds};
 
 /// Returns the title of the table, which names the base.
@@ -24,7 +24,7 @@ pub const LEGEND: [&str; 4] = [
     "sharing: compute loss of the baseline; overlap: additional compute loss with communication;",
     "waiting, transfer: exposed all-reduce before and after the slowest rank joins;",
     "other: the rest of the step; +-: 95 % confidence interval; negative: a gain;",
-    "images/s: lost relative to ideal scaling; below the case: its efficiency",
+    "speed: lost relative to ideal scaling; below the case: its efficiency",
 ];
 
 /// Returns the losses with parts whose total is at least its margin of error if `is_clear`, and the others otherwise.
@@ -43,7 +43,7 @@ pub fn unclear(group: &TrainingGroup) -> Vec<String> {
     losses(group, false).map(sentence).collect()
 }
 
-/// Returns rows for each case: milliseconds, their margin of error, images/s and shares. `None` if every loss is below
+/// Returns rows for each case: milliseconds, their margin of error, speed and shares. `None` if every loss is below
 /// its margin of error.
 pub fn table(group: &TrainingGroup) -> Option<Table> {
     let losses: Vec<CaseLoss> = losses(group, true).collect();
@@ -58,7 +58,8 @@ pub fn table(group: &TrainingGroup) -> Option<Table> {
     let of_parts = parts.iter().map(|part| header(*part));
     let headers: Vec<(&str, &str)> = [("case", ""), ("", ""), ("lost", "")].into_iter().chain(of_parts).collect();
     let is_doubtful = |loss: &CaseLoss| group.case(loss.case).is_some_and(|case| !group.is_reliable(case));
-    let rows: Vec<Vec<String>> = losses.iter().flat_map(|loss| rows(loss, &parts, is_doubtful(loss))).collect();
+    let rows: Vec<Vec<String>> =
+        losses.iter().flat_map(|loss| rows(loss, &parts, group.unit(), is_doubtful(loss))).collect();
     (!losses.is_empty()).then(|| Table::new(&headers, rows))
 }
 
@@ -71,7 +72,7 @@ fn header(part: LossPart) -> (&'static str, &'static str) {
     }
 }
 
-fn rows(case: &CaseLoss, parts: &[LossPart], is_doubtful: bool) -> Vec<Vec<String>> {
+fn rows(case: &CaseLoss, parts: &[LossPart], unit: WorkUnit, is_doubtful: bool) -> Vec<Vec<String>> {
     let loss = &case.loss;
     let of_parts = parts.iter().map(|part| case.part(*part));
     let shown: Vec<Option<Difference>> = [Some(loss.total)].into_iter().chain(of_parts).collect();
@@ -85,7 +86,7 @@ fn rows(case: &CaseLoss, parts: &[LossPart], is_doubtful: bool) -> Vec<Vec<Strin
         row(marked(format!("{:.1} %", loss.efficiency() * 100.0), is_doubtful), "+- ms", &|part| {
             Some(part.margin? * 1e3)
         }),
-        row(String::new(), SPEED_UNIT, &|part| Some(case.rate_lost(part.seconds).0)),
+        row(String::new(), unit.per_second(), &|part| Some(case.rate_lost(part.seconds).0)),
     ];
     if loss.share(loss.total.seconds).is_some() {
         rows.push(row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)));

@@ -24,7 +24,7 @@ use crate::read::show::training::columns::{self as training, Column};
 use crate::read::show::training::{kv_stores, scaling_loss};
 
 const LEGEND: [&str; 4] = [
-    "speed: images / time of a run; median over runs.",
+    "speed: images or tokens / time of a run; median over runs.",
     "DLPerf: mean of the logged rates of a run, median over runs; used in no other figure.",
     "efficiency: speedup / (ranks / ranks of the base).",
     "CV: standard deviation / mean of the runs' speeds.",
@@ -35,7 +35,7 @@ const MARGIN_LEGEND: &str = "+-: half of the 95 % confidence interval of the eff
 /// Printed instead of the omitted tables of a quick profile.
 const LEFT_OUT: &str = "--explain adds iteration times, arithmetic and scaling loss";
 
-const BY_BATCH_SIZE: &str = "Training by batch size per rank: images/s, and peak memory of any rank";
+const BY_BATCH_SIZE: &str = "Training by batch size per rank";
 
 const PEAK_LEGEND: &str = "peak GB: memory of tensors on a GPU, resident memory on a CPU; 1 GB is 1e9 bytes.";
 
@@ -83,8 +83,11 @@ pub fn left_out(problems: &[Problem], medium: Medium) -> Vec<Paragraph> {
 fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
     let quick = if table.is_quick { " - QUICK PROFILE" } else { "" };
     let device = table.device.map_or("device unknown".to_owned(), |device| format!("{device}: {}", table.devices));
-    let kv_store = if table.kv_store.is_ring() { String::new() } else { format!(", kv-store {}", table.kv_store) };
-    let title = vec![format!("{BY_BATCH_SIZE}{quick}"), device, table.pixels() + &kv_store];
+    let kv_store = (!table.kv_store.is_ring()).then(|| format!("kv-store {}", table.kv_store));
+    let options = table.pixels().into_iter().chain(kv_store).collect::<Vec<_>>().join(", ");
+    let unit = table.unit().per_second();
+    let what = format!("{BY_BATCH_SIZE}: {unit}, and peak memory of any rank{quick}");
+    let title = [what, device, options].into_iter().filter(|line| !line.is_empty()).collect();
     let tables = tables(table, ExtraRows::SpreadAndMemory, medium);
     std::iter::once(Paragraph::Heading(title)).chain(tables).collect()
 }
@@ -159,9 +162,9 @@ fn speeds(group: &TrainingGroup) -> Table {
         columns::case(),
         columns::ranks(),
         columns::marked_runs(),
-        training::speed(),
-        training::dlperf_speed(),
-        training::speed_per_rank(if process(group) == "GPU" { "GPU" } else { "rank" }),
+        training::speed(group.unit()),
+        training::dlperf_speed(group.unit()),
+        training::speed_per_rank(if process(group) == "GPU" { "GPU" } else { "rank" }, group.unit()),
         training::speedup().with_unit(&over),
         training::efficiency(),
         training::efficiency_margin(),

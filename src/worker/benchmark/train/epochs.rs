@@ -108,7 +108,7 @@ pub fn images(assignment: Assignment, config: &TrainConfig, session: &Session) -
         assignment,
         config: config.input,
         threads: config.input.decode_threads.unwrap_or(own_threads),
-        global_batch: config.global_batch(session.world.ranks()),
+        global_batch: config.joined_batch(session.world.ranks()),
         steps_before: 0,
         is_validation: false,
     }
@@ -147,8 +147,8 @@ fn validate(
         let counted = images.counted() as i64;
         predicted += counted;
         let batch = images.current()?;
-        let labels = batch.labels.f_narrow(0, 0, counted)?;
-        let batch_sums = model.forward(&batch.images, Mode::Inference, |scores| {
+        let labels = batch.targets.f_narrow(0, 0, counted)?;
+        let batch_sums = model.forward(&batch.inputs, Mode::Inference, |scores| {
             let scores = scores.f_narrow(0, 0, counted)?.f_to_kind(Kind::Float)?;
             let loss = scores.f_cross_entropy_loss(&labels, None::<&Tensor>, Reduction::Sum, -100, 0.0)?;
             let (_, likely) = scores.f_topk(TOP, 1, true, true)?;

@@ -113,7 +113,7 @@ impl CapturedStep {
 
     /// Copies `batch` to the memory that forward reads, unless it is already there.
     pub fn load(&self, batch: &Batch) -> Result<()> {
-        for (to, from) in [(&self.batch.images, &batch.images), (&self.batch.labels, &batch.labels)] {
+        for (to, from) in [(&self.batch.inputs, &batch.inputs), (&self.batch.targets, &batch.targets)] {
             if to.data_ptr() != from.data_ptr() {
                 to.shallow_clone().f_copy_(from)?;
             }
@@ -142,5 +142,5 @@ pub fn static_batch(batch: &Batch, is_fixed: bool) -> Result<Batch> {
         own.f_copy_(tensor)?;
         Ok(own)
     };
-    Ok(Batch { images: own(&batch.images)?, labels: own(&batch.labels)? })
+    Ok(Batch { inputs: own(&batch.inputs)?, targets: own(&batch.targets)? })
 }

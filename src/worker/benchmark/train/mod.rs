@@ -17,7 +17,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use ringmark_core::benchmark::image_input::DataSource;
-use ringmark_core::benchmark::train::{AutotuneLog, TrainConfig, Tuning, WorkDivision};
+use ringmark_core::benchmark::train::{AutotuneLog, Recompute, TrainConfig, Tuning, WorkDivision};
 use ringmark_core::dimension::Bytes;
 use ringmark_core::host::{LauncherAddress, Stage};
 use tch::{Device, Tensor};
@@ -41,6 +41,7 @@ use crate::job::kernels::{self, ChosenKernels};
 use crate::job::library_defaults;
 use crate::job::session::{RequestedLabel, ServerBody, Servers, Session, SessionRequest};
 use crate::model;
+use crate::model::networks::NetworkOptions;
 use crate::model::prepared::{ModelRequest, PreparedModel};
 use crate::model::weights_file::TrainingState;
 
@@ -91,7 +92,8 @@ fn train_in_stream(
     if let (Some(assignment), Some(_)) = (&assignment, &config.work_load) {
         assignment.check_joined("--work-load")?;
     }
-    let config = config.on(session.own.kind);
+    let config = config.on(session.own.kind).on_ranks(session.world.ranks())?;
+    config.check_parts(config.batch_size)?;
     let config = &assignment.as_ref().map(|assignment| config.with_epochs(assignment.steps())).unwrap_or(config);
     config.check_warmup()?;
     config.trace.check(config.iterations)?;
@@ -144,7 +146,7 @@ fn prepare(
     let layout = config.layout.resolve(config.dtype, session.own.kind);
     let request = ModelRequest {
         model: config.model,
-        dropout: config.dropout,
+        options: NetworkOptions { dropout: config.dropout, recompute: config.recompute == Recompute::Block },
         seed: config.seed,
         init,
         dtype: config.dtype,

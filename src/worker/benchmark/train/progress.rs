@@ -6,7 +6,7 @@ use std::io::{IsTerminal, stderr, stdout};
 use indicatif::{ProgressBar, ProgressStyle};
 use ringmark_core::benchmark::train::{Iteration, Resumption, RunHeader, Trial, Tuning};
 use ringmark_core::benchmark::{RunLabel, measured_and_warmup};
-use ringmark_core::dimension::ImagesPerSecond;
+use ringmark_core::dimension::{UnitsPerSecond, WorkUnit};
 use ringmark_core::line::dlperf::{self, Batch};
 use ringmark_core::untrusted_text::printable_lines;
 
@@ -17,7 +17,8 @@ use crate::measure::step_timer::Sample;
 /// Output of rank 0; the other ranks print nothing.
 pub struct Progress {
     is_printing: bool,
-    images: f64,
+    work: f64,
+    unit: WorkUnit,
     iterations_before: u32,
     /// Iterations of an epoch, if lines count epochs (`--epochs`).
     epoch_iterations: Option<u32>,
@@ -28,19 +29,20 @@ impl Progress {
     /// Prints the environment, then the iterations `before` a run was resumed, so that the log is complete.
     pub fn new(world: &World, header: &RunHeader, before: &[Iteration]) -> Progress {
         let is_printing = world.rank() == 0;
-        let images = f64::from(header.config.batch_size) * f64::from(world.ranks());
+        let batch = header.config.batch();
+        let (work, unit) = (batch.work(header.case), batch.unit());
         let iterations_before = header.iterations_before();
         let learning = &header.config.learning;
         let epoch_iterations = learning.epochs.and(learning.epoch_iterations);
         if !is_printing {
-            return Progress { is_printing, images, iterations_before, epoch_iterations, bar: None };
+            return Progress { is_printing, work, unit, iterations_before, epoch_iterations, bar: None };
         }
         for line in environment_lines(header) {
             println!("# {}", printable_lines(&line));
         }
         for Iteration { iteration, step, loss, .. } in before {
             let batch = Batch::at_iteration(*iteration, epoch_iterations);
-            println!("{}", dlperf::write(batch, ImagesPerSecond(images / step[0].0), loss[0]));
+            println!("{}", dlperf::write(batch, UnitsPerSecond(work / step[0].0), unit, loss[0]));
         }
         if let Some(Resumption { behind, changes, .. }) = header.resumptions.last() {
             println!("{}", dlperf::write_resumption(*behind));
@@ -54,10 +56,10 @@ impl Progress {
                 .with_position(iterations_before.into())
                 .with_style(style)
         });
-        Progress { is_printing, images, iterations_before, epoch_iterations, bar }
+        Progress { is_printing, work, unit, iterations_before, epoch_iterations, bar }
     }
 
-    /// Prints finished iterations and adds them to `samples`. Speed is all ranks' images over this rank's time: the
+    /// Prints finished iterations and adds them to `samples`. Speed is all ranks' work over this rank's time: the
     /// ranks wait for each other in every iteration.
     pub fn show(&mut self, finished: Vec<Sample>, samples: &mut Vec<Sample>) {
         for sample in finished {
@@ -67,7 +69,7 @@ impl Progress {
             }
             let iteration = self.iterations_before + samples.len() as u32;
             let batch = Batch::at_iteration(iteration, self.epoch_iterations);
-            self.line(&dlperf::write(batch, ImagesPerSecond(self.images / sample.step), sample.loss));
+            self.line(&dlperf::write(batch, UnitsPerSecond(self.work / sample.step), self.unit, sample.loss));
             self.bar.iter().for_each(|bar| bar.inc(1));
         }
     }
@@ -126,12 +128,12 @@ fn environment_lines(header: &RunHeader) -> Vec<String> {
 
 fn training(header: &RunHeader) -> String {
     let config = &header.config;
+    let pixels = config.model.image_size(config.image_size).map(|size| format!(", {size} px, {}", config.layout));
     format!(
-        "batch {} per rank, {} px, {}, {}, {} iterations",
-        config.batch_size,
-        config.image_size(),
+        "{}, {}{}, {} iterations",
+        config.batch().per_process("rank"),
         config.dtype,
-        config.layout,
+        pixels.unwrap_or_default(),
         measured_and_warmup(config.iterations - config.warmup, config.warmup)
     )
 }

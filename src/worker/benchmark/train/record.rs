@@ -220,7 +220,8 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let global_loss = global_loss.and_then(|last| record.header.global_loss(&last.loss));
     let global_loss = global_loss.map(|loss| format!("loss of the global batch in the last iteration: {loss:.6}"));
     let speed = record.speed(config.warmup as usize);
-    let speed = speed.map(|speed| format!("speed: {speed:.2}{}", rates(record)));
+    let speed =
+        speed.map(|speed| format!("speed: {:.2} {}{}", speed.0, config.model.unit().per_second(), rates(record)));
     let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
     let compression = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
     let input = end.input.as_ref().map(|input| format!("input: {}", input.text()));

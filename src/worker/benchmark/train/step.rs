@@ -261,7 +261,7 @@ pub fn mode(config: &TrainConfig) -> Mode {
 /// classes.
 pub fn loss(model: &PreparedModel, batch: &Batch, mode: Mode, label_smoothing: f64) -> Result<Tensor> {
     model.round()?;
-    model.loss(&batch.images, &batch.labels, label_smoothing, mode)
+    model.loss(&batch.inputs, &batch.targets, label_smoothing, mode)
 }
 
 /// Runs backward of the loss times `scale` and `weight`, which default to 1. The exchange sums the ranks' gradients and

@@ -55,7 +55,7 @@ pub fn share(config: &TrainConfig, division: Option<&WorkDivision>, rank: u32) -
     }
 }
 
-/// Returns this rank's training speed with an even share of synthetic images, in images/s: the median over a few steps.
+/// Returns this rank's training speed with an even share of a synthetic batch, in samples/s: the median over a few steps.
 fn speed_alone(config: &TrainConfig, session: &Session, model: &PreparedModel) -> Result<f64> {
     let (world, device) = (session.world, session.device());
     let ImageShare { images, first } = share(config, None, world.rank());
@@ -89,13 +89,5 @@ pub fn request<'a>(
     layout: Layout,
     ImageShare { images, first }: ImageShare,
 ) -> BatchRequest<'a> {
-    BatchRequest {
-        source,
-        seed: config.seed,
-        images,
-        first,
-        image_size: config.image_size(),
-        model: config.model,
-        layout,
-    }
+    BatchRequest { source, seed: config.seed, images, first, size: config.sample_size(), model: config.model, layout }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use ringmark_core::dimension::{DecoderFamily, DecoderShape};
 use ringmark_core::trace::LayerKind;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::ffi::torch::packed::Gelu;
 use crate::ffi::torch::transformer;
@@ -121,6 +121,21 @@ impl Network for Decoder {
         let features = self.features(tokens, mode)?;
         let work = LayerWork::product(&features, &self.head, i64::from(self.shape.width));
         layers::pass(&self.head_label, work, || Ok(features.f_linear(&self.head, None::<&Tensor>)?))
+    }
+
+    /// Returns the probabilities without all scores in memory.
+    fn probabilities(&self, tokens: &Tensor, targets: &Tensor, mode: Mode) -> Result<Tensor> {
+        let features = self.features(tokens, mode)?.f_flatten(0, 1)?;
+        let rows = (CHUNK_BYTES / (4 * i64::from(self.shape.vocabulary))).max(1);
+        let chunk = |(features, targets): (Tensor, Tensor)| -> Result<Tensor> {
+            let work = LayerWork::product(&features, &self.head, i64::from(self.shape.width));
+            let scores = layers::pass(&self.head_label, work, || Ok(features.f_linear(&self.head, None::<&Tensor>)?))?;
+            let scores = scores.f_to_kind(Kind::Float)?;
+            Ok(scores.f_cross_entropy_loss(&targets, None::<&Tensor>, Reduction::None, -100, 0.0)?.f_neg()?.f_exp()?)
+        };
+        let chunks = features.f_split(rows, 0)?.into_iter().zip(targets.f_flatten(0, -1)?.f_split(rows, 0)?);
+        let chunks = chunks.map(chunk).collect::<Result<Vec<Tensor>>>()?;
+        Ok(Tensor::f_cat(&chunks, 0)?.f_view_as(targets)?)
     }
 
     /// Returns the loss without all scores in memory.

@@ -15,7 +15,7 @@ use crate::ffi::torch::update::{AdamStep, adam};
 use crate::model::flat_parameters::FlatParameters;
 use crate::model::named_tensors::{NamedTensor, NamedTensors};
 use crate::model::network::{Mode, Network};
-use crate::model::networks;
+use crate::model::networks::decoder::Decoder;
 use crate::testing::seeded;
 
 #[derive(Deserialize)]
@@ -62,14 +62,19 @@ impl Drawn {
         let _generator = seeded(8);
         let shape = shape(keyword);
         let mut tensors = NamedTensors::new(Source::HuggingFace, Device::Cpu);
-        let network = networks::decoder(shape, recompute, &mut tensors);
+        let network = Decoder::new(&mut tensors, shape, recompute);
         tch::manual_seed(8);
         for (named, (_, shape, deviation, mean)) in tensors.parameters.iter_mut().zip(&reference.parameters) {
             let value = Tensor::randn(&shape[..], (Kind::Float, Device::Cpu)) * *deviation + *mean;
             named.tensor.set_data(&value.to_kind(kind));
         }
         let all = Tensor::randint(i64::from(shape.vocabulary), [2, length + 1], (Kind::Int64, Device::Cpu));
-        Drawn { network, tensors, tokens: all.narrow(1, 0, length), targets: all.narrow(1, 1, length) }
+        Drawn {
+            network: Box::new(network),
+            tensors,
+            tokens: all.narrow(1, 0, length),
+            targets: all.narrow(1, 1, length),
+        }
     }
 
     fn loss(&self) -> Tensor {
@@ -112,7 +117,7 @@ fn assert_all_near(what: &str, named: &[NamedTensor], values: &[Tensor], expecte
 fn decoders_have_the_source_parameters() {
     for (keyword, reference) in &golden().networks {
         let mut tensors = NamedTensors::without_values(Source::HuggingFace);
-        networks::decoder(shape(keyword), false, &mut tensors);
+        Decoder::new(&mut tensors, shape(keyword), false);
         let built: Vec<_> = tensors.parameters.iter().map(|named| (named.name.as_str(), named.tensor.size())).collect();
         let expected: Vec<_> =
             reference.parameters.iter().map(|(name, shape, ..)| (name.as_str(), shape.clone())).collect();
@@ -271,7 +276,7 @@ fn initial_values_follow_the_source() {
     let _generator = seeded(1);
     for (keyword, residual) in [("gpt2-tiny", 0.01), ("llama-tiny", 0.02)] {
         let mut tensors = NamedTensors::new(Source::HuggingFace, Device::Cpu);
-        networks::decoder(shape(keyword), false, &mut tensors);
+        Decoder::new(&mut tensors, shape(keyword), false);
         for NamedTensor { name, tensor, .. } in &tensors.parameters {
             let (mean, deviation) = (tensor.mean(Kind::Float), tensor.std(false));
             let expected = match (tensor.dim(), name.ends_with("bias")) {

@@ -11,7 +11,7 @@ use tch::{Device, Kind, Reduction, Tensor};
 
 use crate::model::named_tensors::{NamedTensors, Role};
 use crate::model::network::Mode;
-use crate::model::networks;
+use crate::model::networks::{self, NetworkOptions};
 use crate::testing::seeded;
 
 /// Maximum relative deviations.
@@ -106,13 +106,14 @@ fn check_names(model: Model, reference: &Reference) {
     assert_eq!([counted.len(), counted.iter().sum()], reference.counted, "{model}");
     let facts = model.facts();
     assert!((facts.gmacs - reference.gmacs).abs() < 6e-4, "{model}: {}, not {}", facts.gmacs, reference.gmacs);
-    assert_eq!(facts.images.classes, reference.classes, "{model}");
+    assert_eq!(facts.images().map(|rule| rule.classes), Some(reference.classes), "{model}");
 }
 
 fn check_step(model: Model, kind: Kind, layout: Layout, tolerance: Tolerance, reference: &Reference, wave: &Tensor) {
     let generator = seeded(8);
     let mut tensors = NamedTensors::new(model.facts().source, Device::Cpu);
-    let network = networks::build(model, Some(0.0), &mut tensors);
+    let network =
+        networks::build(model, NetworkOptions { dropout: Some(0.0), ..NetworkOptions::default() }, &mut tensors);
     tch::manual_seed(8);
     let drawn = |shape: &[i64]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
     let in_layout = |tensor: Tensor| match layout {

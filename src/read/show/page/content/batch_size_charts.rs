@@ -1,12 +1,11 @@
 //! Charts by batch size: images/s and memory as lines, or as bars if no line has more than two batch sizes. Points
 //! without figures appear only in the table.
 
-use ringmark_core::dimension::DeviceKind;
+use ringmark_core::dimension::{DeviceKind, WorkUnit};
 use ringmark_core::number_text::four_digits;
 
 use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, batch_sizes};
-use crate::read::show::columns::SPEED_UNIT;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
@@ -25,7 +24,7 @@ const MARKS: usize = 8;
 const ACROSS: &str = "batch size per rank";
 
 const LINES_NOTE: &str = "A line is the median of the runs; a small circle is one run. The batch-size axis is \
-    logarithmic. The images/s axis is logarithmic if its values span a factor of more than four; otherwise it starts \
+    logarithmic. The speed axis is logarithmic if its values span a factor of more than four; otherwise it starts \
     at 0, as the memory axis does.";
 
 const BARS_NOTE: &str = "A bar is the median of the runs; a small circle is one run, in the order of the runs.";
@@ -43,22 +42,23 @@ pub struct ChartLine<'a> {
 /// Quantity that a chart shows for each point.
 struct Quantity {
     title: &'static str,
-    unit: &'static str,
+    /// `None` for the unit of speed.
+    unit: Option<&'static str>,
     value: fn(&BatchFigures) -> Option<f64>,
-    /// Values of single runs in images/s; empty if all runs have the same value.
+    /// Speeds of single runs; empty if all runs have the same value.
     runs: fn(&BatchFigures) -> &[(u32, f64)],
-    text: fn(f64) -> String,
+    text: fn(f64, WorkUnit) -> String,
     is_doubtful: fn(&BatchPoint) -> bool,
     /// Ratio of the largest to the smallest value from which the axis is logarithmic.
     wide: f64,
 }
 
 const SPEED: Quantity = Quantity {
-    title: "Images/s by batch size",
-    unit: SPEED_UNIT,
+    title: "Speed by batch size",
+    unit: None,
     value: |figures| Some(figures.speed.0),
     runs: |figures| &figures.runs,
-    text: |speed| four_digits(speed) + " images/s",
+    text: |speed, unit| format!("{} {}", four_digits(speed), unit.per_second()),
     is_doubtful: |point| point.is_doubtful,
     wide: 4.0,
 };
@@ -66,13 +66,19 @@ const SPEED: Quantity = Quantity {
 /// Memory of the fullest rank; independent of warnings about its speed.
 const MEMORY: Quantity = Quantity {
     title: "Peak memory by batch size",
-    unit: "GB",
+    unit: Some("GB"),
     value: |figures| Some(figures.peak_memory?.0 as f64 / 1e9),
     runs: |_| &[],
-    text: |memory| format!("{memory:.3} GB"),
+    text: |memory, _| format!("{memory:.3} GB"),
     is_doubtful: |_| false,
     wide: f64::INFINITY,
 };
+
+impl Quantity {
+    fn unit_of(&self, lines: &[&ChartLine]) -> &'static str {
+        self.unit.unwrap_or_else(|| lines.first().map(|line| line.series.model.unit()).unwrap_or_default().per_second())
+    }
+}
 
 /// Returns a note on how to read the charts, and a row of charts: speed, then memory if records contain it.
 pub fn charts(lines: &[ChartLine], device: Option<DeviceKind>) -> (&'static str, Vec<Vec<Chart>>) {
@@ -125,7 +131,7 @@ fn names(lines: &[&ChartLine]) -> Vec<String> {
     let has_several = |differs: &dyn Fn(&BatchSeries) -> bool| lines.iter().any(|line| differs(line.series));
     let first = lines[0].series;
     let has_dtypes = has_several(&|series| series.dtype != first.dtype);
-    let has_models = has_several(&|series| series.model != first.model);
+    let has_models = has_several(&|series| title(series) != title(first));
     let name = |line: &&ChartLine| {
         let model = (has_models || !has_dtypes && line.result.is_none()).then(|| title(line.series));
         let parts =
@@ -136,7 +142,8 @@ fn names(lines: &[&ChartLine]) -> Vec<String> {
 }
 
 fn title(series: &BatchSeries) -> String {
-    series.model.facts().title.to_owned()
+    let length = series.sequence_length.map(|tokens| format!(", {tokens} tokens")).unwrap_or_default();
+    series.model.facts().title.to_owned() + &length
 }
 
 /// Returns the text of a tooltip.
@@ -144,7 +151,7 @@ fn tip(line: &ChartLine, point: &BatchPoint, quantity: &Quantity, value: f64, wh
     let BatchSeries { dtype, case, .. } = line.series;
     let result = line.result.as_ref().map(|result| format!("{result}, ")).unwrap_or_default();
     let doubt = if (quantity.is_doubtful)(point) { ", unreliable" } else { "" };
-    let (model, text, size) = (title(line.series), (quantity.text)(value), point.batch_size);
+    let (model, text, size) = (title(line.series), (quantity.text)(value, line.series.model.unit()), point.batch_size);
     format!("{result}{model}, {dtype}, {case}, batch size {size}{what}: {text}{doubt}")
 }
 
@@ -190,7 +197,7 @@ fn lines(title: String, lines: &[&ChartLine], quantity: &Quantity, device: Optio
     let is_wide = values.is_some_and(|[low, high]| high > quantity.wide * low);
     let kind = if is_wide { ScaleKind::Logarithmic } else { ScaleKind::Linear };
     let x = Axis { marks: marks(lines), ..Axis::new(across(device), ScaleKind::Logarithmic) };
-    Chart::Lines(LineChart::new(title, x, Axis::new(quantity.unit, kind), series))
+    Chart::Lines(LineChart::new(title, x, Axis::new(quantity.unit_of(lines), kind), series))
 }
 
 fn across(device: Option<DeviceKind>) -> String {
@@ -226,7 +233,7 @@ fn bars(title: String, lines: &[&ChartLine], quantity: &Quantity, device: Option
     Chart::Bars(BarChart {
         title,
         description: tips.collect::<Vec<_>>().join("; "),
-        axis: quantity.unit.to_owned(),
+        axis: quantity.unit_of(lines).to_owned(),
         end: None,
         across: across(device),
         cases: sizes.iter().map(|size| (size.to_string(), String::new())).collect(),

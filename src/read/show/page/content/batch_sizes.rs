@@ -22,7 +22,7 @@ use crate::read::show::page::content::series::device_title;
 use crate::read::show::page::content::trust::TrustEvidence;
 use crate::read::show::page::document::{Block, Section, Subject};
 
-const NOTE: &str = "Images/s of all ranks, median over runs. CV is the standard deviation of the runs divided by \
+const NOTE: &str = "Speed of all ranks, median over runs. CV is the standard deviation of the runs divided by \
     their mean; peak GB is the largest memory use of a rank (tensors on a GPU, resident memory on a CPU). Runs of a \
     figure with ! have warnings; figures in parentheses are unreliable.";
 
@@ -44,8 +44,8 @@ impl PageTable<'_> {
     /// Returns devices and image size: `AMD EPYC, 1 thread per rank; 224 pixels`.
     pub fn conditions(&self) -> String {
         let devices = if self.table.devices.is_empty() { "no records next to the logs" } else { &self.table.devices };
-        let how = if self.how.is_empty() { self.table.pixels() } else { self.how.clone() };
-        format!("{devices}; {how}")
+        let how = Some(self.how.clone()).filter(|how| !how.is_empty()).or_else(|| self.table.pixels());
+        how.map_or_else(|| devices.to_owned(), |how| format!("{devices}; {how}"))
     }
 
     /// Returns true if a group has several cases; then the report starts with its scaling.
@@ -105,7 +105,9 @@ fn labels(tables: &[PageTable]) -> Vec<String> {
 /// Returns a section for each kind of device and image size; `published` adds published rates of the same
 /// networks.
 pub fn sections(workload: Workload, tables: &[PageTable], published: bool) -> Vec<Section> {
-    let key = |table: &PageTable| (table.table.device.map(|device| device.to_string()), table.table.image_size);
+    let key = |table: &PageTable| {
+        (table.table.device.map(|device| device.to_string()), table.table.unit(), table.table.image_size)
+    };
     let of_kind = || tables.iter().filter(|table| table.workload == workload);
     let keys: BTreeSet<_> = of_kind().map(key).collect();
     keys.into_iter()
@@ -159,6 +161,7 @@ fn section(workload: Workload, tables: &[&PageTable], published: bool) -> Sectio
 }
 
 fn block(tables: &[&PageTable], case: Case, device: Option<DeviceKind>) -> Block {
+    let unit = tables.first().map(|table| table.table.unit()).unwrap_or_default().per_second();
     let of_case = tables.iter().flat_map(|table| table.table.series.iter().map(move |series| (*table, series)));
     let lines: Vec<(&PageTable, &BatchSeries)> = of_case.filter(|(_, series)| series.case == case).collect();
     let styles = styles(&lines);
@@ -178,7 +181,7 @@ fn block(tables: &[&PageTable], case: Case, device: Option<DeviceKind>) -> Block
         reading: reading.to_owned(),
         // An em space, because pages and Markdown collapse ordinary spaces.
         table: Some(table(&in_table, &batch_sizes, ExtraRows::SpreadAndMemory, "\u{2003}")),
-        ..Block::new(format!("Images/s by batch size, {case}"), NOTE)
+        ..Block::new(format!("{unit} by batch size, {case}"), NOTE)
     }
 }
 

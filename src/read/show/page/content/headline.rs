@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
-use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model};
+use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model, WorkUnit};
 use ringmark_core::number_text::{four_digits, percent, three_digits};
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
@@ -68,7 +68,7 @@ fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
         Figure {
             label: model.facts().title.to_owned(),
             value: four_digits(figures.speed.0),
-            unit: columns::SPEED_UNIT.to_owned(),
+            unit: model.unit().per_second().to_owned(),
             note: format!("batch size {}, {}, {}{memory}{share}", point.batch_size, series.dtype, series.case),
             parts: Vec::new(),
             is_doubtful: point.is_doubtful,
@@ -86,7 +86,7 @@ fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
 }
 
 /// Formats the gain from larger batches:
-/// `batch size 32 compared with 1: 1.90x the images/s (AlexNet, fp32, 1n1g) to 2.40x (ResNet-18, fp32, 1n1g)`.
+/// `batch size 32 compared with 1: 1.90x the speed (AlexNet, fp32, 1n1g) to 2.40x (ResNet-18, fp32, 1n1g)`.
 fn gain(table: &BatchTable) -> Option<String> {
     let ends = |series: &BatchSeries| {
         let (first, last) = (series.measured().next()?, series.measured().last()?);
@@ -102,11 +102,10 @@ fn gain(table: &BatchTable) -> Option<String> {
     let mut gains: Vec<(f64, String)> = table.series.iter().filter_map(gain).collect();
     gains.sort_by(|(one, _), (other, _)| one.total_cmp(other));
     let text = |(gain, name): &(f64, String), what: &str| format!("{gain:.2}x{what} ({name})");
-    const WHAT: &str = " the images/s";
     let range = match &gains[..] {
         [] => return None,
-        [one] => text(one, WHAT),
-        [first, .., last] => format!("{} to {}", text(first, WHAT), text(last, "")),
+        [one] => text(one, " the speed"),
+        [first, .., last] => format!("{} to {}", text(first, " the speed"), text(last, "")),
     };
     let is_doubtful = table.series.iter().flat_map(|series| &series.points).any(|point| point.is_doubtful);
     let doubt = if is_doubtful { " (unreliable)" } else { "" };
@@ -222,7 +221,7 @@ fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
         is_doubtful: column.is_doubtful(group, case),
     };
     let per_process = format!("{} per {}", four_digits(figures.per_rank.0), title::process(group));
-    let mut shown = vec![of_column("Speed", training::speed(), per_process)];
+    let mut shown = vec![of_column("Speed", training::speed(group.unit()), per_process)];
     if let Some(times) = figures.times {
         let exposed = format!("{} exposed communication", percent(times.exposed_share()));
         shown.push(of_column("Step", training::step(), exposed));
@@ -232,15 +231,19 @@ fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
         shown.push(of_column("FLOP rate", columns::teraflops(), share));
     }
     if let Some(it) = energy::case_energy(case) {
-        let note =
-            format!("{} images/s/W at {} W", three_digits(it.images_per_second_per_watt), three_digits(it.watts));
-        let [_, energy, _] = training::energy();
+        let unit = group.unit().per_second();
+        let note = format!("{} {}/W at {} W", three_digits(it.units_per_second_per_watt), unit, three_digits(it.watts));
+        let [_, energy, _] = training::energy(group.unit());
         shown.push(of_column("Energy", energy, note));
     }
     if let Some((price, it)) = price.and_then(|price| Some((price, price.case_cost(group, case)?))) {
         let note = format!("{} over {}, at {price}", percent(it.over_base), group.base.unwrap_or(Case::SINGLE));
         let value = format!("{}{}", price.currency, three_digits(it.of_90_epochs));
-        let cost = figure(format!("90 epochs of ImageNet on {name}"), value, "", note);
+        let what = match group.unit() {
+            WorkUnit::Image => "90 epochs of ImageNet",
+            WorkUnit::Token => "90e9 tokens",
+        };
+        let cost = figure(format!("{what} on {name}"), value, "", note);
         shown.push(Figure { is_doubtful: !group.is_speed_reliable(case), ..cost });
     }
     let base = group.base.unwrap_or(Case::SINGLE);

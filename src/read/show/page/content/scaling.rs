@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use ringmark_core::dimension::{BatchShape, WorkUnit};
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
 use crate::output::table::{Column, Row, Table};
 use crate::read::analyze::published::scaling::{self, MeasuredConditions, Published};
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::title::{common_base, unlike_devices};
 use crate::read::show::columns;
 use crate::read::show::numbers::percent_number;
@@ -17,7 +19,7 @@ use crate::read::show::page::document::Block;
 use crate::read::show::training::columns as training;
 use crate::read::show::training::kv_stores::{self, Comparison};
 
-const NOTE: &str = "Speed is images / time of a run; the median over runs is shown. Speedup and efficiency use these \
+const NOTE: &str = "Speed is images or tokens / time of a run; the median over runs is shown. Speedup and efficiency use these \
     medians. CV is the standard deviation of the runs divided by their mean. DLPerf is DLPerf's figure: the mean of \
     the logged rates of a run, median over runs.";
 
@@ -73,8 +75,8 @@ fn published_rows(setting: &Setting) -> Vec<&'static Published> {
     let fits = |row: &&Published| {
         let is_alike = |series: &PageSeries| {
             let conditions = &series.group.conditions;
-            (conditions.point.model, conditions.point.dtype, conditions.point.batch_size)
-                == (row.model, row.dtype, row.batch_size)
+            (conditions.point.model, conditions.point.dtype, conditions.point.batch)
+                == (row.model, row.dtype, BatchShape::of_images(row.batch_size))
         };
         setting.process() == "GPU" && setting.series.iter().any(is_alike)
     };
@@ -91,7 +93,8 @@ fn cited(row: &Published, measured: &[MeasuredConditions]) -> String {
 
 fn table(setting: &Setting, rows: &[&Published]) -> Table {
     let several = setting.series.len() > 1 || !rows.is_empty();
-    let shown = shown(setting.process());
+    let unit = setting.series.first().map(|series| series.group.unit()).unwrap_or_default();
+    let shown = shown(setting.process(), unit);
     let mut columns = columns::headings(&shown);
     if several {
         columns.insert(0, Column::text("result"));
@@ -139,17 +142,17 @@ fn table(setting: &Setting, rows: &[&Published]) -> Table {
     table.without_empty(MARGIN)
 }
 
-fn shown<'a>(process: &str) -> Vec<training::Column<'a>> {
-    let [lowest, highest] = training::speed_range();
+fn shown<'a>(process: &str, unit: WorkUnit) -> Vec<training::Column<'a>> {
+    let [lowest, highest] = training::speed_range(unit);
     vec![
         columns::case(),
         columns::ranks(),
         columns::runs(),
-        training::speed(),
+        training::speed(unit),
         lowest.minor(),
         highest.minor(),
-        training::dlperf_speed().minor(),
-        training::speed_per_rank(process).minor(),
+        training::dlperf_speed(unit).minor(),
+        training::speed_per_rank(process, unit).minor(),
         training::speedup(),
         training::efficiency(),
         training::efficiency_margin().titled(MARGIN).minor(),

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::dimension::{Case, ImagesPerSecond};
+use ringmark_core::dimension::{Case, UnitsPerSecond, WorkUnit};
 use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::scaling::{efficiency, speedup};
 
@@ -11,7 +11,6 @@ use crate::output::table::Style;
 use crate::read::analyze::published::scaling::Published;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::TrainingCase;
-use crate::read::show::columns::SPEED_UNIT;
 use crate::read::show::numbers::count;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::bars::{Bar, BarChart, BarSeries};
@@ -38,7 +37,7 @@ const BARS_NOTE: &str = "A bar is the median of the runs; a small circle is one 
 const RUNS_NOTE: &str = "With a single case there is no scaling to show. The second chart shows each run, on an axis \
     that does not start at 0.";
 
-/// One case of a series: its median and every run, in images/s.
+/// One case of a series: its median and every run, as speeds.
 struct Speeds {
     case: Case,
     median: f64,
@@ -51,6 +50,7 @@ struct Speeds {
 pub struct Measurements {
     name: String,
     style: Style,
+    unit: WorkUnit,
     base: (Case, f64),
     cases: Vec<Speeds>,
     is_reference: bool,
@@ -59,50 +59,56 @@ pub struct Measurements {
 /// Quantity that a chart derives from a speed.
 struct Quantity {
     title: &'static str,
-    /// Unit of the vertical axis.
-    unit: &'static str,
+    /// Unit of the vertical axis; `None` for that of speed.
+    unit: Option<&'static str>,
     kinds: [ScaleKind; 2],
     ends: [Option<f64>; 2],
     /// Computes the value from the speed of a case.
     value: fn(&Measurements, Case, f64) -> f64,
     /// Computes the value for a number of ranks without scaling loss.
     ideal: fn(&Measurements, f64) -> f64,
-    text: fn(f64) -> String,
+    text: fn(f64, WorkUnit) -> String,
     is_doubtful: fn(&Speeds) -> bool,
 }
 
 const THROUGHPUT: Quantity = Quantity {
     title: "Throughput",
-    unit: SPEED_UNIT,
+    unit: None,
     kinds: [ScaleKind::Logarithmic; 2],
     ends: [None; 2],
     value: |_, _, speed| speed,
     ideal: |series, ranks| series.base.1 * ranks / series.base_ranks(),
-    text: |speed| four_digits(speed) + " images/s",
+    text: |speed, unit| format!("{} {}", four_digits(speed), unit.per_second()),
     is_doubtful: |case| case.is_speed_doubtful,
 };
 
 const SPEEDUP: Quantity = Quantity {
     title: "Speedup",
-    unit: "times the smallest case",
+    unit: Some("times the smallest case"),
     kinds: [ScaleKind::Linear; 2],
     ends: [Some(0.0), None],
     value: |series, _, speed| series.speedup(speed),
     ideal: |series, ranks| ranks / series.base_ranks(),
-    text: |value| format!("{value:.2} times"),
+    text: |value, _| format!("{value:.2} times"),
     is_doubtful: |case| case.is_scaling_doubtful,
 };
 
 const EFFICIENCY: Quantity = Quantity {
     title: "Scaling efficiency",
-    unit: "%",
+    unit: Some("%"),
     kinds: [ScaleKind::Logarithmic, ScaleKind::Linear],
     ends: [Some(0.0), Some(105.0)],
     value: |series, case, speed| 100.0 * efficiency(series.speedup(speed), case.ranks(), series.base.0.ranks()),
     ideal: |_, _| 100.0,
-    text: |value| format!("{value:.1} %"),
+    text: |value, _| format!("{value:.1} %"),
     is_doubtful: |case| case.is_scaling_doubtful,
 };
+
+impl Quantity {
+    fn unit_of(&self, series: &[Measurements]) -> &'static str {
+        self.unit.unwrap_or_else(|| series.first().map(|series| series.unit).unwrap_or_default().per_second())
+    }
+}
 
 /// Returns the data of a series; `None` if no run counts.
 pub fn measured(series: &PageSeries) -> Option<Measurements> {
@@ -120,7 +126,14 @@ pub fn measured(series: &PageSeries) -> Option<Measurements> {
     let cases: Vec<Speeds> = group.cases.iter().filter_map(of_case).collect();
     let base = group.base_case()?;
     let base = (base.case, base.figures.as_ref()?.speed.0);
-    Some(Measurements { name: series.name.clone(), style: series.style, base, cases, is_reference: false })
+    Some(Measurements {
+        name: series.name.clone(),
+        style: series.style,
+        unit: group.unit(),
+        base,
+        cases,
+        is_reference: false,
+    })
 }
 
 /// Returns the data of a published row.
@@ -136,7 +149,8 @@ pub fn reference(row: &Published, shape: usize) -> Option<Measurements> {
     let first = cases.first()?;
     let base = (first.case, first.median);
     let name = format!("{} (published)", row.name);
-    Some(Measurements { name, style: Style { color: 0, shape }, base, cases, is_reference: true })
+    let style = Style { color: 0, shape };
+    Some(Measurements { name, style, unit: WorkUnit::Image, base, cases, is_reference: true })
 }
 
 /// Returns true if any series has several cases.
@@ -170,21 +184,26 @@ impl Measurements {
     }
 
     fn speedup(&self, speed: f64) -> f64 {
-        speedup(ImagesPerSecond(speed), ImagesPerSecond(self.base.1))
+        speedup(UnitsPerSecond(speed), UnitsPerSecond(self.base.1))
     }
 
     /// Returns the tooltip for a speed of a case.
     fn tip(&self, quantity: &Quantity, case: &Speeds, speed: f64, what: &str) -> String {
         let value = (quantity.value)(self, case.case, speed);
-        let speed = if value == speed { String::new() } else { format!(" ({} images/s)", four_digits(speed)) };
+        let speed = if value == speed {
+            String::new()
+        } else {
+            format!(" ({} {})", four_digits(speed), self.unit.per_second())
+        };
         let doubt = if (quantity.is_doubtful)(case) { ", unreliable" } else { "" };
-        format!("{}, {}, {what}: {}{speed}{doubt}", self.name, case.case, (quantity.text)(value))
+        format!("{}, {}, {what}: {}{speed}{doubt}", self.name, case.case, (quantity.text)(value, self.unit))
     }
 
     fn median_tip(&self, quantity: &Quantity, case: &Speeds) -> String {
         let spread = extent(case.runs.iter().map(|(_, speed)| *speed));
         let spread = spread.map(|[low, high]| {
-            format!(" of {}, {} to {} images/s", count(case.runs.len(), "run"), four_digits(low), four_digits(high))
+            let (runs, unit) = (count(case.runs.len(), "run"), self.unit.per_second());
+            format!(" of {runs}, {} to {} {unit}", four_digits(low), four_digits(high))
         });
         self.tip(quantity, case, case.median, &format!("median{}", spread.unwrap_or_default()))
     }
@@ -245,7 +264,7 @@ fn lines(series: &[Measurements], quantity: &Quantity) -> Chart {
         title: quantity.title.to_owned(),
         description: lines.iter().filter_map(last).collect::<Vec<_>>().join("; "),
         x: ranks_axis(series, quantity.kinds[0]),
-        y: Axis::new(quantity.unit, quantity.kinds[1]),
+        y: Axis::new(quantity.unit_of(series), quantity.kinds[1]),
         series: lines,
         y_ends: quantity.ends,
         ideal_name: IDEAL,
@@ -261,12 +280,13 @@ fn bars(series: &[Measurements], quantity: &Quantity) -> Chart {
     let names = cases.iter().map(|(ranks, case)| (case.to_string(), count(*ranks as usize, "rank")));
     let names = names.collect();
     let cases: Vec<Case> = cases.into_iter().map(|(_, case)| case).collect();
+    let axis = quantity.unit_of(series).to_owned();
     let series: Vec<BarSeries> = series.iter().map(|series| series.bars(quantity, &cases)).collect();
     let tips = series.iter().flat_map(|series| series.bars.iter().map(|bar| bar.tip.clone()));
     Chart::Bars(BarChart {
         title: quantity.title.to_owned(),
         description: tips.collect::<Vec<_>>().join("; "),
-        axis: quantity.unit.to_owned(),
+        axis,
         end: quantity.ends[1],
         across: "case".to_owned(),
         cases: names,
@@ -338,7 +358,7 @@ fn by_run(series: &[Measurements]) -> Chart {
         title: "Speed of every run".to_owned(),
         description: "one point per run; the thin line is the median".to_owned(),
         x: runs_axis(series),
-        y: Axis::new(THROUGHPUT.unit, ScaleKind::Linear),
+        y: Axis::new(THROUGHPUT.unit_of(series), ScaleKind::Linear),
         series: lines.collect(),
         y_ends: [None; 2],
         ideal_name: "median",

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::{DeviceKind, Dtype, Model};
+use ringmark_core::dimension::{BatchShape, DeviceKind, Dtype, Model, SampleSize};
+use ringmark_core::file::run_name::Point;
 
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::trace::Timeline;
@@ -55,18 +56,18 @@ impl Setting<'_> {
 
 /// Conditions that must be equal. Logs without records have an unknown device, which equals only another unknown
 /// device.
-type Key = (Option<DeviceKind>, Model, Dtype, u32, Option<u32>);
+type Key = (Option<DeviceKind>, Model, Dtype, BatchShape, Option<SampleSize>);
 
 fn key(group: &TrainingGroup) -> Key {
     let conditions = &group.conditions;
     let recorded = conditions.recorded.as_ref();
-    let image_size = recorded.map(|recorded| recorded.config.image_size());
+    let size = recorded.map(|recorded| recorded.config.sample_size());
     (
         recorded.map(|recorded| recorded.device),
         conditions.point.model,
         conditions.point.dtype,
-        conditions.point.batch_size,
-        image_size,
+        conditions.point.batch,
+        size,
     )
 }
 
@@ -94,8 +95,8 @@ fn differences(keys: &[Key], others: &[Key]) -> String {
     let conditions: [Condition; 5] = [
         ("model", |key| key.1.facts().title.to_owned()),
         ("precision", |key| key.2.to_string()),
-        ("batch size", |key| key.3.to_string()),
-        ("image size", |key| key.4.map_or_else(|| "unknown".to_owned(), |size| size.to_string())),
+        ("batch size", |key| key.3.numbers()),
+        ("image size", |key| key.4.map_or_else(|| "unknown".to_owned(), |size| size.number().to_string())),
         ("device", |key| device_title(key.0).to_owned()),
     ];
     let differs = |(name, value): &Condition| {
@@ -167,12 +168,14 @@ fn title(group: &TrainingGroup) -> String {
     let conditions = &group.conditions;
     let model = conditions.point.model.facts().title;
     let process = title::process(group);
-    let mut title =
-        format!("{model}, {}, batch size {} per {process}", conditions.point.dtype, conditions.point.batch_size);
+    let Point { dtype, batch, .. } = conditions.point;
+    let mut title = format!("{model}, {dtype}, {}", batch.per_process(process));
     match &conditions.recorded {
         Some(recorded) => {
             let device = device_title(Some(recorded.device));
-            title.push_str(&format!(", {} pixels, {device}", recorded.config.image_size()))
+            let pixels = recorded.config.model.image_size(recorded.config.image_size);
+            title.push_str(&pixels.map(|size| format!(", {size} pixels")).unwrap_or_default());
+            title.push_str(&format!(", {device}"));
         }
         None => match group.requested_device {
             Some(device) => title.push_str(&format!(", device {device}")),
