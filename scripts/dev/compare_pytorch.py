@@ -214,7 +214,7 @@ class Case:
             (row,) = json.loads(done.stdout)["rows"]
         except ValueError:
             exit_with(f"ringmark extract found no run:\n{done.stderr}")
-        return row["arithmetic"] and 1000 * row["arithmetic"]["teraflops_per_second"] / row["images_per_second"]
+        return row["arithmetic"] and 1000 * row["arithmetic"]["teraflops_per_second"] / row["units_per_second"]
 
     def limit(self):
         """Returns GFLOP/s of matrix products on all cores, or on one GPU per process."""

@@ -20,8 +20,12 @@ struct Row {
 }
 
 fn rows() -> Vec<Row> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coming_from.md");
-    let text = fs::read_to_string(path).expect("readable");
+    let read = |page: &str| {
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page)).expect("readable")
+    };
+    let models = read("language_models.md");
+    let (_, of_models) = models.split_once("## From other programs").expect("a section");
+    let text = read("coming_from.md") + of_models;
     let row = |line: &str| {
         let cells: Vec<&str> = line.strip_prefix("| ")?.strip_suffix('|')?.split(" |").map(str::trim).collect();
         let [theirs, ours, remark] = cells[..] else { panic!("{line} has not three cells") };
@@ -104,7 +108,11 @@ fn options_of_other_programs_get_one_line() {
         "sweep --nodelist a,b",
         "sweep --time 10",
         "sweep --exclusive",
-        "sweep --global-batch-size 256",
+        "sweep --block_size 1024",
+        "sweep --training.seq_len 2048",
+        "sweep --micro-batch-size 4",
+        "sweep --recompute-granularity full",
+        "sweep --sequence-length 512,1024",
         "sweep --gradient-accumulation-steps 4",
         "sweep --synthetic",
         "sweep --precision bf16",

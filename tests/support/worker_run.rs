@@ -84,7 +84,12 @@ impl Run {
         let record = self.path("record.jsonl");
         self.command.arg("train").args(words(options)).arg("--record").arg(record);
         for (option, value) in DEFAULTS {
-            if !words(options).any(|word| word == option) {
+            let other = match option {
+                "--batch-size" => "--global-batch",
+                "--image-size" => "--sequence-length",
+                option => option,
+            };
+            if !words(options).any(|word| word == option || word == other) {
                 self.command.args([option, value]);
             }
         }

@@ -5,6 +5,7 @@ mod binding;
 mod compression;
 mod hierarchical;
 mod images;
+mod language_models;
 mod load_check;
 mod telemetry;
 mod trace;

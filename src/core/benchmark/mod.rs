@@ -63,10 +63,10 @@ fn is_one(number: &u32) -> bool {
     *number == one()
 }
 
-/// Help text for the default of an option if each network has its own.
 /// Tokens of a sequence in the profiles of CPUs.
 const CPU_SEQUENCE_LENGTH: u32 = 128;
 
+/// Help text for the default of an option if each network has its own.
 const DEFAULT_IMAGE_SIZE: &str = "that of the network, 224 for most";
 
 /// Formats the length of a run as `100 measured + 20 warm-up`, in every command and log, because `--iters` includes

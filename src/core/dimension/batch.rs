@@ -33,10 +33,10 @@ impl BatchSize {
 /// A batch, as the part of a run's name that identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BatchShape {
-    /// Number of samples.
-    pub size: BatchSize,
     /// Tokens of a sample; `None` for images.
     pub sequence_length: Option<u32>,
+    /// Number of samples.
+    pub size: BatchSize,
 }
 
 impl BatchShape {

@@ -46,7 +46,7 @@ pub use case::Case;
 pub use device::{DeviceChoice, DeviceKind};
 pub use dtype::Dtype;
 pub use facts::{
-    BatchMemory, DECODERS, DecoderFamily, DecoderShape, ImageRule, ModelFacts, ModelInput, PASSES_OF_TRAINING,
+    BatchMemory, DecoderFamily, DecoderShape, ImageRule, MfuFormula, ModelFacts, ModelInput, PASSES_OF_TRAINING,
     RankMemory, Rotary, Source, device_peak,
 };
 pub use graphs::GraphChoice;

@@ -75,6 +75,15 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--no-stall-check" => "`--stall-timeout 0` waits indefinitely",
     "--timeline-filename"
         => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` writes Horovod's timeline next to the record",
+    "--block_size" | "--block-size" | "--training.seq_len" | "--max_seq_len"
+        => "`--sequence-length {}` is the number of tokens of a sequence",
+    "--training.local_batch_size" => "`--batch-size {}` is the number of sequences of each rank",
+    "--training.global_batch_size" | "--global_train_batch_size"
+        => "`--global-batch {}` is the number of sequences of all ranks",
+    "--device_train_microbatch_size"
+        => "`--accumulate N` computes the `--batch-size` of a rank in N parts",
+    "--recompute-granularity" | "--recompute-activations" | "--activation_checkpoint.mode" | "--activation-checkpointing"
+        => "`--recompute block` computes the activations of each block again in backward",
     "--output-filename" | "--log-dir" | "--save-dir" | "--work-dir" => "`--out FOLDER` is for logs and records",
     "--kv-store" | "--kvstore"
         => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` selects where gradients are \
@@ -160,8 +169,7 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         | "--per-gpu-batch-size" | "--local-batch-size" | "--micro-batch-size" | "--batch-size-per-device"
         | "--batch-size-per-gpu"
         => "`--batch-size {}` is the number of images per GPU and iteration",
-    "--global-batch-size" | "--total-batch-size" | "--global-batch"
-        => "`--batch-size N` is per GPU: divide the total by the number of ranks",
+    "--total-batch-size" => "`--global-batch {}` is the number of images or sequences of all ranks",
     "--gradient-accumulation-steps" | "--accumulation-steps" | "--accumulate-grad-batches" | "--batches-per-allreduce"
         | "--backward-passes-per-step"
         => "`--accumulate N`, with N times the `--batch-size`: it counts the images of all N parts",
@@ -274,11 +282,11 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "use fp32, tf32, fp16 or bf16"),
 ];
 
-/// Beginnings of names of networks that are not image networks.
+/// Beginnings of names of networks that ringmark lacks, or has in other sizes.
 const OTHER_MODELS: [&str; 12] =
     ["bert", "roberta", "gpt", "llama", "t5", "transformer", "opt", "mistral", "qwen", "gnmt", "lstm", "dlrm"];
 
-const NO_OTHER_MODELS: &str = "not supported: ringmark trains only these image networks";
+const NO_OTHER_MODELS: &str = "not supported: ringmark trains only these networks";
 
 /// Options that take a list.
 const LISTS: [&str; 12] = [

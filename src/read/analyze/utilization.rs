@@ -2,7 +2,7 @@
 //! products in the same runs, and to the vendor's published peak. The latter is model FLOPs utilization (MFU; PaLM,
 //! Chowdhery et al., 2022, appendix B). No I/O.
 
-use ringmark_core::dimension::{Model, SampleSize, TeraflopsPerSecond, UnitsPerSecond};
+use ringmark_core::dimension::{MfuFormula, Model, PASSES_OF_TRAINING, SampleSize, TeraflopsPerSecond, UnitsPerSecond};
 use ringmark_core::number_text::share_of_limit;
 use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
@@ -28,6 +28,28 @@ pub struct Utilization {
     pub published_peak_teraflops_per_second: Option<TeraflopsPerSecond>,
     /// `teraflops_per_second / published_peak_teraflops_per_second`: model FLOPs utilization.
     pub share_of_published_peak: Option<f64>,
+    /// Rate of a language model by the formulas of other programs; absent for networks of images. That of Megatron-LM
+    /// equals `teraflops_per_second`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_formula: Option<ByFormula>,
+}
+
+/// Rates of a language model by the formulas of [`MfuFormula`].
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the fields are the formulas")]
+pub struct ByFormula {
+    pub palm: FormulaRate,
+    pub torchtitan: FormulaRate,
+    pub megatron: FormulaRate,
+}
+
+/// Rate by one formula.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FormulaRate {
+    /// `tokens/s x operations per token`.
+    pub teraflops_per_second: TeraflopsPerSecond,
+    /// `teraflops_per_second / published_peak_teraflops_per_second`: model FLOPs utilization (MFU).
+    pub share_of_published_peak: Option<f64>,
 }
 
 impl Utilization {
@@ -45,7 +67,20 @@ impl Utilization {
             rates?.median().filter(|rate| *rate > 0.0)
         };
         let (product, peak) = (over_runs(|run| run.matrix_product), over_runs(|run| run.published_peak));
+        let by_formula = || {
+            let (shape, SampleSize::Tokens(length)) = (model.facts().decoder_shape()?, size) else { return None };
+            let rate = |formula: MfuFormula| {
+                let of_training = shape.training_operations(formula, length) as f64 / 1e12;
+                let rate = speed.0 * of_training * passes / PASSES_OF_TRAINING;
+                let share_of_published_peak = peak.map(|peak| rate / peak);
+                FormulaRate { teraflops_per_second: TeraflopsPerSecond(rate), share_of_published_peak }
+            };
+            let [palm, torchtitan, megatron] =
+                [MfuFormula::Palm, MfuFormula::Torchtitan, MfuFormula::Megatron].map(rate);
+            Some(ByFormula { palm, torchtitan, megatron })
+        };
         Utilization {
+            by_formula: by_formula(),
             teraflops_per_second: TeraflopsPerSecond(rate),
             matrix_product_teraflops_per_second: product.map(TeraflopsPerSecond),
             share_of_matrix_product: product.map(|product| rate / product),

@@ -9,7 +9,7 @@ use ringmark_core::number_text::{four_digits, three_digits};
 
 use crate::output::table::{self, Row, Table};
 use crate::read::analyze::run_group::{CaseOf, RunGroup};
-use crate::read::analyze::utilization::Utilization;
+use crate::read::analyze::utilization::{ByFormula, FormulaRate, Utilization};
 use crate::read::show::numbers::{MARK, marked, share_of_limit};
 
 /// Cell of a figure that does not exist.
@@ -280,6 +280,30 @@ pub fn products<'a, G: RunGroup>() -> [Column<'a, G>; 2] {
 pub fn peak<'a, G: RunGroup>() -> [Column<'a, G>; 2] {
     let share = utilized("share_of_published_peak", |it| it.share_of_published_peak);
     limit("peak", |it| Some(it.published_peak_teraflops_per_second?.0), share)
+}
+
+/// Rates of a language model by PaLM's and by torchtitan's formula.
+pub fn formulas<'a, G: RunGroup>() -> [Column<'a, G>; 2] {
+    let column = |name, rate: fn(&ByFormula) -> FormulaRate| {
+        let value =
+            move |group: &G, case: &CaseOf<G>| Some(rate(&group.utilization(case)?.by_formula?).teraflops_per_second.0);
+        figure("", value).shown(name, "TFLOP/s", three_digits).doubted(is_speed_doubtful)
+    };
+    [column("PaLM", |it| it.palm), column("torchtitan", |it| it.torchtitan)]
+}
+
+/// Model FLOPs utilization of a language model by each formula, for CSV.
+pub fn mfu<'a, G: RunGroup>() -> [Column<'a, G>; 3] {
+    let column = |csv, rate: fn(&ByFormula) -> FormulaRate| {
+        figure(csv, move |group: &G, case: &CaseOf<G>| {
+            rate(&group.utilization(case)?.by_formula?).share_of_published_peak
+        })
+    };
+    [
+        column("mfu_palm", |it| it.palm),
+        column("mfu_torchtitan", |it| it.torchtitan),
+        column("mfu_megatron", |it| it.megatron),
+    ]
 }
 
 fn limit<'a, G: RunGroup>(

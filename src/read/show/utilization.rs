@@ -21,6 +21,9 @@ pub fn table(group: &TrainingGroup) -> Option<Table> {
         |[_, share]: &[Column<TrainingGroup>; 2]| cases.iter().any(|case| share.value(group, case).is_some());
     let shares: Vec<Column<TrainingGroup>> = [products(), peak()].into_iter().filter(is_known).flatten().collect();
     let has_shares = !shares.is_empty();
-    let shown = [columns::case(), teraflops()].into_iter().chain(shares).collect();
+    let formulas =
+        Some(columns::formulas()).filter(|[palm, _]| cases.iter().any(|case| palm.value(group, case).is_some()));
+    let shown =
+        [columns::case(), teraflops()].into_iter().chain(shares).chain(formulas.into_iter().flatten()).collect();
     has_shares.then(|| columns::table(group, cases, shown))
 }

@@ -120,7 +120,7 @@ config_options! {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         global_batch: Option<u32> = None => option("global-batch", "N",
             "Images or sequences of all ranks and iteration, divided equally: the same in every case (strong scaling), \
-             with the learning rate of a single rank").range(1u32..=16_777_216).default_is("--batch-size x ranks")
+             with the learning rate of a single rank").range(1u32..=16_777_216).aliases(&["global-batch-size"]).default_is("--batch-size x ranks")
             .conflicts_with(&["batch-size"]),
         /// Number of parts in which a rank computes its batch before the exchange. Their gradients are added.
         #[serde(default = "one", skip_serializing_if = "is_one")]

@@ -1,5 +1,9 @@
 //! Shapes of decoder language models, with their parameters and arithmetic, known without building them.
 
+use crate::dimension::Bytes;
+use crate::dimension::facts::rank_memory::RankMemory;
+use crate::keyword_enum;
+
 /// Architecture of a decoder; its parameters have the names of Hugging Face's `transformers`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum DecoderFamily {
@@ -43,6 +47,20 @@ impl Rotary {
         (0..head_size / 2).map(|pair| scaled(frequency(pair))).collect()
     }
 }
+
+keyword_enum!(
+    /// Formula for the operations of training a token, `6 N + 12 L H Q T` with L layers of H heads with Q features and
+    /// sequences of T tokens. The formulas differ in N.
+    MfuFormula {
+        /// PaLM (Chowdhery et al., 2022, appendix B) and nanoGPT: N is all parameters but learned positions.
+        Palm = "palm",
+        /// torchtitan: N is all parameters but the token embedding, also if it is tied to the output layer.
+        Torchtitan = "torchtitan",
+        /// Megatron-LM, `12 L h^2 (1 + g/a + f/h + s/h + V/(2 L h))` with f three halves as large for SwiGLU: N is the
+        /// weights of matrix products, which include the output layer.
+        Megatron = "megatron",
+    }
+);
 
 /// A decoder language model.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -184,11 +202,7 @@ impl DecoderShape {
 
     /// Returns the parameters that are only looked up: positions, and the token embedding unless it is tied.
     pub const fn lookup_parameters(&self) -> u64 {
-        let positions = match self.family {
-            DecoderFamily::Gpt2 => self.context as u64 * self.width as u64,
-            DecoderFamily::Llama(_) => 0,
-        };
-        positions + if self.has_tied_head { 0 } else { self.embedding() }
+        self.positions() + if self.has_tied_head { 0 } else { self.embedding() }
     }
 
     /// Returns the weights of matrix products: each is multiplied once per token in a forward pass.
@@ -210,16 +224,52 @@ impl DecoderShape {
         (tokens as u64 * (self.product_parameters() + attention)) as f64 / 1e9
     }
 
-    /// Returns the floating-point operations of a training step per token, in sequences of `tokens`: PaLM's
-    /// `6 N + 12 L H Q T` (Chowdhery et al., 2022, appendix B), which does not halve causal attention. As in nanoGPT, N
-    /// excludes learned positions and nothing else.
-    pub fn training_operations_per_token(&self, tokens: u32) -> f64 {
-        let positions = match self.family {
-            DecoderFamily::Gpt2 => u64::from(self.context) * u64::from(self.width),
-            DecoderFamily::Llama(_) => 0,
+    /// Returns the floating-point operations of a training step per token by this formula, in sequences of `tokens`. No
+    /// formula halves attention for the causal mask.
+    pub const fn training_operations(&self, formula: MfuFormula, tokens: u32) -> u64 {
+        let parameters = match formula {
+            MfuFormula::Palm => self.parameters() - self.positions(),
+            MfuFormula::Torchtitan => self.parameters() - self.embedding(),
+            MfuFormula::Megatron => self.product_parameters(),
         };
-        let attention = u64::from(self.layers) * u64::from(self.heads * self.head_size()) * u64::from(tokens);
-        (6 * (self.parameters() - positions) + 12 * attention) as f64
+        let attention = self.layers as u64 * (self.heads * self.head_size()) as u64 * tokens as u64;
+        6 * parameters + 12 * attention
+    }
+
+    /// Returns the memory of a rank that trains on the CPU: weights, gradients, momentum and buckets take 20 bytes per
+    /// parameter at most; of each token, the activations that backward reads; two chunks of logits. GPT-2 124M with 8
+    /// sequences of 128 tokens took 3.48 GB, and the bound is 3.83.
+    pub const fn training_memory(&self) -> RankMemory {
+        let perceptron = match self.family {
+            DecoderFamily::Gpt2 => 2 * self.mlp_width as u64,
+            DecoderFamily::Llama(_) => 4 * self.mlp_width as u64,
+        };
+        let of_token = 4 * self.layers as u64 * (9 * self.width as u64 + perceptron);
+        self.memory(20, 700, of_token * self.sequence_length as u64)
+    }
+
+    /// Returns the memory of a rank that scores on the CPU: it stores the activations of one layer and two chunks of
+    /// logits.
+    pub const fn scoring_memory(&self) -> RankMemory {
+        let of_token = 4 * (10 * self.width as u64 + 4 * self.mlp_width as u64);
+        self.memory(8, 700, of_token * self.sequence_length as u64)
+    }
+
+    const fn memory(&self, of_parameter: u64, megabytes: u64, of_sample: u64) -> RankMemory {
+        RankMemory {
+            fixed: Bytes(of_parameter * self.parameters() + megabytes * 1_000_000),
+            of_image: Bytes(of_sample),
+            // Autocast keeps some activations in fp32.
+            of_half_image: Bytes(of_sample * 3 / 4),
+        }
+    }
+
+    /// Returns the elements of learned positions.
+    const fn positions(&self) -> u64 {
+        match self.family {
+            DecoderFamily::Gpt2 => self.context as u64 * self.width as u64,
+            DecoderFamily::Llama(_) => 0,
+        }
     }
 
     const fn embedding(&self) -> u64 {
@@ -235,16 +285,6 @@ impl DecoderShape {
         }
     }
 }
-
-/// All decoders.
-pub static DECODERS: [DecoderShape; 6] = [
-    DecoderShape::GPT2_124M,
-    DecoderShape::GPT2_355M,
-    DecoderShape::LLAMA_1B,
-    DecoderShape::LLAMA_8B,
-    DecoderShape::GPT2_TINY,
-    DecoderShape::LLAMA_TINY,
-];
 
 #[cfg(test)]
 mod tests {
@@ -265,10 +305,21 @@ mod tests {
     #[test]
     fn operations_per_token_match_published_figures() {
         // nanoGPT's estimate_mfu: N is 123,653,376 without positions.
-        assert_eq!(DecoderShape::GPT2_124M.training_operations_per_token(1024), 855_166_464.0);
-        // torchtitan's 6 (N - embedding) + 12 L H Q T for its 8B at 8,192 tokens is 57.91e9.
-        let torchtitan = DecoderShape::LLAMA_8B.training_operations_per_token(8192) - 6.0 * 128_256.0 * 4096.0;
+        assert_eq!(DecoderShape::GPT2_124M.training_operations(MfuFormula::Palm, 1024), 855_166_464);
+        // torchtitan's figure for its 8B at 8,192 tokens.
+        let torchtitan = DecoderShape::LLAMA_8B.training_operations(MfuFormula::Torchtitan, 8192) as f64;
         assert!((torchtitan / 57.91e9 - 1.0).abs() < 1e-4, "{torchtitan}");
+        // llm-foundry's table, 8 H100 at 989.5 TFLOP/s: 177 sequences/s of 2,048 tokens with its 1B of 24 layers and
+        // 1,315,950,592 parameters have an MFU of 41.8 %.
+        let palm = (6 * 1_315_950_592 + 12 * 24 * 2048 * 2048_u64) as f64;
+        assert!((177.0 * 2048.0 * palm / (8.0 * 989.5e12) - 0.418).abs() < 2e-3);
+        // Megatron-LM's formula with its own letters.
+        let (h, f, g, a, s, v, l) = (4096.0, 14_336.0, 8.0, 32.0, 8192.0, 128_256.0, 32.0);
+        let megatron: f64 = 12.0 * l * h * h * (1.0 + g / a + f / h * 1.5 + s / h + v / (2.0 * l * h));
+        let own = DecoderShape::LLAMA_8B.training_operations(MfuFormula::Megatron, 8192) as f64;
+        assert!((own / megatron - 1.0).abs() < 1e-12, "{own}, {megatron}");
+        // The tables count the matrix products and attention, which is Megatron-LM's formula.
+        assert!((own * 8192.0 / 6e9 / DecoderShape::LLAMA_8B.gmacs(8192) - 1.0).abs() < 1e-12);
         let shape = DecoderShape::LLAMA_8B;
         // The embedding, and 65 normalizations.
         assert_eq!(shape.parameters() - shape.product_parameters(), 128_256 * 4096 + 65 * 4096);

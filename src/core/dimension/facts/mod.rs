@@ -12,6 +12,6 @@ pub mod device_peak;
 mod model;
 mod rank_memory;
 
-pub use decoder::{DECODERS, DecoderFamily, DecoderShape, Rotary};
+pub use decoder::{DecoderFamily, DecoderShape, MfuFormula, Rotary};
 pub use model::{FACTS, ImageRule, ModelFacts, ModelInput, PASSES_OF_TRAINING, Source};
 pub use rank_memory::{BatchMemory, RankMemory};

@@ -110,8 +110,8 @@ pub struct ModelFacts {
 }
 
 impl ModelFacts {
-    /// Returns the facts of a decoder with the memory of a rank that trains it and of one that scores.
-    const fn decoder(shape: &'static DecoderShape, memory: [RankMemory; 2]) -> ModelFacts {
+    /// Returns the facts of a decoder.
+    const fn decoder(shape: &'static DecoderShape) -> ModelFacts {
         ModelFacts {
             title: shape.title,
             file_name: shape.keyword,
@@ -121,8 +121,8 @@ impl ModelFacts {
             gmacs: shape.gmacs(shape.sequence_length),
             parameters: shape.parameters(),
             arrays: shape.arrays(),
-            training_memory: memory[0],
-            scoring_memory: memory[1],
+            training_memory: shape.training_memory(),
+            scoring_memory: shape.scoring_memory(),
         }
     }
 
@@ -191,18 +191,6 @@ impl ModelFacts {
         Bytes(4 * self.parameters)
     }
 }
-
-// Placeholders.
-const MEMORY_TINY: [RankMemory; 2] =
-    [RankMemory::for_small_images(200, 2000, 1500), RankMemory::for_small_images(200, 1000, 500)];
-const MEMORY_GPT2_124M: [RankMemory; 2] =
-    [RankMemory::megabytes(2600, 700, 500), RankMemory::megabytes(1000, 300, 200)];
-const MEMORY_GPT2_355M: [RankMemory; 2] =
-    [RankMemory::megabytes(6600, 1600, 1200), RankMemory::megabytes(2000, 300, 200)];
-const MEMORY_LLAMA_1B: [RankMemory; 2] =
-    [RankMemory::megabytes(22_000, 6000, 4000), RankMemory::megabytes(6000, 1500, 1000)];
-const MEMORY_LLAMA_8B: [RankMemory; 2] =
-    [RankMemory::megabytes(140_000, 24_000, 16_000), RankMemory::megabytes(36_000, 3000, 2000)];
 
 /// Facts of all networks, in the order of [`Model`](crate::dimension::Model).
 pub static FACTS: [ModelFacts; 29] = [
@@ -482,10 +470,10 @@ pub static FACTS: [ModelFacts; 29] = [
         training_memory: RankMemory::for_small_images(220, 10, 10),
         scoring_memory: RankMemory::for_small_images(210, 10, 10),
     },
-    ModelFacts::decoder(&DecoderShape::GPT2_124M, MEMORY_GPT2_124M),
-    ModelFacts::decoder(&DecoderShape::GPT2_355M, MEMORY_GPT2_355M),
-    ModelFacts::decoder(&DecoderShape::LLAMA_1B, MEMORY_LLAMA_1B),
-    ModelFacts::decoder(&DecoderShape::LLAMA_8B, MEMORY_LLAMA_8B),
-    ModelFacts::decoder(&DecoderShape::GPT2_TINY, MEMORY_TINY),
-    ModelFacts::decoder(&DecoderShape::LLAMA_TINY, MEMORY_TINY),
+    ModelFacts::decoder(&DecoderShape::GPT2_124M),
+    ModelFacts::decoder(&DecoderShape::GPT2_355M),
+    ModelFacts::decoder(&DecoderShape::LLAMA_1B),
+    ModelFacts::decoder(&DecoderShape::LLAMA_8B),
+    ModelFacts::decoder(&DecoderShape::GPT2_TINY),
+    ModelFacts::decoder(&DecoderShape::LLAMA_TINY),
 ];

@@ -2,7 +2,7 @@
 
 use crate::dimension::{Bytes, Dtype, Layout};
 
-/// Peak memory of a rank on the CPU, for images of the network's default size in nhwc: an upper bound, linear in the
+/// Peak memory of a rank on the CPU, for images or sequences of the network's default size in nhwc: an upper bound, linear in the
 /// batch, that exceeds the measured value by at most 50 % for batch sizes 8, 16 and 32. The measured value is
 /// `peak_memory` in the record of `ringmark-worker train --device cpu --threads 1 --iters 3 --warmup 1 --model M
 /// --dtype T --batch-size N`, and likewise of `score`.

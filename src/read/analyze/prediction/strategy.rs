@@ -77,6 +77,12 @@ fn compression(group: &TrainingGroup) -> GradientCompression {
 impl Strategy {
     /// Returns the strategy of a group, or the reason why nothing can be predicted from its runs.
     pub fn from_group(group: &TrainingGroup) -> Result<Strategy, String> {
+        if group.is_strong() {
+            let batch = group.conditions.point.batch;
+            return Err(format!(
+                "{batch}: the work of a rank depends on the case: measure with --batch-size, the same for every rank"
+            ));
+        }
         let kv_store = group.conditions.point.kv_store;
         match kv_store {
             KvStore::Ring => {

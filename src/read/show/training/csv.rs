@@ -56,6 +56,7 @@ pub fn csv(result: &ResultFolder, price: Option<&Price>) -> anyhow::Result<Strin
         training::accuracy().into(),
         costs,
         columns::batch().into(),
+        columns::mfu().into(),
     ];
     columns::csv(groups, columns, newer)
 }

@@ -119,6 +119,7 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
         &[
             "products: measured rate of matrix products in the same precision, on all ranks at",
             "once, after the last iteration; peak: published peak of the GPU (its share is the MFU)",
+            "PaLM, torchtitan: operations counted as they do; network: as Megatron-LM (language models)",
         ],
         show::utilization::table(group),
     );

@@ -248,9 +248,9 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
 /// iteration.
 fn rates(record: &RunRecord) -> String {
     let RunRecord { header, iterations, .. } = record;
-    let images = f64::from(header.config.batch_size) * header.ranks.len() as f64;
+    let work = header.config.batch().work(header.case);
     let counted = iterations.iter().skip(header.config.warmup as usize);
-    let rates: Vec<f64> = counted.map(|iteration| images / iteration.step[0].0).collect();
+    let rates: Vec<f64> = counted.map(|iteration| work / iteration.step[0].0).collect();
     let text = |(mean, cv)| format!("; rates by iteration: mean {mean:.2}, CV {:.2} %", 100.0 * cv);
     summary::mean(&rates).zip(summary::coefficient_of_variation(&rates)).map(text).unwrap_or_default()
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde::Deserialize;
 use tch::{Device, Kind, Reduction, Tensor};
 
-use ringmark_core::dimension::{DECODERS, DecoderShape, Layout, Source};
+use ringmark_core::dimension::{DecoderShape, Layout, Model, Source};
 
 use crate::ffi::memory::element::Element;
 use crate::ffi::torch::shim;
@@ -87,7 +87,7 @@ impl Drawn {
 }
 
 fn shape(keyword: &str) -> &'static DecoderShape {
-    DECODERS.iter().find(|shape| shape.keyword == keyword).expect("a decoder")
+    keyword.parse::<Model>().expect("a network").facts().decoder_shape().expect("a decoder")
 }
 
 fn assert_near(what: &str, built: f64, expected: f64, tolerance: f64) {
