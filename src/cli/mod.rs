@@ -151,16 +151,24 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
         _ => &[migration_hints::READER_HINTS],
     };
     let mut error = migration_hints::with_hint(error, hints, typed);
-    let word = match error.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(word)) => word.parse::<Model>(),
-        _ => return error,
+    let tip = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) => match word.parse::<Model>() {
+            Ok(model) => Some(format!("`--model {model}`")),
+            Err(_) if word.starts_with('-') => None,
+            Err(_) => takes_out(typed).then(|| format!("`--out {word}` if this is the folder for the results")),
+        },
+        _ => None,
     };
     let is_answered = error.get(ContextKind::Suggested).is_some();
-    if let (Ok(model), ErrorKind::UnknownArgument, false) = (word, error.kind(), is_answered) {
-        let tip = StyledStr::from(format!("`--model {model}`"));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    if let (Some(tip), ErrorKind::UnknownArgument, false) = (tip, error.kind(), is_answered) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     }
     error
+}
+
+/// Returns true for a command that writes a folder of results and takes no word without an option.
+fn takes_out(typed: &[String]) -> bool {
+    typed.get(1).is_some_and(|command| ["sweep", "score", "bandwidth"].contains(&command.as_str()))
 }
 
 /// Subcommand of the program.

@@ -107,12 +107,22 @@ impl Table {
         self.rows.iter().filter_map(|row| row.bar).filter(|bar| bar.is_finite()).fold(0.0, f64::max)
     }
 
+    /// Returns the columns of the table for a terminal of `width` columns; `None` is unlimited.
+    pub fn shown_columns(&self, width: Option<usize>) -> impl Iterator<Item = &Column> {
+        let omits_minor = width.is_some_and(|width| self.omits_minor(columns_of(&self.align(|_| true)), width));
+        self.columns.iter().filter(move |column| !(omits_minor && column.is_minor))
+    }
+
+    /// Returns true if a terminal of `width` columns has no space for a table of `used` columns with bars.
+    fn omits_minor(&self, used: usize, width: usize) -> bool {
+        used + 2 + BARS[0] > width && self.columns.iter().any(|column| column.is_minor)
+    }
+
     /// Returns the table for a terminal of `width` columns: omits minor columns if the table is too wide, and draws
     /// bars in the remaining space.
     pub fn aligned(&self, width: usize) -> String {
-        let columns_of = |text: &str| text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         let mut shown = self.align(|_| true);
-        if columns_of(&shown) + 2 + BARS[0] > width && self.columns.iter().any(|column| column.is_minor) {
+        if self.omits_minor(columns_of(&shown), width) {
             shown = self.align(|column| !column.is_minor);
         }
         let used = columns_of(&shown);
@@ -186,6 +196,11 @@ impl Table {
         }
         lines.join("\n")
     }
+}
+
+/// Returns the number of terminal columns of a text.
+fn columns_of(text: &str) -> usize {
+    text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
 /// Returns a cell without line breaks and column separators: names come from files.

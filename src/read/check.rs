@@ -94,7 +94,9 @@ fn cautions(result: &ResultFolder) -> Vec<String> {
     let scored = result.scoring().iter().flat_map(|group| &group.cases).filter_map(|case| case.speeds().cv());
     let of_scoring = result.scoring().iter().map(|group| group.all_warnings().count());
     let warnings = result.training().iter().map(TrainingGroup::number_of_warnings).chain(of_scoring).sum();
-    reliability::cautions(warnings, trained.chain(scored).fold(f64::NAN, f64::max))
+    let what = if result.scoring().is_empty() { "case" } else { "point" };
+    let single_run = (!single_runs(result).is_empty()).then_some(what);
+    reliability::cautions(single_run, warnings, trained.chain(scored).fold(f64::NAN, f64::max))
 }
 
 /// Returns the reasons why figures are unreliable, each sentence once.

@@ -197,7 +197,7 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         files.remove(&Content::Bandwidth);
     }
     let mut found: Vec<String> = files.iter().map(|(content, files)| counted(*content, files)).collect();
-    let what = if benchmark == Some(BenchmarkKind::Score) { "scoring" } else { "training" };
+    let what = if benchmark == Some(BenchmarkKind::Score) { "inference" } else { "training" };
     found.splice(0..0, runs.as_ref().ok().map(|found| format!("{} {what} runs with logs", found.runs.len())));
     if found.len() > 1 {
         return Err(usage(anyhow::Error::msg(format!(

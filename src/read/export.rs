@@ -104,7 +104,7 @@ fn write_mlflow(result: &ResultFolder, folder: &Path, out: &Path, problems: &mut
     let (trained, scored) = (runs::runs(&result.name, result.training()), runs::runs(&result.name, result.scoring()));
     if trained.is_empty() && scored.is_empty() {
         return Err(usage(anyhow!(
-            "{} contains no training or scoring run that counts: nothing to export to MLflow",
+            "{} contains no training or inference run that counts: nothing to export to MLflow",
             folder.display()
         )));
     }

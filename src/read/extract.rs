@@ -33,7 +33,8 @@ use crate::read::show::training::{csv, dlperf, pytorch_ddp, text};
 pub struct ExtractConfig {
     /// Folder that contains `<case>/<model>_b<batch>_<dtype>_<run>.log`.
     pub folder: PathBuf,
-    /// Folder for the output files. `None` writes them next to the runs of a sweep, unless another output is requested.
+    /// Folder for the output files. `None` writes them next to the runs of a sweep, unless another output or another
+    /// warm-up is requested.
     pub out: Option<PathBuf>,
     /// Number of warm-up iterations, instead of the value in the records (or DLPerf's).
     pub warmup: Option<u32>,
@@ -105,7 +106,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
     let folder = &config.folder;
     let result = results::read_sweep(folder, folder::find(folder, Reader::Extract)?, config.warmup)?;
     if let (SweepGroups::Score(_), Some(_)) = (&result.sweep, &config.price) {
-        let what = "--price applies to training, but {} contains a scoring sweep: omit --price";
+        let what = "--price applies to training, but {} contains an inference sweep: omit --price";
         return Err(usage(anyhow!(what.replace("{}", &folder.display().to_string()))));
     }
     let extras =
@@ -126,6 +127,10 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
         Some(out) if file.is_none() => write(folder, out, &result)?,
         // An explicit format or `--json` replaces the files.
         _ if config.format.is_some() || config.json != Json::No => {}
+        // `ringmark check` compares the files with the figures of the recorded warm-up.
+        _ if config.warmup.is_some() => {
+            output::print_note("no files written: --warmup changes the figures: choose a folder with --out");
+        }
         _ if folder.join(MANIFEST).exists() => write(folder, folder, &result)?,
         _ => output::print_note(&format!(
             "no files written: {} is not a sweep folder: choose one with --out",
@@ -189,7 +194,7 @@ fn render_score(
         | ExtractFormat::DlperfLines
         | ExtractFormat::PytorchDdp
         | ExtractFormat::PytorchDdpLines => Err(usage(anyhow!(
-            "--format {format} applies to training, but {} contains a scoring sweep: choose table, markdown, json or csv",
+            "--format {format} applies to training, but {} contains an inference sweep: choose table, markdown, json or csv",
             result.name
         ))),
     }

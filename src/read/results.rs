@@ -57,7 +57,7 @@ pub fn read_sweep(folder: &Path, mut found: Found, warmup: Option<u32>) -> anyho
         }
         BenchmarkKind::Score if warmup.is_some() => {
             return Err(usage(anyhow!(
-                "--warmup: the scoring records in {} contain no warm-up passes: omit --warmup",
+                "--warmup: the inference records in {} contain no warm-up passes: omit --warmup",
                 folder.display()
             )));
         }

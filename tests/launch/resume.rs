@@ -100,6 +100,8 @@ fn resume_with_other_settings_is_rejected() {
         assert!(error.contains(line), "{error}");
     }
     assert_eq!(error.lines().count(), 1 + 4 + 1, "{error}");
+    assert!(error.contains(&format!("the sweep in {} has", sandbox.path("out").display())), "{error}");
+    assert!(error.contains("\nuse the same settings (ringmark sweep --"), "{error}");
 
     let mut worker = OpenOptions::new().append(true).open(sandbox.worker()).expect("opened");
     worker.write_all(b"# another\n").expect("written");
@@ -293,7 +295,7 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     expect![[r#"
         error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
         --kv-store: ring,device then, device now
-        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g,1n2g --runs 1 --batch-size 8 --kv-stores ring,device --resume), or choose another --out
+        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g,1n2g --runs 1 --batch-size 8 --kv-stores ring,device --resume --out DIR/out), or choose another --out
     "#]]
     .assert_eq(&without_folder(&error));
     // A record of another kv-store does not count for this one.
@@ -370,7 +372,7 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     expect![[r#"
         error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
         --checkpoint-every: 2 then, not set now
-        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 3 --checkpoint-every 2 --resume), or choose another --out
+        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g --runs 3 --checkpoint-every 2 --resume --out DIR/out), or choose another --out
     "#]]
     .assert_eq(&without_folder(&error));
 

@@ -2,6 +2,7 @@
 //! the worker.
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -370,14 +371,32 @@ fn equivalent_options_of_other_programs_are_accepted() {
     }
     // Eight GPUs per host are not the GPU with number 8.
     for (device, note) in [
-        ("cpu", "warning: --gpus 8 has no effect: the ranks use the CPU; `--cases 1n8g` runs 8 ranks on one host"),
-        ("cuda", "note: --gpus 8 is GPU number 8 (from 0) of every host; `--cases 1n8g` runs 8 ranks on one host"),
+        (
+            "cpu",
+            "warning: --gpus 8 has no effect: the ranks use the CPU; for 8 ranks use --hosts a:8 --cases 1n8g instead",
+        ),
+        ("cuda", "note: --gpus 8 is GPU number 8 (from 0) of every host; for 8 GPUs use --cases 1n8g instead"),
     ] {
         let options = format!("sweep --no-doctor --dry-run --cases 1n1g --hosts a:2 --gpus 8 --device {device}");
         let mut command = ringmark(&options);
         let (status, _, stderr) =
             run(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));
         assert_eq!((status, stderr.trim_end()), (Some(0), note));
+    }
+}
+
+/// `--device auto` is resolved in the first line.
+#[test]
+fn first_line_names_the_device() {
+    let sandbox = Sandbox::new("exit 1");
+    for (script, device) in [("echo 'GPU 0: NVIDIA H200 (UUID: GPU-1)'", "NVIDIA H200"), ("exit 1", "cpu")] {
+        let driver = sandbox.write_program("nvidia-smi", &format!("#!/bin/sh\n{script}\n"));
+        let folders = [driver.parent().expect("a folder").display().to_string(), env::var("PATH").expect("a PATH")];
+        let mut command = ringmark("sweep --dry-run --cases 1n1g --runs 21");
+        command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        let (status, stdout, stderr) = run(command.env("PATH", folders.join(":")));
+        assert_eq!(status, Some(0), "{stderr}");
+        assert!(stdout.lines().next().is_some_and(|line| line.contains(&format!(", device {device}, "))), "{stdout}");
     }
 }
 
@@ -390,6 +409,12 @@ fn invalid_options_exit_with_status_2() {
         ("--cases 1n1g,8g", "case \"8g\" is unknown: write 1n2g for 1 node with 2 GPUs"),
         ("--cases 1n1g,1n1g", "--cases has 1n1g twice"),
         ("--device cpu --dtype tf32", "--dtype tf32 needs a GPU of compute capability 8.0"),
+        ("--hosts 4", "4 is a number, not a host name: write localhost:4 for 4 ranks on this machine, or name:4"),
+        (
+            "--hosts a:2 --cases 1n1g,1n2g --inject slow:5:50",
+            "--inject slow:5:50: there is no rank 5: the largest case has 2 ranks, from 0",
+        ),
+        ("--hosts a:2 --cases 1n1g,1n2g --inject fail:2:2", "--inject fail:2:2: there is no rank 2"),
         ("--hosts a:8:9", "\"a:8:9\" has two slot counts, 8 and 9"),
         (
             "--hosts missing.invalid",

@@ -74,6 +74,19 @@ fn valid_sweep_passes_every_check() {
     assert_eq!(failed(&sandbox), (Vec::new(), String::new()));
 }
 
+/// Figures with another warm-up are not those that `check` compares.
+#[test]
+fn other_warmup_leaves_the_files_unchanged() {
+    let sandbox = sweep_folder();
+    let out = sandbox.path("out");
+    let (status, table, stderr) = run(ringmark("extract --warmup 2").arg(&out));
+    assert_eq!((status, table.contains("2 measured + 2 warm-up iterations")), (Some(0), true), "{table}{stderr}");
+    assert_eq!(stderr, "no files written: --warmup changes the figures: choose a folder with --out\n");
+    assert_eq!(failed(&sandbox), (Vec::new(), String::new()));
+    let (status, _, stderr) = run(ringmark("extract --warmup 2").arg(&out).arg("--out").arg(sandbox.path("other")));
+    assert!(status == Some(0) && stderr.starts_with("wrote "), "{stderr}");
+}
+
 #[test]
 fn spread_of_one_run_is_not_tested() {
     let line = |options: &str| {
@@ -95,14 +108,18 @@ fn spread_of_one_run_is_not_tested() {
 /// Check and report name the same reasons to use a valid result with caution.
 #[test]
 fn caution_of_a_report_is_noted() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite-2-cores");
-    let reasons = "1 warning; runs vary by 3.3 % (CV, more than 3.0 %)";
-    let (status, stdout, stderr) = run(ringmark("check").arg(&folder));
-    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    assert!(stdout.ends_with(&format!("\n        note: use with caution: {reasons}\n")), "{stdout}");
-    let (status, stdout, stderr) = run(ringmark("report").arg(&folder));
-    assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
-    assert!(stdout.contains(&format!("\n- Use with caution: {reasons}; all 6 runs count\n")), "{stdout}");
+    let of_suite = "1 warning; runs vary by 3.3 % (CV, more than 3.0 %)";
+    for (folder, reasons, runs) in
+        [("suite-2-cores", of_suite, 6), ("h200/score", "a single run of a point has no spread", 3)]
+    {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(folder);
+        let (status, stdout, stderr) = run(ringmark("check").arg(&folder));
+        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+        assert!(stdout.ends_with(&format!("\n        note: use with caution: {reasons}\n")), "{stdout}");
+        let (status, stdout, stderr) = run(ringmark("report").arg(&folder));
+        assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
+        assert!(stdout.contains(&format!("\n- Use with caution: {reasons}; all {runs} runs count\n")), "{stdout}");
+    }
 }
 
 /// The command that was typed is suggested for the results that it reads.
@@ -477,7 +494,7 @@ fn committed_result_that_check_rejects_says_why() {
         run(ringmark("check").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("results/same-40-times")));
     assert_eq!(status, Some(1), "{stderr}");
     let why =
-        "failed: reliable; unknown: unedited (other programs used the hosts' cores; no hashes of 40 finished runs)";
+        "failed: reliable; unknown: unedited (other processes used the hosts' cores; no hashes of 40 finished runs)";
     assert!(stderr.contains(why), "{stderr}");
 }
 

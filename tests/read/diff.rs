@@ -370,6 +370,14 @@ fn sides_without_common_cases_are_rejected() {
     .assert_eq(&without_folder(&output.stderr));
 }
 
+/// A record omits a part of the batch that is the whole.
+#[test]
+fn omitted_option_has_its_default() {
+    let base = sweep(&["1n1g"], 0.5, |_| {});
+    let test = sweep(&["1n1g"], 0.5, |run| run.header.config.accumulate = 2);
+    diff(base.path(), test.path(), &[]).is_ok_with(&["  accumulate: 1 -> 2\n"]);
+}
+
 #[test]
 fn unreliable_runs_are_reported() {
     let base = sweep(&["1n1g"], 0.5, |run| run.header.profile = RunProfile::Quick);
@@ -382,7 +390,14 @@ fn unreliable_runs_are_reported() {
         "  profile: quick -> full",
         "  inject: not set -> slow:0:50",
     ];
-    diff(base.path(), test.path(), &[]).is_ok_with(&words);
+    let output = diff(base.path(), test.path(), &[]);
+    output.is_ok_with(&words);
+    // Every figure of both sides, in percentiles too.
+    for name in ["1n1g", "  mean ms", "  p50 ms", "  p95 ms"] {
+        let row = output.stdout.lines().find(|line| line.starts_with(&format!("{name} "))).expect(name);
+        let cells: Vec<&str> = row[name.len()..].split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        assert!(cells[..3].iter().all(|cell| cell.starts_with('(') && cell.ends_with(')')), "{row}");
+    }
     diff(base.path(), test.path(), &["--format", "markdown"])
         .is_ok_with(&["**Warning (unreliable):** BASE: 1n1g: quick profile"]);
     let gated = diff(base.path(), test.path(), &["--fail-on", "unreliable"]);

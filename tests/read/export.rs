@@ -469,7 +469,7 @@ fn invalid_export_options_are_rejected() {
     let output_text =
         crate::support::sandbox::refused(ringmark("extract --format mlflow -o /nowhere").arg(bandwidth.path()), 2);
     expect![[r"
-        error: DIR/first contains no training or scoring run that counts: nothing to export to MLflow
+        error: DIR/first contains no training or inference run that counts: nothing to export to MLflow
     "]]
     .assert_eq(&without_folder(&output_text));
 }

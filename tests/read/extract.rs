@@ -1,5 +1,6 @@
 //! Tests of `ringmark extract`: DLPerf's published figures, tables, formats.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use expect_test::expect;
@@ -12,7 +13,8 @@ use serde_json::Value;
 
 use crate::support::extract::{Extract, assert_close, small_folder, speeds};
 use crate::support::golden::assert_golden;
-use crate::support::runs::{Folder, record};
+use crate::support::runs::{Folder, committed, record};
+use crate::support::sandbox::{ringmark, run};
 use crate::support::temporary_folder::without_folder;
 
 const CASES: [&str; 6] = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"];
@@ -378,6 +380,33 @@ fn different_thread_counts_are_noted() {
     }
     let stdout = folder.printed(&[]);
     assert!(!stdout.contains("thread"), "{stdout}");
+}
+
+/// `--explain` explains every column of every table.
+#[test]
+fn every_column_is_explained() {
+    let (suite, score) = (committed("suite-2-cores"), committed("score-2-cores"));
+    for (command, folders) in [
+        ("extract --format table --price 2/host-hour", vec![&suite]),
+        ("extract --format table", vec![&score]),
+        ("diff", vec![&suite, &suite]),
+    ] {
+        let (_, stdout, stderr) = run(ringmark(&format!("{command} --explain")).args(folders));
+        let lines: Vec<&str> = stdout.lines().collect();
+        let is_rule = |line: &str| line.len() > 10 && line.chars().all(|letter| letter == '-');
+        let rules = (0..lines.len()).filter(|number| is_rule(lines[*number]));
+        let names = rules.flat_map(|rule| {
+            let first = lines[..rule].iter().rposition(|line| line.is_empty()).map_or(0, |empty| empty + 1);
+            lines[first].split("  ").map(str::trim).filter(|name| !name.is_empty()).collect::<Vec<_>>()
+        });
+        let names: BTreeSet<&str> = names.filter(|name| name.parse::<u32>().is_err()).collect();
+        assert!(names.len() > 1, "{names:?} {stdout}{stderr}");
+        let text = stdout.to_lowercase();
+        let is_explained =
+            |name: &&str| [":", ",", " and "].iter().any(|end| text.contains(&(name.to_lowercase() + end)));
+        let others: Vec<&str> = names.into_iter().filter(|name| !is_explained(name)).collect();
+        assert_eq!(others, Vec::<&str>::new(), "{command}: {stdout}");
+    }
 }
 
 #[test]

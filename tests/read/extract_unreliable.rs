@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::extract::{Extract, small_folder};
 use crate::support::runs::{Folder, long_record, record};
 
-/// Sets the share of the host's two cores that other programs used.
+/// Sets the share of the host's two cores that other processes used.
 fn disturbed(mut record: RunRecord, share: f64) -> RunRecord {
     let end = record.end.as_mut().expect("sound");
     let used = HostUse { host: "a".to_owned(), cores: 2, elapsed: Seconds(10.0), ..HostUse::default() };
@@ -54,10 +54,10 @@ fn disturbed_and_impossible_figures_are_unreliable() {
     let resume = format!("ringmark sweep --out {} --resume", folder.path().display());
     let again = format!("repeat 1n1g: {resume} --repeat 1n1g");
     let reliability_warnings = [
-        "other programs used the hosts' cores: 1n1g 70.0 % of a".to_owned(),
+        "other processes used the hosts' cores: 1n1g 70.0 % of a".to_owned(),
         "efficiency above 105.0 %: 1n2g 222.2 %: the base was disturbed".to_owned(),
         "runs vary by more than 10.0 % (CV): 1n4g 22.8 %".to_owned(),
-        format!("stop other programs, then repeat: {resume} --repeat 1n1g,1n4g"),
+        format!("stop other processes, then repeat: {resume} --repeat 1n1g,1n4g"),
     ];
     let markdown = folder.printed(&["--format", "markdown"]);
     for warning in &reliability_warnings {

@@ -336,9 +336,15 @@ fn bandwidth_of_one_host_count_asks_for_a_second() {
         law: AS_THE_MODEL,
     };
     let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
-    cluster.write_bandwidth(&result, &["4n4g"], 1);
+    cluster.write_bandwidth(&result, &["1n4g"], 1);
     let predict =
         || run(Some(&sweep.path()), &["--bandwidth", path(&result)]).1.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        predict().contains("warning: --bandwidth does not apply to 8n4g: it has no case of several hosts"),
+        "{}",
+        predict()
+    );
+    cluster.write_bandwidth(&result, &["4n4g"], 1);
     assert!(predict().contains("measure a second case: ringmark bandwidth --cases 4n4g,2n4g"), "{}", predict());
     cluster.write_bandwidth(&result, &["2n4g"], 1);
     assert!(!predict().contains("measure a second"), "{}", predict());

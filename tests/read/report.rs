@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::support::report::{
     assert_well_formed, bandwidth, bandwidth_of, count_drawn, folder_of, page, path, report, shown, small_folder,
 };
-use crate::support::runs::{Folder, record, rows_by_case};
+use crate::support::runs::{Folder, committed, record, rows_by_case};
 use crate::support::temporary_folder::without_folder;
 
 #[test]
@@ -377,6 +377,38 @@ fn baselines_are_shown_with_their_cases() {
     }
     // Their runs are not listed with the runs of the case.
     assert_eq!(page.matches("<figcaption>1n2g, run 1: ").count(), 1);
+}
+
+#[test]
+fn terminal_explains_the_columns_that_it_shows() {
+    let folder = committed("suite-2-cores");
+    let document = content::document(&read(&[folder], None).expect("it can be read"), false, &[]);
+    let text = |width| {
+        let text = render(&document, ReportFormat::Table, width);
+        // A note is broken into lines.
+        (text.contains("  DLPerf  "), text.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    for (width, has_minor_columns) in [(100, false), (160, true)] {
+        let (has_column, words) = text(width);
+        assert_eq!(has_column, has_minor_columns, "{width}: {words}");
+        for note in ["DLPerf is DLPerf's figure", "\u{b1} is half of the", "Sharing: cost of sharing a host"] {
+            assert_eq!(words.contains(note), has_minor_columns, "{width}: {note}");
+        }
+        assert!(words.contains(" 3/3! ") && words.contains(" !: these runs count but have warnings: "), "{words}");
+    }
+}
+
+/// Two runs have a loss, but no confidence interval.
+#[test]
+fn loss_of_two_runs_has_a_caveat() {
+    let folder = Folder::new();
+    for run in 1..=2 {
+        folder.run(&record("1n1g", run, 0.5));
+        folder.run(&record("1n2g", run, 0.625));
+    }
+    let text = shown(&folder.path(), ReportFormat::Table);
+    let line = text.lines().find(|line| line.starts_with("- Scaling loss of 1n2g: ")).expect("a figure");
+    assert!(line.contains(" (2 runs: too few for a confidence interval"), "{line}");
 }
 
 #[test]

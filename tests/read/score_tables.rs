@@ -195,7 +195,7 @@ fn invalid_runs_are_named_and_the_others_shown() {
             record.failure = Some("the scores of rank 0 are not finite".to_owned());
         }),
         ("jsonl: the record cannot be used: rank 0 does not have 10 times", |record| record.seconds[0].truncate(3)),
-        ("jsonl: the record cannot be used: scoring record format 9", |record| record.schema = 9),
+        ("jsonl: the record cannot be used: inference record format 9", |record| record.schema = 9),
         ("jsonl: no timed passes, or all of them took 0 s", |record| record.seconds[0] = vec![Seconds(0.0); 10]),
         ("jsonl: invalid speed: 3.00e16 images/s", |record| record.seconds[0] = vec![Seconds(1e-16 / 3.0); 10]),
     ];
@@ -215,7 +215,7 @@ fn invalid_runs_are_named_and_the_others_shown() {
         let whole = fs::read(&path).expect("written");
         fs::write(&path, &whole[..whole.len() / 2]).expect("cut off");
     };
-    expect_left_out("1n1g/rn50_b1_fp32_3.jsonl: the record cannot be used: the scoring record is damaged", cut_off);
+    expect_left_out("1n1g/rn50_b1_fp32_3.jsonl: the record cannot be used: the inference record is damaged", cut_off);
     expect_left_out(
         "1n1g/rn50_b1_fp32_3.jsonl: contains case 1n1g, ResNet-18, batch size 1, fp32, but has another file name",
         |folder| {
@@ -347,9 +347,9 @@ fn diff_compares_scoring_sweeps_point_by_point() {
     training.run(&runs::record("1n1g", 1, 0.5));
     let (status, _, stderr) = diff(&base.path(), &training.path(), &["--force"]);
     assert_eq!(status, Some(2));
-    expect![[r"
-        error: DIR/first contains scoring runs of ringmark, DIR/first contains training runs of ringmark or DLPerf: not comparable, even with --force
-    "]].assert_eq(&without_folder(&stderr));
+    expect![[r#"
+        error: DIR/first contains inference runs of ringmark, DIR/first contains training runs of ringmark or DLPerf: not comparable, even with --force
+    "#]].assert_eq(&without_folder(&stderr));
 }
 
 #[test]

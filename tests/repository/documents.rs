@@ -94,6 +94,20 @@ fn readme_is_short() {
     assert!(lines <= 120, "README.md has {lines} lines: move details to docs/");
 }
 
+/// The picture, its text and the table show the committed page of the same sweep.
+#[test]
+fn picture_of_readme_shows_its_table() {
+    let (readme, page) = (read(Path::new("README.md")), read(Path::new("results/suite-2-cores/report.html")));
+    let row = readme.lines().find(|line| line.starts_with("1n2g      2")).expect("a row");
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    for figure in [format!("{} images/s", cells[3]), format!("{} % efficiency", cells[7])] {
+        assert!(readme.lines().any(|line| line.starts_with("![") && line.contains(&figure)), "{figure}");
+    }
+    for figure in [cells[3], cells[7]] {
+        assert!(page.contains(&format!(">{figure}<")), "{figure}");
+    }
+}
+
 #[test]
 fn pages_and_cells_are_short() {
     for document in documents() {

@@ -100,6 +100,28 @@ fn options_of_other_programs_get_one_line() {
         "sweep --rdzv-endpoint a:29500",
         "sweep --nproc-per-node 4",
         "sweep --nproc-per-node gpu",
+        "sweep --nproc_per_node=8 --nnodes=2",
+        "sweep --nnodes 4 --nproc-per-node 8",
+        "sweep --nnodes 1 --nproc-per-node 8",
+        "sweep -np 16 -H a:8,b:8",
+        "sweep -n 16 -N 2",
+        "sweep -np 3 -H a:8,b:8",
+        "sweep --nproc 1",
+        "bandwidth -np 16 -H a:8,b:8",
+        "sweep --gpu 8",
+        "sweep --iterations 10",
+        "sweep --outdir x",
+        "sweep --amp-level O1",
+        "sweep --timeline t.json",
+        "sweep -f hosts",
+        "sweep --overwrite",
+        "sweep first",
+        "sweep --cases 1n1g\t1n2g",
+        "bandwidth -C 1",
+        "bandwidth -m 5",
+        "bandwidth -N 3",
+        "bandwidth -d int8",
+        "watch --out x",
         "sweep --nnodes 1:4",
         "sweep --max-restarts 3",
         "sweep --min-np 2",
@@ -162,11 +184,27 @@ fn options_of_other_programs_get_one_line() {
 #[test]
 fn all_wrong_options_are_reported_together() {
     for (line, expected) in [
+        // One tip for the options that select the case, below the last of them.
+        (
+            "sweep --nproc_per_node=8 --nnodes=2",
+            expect![[r"
+            error: unexpected argument '--nproc_per_node' found
+            error: unexpected argument '--nnodes' found
+              tip: --nproc_per_node --nnodes: `--hosts a:8,b:8 --cases 2n8g` is 2 nodes with 8 ranks each
+        "]],
+        ),
+        (
+            "sweep -np 16 -H a:8,b:8",
+            expect![[r"
+            error: unexpected argument '-np' found
+              tip: -np: `--hosts a:8,b:8 --cases 2n8g` is 2 nodes with 8 ranks each
+        "]],
+        ),
         (
             "sweep --np 4 --dtype fp8 --bucket_mb=40 --batch_size 8 --quick --hosts a:8;b:8 --model resnet18",
             expect![[r"
                 error: unexpected argument '--np' found
-                  tip: --np: use `--cases 1n4g` for 1 node with 4 ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each
+                  tip: --np: `--hosts a:8;b:8 --cases 1n4g` is 1 node with 4 ranks
                 error: unexpected argument '--bucket_mb' found
                   tip: a similar argument exists: '--bucket-mb'
                 error: unexpected argument '--batch_size' found

@@ -530,11 +530,12 @@ fn input_wait_is_a_separate_phase() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("large");
     fs::create_dir_all(data.join("one")).expect("made");
-    noise(&data.join("one/noise.png"), 2000);
+    // One prefetched batch: those decoded before the first iteration do not hide the wait.
+    noise(&data.join("one/noise.png"), 3000);
     let result = folder.path().join("result");
     let options = format!(
         "sweep --cases 1n1g,1n2g --runs 1 --iters 5 --warmup 2 --batch-size 4 --model resnet18 --image-size 32 --device cpu \
-         --threads 1 --decode-threads 1 --no-doctor --out {} --data {}",
+         --threads 1 --decode-threads 1 --prefetch 1 --no-doctor --out {} --data {}",
         result.display(),
         data.display()
     );

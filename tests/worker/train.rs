@@ -562,10 +562,10 @@ fn straggler_is_named_in_log_record_and_table() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("out");
     let mut sweep = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-    // Four times a rank's forward is more than other load on this machine adds to the other rank's.
+    // Twenty times a rank's forward is more than other load on this machine adds to the other rank's.
     sweep.args(words(
         "sweep --device cpu --hosts localhost:2 --cases 1n2g --runs 1 --model resnet18 --batch-size 2 --image-size 32 \
-         --iters 24 --warmup 4 --threads 1 --inject slow:1:400",
+         --iters 24 --warmup 4 --threads 1 --inject slow:1:2000",
     ));
     sweep.arg("--worker").arg(in_folder(&folder)).arg("--out").arg(&out).env("OMP_NUM_THREADS", "1");
     let sweep = Run { command: sweep, folder, ranks: 2 }.finish();

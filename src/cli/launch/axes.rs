@@ -57,7 +57,7 @@ pub struct AxesOptions {
     /// Applies to options that are not given. dlperf: 5 runs of 120
     /// iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5 warm-up, batch size 8.
     /// quick: for a first impression, not a reliable result: 2 runs of 12 iterations, the first 2 warm-up, batch size 4 (on
-    /// GPUs 40, 10 and 32). Scoring uses MXNet's batch sizes 1 to 32 and 10 passes after 5 warm-up passes, with the
+    /// GPUs 40, 10 and 32). Inference uses MXNet's batch sizes 1 to 32 and 10 passes after 5 warm-up passes, with the
     /// profile's number of runs; quick: 5 passes after 2, batch size 4 [default: cpu if ranks use the CPU, otherwise dlperf]
     #[arg(long, value_name = "NAME", value_parser = keyword::<SweepProfile>())]
     profile: Option<SweepProfile>,
@@ -110,6 +110,8 @@ pub(super) struct AxisDefaults {
     pub(super) kv_stores: Vec<KvStore>,
     pub(super) threads: Option<u32>,
     pub(super) device: DeviceKind,
+    /// Name of the device.
+    pub(super) device_name: String,
     pub(super) is_known_to_use_cpu: bool,
     pub(super) profile: SweepProfile,
 }
@@ -192,6 +194,7 @@ impl AxesOptions {
             repeat: self.repeat,
             profile: defaults.profile,
             device: defaults.device,
+            device_name: defaults.device_name,
             is_known_to_use_cpu: defaults.is_known_to_use_cpu,
             threads: defaults.threads,
             trace_runs: self.trace_runs,

@@ -92,7 +92,7 @@ impl HostOptions {
             Some(list) if self.launcher == starter::MPIRUN => {
                 let names = list.without_slots();
                 let found = machine.request(&ssh).query(&names).map_err(usage)?;
-                processors = names.into_iter().map(str::to_owned).zip(found.iter().copied()).collect();
+                processors = names.into_iter().map(str::to_owned).zip(found.iter().cloned()).collect();
                 found.into_iter().map(|found| found.slots(machine.device)).collect()
             }
             _ => Vec::new(),
@@ -180,12 +180,18 @@ impl LaunchOptions {
         if let Some(gpus) = &config.options.gpus {
             // Other programs use this name for the number of GPUs.
             let number = gpus.parse().ok().filter(|number: &u32| *number > 0);
-            let tip = number.map(|number| format!("; `--cases 1n{number}g` runs {number} ranks on one host"));
-            let tip = tip.unwrap_or_default();
             if machine.is_known_to_use_cpu(&config) {
+                let host = config.hosts.all().first().map_or("localhost", |host| &host.name);
+                let tip = number.map(|number| {
+                    format!("; for {number} ranks use --hosts {host}:{number} --cases 1n{number}g instead")
+                });
+                let tip = tip.unwrap_or_default();
                 output::print_note(&format!("warning: --gpus {gpus} has no effect: the ranks use the CPU{tip}"));
-            } else if number.is_some() {
-                output::print_note(&format!("note: --gpus {gpus} is GPU number {gpus} (from 0) of every host{tip}"));
+            } else if let Some(number) = number {
+                output::print_note(&format!(
+                    "note: --gpus {gpus} is GPU number {gpus} (from 0) of every host; for {number} GPUs use \
+                     --cases 1n{number}g instead"
+                ));
             }
         }
         Ok(LaunchConfig {
@@ -299,6 +305,16 @@ impl Machine {
         launch.device == DeviceChoice::Cpu || (is_known && self.kind(launch) == DeviceKind::Cpu)
     }
 
+    /// Returns `cpu` or the name of the GPUs that ranks will use, or the choice if this machine cannot determine it.
+    pub(super) fn device_name(&self, launch: &LaunchConfig) -> String {
+        let known = self.first_host(launch).unwrap_or(&self.processors).gpu_name.clone();
+        match self.kind(launch) {
+            DeviceKind::Cuda => known.unwrap_or_else(|| DeviceKind::Cuda.to_string()),
+            kind if self.is_known_to_use_cpu(launch) => kind.to_string(),
+            DeviceKind::Cpu => launch.device.to_string(),
+        }
+    }
+
     /// Rejects `--bind` with arguments by which mpirun or srun binds the ranks.
     pub(super) fn check_binding(&self, launch: &LaunchConfig, bind: BindChoice) -> anyhow::Result<()> {
         // Slurm's options contain their value.
@@ -326,6 +342,6 @@ impl Machine {
 
     /// Returns the settings for querying the processors of hosts.
     fn request<'a>(&'a self, ssh: &'a SshOptions) -> ProcessorsRequest<'a> {
-        ProcessorsRequest { here: self.processors, ssh, environment: &self.environment }
+        ProcessorsRequest { here: &self.processors, ssh, environment: &self.environment }
     }
 }

@@ -74,6 +74,7 @@ impl ScoreOptions {
             kv_stores: vec![KvStore::Ring],
             threads: score.threads,
             device: machine.kind(&launch),
+            device_name: machine.device_name(&launch),
             is_known_to_use_cpu: machine.is_known_to_use_cpu(&launch),
             profile,
         };

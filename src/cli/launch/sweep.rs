@@ -167,6 +167,7 @@ impl SweepOptions {
             kv_stores: self.kv_stores.unwrap_or_else(|| vec![train.kv_store.kv_store]),
             threads: train.threads,
             device,
+            device_name: machine.device_name(&launch),
             is_known_to_use_cpu,
             profile,
         };

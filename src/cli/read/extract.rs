@@ -45,7 +45,7 @@ pub struct ExtractOptions {
     /// Folder for the files; with some formats a file [default: FOLDER of a sweep]
     ///
     /// Folder for NAME_result.json, .csv, .md and NAME_dlperf.json; NAME is the last part of FOLDER. By default FOLDER if
-    /// it is a sweep; nothing is written with --format or --json. With --format prometheus and influx a file, with mlflow
+    /// it is a sweep; nothing is written with --format, --json or --warmup. With --format prometheus and influx a file, with mlflow
     /// and mllog a folder, for that format alone.
     #[arg(short, long, value_name = "PATH")]
     out: Option<PathBuf>,

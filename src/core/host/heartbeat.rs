@@ -221,7 +221,7 @@ impl fmt::Display for Stage {
             Stage::Joining => formatter.write_str("MPI's initialization"),
             Stage::Preparing => formatter.write_str("preparation"),
             Stage::Connecting => formatter.write_str("connecting the ranks"),
-            Stage::Data => formatter.write_str("data"),
+            Stage::Data => formatter.write_str("input"),
             Stage::Ready => formatter.write_str("the barrier before the first iteration"),
             Stage::Forward => formatter.write_str("forward"),
             Stage::Backward => formatter.write_str("backward"),

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr};
+use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -16,19 +17,22 @@ pub struct MigrationHint {
     pub ours: &'static str,
 }
 
+/// Hint for a number of ranks without a number of nodes.
+const RANKS: &str = "use `--cases 1n{}g` for 1 node with {} ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each";
+
 /// Creates a table of hints.
 macro_rules! hints {
-    ($($($word:literal)|+ => $ours:literal),+ $(,)?) => {
+    ($($($word:literal)|+ => $ours:expr),+ $(,)?) => {
         &[$(MigrationHint { words: &[$($word),+], ours: $ours }),+]
     };
 }
 
 /// Hints for `ringmark`.
 pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
-    "-np" | "--np" | "-n" | "--num-proc" | "--nproc-per-node" | "--ntasks" | "-g" | "--ngpus" | "--num-gpus"
-        | "--nprocs" | "--world-size" | "--gpus-per-node" | "--ntasks-per-node" | "--npernode" | "-npernode"
-        | "--ppr" | "--gpu-num-per-node"
-        => "use `--cases 1n{}g` for 1 node with {} ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each",
+    "-np" | "--np" | "-n" | "--num-proc" | "--ntasks" | "--world-size" => RANKS,
+    "--nproc-per-node" | "--nproc" | "--nprocs" | "-g" | "--ngpus" | "--num-gpus" | "--gpus-per-node"
+        | "--ntasks-per-node" | "--npernode" | "-npernode" | "--ppr" | "--gpu-num-per-node"
+        => RANKS,
     "-N" | "--nnodes" | "--nodes" | "--num-nodes"
         => "`--hosts a:8,b:8` lists the nodes, and `--cases {}n8g` uses {} of them",
     "--num-gpus-per-node" | "--slots" | "--slots-per-host" => "`--hosts a:{},b:{}` gives every host {} ranks",
@@ -59,7 +63,9 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--network-interface" | "--network-interfaces" => "`--interface NAME` selects the network of all hosts",
     "-v" | "--verbose" | "-vv" | "--debug"
         => "not needed: the logs in `--out FOLDER` contain every iteration, and `--dry-run` prints every command",
-    "-o" | "--output" | "--output-dir" => "`--out FOLDER` is for logs and records",
+    "-f" => "`--hostfile FILE` lists the hosts",
+    "--overwrite" | "--force"
+        => "not supported: choose another `--out FOLDER`; `--resume` continues the sweep in a folder",
     "--json"
         => "`ringmark extract FOLDER --json` prints the figures of a sweep, and `--format pytorch-ddp` those for \
             PyTorch's diff.py",
@@ -73,7 +79,7 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--start-timeout" | "--stall-check-warning-time-seconds" | "--stall-check-shutdown-time-seconds"
         => "`--stall-timeout SECONDS` ends a run without progress and names the rank that hangs",
     "--no-stall-check" => "`--stall-timeout 0` waits indefinitely",
-    "--timeline-filename"
+    "--timeline-filename" | "--timeline"
         => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` writes Horovod's timeline next to the record",
     "--block_size" | "--block-size" | "--training.seq_len" | "--max_seq_len"
         => "`--sequence-length {}` is the number of tokens of a sequence",
@@ -84,7 +90,9 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
         => "`--accumulate N` computes the `--batch-size` of a rank in N parts",
     "--recompute-granularity" | "--recompute-activations" | "--activation_checkpoint.mode" | "--activation-checkpointing"
         => "`--recompute block` computes the activations of each block again in backward",
-    "--output-filename" | "--log-dir" | "--save-dir" | "--work-dir" => "`--out FOLDER` is for logs and records",
+    "-o" | "--output" | "--output-dir" | "--outdir" | "--out-dir" | "--output-filename" | "--log-dir" | "--save-dir"
+        | "--work-dir"
+        => "`--out FOLDER` is for logs and records",
     "--kv-store" | "--kvstore"
         => "`--kv-store NAME` of `ringmark sweep` and `ringmark bandwidth --model` selects where gradients are \
             summed and weights updated",
@@ -103,7 +111,7 @@ pub const WORKER_HINTS: &[MigrationHint] = hints![
 
 /// Hints for users of nccl-tests, for `bandwidth` only: its short options mean something else in other programs.
 pub const BANDWIDTH_HINTS: &[MigrationHint] = hints![
-    "-R" | "--local_register" | "--run_cycles" | "-S" | "--report_timestamps" | "-T" | "-p" | "-y"
+    "-R" | "--local_register" | "-S" | "--report_timestamps" | "-T" | "-p" | "-y"
         => "not supported; `ringmark bandwidth -h` lists the common options",
     "--iterations" => "`-n {}` is the number of iterations per size",
     "--min-bytes" | "--max-bytes" => "`-b 8 -e 128M` are the smallest and the largest message",
@@ -113,8 +121,10 @@ pub const BANDWIDTH_HINTS: &[MigrationHint] = hints![
     "-g" | "--ngpus" => "not needed: there is one rank per GPU; `--cases 1n8g` selects the number of ranks",
     "-t" | "--nthreads"
         => "not supported: each rank drives one GPU with one thread, and `--cases 1n8g` sets the number of ranks",
-    "-C" | "--report_cputime" | "-z" | "--blocking" | "-G" | "--cudagraph" | "-m" | "--agg_iters" | "-a"
-        | "--average" | "--parallel_init"
+    "-N" | "--run_cycles" => "not supported: `-n N` is the number of iterations per size; repeat the whole command",
+    "-m" | "--agg_iters" => "not supported: each operation is timed separately; `-n N` is their number per size",
+    "-C" | "--report_cputime" => "not supported: the time ends with the operation, not with its launch on the CPU",
+    "-z" | "--blocking" | "-G" | "--cudagraph" | "-a" | "--average" | "--parallel_init"
         => "not needed: every rank times every all-reduce, and the record contains all times",
     "-J" | "--output_file" => "`--json FILE`",
     "--quick" => "not needed: `-e 1M -n 5` is a short run",
@@ -139,7 +149,7 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--use-adasum" => "not supported: the all-reduce always sums",
     "--quick" => "not needed: `ringmark sweep` and `ringmark score` have a quick profile",
     "--bf16" | "--use-bf16" => "`--dtype bf16`",
-    "--amp" | "--use-amp" | "--native-amp" | "--fp16" | "--use-fp16"
+    "--amp" | "--use-amp" | "--native-amp" | "--amp-level" | "--opt-level" | "--fp16" | "--use-fp16"
         => "`--dtype fp16` is mixed precision with a dynamic loss scale",
     "--cycle-time-ms" => "not needed: there is no cycle; a bucket is exchanged as soon as its last gradient is ready",
     "--cache-capacity" => "not needed: ranks do not negotiate, so there is no cache",
@@ -152,11 +162,11 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "not needed: `--autotune` tries a fixed list of settings, each for a fixed number of steps",
     "--num-warmup-batches" | "--warmup-iters" | "--warmup-steps" => "`--warmup N`",
     "--num-iters" | "--num-batches" | "--num-batches-per-iter" | "--benchmark-iters" | "--steps" | "--num-steps"
-        | "--max-steps" | "--iter-num" | "--num-iterations"
+        | "--max-steps" | "--iter-num" | "--num-iterations" | "--iterations"
         => "`--iters N`: every iteration is timed",
     "--trials" | "--repeats" | "--repetitions" => "`--runs N`",
     "--learning-rate" => "`--lr RATE`",
-    "--optimizer" => "`--optimizer NAME` of `ringmark sweep` and `bandwidth`; scoring does not update weights",
+    "--optimizer" => "`--optimizer NAME` of `ringmark sweep` and `bandwidth`; inference does not update weights",
     "--compression" => "`--gradient-compression fp16`, or another keyword",
     "--threads" | "--num-workers" | "--workers" | "-j"
         => "`--decode-threads N` is the number of decoder threads per rank",
@@ -240,6 +250,7 @@ pub const LAUNCHER_COMMANDS: [&str; 6] = ["sweep", "doctor", "extract", "report"
 
 /// Hints for commands that read results, or that show hosts and running sweeps.
 pub const READER_HINTS: &[MigrationHint] = hints![
+    "--out" | "--folder" | "--dir" => "pass the folder without an option, as in `ringmark watch FOLDER`",
     "--output" | "--output-dir" | "--output-file" => "`--out PATH`",
     "--csv" => "`--format csv` of `ringmark extract`; `--json` everywhere",
     "--markdown" | "--md" => "`--format markdown`",
@@ -280,6 +291,14 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
     ("--backend", &["gloo", "ucc"], "on CPUs use shared-memory or mpi"),
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "use fp32, tf32, fp16 or bf16"),
+    (
+        "--wire",
+        &[
+            "int8", "uint8", "int32", "uint32", "int64", "uint64", "double", "fp64", "float64", "fp8e4m3", "fp8e5m2",
+            "all",
+        ],
+        "not supported: use fp32, fp16 or bf16, the types of gradients",
+    ),
 ];
 
 /// Beginnings of names of networks that ringmark lacks, or has in other sizes.
@@ -316,12 +335,20 @@ const PLURALS: [(&str, &str); 5] = [
     ("--kv-store", "--kv-stores"),
 ];
 
+/// Start of a line with a hint.
+const TIP: &str = "tip:";
+
 /// Adds a hint to an error that one of `typed` caused, if that is a word of another program, and drops clap's
 /// suggestions that are similar only by chance.
 pub fn with_hint(mut error: clap::Error, hints: &[&[MigrationHint]], typed: &[String]) -> clap::Error {
     // An option in conflict with another is ringmark's own.
     let is_own = error.kind() == ErrorKind::ArgumentConflict;
-    let own = find_hint(&error, hints, typed).or_else(|| hint_for_word(&error, typed)).filter(|_| !is_own);
+    let foreign = find_hint(&error, hints, typed).filter(|_| !is_own);
+    if let (Some((word, _)), ErrorKind::UnknownArgument) = (&foreign, error.kind()) {
+        // clap names only the first letter of `-np`.
+        error.insert(ContextKind::InvalidArg, ContextValue::String(word.clone()));
+    }
+    let own = foreign.map(|(_, hint)| hint).or_else(|| hint_for_word(&error, typed).filter(|_| !is_own));
     if own.as_ref().is_some_and(|own| own != NO_OTHER_MODELS) {
         // The hint replaces clap's list of values.
         error.remove(ContextKind::ValidValue);
@@ -365,12 +392,15 @@ pub fn with_two_dashes(typed: Vec<OsString>) -> Vec<OsString> {
     let replaced = |word: OsString| match word.to_str() {
         Some("-hostfile" | "-machinefile") => "--hostfile".into(),
         Some("-host") => "--hosts".into(),
+        // With an option -n, the rest would be its value.
+        Some("-np") => "--np".into(),
         _ => word,
     };
     typed.into_iter().map(replaced).collect()
 }
 
-/// Prints the errors and exits. After a tip, and after several errors, the reference to the help is omitted.
+/// Prints the errors and exits. After a tip, and after several errors, the reference to the help is omitted. A tip for
+/// several errors follows the last of them.
 pub fn exit(errors: &[clap::Error]) -> ! {
     if let [request] = errors
         && !request.use_stderr()
@@ -381,13 +411,17 @@ pub fn exit(errors: &[clap::Error]) -> ! {
         let styled = error.render();
         let text = if stderr().is_terminal() { styled.ansi().to_string() } else { styled.to_string() };
         let mut paragraphs: Vec<&str> = text.trim_end().split("\n\n").collect();
-        let has_tip = paragraphs.iter().any(|paragraph| paragraph.contains("tip:"));
+        let has_tip = paragraphs.iter().any(|paragraph| paragraph.contains(TIP));
         let is_short = has_tip || errors.len() > 1;
         paragraphs.retain(|paragraph| !is_short || !paragraph.starts_with("For more information"));
         paragraphs.join(if is_short { "\n" } else { "\n\n" })
     };
     // A closed pipe must not change the exit status.
-    let _ = writeln!(stderr(), "{}", errors.iter().map(text).collect::<Vec<_>>().join("\n"));
+    let texts: Vec<String> = errors.iter().map(text).collect();
+    let lines: Vec<&str> = texts.iter().flat_map(|text| text.lines()).collect();
+    let is_last = |(number, line): &(usize, &&str)| !line.contains(TIP) || !lines[number + 1..].contains(*line);
+    let lines: Vec<&str> = lines.iter().enumerate().filter(is_last).map(|(_, line)| *line).collect();
+    let _ = writeln!(stderr(), "{}", lines.join("\n"));
     std::process::exit(errors.first().map_or(2, clap::Error::exit_code));
 }
 
@@ -468,6 +502,10 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     if let Some((.., ours)) = VALUES.iter().find(is_value) {
         return Some(if ours.starts_with('`') { format!("did you mean {ours}?") } else { (*ours).to_owned() });
     }
+    if LISTS.contains(&option) && value.contains(char::is_whitespace) {
+        let values = value.split_whitespace().map(|word| word.trim_matches(',')).collect::<Vec<_>>().join(",");
+        return Some(format!("separate the values by commas: `{option} {values}`"));
+    }
     let is_other_model = || OTHER_MODELS.iter().any(|name| value.to_lowercase().starts_with(name));
     if ["--model", "--models"].contains(&option) && is_other_model() {
         return Some(NO_OTHER_MODELS.to_owned());
@@ -507,51 +545,97 @@ fn guess_case(word: &str) -> Option<String> {
     [nodes, gpus].iter().all(|number| number.parse::<u32>().is_ok_and(|it| it > 0)).then(|| format!("{nodes}n{gpus}g"))
 }
 
-fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) -> Option<String> {
+/// Returns the option of another program that caused the error, and its hint.
+fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) -> Option<(String, String)> {
     let (refused, value) = (context(error, ContextKind::InvalidArg)?, context(error, ContextKind::InvalidValue));
-    // For `-np`, clap refuses `-n`; if there is an option -n, it refuses the value `p`.
+    // For `-mca`, clap refuses `-m`; if there is an option -m, it refuses the value `ca`.
     let is_refused = |word: &str| match value {
+        None if refused.starts_with("--") => word.trim_start_matches('-') == refused.trim_start_matches('-'),
         None => word.starts_with(refused),
         Some(value) => !value.is_empty() && !word.starts_with("--") && word.get(2..) == Some(value),
     };
-    let value_of = |names: &[&str]| {
-        let mut words = typed.iter().zip(typed.iter().skip(1).map(Some).chain([None]));
-        words.find_map(|(word, next)| match word.split_once('=') {
-            Some((name, value)) => names.contains(&name).then(|| value.to_owned()),
-            None => next.filter(|_| names.contains(&word.as_str())).cloned(),
-        })
-    };
     typed.iter().find_map(|argument| {
         let word = argument.split_once('=').map_or(argument.as_str(), |(word, _)| word);
-        // torchrun and others accept both spellings.
-        let dashed = word.replace('_', "-");
-        let is_selected = |hint: &&MigrationHint| [word, &dashed].iter().any(|word| hint.words.contains(word));
+        let is_selected = |hint: &&MigrationHint| hint.words.iter().any(|known| is_spelling(word, known));
         let hint = hints.iter().copied().flatten().find(is_selected).filter(|_| is_refused(word))?;
-        if let ("--network" | "--num-layers", Some(network)) = (word, value_of(&["--network"])) {
+        let answer = |ours: String| Some((word.to_owned(), format!("{word}: {ours}")));
+        if let ("--network" | "--num-layers", Some(network)) = (word, value_of(typed, &["--network"])) {
             // Also resnet50 for resnet-50.
             let joined = network.strip_prefix("resnet").filter(|layers| layers.parse::<u32>().is_ok());
             let (name, typed_layers) =
                 joined.map_or((network.as_str(), None), |layers| ("resnet", Some(layers.to_owned())));
-            let layers = value_of(&["--num-layers"]).or(typed_layers);
+            let layers = value_of(typed, &["--num-layers"]).or(typed_layers);
             let layers = layers.map(|layers| format!("-{layers}")).unwrap_or_default();
-            return Some(format!("{word}: `--model mxnet-{name}{layers}`"));
+            return answer(format!("`--model mxnet-{name}{layers}`"));
         }
-        let value = value_of(&[word]);
+        if let Some(hint) = hint_for_layout(hint, typed) {
+            return Some((word.to_owned(), hint));
+        }
+        let value = value_of(typed, &[word]);
         if hint.words.contains(&"--nproc-per-node") && ["gpu", "auto", "cpu"].map(Some).contains(&value.as_deref()) {
-            return Some(format!("{word}: not needed: the default cases end with all GPUs of all hosts"));
+            return answer("not needed: the default cases end with all GPUs of all hosts".to_owned());
         }
-        // A range of torchrun's, 1:4, ends with the largest number.
-        let last =
-            value.map(|value| value.rsplit([',', ':']).next().unwrap_or_default().trim_end_matches('%').to_owned());
-        let number = last.filter(|text| text.parse::<u32>().is_ok());
+        let number = value.as_deref().and_then(last_number);
+        if let ("--gpu", Some(gpus)) = (word, number) {
+            return answer(format!("`--cases 1n{gpus}g` for {gpus} GPUs; `--gpus {gpus}` is the GPU with this number"));
+        }
         let usual = match hint.words[0] {
-            "--image-shape" => "224",
-            "--bucket-cap-mb" => "25",
-            _ => "8",
+            "--image-shape" => 224,
+            "--bucket-cap-mb" => 25,
+            _ => 8,
         };
-        let ours = hint.ours.replace("{}", number.as_deref().unwrap_or(usual)).replace(" 1 ranks", " 1 rank");
-        Some(format!("{word}: {ours}"))
+        let number = number.unwrap_or(usual).to_string();
+        answer(hint.ours.replace("{}", &number).replace(" 1 ranks", " 1 rank"))
     })
+}
+
+/// Returns true if `word` is `known`, also with `_` for `-`: torchrun and others accept both.
+fn is_spelling(word: &str, known: &str) -> bool {
+    word == known || word.replace('_', "-") == known
+}
+
+/// Returns the value of one of the options `names`.
+fn value_of(typed: &[String], names: &[&str]) -> Option<String> {
+    let is_named = |word: &str| names.iter().any(|name| is_spelling(word, name));
+    let mut words = typed.iter().zip(typed.iter().skip(1).map(Some).chain([None]));
+    words.find_map(|(word, next)| match word.split_once('=') {
+        Some((name, value)) => is_named(name).then(|| value.to_owned()),
+        None => next.filter(|_| is_named(word)).cloned(),
+    })
+}
+
+/// Returns the last number of a value: a range of torchrun's, `1:4`, ends with the largest.
+fn last_number(value: &str) -> Option<u32> {
+    value.rsplit([',', ':']).next()?.trim_end_matches('%').parse().ok()
+}
+
+/// Returns one hint for all options that together select the nodes and the ranks of each: `-np 16 -H a:8,b:8`.
+fn hint_for_layout(hint: &MigrationHint, typed: &[String]) -> Option<String> {
+    let words_of = |first| LAUNCHER_HINTS.iter().find(|hint| hint.words[0] == first).map_or(&[][..], |hint| hint.words);
+    let layouts = ["-np", "--nproc-per-node", "-N"].map(words_of);
+    if !layouts.contains(&hint.words) {
+        return None;
+    }
+    let number = |names: &[&str]| value_of(typed, names).as_deref().and_then(last_number).filter(|number| *number > 0);
+    let [all_ranks, ranks_per_node, nodes] = layouts.map(number);
+    let hosts = value_of(typed, &["-H", "--hosts", "-host", "--host"]).filter(|hosts| !Path::new(hosts).is_file());
+    // Brackets stand for an unknown number of hosts; other separators are an error.
+    let listed = hosts.as_deref().filter(|hosts| !hosts.contains(['[', ';', ' ']));
+    let nodes = nodes.or_else(|| u32::try_from(listed?.split(',').count()).ok())?;
+    let of_all = || all_ranks.filter(|ranks| ranks % nodes == 0).map(|ranks| ranks / nodes);
+    let ranks = of_all().or(ranks_per_node)?;
+    let hosts = match (hosts, nodes) {
+        (Some(hosts), _) => format!("--hosts {hosts} "),
+        (None, 1) => String::new(),
+        (None, 2) => format!("--hosts a:{ranks},b:{ranks} "),
+        (None, _) => format!("--hosts a:{ranks},b:{ranks},.. "),
+    };
+    let is_foreign = |word: &&str| layouts.iter().any(|words| words.iter().any(|known| is_spelling(word, known)));
+    let names = typed.iter().map(|word| word.split_once('=').map_or(word.as_str(), |(name, _)| name));
+    let foreign = names.filter(is_foreign).collect::<Vec<_>>().join(" ");
+    let each = if nodes == 1 { "" } else { " each" };
+    let ours = format!("`{hosts}--cases {nodes}n{ranks}g` is {nodes} nodes with {ranks} ranks{each}");
+    Some(format!("{foreign}: {}", ours.replace(" 1 nodes", " 1 node").replace(" 1 ranks", " 1 rank")))
 }
 
 #[cfg(test)]
@@ -570,7 +654,7 @@ mod tests {
 
     #[test]
     fn foreign_option_gets_a_tip_with_its_number() {
-        for line in ["ringmark -g 2", "ringmark -np 2", "ringmark --iters 3 --nproc-per-node=2"] {
+        for line in ["ringmark -g 2", "ringmark --np 2", "ringmark --iters 3 --nproc-per-node=2"] {
             let error = refused(line);
             assert!(error.contains(": use `--cases 1n2g` for 1 node with 2 ranks"), "{error}");
         }

@@ -227,7 +227,7 @@ pub(super) fn other_load(seen: &Observed) -> Vec<Warning> {
 pub(super) fn load_before(seen: &Observed) -> Vec<Warning> {
     let warn = |InitialLoad { hosts, load, cores }: &InitialLoad| {
         let text = format!(
-            "other programs ran on {hosts} before the first run (load {load:.1} on {cores} cores), and this run is too \
+            "other processes ran on {hosts} before the first run (load {load:.1} on {cores} cores), and this run is too \
              short to measure them: stop them, then repeat it"
         );
         warning(WarningKind::OtherLoad, format!("hosts {hosts}"), text)

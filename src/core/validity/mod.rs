@@ -87,7 +87,7 @@ pub fn disturbance(record: &InputRecord) -> Option<ForeignLoad> {
 /// Explains the parentheses around the figures of a disturbed input run.
 pub fn disturbance_line(load: &ForeignLoad) -> String {
     let (share, host) = (percent(load.share), &load.host);
-    format!("in parentheses: unreliable, other programs used {share} of the cores of {host}: stop them, then repeat")
+    format!("in parentheses: unreliable, other processes used {share} of the cores of {host}: stop them, then repeat")
 }
 
 /// Returns all warnings of an input run, the most severe first.

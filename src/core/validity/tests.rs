@@ -125,7 +125,7 @@ fn load_before_counts_for_runs_too_short_to_measure_it() {
         &record,
         WarningKind::OtherLoad,
         "hosts a",
-        "other programs ran on a before the first run (load 5.0 on 4 cores), and this run is too short to measure",
+        "other processes ran on a before the first run (load 5.0 on 4 cores), and this run is too short to measure",
     );
 }
 

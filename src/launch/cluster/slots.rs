@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::untrusted_text::printable;
 
 use crate::launch::cluster::hosts::Host;
 use crate::launch::cluster::remote::Remote;
@@ -25,11 +26,13 @@ const SCRIPT: &str = "nvidia-smi -L 2>/dev/null; \
 /// Timeout, which includes ssh's own and some time for nvidia-smi.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(14);
 
-/// Number of processors of a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Processors of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Processors {
     /// GPUs, as `nvidia-smi -L` lists them.
     pub gpus: u32,
+    /// Name of the first GPU.
+    pub gpu_name: Option<String>,
     /// Cores, each counted once however many hardware threads it has.
     pub cores: u32,
 }
@@ -37,21 +40,20 @@ pub struct Processors {
 impl Processors {
     /// Counts the processors of this machine; GPUs only if `device` allows one.
     pub fn for_this_machine(device: DeviceChoice, environment: &LaunchEnvironment) -> Processors {
-        let gpus = match device {
-            DeviceChoice::Cpu => 0,
-            _ => gpus(environment.visible_devices.as_deref()),
-        };
-        Processors { gpus, cores: environment.cores }
+        let listing = if device == DeviceChoice::Cpu { String::new() } else { list_gpus() };
+        let gpus = count_gpus(&listing, environment.visible_devices.as_deref());
+        Processors { gpus, gpu_name: gpu_name(&listing), cores: environment.cores }
     }
 
     /// Parses the output of [`SCRIPT`]; a shell may have printed a greeting before it.
     fn parse(output: &str) -> Option<Processors> {
         let cores = output.lines().find_map(|line| line.strip_prefix("cores="))?.parse().ok();
-        Some(Processors { gpus: count_gpus(output, None), cores: cores.filter(|cores| *cores > 0)? })
+        let (gpus, gpu_name) = (count_gpus(output, None), gpu_name(output));
+        Some(Processors { gpus, gpu_name, cores: cores.filter(|cores| *cores > 0)? })
     }
 
     /// Returns the number of ranks: one for each GPU, or one for each core if there is none or `device` is the CPU.
-    pub fn slots(self, device: DeviceChoice) -> u32 {
+    pub fn slots(&self, device: DeviceChoice) -> u32 {
         if self.gpus > 0 && device != DeviceChoice::Cpu { self.gpus } else { self.cores }
     }
 }
@@ -60,7 +62,7 @@ impl Processors {
 #[derive(Debug)]
 pub struct ProcessorsRequest<'a> {
     /// Processors of this machine, which is not queried.
-    pub here: Processors,
+    pub here: &'a Processors,
     /// Options for ssh to the other hosts.
     pub ssh: &'a SshOptions,
     /// Environment of this program.
@@ -82,7 +84,7 @@ impl ProcessorsRequest<'_> {
     pub fn query_one(&self, name: &str) -> anyhow::Result<Processors> {
         let remote = Remote::new(&Host { name: name.to_owned(), slots: 1 }, self.ssh, self.environment);
         if remote.is_here() {
-            return Ok(self.here);
+            return Ok(self.here.clone());
         }
         let answer = remote.run(&["sh", "-c", SCRIPT], b"", QUERY_TIMEOUT, &Interrupt::never())?;
         if let Some(processors) = Processors::parse(&answer.stdout) {
@@ -96,16 +98,22 @@ impl ProcessorsRequest<'_> {
     }
 }
 
-/// Returns the number of GPUs visible to a program started here: those of `nvidia-smi -L`, less those that
-/// CUDA_VISIBLE_DEVICES (`visible_devices`) hides. Returns 0 if there is no driver.
-fn gpus(visible_devices: Option<&str>) -> u32 {
+/// Returns the output of `nvidia-smi -L`; empty if there is no driver.
+fn list_gpus() -> String {
     match Command::new("nvidia-smi").arg("-L").output() {
-        Ok(output) if output.status.success() => count_gpus(&String::from_utf8_lossy(&output.stdout), visible_devices),
-        _ => 0,
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
+        _ => String::new(),
     }
 }
 
-/// Counts the GPUs in `listing`, the output of `nvidia-smi -L`.
+/// Returns the name in the first line, `GPU 0: NVIDIA H200 (UUID: ..)`.
+fn gpu_name(listing: &str) -> Option<String> {
+    let first = listing.lines().find(|line| line.starts_with("GPU "))?;
+    let (name, _) = first.split_once(": ")?.1.split_once(" (")?;
+    Some(printable(name).into_owned())
+}
+
+/// Counts the GPUs in `listing` that CUDA_VISIBLE_DEVICES (`visible_devices`) does not hide.
 fn count_gpus(listing: &str, visible_devices: Option<&str>) -> u32 {
     let present = listing.lines().filter(|line| line.starts_with("GPU ")).count();
     // CUDA stops at the first invalid entry.
@@ -132,6 +140,8 @@ mod tests {
             ("", DeviceChoice::Auto, None),
         ] {
             assert_eq!(Processors::parse(output).map(|found| found.slots(device)), slots, "{output}");
+            let name = output.contains("H100").then_some("NVIDIA H100");
+            assert_eq!(Processors::parse(output).and_then(|found| found.gpu_name).as_deref(), name, "{output}");
         }
     }
 
@@ -149,9 +159,9 @@ mod tests {
         // Replaces ssh, which would look up the host.
         let arguments = ["plm_rsh_agent", "/bin/false"].map(str::to_owned);
         let ssh = SshOptions::new(22, &arguments, &environment);
-        let here = Processors { gpus: 0, cores: 6 };
-        let request = ProcessorsRequest { here, ssh: &ssh, environment: &environment };
-        assert_eq!(request.query(&["localhost", "a"]).expect("known"), [here; 2]);
+        let here = Processors { gpus: 0, gpu_name: None, cores: 6 };
+        let request = ProcessorsRequest { here: &here, ssh: &ssh, environment: &environment };
+        assert_eq!(request.query(&["localhost", "a"]).expect("known"), [here.clone(), here.clone()]);
         let error = request.query(&["localhost", "192.0.2.8"]).expect_err("unreachable host").to_string();
         expect![[r#"host "192.0.2.8" has no slot count and cannot be queried: remote command failed (exit status: 1): check that `ssh -p 22 192.0.2.8 sh -c true` works: the host needs a shell, or write 192.0.2.8:8"#]].assert_eq(&error);
     }

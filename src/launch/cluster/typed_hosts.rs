@@ -112,6 +112,10 @@ fn parse_line(text: &str) -> anyhow::Result<Vec<TypedHost>> {
 fn host(name: &str, slots: Option<&str>) -> anyhow::Result<TypedHost> {
     let is_name = !name.is_empty() && !name.starts_with('-') && !name.contains([' ', ',', '=', '/']);
     ensure!(is_name, "{name:?} is not a host name: write name:8 or address:8");
+    ensure!(
+        !name.bytes().all(|byte| byte.is_ascii_digit()),
+        "{name} is a number, not a host name: write localhost:{name} for {name} ranks on this machine, or name:{name}"
+    );
     let number = |slots: &str| match slots.parse() {
         Ok(number) if number > 0 => Ok(number),
         _ => bail!("host {name} has {slots:?} slots: write a number of at least 1"),

@@ -58,6 +58,8 @@ pub struct AxesSweep {
     pub profile: SweepProfile,
     /// Device of the ranks, as far as this machine can determine it.
     pub device: DeviceKind,
+    /// Name of the device: `cpu`, that of the GPUs, or `auto` if it is unknown.
+    pub device_name: String,
     /// True if the ranks are certain to use the CPU.
     pub is_known_to_use_cpu: bool,
     /// CPU threads of a rank, if set by the user.

@@ -117,7 +117,7 @@ pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a PlannedJob>, machine: &Th
         gigabytes(available)
     );
     match cost.memory.largest_batch(Bytes(available.0 / u64::from(ranks))) {
-        0 => bail!("{what}: choose --cases with fewer ranks per host, or stop other programs"),
+        0 => bail!("{what}: choose --cases with fewer ranks per host, or stop other processes"),
         largest => bail!("{what}: choose --batch-size {largest} or less, or --cases with fewer ranks per host"),
     }
 }
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(check("1n2g", largest, "localhost:2", 8), Ok(()));
         assert!(check("1n2g", largest + 1, "localhost:2", 8).is_err());
         let error = check("1n8g", 1, "localhost:8", 1).expect_err("no batch fits");
-        expect!["1n8g with --batch-size 1 needs about 7.6 GB for the 8 ranks on this machine, which has 1.0 GB available: choose --cases with fewer ranks per host, or stop other programs"].assert_eq(&error);
+        expect!["1n8g with --batch-size 1 needs about 7.6 GB for the 8 ranks on this machine, which has 1.0 GB available: choose --cases with fewer ranks per host, or stop other processes"].assert_eq(&error);
         // The memory of other hosts is unknown here.
         assert_eq!(check("1n2g", 128, "a:2", 8), Ok(()));
     }

@@ -12,7 +12,10 @@ use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::dimension::{BatchShape, KvStore, Seconds};
 use ringmark_core::file::run_name::{self, BASELINE, MANIFEST, RunName};
 use ringmark_core::host::MemoryShortage;
-use ringmark_core::manifest::{Conditions, FileHashes, Manifest, ObservedEnvironment, RunState};
+use ringmark_core::manifest::{
+    Conditions, FileHashes, Manifest, Mismatch, ObservedEnvironment, RunState, without_option,
+};
+use ringmark_core::number_text::count;
 use ringmark_core::options::option_table::{OptionSpec, Options};
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
@@ -83,12 +86,26 @@ impl Ledger {
             superseded = std::mem::take(&mut manifest.runs).into_iter().map(|run| run.name).collect();
             manifest.conditions = conditions.clone();
         } else if !mismatches.is_empty() {
+            let is_set = |mismatch: &&Mismatch| {
+                let mut words = manifest.command.iter().chain(&command);
+                !mismatch.what.starts_with("--") || words.any(|word| word.starts_with(&mismatch.what))
+            };
+            let (set, mut unset): (Vec<&Mismatch>, Vec<&Mismatch>) = mismatches.iter().partition(is_set);
+            let mut shown: Vec<String> = set.into_iter().map(Mismatch::to_string).collect();
+            if shown.is_empty() {
+                shown = std::mem::take(&mut unset).into_iter().map(Mismatch::to_string).collect();
+            }
+            shown.extend(
+                (!unset.is_empty()).then(|| format!("and {}, set by neither command", count(unset.len(), "option"))),
+            );
+            let same = without_option(manifest.command, "--out").into_iter().skip(1);
+            let same = same.chain(["--out".to_owned(), out.display().to_string()]);
             return Err(usage(anyhow!(
                 "--resume: the sweep in {} has other settings, so new runs would not be comparable:\n{}\n\
                  use the same settings (ringmark {}), or choose another --out",
                 out.display(),
-                joined(&mismatches, "\n"),
-                shell::join(manifest.command.iter().skip(1))
+                joined(&shown, "\n"),
+                shell::join(&same.collect::<Vec<_>>())
             )));
         }
         if conditions.hosts.len() > manifest.conditions.hosts.len() {
@@ -290,10 +307,43 @@ fn check_is_unused(out: &Path) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
 
     fn options(batch_size: &str, wire: &str) -> BTreeMap<String, String> {
         [("--batch-size", batch_size), ("--wire", wire)].map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    }
+
+    #[test]
+    fn refused_resume_names_the_folder_and_the_options_that_were_set() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let conditions = |batch_size, wire| Conditions { options: options(batch_size, wire), ..Conditions::default() };
+        let then = words("target/release/ringmark sweep --wire=bf16 --out old --resume");
+        let mut manifest = Manifest::new(BenchmarkKind::Train, then, conditions("8", "bf16"));
+        manifest.run("1n1g/rn50_b8_fp32_1.log".parse().expect("a name")).state = RunState::Finished;
+        let refused = |command: &str| {
+            let sweep = RequestedSweep {
+                benchmark: BenchmarkKind::Train,
+                out: Path::new("new"),
+                command: words(command),
+                conditions: conditions("128", "fp32"),
+            };
+            let check = |_| Err(String::new());
+            Ledger::resume(sweep, manifest.clone(), &[], check).expect_err("other settings").to_string()
+        };
+        expect![[r"
+            --resume: the sweep in new has other settings, so new runs would not be comparable:
+            --wire: bf16 then, fp32 now
+            and 1 option, set by neither command
+            use the same settings (ringmark sweep --wire=bf16 --resume --out new), or choose another --out"]]
+        .assert_eq(&refused("ringmark sweep --out new --resume"));
+        expect![[r"
+            --resume: the sweep in new has other settings, so new runs would not be comparable:
+            --batch-size: 8 then, 128 now
+            --wire: bf16 then, fp32 now
+            use the same settings (ringmark sweep --wire=bf16 --resume --out new), or choose another --out"]]
+        .assert_eq(&refused("ringmark sweep --batch-size 128 --out new --resume"));
     }
 
     #[test]

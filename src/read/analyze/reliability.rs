@@ -112,12 +112,13 @@ pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
     known.map(|(_, text)| text).or_else(unknown)
 }
 
-/// Returns the reasons to use reliable figures with caution: the number of other `warnings`, and a wide `spread`, the
-/// largest coefficient of variation of the runs of a case.
-pub fn cautions(warnings: usize, spread: f64) -> Vec<String> {
+/// Returns the reasons to use reliable figures with caution: a `case` or `point` with a single run, the number of other
+/// `warnings`, and a wide `spread`, the largest coefficient of variation of the runs of a case.
+pub fn cautions(single_run: Option<&str>, warnings: usize, spread: f64) -> Vec<String> {
+    let single = single_run.map(|what| format!("a single run of a {what} has no spread"));
     let wide = (spread > WIDE_SPREAD)
         .then(|| format!("runs vary by {} (CV, more than {})", percent(spread), percent(WIDE_SPREAD)));
-    (warnings > 0).then(|| count(warnings, "warning")).into_iter().chain(wide).collect()
+    single.into_iter().chain((warnings > 0).then(|| count(warnings, "warning"))).chain(wide).collect()
 }
 
 /// Returns a sentence for each kind of warning, then the command that repeats all affected cases.
@@ -161,7 +162,7 @@ pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
         }
     }
     let is_busy = warnings.iter().any(|warning| warning.kind == ReliabilityKind::OtherLoad);
-    let first = if is_busy { "stop other programs, then repeat" } else { "repeat" };
+    let first = if is_busy { "stop other processes, then repeat" } else { "repeat" };
     let cases = cases.join(",");
     Some(match command {
         Some(command) => format!("{first}: {command} --repeat {cases}"),
@@ -179,7 +180,7 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
     });
     let subjects = subjects.collect::<Vec<_>>().join(", ");
     match first.kind {
-        ReliabilityKind::OtherLoad => vec![format!("other programs used the hosts' cores: {subjects}")],
+        ReliabilityKind::OtherLoad => vec![format!("other processes used the hosts' cores: {subjects}")],
         ReliabilityKind::Spread => {
             vec![format!("runs vary by more than {} (CV): {subjects}", percent(EXTREME_SPREAD))]
         }
@@ -232,7 +233,7 @@ pub fn speed_warnings(
         let (share, host) = (percent(load.share), &load.host);
         let (reason, value) = if load.is_before {
             let reason = format!(
-                "other programs ran on {host} before the first run (load of {share} of its cores), and run {run} is too \
+                "other processes ran on {host} before the first run (load of {share} of its cores), and run {run} is too \
                  short to measure them"
             );
             (reason, format!("{share} of {host} before the first run"))
@@ -244,7 +245,11 @@ pub fn speed_warnings(
                 loaded.len(),
                 loads.len()
             );
-            (reason, format!("{share} of {host}"))
+            let rare = match (loaded.len(), loads.len()) {
+                (heavy, all) if heavy == all => String::new(),
+                (heavy, all) => format!(" in run {run}, the worst of {heavy} busy runs of {all}"),
+            };
+            (reason, format!("{share} of {host}{rare}"))
         };
         let fix = format!("stop them, then {}", repeat(sweep_facts, case));
         let warning = ReliabilityWarning::new(ReliabilityKind::OtherLoad, reason, fix).repeating(case, sweep_facts);
@@ -332,8 +337,8 @@ mod tests {
         let record = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), environment, ranks);
         let warnings = bandwidth_warnings(Case::SINGLE, &record);
         expect![[r#"
-            other programs used the hosts' cores: 1n1g 60.0 % of a,b before the first run
-            stop other programs, then repeat 1n1g"#]]
+            other processes used the hosts' cores: 1n1g 60.0 % of a,b before the first run
+            stop other processes, then repeat 1n1g"#]]
         .assert_eq(&sentences(&warnings).join("\n"));
         assert_eq!(cause(&warnings), Some("busy machine"));
         let idle = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), Environment::default(), Vec::new());
@@ -356,9 +361,9 @@ mod tests {
         assert_eq!(
             sentences(&warnings),
             [
-                "other programs used the hosts' cores: 1n1g 53.0 % of a, 1n2g 53.0 % of a",
+                "other processes used the hosts' cores: 1n1g 53.0 % of a, 1n2g 53.0 % of a",
                 "runs vary by more than 10.0 % (CV): 1n1g 35.0 %, 1n2g 35.0 %",
-                "stop other programs, then repeat: ringmark sweep --resume --repeat 1n1g,1n2g",
+                "stop other processes, then repeat: ringmark sweep --resume --repeat 1n1g,1n2g",
             ]
         );
         assert_eq!(cause(&warnings), Some("busy machine"));

@@ -94,11 +94,11 @@ impl Utilization {
         [self.share_of_matrix_product, self.share_of_published_peak].iter().flatten().any(|share| *share > 1.0)
     }
 
-    /// Returns a text such as `38.5 % of the matrix-product rate`, or the share of the published peak if there is one.
+    /// Returns a text such as `38.5 % of the matmul rate`, or the share of the published peak if there is one.
     pub fn share_text(&self) -> Option<String> {
         let text = |share: f64, of: &str| format!("{} % of {of}", share_of_limit(share));
         let of_peak = self.share_of_published_peak.map(|share| text(share, "the published peak"));
-        of_peak.or(self.share_of_matrix_product.map(|share| text(share, "the matrix-product rate")))
+        of_peak.or(self.share_of_matrix_product.map(|share| text(share, "the matmul rate")))
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
         let utilization = of(&runs);
         assert!((utilization.teraflops_per_second.0 - 2.4534).abs() < 1e-9, "{utilization:?}");
         assert!(utilization.share_of_matrix_product.is_some_and(|share| (share - 0.8178).abs() < 1e-9));
-        assert_eq!(utilization.share_text().as_deref(), Some("81.8 % of the matrix-product rate"));
+        assert_eq!(utilization.share_text().as_deref(), Some("81.8 % of the matmul rate"));
         // A single run without the rate makes the result unknown.
         let partly = of(&[rates(3.0), DeviceRates::default()]);
         assert_eq!((partly.share_of_matrix_product, partly.share_text()), (None, None));

@@ -45,7 +45,7 @@ impl Content {
     pub fn text(self) -> &'static str {
         match self {
             Content::Result => "result of ringmark extract",
-            Content::ScoreResult => "scoring result of ringmark extract",
+            Content::ScoreResult => "inference result of ringmark extract",
             Content::PytorchDdp => "JSON of PyTorch's DDP benchmark",
             Content::Bandwidth => "record of ringmark bandwidth",
             Content::NcclTests => "JSON of nccl-tests",

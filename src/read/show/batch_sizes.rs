@@ -15,6 +15,12 @@ use crate::read::show::utilization::over_limit;
 /// Maximum number of batch sizes in one table on a terminal.
 const SIDE_BY_SIDE: usize = 6;
 
+/// Explains the columns, and the rows below the speed except that of memory.
+pub const ROW_LEGEND: &str = "Numbered columns: speed at this batch size. TFLOP/s: FLOP rate of the network; % of matmul: of the \
+    rate of matrix products measured on the devices; % of peak: of the GPU's published peak.";
+
+pub const PEAK_LEGEND: &str = "peak GB: memory of tensors on a GPU, resident memory on a CPU; 1 GB is 1e9 bytes.";
+
 /// A series and how it is labeled.
 pub struct Line<'a> {
     /// Name of the result; `None` if there is only one.
@@ -71,7 +77,7 @@ pub fn table(lines: &[Line], batch_sizes: &[u32], extra: ExtraRows, indent: &str
         };
         add_row("CV %", false, |figures| Some(format!("{:.2}", figures.cv? * 100.0)));
         add_row("TFLOP/s", true, |figures| Some(teraflops(figures.utilization?.teraflops_per_second)));
-        add_row("% of products", true, |figures| Some(share_of_limit(figures.utilization?.share_of_matrix_product?)));
+        add_row("% of matmul", true, |figures| Some(share_of_limit(figures.utilization?.share_of_matrix_product?)));
         add_row("% of peak", true, |figures| Some(share_of_limit(figures.utilization?.share_of_published_peak?)));
         if extra == ExtraRows::SpreadAndMemory {
             add_row("peak GB", false, |figures| Some(format!("{:.2}", figures.peak_memory?.0 as f64 / 1e9)));

@@ -176,12 +176,7 @@ pub fn ranks<'a, G: RunGroup>() -> Column<'a, G> {
     figure("ranks", |_, case: &CaseOf<G>| Some(case.case.ranks().into())).shown("ranks", "", |ranks| ranks.to_string())
 }
 
-/// Runs that count and those found, as `2/3`.
-pub fn runs<'a, G: RunGroup>() -> Column<'a, G> {
-    numbers_of_text("runs", |_, case| format!("{}/{}", case.counted().count(), case.runs.len()))
-}
-
-/// Runs as in [`runs`], with a mark for warnings.
+/// Runs that count and those found, as `2/3`, with a mark for warnings.
 pub fn marked_runs<'a, G: RunGroup>() -> Column<'a, G> {
     let mark = |case: &CaseOf<G>| if case.warnings.is_empty() { "" } else { MARK };
     numbers_of_text("runs", move |_, case| format!("{}/{}{}", case.counted().count(), case.runs.len(), mark(case)))
@@ -264,7 +259,7 @@ fn utilized<'a, G: RunGroup>(csv: &str, value: fn(&Utilization) -> Option<f64>) 
     figure(csv, move |group: &G, case| value(&group.utilization(case)?))
 }
 
-/// Arithmetic rate of the network.
+/// FLOP rate of the network.
 pub fn teraflops<'a, G: RunGroup>() -> Column<'a, G> {
     let rate = utilized("teraflops_per_s", |it| Some(it.teraflops_per_second.0));
     rate.shown("network", "TFLOP/s", three_digits).doubted(is_speed_doubtful)
@@ -273,7 +268,7 @@ pub fn teraflops<'a, G: RunGroup>() -> Column<'a, G> {
 /// Measured rate of matrix products, and the share of it that the network reaches.
 pub fn products<'a, G: RunGroup>() -> [Column<'a, G>; 2] {
     let share = utilized("share_of_matrix_product", |it| it.share_of_matrix_product);
-    limit("products", |it| Some(it.matrix_product_teraflops_per_second?.0), share)
+    limit("matmul", |it| Some(it.matrix_product_teraflops_per_second?.0), share)
 }
 
 /// Published peak, and the share of it that the network reaches.

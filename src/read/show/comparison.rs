@@ -130,18 +130,15 @@ fn figures(table: &ComparedTable, medium: Medium) -> Table {
 
 fn rows(table: &ComparedTable, case: &ComparedCase, medium: Medium) -> Vec<Vec<String>> {
     let row = |name: String, row: &Row, unit: f64, verdict: String, smallest: String| {
-        let figure = |figure: f64| four_digits(figure * unit);
-        vec![name, figure(row.base), figure(row.test), interval(row), verdict, smallest]
+        let figure = |figure: f64, is_reliable: bool| marked(four_digits(figure * unit), !is_reliable);
+        let (base, test) = (figure(row.base, case.base_is_reliable), figure(row.test, case.test_is_reliable));
+        vec![name, base, test, marked(interval(row), !case.is_reliable()), verdict, smallest]
     };
     let smallest = case.throughput.smallest.map_or_else(|| "-".to_owned(), |share| percent(share).replace('+', ""));
     let verdict = marked(verdict_text(case.verdict).to_owned(), !case.is_reliable());
     let is_strong = medium == Medium::Markdown && matches!(case.verdict, Verdict::Faster | Verdict::Slower);
     let verdict = if is_strong { format!("**{verdict}**") } else { verdict };
-    let mut first = row(case.name.clone(), &case.throughput, 1.0, verdict, smallest);
-    for (place, is_reliable) in [(1, case.base_is_reliable), (2, case.test_is_reliable)] {
-        first[place] = marked(std::mem::take(&mut first[place]), !is_reliable);
-    }
-    let mut rows = vec![first];
+    let mut rows = vec![row(case.name.clone(), &case.throughput, 1.0, verdict, smallest)];
     if has_iterations(table) {
         let below = |name: &str, figures: &Row, unit: f64| {
             row(format!("  {name}"), figures, unit, String::new(), String::new())
@@ -209,7 +206,8 @@ fn legend(outcome: &ComparedResults) -> Vec<String> {
         ),
     };
     vec![
-        "BASE and TEST: median over the runs of each side; mean: the step of the median speed, as in extract and report."
+        "BASE and TEST: median over the runs of each side; mean: the step of the median speed, as in extract and report; \
+         runs: those that count; p50 to p95: percentiles of the iteration times."
             .to_owned(),
         format!(
             "Difference: TEST minus BASE in % of BASE, and in brackets the {confidence} % confidence interval of the difference \

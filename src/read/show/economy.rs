@@ -12,10 +12,11 @@ pub const TITLE: &str = "Power and cost (an epoch: 1,281,167 images of ImageNet)
 
 const POWER_LEGEND: [&str; 2] = [
     "power: mean after warm-up of GPU boards (NVML), processors and their memory (RAPL),",
-    "as far as each host reports them",
+    "as far as each host reports them; energy: power / speed; per watt: speed / power",
 ];
 
-const COST_LEGEND: &str = "over base: additional cost of an epoch relative to the base";
+const COST_LEGEND: &str =
+    "epoch: its time and its cost; 90 epochs: their cost; over base: additional cost of an epoch relative to the base";
 
 /// Returns the table and its legend; `None` if neither power nor a price is known. Omits columns that no case fills.
 pub fn table(group: &TrainingGroup, price: Option<&Price>) -> Option<(Table, Vec<&'static str>)> {

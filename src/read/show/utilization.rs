@@ -1,4 +1,4 @@
-//! Table of a network's arithmetic rate, relative to the rates of the devices.
+//! Table of a network's FLOP rate, relative to the rates of the devices.
 
 use crate::output::table::Table;
 use crate::read::analyze::run_group::RunGroup;
@@ -9,7 +9,7 @@ use crate::read::show::columns::{self, Column, peak, products, teraflops};
 /// Explains shares above 100 %, if any of these cases has one.
 pub fn over_limit(mut cases: impl Iterator<Item = Utilization>) -> Option<String> {
     cases.any(|it| it.is_over_limit()).then(|| {
-        "shares above 100 %: the matrix products were disturbed, or the network needs fewer operations than counted (Winograd)"
+        "shares above 100 %: the matmul measurement was disturbed, or the network needs fewer operations than counted (Winograd)"
             .to_owned()
     })
 }

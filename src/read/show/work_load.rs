@@ -12,7 +12,8 @@ use crate::read::show::numbers::{marked, milliseconds, percent_number};
 pub const TITLE: &str = "Uneven work: effect of the batch division";
 
 /// Explanation of the columns.
-pub const LEGEND: [&str; 3] = [
+pub const LEGEND: [&str; 4] = [
+    "images: of each rank; per image: forward and backward of each rank;",
     "slowest: forward and backward of the slowest rank; even: the same with equal batches;",
     "balanced: the same if all ranks finished together; saved: 1 - slowest / even;",
     "left: 1 - balanced / slowest; waited: wait for the slowest rank, mean over ranks.",

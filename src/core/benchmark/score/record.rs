@@ -14,7 +14,7 @@ use crate::trace::{LayerProfile, OperatorProfile};
 
 document_record!(
     /// Record of a whole run.
-    ScoreRecord, kind: "ringmark-score", schema: 1, title: "scoring record" => {
+    ScoreRecord, kind: "ringmark-score", schema: 1, title: "inference record" => {
         label {
             /// Nodes and ranks per node, as launched.
             case: Case,
@@ -123,7 +123,7 @@ impl SweepRecord for ScoreRecord {
     }
 
     fn check_place(&self, name: &RunName) -> anyhow::Result<()> {
-        ensure!(!name.baseline, "scoring record in a folder of training without communication: move it back");
+        ensure!(!name.baseline, "inference record in a folder of training without communication: move it back");
         Ok(())
     }
 

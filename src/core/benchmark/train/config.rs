@@ -20,6 +20,7 @@ use crate::dimension::{
     BatchShape, BatchSize, DeviceChoice, DeviceKind, Dtype, GraphChoice, KernelsChoice, LayoutChoice, Model, SampleSize,
 };
 use crate::host::BindChoice;
+use crate::number_text::count;
 use crate::options::option_table::OptionSpec;
 use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum, text_value};
@@ -70,6 +71,18 @@ pub enum Fault {
         /// Added time, in percent of the rank's forward time.
         percent: u32,
     },
+}
+
+impl Fault {
+    /// Rejects a rank that no job of up to `ranks` ranks has.
+    pub fn check(self, ranks: u32) -> anyhow::Result<()> {
+        match self {
+            Fault::Fail { rank, .. } | Fault::Slow { rank, .. } if rank >= ranks => {
+                bail!("--inject {self}: there is no rank {rank}: the largest case has {}, from 0", count(ranks, "rank"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Fault {

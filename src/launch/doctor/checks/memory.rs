@@ -29,7 +29,7 @@ pub fn check_needed_memory(findings: &mut Findings, needed: &BTreeMap<String, Ne
             };
             let (needed, available) = (megabytes(needed.total()), megabytes(available));
             let what = format!("{processes} need about {needed} of memory, but {available} is available");
-            let fix = format!("{fix}, or stop other programs on the host");
+            let fix = format!("{fix}, or stop other processes on the host");
             findings.error(number, Check::Memory, what, fix);
         }
     }
@@ -92,8 +92,8 @@ mod tests {
             format!("{}: {}", all[0].what, all[0].fix)
         });
         expect![[r#"
-            servers need about 3000 MB of memory, but 2000 MB is available: choose more --servers, other --server-hosts, or stop other programs on the host
-            ranks and servers need about 3000 MB of memory, but 2000 MB is available: choose a smaller --batch-size, --cases with fewer ranks per host, more --servers, other --server-hosts, or stop other programs on the host"#]].assert_eq(&found.join("\n"));
+            servers need about 3000 MB of memory, but 2000 MB is available: choose more --servers, other --server-hosts, or stop other processes on the host
+            ranks and servers need about 3000 MB of memory, but 2000 MB is available: choose a smaller --batch-size, --cases with fewer ranks per host, more --servers, other --server-hosts, or stop other processes on the host"#]].assert_eq(&found.join("\n"));
     }
 
     #[test]

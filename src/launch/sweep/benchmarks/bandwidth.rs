@@ -255,7 +255,7 @@ fn table(answer: &Answer) -> String {
     if has_doubtful {
         let most = HEAVY_FOREIGN_LOAD * 100.0;
         lines.push(format!(
-            "in parentheses: unreliable, other programs took more than {most} %: stop them and measure again"
+            "in parentheses: unreliable, other processes took more than {most} %: stop them and measure again"
         ));
     }
     lines.join("\n")
@@ -399,7 +399,7 @@ case  ranks  avg busbw  best busbw     of size  other load  failure
 1n8g      8    (17.50)     (17.50)  1000000000        50.0  -
 2n8g     16      18.75       18.75  1000000000           -  too slow
 4n8g     32          -           -           -           -  mpirun exited with status 7
-in parentheses: unreliable, other programs took more than 25 %: stop them and measure again"
+in parentheses: unreliable, other processes took more than 25 %: stop them and measure again"
         );
     }
 

@@ -130,9 +130,10 @@ impl Resumable for ScoreSweep {
 
     fn header_lines(&self, context: PlanContext) -> Vec<String> {
         let (axes, out, profile) = (self.sweep.describe_axes(), self.sweep.out.display(), self.sweep.profile);
-        let ScoreConfig { iterations, warmup, device, .. } = &self.score;
+        let ScoreConfig { iterations, warmup, .. } = &self.score;
+        let device = &self.sweep.device_name;
         let first = format!(
-            "scoring of {axes}, {} passes, device {device}, profile {profile}; logs and records in {out}",
+            "inference of {axes}, {} passes, device {device}, profile {profile}; logs and records in {out}",
             measured_and_warmup(iterations, warmup)
         );
         [first].into_iter().chain(self.sweep.cores_line(context)).collect()

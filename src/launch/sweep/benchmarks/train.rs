@@ -250,7 +250,8 @@ impl Resumable for TrainSweep {
     fn header_lines(&self, context: PlanContext) -> Vec<String> {
         let TrainSweep { sweep, train, .. } = self;
         let (axes, out, profile) = (sweep.describe_axes(), sweep.out.display(), sweep.profile);
-        let TrainConfig { iterations, warmup, device, .. } = train;
+        let TrainConfig { iterations, warmup, .. } = train;
+        let device = &sweep.device_name;
         let length = match train.learning.epochs {
             None => format!("{} iterations", measured_and_warmup(iterations - warmup, *warmup)),
             Some(epochs) => {

@@ -20,6 +20,8 @@ pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, dd
         let kv_store = point_kv_store(train, &kv_stores, kv_store);
         TrainConfig { model, dtype, kv_store, ..train.with_batch(batch) }.validate().map_err(usage)?;
     }
+    let ranks = sweep.axes.cases.iter().map(|case| case.ranks()).max().unwrap_or_default();
+    train.inject.map_or(Ok(()), |fault| fault.check(ranks)).map_err(usage)?;
     kv_store::check_cases(&kv_stores, &sweep.axes.cases).map_err(usage)?;
     check_kv_stores(sweep).map_err(usage)?;
     for RunName { case, model, batch, kv_store, .. } in sweep.axes.runs() {

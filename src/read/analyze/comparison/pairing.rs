@@ -1,9 +1,12 @@
 //! Pairing of tables and cases of two results by their conditions, never by their position. Incomparable tables are
 //! refused; those without a partner are listed by name.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::anyhow;
+use ringmark_core::benchmark::bandwidth::BandwidthConfig;
+use ringmark_core::benchmark::score::ScoreConfig;
+use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Case, KvStore};
 use ringmark_core::options::usage::usage;
 
@@ -11,6 +14,7 @@ use crate::read::analyze::comparison::collectives::PROGRAM;
 use crate::read::analyze::comparison::side::{
     ConditionDifference, RequiredCondition, Side, SideCase, SideGroup, SideKind,
 };
+use crate::read::analyze::settings;
 use crate::read::load::environment::EnvironmentText;
 
 /// Tables and cases that both sides have, and those that only one has.
@@ -219,10 +223,24 @@ impl Pair<'_> {
             |name: &&String| !self.is_of_two_programs() || base.contains_key(*name) && test.contains_key(*name);
         let condition = |name: &String| ConditionDifference {
             name: name.clone(),
-            base: joined(&base, name),
-            test: joined(&test, name),
+            base: self.joined(&base, name),
+            test: self.joined(&test, name),
         };
         names.into_iter().filter(is_compared).map(condition).collect()
+    }
+
+    /// Returns the values of a setting; without one, the value that a record omits.
+    fn joined(&self, all: &EnvironmentText, name: &str) -> String {
+        let omitted = || match self.kind {
+            SideKind::Training => settings::omitted::<TrainConfig>(name),
+            SideKind::Score => settings::omitted::<ScoreConfig>(name),
+            SideKind::Collectives => settings::omitted::<BandwidthConfig>(name),
+            SideKind::PytorchDdp => None,
+        };
+        match all.get(name) {
+            None => omitted().unwrap_or_else(|| "not set".to_owned()),
+            Some(values) => values.iter().cloned().collect::<Vec<_>>().join(" / "),
+        }
     }
 
     /// Returns the server counts of the compared cases; without `--servers` there is one server per host. The option
@@ -252,12 +270,5 @@ impl Pair<'_> {
     pub fn is_of_two_programs(&self) -> bool {
         let [base, test] = self.groups.map(|group| group.settings.get(PROGRAM));
         base != test
-    }
-}
-
-fn joined(all: &BTreeMap<String, BTreeSet<String>>, name: &str) -> String {
-    match all.get(name) {
-        None => "not set".to_owned(),
-        Some(values) => values.iter().cloned().collect::<Vec<_>>().join(" / "),
     }
 }

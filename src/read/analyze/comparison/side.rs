@@ -48,7 +48,7 @@ impl SideKind {
     pub fn text(self) -> &'static str {
         match self {
             SideKind::Training => "training runs of ringmark or DLPerf",
-            SideKind::Score => "scoring runs of ringmark",
+            SideKind::Score => "inference runs of ringmark",
             SideKind::PytorchDdp => "PyTorch's DDP benchmark",
             SideKind::Collectives => "collectives alone (ringmark bandwidth, nccl-tests)",
         }

@@ -3,6 +3,7 @@
 use ringmark_core::dimension::{Case, Model};
 use ringmark_core::host::host_list;
 use ringmark_core::manifest::without_option;
+use ringmark_core::number_text::count;
 use ringmark_core::shell;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -140,8 +141,9 @@ pub fn level_not_measured(evidence: &Evidence, case: Case) -> Refusal {
     let (one, two) = (Case { nodes: 1, gpus_per_node: gpus }, Case { nodes: 2, gpus_per_node: gpus });
     let why = match (case.nodes, gpus > most) {
         (_, true) => format!(
-            "no host was measured with more than {most} ranks, and the contention of {gpus} ranks cannot be derived \
-             from fewer"
+            "no host was measured with more than {}, and the contention of {gpus} ranks cannot be derived \
+             from fewer",
+            count(most, "rank")
         ),
         (1, false) => {
             format!("no host was measured with {gpus} ranks, so their contention is unknown")

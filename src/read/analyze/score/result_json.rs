@@ -102,7 +102,7 @@ impl ScoreResult {
 
     /// Parses a result file.
     pub fn read(input: impl Read) -> anyhow::Result<ScoreResult> {
-        schema::read_document(input, SCORE_RESULT, SCHEMA, "scoring result")
+        schema::read_document(input, SCORE_RESULT, SCHEMA, "inference result")
     }
 }
 

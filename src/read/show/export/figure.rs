@@ -86,10 +86,10 @@ figures! {
     SCALING_LOSS = ("scaling_loss", "seconds"), "Part of the scaling loss; the parts add up to it";
     PEAK_MEMORY = ("peak_memory", "bytes"), "Largest memory use of a rank: tensors on a GPU, resident memory on a \
         CPU";
-    FLOP_RATE = ("", "floating_point_operations_per_second"), "Arithmetic rate of the network on all ranks";
-    PRODUCT_SHARE = ("matrix_product_share", "ratio"), "Arithmetic rate of the network / measured rate of matrix \
+    FLOP_RATE = ("", "floating_point_operations_per_second"), "FLOP rate of the network on all ranks";
+    PRODUCT_SHARE = ("matrix_product_share", "ratio"), "FLOP rate of the network / measured rate of matrix \
         products on the same devices";
-    PEAK_SHARE = ("published_peak_share", "ratio"), "Model FLOPs utilization: arithmetic rate / published peak";
+    PEAK_SHARE = ("published_peak_share", "ratio"), "Model FLOPs utilization: FLOP rate / published peak";
     POWER = ("power", "watts"), "Mean reported power of devices, processors and memory on all hosts after warm-up";
     ENERGY_OF_IMAGE = ("", "joules_per_image"), "Energy per image: mean power / images per second";
     ENERGY_OF_TOKEN = ("", "joules_per_token"), "Energy per token: mean power / tokens per second";

@@ -126,6 +126,8 @@ pub struct Block {
     pub title: String,
     /// Explanation of the values; may be empty.
     pub note: String,
+    /// Explanations of columns that a narrow terminal may omit, each with the name of the column.
+    pub column_notes: Vec<(&'static str, String)>,
     /// Line above the charts, never folded; may be empty.
     pub remark: String,
     /// Explanation of the charts, shown only with them; may be empty.
@@ -138,10 +140,19 @@ pub struct Block {
 }
 
 impl Block {
+    /// Returns the explanation of the values, with those of the columns that are shown; `width` is that of a terminal.
+    pub fn full_note(&self, width: Option<usize>) -> String {
+        let columns = self.table.iter().flat_map(|table| table.shown_columns(width));
+        let shown: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        let notes = self.column_notes.iter().filter(|(column, _)| shown.contains(column)).map(|(_, note)| note);
+        std::iter::once(&self.note).chain(notes).filter(|note| !note.is_empty()).cloned().collect::<Vec<_>>().join(" ")
+    }
+
     pub fn new(title: impl Into<String>, note: impl Into<String>) -> Block {
         Block {
             title: title.into(),
             note: note.into(),
+            column_notes: Vec::new(),
             remark: String::new(),
             reading: String::new(),
             charts: Vec::new(),

@@ -168,7 +168,8 @@ fn section(number: usize, section: &Section) -> Markup {
 }
 
 fn block(id: &str, block: &Block, layout: BlockLayout) -> Markup {
-    let notes = || [&block.note, &block.reading].into_iter().filter(|note| !note.is_empty());
+    let note = block.full_note(None);
+    let notes = || [&note, &block.reading].into_iter().filter(|note| !note.is_empty());
     html! {
         article id=(id) class=[layout.class()] {
             h3 { (block.title) }

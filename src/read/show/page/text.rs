@@ -16,7 +16,7 @@ pub fn text(document: &Document, medium: Medium) -> String {
     }
     for section in &document.sections {
         text.extend([Paragraph::Chapter(section.title.clone()), Paragraph::Text(section.note.clone())]);
-        text.extend(section.blocks.iter().flat_map(block));
+        text.extend(section.blocks.iter().flat_map(|block| self::block(block, medium)));
     }
     text::render(&text, medium)
 }
@@ -36,8 +36,12 @@ fn figure(figure: &Figure) -> String {
     format!("{}: {}{note}", figure.label, marked(format!("{}{unit}", figure.value), figure.is_doubtful))
 }
 
-fn block(block: &Block) -> Vec<Paragraph> {
-    let notes = [&block.note, &block.remark].map(|note| Paragraph::Text(note.clone()));
+fn block(block: &Block, medium: Medium) -> Vec<Paragraph> {
+    let width = match medium {
+        Medium::Terminal { width, .. } => Some(width),
+        Medium::Markdown => None,
+    };
+    let notes = [block.full_note(width), block.remark.clone()].map(Paragraph::Text);
     let mut text: Vec<Paragraph> = [Paragraph::Subchapter(block.title.clone())].into_iter().chain(notes).collect();
     text.extend(block.table.clone().map(Paragraph::Table));
     text.extend((!block.lines.is_empty()).then(|| Paragraph::Code(block.lines.clone())));

@@ -136,6 +136,17 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
                 .to_owned(),
         );
     }
+    let used = outlook.grown().find(|prediction| prediction.reference.is_some()).map(|prediction| prediction.case);
+    let is_unused =
+        |case: &Case| evidence.bandwidth.iter().all(|(of, _)| of.nodes == 1 || of.gpus_per_node != case.gpus_per_node);
+    if let Some(case) = used.filter(is_unused).filter(|_| !evidence.bandwidth.is_empty()) {
+        let cases = [2, 4].map(|nodes| Case { nodes, ..case }.to_string()).join(",");
+        warnings.push(format!(
+            "--bandwidth does not apply to {case}: it has no case of several hosts with {} each: measure: ringmark \
+             bandwidth --cases {cases} --hosts ..",
+            count(case.gpus_per_node, "rank")
+        ));
+    }
     let one_number = |case: &Case| case.nodes > 1 && !evidence.shows_growth(case.gpus_per_node);
     if let Some((case, _)) = evidence.bandwidth.iter().find(|(case, _)| one_number(case)) {
         let second = Case { nodes: if case.nodes == 2 { 4 } else { 2 }, ..*case };

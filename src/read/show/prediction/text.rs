@@ -14,6 +14,9 @@ use crate::read::show::once::once;
 use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
+const COLUMNS: &str = "low, mid, high: the band of images/s and of the efficiency (eff.); servers: of the kv-store; \
+    limited by: the largest loss relative to the base";
+
 /// Returns the tables and assumptions of every outlook with an answer, or of all with an explanation; empty if there is
 /// none.
 pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
@@ -39,7 +42,8 @@ pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
         if let Some(Ok(backtest)) = &outlook.backtest {
             text.push(Paragraph::Sentences(vec![backtest_text(&outlook.evidence, backtest)]));
         }
-        text.push(Paragraph::Explanation(assumptions(outlook)));
+        let columns = (!predictions.is_empty()).then(|| COLUMNS.to_owned());
+        text.push(Paragraph::Explanation(assumptions(outlook).into_iter().chain(columns).collect()));
     }
     let of_outlooks = outlooks.iter().map(|outlook| (outlook.evidence.label.clone(), warnings(outlook)));
     let warnings = once(&of_outlooks.collect::<Vec<_>>());

@@ -13,12 +13,13 @@ use crate::read::analyze::score::batch_sizes;
 use crate::read::analyze::score::figures::{CaseKey, ScoreCase, ScoreGroup};
 use crate::read::load::record::devices_text;
 use crate::read::load::score::ScoreConditions;
-use crate::read::show::batch_sizes::{ExtraRows, tables};
+use crate::read::show::batch_sizes::{ExtraRows, ROW_LEGEND, tables};
 use crate::read::show::numbers::{doubtful_legend, mark_legend};
 use crate::read::show::text::{self, Medium, Paragraph};
 use crate::read::show::training::text::left_out;
 
-const LEGEND: [&str; 3] = [
+const LEGEND: [&str; 4] = [
+    ROW_LEGEND,
     "speed: ranks x batch size x passes / time of the slowest rank; median over runs.",
     "With one rank it equals the figure of benchmark_score.py.",
     "CV: standard deviation / mean of the runs' speeds. -: no counted run.",

@@ -24,7 +24,8 @@ pub struct Comparison {
 }
 
 /// Explanation of the columns.
-pub const LEGEND: &str = "of ring: speed relative to ring in the same case; exposed: exchange not hidden by backward";
+pub const LEGEND: &str = "kv-store: how gradients are summed and weights updated; of ring: speed relative to ring in the same case; \
+    step: one iteration; exposed: exchange not hidden by backward";
 
 /// Returns a comparison for each set of groups that differ only in the kv-store.
 pub fn comparisons<'a>(groups: impl Iterator<Item = &'a TrainingGroup>) -> Vec<Comparison> {

@@ -20,7 +20,8 @@ pub fn title(group: &TrainingGroup) -> String {
 }
 
 /// Explanation of the columns, below the title.
-pub const LEGEND: [&str; 4] = [
+pub const LEGEND: [&str; 5] = [
+    "lost: all additional time of a step; compute, optimizer, input: that of these phases;",
     "sharing: compute loss of the baseline; overlap: additional compute loss with communication;",
     "waiting, transfer: exposed all-reduce before and after the slowest rank joins;",
     "other: the rest of the step; +-: 95 % confidence interval; negative: a gain;",

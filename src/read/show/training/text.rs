@@ -16,16 +16,19 @@ use crate::read::analyze::training::title::{process, title, unlike_devices};
 use crate::read::load::iteration_times::phases_to_show;
 use crate::read::load::problem::Problem;
 use crate::read::show;
-use crate::read::show::batch_sizes::{ExtraRows, tables};
+use crate::read::show::batch_sizes::{ExtraRows, PEAK_LEGEND, ROW_LEGEND, tables};
 use crate::read::show::columns;
 use crate::read::show::numbers::{doubtful_legend, mark_legend};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 use crate::read::show::training::columns::{self as training, Column};
 use crate::read::show::training::{kv_stores, scaling_loss};
 
-const LEGEND: [&str; 4] = [
-    "speed: images or tokens / time of a run; median over runs.",
+const LEGEND: [&str; 7] = [
+    "case: nodes and ranks per node, 2n8g for 2 nodes with 8 ranks each; ranks: of all nodes.",
+    "runs: those that count / those found.",
+    "speed: images or tokens / time of a run; median over runs. per rank, per GPU: speed / ranks.",
     "DLPerf: mean of the logged rates of a run, median over runs; used in no other figure.",
+    "speedup: speed / speed of the base.",
     "efficiency: speedup / (ranks / ranks of the base).",
     "CV: standard deviation / mean of the runs' speeds.",
 ];
@@ -33,11 +36,9 @@ const LEGEND: [&str; 4] = [
 const MARGIN_LEGEND: &str = "+-: half of the 95 % confidence interval of the efficiency.";
 
 /// Printed instead of the omitted tables of a quick profile.
-const LEFT_OUT: &str = "--explain adds iteration times, arithmetic and scaling loss";
+const LEFT_OUT: &str = "--explain adds iteration times, FLOP rate and scaling loss";
 
 const BY_BATCH_SIZE: &str = "Training by batch size per rank";
-
-const PEAK_LEGEND: &str = "peak GB: memory of tensors on a GPU, resident memory on a CPU; 1 GB is 1e9 bytes.";
 
 /// Returns the comparison of kv-stores, a section for each group, the tables by batch size, the `published` sections, and
 /// the exclusions.
@@ -105,20 +106,32 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     };
     below(
         "Time of an iteration: mean over ranks in the median run",
-        &["exposed: all-reduce not hidden by backward; share: exposed / step"],
+        &[
+            "step: one iteration; input: wait for images, if they are read; forward: with the loss;",
+            "backward: without time blocked by communication; optimizer: weight update;",
+            "exposed: all-reduce not hidden by backward; share: exposed / step",
+        ],
         times(group),
     );
-    below("Validation (--validate) after the last epoch, median over runs", &[], accuracies(group));
+    below(
+        "Validation (--validate) after the last epoch, median over runs",
+        &["epochs: trained; loss: mean over the images; top-1, top-5: share with the label among the first guesses"],
+        accuracies(group),
+    );
     below(
         "Step with communication, and of the same ranks without it (baseline)",
-        &["cost: additional step time, including the wait for the slowest rank"],
+        &[
+            "runs: of the baseline; step: with communication; baseline: step without it;",
+            "cost: additional step time, including the wait for the slowest rank",
+        ],
         costs(group),
     );
     below(
-        "Arithmetic rate of the network, all ranks",
+        "FLOP rate of the network, all ranks",
         &[
-            "products: measured rate of matrix products in the same precision, on all ranks at",
-            "once, after the last iteration; peak: published peak of the GPU (its share is the MFU)",
+            "network: operations of forward and backward / time; matmul: rate of matrix products in the",
+            "same precision, measured on all ranks at once after the last iteration;",
+            "peak: published peak of the GPU; share: network / the column before it (peak: the MFU)",
             "PaLM, torchtitan: operations counted as they do; network: as Megatron-LM (language models)",
         ],
         show::utilization::table(group),
@@ -150,9 +163,9 @@ fn legend(result: &ResultFolder, has_sizes: bool, [marked, doubtful]: [&str; 2])
     let mark = result.training().iter().any(is_marked).then(|| mark_legend(marked));
     let is_doubtful = result.training().iter().any(|group| !group.all_reliability_warnings().is_empty());
     let doubtful = is_doubtful.then(|| doubtful_legend(doubtful));
-    let peak = has_sizes.then(|| PEAK_LEGEND.to_owned());
+    let by_size = has_sizes.then_some([ROW_LEGEND, PEAK_LEGEND]).into_iter().flatten().map(str::to_owned);
     let margin = result.training().iter().any(has_margins).then(|| MARGIN_LEGEND.to_owned());
-    let columns = LEGEND.map(str::to_owned).into_iter().chain(margin).chain(peak).collect();
+    let columns = LEGEND.map(str::to_owned).into_iter().chain(margin).chain(by_size).collect();
     [columns, mark.into_iter().chain(doubtful).collect()]
 }
 

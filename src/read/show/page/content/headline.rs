@@ -227,7 +227,7 @@ fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
         shown.push(of_column("Step", training::step(), exposed));
     }
     if let Some(it) = group.utilization(case) {
-        let share = it.share_text().unwrap_or_else(|| "no matrix-product rate in these records".to_owned());
+        let share = it.share_text().unwrap_or_else(|| "no matmul rate in these records".to_owned());
         shown.push(of_column("FLOP rate", columns::teraflops(), share));
     }
     if let Some(it) = energy::case_energy(case) {
@@ -263,6 +263,9 @@ fn figures(group: &TrainingGroup, price: Option<&Price>) -> Vec<Figure> {
     let note = match &split {
         _ if figures.times.is_none() => "only records contain the parts".to_owned(),
         Some(loss) if loss.is_uncertain() => "smaller than its confidence interval: use more --runs".to_owned(),
+        _ if figures.efficiency_margin.is_none() => {
+            format!("{}: too few for a confidence interval", count(case.counted().count(), "run"))
+        }
         _ => String::new(),
     };
     let parts = split.filter(|loss| !loss.is_uncertain()).map(|loss| parts(&loss)).unwrap_or_default();

@@ -11,7 +11,7 @@ use crate::read::analyze::published::scaling::{self, MeasuredConditions, Publish
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::title::{common_base, unlike_devices};
 use crate::read::show::columns;
-use crate::read::show::numbers::percent_number;
+use crate::read::show::numbers::{mark_legend, percent_number};
 use crate::read::show::page::charts::scale::extent;
 use crate::read::show::page::content::scaling_charts::{self, Measurements};
 use crate::read::show::page::content::series::{PageSeries, Setting};
@@ -20,8 +20,9 @@ use crate::read::show::training::columns as training;
 use crate::read::show::training::kv_stores::{self, Comparison};
 
 const NOTE: &str = "Speed is images or tokens / time of a run; the median over runs is shown. Speedup and efficiency use these \
-    medians. CV is the standard deviation of the runs divided by their mean. DLPerf is DLPerf's figure: the mean of \
-    the logged rates of a run, median over runs.";
+    medians. CV is the standard deviation of the runs divided by their mean.";
+
+const DLPERF_NOTE: &str = "DLPerf is DLPerf's figure: the mean of the logged rates of a run, median over runs.";
 
 /// Column of the margins.
 const MARGIN: &str = "\u{b1}";
@@ -51,7 +52,8 @@ pub fn block(setting: &Setting, published: bool) -> Block {
     let (reading, charts) = scaling_charts::charts(&measured);
     let table = table(setting, &rows);
     let mut notes = vec![NOTE.to_owned()];
-    notes.extend(table.columns.iter().any(|column| column.name == MARGIN).then(|| MARGIN_NOTE.to_owned()));
+    let is_marked = |series: &PageSeries| series.group.cases.iter().any(|case| !case.warnings.is_empty());
+    notes.extend(setting.series.iter().any(is_marked).then(|| mark_legend("the warnings above")));
     let common = |series: &PageSeries| Some(format!("{}: {}.", series.name, common_base(series.group)?));
     notes.extend(setting.series.iter().filter_map(common));
     let unlike =
@@ -67,7 +69,9 @@ pub fn block(setting: &Setting, published: bool) -> Block {
         String::new()
     };
     let title = if scaling_charts::is_scaling(&measured) { "Throughput, speedup and efficiency" } else { "Throughput" };
-    Block { charts, remark, reading: reading.to_owned(), table: Some(table), ..Block::new(title, notes.join(" ")) }
+    let column_notes = vec![("DLPerf", DLPERF_NOTE.to_owned()), (MARGIN, MARGIN_NOTE.to_owned())];
+    let block = Block::new(title, notes.join(" "));
+    Block { charts, column_notes, remark, reading: reading.to_owned(), table: Some(table), ..block }
 }
 
 /// Returns the published rows of the same model, precision and batch size if the setting uses GPUs.
@@ -147,7 +151,7 @@ fn shown<'a>(process: &str, unit: WorkUnit) -> Vec<training::Column<'a>> {
     vec![
         columns::case(),
         columns::ranks(),
-        columns::runs(),
+        columns::marked_runs(),
         training::speed(unit),
         lowest.minor(),
         highest.minor(),

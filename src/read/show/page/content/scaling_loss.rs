@@ -46,12 +46,13 @@ pub fn block(setting: &Setting) -> Option<Block> {
         losses.iter().map(|loss| chart(setting, series, loss)).collect()
     };
     let is_split = series.iter().flat_map(|(_, losses)| losses).any(|loss| !loss.loss.compute.is_empty());
-    let note = if is_split { format!("{NOTE} {ALONE}") } else { NOTE.to_owned() };
+    let alone = is_split.then(|| (LossPart::ComputeSharing.name(), ALONE.to_owned()));
     Some(Block {
+        column_notes: alone.into_iter().collect(),
         charts: series.iter().map(charts).collect(),
         table: Some(table(setting, &series)),
         reading: READING.to_owned(),
-        ..Block::new("Where the scaling loss goes", note)
+        ..Block::new("Where the scaling loss goes", NOTE)
     })
 }
 

@@ -85,11 +85,9 @@ impl TrustEvidence {
         if others > 0 {
             lower(Trust::WithCare, format!("{} in the folder", count(others, "other problem")));
         }
-        if let Some(what) = self.single_run {
-            lower(Trust::WithCare, format!("a single run of a {what} has no spread"));
-        }
         let spread = self.spreads.iter().copied().fold(f64::NAN, f64::max);
-        reliability::cautions(self.warnings, spread).into_iter().for_each(|caution| lower(Trust::WithCare, caution));
+        let cautions = reliability::cautions(self.single_run, self.warnings, spread);
+        cautions.into_iter().for_each(|caution| lower(Trust::WithCare, caution));
         if spread <= WIDE_SPREAD {
             reasons.push(format!("runs vary by {} (CV)", percent(spread)));
         }
