@@ -3,9 +3,9 @@
 # tarball that includes libtorch's libraries, has the layout of `ringmark sweep --sync` and needs only Open MPI.
 #
 #   scripts/dev/package.sh                     builds both, a list of dependencies (SBOM, CycloneDX) and SHA256SUMS
-#   scripts/dev/package.sh check [RELEASE...]  runs the package and the tarball, each in a clean Debian that debootstrap
-#                                              creates, and times them; default: bookworm (Open MPI 4) and trixie (Open
-#                                              MPI 5). Needs root and 5 GB in TMPDIR
+#   scripts/dev/package.sh check [RELEASE...]  runs the package and the tarball, each in a clean system that debootstrap
+#                                              creates, and times them; default: Debian's bookworm (Open MPI 4) and
+#                                              trixie (Open MPI 5); noble is Ubuntu 24.04. Needs root and 5 GB in TMPDIR
 #   scripts/dev/package.sh reproduce           builds the commit again in another folder and compares every file; needs
 #                                              5 GB in TMPDIR
 set -euo pipefail
@@ -124,6 +124,9 @@ build() {
 
 # --- check ---------------------------------------------------------------------------------------------------------
 
+# In Ubuntu's package ubuntu-keyring and some Debian releases' ubuntu-archive-keyring.
+readonly UBUNTU_KEYS=/usr/share/keyrings/ubuntu-archive-keyring.gpg
+
 missing_for_check() { command -v debootstrap >/dev/null || echo debootstrap; }
 
 # Runs shell script $2 with root folder $1, without this machine's environment.
@@ -137,10 +140,16 @@ in_root() {
     ' - "$1" "$2"
 }
 
-# Creates root folder $1 with a minimal Debian of release $2 that can reach package servers as this machine does.
+# Creates root folder $1 with a minimal system of release $2 that can reach package servers as this machine does.
 make_root() {
-    local file target
-    debootstrap --variant=minbase --include=ca-certificates "$2" "$1" >"$1.log" || { tail "$1.log" >&2; fail "could not install Debian $2 in $1"; }
+    local file target options=() origin=()
+    if [[ ! -e /usr/share/debootstrap/scripts/$2 ]]; then
+        # Ubuntu: Open MPI is in universe. debootstrap may not have the release, but all releases use the script of gutsy.
+        options=("--components=main,universe" "--keyring=$UBUNTU_KEYS")
+        origin=(http://archive.ubuntu.com/ubuntu gutsy)
+    fi
+    debootstrap --force-check-gpg --variant=minbase --include=ca-certificates "${options[@]}" "$2" "$1" "${origin[@]}" \
+        >"$1.log" || { tail "$1.log" >&2; fail "could not install $2 in $1"; }
     cp /etc/resolv.conf /etc/hosts "$1/etc/"
     while IFS=: read -r file target; do
         install -D -m 644 "$file" "$1$target"
@@ -171,13 +180,21 @@ check_tarball() {
     cp "$(compgen -G "$OUT/ringmark-$version-*.tar.gz")" "$1/root/release.tar.gz"
     in_root "$1" '
         ! command -v python3 cc || exit 1
-        SECONDS=0
-        apt-get install -y --no-install-recommends openmpi-bin >/dev/null 2>&1
-        tar --extract --file=/root/release.tar.gz --directory=/root
-        cd /root/ringmark-*
-        ./ringmark sweep --quick --device cpu --out /root/first
-        ./ringmark extract /root/first
-        echo "from the release file to the table: $SECONDS s"
+        # The CPU time does not depend on other programs of this machine.
+        timed() {
+            TIMEFORMAT="$1: %1R s, CPU time %1U s + %1S s in the kernel"
+            time "${@:2}"
+        }
+        install_mpi() { apt-get install -y --no-install-recommends openmpi-bin >/dev/null 2>&1; }
+        unpack() { tar --extract --file=/root/release.tar.gz --directory=/root; }
+        time {
+            timed "Open MPI" install_mpi
+            timed "unpacking" unpack
+            cd /root/ringmark-*
+            timed "sweep" ./ringmark sweep --quick --device cpu --out /root/first
+            timed "extract" ./ringmark extract /root/first
+            TIMEFORMAT="from the release file to the table: %1R s, CPU time %1U s + %1S s in the kernel"
+        }
         ./ringmark --version
         ! ldd ringmark-worker | grep "not found" || exit 1
         mpirun --allow-run-as-root --oversubscribe -np 2 ./ringmark-worker train --batch-size 2 --image-size 64 --iters 4 \
