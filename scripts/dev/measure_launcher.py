@@ -167,9 +167,10 @@ def measure(ranks, is_shared, options):
             library, source = folder / "shared_connections.so", pathlib.Path(__file__).with_name("shared_connections.c")
             subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
             environment["LD_PRELOAD"] = str(library)
-        with open(folder / "log", "wb") as log, ended(
-            subprocess.Popen([options.program, *words], env=environment, stdout=log, stderr=log)
-        ) as process:
+        with (
+            open(folder / "log", "wb") as log,
+            ended(subprocess.Popen([options.program, *words], env=environment, stdout=log, stderr=log)) as process,
+        ):
             while not (folder / "begun").exists():
                 if process.poll() is not None:
                     sys.exit((folder / "log").read_text()[-2000:])
