@@ -12,6 +12,7 @@ slowest rank, so that the phases of a step are consistent. The same arguments cr
 
 import argparse
 import collections
+import hashlib
 import json
 import multiprocessing
 import os
@@ -22,15 +23,17 @@ import struct
 TEMPLATE = pathlib.Path(__file__).resolve().parents[2] / "results/cpu-2-cores/1n2g/rn50_b8_bf16_1.jsonl"
 RANKS_PER_HOST = 8
 WARMUP = 20
+# Time between the starts of two runs, which must not overlap.
+HOURS = 100
 
 # Seconds on one rank, and their coefficients of variation between iterations and between runs.
 FORWARD, BACKWARD, ALLREDUCE, OPTIMIZER, LOOP = 0.1, 0.2, 0.012, 0.004, 0.0002
 NOISE, RUN_NOISE = 0.01, 0.003
 
 
-def header(lines, case, ranks, run, iterations):
+def header(lines, case, ranks, run, number, iterations):
     line = json.loads(lines[0])
-    line["config"].update(iterations=iterations, warmup=min(WARMUP, iterations // 2), record=None, seed=run)
+    line["config"].update(iterations=iterations, warmup=min(WARMUP, iterations // 2), record=None)
     template = line["ranks"][0]
     rank_lines = [
         {**template, "rank": rank, "local_rank": rank % RANKS_PER_HOST, "host": host(rank), "process": 1000 + rank}
@@ -38,7 +41,7 @@ def header(lines, case, ranks, run, iterations):
     ]
     # The key's name depends on the version of the template.
     backend = {"backend" if "backend" in line else "collective": "solo" if ranks == 1 else "mpi"}
-    return {**line, "case": case, "run": run, "started": 1.7e9 + 3600 * run, **backend, "ranks": rank_lines}
+    return {**line, "case": case, "run": run, "started": 1.7e9 + HOURS * 3600 * number, **backend, "ranks": rank_lines}
 
 
 def host(rank):
@@ -102,18 +105,24 @@ def write_manifest(logs, options):
     conditions["hosts"] = hosts
     conditions["options"].update({"--iters": str(options.iterations), "--warmup": str(min(WARMUP, options.iterations // 2))})
     ran_on["hosts"] = [{"name": name, "devices": ran_on["hosts"][0]["devices"][:1] * RANKS_PER_HOST} for name in hosts]
-    manifest["runs"] = [{"log": str(log.relative_to(options.out)), "state": "finished"} for log in logs]
+    manifest["runs"] = [finished_run(log, options.out) for log in logs]
     (pathlib.Path(options.out) / "sweep.json").write_text(json.dumps(manifest, indent=2) + "\n")
 
 
-def make(ranks, run, options):
+def finished_run(log, out):
+    files = {"log": log, "record": log.with_suffix(".jsonl")}
+    hashes = {kind: hashlib.sha256(file.read_bytes()).hexdigest() for kind, file in files.items()}
+    return {"log": str(log.relative_to(out)), "state": "finished", "sha256": hashes}
+
+
+def make(ranks, run, number, options):
     lines = TEMPLATE.read_text().splitlines()
     head = [line for line in TEMPLATE.with_suffix(".log").read_text().splitlines() if line[0] in "+#"]
     case = case_of(ranks)
     folder = pathlib.Path(options.out) / case
     folder.mkdir(parents=True, exist_ok=True)
     noise = random.Random(f"{options.seed} {ranks} {run}")
-    first = header(lines, case, ranks, run, options.iterations)
+    first = header(lines, case, ranks, run, number, options.iterations)
     batch, dtype = first["config"]["batch_size"], first["config"]["dtype"]
     path = folder / f"rn50_b{batch}_{dtype}_{run}.jsonl"
     encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -151,7 +160,8 @@ def main():
         parser.error(f"RANKS must be between 1 and {RANKS_PER_HOST}, or a multiple of {RANKS_PER_HOST}")
     if min(options.runs, options.iterations) < 1:
         parser.error("RUNS and ITERATIONS must be at least 1")
-    work = [(ranks, run, options) for ranks in options.ranks for run in range(1, options.runs + 1)]
+    runs = [(ranks, run) for ranks in options.ranks for run in range(1, options.runs + 1)]
+    work = [(*case_and_run, number, options) for number, case_and_run in enumerate(runs)]
     with multiprocessing.Pool(len(os.sched_getaffinity(0))) as pool:
         write_manifest(pool.starmap(make, work, chunksize=1), options)
 

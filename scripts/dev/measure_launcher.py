@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures CPU time and memory of the launcher while 512 to 65,536 simulated ranks report to it.
 
-    scripts/dev/measure_launcher.py [--ranks 512,4096,16384,65536] [--seconds 40] [--shared] [--program target/release/ringmark]
+    scripts/dev/measure_launcher.py [--ranks 512,4096,16384,65536] [--seconds 40] [--stall-timeout 60] [--shared]
+                                    [--program target/release/ringmark]
 
 The launcher runs a sweep with one case. This script replaces mpirun and reports for every rank as ringmark-worker does, over
 one connection per rank. After --seconds, it stops reporting for the second-to-last rank. Prints a Markdown table: share of a
@@ -14,6 +15,7 @@ then provides the launcher's descriptors, so the CPU time excludes the kernel's 
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import os
@@ -30,7 +32,6 @@ import time
 
 RANKS_PER_HOST = 8
 RANKS_PER_PROCESS = 4096
-STALL_TIMEOUT = 60
 
 encode = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -130,9 +131,19 @@ def used(process):
 
 def metrics(port):
     """Returns the metrics that the launcher serves to Prometheus."""
-    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", "/metrics")
     return connection.getresponse().read()
+
+
+@contextlib.contextmanager
+def ended(process):
+    """Ends the process after a `with` block."""
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def measure(ranks, is_shared, options):
@@ -147,7 +158,7 @@ def measure(ranks, is_shared, options):
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
         environment["SIMULATION"] = f"{ranks} {options.seconds} {folder / 'begun'}"
         words = ["sweep", "--no-doctor", "--worker", shutil.which("true"), "--hostfile", str(folder / "hosts")]
-        words += ["--cases", f"{hosts}n{slots}g", "--runs", "1", "--stall-timeout", str(STALL_TIMEOUT)]
+        words += ["--cases", f"{hosts}n{slots}g", "--runs", "1", "--stall-timeout", str(options.stall_timeout)]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -156,8 +167,10 @@ def measure(ranks, is_shared, options):
             library, source = folder / "shared_connections.so", pathlib.Path(__file__).with_name("shared_connections.c")
             subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
             environment["LD_PRELOAD"] = str(library)
-        with open(folder / "log", "wb") as log:
-            process = subprocess.Popen([options.program, *words], env=environment, stdout=log, stderr=log)
+        with (
+            open(folder / "log", "wb") as log,
+            ended(subprocess.Popen([options.program, *words], env=environment, stdout=log, stderr=log)) as process,
+        ):
             while not (folder / "begun").exists():
                 if process.poll() is not None:
                     sys.exit((folder / "log").read_text()[-2000:])
@@ -182,7 +195,7 @@ def measure(ranks, is_shared, options):
         pattern = rf"rank {ranks - 2} of {ranks} on host {host(ranks - 2)} \(process {998 + ranks}\) has not reported"
         if not re.search(pattern, log_text):
             sys.exit(f"{ranks} ranks: the launcher did not name the stopped rank: {log_text[-2000:]}")
-        interval = max(1.0, min(ranks / 4096, STALL_TIMEOUT / 4))
+        interval = max(1.0, min(ranks / 4096, options.stall_timeout / 4))
         print(
             f"| {ranks:,}{', shared' if is_shared else ''} | {100 * share:.1f} % | {memory / 1e6:.0f} MB | {memory / 1e3 / ranks:.1f} kB | "
             f"{size / 1e3:.0f} kB | {scraped / 1e3:.0f} kB | {longest} | {ranks / interval:.0f} | {named:.0f} s |",
@@ -196,6 +209,7 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--ranks", default="512,4096,16384,65536")
     options.add_argument("--seconds", type=float, default=40)
+    options.add_argument("--stall-timeout", type=int, default=60)
     options.add_argument("--shared", action="store_true")
     options.add_argument("--program", default="target/release/ringmark")
     options = options.parse_args()

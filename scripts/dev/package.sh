@@ -3,9 +3,9 @@
 # tarball that includes libtorch's libraries, has the layout of `ringmark sweep --sync` and needs only Open MPI.
 #
 #   scripts/dev/package.sh                     builds both, a list of dependencies (SBOM, CycloneDX) and SHA256SUMS
-#   scripts/dev/package.sh check [RELEASE...]  runs the package and the tarball, each in a clean Debian that debootstrap
-#                                              creates, and times them; default: bookworm (Open MPI 4) and trixie (Open
-#                                              MPI 5). Needs root and 5 GB in TMPDIR
+#   scripts/dev/package.sh check [RELEASE...]  runs the package and the tarball, each in a clean system that debootstrap
+#                                              creates, and times them; default: Debian's bookworm (Open MPI 4) and
+#                                              trixie (Open MPI 5); noble is Ubuntu 24.04. Needs root and 5 GB in TMPDIR
 #   scripts/dev/package.sh reproduce           builds the commit again in another folder and compares every file; needs
 #                                              5 GB in TMPDIR
 set -euo pipefail
@@ -105,11 +105,8 @@ json.dump(bom, sys.stdout, indent=2)
 ' "$version" >"$OUT/ringmark-$version.cdx.json"
 }
 
-build() {
-    ((EUID != 0)) || install_packages missing_packages
-    [[ -z $(missing_packages) ]] ||
-        fail "packages are missing. Run as root: apt-get install --no-install-recommends $(missing_packages | xargs)"
-    scripts/setup.sh
+# Builds all files in $OUT.
+make_all() {
     cargo build --release --locked
     mkdir -p "$OUT"
     # Timestamps are those of the commit, so builds of one commit are reproducible.
@@ -122,7 +119,28 @@ build() {
     (cd "$OUT" && sha256sum ./*.deb ./*.tar.gz ./*.cdx.json | tee SHA256SUMS)
 }
 
+build() {
+    ((EUID != 0)) || install_packages missing_packages
+    [[ -z $(missing_packages) ]] ||
+        fail "packages are missing. Run as root: apt-get install --no-install-recommends $(missing_packages | xargs)"
+    scripts/setup.sh
+    # The programs contain paths of libtorch's headers, and the length of their library path. Always build in the same folder.
+    local namespaces=(--mount)
+    ((EUID == 0)) || namespaces+=(--map-root-user)
+    # shellcheck disable=SC2016 # expanded in the namespace, whose mounts end with it
+    unshare "${namespaces[@]}" bash -euc '
+        mount -t tmpfs ringmark /mnt
+        mkdir /mnt/ringmark
+        # Relative: the tmpfs may hide the absolute path.
+        mount --no-canonicalize --bind . /mnt/ringmark
+        exec /mnt/ringmark/scripts/dev/package.sh make-all
+    '
+}
+
 # --- check ---------------------------------------------------------------------------------------------------------
+
+# In Ubuntu's package ubuntu-keyring and some Debian releases' ubuntu-archive-keyring.
+readonly UBUNTU_KEYS=/usr/share/keyrings/ubuntu-archive-keyring.gpg
 
 missing_for_check() { command -v debootstrap >/dev/null || echo debootstrap; }
 
@@ -137,10 +155,16 @@ in_root() {
     ' - "$1" "$2"
 }
 
-# Creates root folder $1 with a minimal Debian of release $2 that can reach package servers as this machine does.
+# Creates root folder $1 with a minimal system of release $2 that can reach package servers as this machine does.
 make_root() {
-    local file target
-    debootstrap --variant=minbase --include=ca-certificates "$2" "$1" >"$1.log" || { tail "$1.log" >&2; fail "could not install Debian $2 in $1"; }
+    local file target options=() origin=()
+    if [[ ! -e /usr/share/debootstrap/scripts/$2 ]]; then
+        # Ubuntu: Open MPI is in universe. debootstrap may not have the release, but all releases use the script of gutsy.
+        options=("--components=main,universe" "--keyring=$UBUNTU_KEYS")
+        origin=(http://archive.ubuntu.com/ubuntu gutsy)
+    fi
+    debootstrap --force-check-gpg --variant=minbase --include=ca-certificates "${options[@]}" "$2" "$1" "${origin[@]}" \
+        >"$1.log" || { tail "$1.log" >&2; fail "could not install $2 in $1"; }
     cp /etc/resolv.conf /etc/hosts "$1/etc/"
     while IFS=: read -r file target; do
         install -D -m 644 "$file" "$1$target"
@@ -168,20 +192,29 @@ check_package() {
 
 check_tarball() {
     say "checking the tarball"
-    cp "$(compgen -G "$OUT/ringmark-$version-*.tar.gz")" "$1/root/release.tar.gz"
+    local tarball
+    tarball=$(compgen -G "$OUT/ringmark-$version-*.tar.gz")
+    cp "$tarball" "$1/root/"
+    # The README's commands for a release file, with the names of this one.
+    sed -n '/^# With a release file/,/^```/{/^[#`]/d;p}' README.md |
+        sed "s/ringmark-[0-9][^ ]*-cpu/$(basename "$tarball" .tar.gz)/g" >"$1/root/commands"
     in_root "$1" '
         ! command -v python3 cc || exit 1
-        SECONDS=0
-        apt-get install -y --no-install-recommends openmpi-bin >/dev/null 2>&1
-        tar --extract --file=/root/release.tar.gz --directory=/root
-        cd /root/ringmark-*
-        ./ringmark sweep --quick --device cpu --out /root/first
-        ./ringmark extract /root/first
-        echo "from the release file to the table: $SECONDS s"
+        cd /root
+        # The CPU time does not depend on other programs of this machine.
+        readonly TIMES="%1R s, CPU time %1U s + %1S s in the kernel"
+        time {
+            while IFS= read -r -u 9 line; do
+                TIMEFORMAT="$line: $TIMES"
+                time eval "$line"
+            done 9<commands
+            TIMEFORMAT="from the release file to the table: $TIMES"
+        }
         ./ringmark --version
         ! ldd ringmark-worker | grep "not found" || exit 1
         mpirun --allow-run-as-root --oversubscribe -np 2 ./ringmark-worker train --batch-size 2 --image-size 64 --iters 4 \
-            --warmup 1 --threads 1'
+            --warmup 1 --threads 1' |
+        grep -vE '^(Get|Selecting|Preparing|Unpacking|Setting up|Processing)'
 }
 
 check() {
@@ -200,7 +233,7 @@ check() {
         rm -rf --one-file-system "$scratch/clean"
         check_package "$scratch/with-package"
         rm -rf --one-file-system "$scratch/with-package"
-        say "both work on Debian $release"
+        say "both work on $release"
     done
 }
 
@@ -214,13 +247,14 @@ reproduce() {
     trap "rm -rf --one-file-system '$scratch'" EXIT
     git clone --quiet . "$scratch/again"
     cp -a "$(realpath .libtorch)" "$scratch/again/.libtorch"
-    CARGO_TARGET_DIR=$scratch/target "$scratch/again/scripts/dev/package.sh" >/dev/null
-    diff "$OUT/SHA256SUMS" "$scratch/target/release/package/SHA256SUMS" || fail "the second build differs"
+    (unset CARGO_TARGET_DIR && "$scratch/again/scripts/dev/package.sh" >/dev/null)
+    diff "$OUT/SHA256SUMS" "$scratch/again/target/release/package/SHA256SUMS" || fail "the second build differs"
     say "both builds have the same files"
 }
 
 case ${1:-} in
     '') build ;;
+    make-all) make_all ;;
     reproduce) reproduce ;;
     check)
         shift

@@ -10,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +24,9 @@
 #define RANKS (1 << 16)
 #define CARRIERS 256
 #define CHUNK (1 << 16)
-#define CARRIER_EVENT (UINT64_MAX - CARRIERS)
-#define BELL_EVENT UINT64_MAX
+/* Keys of the epoll set that the launcher does not use: it counts connections from 0, and its other keys are the highest. */
+#define CARRIER_EVENT ((uint64_t)1 << 62)
+#define BELL_EVENT (CARRIER_EVENT + CARRIERS)
 
 struct rank {
     struct epoll_event wanted;
@@ -41,7 +43,8 @@ struct carrier {
 
 static struct rank ranks[RANKS];
 static struct carrier carriers[CARRIERS];
-static int carrier_count, bell = -1;
+/* The epoll set of the ranks' connections; the launcher has others, which other threads use. */
+static int carrier_count, bell = -1, ranks_epoll = -1;
 /* Queue of ranks with unread data that the launcher polls. */
 static uint32_t ready[RANKS];
 static size_t first_ready, ready_count;
@@ -112,6 +115,7 @@ int epoll_ctl(int epoll, int operation, int descriptor, struct epoll_event *even
     struct epoll_event entry = {.events = EPOLLIN, .data.u64 = BELL_EVENT};
     if (bell < 0) {
         bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        ranks_epoll = epoll;
         next(epoll, EPOLL_CTL_ADD, bell, &entry);
     }
     for (int index = 0; index < carrier_count; ++index) {
@@ -129,12 +133,15 @@ int epoll_ctl(int epoll, int operation, int descriptor, struct epoll_event *even
 
 int epoll_wait(int epoll, struct epoll_event *events, int most, int timeout) {
     int found = NEXT(int, epoll_wait, int, struct epoll_event *, int, int)(epoll, events, most, timeout), count = 0;
+    if (epoll != ranks_epoll) {
+        return found;
+    }
     for (int index = 0; index < found; ++index) {
         uint64_t event = events[index].data.u64;
         eventfd_t value;
         if (event == BELL_EVENT) {
             eventfd_read(bell, &value);
-        } else if (event >= CARRIER_EVENT) {
+        } else if (event >= CARRIER_EVENT && event < BELL_EVENT) {
             read_frames(&carriers[event - CARRIER_EVENT]);
         } else {
             events[count++] = events[index];
@@ -188,6 +195,15 @@ ssize_t send(int descriptor, const void *bytes, size_t count, int flags) {
 /* One variadic argument is passed in the same way as a fixed one. */
 int ioctl(int descriptor, unsigned long request, void *argument) {
     return find_rank(descriptor) != NULL ? 0 : NEXT(int, ioctl, int, unsigned long, void *)(descriptor, request, argument);
+}
+
+/* A debug build checks that a descriptor is open before it closes it. */
+int fcntl(int descriptor, int command, ...) {
+    va_list arguments;
+    va_start(arguments, command);
+    void *argument = va_arg(arguments, void *);
+    va_end(arguments);
+    return find_rank(descriptor) != NULL ? 0 : NEXT(int, fcntl, int, int, ...)(descriptor, command, argument);
 }
 
 int close(int descriptor) {

@@ -5,4 +5,5 @@ mod documents;
 mod language;
 mod migration_hints;
 mod schema;
+mod scripts;
 mod setup;
