@@ -84,10 +84,10 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     let mut evidence = evidence_from_groups(config, sweep, result.training())?;
     evidence.iter_mut().for_each(|evidence| evidence.resume_command.clone_from(&result.resume_command));
     ensure!(
-        records.is_empty() || evidence.iter().any(|evidence| evidence.kv_store.is_ring()),
+        records.is_empty() || evidence.iter().any(|evidence| evidence.point.kv_store.is_ring()),
         usage(anyhow!(
             "--bandwidth gives the time of an all-reduce, but these runs used --kv-store {}: omit --bandwidth",
-            joined(evidence.iter().map(|evidence| evidence.kv_store))
+            joined(evidence.iter().map(|evidence| evidence.point.kv_store))
         ))
     );
     evidence.into_iter().map(|evidence| Ok((evidence.with_bandwidth(&records)?, None))).collect()

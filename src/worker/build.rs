@@ -33,6 +33,7 @@ fn build() -> Result<(), String> {
         "ffi/torch/autograd_cuda.h",
         "ffi/torch/batch_norm.h",
         "ffi/torch/kernels.h",
+        "ffi/torch/update.h",
     ]) {
         println!("cargo::rerun-if-changed={file}");
     }

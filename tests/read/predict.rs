@@ -14,6 +14,7 @@ use ringmark::read::results;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, OptimizerChoice};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{BackendName, Bytes, Case, DeviceKind, Model, Phase, Phases, Seconds, Wire};
+use ringmark_core::file::run_name::Point;
 use ringmark_core::number_text::thousands;
 use ringmark_core::stats::allreduce_model::{Cost, Exchange};
 use ringmark_core::stats::exchange_growth::Servers;
@@ -588,7 +589,8 @@ fn unmeasured_levels_are_not_predicted() {
         assert!(output_text.starts_with(why), "{name}: {output_text}");
         assert!(measure.starts_with("ringmark sweep ") && measure.contains(command), "{name}: {measure}");
     }
-    let other = Evidence { model: Model::Resnet18, ..one_host.clone() };
+    let point = Point { model: Model::Resnet18, ..one_host.point };
+    let other = Evidence { point, ..one_host.clone() };
     let (_, measure) = refused(&other, "1n8g");
     expect!["ringmark sweep --cases 1n8g --model resnet18 --batch-size 4 --dtype fp32"].assert_eq(&measure);
     assert!(search::under(&one_host, 0.5).is_err(), "the search does not cross it either");

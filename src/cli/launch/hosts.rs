@@ -102,25 +102,15 @@ impl HostOptions {
         if self.gpus.is_some() && matches!(starter, Starter::Slurm(_)) {
             return Err(usage(anyhow!("--gpus: Slurm assigns the GPUs: request them from sbatch (--gpus-per-node)")));
         }
+        let hosts = hosts.unwrap_or_else(|| Hosts::this_machine(machine.processors.slots(machine.device)));
         Ok(LaunchConfig {
-            hosts: hosts.unwrap_or_else(|| Hosts::this_machine(machine.processors.slots(machine.device))),
             processors,
-            server_hosts: Vec::new(),
-            timeout: None,
-            stall_timeout: None,
             worker: self.worker,
-            starter,
-            ssh,
             options: StarterOptions { interface: self.interface, gpus: self.gpus, arguments },
-            device: machine.device,
             sync: self.sync,
-            dry_run: false,
-            is_verbose: false,
-            save_config: None,
             // Slurm and Grid Engine can start ranks on hosts that ssh cannot reach.
             doctor: starter == Starter::Mpirun,
-            metrics: None,
-            watched_ranks: WATCHED_RANKS,
+            ..LaunchConfig::new(hosts, starter, ssh, machine.device)
         })
     }
 }

@@ -67,6 +67,29 @@ pub struct LaunchConfig {
 }
 
 impl LaunchConfig {
+    /// Returns a configuration without anything optional: no limits, server hosts, copies, checks or additional output.
+    pub fn new(hosts: Hosts, starter: Starter, ssh: SshOptions, device: DeviceChoice) -> LaunchConfig {
+        LaunchConfig {
+            hosts,
+            processors: BTreeMap::new(),
+            server_hosts: Vec::new(),
+            timeout: None,
+            stall_timeout: None,
+            worker: None,
+            starter,
+            options: StarterOptions::default(),
+            ssh,
+            device,
+            sync: None,
+            dry_run: false,
+            is_verbose: false,
+            save_config: None,
+            doctor: false,
+            metrics: None,
+            watched_ranks: usize::MAX,
+        }
+    }
+
     /// Returns the servers of `kv_store`, each of which needs `memory`; no process of the job continues without the
     /// others.
     pub fn servers(&self, kv_store: KvStoreConfig, memory: Bytes) -> ServerRanks {

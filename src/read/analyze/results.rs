@@ -63,6 +63,11 @@ impl ResultFolder {
         ResultFolder { name, resume_command, price, sweep, shortages, bandwidth, input, traces, problems }
     }
 
+    /// Returns the files and runs that are excluded, with the reasons.
+    pub fn left_out(&self) -> Vec<String> {
+        self.problems.iter().map(ToString::to_string).collect()
+    }
+
     /// Returns the groups of training.
     pub fn training(&self) -> &[TrainingGroup] {
         match &self.sweep {
@@ -117,7 +122,7 @@ impl JsonResult {
             rows: training_json::rows(result.training(), price),
             published: Vec::new(),
             out_of_memory: result.shortages.clone(),
-            left_out: result.problems.iter().map(ToString::to_string).collect(),
+            left_out: result.left_out(),
             files_sha256: BTreeMap::new(),
         }
     }
@@ -132,7 +137,7 @@ impl ScoreResult {
             rows: score_json::rows(result.scoring()),
             published: Vec::new(),
             out_of_memory: result.shortages.clone(),
-            left_out: result.problems.iter().map(ToString::to_string).collect(),
+            left_out: result.left_out(),
             files_sha256: BTreeMap::new(),
         }
     }

@@ -1,7 +1,7 @@
 //! Weights in safetensors files, with the tensor names of the network's source and including buffers, so that a
 //! torchvision checkpoint loads.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -40,7 +40,9 @@ pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<Traini
     let (counts, file): (Vec<_>, Vec<_>) = file.into_iter().partition(|(name, _)| name.ends_with(BATCH_COUNT));
     let counts = counts.iter().map(|(_, count)| i64::try_from(count)).collect::<Result<Vec<i64>, _>>();
     let batches = counts.with_context(|| format!("{BATCH_COUNT} in {}", path.display()))?.into_iter().max();
-    let file = file.into_iter().filter_map(|(name, tensor)| Some((name_in_model(name, tensors)?, tensor)));
+    let parameters: HashSet<&str> = tensors.parameters.iter().map(|named| named.name.as_str()).collect();
+    let in_model = |name| name_in_model(name, tensors.source(), &parameters);
+    let file = file.into_iter().filter_map(|(name, tensor)| Some((in_model(name)?, tensor)));
     let mut file: HashMap<String, Tensor> = file.collect();
     let source = tensors.source().name();
     let _no_gradient = tch::no_grad_guard();
@@ -63,20 +65,20 @@ pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<Traini
     Ok(TrainingState { batches: batches.unwrap_or_default(), entries: entries.collect() })
 }
 
-/// Returns the name in the model of the tensor `name` of a file, or `None` if the model does not need it.
+/// Returns the name in a model with these parameters of the tensor `name` of a file, or `None` if the model does not
+/// need it.
 ///
 /// Hugging Face's files of GPT-2 lack the prefix `transformer.` and contain causal masks; files converted from a
 /// `state_dict` contain a tied output layer twice.
-fn name_in_model(name: String, tensors: &NamedTensors) -> Option<String> {
-    let is_parameter = |name: &str| tensors.parameters.iter().any(|named| named.name == name);
-    if tensors.source() != Source::HuggingFace || is_parameter(&name) {
+fn name_in_model(name: String, source: Source, parameters: &HashSet<&str>) -> Option<String> {
+    if source != Source::HuggingFace || parameters.contains(name.as_str()) {
         return Some(name);
     }
     let is_mask = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     if is_mask || name == "lm_head.weight" {
         return None;
     }
-    Some(format!("transformer.{name}")).filter(|prefixed| is_parameter(prefixed)).or(Some(name))
+    Some(format!("transformer.{name}")).filter(|prefixed| parameters.contains(prefixed.as_str())).or(Some(name))
 }
 
 /// Saves every parameter and buffer as contiguous fp32, and `training_state`; the file is written atomically.

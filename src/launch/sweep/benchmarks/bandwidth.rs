@@ -263,7 +263,6 @@ fn table(answer: &Answer) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::os::unix::process::ExitStatusExt;
     use std::process::ExitStatus;
 
@@ -275,7 +274,6 @@ mod tests {
 
     use super::*;
     use crate::launch::cluster::ssh::SshOptions;
-    use crate::launch::job::job_launch::StarterOptions;
     use crate::launch::job::process::ProcessOutcome;
     use crate::launch::job::starter::Starter;
     use crate::launch::local::environment::LaunchEnvironment;
@@ -304,29 +302,15 @@ mod tests {
     }
 
     fn sweep() -> BandwidthSweep {
-        let environment = LaunchEnvironment::default();
         BandwidthSweep {
             cases: vec![CASE],
             operations: vec![Operation::AllReduce],
-            launch: LaunchConfig {
-                hosts: Hosts::this_machine(2),
-                processors: BTreeMap::new(),
-                server_hosts: Vec::new(),
-                timeout: None,
-                stall_timeout: None,
-                worker: None,
-                starter: Starter::Mpirun,
-                options: StarterOptions::default(),
-                ssh: SshOptions::new(22, &[], &environment),
-                device: DeviceChoice::Cpu,
-                sync: None,
-                dry_run: false,
-                is_verbose: false,
-                save_config: None,
-                doctor: false,
-                metrics: None,
-                watched_ranks: 512,
-            },
+            launch: LaunchConfig::new(
+                Hosts::this_machine(2),
+                Starter::Mpirun,
+                SshOptions::new(22, &[], &LaunchEnvironment::default()),
+                DeviceChoice::Cpu,
+            ),
             out: "out".into(),
             json: Json::No,
             is_traced: false,

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice};
 use ringmark_core::dimension::{
-    BackendName, BatchShape, Bytes, Case, DeviceKind, Dtype, KvStore, Model, Operation, Phase, UnitsPerSecond, Wire,
+    BackendName, BatchShape, Bytes, Case, DeviceKind, KvStore, Operation, Phase, UnitsPerSecond, Wire,
 };
+use ringmark_core::file::run_name::Point;
 use ringmark_core::options::usage::usage;
 use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, LatencyModel};
 use ringmark_core::stats::run_values::RunValues;
@@ -31,14 +32,8 @@ pub struct Evidence {
     pub title: Vec<String>,
     /// Key of the group in the JSON of `ringmark extract`.
     pub label: String,
-    /// Network.
-    pub model: Model,
-    /// Precision of the step.
-    pub dtype: Dtype,
-    /// Samples of an iteration.
-    pub batch: BatchShape,
-    /// Kv-store, which sums gradients and updates weights.
-    pub kv_store: KvStore,
+    /// Network, precision, batch size and kv-store.
+    pub point: Point,
     /// Communication pattern of the kv-store.
     pub strategy: Strategy,
     /// Case that efficiency is relative to: 1n1g, or the smallest measured case.
@@ -155,10 +150,7 @@ impl Evidence {
         Some(Evidence {
             title: title(group),
             label: group.label.clone(),
-            model: group.conditions.point.model,
-            dtype: group.conditions.point.dtype,
-            batch: group.conditions.point.batch,
-            kv_store: group.conditions.point.kv_store,
+            point: group.conditions.point,
             strategy,
             base: group.base?,
             cases,
@@ -186,10 +178,12 @@ impl Evidence {
         Evidence {
             title: [row.name, row.source, row.setup].map(str::to_owned).into(),
             label: row.name.to_owned(),
-            model: row.model,
-            dtype: row.dtype,
-            batch: BatchShape::of_images(row.batch_size),
-            kv_store: KvStore::Ring,
+            point: Point {
+                model: row.model,
+                batch: BatchShape::of_images(row.batch_size),
+                dtype: row.dtype,
+                kv_store: KvStore::Ring,
+            },
             strategy: Strategy::AllReduce,
             base: Case::SINGLE,
             cases: row.cases.iter().filter_map(case).collect(),
@@ -208,7 +202,7 @@ impl Evidence {
     /// Adds a bandwidth result; an error if its conditions differ from those of the runs. The result covers all-reduce
     /// only, so it is ignored for other kv-stores.
     pub fn with_bandwidth(mut self, records: &[(Case, BandwidthRecord)]) -> anyhow::Result<Evidence> {
-        if !self.kv_store.is_ring() {
+        if !self.point.kv_store.is_ring() {
             return Ok(self);
         }
         for (case, record) in records {
@@ -283,7 +277,7 @@ impl Evidence {
     pub fn base_kv_store(&self) -> KvStore {
         match self.case(self.base) {
             Some(base) if base.is_of_ring => KvStore::Ring,
-            _ => self.kv_store,
+            _ => self.point.kv_store,
         }
     }
 
@@ -311,7 +305,7 @@ impl Evidence {
 
     /// Returns the cost of exchanging all gradients in a case.
     pub fn cost(&self, case: Case) -> Cost {
-        let whole = [self.model.facts().gradient_bytes()];
+        let whole = [self.point.model.facts().gradient_bytes()];
         self.exchange.cost(case, if self.buckets.is_empty() { &whole } else { &self.buckets })
     }
 
@@ -342,7 +336,7 @@ impl Evidence {
 
     /// Returns the speed of a case with this step time.
     pub fn speed(&self, case: Case, step: f64) -> UnitsPerSecond {
-        UnitsPerSecond(self.batch.work(case) / step)
+        UnitsPerSecond(self.point.batch.work(case) / step)
     }
 }
 

@@ -101,7 +101,7 @@ fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> 
         return Err(level_not_measured(evidence, case));
     };
     let grown = match reference.phases() {
-        Some(phases) if !evidence.kv_store.is_ring() => {
+        Some(phases) if !evidence.point.kv_store.is_ring() => {
             kv_store_model::grown(evidence, case, reference, &phases, &hosts)
         }
         Some(phases) => with_records(evidence, case, reference, &phases, &hosts),

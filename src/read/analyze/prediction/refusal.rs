@@ -1,6 +1,7 @@
 //! Reasons why a case cannot be predicted, and commands that measure the missing cases.
 
 use ringmark_core::dimension::{Case, Model};
+use ringmark_core::file::run_name::Point;
 use ringmark_core::host::host_list;
 use ringmark_core::manifest::without_option;
 use ringmark_core::number_text::count;
@@ -103,9 +104,9 @@ pub fn refusal(evidence: &Evidence, case: Case, why: String, missing: &[Case]) -
     let (nodes, _) = most(missing.iter());
     let hosts = if nodes > 1 { format!(" --hosts {}", hosts(&[], nodes, case.gpus_per_node)) } else { String::new() };
     let servers = servers(evidence, Case { nodes, ..case });
-    let Evidence { model, batch, dtype, kv_store, .. } = evidence;
+    let Point { model, batch, dtype, kv_store } = evidence.point;
     // The default is left out.
-    let model = if *model == Model::default() { String::new() } else { format!(" --model {model}") };
+    let model = if model == Model::default() { String::new() } else { format!(" --model {model}") };
     let cases = cases.join(",");
     let kv_store = if kv_store.is_ring() { String::new() } else { format!(" --kv-store {kv_store}") };
     let size = batch.size.number();

@@ -172,7 +172,7 @@ pub fn build_report(results: &[ResultFolder], published: bool) -> Report<'_> {
         },
         bandwidth: result.bandwidth.iter().map(bandwidth).collect(),
         input: result.input.as_ref().map(|record| input_result(record, &demands)),
-        left_out: result.problems.iter().map(ToString::to_string).collect(),
+        left_out: result.left_out(),
     });
     Report { kind: KIND, schema: SCHEMA, results: results.collect() }
 }

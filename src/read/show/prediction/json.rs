@@ -119,14 +119,14 @@ fn json_outlook(outlook: &Outlook) -> JsonOutlook {
     let refused = refused.chain(outlook.backtest.iter().filter_map(|backtest| backtest.as_ref().err()));
     JsonOutlook {
         group: evidence.label.clone(),
-        model: evidence.model,
-        kv_store: evidence.kv_store,
+        model: evidence.point.model,
+        kv_store: evidence.point.kv_store,
         measured_on: evidence.title.clone(),
         base: evidence.base,
         base_kv_store: evidence.base_kv_store(),
-        batch_size_per_device: evidence.batch.size.number(),
-        sequence_length: evidence.batch.sequence_length,
-        unit: evidence.batch.unit(),
+        batch_size_per_device: evidence.point.batch.size.number(),
+        sequence_length: evidence.point.batch.sequence_length,
+        unit: evidence.point.batch.unit(),
         levels: JsonLevels {
             inside_host: evidence.inside().as_ref().map(json_line),
             between_hosts: evidence.between(gpus_per_node).as_ref().map(json_line),

@@ -11,7 +11,7 @@ const HIDDEN: &str = "backward hides the same share of it (lower limit), or the 
 
 /// Returns the assumptions for `case`, which is predicted from the measured case `reference`.
 pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<String> {
-    let store = evidence.kv_store;
+    let store = evidence.point.kv_store;
     let mut lines = match &evidence.strategy {
         // The assumptions for ring are in `notes`.
         Strategy::AllReduce => Vec::new(),
@@ -47,7 +47,7 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
 
 /// Describes how buckets move to owners: on CPUs they are sent directly, to several owners concurrently.
 fn buckets(evidence: &Evidence) -> &'static str {
-    match (evidence.kv_store, evidence.conditions) {
+    match (evidence.point.kv_store, evidence.conditions) {
         (KvStore::Device, Some((DeviceKind::Cpu, _))) => {
             "buckets are sent directly to their owners, to several at the same time, and the weights are returned"
         }
@@ -75,7 +75,7 @@ fn servers(evidence: &Evidence, setup: &ServerSetup, reference: Case, case: Case
         (false, Some(hosts)) => format!("distributed over at most {hosts} hosts without ranks, as measured"),
     };
     vec![
-        format!("kv-store {}: {number}, {place}", evidence.kv_store),
+        format!("kv-store {}: {number}, {place}", evidence.point.kv_store),
         format!("busiest link, per step in one direction: {measured} (measured), {requested}"),
         "limits of the exchange: the slowest and the fastest growth of its parts".to_owned(),
         "parts of the exchange: a round trip, the bytes on the busiest link, the messages of a rank and of a server, \

@@ -22,7 +22,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     let mut lines = vec![measured(evidence)];
     let mut grown = outlook.grown().filter(|prediction| prediction.reference.is_some());
     let searched = outlook.under.iter().flatten().next().map(|under| under.last);
-    if !evidence.kv_store.is_ring() {
+    if !evidence.point.kv_store.is_ring() {
         let first = grown.next().and_then(|prediction| Some((prediction.reference?, prediction.case)));
         let of_search = |last: Case| {
             let alike = |measured: &&CaseEvidence| measured.case.nodes > 1 && measured.case.nodes <= last.nodes;
@@ -95,7 +95,7 @@ fn measured(evidence: &Evidence) -> String {
         runs => format!("{} ({})", case.case, count(runs, "run")),
     };
     let cases: Vec<String> = evidence.cases.iter().map(case).collect();
-    let of_ring = if evidence.base_kv_store() == evidence.kv_store { "" } else { " of ring" };
+    let of_ring = if evidence.base_kv_store() == evidence.point.kv_store { "" } else { " of ring" };
     format!("measured: {}; efficiency over {}{of_ring}", cases.join(", "), evidence.base)
 }
 

@@ -53,7 +53,7 @@ pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
 
 fn table(evidence: &Evidence, predictions: &[&Prediction]) -> Table {
     let of_band = |unit| ["low", "mid", "high"].map(|end| (end, unit));
-    let bands = of_band(evidence.batch.unit().per_second()).into_iter().chain(of_band("eff. %"));
+    let bands = of_band(evidence.point.batch.unit().per_second()).into_iter().chain(of_band("eff. %"));
     let has_servers = predictions.iter().any(|prediction| evidence.servers(prediction.case).is_some());
     let servers = |case: Case| {
         has_servers.then(|| evidence.servers(case).map_or_else(|| "-".to_owned(), |servers| servers.to_string()))
@@ -87,7 +87,7 @@ fn backtest_text(evidence: &Evidence, backtest: &Backtest) -> String {
          measured value is {} the band",
         from.join(", "),
         speed(evidence.speed(case, backtest.measured)),
-        evidence.batch.unit().per_second(),
+        evidence.point.batch.unit().per_second(),
         backtest.error() * 100.0,
         if backtest.is_inside() { "inside" } else { "OUTSIDE" }
     )

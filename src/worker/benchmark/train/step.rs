@@ -230,13 +230,16 @@ impl Step {
     }
 
     fn forward(&mut self, part: usize) -> Result<Tensor> {
-        let images = &self.parts[part].images;
         if part > 0 {
             // Only an update changes the weights.
             self.model.flat.skip_next_rounding();
         }
-        let batch = self.batches.current()?.part(images)?;
-        loss(&self.model, &batch, self.mode, self.label_smoothing)
+        let whole = self.batches.current()?;
+        let batch = match &self.parts[..] {
+            [_] => whole,
+            parts => &whole.part(&parts[part].images)?,
+        };
+        loss(&self.model, batch, self.mode, self.label_smoothing)
     }
 
     fn backward(&self, loss: &Tensor, part: usize, iteration: u32) -> Result<()> {

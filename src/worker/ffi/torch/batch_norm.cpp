@@ -337,11 +337,19 @@ void give(const Tensors& results, at::Tensor** first, at::Tensor** second) {
   if (second != nullptr) *second = new at::Tensor(results.back());
 }
 
-BatchNormVectors vectors_of(
-    at::Tensor* weight, at::Tensor* bias, at::Tensor* running_mean, at::Tensor* running_variance, double momentum,
-    double epsilon) {
-  return {*weight, *bias, *running_mean, *running_variance, momentum, epsilon};
-}
+// BatchNormVectors as Rust passes them.
+struct RawVectors {
+  at::Tensor *weight, *bias, *running_mean, *running_variance;
+  double momentum, epsilon;
+
+  BatchNormVectors checked(const at::Tensor& x) const {
+    const BatchNormVectors vectors = *this;
+    check_vectors(x, vectors);
+    return vectors;
+  }
+
+  operator BatchNormVectors() const { return {*weight, *bias, *running_mean, *running_variance, momentum, epsilon}; }
+};
 
 }  // namespace
 
@@ -360,12 +368,10 @@ int ringmark_has_kernels(at::Tensor* x) {
 
 // `shortcut` and `second` may be null. `*first` and `*second` are new tensors owned by the caller.
 char* ringmark_batch_norm(
-    at::Tensor* x, at::Tensor* shortcut, at::Tensor* weight, at::Tensor* bias, at::Tensor* running_mean,
-    at::Tensor* running_variance, int relu, double momentum, double epsilon, at::Tensor** first, at::Tensor** second) {
+    at::Tensor* x, at::Tensor* shortcut, RawVectors raw, bool relu, at::Tensor** first, at::Tensor** second) {
   return guarded([&] {
     const auto kind = x->scalar_type();
-    const auto vectors = vectors_of(weight, bias, running_mean, running_variance, momentum, epsilon);
-    check_vectors(*x, vectors);
+    const auto vectors = raw.checked(*x);
     std::optional<at::Tensor> added;
     if (shortcut != nullptr) {
       TORCH_CHECK(shortcut->sizes() == x->sizes(), "shortcut and images have different shapes");
@@ -373,48 +379,43 @@ char* ringmark_batch_norm(
     }
     if (x->is_cuda()) {
       TORCH_CHECK(relu || !added, "the kernels add a shortcut only before a ReLU");
-      return give(batch_norm_cuda(*x, added, vectors, relu != 0, second != nullptr), first, second);
+      return give(batch_norm_cuda(*x, added, vectors, relu, second != nullptr), first, second);
     }
     TORCH_CHECK(kind == at::kFloat || kind == at::kBFloat16, "batch norm supports fp32 and bf16, not ", kind);
     give(
         {BatchNorm::apply(
-            *x, added, *weight, *bias, *running_mean, *running_variance, Settings{relu != 0, momentum, epsilon})},
+            *x, added, *raw.weight, *raw.bias, *raw.running_mean, *raw.running_variance,
+            Settings{relu, raw.momentum, raw.epsilon})},
         first, second);
   });
 }
 
 // Followed by ReLU and max pooling, on CUDA.
 char* ringmark_batch_norm_max_pool(
-    at::Tensor* x, at::Tensor* weight, at::Tensor* bias, at::Tensor* running_mean, at::Tensor* running_variance,
-    double momentum, double epsilon, int64_t kernel, int64_t stride, int64_t padding, at::Tensor** first,
-    at::Tensor** second) {
+    at::Tensor* x, RawVectors raw, PoolWindow window, at::Tensor** first, at::Tensor** second) {
   return guarded([&] {
-    const auto vectors = vectors_of(weight, bias, running_mean, running_variance, momentum, epsilon);
-    check_vectors(*x, vectors);
-    give(batch_norm_max_pool_cuda(*x, vectors, PoolWindow{kernel, stride, padding}, second != nullptr), first, second);
+    give(batch_norm_max_pool_cuda(*x, raw.checked(*x), window, second != nullptr), first, second);
   });
 }
 
 // Returns 1 if ringmark_pointwise_norm supports `x` and `weight`, with or without a shortcut.
-int ringmark_has_pointwise_kernels(at::Tensor* x, at::Tensor* weight, int has_shortcut) {
-  return has_pointwise_kernels(*x, *weight, has_shortcut != 0);
+int ringmark_has_pointwise_kernels(at::Tensor* x, at::Tensor* weight, bool has_shortcut) {
+  return has_pointwise_kernels(*x, *weight, has_shortcut);
 }
 
 // A 1x1 convolution followed by ringmark_batch_norm: with a shortcut, its addition and ReLU; otherwise neither.
 char* ringmark_pointwise_norm(
-    at::Tensor* x, at::Tensor* convolution, at::Tensor* shortcut, at::Tensor* weight, at::Tensor* bias,
-    at::Tensor* running_mean, at::Tensor* running_variance, double momentum, double epsilon, at::Tensor** first,
+    at::Tensor* x, at::Tensor* convolution, RawVectors vectors, at::Tensor* shortcut, at::Tensor** first,
     at::Tensor** second) {
   return guarded([&] {
-    const auto vectors = vectors_of(weight, bias, running_mean, running_variance, momentum, epsilon);
     std::optional<at::Tensor> added;
     if (shortcut != nullptr) added = shortcut->to(x->scalar_type()).contiguous(kLast);
     give(pointwise_norm_cuda(*x, *convolution, added, vectors, second != nullptr), first, second);
   });
 }
 
-char* ringmark_max_pool(at::Tensor* x, int64_t kernel, int64_t stride, int64_t padding, at::Tensor** y) {
-  return guarded([&] { *y = new at::Tensor(max_pool_cuda(*x, PoolWindow{kernel, stride, padding})); });
+char* ringmark_max_pool(at::Tensor* x, PoolWindow window, at::Tensor** y) {
+  return guarded([&] { *y = new at::Tensor(max_pool_cuda(*x, window)); });
 }
 
 }  // extern "C"

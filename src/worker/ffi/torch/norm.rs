@@ -6,57 +6,34 @@ use std::ptr::null_mut;
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::ffi::torch::shim::{RawTensor, check, new_tensor, raw};
+use crate::ffi::torch::shim::{RawTensor, check, new_tensor, raw, raw_or_null};
 
 unsafe extern "C" {
     fn ringmark_batch_norm(
         images: RawTensor,
         shortcut: RawTensor,
-        weight: RawTensor,
-        bias: RawTensor,
-        running_mean: RawTensor,
-        running_variance: RawTensor,
-        relu: c_int,
-        momentum: f64,
-        epsilon: f64,
+        vectors: RawVectors,
+        relu: bool,
         first: *mut RawTensor,
         second: *mut RawTensor,
     ) -> *mut c_char;
     fn ringmark_batch_norm_max_pool(
         images: RawTensor,
-        weight: RawTensor,
-        bias: RawTensor,
-        running_mean: RawTensor,
-        running_variance: RawTensor,
-        momentum: f64,
-        epsilon: f64,
-        kernel: i64,
-        stride: i64,
-        padding: i64,
+        vectors: RawVectors,
+        window: PoolWindow,
         first: *mut RawTensor,
         second: *mut RawTensor,
     ) -> *mut c_char;
-    fn ringmark_has_pointwise_kernels(images: RawTensor, weight: RawTensor, has_shortcut: c_int) -> c_int;
+    fn ringmark_has_pointwise_kernels(images: RawTensor, weight: RawTensor, has_shortcut: bool) -> c_int;
     fn ringmark_pointwise_norm(
         images: RawTensor,
         convolution: RawTensor,
+        vectors: RawVectors,
         shortcut: RawTensor,
-        weight: RawTensor,
-        bias: RawTensor,
-        running_mean: RawTensor,
-        running_variance: RawTensor,
-        momentum: f64,
-        epsilon: f64,
         first: *mut RawTensor,
         second: *mut RawTensor,
     ) -> *mut c_char;
-    fn ringmark_max_pool(
-        images: RawTensor,
-        kernel: i64,
-        stride: i64,
-        padding: i64,
-        result: *mut RawTensor,
-    ) -> *mut c_char;
+    fn ringmark_max_pool(images: RawTensor, window: PoolWindow, result: *mut RawTensor) -> *mut c_char;
     fn ringmark_has_kernels(images: RawTensor) -> c_int;
     fn ringmark_are_kernels_loaded(images: RawTensor) -> c_int;
 }
@@ -71,6 +48,25 @@ pub struct BatchNormVectors<'a> {
     pub momentum: f64,
     /// Added to the variance.
     pub epsilon: f64,
+}
+
+/// [`BatchNormVectors`] as C++ takes them.
+#[repr(C)]
+struct RawVectors {
+    weight: RawTensor,
+    bias: RawTensor,
+    running_mean: RawTensor,
+    running_variance: RawTensor,
+    momentum: f64,
+    epsilon: f64,
+}
+
+impl BatchNormVectors<'_> {
+    fn raw(&self) -> RawVectors {
+        let BatchNormVectors { weight, bias, running_mean, running_variance, momentum, epsilon } = *self;
+        let [weight, bias, running_mean, running_variance] = [weight, bias, running_mean, running_variance].map(raw);
+        RawVectors { weight, bias, running_mean, running_variance, momentum, epsilon }
+    }
 }
 
 /// An activation with two consumers. Autograd passes both gradients to its producer separately, and one kernel adds
@@ -116,24 +112,13 @@ pub fn batch_norm(
 ) -> Result<Fork> {
     // SAFETY: all tensors are alive, null means no shortcut, and the results are written unless there is a message.
     new_fork(is_fork, |first, second| unsafe {
-        ringmark_batch_norm(
-            raw(images),
-            shortcut.map_or(null_mut(), raw),
-            raw(vectors.weight),
-            raw(vectors.bias),
-            raw(vectors.running_mean),
-            raw(vectors.running_variance),
-            relu.into(),
-            vectors.momentum,
-            vectors.epsilon,
-            first,
-            second,
-        )
+        ringmark_batch_norm(raw(images), raw_or_null(shortcut), vectors.raw(), relu, first, second)
     })
 }
 
 /// Square window of a pooling layer; kernels support a width of at most 15.
 #[derive(Debug, Clone, Copy)]
+#[repr(C)]
 pub struct PoolWindow {
     pub kernel: i64,
     pub stride: i64,
@@ -149,20 +134,7 @@ pub fn batch_norm_max_pool(
 ) -> Result<Fork> {
     // SAFETY: all tensors are alive, and the results are written unless there is a message.
     new_fork(is_fork, |first, second| unsafe {
-        ringmark_batch_norm_max_pool(
-            raw(images),
-            raw(vectors.weight),
-            raw(vectors.bias),
-            raw(vectors.running_mean),
-            raw(vectors.running_variance),
-            vectors.momentum,
-            vectors.epsilon,
-            window.kernel,
-            window.stride,
-            window.padding,
-            first,
-            second,
-        )
+        ringmark_batch_norm_max_pool(raw(images), vectors.raw(), window, first, second)
     })
 }
 
@@ -170,7 +142,7 @@ pub fn batch_norm_max_pool(
 /// if `has_shortcut`, its sum and ReLU.
 pub fn has_pointwise_kernels(images: &Tensor, weight: &Tensor, has_shortcut: bool) -> bool {
     // SAFETY: both tensors are alive.
-    unsafe { ringmark_has_pointwise_kernels(raw(images), raw(weight), has_shortcut.into()) != 0 }
+    unsafe { ringmark_has_pointwise_kernels(raw(images), raw(weight), has_shortcut) != 0 }
 }
 
 /// Computes a 1x1 convolution and batch normalization with the batch's statistics; with `shortcut` also the sum and
@@ -184,24 +156,13 @@ pub fn pointwise_norm(
 ) -> Result<Fork> {
     // SAFETY: all tensors are alive, null means no shortcut, and the results are written unless there is a message.
     new_fork(is_fork, |first, second| unsafe {
-        ringmark_pointwise_norm(
-            raw(images),
-            raw(convolution),
-            shortcut.map_or(null_mut(), raw),
-            raw(vectors.weight),
-            raw(vectors.bias),
-            raw(vectors.running_mean),
-            raw(vectors.running_variance),
-            vectors.momentum,
-            vectors.epsilon,
-            first,
-            second,
-        )
+        let shortcut = raw_or_null(shortcut);
+        ringmark_pointwise_norm(raw(images), raw(convolution), vectors.raw(), shortcut, first, second)
     })
 }
 
 /// Computes max pooling. [`has_kernels`] must be true for the images.
 pub fn max_pool(images: &Tensor, window: PoolWindow) -> Result<Tensor> {
     // SAFETY: the tensor is alive, and the result is written unless there is a message.
-    new_tensor(|result| unsafe { ringmark_max_pool(raw(images), window.kernel, window.stride, window.padding, result) })
+    new_tensor(|result| unsafe { ringmark_max_pool(raw(images), window, result) })
 }

@@ -14,6 +14,13 @@ using Scalars = c10::List<std::optional<at::Scalar>>;
 using Text = std::optional<std::string_view>;
 using Bias = std::optional<at::Tensor>;
 
+// ConvolutionArguments of packed.rs.
+struct Geometry {
+  int64_t padding[2], stride, groups;
+
+  Sizes paddings() const { return {padding, 2}; }
+};
+
 Bias optional(at::Tensor* bias) { return bias == nullptr ? Bias() : Bias(*bias); }
 
 template <typename Signature>
@@ -32,20 +39,22 @@ char* ringmark_computes_bf16(int* result) {
 
 // Packs a weight for images of the shape of `images`, on which the packing depends.
 char* ringmark_pack_convolution(
-    at::Tensor* weight, at::Tensor* images, const int64_t* padding, int64_t stride, int64_t groups, at::Tensor** result) {
+    at::Tensor* weight, at::Tensor* images, Geometry geometry, at::Tensor** result) {
   return guarded([&] {
     static const auto pack =
         operation<at::Tensor(const at::Tensor&, Sizes, Sizes, Sizes, int64_t, at::OptionalIntArrayRef)>(
             "mkldnn::_reorder_convolution_weight");
     *result = new at::Tensor(
-        pack.call(*weight, {padding, 2}, {stride, stride}, {1, 1}, groups, at::OptionalIntArrayRef(images->sizes())));
+        pack.call(
+            *weight, geometry.paddings(), {geometry.stride, geometry.stride}, {1, 1}, geometry.groups,
+            at::OptionalIntArrayRef(images->sizes())));
   });
 }
 
 // With `sum`, the result is added to it in place.
 char* ringmark_packed_convolution(
-    at::Tensor* images, at::Tensor* weight, at::Tensor* bias, at::Tensor* sum, const int64_t* padding, int64_t stride,
-    int64_t groups, int relu, at::Tensor** result) {
+    at::Tensor* images, at::Tensor* weight, at::Tensor* bias, Geometry geometry, at::Tensor* sum, bool relu,
+    at::Tensor** result) {
   return guarded([&] {
     static const auto alone = operation<at::Tensor(
         const at::Tensor&, const at::Tensor&, const Bias&, Sizes, Sizes, Sizes, int64_t, std::string_view, Scalars, Text)>(
@@ -53,15 +62,15 @@ char* ringmark_packed_convolution(
     static const auto added = operation<at::Tensor&(
         at::Tensor&, const at::Tensor&, const at::Tensor&, const Bias&, Sizes, Sizes, Sizes, int64_t, std::string_view,
         std::optional<at::Scalar>, Text, Scalars, Text)>("mkldnn::_convolution_pointwise_", "binary");
-    const Sizes paddings(padding, 2);
+    const int64_t stride = geometry.stride, groups = geometry.groups;
     if (sum == nullptr) {
       *result = new at::Tensor(alone.call(
-          *images, *weight, optional(bias), paddings, {stride, stride}, {1, 1}, groups, relu ? "relu" : "none",
+          *images, *weight, optional(bias), geometry.paddings(), {stride, stride}, {1, 1}, groups, relu ? "relu" : "none",
           Scalars(), ""));
     } else {
       const Text after = relu ? Text("relu") : Text();
       *result = new at::Tensor(added.call(
-          *sum, *images, *weight, optional(bias), paddings, {stride, stride}, {1, 1}, groups, "add", 1.0, after,
+          *sum, *images, *weight, optional(bias), geometry.paddings(), {stride, stride}, {1, 1}, groups, "add", 1.0, after,
           Scalars(), ""));
     }
   });
@@ -69,10 +78,10 @@ char* ringmark_packed_convolution(
 
 // Convolution, bias, optional sum and ReLU in one cuDNN kernel. Fails if cuDNN has no such kernel.
 char* ringmark_rectified_convolution(
-    at::Tensor* images, at::Tensor* weight, at::Tensor* bias, at::Tensor* sum, const int64_t* padding, int64_t stride,
-    int64_t groups, at::Tensor** result) {
+    at::Tensor* images, at::Tensor* weight, at::Tensor* bias, Geometry geometry, at::Tensor* sum, at::Tensor** result) {
   return guarded([&] {
-    const Sizes paddings(padding, 2);
+    const Sizes paddings = geometry.paddings();
+    const int64_t stride = geometry.stride, groups = geometry.groups;
     *result = new at::Tensor(
         sum == nullptr
             ? at::cudnn_convolution_relu(*images, *weight, optional(bias), {stride, stride}, paddings, {1, 1}, groups)

@@ -7,37 +7,31 @@ use std::ptr::null_mut;
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::ffi::torch::shim::{self, RawTensor, new_tensor, raw};
+use crate::ffi::torch::shim::{self, RawTensor, new_tensor, raw, raw_or_null};
 
 unsafe extern "C" {
     fn ringmark_computes_bf16(result: *mut c_int) -> *mut c_char;
     fn ringmark_pack_convolution(
         weight: RawTensor,
         images: RawTensor,
-        padding: *const i64,
-        stride: i64,
-        groups: i64,
+        geometry: ConvolutionArguments,
         result: *mut RawTensor,
     ) -> *mut c_char;
     fn ringmark_packed_convolution(
         images: RawTensor,
         weight: RawTensor,
         bias: RawTensor,
+        geometry: ConvolutionArguments,
         sum: RawTensor,
-        padding: *const i64,
-        stride: i64,
-        groups: i64,
-        relu: c_int,
+        relu: bool,
         result: *mut RawTensor,
     ) -> *mut c_char;
     fn ringmark_rectified_convolution(
         images: RawTensor,
         weight: RawTensor,
         bias: RawTensor,
+        geometry: ConvolutionArguments,
         sum: RawTensor,
-        padding: *const i64,
-        stride: i64,
-        groups: i64,
         result: *mut RawTensor,
     ) -> *mut c_char;
     fn ringmark_pack_linear(weight: RawTensor, rows: i64, result: *mut RawTensor) -> *mut c_char;
@@ -61,6 +55,7 @@ pub fn has_bf16_kernels() -> Result<bool> {
 
 /// Geometry of a convolution.
 #[derive(Debug, Clone, Copy)]
+#[repr(C)]
 pub struct ConvolutionArguments {
     /// Vertical and horizontal padding.
     pub padding: [i64; 2],
@@ -70,11 +65,8 @@ pub struct ConvolutionArguments {
 
 /// Reorders `weight` for oneDNN's kernel for images of this shape. The result is only for [`packed_convolution`].
 pub fn pack_convolution(weight: &Tensor, images: &Tensor, arguments: ConvolutionArguments) -> Result<Tensor> {
-    let ConvolutionArguments { padding, stride, groups } = arguments;
-    // SAFETY: both tensors are alive, and the padding is two numbers.
-    new_tensor(|result| unsafe {
-        ringmark_pack_convolution(raw(weight), raw(images), padding.as_ptr(), stride, groups, result)
-    })
+    // SAFETY: both tensors are alive.
+    new_tensor(|result| unsafe { ringmark_pack_convolution(raw(weight), raw(images), arguments, result) })
 }
 
 /// Computes convolution, bias, optional sum and, if `relu`, ReLU in one pass. With `sum`, the result is in its memory.
@@ -86,20 +78,10 @@ pub fn packed_convolution(
     sum: Option<&Tensor>,
     relu: bool,
 ) -> Result<Tensor> {
-    let ConvolutionArguments { padding, stride, groups } = arguments;
-    // SAFETY: all tensors are alive, and the padding is two numbers.
+    let (bias, sum) = (raw_or_null(bias), raw_or_null(sum));
+    // SAFETY: all tensors are alive.
     new_tensor(|result| unsafe {
-        ringmark_packed_convolution(
-            raw(images),
-            raw(weight),
-            bias.map_or(null_mut(), raw),
-            sum.map_or(null_mut(), raw),
-            padding.as_ptr(),
-            stride,
-            groups,
-            relu.into(),
-            result,
-        )
+        ringmark_packed_convolution(raw(images), raw(weight), bias, arguments, sum, relu, result)
     })
 }
 
@@ -113,19 +95,10 @@ pub fn rectified_convolution(
     arguments: ConvolutionArguments,
     sum: Option<&Tensor>,
 ) -> Result<Tensor> {
-    let ConvolutionArguments { padding, stride, groups } = arguments;
-    // SAFETY: all tensors are alive, and the padding is two numbers.
+    let (bias, sum) = (raw_or_null(bias), raw_or_null(sum));
+    // SAFETY: all tensors are alive.
     new_tensor(|result| unsafe {
-        ringmark_rectified_convolution(
-            raw(images),
-            raw(weight),
-            bias.map_or(null_mut(), raw),
-            sum.map_or(null_mut(), raw),
-            padding.as_ptr(),
-            stride,
-            groups,
-            result,
-        )
+        ringmark_rectified_convolution(raw(images), raw(weight), bias, arguments, sum, result)
     })
 }
 
@@ -185,6 +158,6 @@ pub fn packed_linear(features: &Tensor, weight: &Tensor, bias: Option<&Tensor>, 
     };
     // SAFETY: all tensors are alive.
     new_tensor(|result| unsafe {
-        ringmark_packed_linear(raw(features), raw(weight), bias.map_or(null_mut(), raw), sum, gelu, result)
+        ringmark_packed_linear(raw(features), raw(weight), raw_or_null(bias), sum, gelu, result)
     })
 }

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "guarded.h"
+#include "update.h"
 
 namespace {
 
@@ -151,30 +152,29 @@ void ringmark_end_inference(void* mode) { delete static_cast<c10::InferenceMode*
 
 // --- arithmetic -------------------------------------------------------------------------------------------------
 
+// `momenta` and `found_inf` may be null.
 char* ringmark_sgd(
-    at::Tensor* weights, at::Tensor* gradients, at::Tensor* momenta, double learning_rate, double momentum,
-    int is_nesterov, double weight_decay, at::Tensor* found_inf) {
+    at::Tensor* weights, at::Tensor* gradients, at::Tensor* momenta, SgdStep step, at::Tensor* found_inf) {
   return guarded([&] {
     at::NoGradGuard no_gradient;
     // Without momentum libtorch rejects momentum buffers.
     const std::vector<at::Tensor> buffers = momenta != nullptr ? std::vector<at::Tensor>{*momenta} : std::vector<at::Tensor>{};
     at::_fused_sgd_(
-        {*weights}, {*gradients}, buffers, weight_decay, momentum, learning_rate, /*dampening=*/0.0,
-        /*nesterov=*/is_nesterov && momenta != nullptr, /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/std::nullopt,
+        {*weights}, {*gradients}, buffers, step.weight_decay, step.momentum, step.learning_rate, /*dampening=*/0.0,
+        /*nesterov=*/step.is_nesterov && momenta != nullptr, /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/std::nullopt,
         optional(found_inf));
   });
 }
 
 char* ringmark_adam(
     at::Tensor* weights, at::Tensor* gradients, at::Tensor* first_moments, at::Tensor* second_moments,
-    at::Tensor* updates, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay,
-    int is_decoupled, at::Tensor* found_inf) {
+    at::Tensor* updates, AdamStep step, at::Tensor* found_inf) {
   return guarded([&] {
     at::NoGradGuard no_gradient;
-    const auto step = is_decoupled ? at::_ops::_fused_adamw_::call : at::_ops::_fused_adam_::call;
-    step(
-        {*weights}, {*gradients}, {*first_moments}, {*second_moments}, /*max_exp_avg_sqs=*/{}, {*updates}, learning_rate,
-        beta1, beta2, weight_decay, epsilon, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/std::nullopt,
+    const auto update = step.is_decoupled ? at::_ops::_fused_adamw_::call : at::_ops::_fused_adam_::call;
+    update(
+        {*weights}, {*gradients}, {*first_moments}, {*second_moments}, /*max_exp_avg_sqs=*/{}, {*updates},
+        step.learning_rate, step.betas[0], step.betas[1], step.weight_decay, step.epsilon, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/std::nullopt,
         optional(found_inf));
   });
 }

@@ -70,6 +70,10 @@ pub(super) fn raw(tensor: &Tensor) -> RawTensor {
     tensor.as_ptr().cast_mut().cast()
 }
 
+pub(super) fn raw_or_null(tensor: Option<&Tensor>) -> RawTensor {
+    tensor.map_or(null_mut(), raw)
+}
+
 fn raw_list(tensors: &[Tensor]) -> Vec<RawTensor> {
     tensors.iter().map(raw).collect()
 }
@@ -99,7 +103,7 @@ pub fn observe_gradients<O: GradientObserver + 'static>(parameters: &[Tensor], o
 /// Runs backward from `loss`, whose gradient is `gradient`, by default 1.
 pub fn backward(loss: &Tensor, gradient: Option<&Tensor>) -> Result<()> {
     // SAFETY: both tensors are alive; null means no gradient.
-    check(unsafe { ringmark_backward(raw(loss), gradient.map_or(null_mut(), raw)) })
+    check(unsafe { ringmark_backward(raw(loss), raw_or_null(gradient)) })
 }
 
 /// Copies the gradients of `parameters` into `destinations` (same shapes, any float type), or with `add` adds them to

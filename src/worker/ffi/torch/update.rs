@@ -6,17 +6,14 @@ use std::ptr::null_mut;
 use anyhow::Result;
 use tch::Tensor;
 
-use crate::ffi::torch::shim::{RawTensor, check, raw};
+use crate::ffi::torch::shim::{RawTensor, check, raw, raw_or_null};
 
 unsafe extern "C" {
     fn ringmark_sgd(
         weights: RawTensor,
         gradients: RawTensor,
         momenta: RawTensor,
-        learning_rate: f64,
-        momentum: f64,
-        is_nesterov: c_int,
-        weight_decay: f64,
+        step: SgdStep,
         found_inf: RawTensor,
     ) -> *mut c_char;
     fn ringmark_adam(
@@ -25,12 +22,7 @@ unsafe extern "C" {
         first_moments: RawTensor,
         second_moments: RawTensor,
         updates: RawTensor,
-        learning_rate: f64,
-        beta1: f64,
-        beta2: f64,
-        epsilon: f64,
-        weight_decay: f64,
-        is_decoupled: c_int,
+        step: AdamStep,
         found_inf: RawTensor,
     ) -> *mut c_char;
     fn ringmark_has_update_kernel(
@@ -46,15 +38,14 @@ unsafe extern "C" {
         rounded: RawTensor,
         scale: RawTensor,
         found_inf: RawTensor,
-        rate: f64,
-        momentum: f64,
-        decay: f64,
+        step: SgdStep,
     ) -> *mut c_char;
     fn ringmark_unscale(gradients: RawTensor, found_inf: RawTensor, inverse_scale: RawTensor) -> *mut c_char;
 }
 
 /// Constants of one step of gradient descent with momentum.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
 pub struct SgdStep {
     pub learning_rate: f64,
     /// Factor of the momenta; 0 needs none.
@@ -71,23 +62,14 @@ pub fn sgd(
     step: SgdStep,
     found_inf: Option<&Tensor>,
 ) -> Result<()> {
+    let (momenta, found_inf) = (raw_or_null(momenta), raw_or_null(found_inf));
     // SAFETY: all tensors are alive; null means no momenta and no found_inf.
-    check(unsafe {
-        ringmark_sgd(
-            raw(weights),
-            raw(gradients),
-            momenta.map_or(null_mut(), raw),
-            step.learning_rate,
-            step.momentum,
-            step.is_nesterov.into(),
-            step.weight_decay,
-            found_inf.map_or(null_mut(), raw),
-        )
-    })
+    check(unsafe { ringmark_sgd(raw(weights), raw(gradients), momenta, step, found_inf) })
 }
 
 /// Constants of one step of Adam.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[repr(C)]
 pub struct AdamStep {
     pub learning_rate: f64,
     /// Decay rates of the moments.
@@ -108,23 +90,9 @@ pub fn adam(
     step: AdamStep,
     found_inf: Option<&Tensor>,
 ) -> Result<()> {
+    let [weights, gradients, first, second] = [weights, gradients, first_moments, second_moments].map(raw);
     // SAFETY: all tensors are alive; null means no found_inf.
-    check(unsafe {
-        ringmark_adam(
-            raw(weights),
-            raw(gradients),
-            raw(first_moments),
-            raw(second_moments),
-            raw(updates),
-            step.learning_rate,
-            step.betas[0],
-            step.betas[1],
-            step.epsilon,
-            step.weight_decay,
-            step.is_decoupled.into(),
-            found_inf.map_or(null_mut(), raw),
-        )
-    })
+    check(unsafe { ringmark_adam(weights, gradients, first, second, raw(updates), step, raw_or_null(found_inf)) })
 }
 
 /// Flat tensors of a Nesterov update on a GPU. They have equal length and are fp32 except for the copy.
@@ -138,29 +106,19 @@ pub struct FlatUpdate<'a> {
 
 impl FlatUpdate<'_> {
     pub fn has_kernel(&self) -> bool {
-        let rounded = self.rounded.map_or(null_mut(), raw);
+        let [weights, gradients, momenta] = [self.weights, self.gradients, self.momenta].map(raw);
         // SAFETY: all tensors are alive; null means no copy.
-        unsafe { ringmark_has_update_kernel(raw(self.weights), raw(self.gradients), raw(self.momenta), rounded) != 0 }
+        unsafe { ringmark_has_update_kernel(weights, gradients, momenta, raw_or_null(self.rounded)) != 0 }
     }
 
     /// Runs one step of weights, momenta and copy in one pass. With a loss `scale`, sets `found_inf` to 1 and
     /// changes nothing else if a gradient is not finite.
     pub fn run(&self, step: SgdStep, scale_and_found_inf: Option<(&Tensor, &Tensor)>) -> Result<()> {
         let (scale, found_inf) = scale_and_found_inf.map_or((null_mut(), null_mut()), |(a, b)| (raw(a), raw(b)));
+        let [weights, gradients, momenta] = [self.weights, self.gradients, self.momenta].map(raw);
+        let rounded = raw_or_null(self.rounded);
         // SAFETY: all tensors are alive and compatible, see `has_kernel`; null means no copy and no loss scaling.
-        check(unsafe {
-            ringmark_update(
-                raw(self.weights),
-                raw(self.gradients),
-                raw(self.momenta),
-                self.rounded.map_or(null_mut(), raw),
-                scale,
-                found_inf,
-                step.learning_rate,
-                step.momentum,
-                step.weight_decay,
-            )
-        })
+        check(unsafe { ringmark_update(weights, gradients, momenta, rounded, scale, found_inf, step) })
     }
 }
 

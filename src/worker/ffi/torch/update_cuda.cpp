@@ -4,6 +4,7 @@
 
 #include "autograd_cuda.h"
 #include "guarded.h"
+#include "update.h"
 
 namespace {
 
@@ -39,7 +40,7 @@ int ringmark_has_update_kernel(at::Tensor* weights, at::Tensor* gradients, at::T
 // are both null without loss scaling. If a gradient is not finite, `found_inf` is set to 1 and nothing else changes.
 char* ringmark_update(
     at::Tensor* weights, at::Tensor* gradients, at::Tensor* momenta, at::Tensor* rounded, at::Tensor* scale,
-    at::Tensor* found_inf, double rate, double momentum, double decay) {
+    at::Tensor* found_inf, SgdStep step) {
   return guarded([&] {
     const auto& functions = *kernels::functions(element_of(rounded));
     const auto count = static_cast<uint64_t>(weights->numel());
@@ -53,7 +54,8 @@ char* ringmark_update(
     }
     kernels::launch(
         functions.update, grid, device, out(*weights), in(*gradients), out(*momenta), out(or_none(rounded)), in(or_none(scale)),
-        in(or_none(found_inf)), count, static_cast<float>(rate), static_cast<float>(momentum), static_cast<float>(decay));
+        in(or_none(found_inf)), count, static_cast<float>(step.learning_rate), static_cast<float>(step.momentum),
+        static_cast<float>(step.weight_decay));
   });
 }
 

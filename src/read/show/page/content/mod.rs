@@ -139,7 +139,7 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             1 => what.to_owned(),
             _ => format!("{what}: {}", result.name),
         };
-        let problems: Vec<String> = result.problems.iter().map(ToString::to_string).collect();
+        let problems = result.left_out();
         let several = result.training().len() > 1;
         let names = title::distinctions(&result.training().iter().collect::<Vec<_>>());
         let groups = || result.training().iter().zip(&names);
