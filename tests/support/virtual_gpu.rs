@@ -98,11 +98,6 @@ impl Virtual {
         self.run.path(name)
     }
 
-    /// Uses `folder` as the cache of compiled kernels.
-    pub fn cache(self, folder: &Path) -> Virtual {
-        Virtual { run: self.run.variable("XDG_CACHE_HOME", folder), ..self }
-    }
-
     /// Returns the error of a run that must fail with exit status `status` and write no record.
     pub fn refused(self, status: i32) -> String {
         self.run.refused(status)

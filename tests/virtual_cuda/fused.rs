@@ -19,6 +19,9 @@ const EXACT: &str = "--dtype tf32 --layout nhwc";
 /// A network with bottlenecks, which have 1x1 convolutions with 64 inputs.
 const BOTTLENECKS: &str = "--model resnet50 --image-size 64 --batch-size 4";
 
+/// The same network with the least work, for tests of names and not of values.
+const FEW_PIXELS: &str = "--model resnet50 --image-size 32 --batch-size 2";
+
 fn kernels(record: &RunRecord) -> KernelsChoice {
     record.header.config.kernels
 }
@@ -71,20 +74,22 @@ fn network_gradients_match_cpus() {
         // Normalizes the images with parameters.
         ("mxnet-resnet-50", 64, 16),
     ] {
-        let options = format!("--model {model} --image-size {size} --batch-size {batch} --iters 1 {AT_ONCE}");
         let is_near = |seed| {
-            let options = format!("{options} --seed {seed}");
-            let cpu = |rate: u32| {
-                let options = format!("--device cpu --dtype fp32 --layout nhwc --lr {rate} {options}");
+            let options = format!("--model {model} --image-size {size} --batch-size {batch} --lr 1");
+            let cpu = |options: &str| {
+                let options =
+                    format!("--device cpu --dtype fp32 --layout nhwc {options} --seed {seed} --iters 1 {AT_ONCE}");
                 Run::single_rank(&options).save().finish().weights()
             };
+            // The initial weights do not depend on the images.
+            let first = format!("--model {model} --image-size {size} --batch-size 1 --lr 0 --freeze-batch-norm");
             let gpu = |kernels: &str| {
-                let options = format!("{EXACT} --kernels {kernels} --lr 1 {options}");
+                let options = format!("{EXACT} --kernels {kernels} {options} --seed {seed} --iters 1 {AT_ONCE}");
                 let (finished, reports) = Virtual::ranks(1, &options).save().finish();
                 assert!(reports.iter().all(|report| report.races == 0), "{}", finished.stderr);
                 finished.weights()
             };
-            let (start, expected) = (cpu(0), cpu(1));
+            let (start, expected) = (cpu(&first), cpu(&options));
             let distance = apart(&gpu("fused"), &expected, &start);
             distance <= 1e-4 || distance <= 1.5 * apart(&gpu("libtorch"), &expected, &start)
         };
@@ -95,7 +100,7 @@ fn network_gradients_match_cpus() {
 #[test]
 fn each_kernels_choice_runs_its_own_kernels() {
     let run = |choice: &str, options: &str| {
-        let options = format!("{BOTTLENECKS} --layout nhwc --iters 1 {AT_ONCE} --kernels {choice} {options}");
+        let options = format!("--layout nhwc --iters 1 {AT_ONCE} --kernels {choice} {options}");
         traced(Virtual::single_rank(&options).variable(SAME_KERNELS.0, SAME_KERNELS.1))
     };
     let mut losses = Vec::new();
@@ -105,7 +110,7 @@ fn each_kernels_choice_runs_its_own_kernels() {
         ("fused", KernelsChoice::Fused, true, true),
         ("auto", KernelsChoice::Fused, true, true),
     ] {
-        let (record, _, calls) = run(choice, "--dtype bf16");
+        let (record, _, calls) = run(choice, &format!("{BOTTLENECKS} --dtype bf16"));
         assert_eq!(kernels(&record), expected);
         for (name, is_there) in [
             ("batch_norm_statistics", has_norm),
@@ -126,7 +131,7 @@ fn each_kernels_choice_runs_its_own_kernels() {
     // Tensor cores do not support IEEE fp32. Products in TF32 are computed by cuBLAS, and there are none with a
     // shortcut.
     for (dtype, is_pointwise) in [("fp32", false), ("tf32", true)] {
-        let (record, _, calls) = run("fused", &format!("--dtype {dtype}"));
+        let (record, _, calls) = run("fused", &format!("{FEW_PIXELS} --dtype {dtype}"));
         assert_eq!(kernels(&record), KernelsChoice::Fused);
         let has = |name: &str| calls.contains(name);
         assert_eq!((has("pointwise_gradient_matrix"), has("pointwise_apply")), (is_pointwise, false), "{dtype}");
@@ -200,7 +205,7 @@ fn compiled_kernels_are_cached() {
 #[test]
 fn layer_profile_matches_libtorch_kernels() {
     let rows = |choice: &str| {
-        let options = format!("{BOTTLENECKS} --dtype bf16 --layout nhwc --iters 2 {AT_ONCE}");
+        let options = format!("{FEW_PIXELS} --dtype bf16 --layout nhwc --iters 2 {AT_ONCE}");
         let record = Virtual::single_rank(&format!("{options} --profile-layers --kernels {choice}")).valid_record();
         let profile = record.end.expect("an end").layers.expect("layers");
         profile.layers.into_iter().map(|layer| layer.name).collect::<Vec<String>>()

@@ -2,7 +2,6 @@
 //! fallbacks.
 
 use std::fs;
-use std::path::Path;
 
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{GraphChoice, Phase};
@@ -10,6 +9,9 @@ use ringmark_core::dimension::{GraphChoice, Phase};
 use crate::support::images::photographs;
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual};
 use crate::support::worker_run::{AT_ONCE, Run, checksum, losses};
+
+/// Options of runs that need no time, for tests of messages.
+const TINY: &str = "--layout nchw --model mxnet-lenet --image-size 28";
 
 /// Iterations before the capture.
 const EAGER: usize = 3;
@@ -25,8 +27,9 @@ struct Trained {
 /// Returns six iterations with the option `--graphs`, of which four warm up.
 fn virtual_gpus(ranks: u32, graphs: &str, options: &str) -> Virtual {
     let warmup = if options.contains("--warmup") { "" } else { "--warmup 4" };
-    let options = format!("{SMALL} {RATE} --iters 6 {warmup} {AT_ONCE} --graphs {graphs} {options}");
-    Virtual::ranks(ranks, &options).cache(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"))
+    let model = if options.contains("--model") { "" } else { SMALL };
+    let options = format!("{model} {RATE} --iters 6 {warmup} {AT_ONCE} --graphs {graphs} {options}");
+    Virtual::ranks(ranks, &options)
 }
 
 /// Asserts that the run is valid and free of races.
@@ -180,22 +183,22 @@ fn uncapturable_step_runs_kernel_by_kernel() {
         (2, "--kv-store device", "--kv-store device exchanges through the host"),
         (2, "--backend mpi", "--backend mpi exchanges through the host"),
     ] {
-        off(&train(ranks, "auto", &format!("--layout nchw {options}")), reason);
+        off(&train(ranks, "auto", &format!("{TINY} {options}")), reason);
     }
-    let error = virtual_gpus(1, "on", "--layout nchw --warmup 3").refused(1);
+    let error = virtual_gpus(1, "on", &format!("{TINY} --warmup 3")).refused(1);
     assert!(error.contains("--graphs on: --warmup is 3, but a capture needs 4 warm-up iterations"), "{error}");
-    let error = Run::single_rank("--device cpu --graphs on --iters 6 --warmup 4").refused(1);
+    let error = Run::single_rank(&format!("{TINY} --device cpu --graphs on --iters 6 --warmup 4")).refused(1);
     assert!(error.contains("--graphs on: CUDA graphs need a GPU"), "{error}");
 
     // Failed capture of forward, of backward, and of backward on one rank of two.
-    let expected = [train(1, "off", "--layout nchw"), train(2, "off", "--layout nchw")];
+    let expected = [1, 2].map(|ranks| train(ranks, "off", TINY));
     for (ranks, settings, rank) in [
         (1, &[("BROKEN_CAPTURE", 1)][..], 0),
         (1, &[("BROKEN_CAPTURE", 2)], 0),
         (2, &[("BROKEN_CAPTURE", 2), ("FAULTY_DEVICE", 1)], 1),
     ] {
         let broken = |graphs| {
-            let run = virtual_gpus(ranks, graphs, "--layout nchw");
+            let run = virtual_gpus(ranks, graphs, TINY);
             settings.iter().fold(run, |run, (name, value)| run.set(name, value))
         };
         let reason = format!("rank {rank} cannot capture a CUDA graph: libtorch: CUDA error");

@@ -44,12 +44,12 @@ compile() {
 with_libtorch() {
     compile -isystem "$libtorch/include" -isystem "$libtorch/include/torch/csrc/api/include" "$@"
 }
-# $1: compile or with_libtorch; $2: part.
-object() {
-    if [ ! -f "$folder/$2.o" ] || [ -n "$(find . -maxdepth 1 -newer "$folder/$2.o" \( -name "$2.cpp" -o -name '*.h' \))" ]; then
-        "$1" -c "$2.cpp" -o "$folder/$2.o"
-    fi
+# Succeeds if the object of part $1 is missing, or older than a header or than a source with name $2.
+is_old() {
+    [ ! -f "$folder/$1.o" ] || [ -n "$(find . -maxdepth 1 -newer "$folder/$1.o" \( -name "$2" -o -name '*.h' \))" ]
 }
+# $1: compile or with_libtorch; $2: part.
+object() { if is_old "$2" "$2.cpp"; then "$1" -c "$2.cpp" -o "$folder/$2.o"; fi; }
 # $1: library; other arguments: its objects and options. The library finds the others in its own folder.
 library() {
     name=$1
@@ -71,12 +71,14 @@ library libcuda.so.1 driver.o -L. -lvirtual_cuda
 library libnvrtc.so.13 nvrtc.o -ldl
 [ "$libtorch" != --driver ] || exit 0
 
-for part in allocators guard aliases fallback graph kernels nccl; do
-    # One at a time: each takes a gigabyte.
-    object with_libtorch "$part"
-done
+# One translation unit: parsing libtorch's headers takes longer than the code.
+if is_old torch_cuda '*.cpp'; then
+    printf '#include "%s.cpp"\n' allocators guard aliases fallback graph kernels >"$folder/torch_cuda.cpp"
+    with_libtorch -I. -c "$folder/torch_cuda.cpp" -o "$folder/torch_cuda.o"
+fi
+object with_libtorch nccl
 # At run time its dependencies resolve to the libtorch of the worker, which is already loaded.
-library libtorch_cuda.so allocators.o guard.o aliases.o fallback.o graph.o kernels.o -L. -lvirtual_cuda -L"$libtorch/lib" -ltorch_cpu -lc10
+library libtorch_cuda.so torch_cuda.o -L. -lvirtual_cuda -L"$libtorch/lib" -ltorch_cpu -lc10
 library libnccl.so.2 nccl.o -L. -ltorch_cuda -lvirtual_cuda -lrt
 compile -shared -Wl,-soname,libnvidia-ml.so.1 -o "$folder/libnvidia-ml.so.1" nvml.cpp
 compile -o "$folder/nvidia-smi" nvidia_smi.cpp
