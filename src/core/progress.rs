@@ -75,7 +75,7 @@ pub struct FinishedRun {
     /// All images or tokens over all time after warm-up.
     #[serde(alias = "images_per_second")]
     pub units_per_second: UnitsPerSecond,
-    /// What the speed counts; images if absent.
+    /// Unit of the speed; images if absent.
     #[serde(default, skip_serializing_if = "WorkUnit::is_image")]
     pub unit: WorkUnit,
     /// Ratio to the median of 1n1g; `null` for 1n1g and if 1n1g has not run.
@@ -126,7 +126,7 @@ pub struct JobProgress {
     /// All images or tokens over all time after warm-up.
     #[serde(alias = "mean_images_per_second")]
     pub mean_units_per_second: Option<UnitsPerSecond>,
-    /// What the speeds count; images if absent.
+    /// Unit of the speeds; images if absent.
     #[serde(default, skip_serializing_if = "WorkUnit::is_image")]
     pub unit: WorkUnit,
     /// Half-width of the 95 % confidence interval of that mean, as a share of it.

@@ -114,7 +114,7 @@ fn scoring_and_training_reports_contain_the_batch_size_table() {
 #[test]
 fn chart_lines_are_labeled_and_omit_batches_out_of_memory() {
     let page = page(&training_folder().path());
-    let charts = from(&page, "<h3>Images/s by batch size, 1n1g").split("</article>").next().expect("its block");
+    let charts = from(&page, "<h3>Speed by batch size, 1n1g").split("</article>").next().expect("its block");
     // Speed and memory of two networks, with different markers.
     for (style, points) in [("s0", 2), ("s1", 3)] {
         assert_eq!(count_drawn(charts, &format!("<path class=\"line {style} ")), 2, "{charts}");
@@ -158,7 +158,7 @@ fn up_to_two_batch_sizes_are_drawn_as_bars() {
         let in_picture =
             [svg.matches("<rect class=\"bar s0\"").count(), svg.matches("<path class=\"line s0 d").count()];
         // Legend samples in the picture are drawn like the bars and lines.
-        assert!(in_picture[0] >= bars && in_picture[1] >= lines && svg.contains("Images/s by batch size: first"));
+        assert!(in_picture[0] >= bars && in_picture[1] >= lines && svg.contains("Speed by batch size: first"));
         assert!(!svg.contains(">GB<") && !svg.contains("GB</text>"), "{svg}");
     }
 }
@@ -175,7 +175,7 @@ fn many_lines_are_split_into_a_chart_per_precision() {
         }
     }
     let page = page(&folder.path());
-    for title in ["Images/s by batch size", "Peak memory by batch size"] {
+    for title in ["Speed by batch size", "Peak memory by batch size"] {
         for dtype in ["fp32", "bf16"] {
             assert_eq!(page.matches(&format!("<figcaption>{title}, {dtype}<")).count(), 1, "{title}, {dtype}");
         }
@@ -215,7 +215,7 @@ fn report_shows_training_before_scoring() {
     assert_eq!(names.len(), 2, "{names:?}");
     assert!(names[0].starts_with("Training by batch size, CPU: ") && names[1].starts_with("Inference, CPU: "));
     let conclusion = document.headlines[0].conclusion.as_deref().expect("a sentence");
-    expect!["batch size 16 compared with 4: 1.41x the images/s (ResNet-18, fp32, 1n1g)"].assert_eq(conclusion);
+    expect!["batch size 16 compared with 4: 1.41x the speed (ResNet-18, fp32, 1n1g)"].assert_eq(conclusion);
     let json = |published: &[&str]| -> Value {
         let (_, json, _) = report(&[&[path(&scored.path()), "--json"], published].concat());
         serde_json::from_str(&json).expect("JSON")
@@ -250,7 +250,7 @@ fn scaling_sections_precede_batch_sizes() {
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     assert!(titles[0].starts_with("ResNet-18, fp32, batch size 4") && titles[2].starts_with("Training by batch size"));
     let blocks: Vec<&str> = document.sections[2].blocks.iter().map(|block| block.title.as_str()).collect();
-    assert_eq!(blocks, ["Images/s by batch size, 1n1g", "Images/s by batch size, 1n2g"]);
+    assert_eq!(blocks, ["Speed by batch size, 1n1g", "Speed by batch size, 1n2g"]);
     assert_eq!(document.headlines.len(), 2, "one a batch size");
     assert!(render(&document, ReportFormat::Svg, 100).contains("Throughput: first"));
 }

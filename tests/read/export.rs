@@ -196,7 +196,7 @@ fn influx_has_a_line_per_case_run_and_message() {
     let field = |name: &str| run.field_value(name).cloned().expect(name);
     let is_float =
         |name: &str, json: &Value| matches!(field(name), FieldValue::F64(value) if Some(value) == json.as_f64());
-    assert!(is_float("images_per_second", &of_json["images_per_second"]));
+    assert!(is_float("images_per_second", &of_json["units_per_second"]));
     assert!(is_float("iteration_p95_seconds", &of_json["iteration_seconds"]["p95"]));
     assert!(matches!(field("iterations"), FieldValue::I64(25)));
     assert!(matches!(field("device_name"), FieldValue::String(name) if name.as_str() == "AMD EPYC"));

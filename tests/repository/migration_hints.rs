@@ -202,9 +202,9 @@ fn all_wrong_options_are_reported_together() {
         ),
         (
             "sweep --np 4 --dtype fp8 --bucket_mb=40 --batch_size 8 --quick --hosts a:8;b:8 --model resnet18",
-            expect![[r"
+            expect![[r#"
                 error: unexpected argument '--np' found
-                  tip: --np: `--hosts a:8;b:8 --cases 1n4g` is 1 node with 4 ranks
+                  tip: --np: use `--cases 1n4g` for 1 node with 4 ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each
                 error: unexpected argument '--bucket_mb' found
                   tip: a similar argument exists: '--bucket-mb'
                 error: unexpected argument '--batch_size' found
@@ -212,7 +212,7 @@ fn all_wrong_options_are_reported_together() {
                 error: invalid value 'fp8' for '--dtype <TYPE>'
                   tip: use fp32, tf32, fp16 or bf16
                 error: invalid value 'a:8;b:8' for '--hosts <HOST:SLOTS,..>': separate hosts by commas: a:8,b:8
-            "]],
+            "#]],
         ),
         // An alias of --kv-store; a flag without a value; a word without an option.
         (

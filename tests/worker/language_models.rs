@@ -59,7 +59,7 @@ fn global_batch_is_divided_among_the_ranks() {
         assert_eq!(config.batch().work(Case { nodes: 1, gpus_per_node: ranks }), 128.0);
         assert_eq!(config.learning_rate_at(3, ranks), 0.001, "the rate of a single rank");
     }
-    let refused = Run::ranks(2, "--model llama-tiny --iters 3 --global-batch 7 --sequence-length 16").refused(2);
+    let refused = Run::ranks(2, "--model llama-tiny --iters 3 --global-batch 7 --sequence-length 16").refused(1);
     assert!(
         refused.contains("--global-batch 7 cannot be divided equally among 2 ranks: choose a multiple of 2, such as 8"),
         "{refused}"
@@ -107,7 +107,8 @@ fn sweep_of_a_global_batch_is_read_as_strong_scaling() {
     let rate = |formula: &str| by_formula[formula]["teraflops_per_second"].as_f64().expect("a rate");
     // Positions and embedding of this network have the same size. Products exclude biases and normalizations.
     assert!(rate("palm") == rate("torchtitan") && rate("megatron") < rate("torchtitan"), "{by_formula}");
-    assert_eq!(rows[0]["arithmetic"]["teraflops_per_second"].as_f64(), Some(rate("megatron")));
+    let own = rows[0]["arithmetic"]["teraflops_per_second"].as_f64().expect("a rate");
+    assert!((own / rate("megatron") - 1.0).abs() < 1e-12, "{own}: {by_formula}");
     assert_eq!(BatchShape { size: BatchSize::Global(4), sequence_length: Some(16) }.file_part(), "g4_s16");
 }
 

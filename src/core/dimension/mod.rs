@@ -12,7 +12,7 @@
 //! | [`device`] | CPU or CUDA |
 //! | [`backend_name`] | the backend that summed |
 //! | [`batch`] | samples per rank or of all ranks; tokens of a sample |
-//! | [`work_unit`] | what speed counts: images or tokens |
+//! | [`work_unit`] | the unit of speed: images or tokens |
 //! | [`case`] | nodes and ranks per node: `1n8g` |
 //! | [`preprocessing`] | decoder, interpolation, augmentation |
 //! | [`image_limits`] | limits of an image that is read |

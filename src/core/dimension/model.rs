@@ -139,7 +139,7 @@ impl Model {
         }
     }
 
-    /// Returns what the network's speed counts.
+    /// Returns the unit of the network's speed.
     pub fn unit(self) -> WorkUnit {
         self.facts().unit()
     }

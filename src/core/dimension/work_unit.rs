@@ -1,4 +1,4 @@
-//! What a network's speed counts.
+//! Unit of speed: images or tokens.
 
 use std::fmt;
 
@@ -51,6 +51,14 @@ impl WorkUnit {
         match self {
             WorkUnit::Image => "images/s",
             WorkUnit::Token => "tokens/s",
+        }
+    }
+
+    /// Returns the units that a price is given for: an epoch of ImageNet-1k (ILSVRC 2012), or 1e9 tokens.
+    pub const fn priced(self) -> f64 {
+        match self {
+            WorkUnit::Image => 1_281_167.0,
+            WorkUnit::Token => 1e9,
         }
     }
 

@@ -107,7 +107,7 @@ impl BatchTable {
         batch_sizes(self.series.iter())
     }
 
-    /// Returns what the speed counts.
+    /// Returns the unit of the speed.
     pub fn unit(&self) -> WorkUnit {
         self.series.first().map(|series| series.model.unit()).unwrap_or_default()
     }

@@ -27,7 +27,7 @@ pub struct RowHead {
     threads_per_rank: BTreeSet<u32>,
     /// Profile of the runs; `null` without a record.
     pub profile: Option<RunProfile>,
-    /// What the speed counts.
+    /// Unit of the speed.
     #[serde(default)]
     unit: WorkUnit,
     /// Throughput of all ranks: a run's images or tokens over its time, median over runs; `null` if no run counts.

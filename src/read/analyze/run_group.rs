@@ -32,7 +32,7 @@ pub trait RunGroup {
     /// Returns the network, precision, batch size and kv-store of a case.
     fn point(&self, case: &CaseOf<Self>) -> Point;
 
-    /// Returns what the speeds count.
+    /// Returns the unit of the speeds.
     fn unit(&self) -> WorkUnit {
         self.cases().first().map(|case| self.point(case).batch.unit()).unwrap_or_default()
     }

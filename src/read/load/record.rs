@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use ringmark_core::benchmark::Record;
-use ringmark_core::dimension::{Bytes, DeviceKind, Dtype, TeraflopsPerSecond, UnitsPerSecond, device_peak};
+use ringmark_core::dimension::{Bytes, DeviceKind, Dtype, TeraflopsPerSecond, UnitsPerSecond, WorkUnit, device_peak};
 use ringmark_core::file::atomic_file;
 use ringmark_core::host::{Environment, RankPlace};
 
@@ -29,11 +29,12 @@ pub fn read_for_log<R: Record>(root: &Path, log: &Path) -> Result<Option<R>, Pro
 
 /// Rejects impossible speeds. Below the lower limit a speed is rounded to 0, and later code divides by it; no hardware
 /// reaches the upper limit.
-pub fn check_speed(speed: UnitsPerSecond) -> anyhow::Result<()> {
+pub fn check_speed(speed: UnitsPerSecond, unit: WorkUnit) -> anyhow::Result<()> {
     ensure!(
         (0.005..1e15).contains(&speed.0),
-        "invalid speed: {:.2e} images or tokens/s: the clock of the run is broken",
-        speed.0
+        "invalid speed: {:.2e} {}: the clock of the run is broken",
+        speed.0,
+        unit.per_second()
     );
     Ok(())
 }

@@ -72,7 +72,7 @@ impl Readable for ScoreRecord {
 fn figures(found: &FoundRun, record: &ScoreRecord) -> anyhow::Result<Measured<ScoreRecord>> {
     record.check(&found.name)?;
     let speed = record.speed().context("no timed passes, or all of them took 0 s: repeat the run")?;
-    record::check_speed(speed)?;
+    record::check_speed(speed, record.config.model.unit())?;
     let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations)
         .with_environment(&record.environment);
     Ok(Measured {

@@ -226,7 +226,8 @@ impl Readable for RunRecord {
         let measured = measured
             .ok_or_else(|| Problem::in_file(&record_path, "all step times are 0 s: the clock of the run is broken"))?;
         for speed in [measured.speed, measured.figures.dlperf_speed] {
-            record::check_speed(speed).map_err(|error| Problem::from_error(&found.log, &error))?;
+            record::check_speed(speed, found.name.batch.unit())
+                .map_err(|error| Problem::from_error(&found.log, &error))?;
         }
         Ok(measured)
     }

@@ -1,5 +1,7 @@
 //! Table of power, energy and cost.
 
+use ringmark_core::dimension::WorkUnit;
+
 use crate::output::table::Table;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::cost::Price;
@@ -7,8 +9,13 @@ use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::show::columns;
 use crate::read::show::training::columns::{self as training, Column};
 
-/// Title of the table.
-pub const TITLE: &str = "Power and cost (an epoch: 1,281,167 images of ImageNet)";
+/// Returns the title of the table.
+pub const fn title(unit: WorkUnit) -> &'static str {
+    match unit {
+        WorkUnit::Image => "Power and cost (an epoch: 1,281,167 images of ImageNet)",
+        WorkUnit::Token => "Power and cost (an epoch: 1e9 tokens)",
+    }
+}
 
 const POWER_LEGEND: [&str; 2] = [
     "power: mean after warm-up of GPU boards (NVML), processors and their memory (RAPL),",

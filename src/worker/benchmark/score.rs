@@ -134,7 +134,7 @@ impl Inference {
     }
 
     fn compute(&self) -> Result<Tensor> {
-        self.model.probabilities(&self.batch, self.mode)
+        self.model.probabilities(&self.batch.inputs, &self.batch.targets, self.mode)
     }
 
     /// Captures a pass, which later passes replay. Fails if the replay computes other probabilities than the layers.

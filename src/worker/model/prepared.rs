@@ -8,7 +8,6 @@ use ringmark_core::benchmark::score::RectifiedConvolutions;
 use ringmark_core::dimension::{Dtype, Layout, Model};
 use tch::{Device, Tensor};
 
-use crate::data::batch::Batch;
 use crate::model::flat_parameters::FlatParameters;
 use crate::model::layers;
 use crate::model::named_tensors::NamedTensors;
@@ -89,8 +88,8 @@ impl PreparedModel {
         self.precision.forward(|| self.network.loss(inputs, labels, label_smoothing, mode))
     }
 
-    /// Returns the [probabilities](Network::probabilities) of a batch, computed in the precision of the run.
-    pub fn probabilities(&self, batch: &Batch, mode: Mode) -> Result<Tensor> {
-        self.precision.forward(|| self.network.probabilities(&batch.inputs, &batch.targets, mode))
+    /// Returns [probabilities](Network::probabilities), computed in the precision of the run.
+    pub fn probabilities(&self, inputs: &Tensor, targets: &Tensor, mode: Mode) -> Result<Tensor> {
+        self.precision.forward(|| self.network.probabilities(inputs, targets, mode))
     }
 }

@@ -126,7 +126,7 @@ impl ModelFacts {
         }
     }
 
-    /// Returns what the network's speed counts.
+    /// Returns the unit of the network's speed.
     pub const fn unit(&self) -> WorkUnit {
         match self.input {
             ModelInput::Images(_) => WorkUnit::Image,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ringmark_core::benchmark::RunProfile;
-use ringmark_core::dimension::{BatchShape, DeviceKind, Dtype, Model, Seconds};
+use ringmark_core::dimension::{BatchShape, DeviceKind, Dtype, Model, Seconds, WorkUnit};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
@@ -54,10 +54,10 @@ impl SideKind {
         }
     }
 
-    /// Returns the unit of the throughput.
-    pub fn unit(self) -> &'static str {
+    /// Returns the unit of the throughput of a network that counts `unit`.
+    pub fn unit(self, unit: WorkUnit) -> &'static str {
         match self {
-            SideKind::Training | SideKind::Score | SideKind::PytorchDdp => "images/s",
+            SideKind::Training | SideKind::Score | SideKind::PytorchDdp => unit.per_second(),
             SideKind::Collectives => "GB/s",
         }
     }
@@ -68,6 +68,8 @@ impl SideKind {
 pub struct SideGroup {
     /// Quantity that was measured; tables with different names are never compared.
     pub name: String,
+    /// Unit of the work of the network.
+    pub unit: WorkUnit,
     /// Conditions that must be equal unless the comparison is forced; values may be unknown.
     pub must: Vec<RequiredCondition>,
     /// Options, used to match tables with the same name.
@@ -229,6 +231,7 @@ impl SideGroup {
                 ("device", Some(device.map_or_else(not_known, |device| device.to_string()))),
             ],
             settings,
+            unit: model.unit(),
             ..SideGroup::default()
         }
     }

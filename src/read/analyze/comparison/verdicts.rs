@@ -1,6 +1,6 @@
 //! Comparison of two results: differences with confidence intervals, and verdicts. Serialized by `diff --json`.
 
-use ringmark_core::dimension::{Case, UnitsPerSecond};
+use ringmark_core::dimension::{Case, UnitsPerSecond, WorkUnit};
 use ringmark_core::number_text;
 use ringmark_core::stats::comparison::{Comparison, Thresholds, Verdict, compare};
 use ringmark_core::stats::run_values::RunValues;
@@ -82,6 +82,9 @@ pub struct ComparedTable {
     pub kind: SideKind,
     /// Unit of the throughput.
     pub unit: &'static str,
+    /// Unit of the work of the network.
+    #[serde(skip)]
+    pub work_unit: WorkUnit,
     /// Cases in the order of BASE.
     pub cases: Vec<ComparedCase>,
 }
@@ -311,7 +314,8 @@ impl ComparedTable {
             differences: conditions.iter().filter(|condition| !condition.is_equal()).cloned().collect(),
             conditions,
             kind: pair.kind,
-            unit: pair.kind.unit(),
+            unit: pair.kind.unit(pair.groups[0].unit),
+            work_unit: pair.groups[0].unit,
             cases: pair.cases.iter().filter_map(|case| ComparedCase::new(case, pair, thresholds, price)).collect(),
         }
     }
@@ -362,8 +366,9 @@ impl ComparedCase {
             mean_seconds: Row::from_centers(&mean, RunValues::median_by_rate, times)?,
             percentiles_seconds: percents.filter_map(percentile).collect(),
             joules_per_unit: row(&|run| run.joules_per_unit),
-            epoch_cost: price
-                .and_then(|(price, case)| row(&|run| Some(price.epoch_cost(case, UnitsPerSecond(run.throughput))))),
+            epoch_cost: price.and_then(|(price, case)| {
+                row(&|run| Some(price.epoch_cost(case, UnitsPerSecond(run.throughput), pair.groups[0].unit)))
+            }),
         })
     }
 }

@@ -4,8 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use ringmark_core::benchmark::train::config::IMAGENET_IMAGES;
-use ringmark_core::dimension::{Case, Seconds, UnitsPerSecond};
+use ringmark_core::dimension::{Case, Seconds, UnitsPerSecond, WorkUnit};
 use ringmark_core::keyword_enum;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use schemars::JsonSchema;
@@ -73,7 +72,8 @@ impl fmt::Display for Price {
 pub struct Cost {
     /// Price as given.
     pub price: String,
-    /// `1281167 / (images/s)`: training images of ImageNet-1k (ILSVRC 2012), without validation.
+    /// `1281167 / (images/s)`: training images of ImageNet-1k (ILSVRC 2012), without validation; `1e9 / (tokens/s)` for
+    /// language models, whose epoch is 1e9 tokens.
     pub seconds_per_epoch: Seconds,
     /// Cost of an epoch: `seconds / 3600 x price x GPUs (or hosts)`.
     pub of_epoch: f64,
@@ -94,32 +94,32 @@ impl Price {
         self.amount * f64::from(units)
     }
 
-    /// Returns the cost of an ImageNet epoch on a case at this speed.
-    pub fn epoch_cost(&self, case: Case, speed: UnitsPerSecond) -> f64 {
-        seconds_per_epoch(speed).0 / 3600.0 * self.per_hour(case)
+    /// Returns the cost of an epoch of ImageNet, or of 1e9 tokens, on a case at this speed.
+    pub fn epoch_cost(&self, case: Case, speed: UnitsPerSecond, unit: WorkUnit) -> f64 {
+        seconds_per_epoch(speed, unit).0 / 3600.0 * self.per_hour(case)
     }
 
     /// Returns the cost of a case, or `None` if it has no counted runs.
     pub fn case_cost(&self, group: &TrainingGroup, case: &TrainingCase) -> Option<Cost> {
         let figures = case.figures.as_ref()?;
         let base = UnitsPerSecond(figures.speed.0 / figures.speedup);
-        Some(self.cost(case.case, figures.speed, (group.base?, base)))
+        Some(self.cost((case.case, figures.speed), (group.base?, base), group.conditions.point.batch.unit()))
     }
 
-    fn cost(&self, case: Case, speed: UnitsPerSecond, (base, speed_of_base): (Case, UnitsPerSecond)) -> Cost {
-        let of_epoch = self.epoch_cost(case, speed);
+    fn cost(&self, (case, speed): (Case, UnitsPerSecond), base: (Case, UnitsPerSecond), unit: WorkUnit) -> Cost {
+        let of_epoch = self.epoch_cost(case, speed, unit);
         Cost {
             price: self.to_string(),
-            seconds_per_epoch: seconds_per_epoch(speed),
+            seconds_per_epoch: seconds_per_epoch(speed, unit),
             of_epoch,
             of_90_epochs: EPOCHS * of_epoch,
-            over_base: of_epoch / self.epoch_cost(base, speed_of_base) - 1.0,
+            over_base: of_epoch / self.epoch_cost(base.0, base.1, unit) - 1.0,
         }
     }
 }
 
-fn seconds_per_epoch(speed: UnitsPerSecond) -> Seconds {
-    Seconds(IMAGENET_IMAGES as f64 / speed.0)
+fn seconds_per_epoch(speed: UnitsPerSecond, unit: WorkUnit) -> Seconds {
+    Seconds(unit.priced() / speed.0)
 }
 
 #[cfg(test)]
@@ -134,14 +134,14 @@ mod tests {
     fn worked_example_is_correct() {
         let price: Price = "2.49/gpu-hour".parse().expect("a price");
         let base = (case("1n1g"), UnitsPerSecond(3125.0));
-        let cost = price.cost(case("1n8g"), UnitsPerSecond(20_000.0), base);
+        let cost = price.cost((case("1n8g"), UnitsPerSecond(20_000.0)), base, WorkUnit::Image);
         assert!((cost.seconds_per_epoch.0 - 64.058).abs() < 1e-3, "{cost:?}");
         assert!((cost.of_epoch - 0.3545).abs() < 1e-4 && (cost.of_90_epochs - 31.90).abs() < 1e-2, "{cost:?}");
         // An efficiency of 0.8 costs a quarter more.
         assert!((cost.over_base - 0.25).abs() < 1e-12, "{cost:?}");
         // Hosts are billed as a whole: eight GPUs of a host cost as much as one.
         let price: Price = "€20/host-hour".parse().expect("a price");
-        let cost = price.cost(case("1n8g"), UnitsPerSecond(20_000.0), base);
+        let cost = price.cost((case("1n8g"), UnitsPerSecond(20_000.0)), base, WorkUnit::Image);
         assert!((cost.over_base - (3125.0 / 20_000.0 - 1.0)).abs() < 1e-12, "{cost:?}");
         assert_eq!(cost.price, "€20/host-hour");
     }

@@ -43,7 +43,7 @@ struct JsonOutlook {
     /// Tokens of a sequence; absent for images.
     #[serde(skip_serializing_if = "Option::is_none")]
     sequence_length: Option<u32>,
-    /// What the speed counts.
+    /// Unit of the speeds.
     unit: WorkUnit,
     levels: JsonLevels,
     predictions: Vec<JsonPrediction>,

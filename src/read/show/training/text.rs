@@ -1,6 +1,6 @@
 //! Figures of training as text.
 
-use ringmark_core::dimension::{Case, Phase};
+use ringmark_core::dimension::{Case, Phase, WorkUnit};
 
 use crate::output::table::Table;
 use crate::read::analyze::batch_sizes::BatchTable;
@@ -126,20 +126,19 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
         ],
         costs(group),
     );
-    below(
-        "FLOP rate of the network, all ranks",
-        &[
-            "network: operations of forward and backward / time; matmul: rate of matrix products in the",
-            "same precision, measured on all ranks at once after the last iteration;",
-            "peak: published peak of the GPU; share: network / the column before it (peak: the MFU)",
-            "PaLM, torchtitan: operations counted as they do; network: as Megatron-LM (language models)",
-        ],
-        show::utilization::table(group),
-    );
+    let mut flop_rate = vec![
+        "network: operations of forward and backward / time; matmul: rate of matrix products in the",
+        "same precision, measured on all ranks at once after the last iteration;",
+        "peak: published peak of the GPU; share: network / the column before it (peak: the MFU)",
+    ];
+    if group.unit() == WorkUnit::Token {
+        flop_rate.push("; network counts operations as Megatron-LM; PaLM, torchtitan: as these programs");
+    }
+    below("FLOP rate of the network, all ranks", &flop_rate, show::utilization::table(group));
     let over_limit = show::utilization::over_limit(group.cases.iter().filter_map(|case| group.utilization(case)));
     let over_limit = over_limit.filter(|_| !is_short);
     let (economy, economy_legend) = show::economy::table(group, price).unzip();
-    below(show::economy::TITLE, &economy_legend.unwrap_or_default(), economy);
+    below(show::economy::title(group.unit()), &economy_legend.unwrap_or_default(), economy);
     below(show::work_load::TITLE, &show::work_load::LEGEND, show::work_load::table(group));
     below(&scaling_loss::title(group), &scaling_loss::LEGEND, scaling_loss::table(group));
     figures.extend(over_limit.map(|note| Paragraph::Note(vec![note])));

@@ -20,7 +20,6 @@ use ringmark_core::benchmark::image_input::DataSource;
 use ringmark_core::benchmark::train::{AutotuneLog, Recompute, TrainConfig, Tuning, WorkDivision};
 use ringmark_core::dimension::Bytes;
 use ringmark_core::host::{LauncherAddress, Stage};
-use ringmark_core::options::usage::usage;
 use tch::{Device, Tensor};
 
 use crate::benchmark::train::checkpoint::SavedProgress;
@@ -93,7 +92,7 @@ fn train_in_stream(
     if let (Some(assignment), Some(_)) = (&assignment, &config.work_load) {
         assignment.check_joined("--work-load")?;
     }
-    let config = config.on(session.own.kind).on_ranks(session.world.ranks()).map_err(usage)?;
+    let config = config.on(session.own.kind).on_ranks(session.world.ranks())?;
     config.check_parts(config.batch_size)?;
     let config = &assignment.as_ref().map(|assignment| config.with_epochs(assignment.steps())).unwrap_or(config);
     config.check_warmup()?;

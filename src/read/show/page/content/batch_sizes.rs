@@ -161,7 +161,6 @@ fn section(workload: Workload, tables: &[&PageTable], published: bool) -> Sectio
 }
 
 fn block(tables: &[&PageTable], case: Case, device: Option<DeviceKind>) -> Block {
-    let unit = tables.first().map(|table| table.table.unit()).unwrap_or_default().per_second();
     let of_case = tables.iter().flat_map(|table| table.table.series.iter().map(move |series| (*table, series)));
     let lines: Vec<(&PageTable, &BatchSeries)> = of_case.filter(|(_, series)| series.case == case).collect();
     let styles = styles(&lines);
@@ -181,7 +180,7 @@ fn block(tables: &[&PageTable], case: Case, device: Option<DeviceKind>) -> Block
         reading: reading.to_owned(),
         // An em space, because pages and Markdown collapse ordinary spaces.
         table: Some(table(&in_table, &batch_sizes, ExtraRows::SpreadAndMemory, "\u{2003}")),
-        ..Block::new(format!("{unit} by batch size, {case}"), NOTE)
+        ..Block::new(format!("Speed by batch size, {case}"), NOTE)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::energy;
 use crate::read::show::economy;
 use crate::read::show::page::content::series::{PageSeries, Setting};
@@ -24,6 +25,6 @@ fn block(setting: &Setting, series: &PageSeries) -> Option<Block> {
     Some(Block {
         table: Some(table.with_style(series.style)),
         reading: format!("{}{of}{price}", legend.join(" ")),
-        ..Block::new(setting.titled(economy::TITLE, series), "")
+        ..Block::new(setting.titled(economy::title(series.group.unit()), series), "")
     })
 }
