@@ -110,7 +110,7 @@ pub(super) struct AxisDefaults {
     pub(super) kv_stores: Vec<KvStore>,
     pub(super) threads: Option<u32>,
     pub(super) device: DeviceKind,
-    /// Name of the device.
+    /// Name in the first line of a sweep: `cpu`, or the name of the GPU.
     pub(super) device_name: String,
     pub(super) is_known_to_use_cpu: bool,
     pub(super) profile: SweepProfile,

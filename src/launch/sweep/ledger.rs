@@ -105,7 +105,7 @@ impl Ledger {
                  use the same settings (ringmark {}), or choose another --out",
                 out.display(),
                 joined(&shown, "\n"),
-                shell::join(&same.collect::<Vec<_>>())
+                shell::join(same.collect::<Vec<_>>())
             )));
         }
         if conditions.hosts.len() > manifest.conditions.hosts.len() {

@@ -77,7 +77,7 @@ pub const PASSES_OF_TRAINING: f64 = 3.0;
 /// Samples that a network accepts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ModelInput {
-    /// Images.
+    /// Images of the sizes in this rule.
     Images(ImageRule),
     /// Sequences of tokens.
     Tokens(&'static DecoderShape),

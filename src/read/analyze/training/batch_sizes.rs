@@ -67,8 +67,11 @@ fn without_axes(conditions: &GroupConditions) -> GroupConditions {
     GroupConditions { point, recorded, tool: conditions.tool }
 }
 
+/// Network, tokens of a sequence, precision, ranks and case of a series.
+type Key = (Model, Option<u32>, Dtype, u32, Case);
+
 fn table(shared: &GroupConditions, groups: &[&TrainingGroup]) -> BatchTable {
-    let mut series: BTreeMap<(Model, Option<u32>, Dtype, u32, Case), Vec<BatchPoint>> = BTreeMap::new();
+    let mut series: BTreeMap<Key, Vec<BatchPoint>> = BTreeMap::new();
     for group in groups {
         let Point { model, dtype, batch: BatchShape { size, sequence_length }, .. } = group.conditions.point;
         for case in &group.cases {
