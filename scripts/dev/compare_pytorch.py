@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Compares images/s of ringmark and PyTorch, with the same libtorch, threads, layout, batch size and training recipe.
+"""Compares images/s or tokens/s of ringmark and PyTorch, with the same libtorch, threads, layout, batch size and training recipe.
 
     scripts/dev/compare_pytorch.py [--rounds 5] [--device cpu|cuda] [--models resnet50_v1b,vgg11] [--cases fp32,bf16:32,2xfp32,2xbf16]
-                                   [--score] [--compile] [--max-autotune] [--jemalloc] [--no-exchange] [--limit SECONDS] [--out FILE]
+                                   [--sequence-length TOKENS] [--score] [--compile] [--max-autotune] [--jemalloc] [--no-exchange] [--limit SECONDS] [--out FILE]
 
 The case `fp32` is one process, `bf16:32` one process with batch size 32. `2xfp32` is two processes: ringmark with mpirun, and
 DistributedDataParallel over NCCL with one GPU per process, or over gloo on CPUs. A case has these sides:
@@ -73,6 +73,10 @@ SIDES = {
 
 # Retaining pages and using huge pages is fastest for a training step.
 JEMALLOC_SETTINGS = "dirty_decay_ms:-1,muzzy_decay_ms:-1,thp:always"
+
+
+def unit(options):
+    return "tokens/s" if options.sequence_length else "images/s"
 
 
 def speed(seconds, images, warmup):
@@ -164,10 +168,19 @@ class Case:
         iters = str(self.options.warmup + self.options.iters - separate_warmup)
         return [
             "--model", self.model, "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device, "--iters", iters,
-            "--image-size", str(self.options.image_size or OWN_SIZES.get(self.model, 224)), "--threads", str(self.threads),
+            *self.sample_options(), "--threads", str(self.threads),
             *(["--layout", self.layout] if self.layout else []),
             *(["--accumulate", str(self.options.accumulate)] if self.options.accumulate > 1 else []),
         ]  # fmt: skip
+
+    def sample_options(self):
+        if self.options.sequence_length:
+            return ["--sequence-length", str(self.options.sequence_length)]
+        return ["--image-size", str(self.options.image_size or OWN_SIZES.get(self.model, 224))]
+
+    def work(self):
+        """Returns the images or tokens of a process's batch."""
+        return self.batch * (self.options.sequence_length or 1)
 
     def environment(self):
         return {**os.environ, "OMP_NUM_THREADS": str(self.threads)}
@@ -175,7 +188,8 @@ class Case:
     def ringmark(self, *more):
         benchmark = "score" if self.options.score else "train"
         # A path that `ringmark extract` recognizes.
-        name = f"1n{self.processes}g/{FILES.get(self.model, self.model.replace('_', '-'))}_b{self.batch}_{self.dtype}_1"
+        length = f"_s{self.options.sequence_length}" if self.options.sequence_length else ""
+        name = f"1n{self.processes}g/{FILES.get(self.model, self.model.replace('_', '-'))}_b{self.batch}{length}_{self.dtype}_1"
         with tempfile.TemporaryDirectory() as folder:
             record, log = pathlib.Path(folder, f"{name}.jsonl"), pathlib.Path(folder, f"{name}.log")
             record.parent.mkdir()
@@ -185,6 +199,8 @@ class Case:
             command = [self.options.worker, benchmark, *counted, "--warmup", str(warmup), "--record", record, *more]
             if self.options.device == "cuda" and not self.options.score:
                 command += ["--graphs", "auto"]
+            if length and not self.options.score:
+                command += ["--optimizer", "adamw"]
             command += self.options.ringmark_options.split()
             if self.processes > 1:
                 command = comparison.mpirun(self.processes, command)
@@ -196,7 +212,7 @@ class Case:
             steps, warmup = lines[0]["seconds"], 0
         else:
             steps, warmup = zip(*(line["step"] for line in lines if line["kind"] == "iteration")), self.options.warmup
-        images_per_second = sum(speed(rank_steps, self.batch, warmup) for rank_steps in steps)
+        images_per_second = sum(speed(rank_steps, self.work(), warmup) for rank_steps in steps)
         if gigaflop_per_image:
             self.gigaflops.append(images_per_second * gigaflop_per_image)
         return images_per_second
@@ -258,7 +274,7 @@ class Case:
             result = run_json(command, environment, self.options.limit.left())
         else:
             result = self.resident(side).measure(self.options.limit)
-        return speed(result["seconds"], self.batch * self.processes, self.options.warmup)
+        return speed(result["seconds"], self.work() * self.processes, self.options.warmup)
 
     def measure(self, side):
         return getattr(self, side)() if side in ["ringmark", "no_exchange", "limit"] else self.pytorch(side)
@@ -290,7 +306,7 @@ class Case:
 
 def write(cases, failures, options):
     """Writes the table and the figures of all completed rounds to --out; returns the lines of the table."""
-    lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {'images/s':>26} {'ringmark / side':>22}"]
+    lines = [f"{'case':24} {'batch':>5} {'layout':>6} {'side':16} {unit(options):>26} {'ringmark / side':>22}"]
     for case in cases:
         ours = case.speeds.get("ringmark")
         for side, theirs in case.speeds.items():
@@ -308,7 +324,7 @@ def write(cases, failures, options):
     comparison.write_figures(
         lines,
         options.out,
-        images_per_second={case.name: case.speeds for case in cases},
+        **{unit(options).replace("/s", "_per_second"): {case.name: case.speeds for case in cases}},
         gigaflops_per_second={case.name: {"ringmark": case.gigaflops, "matrix products": case.limits} for case in cases},
         **({"failures": failures} if failures else {}),
     )
@@ -325,6 +341,7 @@ def main():
     options.add_argument("--batch-size", type=int, help="per process [default: cuda 128; cpu 16 for one process, 8 for several]")
     options.add_argument("--accumulate", type=int, default=1, help="parts of a batch; PyTorch exchanges gradients after the last (no_sync)")
     options.add_argument("--image-size", type=int, help="[default: the network's]")
+    options.add_argument("--sequence-length", type=int, help="tokens of a sequence: compares language models, such as --models gpt2-124m")
     options.add_argument("--iters", type=int, help="timed iterations of a run [default: cuda 100, cpu 6]")
     options.add_argument("--warmup", type=int, help="warm-up iterations of a run [default: cuda 20, cpu 2]")
     options.add_argument("--compile", action=argparse.BooleanOptionalAction, help="add torch.compile [default: on cuda]")
@@ -375,7 +392,7 @@ def main():
             images = attempt(case, side, case.measure) if side in case.speeds else None
             if images:
                 case.speeds[side].append(images)
-                print(f"round {number + 1} {case.name} {side}: {images:.2f} images/s", file=sys.stderr, flush=True)
+                print(f"round {number + 1} {case.name} {side}: {images:.2f} {unit(options)}", file=sys.stderr, flush=True)
         if case.gigaflops and (limit := attempt(case, "limit", case.measure)):
             case.limits.append(limit)
 

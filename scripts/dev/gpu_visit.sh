@@ -7,6 +7,7 @@
 #   training      compared with PyTorch, eager and compiled: fp16 and bf16 at batch sizes 128 and 256, tf32 at 128
 #   inference     compared with PyTorch, eager and compiled: fp16 at batch sizes 1, 32 and 128
 #   layers        time per layer, fp16 and bf16 at batch size 128
+#   language-models  GPT-2 124M with 1,024 tokens compared with PyTorch: bf16 at batch size 16, fp32 at 8
 #   test_worker   scripts/dev/test_gpu.sh --quick, with two NCCL ranks on one GPU
 #   max-autotune  training and inference compared with torch.compile(mode="max-autotune")
 #
@@ -79,7 +80,7 @@ import json, os, statistics, sys
 if not os.path.exists(sys.argv[2]):
     sys.exit()
 record = json.load(open(sys.argv[2]))
-for case, sides in record["images_per_second"].items():
+for case, sides in record.get("images_per_second", record.get("tokens_per_second")).items():
     for side, speeds in sides.items():
         if speeds:
             line = {"part": sys.argv[1], "case": case, "side": side, "images_per_second": round(statistics.median(speeds), 1)}
@@ -103,6 +104,10 @@ compare() {
 }
 training() { compare training --cases fp16:256,fp16:128,bf16:256,bf16:128,tf32:128 --rounds 2 --iters 60 --warmup 15 --parallel 6; }
 inference() { compare inference --score --cases fp16:1,fp16:32,fp16:128 --rounds 2 --iters 100 --warmup 20 --parallel 6; }
+language_models() {
+    compare language-models --models gpt2-124m --sequence-length 1024 --cases bf16:16,fp32:8 --rounds 2 --iters 30 --warmup 10 \
+        --parallel 4
+}
 max_autotune() {
     local status=0 compiled=(--no-eager --no-compile --max-autotune --rounds 2 --iters 60 --warmup 15)
     local end=$((SECONDS + seconds))
@@ -204,6 +209,7 @@ echo "{\"part\": \"machine\", \"card\": \"${card:-unknown}\", \"cores\": $(nproc
 measure training 280
 measure inference 120
 measure layers 30
+measure language-models 120
 measure test_worker 150
 measure max-autotune 540
 table

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measures PyTorch for compare_pytorch.py: training with DLPerf's recipe, or inference, of a torchvision network.
+"""Measures PyTorch for compare_pytorch.py: training with DLPerf's recipe, or inference, of a torchvision network; with
+--sequence-length, training of a language model with AdamW.
 
 The input is synthetic. With torchrun, DistributedDataParallel runs over NCCL with one GPU per rank, or over gloo on CPUs. Rank
 0 prints one JSON line: {"seconds": [one per iteration], "losses": [...]}. With --matrix-product, the line contains the rate of
@@ -15,6 +16,7 @@ import os
 import sys
 import time
 
+import decoder_baseline
 import torch
 import torchvision
 
@@ -88,6 +90,7 @@ def main():
     options.add_argument("--layout", choices=["nhwc", "nchw"], default="nhwc")
     options.add_argument("--iters", type=int)
     options.add_argument("--image-size", type=int, default=224)
+    options.add_argument("--sequence-length", type=int, help="tokens of a sequence, for a language model")
     options.add_argument("--threads", type=int, required=True)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--init", help="safetensors file with the initial weights")
@@ -117,8 +120,12 @@ def main():
         return
 
     layout = torch.channels_last if options.layout == "nhwc" else torch.contiguous_format
+    is_decoder = options.sequence_length is not None
     without_head = {"aux_logits": False, "init_weights": False} if options.model == "inception_v3" else {}
-    model = torchvision.models.get_model(options.model, **without_head)
+    if is_decoder:
+        model = decoder_baseline.Decoder(**decoder_baseline.SHAPES[options.model])
+    else:
+        model = torchvision.models.get_model(options.model, **without_head)
     if options.init:
         import safetensors.torch
 
@@ -135,15 +142,22 @@ def main():
 
     torch.manual_seed(options.seed + rank)
     size = options.image_size
-    images = torch.randn(options.batch_size, 3, size, size, device=device).contiguous(memory_format=layout)
-    labels = torch.randint(1000, (options.batch_size,), device=device)
+    if is_decoder:
+        tokens = torch.randint(model.embedding.num_embeddings, (options.batch_size, options.sequence_length + 1), device=device)
+        images, labels = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    else:
+        images = torch.randn(options.batch_size, 3, size, size, device=device).contiguous(memory_format=layout)
+        labels = torch.randint(1000, (options.batch_size,), device=device)
 
     rate = 0.001 * ranks
     warmup = -(-(1281167 // ranks) // options.batch_size)
     # fused=True is PyTorch's fastest implementation.
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=rate, momentum=0.875, weight_decay=3.0518e-5, nesterov=True, fused=True
-    )
+    if is_decoder:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=3.0518e-5, fused=True)
+    else:
+        optimizer = torch.optim.SGD(
+            model.parameters(), lr=rate, momentum=0.875, weight_decay=3.0518e-5, nesterov=True, fused=True
+        )
     scaler = torch.amp.GradScaler(device.type, enabled=kind is torch.float16)
 
     def cast():
@@ -154,10 +168,16 @@ def main():
             clock.mark()
             torch.compiler.cudagraph_mark_step_begin()
             with torch.inference_mode(), cast():
-                torch.softmax(parallel(images), -1)
+                if is_decoder:
+                    parallel(images, labels, reduction="none").neg().exp()
+                else:
+                    torch.softmax(parallel(images), -1)
             if device.type == "cuda":
                 torch.cuda.synchronize()
         return []
+
+    def loss_of(inputs, targets):
+        return parallel(inputs, targets) if is_decoder else torch.nn.functional.cross_entropy(parallel(inputs), targets)
 
     iterations = itertools.count(1)
 
@@ -175,7 +195,7 @@ def main():
                 is_exchanged = ranks == 1 or number == options.accumulate
                 with contextlib.nullcontext() if is_exchanged else parallel.no_sync():
                     with cast():
-                        loss = torch.nn.functional.cross_entropy(parallel(part_images), part_labels) / options.accumulate
+                        loss = loss_of(part_images, part_labels) / options.accumulate
                     scaler.scale(loss).backward()
                 total += loss.detach()
             scaler.step(optimizer)

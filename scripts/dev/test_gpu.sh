@@ -186,6 +186,21 @@ if [[ -n $compiled && $compiled == "$(cached)" ]]; then
 else
     miss "kernel cache after the first start: ${compiled:-empty}; after the second: $(cached)"
 fi
+# Language models: the tokens are the same on every device.
+tokens=(--batch-size 4 --sequence-length 64 --iters 9 --warmup 5 --lr 0.02 --lr-warmup-iters 0)
+for model in gpt2-tiny llama-tiny; do
+    status=0
+    run "${model}_cpu" --model $model --device cpu "${tokens[@]}" || status=$?
+    run "${model}_cuda" --model $model --device cuda "${tokens[@]}" || status=$?
+    check "$model: CUDA vs. CPU" $status losses "${model}_cuda" "${model}_cpu" 1e-3
+    for options in "--dtype bf16" "--recompute block" "--graphs on" "--accumulate 2"; do
+        name=${model}_${options##* } status=0
+        # shellcheck disable=SC2086
+        run "$name" --model $model --device cuda "${tokens[@]}" $options || status=$?
+        check "$model with $options" $status losses "$name" "${model}_cuda" 0.01
+    done
+done
+
 # Training and inference, replayed from CUDA graphs and launched kernel by kernel.
 longer=(--batch-size 4 --image-size 64 --iters 9 --warmup 5 --lr 0.00002 --lr-warmup-iters 0
     --init init.safetensors --data batch.safetensors)

@@ -186,7 +186,7 @@ fn config_file_error_names_the_file() {
     let sandbox = Sandbox::new("exit 1");
     for (text, message) in [
         ("bach-size = 8", "unexpected argument '--bach-size' found"),
-        ("batch-size = \"x\"", "invalid value 'x' for '--batch-size <IMAGES>'"),
+        ("batch-size = \"x\"", "invalid value 'x' for '--batch-size <N>'"),
         ("dtype = \"fp8\"", "tip: use fp32, tf32, fp16 or bf16"),
         ("weight_decai = 8", "unexpected argument '--weight-decai' found"),
         ("np = 2", "use `--cases"),

@@ -456,7 +456,7 @@ fn invalid_options_exit_with_status_2() {
             "--model resnet18 --batch-size auto --batch-factor resnet18=2",
             "--batch-factor resnet18=2 conflicts with --batch-size auto",
         ),
-        ("--batch-size -4", "invalid value '-4' for '--batch-size <IMAGES>': choose 1 to 65536, or auto"),
+        ("--batch-size -4", "invalid value '-4' for '--batch-size <N>': choose 1 to 65536, or auto"),
         (
             "--timeout 5d",
             "invalid value '5d' for '--timeout <SECONDS>': choose 1 to 31536000 seconds, or write 90s, 5m or 2h",

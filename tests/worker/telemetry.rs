@@ -143,7 +143,7 @@ fn processor_energy_is_in_all_outputs() {
     }
     // The files contain measurements but no prices.
     let written = fs::read_to_string(first.join("first_result.json")).expect("written");
-    assert!(written.contains("joules_per_image") && !written.contains("of_90_epochs"), "{written}");
+    assert!(written.contains("joules_per_unit") && !written.contains("of_90_epochs"), "{written}");
     let (_, checked, _) = run(ringmark("check").arg(&first));
     assert!(checked.lines().any(|line| line.starts_with("PASS") && line.contains("unedited")), "{checked}");
 
