@@ -80,10 +80,11 @@ import json, os, statistics, sys
 if not os.path.exists(sys.argv[2]):
     sys.exit()
 record = json.load(open(sys.argv[2]))
-for case, sides in record.get("images_per_second", record.get("tokens_per_second")).items():
+unit = "images_per_second" if "images_per_second" in record else "tokens_per_second"
+for case, sides in record[unit].items():
     for side, speeds in sides.items():
         if speeds:
-            line = {"part": sys.argv[1], "case": case, "side": side, "images_per_second": round(statistics.median(speeds), 1)}
+            line = {"part": sys.argv[1], "case": case, "side": side, unit: round(statistics.median(speeds), 1)}
             line |= {"lowest": round(min(speeds), 1), "highest": round(max(speeds), 1), "rounds": len(speeds)}
             if side != "ringmark":
                 line["ringmark_over_it"] = round(statistics.median(a / b for a, b in zip(sides["ringmark"], speeds)), 3)
@@ -166,11 +167,11 @@ table() {
 import json, sys
 
 lines = [json.loads(line) for line in open(sys.argv[1])]
-print(f"\n{'':24}{'case':26}{'side':20}{'images/s':>10}{'ringmark / side':>18}")
+print(f"\n{'':24}{'case':26}{'side':20}{'images/s or tokens/s':>22}{'ringmark / side':>18}")
 for line in lines:
-    if "images_per_second" in line:
+    if speed := line.get("images_per_second", line.get("tokens_per_second")):
         ratio = line.get("ringmark_over_it", "")
-        print(f"{line['part']:24}{line['case']:26}{line['side']:20}{line['images_per_second']:10.0f}{ratio:>18}")
+        print(f"{line['part']:24}{line['case']:26}{line['side']:20}{speed:22.0f}{ratio:>18}")
     elif "left_out" in line:
         print(f"{line['part']:24}skipped: {line['left_out']}: {line['reason'][:100]}")
 tests = [line for line in lines if line["part"] == "test" and "result" in line]

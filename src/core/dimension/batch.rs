@@ -21,6 +21,14 @@ impl BatchSize {
         }
     }
 
+    /// Returns the samples of `ranks` ranks together.
+    pub fn joined(self, ranks: u32) -> u64 {
+        match self {
+            BatchSize::PerRank(samples) => u64::from(samples) * u64::from(ranks),
+            BatchSize::Global(samples) => samples.into(),
+        }
+    }
+
     /// Returns a size of the same kind.
     pub const fn with_number(self, number: u32) -> BatchSize {
         match self {
@@ -47,10 +55,7 @@ impl BatchShape {
 
     /// Returns the samples of each of `ranks` ranks: their mean if they have different numbers.
     pub fn samples_per_rank(self, ranks: u32) -> f64 {
-        match self.size {
-            BatchSize::PerRank(samples) => f64::from(samples),
-            BatchSize::Global(samples) => f64::from(samples) / f64::from(ranks),
-        }
+        self.size.joined(ranks) as f64 / f64::from(ranks)
     }
 
     /// Returns the images or tokens of a sample.
@@ -62,8 +67,7 @@ impl BatchShape {
     ///
     /// Two ranks with 8 sequences of 1024 tokens each have 16,384 tokens.
     pub fn work(self, case: Case) -> f64 {
-        let ranks = case.ranks();
-        self.samples_per_rank(ranks) * f64::from(ranks) * self.units_per_sample()
+        self.size.joined(case.ranks()) as f64 * self.units_per_sample()
     }
 
     /// Returns the unit of [`work`](BatchShape::work).

@@ -60,4 +60,4 @@ pub use phase::{Phase, Phases};
 pub use preprocessing::{Augmentation, BadImage, DecoderChoice, ImageFormat, Interpolation, Scaling};
 pub use units::{Bytes, GigabytesPerSecond, Seconds, TeraflopsPerSecond, UnitsPerSecond};
 pub use wire::Wire;
-pub use work_unit::{SampleSize, WorkUnit};
+pub use work_unit::{IMAGENET_IMAGES, SampleSize, WorkUnit};

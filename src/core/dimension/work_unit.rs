@@ -5,9 +5,11 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Images of an epoch of ImageNet-1k (ILSVRC 2012).
+pub const IMAGENET_IMAGES: u64 = 1_281_167;
+
 /// Unit of the work of a network: speed is the number of them per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
 pub enum WorkUnit {
     /// Unit of networks that classify images.
     #[default]
@@ -38,14 +40,6 @@ impl WorkUnit {
         }
     }
 
-    /// Returns the name of several samples, each of which is an image or a sequence of tokens.
-    pub const fn samples(self) -> &'static str {
-        match self {
-            WorkUnit::Image => "images",
-            WorkUnit::Token => "sequences",
-        }
-    }
-
     /// Returns the unit of speed.
     pub const fn per_second(self) -> &'static str {
         match self {
@@ -54,10 +48,10 @@ impl WorkUnit {
         }
     }
 
-    /// Returns the units that a price is given for: an epoch of ImageNet-1k (ILSVRC 2012), or 1e9 tokens.
+    /// Returns the units that a price is given for: an epoch of ImageNet-1k, or 1e9 tokens.
     pub const fn priced(self) -> f64 {
         match self {
-            WorkUnit::Image => 1_281_167.0,
+            WorkUnit::Image => IMAGENET_IMAGES as f64,
             WorkUnit::Token => 1e9,
         }
     }

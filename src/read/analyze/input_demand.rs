@@ -4,9 +4,10 @@
 //! assumed to need the speed per device of the smallest case, ideally a single device. That applies to DLPerf's logs,
 //! whose runs read ImageNet.
 
-use ringmark_core::dimension::{Case, DeviceKind, UnitsPerSecond, WorkUnit};
+use ringmark_core::dimension::{Case, DeviceKind, UnitsPerSecond};
 use ringmark_core::number_text::thousands;
 
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 
 /// Demand of the devices of one host.
@@ -68,7 +69,7 @@ impl Demand {
     }
 }
 
-/// Returns the demand of every case that has figures.
+/// Returns the demand for images of every case that has figures.
 pub fn demands(groups: &[TrainingGroup]) -> Vec<Demand> {
     let label = |group: &TrainingGroup, case: Case| match groups.len() {
         1 => case.to_string(),
@@ -104,10 +105,9 @@ pub fn demands(groups: &[TrainingGroup]) -> Vec<Demand> {
                 basis,
             }
         };
-        let reads = group.conditions.point.model.unit() == WorkUnit::Image;
-        measured().filter(|_| reads).map(demand).collect()
+        measured().map(demand).collect()
     };
-    groups.iter().flat_map(of_group).collect()
+    groups.iter().filter(|group| group.unit().is_image()).flat_map(of_group).collect()
 }
 
 /// Returns images/s per node of a case; `None` if none of its runs counts.

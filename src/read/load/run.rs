@@ -123,8 +123,8 @@ impl<R: Readable> Run<R> {
         Run { found: found.clone(), recorded, outcome }
     }
 
-    /// Returns the mean time of an iteration, which at the run's speed gives the work of an iteration. `None` if the run does
-    /// not count.
+    /// Returns the mean time of an iteration, which at the run's speed gives the work of an iteration. `None` if the run
+    /// does not count.
     pub fn mean_iteration(&self) -> Option<Seconds> {
         let work = self.found.name.batch.work(self.found.name.case);
         Some(Seconds(work / self.outcome.as_ref().ok()?.speed.0))

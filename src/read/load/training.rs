@@ -107,14 +107,9 @@ impl Readable for RunRecord {
             record: None,
             autotune_log: None,
             trace: TraceConfig::default(),
-            // With a global batch, a rank's part depends on the case.
-            batch_size: match header.config.global_batch {
-                Some(_) => TrainConfig::default().batch_size,
-                None => header.config.batch_size,
-            },
             // Older records do not contain the defaults.
             exchange: header.config.exchange.on(device, header.config.kv_store.kv_store),
-            ..header.config.without_epoch_length()
+            ..header.config.without_epoch_length().without_part()
         }
     }
 

@@ -16,8 +16,9 @@ use crate::read::show::utilization::over_limit;
 const SIDE_BY_SIDE: usize = 6;
 
 /// Explains the columns, and the rows below the speed except that of memory.
-pub const ROW_LEGEND: &str = "dtype: precision; tokens: length of a sequence. Numbered columns: speed at this batch size. TFLOP/s: FLOP rate of the network; % of matmul: of the \
-    rate of matrix products measured on the devices; % of peak: of the GPU's published peak.";
+pub const ROW_LEGEND: &str = "dtype: precision; tokens: length of a sequence. Numbered columns: speed at this \
+    batch size. TFLOP/s: FLOP rate of the network; % of matmul: of the rate of matrix products measured on the devices; % of \
+    peak: of the GPU's published peak.";
 
 pub const PEAK_LEGEND: &str = "peak GB: memory of tensors on a GPU, resident memory on a CPU; 1 GB is 1e9 bytes.";
 

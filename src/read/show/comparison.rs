@@ -1,6 +1,5 @@
 //! Comparison of two results as text.
 
-use ringmark_core::dimension::WorkUnit;
 use ringmark_core::number_text::{count, four_digits};
 use ringmark_core::stats::comparison::{POWER, Verdict, for_all};
 
@@ -151,11 +150,8 @@ fn rows(table: &ComparedTable, case: &ComparedCase, medium: Medium) -> Vec<Vec<S
         rows.push(below("mean ms", &case.mean_seconds, 1e3));
         let percentiles = case.percentiles_seconds.iter();
         rows.extend(percentiles.map(|of| below(&format!("p{} ms", of.percent), &of.row, 1e3)));
-        let energy = match table.work_unit {
-            WorkUnit::Image => "J/image",
-            WorkUnit::Token => "J/token",
-        };
-        let others = [(energy, &case.joules_per_unit), ("epoch cost", &case.epoch_cost)];
+        let energy = format!("J/{}", table.work_unit.singular());
+        let others = [(energy.as_str(), &case.joules_per_unit), ("epoch cost", &case.epoch_cost)];
         rows.extend(others.into_iter().filter_map(|(name, of)| Some(below(name, of.as_ref()?, 1.0))));
     }
     rows

@@ -14,7 +14,7 @@ use ringmark_core::benchmark::score::{RectifiedConvolutions, ScoreConfig, ScoreR
 use ringmark_core::benchmark::warning;
 use ringmark_core::benchmark::{SweepRecord, measured_and_warmup};
 use ringmark_core::dimension::{
-    BackendName, DeviceKind, Dtype, GraphChoice, Phase, Seconds, TeraflopsPerSecond, UnitsPerSecond,
+    BackendName, DeviceKind, Dtype, GraphChoice, Phase, Seconds, TeraflopsPerSecond, UnitsPerSecond, WorkUnit,
 };
 use ringmark_core::host::{LauncherAddress, Stage};
 use ringmark_core::stats::summary;
@@ -226,12 +226,17 @@ fn capture(inference: &mut Inference, record: &mut ScoreRecord, session: &Sessio
     Ok(())
 }
 
-/// Checks the output of a pass. The run is invalid if a probability is outside of 0 to 1, or NaN.
+/// Checks the output of a pass. The run is invalid if the probabilities of an image's classes do not add up to 1, the
+/// probability of a token is outside of 0 to 1, or one is NaN.
 fn judge(inference: &Inference, record: &mut ScoreRecord, session: &Session) -> Result<()> {
     const TOLERANCE: f64 = 1e-3;
     let probabilities = inference.pass()?;
+    let (checked, least) = match record.config.model.unit() {
+        WorkUnit::Image => (probabilities.f_sum_dim_intlist([-1].as_slice(), false, Kind::Float)?, 1.0 - TOLERANCE),
+        WorkUnit::Token => (probabilities.shallow_clone(), 0.0),
+    };
     // NaN is not within the range.
-    let valid = probabilities.f_ge(0.0)?.f_logical_and(&probabilities.f_le(1.0 + TOLERANCE)?)?;
+    let valid = checked.f_ge(least)?.f_logical_and(&checked.f_le(1.0 + TOLERANCE)?)?;
     let valid = valid.f_all()?.f_int64_value(&[])? == 1;
     let all = session.world.gather(&[f64::from(u8::from(valid))]).concat();
     record.failure = all.iter().position(|valid| *valid != 1.0).map(|rank| {

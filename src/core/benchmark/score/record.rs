@@ -36,7 +36,8 @@ document_record!(
             /// Empty if a rank had too little memory for them, and in older records.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             matrix_product: Vec<TeraflopsPerSecond>,
-            /// Mean probability of each image's top class, by rank. Equal computations give equal values. Empty in older records.
+            /// Largest probability of a sample, by rank: the mean over samples. For images it is that of a class, for
+            /// sequences that of a token. Equal computations give equal values. Empty in older records.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             confidence: Vec<f64>,
             /// Fused convolutions of rank 0, if it ran folded on CUDA.
@@ -72,8 +73,8 @@ pub struct RectifiedConvolutions {
 }
 
 impl ScoreRecord {
-    /// Returns the images or tokens of all ranks divided by the time of the slowest: `ranks x batch x passes / max over ranks of
-    /// the sum of its passes`. For one rank this is benchmark_score.py's `10 x batch / elapsed`. `None` without passes.
+    /// Returns the images or tokens of all ranks divided by the time of the slowest: `ranks x batch x passes / max over
+    /// ranks of the sum of its passes`. For one rank this is benchmark_score.py's `10 x batch / elapsed`. `None` without passes.
     ///
     /// For two ranks of batch 4 with two passes each, of 0.5 s and 0.25 s: 2 x 4 x 2 / 1 s = 16 images/s.
     pub fn speed(&self) -> Option<UnitsPerSecond> {

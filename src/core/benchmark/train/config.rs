@@ -17,7 +17,8 @@ use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, DEFAULT_IMAGE_SIZE, SweepProfile, cores, is_one, one};
 use crate::dimension::{
-    BatchShape, BatchSize, DeviceChoice, DeviceKind, Dtype, GraphChoice, KernelsChoice, LayoutChoice, Model, SampleSize,
+    BatchShape, BatchSize, DeviceChoice, DeviceKind, Dtype, GraphChoice, IMAGENET_IMAGES, KernelsChoice, LayoutChoice,
+    Model, SampleSize,
 };
 use crate::host::BindChoice;
 use crate::number_text::count;
@@ -297,9 +298,6 @@ config_options! {
 /// Minimum warm-up of a run with CUDA graphs: they are captured before its last iteration.
 pub const GRAPH_WARMUP: u32 = 4;
 
-/// Number of images in an epoch of ImageNet-1k, the unit of DLPerf's learning-rate warm-up.
-pub const IMAGENET_IMAGES: u64 = 1_281_167;
-
 impl TrainConfig {
     /// Returns the defaults of a sweep with this profile.
     pub fn for_profile(profile: SweepProfile, device: DeviceKind) -> TrainConfig {
@@ -343,6 +341,12 @@ impl TrainConfig {
         Ok(TrainConfig { batch_size: global_batch / ranks, ..self.clone() })
     }
 
+    /// Returns a copy without the part of a rank in a global batch, which depends on the case.
+    pub fn without_part(&self) -> TrainConfig {
+        let batch_size = if self.global_batch.is_some() { TrainConfig::default().batch_size } else { self.batch_size };
+        TrainConfig { batch_size, ..self.clone() }
+    }
+
     /// Returns the samples of an iteration.
     pub fn batch(&self) -> BatchShape {
         let size = self.global_batch.map_or(BatchSize::PerRank(self.batch_size), BatchSize::Global);
@@ -377,7 +381,7 @@ impl TrainConfig {
 
     /// Returns the samples of all ranks in one iteration.
     pub fn joined_batch(&self, ranks: u32) -> u64 {
-        self.global_batch.map_or(u64::from(self.batch_size) * u64::from(ranks), u64::from)
+        self.batch().size.joined(ranks)
     }
 
     /// Resolves the number of iterations from the epochs, each of `steps` steps.

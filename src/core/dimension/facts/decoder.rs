@@ -218,10 +218,10 @@ impl DecoderShape {
     }
 
     /// Returns the multiply-accumulates of the forward pass of a sequence of `tokens`, in 1e9: those of matrix products
-    /// and of attention, which is not halved for the mask.
+    /// and of attention, as [`MfuFormula::Megatron`] counts them. A step takes six operations per multiply-accumulate.
     pub const fn gmacs(&self, tokens: u32) -> f64 {
-        let attention = 2 * self.layers as u64 * (self.heads * self.head_size()) as u64 * tokens as u64;
-        (tokens as u64 * (self.product_parameters() + attention)) as f64 / 1e9
+        let of_token = self.training_operations(MfuFormula::Megatron, tokens) / 6;
+        (tokens as u64 * of_token) as f64 / 1e9
     }
 
     /// Returns the floating-point operations of a training step per token by this formula, in sequences of `tokens`. No

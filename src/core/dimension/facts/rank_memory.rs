@@ -2,9 +2,9 @@
 
 use crate::dimension::{Bytes, Dtype, Layout};
 
-/// Peak memory of a rank on the CPU, for images or sequences of the network's default size in nhwc: an upper bound, linear in the
-/// batch, that exceeds the measured value by at most 50 % for batch sizes 8, 16 and 32. The measured value is
-/// `peak_memory` in the record of `ringmark-worker train --device cpu --threads 1 --iters 3 --warmup 1 --model M
+/// Peak memory of a rank on the CPU, for images or sequences of the network's default size in nhwc: an upper bound,
+/// linear in the batch, that exceeds the measured value by at most 50 % for batch sizes 8, 16 and 32. The measured value
+/// is `peak_memory` in the record of `ringmark-worker train --device cpu --threads 1 --iters 3 --warmup 1 --model M
 /// --dtype T --batch-size N`, and likewise of `score`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RankMemory {

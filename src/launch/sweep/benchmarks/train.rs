@@ -147,10 +147,8 @@ impl TrainSweep {
         let data = read.cloned().collect();
         let mut arguments = vec![self.kind().to_string()];
         // The ranks compute their part of a global batch.
-        let batch_size =
-            if train.global_batch.is_some() { TrainConfig::default().batch_size } else { train.batch_size };
         let record = Some(files.record.clone());
-        arguments.extend(option_table::arguments(&TrainConfig { record, batch_size, ..train }));
+        arguments.extend(option_table::arguments(&TrainConfig { record, ..train.without_part() }));
         let may_lose_ranks = kv_store.may_lose_ranks(run.case);
         let servers = ServerRanks { may_lose_ranks, ..self.sweep.launch.servers(kv_store, memory) };
         PlannedJob { servers, data, ..self.sweep.job(run, files, arguments, threads, cost) }

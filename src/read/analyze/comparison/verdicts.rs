@@ -114,7 +114,7 @@ pub struct ComparedCase {
     pub mean_seconds: Row,
     /// Percentiles of the iteration times; empty if a run has none. A positive difference is a regression.
     pub percentiles_seconds: Vec<Percentile>,
-    /// Electric energy per image, if the power is known for every run; a positive difference is a regression.
+    /// Electric energy per image or token, if the power is known for every run; a positive difference is a regression.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joules_per_unit: Option<Row>,
     /// Cost of an ImageNet epoch, if a price is given; a positive difference is a regression.

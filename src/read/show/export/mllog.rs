@@ -6,9 +6,8 @@ use std::path::Path;
 
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::optimizer::{AdamConfig, Optimizer};
-use ringmark_core::benchmark::train::config::IMAGENET_IMAGES;
 use ringmark_core::benchmark::train::{LearningConfig, LearningRateSchedule, RunRecord, TrainConfig};
-use ringmark_core::dimension::{Model, Seconds};
+use ringmark_core::dimension::{IMAGENET_IMAGES, Model, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
