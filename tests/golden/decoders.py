@@ -13,7 +13,8 @@ attention has explicit scores and a mask, and normalizations are formulas. For e
 `loss`        mean cross entropy of one batch, in fp64
 `gradients`   norm and projection of each gradient; a projection is the sum of g(i) cos(i), divided by the square root
               of the number of elements, with i from 0 in contiguous order
-`updates`     the same of each parameter's change by one step of AdamW with the constants of `adamw`
+`updates`     the same of each parameter's change by one step of AdamW with the constants of `adamw`, whose decay applies
+              to matrices alone, after clip_grad_norm_ to `clip_norm`
 `next_loss`   the loss after that step
 
 Parameters and tokens are drawn after manual_seed(8): each parameter in order, randn(shape) x deviation + mean in fp32,
@@ -30,6 +31,8 @@ import torch.nn.functional as F
 TOKENS = 33
 # The bias of keys has no gradient except for rounding, which a smaller eps would amplify to an update.
 ADAMW = {"lr": 1e-3, "betas": [0.9, 0.95], "eps": 1e-4, "weight_decay": 0.1}
+# Less than the norm of all gradients.
+CLIP_NORM = 1.0
 SHAPES = {
     "gpt2-tiny": {"vocabulary": 256, "context": 256, "layers": 2, "width": 64, "heads": 4, "mlp": 256},
     "llama-tiny": {
@@ -193,13 +196,18 @@ def step(keyword, dtype):
     tokens = torch.randint(SHAPES[keyword]["vocabulary"], (2, TOKENS + 1))
     weights = {name: value.to(dtype).requires_grad_() for name, value in weights.items()}
     before = {name: value.detach().clone() for name, value in weights.items()}
-    optimizer = torch.optim.AdamW(weights.values(), **ADAMW)
+    matrices = [value for value in weights.values() if value.dim() >= 2]
+    vectors = [value for value in weights.values() if value.dim() < 2]
+    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, **ADAMW)
     first = loss(keyword, weights, tokens)
     first.backward()
+    gradients = [norm_and_projection(value.grad) for value in weights.values()]
+    torch.nn.utils.clip_grad_norm_(weights.values(), CLIP_NORM)
     optimizer.step()
     return {
         "loss": first.item(),
-        "gradients": [norm_and_projection(value.grad) for value in weights.values()],
+        "gradients": gradients,
         "updates": [norm_and_projection(weights[name].detach() - before[name]) for name in weights],
         "next_loss": loss(keyword, weights, tokens).item(),
     }
@@ -220,7 +228,7 @@ def main():
         far = max(abs(one[0] - exact[0]) / exact[0] for exact, one in pairs)
         print(f"{keyword}: fp32 norms of gradients deviate by up to {far:.1e}", file=sys.stderr)
     made_by = f"decoders.py, torch {torch.__version__}"
-    text = json.dumps({"made_by": made_by, "tokens": TOKENS, "adamw": ADAMW, "networks": networks})
+    text = json.dumps({"made_by": made_by, "tokens": TOKENS, "adamw": ADAMW, "clip_norm": CLIP_NORM, "networks": networks})
     for start in ('["', '"gradients"', '"updates"'):
         text = text.replace(f" {start}", f"\n{start}")
     print(text)

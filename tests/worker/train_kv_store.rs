@@ -102,6 +102,34 @@ fn every_update_rule_matches_all_reduce() {
     }
 }
 
+/// Owners of parts need the norm of all gradients, and know which of their weights decay.
+#[test]
+fn owners_clip_and_decay_like_all_reduce() {
+    let weights = |options: &str| {
+        let options = format!(
+            "--model gpt2-tiny --iters 3 --batch-size 2 --sequence-length 16 --lr-warmup-iters 0 --optimizer sgd \
+             --momentum 0 --bucket-mb 0.1 --device cpu {options}"
+        );
+        Run::ranks(2, &options).save().finish().weights()
+    };
+    let rule = "--lr 0.1 --weight-decay 0.25 --weight-decay-on matrices --clip-norm 0.01";
+    let start = weights("--lr 0");
+    let ring = weights(rule);
+    for kv_store in ["local", "device", "nccl"] {
+        let owned = weights(&format!("{rule} --kv-store {kv_store}"));
+        let difference = apart(&owned, &ring, &start);
+        assert!(difference < 1e-5, "{kv_store}: {difference}");
+    }
+    for other in [
+        "--lr 0.1 --weight-decay 0.25 --weight-decay-on matrices",
+        "--lr 0.1 --weight-decay 0.25 --clip-norm 0.01",
+        "--lr 0.1 --weight-decay 0.25 --weight-decay-on matrices --clip-norm 0.02",
+    ] {
+        let difference = apart(&weights(other), &ring, &start);
+        assert!(difference > 1e-3, "{other}: {difference}");
+    }
+}
+
 #[test]
 fn servers_match_gradient_of_global_batch() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -286,6 +314,8 @@ fn contradicting_kv_store_options_are_rejected() {
         "--kv-store dist_sync",
         "--kv-store device --backend none",
         "--kv-store nccl --dtype fp16",
+        "--kv-store dist_sync --servers 1 --clip-norm 1",
+        "--kv-store dist_sync --servers 1 --weight-decay-on matrices",
         "--kv-store distributed",
     ]
     .map(|options| Run::single_rank(options).refusal(2));
@@ -294,6 +324,8 @@ fn contradicting_kv_store_options_are_rejected() {
         error: --kv-store dist_sync needs --servers N: the last N processes that mpirun starts are servers, the others ranks
         error: --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
         error: --dtype fp16 skips an update if any gradient overflows, which no owner of a part of the weights detects with --kv-store nccl: use --dtype bf16, or --kv-store ring
+        error: --clip-norm is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, local, device or nccl
+        error: --weight-decay-on is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, local, device or nccl
         error: invalid value 'distributed' for '--kv-store <NAME>'
           [possible values: ring, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
 
@@ -306,5 +338,13 @@ fn contradicting_kv_store_options_are_rejected() {
     .assert_eq(&error);
     // The perceptron has 6 arrays.
     let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refusal(1);
-    expect!["--servers 7: the network has only 6 arrays: use at most one server per array"].assert_eq(&error);
+    expect![[r#"
+        error: server 2 of 7 on host HOST: --servers 7: the network has only 6 arrays: use at most one server per array
+        error: server 6 of 7 on host HOST: --servers 7: the network has only 6 arrays: use at most one server per array
+        [vm:03473] [[24943,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file ../../../orte/util/show_help.c at line 513
+        [vm:03473] [[24943,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file ../../../orte/util/show_help.c at line 501
+        error: server 0 of 7 on host HOST: --servers 7: the network has only 6 arrays: use at most one server per array
+        [vm:03473] [[24943,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file ../../../orte/util/show_help.c at line 507
+        error: server 4 of 7 on host HOST: --servers 7: the network has only 6 arrays: use at most one server per array
+    "#]].assert_eq(&error);
 }

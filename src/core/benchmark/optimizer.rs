@@ -16,6 +16,28 @@ keyword_enum!(
     }
 );
 
+keyword_enum!(
+    /// Weights that decay.
+    DecayedWeights {
+        /// All parameters.
+        All = "all",
+        /// Parameters with at least two dimensions: no biases and no scales of normalization.
+        Matrices = "matrices",
+    }
+);
+
+impl DecayedWeights {
+    /// Returns the value of records that predate the option.
+    pub const fn all() -> DecayedWeights {
+        DecayedWeights::All
+    }
+
+    /// Returns true if all parameters decay.
+    pub fn is_all(&self) -> bool {
+        *self == DecayedWeights::All
+    }
+}
+
 impl Default for Optimizer {
     /// Returns the rule of DLPerf, and of records that predate this option.
     fn default() -> Optimizer {

@@ -138,6 +138,8 @@ const GROUPS: [Group; 7] = [
             "adam-beta2",
             "adam-eps",
             "weight-decay",
+            "weight-decay-on",
+            "clip-norm",
             "loss-scale",
             "label-smoothing",
             "dropout",

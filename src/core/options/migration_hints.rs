@@ -83,6 +83,8 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
         => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` writes Horovod's timeline next to the record",
     "--block_size" | "--block-size" | "--training.seq_len" | "--max_seq_len"
         => "`--sequence-length {}` is the number of tokens of a sequence",
+    "--grad_clip" | "--training.max_norm"
+        => "`--clip-norm {}` limits the norm of the gradients of all parameters",
     "--training.local_batch_size" => "`--batch-size {}` is the number of sequences of each rank",
     "--training.global_batch_size" | "--global_train_batch_size"
         => "`--global-batch {}` is the number of sequences of all ranks",

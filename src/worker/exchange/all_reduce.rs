@@ -14,7 +14,7 @@ use crate::exchange::compressed_all_reduce::CompressedAllReduce;
 use crate::exchange::compression::Codec;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::MemoryShape;
-use crate::exchange::optimizer::FusedOptimizer;
+use crate::exchange::optimizer::{self, FusedOptimizer};
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
@@ -46,8 +46,9 @@ impl AllReduce {
         let (result, optimizer) = match request.rule.assigns() {
             true => (sums, None),
             false => {
-                let optimizer =
-                    FusedOptimizer::new(&request.rule, counts, weights.shallow_clone(), sums)?.with_rounded(rounded);
+                let decay = optimizer::decay_ranges(&request.rule, &tensors);
+                let optimizer = FusedOptimizer::new(&request.rule, counts, weights.shallow_clone(), sums)?;
+                let optimizer = optimizer.with_decay(&decay, 0)?.with_rounded(rounded);
                 (weights, Some(optimizer))
             }
         };

@@ -9,9 +9,10 @@
 //!
 //! The gradients are sums over `n` ranks. The states hold the values of the sums instead of the mean: `n m` and `n n v`.
 //! So `sgd` and `nag` use `r / n` and `n d`; Adam uses `n e`, and `n d` in the gradient. This saves the division of the
-//! gradients, which would write all of them again.
+//! gradients, which would write all of them again. A limit of the norm (`--clip-norm`) applies to `g` before the decay.
 
 use std::ops::Range;
+use std::slice;
 
 use anyhow::{Result, bail, ensure};
 use tch::{Device, Kind, Tensor};
@@ -19,7 +20,7 @@ use tch::{Device, Kind, Tensor};
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::narrow;
 use crate::exchange::request::{RankCounts, UpdateRule, UpdateStep};
-use crate::ffi::torch::update::{self, FlatUpdate, SgdStep};
+use crate::ffi::torch::update::{self, Adjustment, FlatUpdate, SgdStep};
 
 /// Arrays of an update: fp32, flat and of equal length.
 pub struct UpdateArrays {
@@ -40,20 +41,63 @@ impl UpdateArrays {
     }
 
     /// Updates the weights; without a step they become the gradients. `updates` is the number of updates including this
-    /// one, a tensor of one element. Nothing changes if `found_inf` is not zero.
-    pub fn update(&self, step: Option<UpdateStep>, updates: &Tensor, found_inf: Option<&Tensor>) -> Result<()> {
-        let UpdateArrays { weights, gradients, states } = self;
-        match (step, &states[..]) {
-            (None, _) => Ok(weights.shallow_clone().f_copy_(gradients).map(drop)?),
-            (Some(UpdateStep::Sgd(step)), [] | [_]) => {
-                update::sgd([weights, gradients], states.first(), step, found_inf)
-            }
-            (Some(UpdateStep::Adam(step)), [first, second]) => {
-                update::adam([weights, gradients], [first, second], updates, step, found_inf)
-            }
-            (Some(step), states) => bail!("{} states for {step:?}", states.len()),
+    /// one, a tensor of one element.
+    pub fn update(&self, step: Option<UpdateStep>, updates: &Tensor, adjustment: Adjustment) -> Result<()> {
+        update_all(slice::from_ref(self), step, updates, adjustment)
+    }
+}
+
+/// Updates all weights in one call: see [`UpdateArrays::update`].
+fn update_all(
+    parts: &[UpdateArrays],
+    step: Option<UpdateStep>,
+    updates: &Tensor,
+    adjustment: Adjustment,
+) -> Result<()> {
+    let Some(step) = step else {
+        return parts
+            .iter()
+            .try_for_each(|part| Ok(part.weights.shallow_clone().f_copy_(&part.gradients).map(drop)?));
+    };
+    let weights: Vec<&Tensor> = parts.iter().map(|part| &part.weights).collect();
+    let gradients: Vec<&Tensor> = parts.iter().map(|part| &part.gradients).collect();
+    let states = |number: usize| parts.iter().filter_map(|part| part.states.get(number)).collect::<Vec<_>>();
+    let number = parts.first().map_or(0, |part| part.states.len());
+    match (step, number) {
+        (UpdateStep::Sgd(step), 0) => update::sgd([&weights, &gradients], None, step, adjustment),
+        (UpdateStep::Sgd(step), 1) => update::sgd([&weights, &gradients], Some(&states(0)), step, adjustment),
+        (UpdateStep::Adam(step), 2) => {
+            update::adam([&weights, &gradients], [&states(0), &states(1)], updates, step, adjustment)
+        }
+        (step, states) => bail!("{states} states for {step:?}"),
+    }
+}
+
+/// Consecutive parameters that all decay, or none of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecayRange {
+    pub elements: Range<usize>,
+    pub decays: bool,
+}
+
+/// Divides flat memory, which contains `parameters` one after the other, by the decay of `rule`.
+pub fn decay_ranges(rule: &UpdateRule, parameters: &[Tensor]) -> Vec<DecayRange> {
+    let mut ranges: Vec<DecayRange> = Vec::new();
+    for parameter in parameters {
+        let start = ranges.last().map_or(0, |range| range.elements.end);
+        let (end, decays) = (start + parameter.numel(), rule.decays(parameter.dim()));
+        match ranges.last_mut() {
+            Some(last) if last.decays == decays => last.elements.end = end,
+            _ => ranges.push(DecayRange { elements: start..end, decays }),
         }
     }
+    ranges
+}
+
+/// Arrays with the same decay, which one call updates.
+struct DecayGroup {
+    decays: bool,
+    parts: Vec<UpdateArrays>,
 }
 
 /// Flat tensors of the update, and its rule.
@@ -61,6 +105,8 @@ pub struct FusedOptimizer {
     rule: UpdateRule,
     ranks: RankCounts,
     arrays: UpdateArrays,
+    /// Views of the arrays; empty if all decay.
+    groups: Vec<DecayGroup>,
     /// Number of updates, without those that the loss scaler skipped: one element on the device. Counted only for rules
     /// that depend on it.
     updates: Tensor,
@@ -80,8 +126,28 @@ impl FusedOptimizer {
             updates: Tensor::f_zeros([1], (Kind::Float, weights.device()))?,
             loss_scaler: rule.loss_scale().map(|scale| LossScaler::new(scale, weights.device())).transpose()?,
             arrays: UpdateArrays { weights, gradients, states },
+            groups: Vec::new(),
             rounded: None,
         })
+    }
+
+    /// Restricts the decay to some of the weights, whose first one is element `first` of `ranges`.
+    pub fn with_decay(mut self, ranges: &[DecayRange], first: usize) -> Result<FusedOptimizer> {
+        if ranges.iter().all(|range| range.decays) {
+            return Ok(self);
+        }
+        let own = first..first + self.arrays.weights.numel();
+        for decays in [true, false] {
+            let elements = ranges.iter().filter(|range| range.decays == decays).map(|range| &range.elements);
+            let elements = elements.map(|range| range.start.max(own.start)..range.end.min(own.end));
+            let parts = elements.filter(|range| !range.is_empty());
+            let parts = parts.map(|range| self.arrays.narrow(&(range.start - first..range.end - first)));
+            let parts = parts.collect::<Result<Vec<_>>>()?;
+            if !parts.is_empty() {
+                self.groups.push(DecayGroup { decays, parts });
+            }
+        }
+        Ok(self)
     }
 
     /// Adds a copy of the weights in the type of convolutions and matrix products.
@@ -100,34 +166,75 @@ impl FusedOptimizer {
         let (Some(UpdateStep::Sgd(step @ SgdStep { is_nesterov: true, .. })), [momenta]) = (step, &states[..]) else {
             return None;
         };
+        if self.is_clipped() || !self.groups.is_empty() {
+            return None;
+        }
         let update = FlatUpdate { weights, gradients, momenta, rounded: self.rounded.as_ref() };
         update.has_kernel().then_some((update, step))
+    }
+
+    /// Returns true if an update depends on the norm of the gradients.
+    pub fn is_clipped(&self) -> bool {
+        self.rule.clip_norm().is_some()
     }
 
     /// Applies update number `update`, counted from 1, or the assignment that replaces it. The device skips it if the
     /// loss scaler found an overflow.
     pub fn step(&mut self, update: u32) -> Result<()> {
-        let step = self.rule.step(update, self.ranks);
-        if let Some((flat, step)) = self.kernel(step) {
+        if let Some((flat, step)) = self.kernel(self.rule.step(update, self.ranks)) {
             let scaler = self.loss_scaler.as_ref().map(|scaler| (&scaler.scale, &scaler.found_inf));
             flat.run(step, scaler)?;
-        } else if let Some(scaler) = &mut self.loss_scaler {
-            scaler.unscale(&self.arrays.gradients)?;
-            let is_counted = step.is_some_and(|step| step.is_counted());
-            if is_counted {
-                let _ = self.updates.f_add_scalar_(1.0)?;
-            }
-            self.arrays.update(step, &self.updates, Some(&scaler.found_inf))?;
-            if is_counted {
-                let _ = self.updates.f_sub_(&scaler.found_inf)?;
-            }
         } else {
-            self.step_range(0..self.arrays.weights.numel(), update)?;
+            if let Some(scaler) = &mut self.loss_scaler {
+                scaler.unscale(&self.arrays.gradients)?;
+            }
+            let norm = self.is_clipped().then(|| self.gradient_norm()).transpose()?;
+            self.step_with_norm(update, norm.as_ref())?;
         }
         if let Some(scaler) = &mut self.loss_scaler {
             scaler.update()?;
         }
         Ok(())
+    }
+
+    /// Applies an update with gradients that are not scaled. `norm` is that of the sums of all owners if an update is
+    /// clipped.
+    pub fn step_with_norm(&mut self, update: u32, norm: Option<&Tensor>) -> Result<()> {
+        let step = self.rule.step(update, self.ranks);
+        let is_counted = step.is_some_and(|step| step.is_counted());
+        let found_inf = self.loss_scaler.as_ref().map(|scaler| &scaler.found_inf);
+        match found_inf {
+            _ if !is_counted => {}
+            Some(_) => drop(self.updates.f_add_scalar_(1.0)?),
+            None => drop(self.updates.f_fill_(i64::from(update))?),
+        }
+        let divisor = match (self.rule.clip_norm(), norm) {
+            (Some(limit), Some(norm)) => Some(clip_divisor(norm, limit * f64::from(self.ranks.averaged))?),
+            _ => None,
+        };
+        let adjustment = Adjustment { divisor: divisor.as_ref(), found_inf };
+        if self.groups.is_empty() {
+            self.arrays.update(step, &self.updates, adjustment)?;
+        }
+        for DecayGroup { decays, parts } in &self.groups {
+            let step = if *decays { step } else { step.map(UpdateStep::without_decay) };
+            update_all(parts, step, &self.updates, adjustment)?;
+        }
+        if let (true, Some(found_inf)) = (is_counted, found_inf) {
+            let _ = self.updates.f_sub_(found_inf)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the L2 norm of the sums of gradients, in fp64: one element on their device.
+    pub fn gradient_norm(&self) -> Result<Tensor> {
+        let gradients = &self.arrays.gradients;
+        let rows = gradients.numel() / NORM_ROW;
+        let norm = |values: Tensor| values.f_norm_scalaropt_dim(2.0, [-1i64].as_slice(), false);
+        let (of_rows, rest) = (0..rows * NORM_ROW, rows * NORM_ROW..gradients.numel());
+        let of_rows = norm(narrow(gradients, &of_rows)?.f_view([rows as i64, NORM_ROW as i64])?)?;
+        let rest = norm(narrow(gradients, &rest)?)?;
+        Ok(norm(Tensor::f_cat(&[of_rows, rest.f_view([1])?], 0)?.f_to_kind(Kind::Double)?)?)
     }
 
     /// Applies an update to these elements alone, whose sums may be complete before the others'. A loss scaler needs
@@ -137,7 +244,7 @@ impl FusedOptimizer {
         if step.is_some_and(|step| step.is_counted()) {
             let _ = self.updates.shallow_clone().f_fill_(i64::from(update))?;
         }
-        self.arrays.narrow(&elements)?.update(step, &self.updates, None)
+        self.arrays.narrow(&elements)?.update(step, &self.updates, Adjustment::default())
     }
 
     /// Returns the named tensors that, besides weights and gradients, determine the next update.
@@ -158,9 +265,20 @@ impl FusedOptimizer {
     }
 }
 
+/// Elements whose squares are added in fp32; the rows of a gradient are added in fp64.
+const NORM_ROW: usize = 1 << 12;
+
+/// Term added to the norm, as in PyTorch's `clip_grad_norm_`.
+const NORM_TERM: f64 = 1e-6;
+
+/// Returns the divisor that scales gradients of this norm to at most `limit`, in fp32.
+fn clip_divisor(norm: &Tensor, limit: f64) -> Result<Tensor> {
+    Ok(norm.f_add_scalar(NORM_TERM)?.f_div_scalar(limit)?.f_clamp_min(1.0)?.f_to_kind(Kind::Float)?)
+}
+
 #[cfg(test)]
 mod tests {
-    use ringmark_core::benchmark::optimizer::Optimizer as Rule;
+    use ringmark_core::benchmark::optimizer::{DecayedWeights, Optimizer as Rule};
     use ringmark_core::benchmark::train::TrainConfig;
     use ringmark_core::dimension::Dtype;
 
@@ -200,14 +318,30 @@ mod tests {
     /// Returns the weights after `updates` updates with the mean gradients `number(index, update)`, in fp64, by the
     /// formulas in PyTorch's documentation of `SGD`, `Adam` and `AdamW`.
     fn by_formula(optimizer: Rule, momentum: f64, updates: usize) -> Vec<f64> {
+        by_clipped_formula(optimizer, momentum, updates, None, &|_| true)
+    }
+
+    /// Also by the formula of `clip_grad_norm_`, and with decay of some weights alone.
+    fn by_clipped_formula(
+        optimizer: Rule,
+        momentum: f64,
+        updates: usize,
+        limit: Option<f64>,
+        decays: &dyn Fn(usize) -> bool,
+    ) -> Vec<f64> {
+        let factor = |update| {
+            let norm = (0..LENGTH).map(|index| number(index, update).powi(2)).sum::<f64>().sqrt();
+            limit.map_or(1.0, |limit| (limit / (norm + 1e-6)).min(1.0))
+        };
         let weight = |index| {
             let (mut weight, mut first, mut second) = (number(index, 0), 0.0, 0.0);
+            let decay = if decays(index) { DECAY } else { 0.0 };
             for update in 1..=updates {
-                let mut gradient = number(index, update);
+                let mut gradient = number(index, update) * factor(update);
                 if optimizer == Rule::AdamW {
-                    weight -= RATE * DECAY * weight;
+                    weight -= RATE * decay * weight;
                 } else {
-                    gradient += DECAY * weight;
+                    gradient += decay * weight;
                 }
                 if matches!(optimizer, Rule::Adam | Rule::AdamW) {
                     let power = update as i32;
@@ -277,12 +411,64 @@ mod tests {
         }
     }
 
+    /// Norms of the gradients are between 5.7 and 5.9, so one limit clips all of them and the other one none.
+    #[test]
+    fn norm_is_limited_and_only_matrices_decay() {
+        let matrix = |elements: i64| Tensor::zeros([elements / 2, 2], (Kind::Float, Device::Cpu));
+        let bias = |elements: i64| Tensor::zeros([elements], (Kind::Float, Device::Cpu));
+        let parameters = [matrix(10), bias(7), bias(6), matrix(30), bias(14)];
+        let decays = |index: usize| index < 10 || (23..53).contains(&index);
+        for ((optimizer_name, momentum), limit) in RULES.into_iter().flat_map(|rule| [2.0, 7.0].map(|it| (rule, it))) {
+            let UpdateRule::Training(config) = rule(optimizer_name, momentum) else { panic!("a training rule") };
+            let config = TrainConfig { decayed_weights: DecayedWeights::Matrices, clip_norm: Some(limit), ..*config };
+            let rule = UpdateRule::Training(Box::new(config));
+            let ranges = decay_ranges(&rule, &parameters);
+            assert_eq!(ranges.iter().map(|range| range.elements.end).collect::<Vec<_>>(), [10, 23, 53, 67]);
+            let (whole, weights, sums) = optimizer(&rule);
+            let mut whole = whole.with_decay(&ranges, 0).expect("ranges of the weights");
+            // Owners of parts, which share the norm of all gradients.
+            let (owned_weights, owned_sums) = (weights.copy(), sums.copy());
+            let owner = |part: Range<usize>| {
+                let arrays = [&owned_weights, &owned_sums].map(|array| narrow(array, &part).expect("inside"));
+                let [weights, sums] = arrays;
+                let counts = RankCounts { all: RANKS, summed: RANKS, averaged: RANKS };
+                let optimizer = FusedOptimizer::new(&rule, counts, weights, sums).expect("as long");
+                optimizer.with_decay(&ranges, part.start).expect("ranges of the weights")
+            };
+            let mut owners = [owner(0..16), owner(16..32), owner(32..LENGTH)];
+            for update in 1..=5 {
+                fill(&sums, update, 1.0);
+                fill(&owned_sums, update, 1.0);
+                let norm = whole.gradient_norm().expect("a norm");
+                whole.step(update as u32).expect("an update");
+                for owner in &mut owners {
+                    owner.step_with_norm(update as u32, Some(&norm)).expect("an update");
+                }
+                let what = format!("{optimizer_name} with momentum {momentum}, limit {limit}, update {update}");
+                let expected = by_clipped_formula(optimizer_name, momentum, update, Some(limit), &decays);
+                check_close(&weights, &expected, &what);
+                check_close(&owned_weights, &expected, &format!("owners, {what}"));
+            }
+        }
+    }
+
+    #[test]
+    fn norm_of_many_values_is_accurate() {
+        let length = 40_000_003;
+        let values = Tensor::full([length], 0.001, (Kind::Float, Device::Cpu));
+        let optimizer = FusedOptimizer::new(&UpdateRule::Assign, RankCounts::UNDIVIDED, values.copy(), values);
+        let norm = f64::try_from(optimizer.expect("as long").gradient_norm().expect("a norm")).expect("one value");
+        let expected = f64::from(0.001f32) * (length as f64).sqrt();
+        assert!((norm / expected - 1.0).abs() < 1e-5, "{norm}, not {expected}");
+    }
+
     #[test]
     fn overflow_skips_update_and_its_count() {
         const SCALE: f64 = 8.0;
         for (optimizer_name, momentum) in RULES {
             let UpdateRule::Training(config) = rule(optimizer_name, momentum) else { panic!("a training rule") };
-            let config = TrainConfig { dtype: Dtype::Fp16, loss_scale: SCALE, ..*config };
+            // The limit does not change the gradients, but an overflow makes their norm infinite.
+            let config = TrainConfig { dtype: Dtype::Fp16, loss_scale: SCALE, clip_norm: Some(7.0), ..*config };
             let (mut scaled, weights, sums) = optimizer(&UpdateRule::Training(Box::new(config)));
             let mut counted = 0;
             for update in 1..=5 {

@@ -94,6 +94,14 @@ impl UpdateStep {
         }
     }
 
+    /// Returns the step for weights that do not decay.
+    pub fn without_decay(self) -> UpdateStep {
+        match self {
+            UpdateStep::Sgd(step) => UpdateStep::Sgd(SgdStep { weight_decay: 0.0, ..step }),
+            UpdateStep::Adam(step) => UpdateStep::Adam(AdamStep { weight_decay: 0.0, ..step }),
+        }
+    }
+
     /// Returns true if the update depends on the number of updates before it.
     pub fn is_counted(self) -> bool {
         matches!(self, UpdateStep::Adam(_))
@@ -133,6 +141,22 @@ impl UpdateRule {
             }
             UpdateRule::Fixed(step, _) => Some(*step),
             UpdateRule::Assign => None,
+        }
+    }
+
+    /// Returns the maximum norm of the mean gradient, if it is limited.
+    pub fn clip_norm(&self) -> Option<f64> {
+        match self {
+            UpdateRule::Training(config) => config.clip_norm,
+            _ => None,
+        }
+    }
+
+    /// Returns true if a parameter of this number of dimensions decays.
+    pub fn decays(&self, dimensions: usize) -> bool {
+        match self {
+            UpdateRule::Training(config) => config.decayed_weights.is_all() || dimensions >= 2,
+            _ => true,
         }
     }
 

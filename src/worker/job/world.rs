@@ -42,6 +42,19 @@ pub struct RankLocation {
     pub local_rank: usize,
 }
 
+/// Sums of single numbers over all ranks, for an exchange that runs without the [`World`].
+pub struct RankSums(SimpleCommunicator);
+
+impl RankSums {
+    /// Returns the sum of every rank's value, equal on all ranks.
+    pub fn sum(&self, value: f64) -> f64 {
+        let _waiting = heartbeat::wait();
+        let mut all = vec![0.0; self.0.size() as usize];
+        self.0.all_gather_into(&value, &mut all[..]);
+        all.iter().sum()
+    }
+}
+
 /// This process among those of its role.
 pub struct World {
     role: Role,
@@ -284,6 +297,12 @@ impl World {
     pub fn receive(&self, other: u32) -> i64 {
         let _waiting = heartbeat::wait();
         self.communicator.borrow().process_at_rank(other as i32).receive().0
+    }
+
+    /// Returns sums over the ranks. All ranks call this together.
+    pub fn rank_sums(&self) -> RankSums {
+        let _waiting = heartbeat::wait();
+        RankSums(self.communicator.borrow().duplicate())
     }
 
     /// Returns the values of every rank, in rank order. All ranks pass the same number of values.

@@ -12,7 +12,7 @@ use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig, Switch};
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::kv_store::KvStoreConfig;
-use crate::benchmark::optimizer::{AdamConfig, Optimizer};
+use crate::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
 use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, DEFAULT_IMAGE_SIZE, SweepProfile, cores, is_one, one};
@@ -247,6 +247,17 @@ config_options! {
         weight_decay: f64 = 3.0518e-5 => option("weight-decay", "FACTOR",
             "L2 penalty on every parameter; with adamw, decay of the weights themselves")
             .range(0.0..=1e6).aliases(&["wd"]),
+        /// Parameters to which `weight_decay` applies.
+        #[serde(default = "DecayedWeights::all", skip_serializing_if = "DecayedWeights::is_all")]
+        decayed_weights: DecayedWeights = DecayedWeights::All => option("weight-decay-on", "WHICH",
+            "Parameters to which --weight-decay applies: all, or matrices (no biases and no scales of normalization, as \
+             in nanoGPT and Megatron-LM)"),
+        /// Maximum norm of the mean gradient; `None` does not limit it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        clip_norm: Option<f64> = None => option("clip-norm", "NORM",
+            "Scale the gradients of all parameters so that their joint L2 norm is at most NORM, as PyTorch's \
+             clip_grad_norm_ does")
+            .range(1e-30..=1e30).default_is("no limit").aliases(&["grad-clip", "clip-grad", "max-grad-norm"]),
         /// Iterations of linear learning-rate warm-up; `None` is one epoch of the images that are read, otherwise of
         /// ImageNet, as in DLPerf.
         learning_rate_warmup: Option<u32> = None => option("lr-warmup-iters", "N",

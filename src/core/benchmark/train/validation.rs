@@ -121,6 +121,16 @@ impl TrainConfig {
             optimizer.is_adam() || self.adam.is_default(),
             "--adam-beta1, --adam-beta2 and --adam-eps do not apply to --optimizer {optimizer}: add --optimizer adamw"
         );
+        let kv_store = self.kv_store.kv_store;
+        for (option, is_given) in
+            [("--clip-norm", self.clip_norm.is_some()), ("--weight-decay-on", !self.decayed_weights.is_all())]
+        {
+            ensure!(
+                !(is_given && kv_store.has_servers()),
+                "{option} is not supported with --kv-store {kv_store}, whose servers update each part of an array \
+                 alone: omit it, or use --kv-store ring, local, device or nccl"
+            );
+        }
         Ok(())
     }
 

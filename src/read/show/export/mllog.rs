@@ -58,6 +58,7 @@ fn conditions(record: &RunRecord) -> Vec<(&'static str, Value)> {
         ("gradient_accumulation_steps", config.accumulate.into()),
     ];
     all.extend(update_rule(config, ranks));
+    all.extend(config.clip_norm.map(|norm| ("opt_gradient_clip_norm", norm.into())));
     all.extend(schedule(config));
     // Only the network that MLPerf trains is known to use batch normalization, over the images of a rank.
     let has_span = config.model == Model::Resnet50V1b && !config.freeze_batch_norm && config.work_load.is_none();

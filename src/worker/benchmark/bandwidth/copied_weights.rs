@@ -100,6 +100,7 @@ mod tests {
     use super::*;
     use crate::exchange::optimizer::UpdateArrays;
     use crate::ffi::group::GroupRank;
+    use crate::ffi::torch::update::Adjustment;
 
     fn sgd(momentum: f64, is_nesterov: bool) -> UpdateStep {
         UpdateStep::Sgd(SgdStep { learning_rate: 0.01, momentum, is_nesterov, weight_decay: 0.0 })
@@ -164,7 +165,7 @@ mod tests {
                 let is_missed = wire != Kind::Float || check().wrong as usize > elements / 2;
                 assert!(is_missed, "{step:?}: a step is missing");
                 let updates = Tensor::from_slice(&[(iteration + 1) as f32]);
-                arrays.update(Some(step), &updates, None).expect("updated");
+                arrays.update(Some(step), &updates, Adjustment::default()).expect("updated");
                 let sound = check();
                 assert!(sound.wrong == 0 && sound.error < error, "{step:?} {wire:?}: {sound:?}");
             }

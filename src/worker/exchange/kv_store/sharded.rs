@@ -23,7 +23,7 @@ use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::Bucket;
 use crate::exchange::collective::{Collective, Route, Target, split_evenly};
 use crate::exchange::memory::{MemoryShape, narrow};
-use crate::exchange::optimizer::FusedOptimizer;
+use crate::exchange::optimizer::{self, FusedOptimizer};
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
@@ -31,7 +31,7 @@ use crate::ffi::group::GroupRank;
 use crate::ffi::memory::element::Element;
 use crate::job::heartbeat;
 use crate::job::session::Session;
-use crate::job::world::World;
+use crate::job::world::{RankSums, World};
 
 /// Alignment of shards in elements: at least a cache line of fp32.
 const ALIGNMENT: usize = 64;
@@ -41,6 +41,8 @@ pub struct Sharded {
     exchange: Arc<Mutex<Exchange>>,
     /// One optimizer for each part of this rank.
     optimizers: Vec<FusedOptimizer>,
+    /// Sums over the ranks, for an update that depends on the norm of all gradients.
+    norms: Option<RankSums>,
     /// Size of the parts of this rank in fp32.
     owned: Bytes,
     weights: Tensor,
@@ -114,8 +116,10 @@ impl Sharded {
         let route = if kv_store == KvStore::Nccl { Route::Chain } else { Route::Direct };
         let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
         let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
+        let decay = optimizer::decay_ranges(&request.rule, &tensors);
         let optimizer = |part: &Range<usize>| {
-            FusedOptimizer::new(&request.rule, counts, narrow(&updated, part)?, narrow(&sums, part)?)
+            FusedOptimizer::new(&request.rule, counts, narrow(&updated, part)?, narrow(&sums, part)?)?
+                .with_decay(&decay, part.start)
         };
         let optimizers = own.iter().map(optimizer).collect::<Result<_>>()?;
         let owned: usize = own.iter().map(ExactSizeIterator::len).sum();
@@ -129,6 +133,7 @@ impl Sharded {
             reducer: GradientReducer::new(request.overlap, &request.exchange, source, sink)?,
             exchange,
             optimizers,
+            norms: request.rule.clip_norm().map(|_| world.rank_sums()),
             owned: Bytes((owned * Kind::Float.elt_size_in_bytes()) as u64),
             weights,
             facts: ExchangeFacts { backend: name, sum_dtype, summed_ranks: ranks, is_synchronous: true },
@@ -219,7 +224,13 @@ impl GradientExchange for Sharded {
     }
 
     fn update(&mut self, update: u32) -> Result<()> {
-        self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.step(update))?;
+        match &self.norms {
+            Some(norms) => {
+                let norm = norm_of_all(&self.optimizers, norms)?;
+                self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.step_with_norm(update, Some(&norm)))?;
+            }
+            None => self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.step(update))?,
+        }
         let mut exchange = lock(&self.exchange);
         heartbeat::enter(Stage::Sharing);
         exchange.share_weights()?;
@@ -234,6 +245,16 @@ impl GradientExchange for Sharded {
         let owned = owned.into_iter().map(|bytes| Bytes(bytes as u64)).collect();
         Ok(Some(KvStoreUse { owned, ..KvStoreUse::default() }))
     }
+}
+
+/// Returns the norm of the gradients of all ranks' parts.
+fn norm_of_all(optimizers: &[FusedOptimizer], norms: &RankSums) -> Result<Tensor> {
+    let norm = |optimizer: &FusedOptimizer| Ok(f64::try_from(optimizer.gradient_norm()?)?);
+    let own = optimizers.iter().map(norm).collect::<Result<Vec<f64>>>()?;
+    heartbeat::enter(Stage::Exchange { operation: Operation::AllReduce, bucket: None });
+    let squares = norms.sum(own.iter().map(|norm| norm * norm).sum());
+    let device = optimizers.first().map_or(Device::Cpu, FusedOptimizer::device);
+    Ok(Tensor::from(squares.sqrt()).f_to_device(device)?)
 }
 
 fn lock(exchange: &Mutex<Exchange>) -> MutexGuard<'_, Exchange> {

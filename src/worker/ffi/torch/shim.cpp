@@ -65,6 +65,15 @@ std::optional<at::Tensor> optional(const at::Tensor* tensor) {
   return tensor == nullptr ? std::nullopt : std::optional<at::Tensor>(*tensor);
 }
 
+std::vector<at::Tensor> list(at::Tensor* const* tensors, size_t count) {
+  std::vector<at::Tensor> all;
+  all.reserve(count);
+  for (size_t index = 0; index < count; ++index) {
+    all.push_back(*tensors[index]);
+  }
+  return all;
+}
+
 c10::Stream stream_of(int64_t id, int64_t device) {
   return c10::Stream::unpack3(id, static_cast<c10::DeviceIndex>(device), c10::DeviceType::CUDA);
 }
@@ -154,27 +163,30 @@ void ringmark_end_inference(void* mode) { delete static_cast<c10::InferenceMode*
 
 // `momenta` and `found_inf` may be null.
 char* ringmark_sgd(
-    at::Tensor* weights, at::Tensor* gradients, at::Tensor* momenta, SgdStep step, at::Tensor* found_inf) {
+    at::Tensor* const* weights, at::Tensor* const* gradients, at::Tensor* const* momenta, size_t count, SgdStep step,
+    at::Tensor* divisor, at::Tensor* found_inf) {
   return guarded([&] {
     at::NoGradGuard no_gradient;
     // Without momentum libtorch rejects momentum buffers.
-    const std::vector<at::Tensor> buffers = momenta != nullptr ? std::vector<at::Tensor>{*momenta} : std::vector<at::Tensor>{};
+    const auto buffers = momenta != nullptr ? list(momenta, count) : std::vector<at::Tensor>{};
     at::_fused_sgd_(
-        {*weights}, {*gradients}, buffers, step.weight_decay, step.momentum, step.learning_rate, /*dampening=*/0.0,
-        /*nesterov=*/step.is_nesterov && momenta != nullptr, /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/std::nullopt,
-        optional(found_inf));
+        list(weights, count), list(gradients, count), buffers, step.weight_decay, step.momentum, step.learning_rate,
+        /*dampening=*/0.0, /*nesterov=*/step.is_nesterov && momenta != nullptr, /*maximize=*/false,
+        /*is_first_step=*/false, optional(divisor), optional(found_inf));
   });
 }
 
 char* ringmark_adam(
-    at::Tensor* weights, at::Tensor* gradients, at::Tensor* first_moments, at::Tensor* second_moments,
-    at::Tensor* updates, AdamStep step, at::Tensor* found_inf) {
+    at::Tensor* const* weights, at::Tensor* const* gradients, at::Tensor* const* first_moments,
+    at::Tensor* const* second_moments, size_t count, at::Tensor* updates, AdamStep step, at::Tensor* divisor,
+    at::Tensor* found_inf) {
   return guarded([&] {
     at::NoGradGuard no_gradient;
     const auto update = step.is_decoupled ? at::_ops::_fused_adamw_::call : at::_ops::_fused_adam_::call;
     update(
-        {*weights}, {*gradients}, {*first_moments}, {*second_moments}, /*max_exp_avg_sqs=*/{}, {*updates},
-        step.learning_rate, step.betas[0], step.betas[1], step.weight_decay, step.epsilon, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/std::nullopt,
+        list(weights, count), list(gradients, count), list(first_moments, count), list(second_moments, count),
+        /*max_exp_avg_sqs=*/{}, std::vector<at::Tensor>(count, *updates), step.learning_rate, step.betas[0],
+        step.betas[1], step.weight_decay, step.epsilon, /*amsgrad=*/false, /*maximize=*/false, optional(divisor),
         optional(found_inf));
   });
 }

@@ -1,7 +1,7 @@
 //! Fused weight updates: `shim.cpp`, and `update_cuda.cpp` on GPUs.
 
 use std::ffi::{c_char, c_int};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 use anyhow::Result;
 use tch::Tensor;
@@ -10,19 +10,23 @@ use crate::ffi::torch::shim::{RawTensor, check, raw, raw_or_null};
 
 unsafe extern "C" {
     fn ringmark_sgd(
-        weights: RawTensor,
-        gradients: RawTensor,
-        momenta: RawTensor,
+        weights: *const RawTensor,
+        gradients: *const RawTensor,
+        momenta: *const RawTensor,
+        count: usize,
         step: SgdStep,
+        divisor: RawTensor,
         found_inf: RawTensor,
     ) -> *mut c_char;
     fn ringmark_adam(
-        weights: RawTensor,
-        gradients: RawTensor,
-        first_moments: RawTensor,
-        second_moments: RawTensor,
+        weights: *const RawTensor,
+        gradients: *const RawTensor,
+        first_moments: *const RawTensor,
+        second_moments: *const RawTensor,
+        count: usize,
         updates: RawTensor,
         step: AdamStep,
+        divisor: RawTensor,
         found_inf: RawTensor,
     ) -> *mut c_char;
     fn ringmark_has_update_kernel(
@@ -55,16 +59,33 @@ pub struct SgdStep {
     pub weight_decay: f64,
 }
 
-/// Runs one fused step over flat tensors of equal length. Nothing changes if `found_inf` is not zero.
+/// Tensors of one element that change an update.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Adjustment<'a> {
+    /// Divisor of the gradients.
+    pub divisor: Option<&'a Tensor>,
+    /// Nothing changes if it is not zero.
+    pub found_inf: Option<&'a Tensor>,
+}
+
+/// Runs one fused step over flat tensors. The lists have equal lengths, as have the tensors at the same place in them;
+/// without momentum, there are no momenta.
 pub fn sgd(
-    [weights, gradients]: [&Tensor; 2],
-    momenta: Option<&Tensor>,
+    [weights, gradients]: [&[&Tensor]; 2],
+    momenta: Option<&[&Tensor]>,
     step: SgdStep,
-    found_inf: Option<&Tensor>,
+    adjustment: Adjustment,
 ) -> Result<()> {
-    let (momenta, found_inf) = (raw_or_null(momenta), raw_or_null(found_inf));
-    // SAFETY: all tensors are alive; null means no momenta and no found_inf.
-    check(unsafe { ringmark_sgd(raw(weights), raw(gradients), momenta, step, found_inf) })
+    let [weights, gradients] = [weights, gradients].map(list);
+    let momenta = momenta.map(list);
+    let (momenta, count) = (momenta.as_ref().map_or(null(), Vec::as_ptr), weights.len());
+    let (divisor, found_inf) = (raw_or_null(adjustment.divisor), raw_or_null(adjustment.found_inf));
+    // SAFETY: all tensors are alive, and so are the lists of `count` tensors; null means none.
+    check(unsafe { ringmark_sgd(weights.as_ptr(), gradients.as_ptr(), momenta, count, step, divisor, found_inf) })
+}
+
+fn list(tensors: &[&Tensor]) -> Vec<RawTensor> {
+    tensors.iter().map(|tensor| raw(tensor)).collect()
 }
 
 /// Constants of one step of Adam.
@@ -81,18 +102,21 @@ pub struct AdamStep {
     pub is_decoupled: bool,
 }
 
-/// Runs one fused step over flat tensors of equal length. `updates` is the number of updates including this one, an
-/// fp32 tensor of one element on their device. Nothing changes if `found_inf` is not zero.
+/// Runs one fused step over flat tensors. The lists have equal lengths, as have the tensors at the same place in them.
+/// `updates` is the number of updates including this one, an fp32 tensor of one element on their device.
 pub fn adam(
-    [weights, gradients]: [&Tensor; 2],
-    [first_moments, second_moments]: [&Tensor; 2],
+    [weights, gradients]: [&[&Tensor]; 2],
+    [first_moments, second_moments]: [&[&Tensor]; 2],
     updates: &Tensor,
     step: AdamStep,
-    found_inf: Option<&Tensor>,
+    adjustment: Adjustment,
 ) -> Result<()> {
-    let [weights, gradients, first, second] = [weights, gradients, first_moments, second_moments].map(raw);
-    // SAFETY: all tensors are alive; null means no found_inf.
-    check(unsafe { ringmark_adam(weights, gradients, first, second, raw(updates), step, raw_or_null(found_inf)) })
+    let lists = [weights, gradients, first_moments, second_moments].map(list);
+    let [weights, gradients, first, second] = lists.each_ref().map(Vec::as_ptr);
+    let (divisor, found_inf) = (raw_or_null(adjustment.divisor), raw_or_null(adjustment.found_inf));
+    let (count, updates) = (lists[0].len(), raw(updates));
+    // SAFETY: all tensors are alive, and so are the lists of `count` tensors; null means none.
+    check(unsafe { ringmark_adam(weights, gradients, first, second, count, updates, step, divisor, found_inf) })
 }
 
 /// Flat tensors of a Nesterov update on a GPU. They have equal length and are fp32 except for the copy.

@@ -6,12 +6,15 @@ use std::process::Command;
 use serde::Deserialize;
 use tch::{Device, Kind, Reduction, Tensor};
 
+use ringmark_core::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
+use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{DecoderShape, Layout, Model, Source};
 
+use crate::exchange::optimizer::{FusedOptimizer, decay_ranges};
+use crate::exchange::request::{RankCounts, UpdateRule};
 use crate::ffi::memory::element::Element;
 use crate::ffi::torch::shim;
 use crate::ffi::torch::transformer::head_loss;
-use crate::ffi::torch::update::{AdamStep, adam};
 use crate::model::flat_parameters::FlatParameters;
 use crate::model::named_tensors::{NamedTensor, NamedTensors};
 use crate::model::network::{Mode, Network};
@@ -22,6 +25,7 @@ use crate::testing::seeded;
 struct Golden {
     tokens: i64,
     adamw: AdamW,
+    clip_norm: f64,
     networks: std::collections::BTreeMap<String, Reference>,
 }
 
@@ -148,17 +152,28 @@ fn loss_and_gradients_match_the_source() {
 #[test]
 fn adamw_step_matches_the_source() {
     let golden = golden();
-    let AdamW { lr, betas, eps, weight_decay } = golden.adamw;
-    let step = AdamStep { learning_rate: lr, betas, epsilon: eps, weight_decay, is_decoupled: true };
+    let AdamW { lr, betas: [beta1, beta2], eps, weight_decay } = golden.adamw;
+    let rule = UpdateRule::Training(Box::new(TrainConfig {
+        optimizer: Optimizer::AdamW,
+        learning_rate: lr,
+        learning_rate_warmup: Some(0),
+        adam: AdamConfig { beta1, beta2, epsilon: eps },
+        weight_decay,
+        decayed_weights: DecayedWeights::Matrices,
+        clip_norm: Some(golden.clip_norm),
+        ..TrainConfig::default()
+    }));
     for (keyword, reference) in &golden.networks {
         let mut drawn = Drawn::new(keyword, reference, golden.tokens, Kind::Float, false);
         let flat = FlatParameters::new(&mut drawn.tensors, Layout::Nhwc, None).expect("memory");
         let before: Vec<Tensor> = drawn.tensors.parameters.iter().map(|named| named.tensor.copy()).collect();
         drawn.loss().backward();
         let gradients: Vec<Tensor> = flat.parameters.iter().map(|parameter| parameter.grad().flatten(0, -1)).collect();
-        let moments = [flat.weights.zeros_like(), flat.weights.zeros_like()];
-        let updates = Tensor::ones([] as [i64; 0], (Kind::Float, Device::Cpu));
-        adam([&flat.weights, &Tensor::cat(&gradients, 0)], moments.each_ref(), &updates, step, None).expect("a step");
+        let gradients = Tensor::cat(&gradients, 0);
+        assert!(gradients.norm().double_value(&[]) > golden.clip_norm, "{keyword}: nothing to clip");
+        let optimizer = FusedOptimizer::new(&rule, RankCounts::UNDIVIDED, flat.weights.shallow_clone(), gradients);
+        let decay = decay_ranges(&rule, &flat.parameters);
+        optimizer.and_then(|it| it.with_decay(&decay, 0)?.step(1)).expect("a step");
         let after = drawn.tensors.parameters.iter().zip(&before);
         let changes: Vec<Tensor> = after.map(|(named, before)| &named.tensor - before).collect();
         // The change is a difference of fp32 weights a thousand times as large.

@@ -18,6 +18,7 @@ use crate::exchange::optimizer::UpdateArrays;
 use crate::exchange::request::UpdateStep;
 use crate::ffi::torch::host_array::HostArray;
 use crate::ffi::torch::host_values::{bytes, bytes_mut, floats, floats_mut};
+use crate::ffi::torch::update::Adjustment;
 use crate::host::facts;
 
 /// A shard of the weights. Shared by the readers, each of which writes its own worker's push, and the threads that
@@ -154,7 +155,7 @@ impl ParameterShard {
             let states = state.states.iter().map(|array| narrow(array, &values)).collect::<Result<_>>()?;
             let updates = Tensor::from_slice(&[(state.updates + 1) as f32]);
             let arrays = UpdateArrays { weights, gradients, states };
-            arrays.update(step, &updates, None)?;
+            arrays.update(step, &updates, Adjustment::default())?;
             Ok(narrow(&answer, &values)?.f_copy_(&arrays.weights).map(drop)?)
         })?;
         Ok(answer)
@@ -260,7 +261,9 @@ mod tests {
                 }
                 let (answer, _) = part.update(0..2, Some(step)).expect("an update");
                 whole.gradients.shallow_clone().copy_(&(&pushed[0] + &pushed[1]));
-                whole.update(Some(step), &Tensor::from_slice(&[round as f32]), None).expect("the same");
+                whole
+                    .update(Some(step), &Tensor::from_slice(&[round as f32]), Adjustment::default())
+                    .expect("the same");
                 assert!(answer.tensor().equal(&whole.weights), "{step:?}, round {round}");
             }
             part.update(0..1, None).expect("an assignment");
