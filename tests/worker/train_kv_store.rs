@@ -338,13 +338,7 @@ fn contradicting_kv_store_options_are_rejected() {
     .assert_eq(&error);
     // The perceptron has 6 arrays.
     let error = Run::ranks(8, "--model mlp --image-size 28 --kv-store dist_sync --servers 7").refusal(1);
-    expect![[r#"
-        error: server 2 of 7 on host HOST: --servers 7: the network has only 6 arrays: use at most one server per array
-        error: server 6 of 7 on host HOST: --servers 7: the network has only 6 arrays: use at most one server per array
-        [vm:03473] [[24943,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file ../../../orte/util/show_help.c at line 513
-        [vm:03473] [[24943,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file ../../../orte/util/show_help.c at line 501
-        error: server 0 of 7 on host HOST: --servers 7: the network has only 6 arrays: use at most one server per array
-        [vm:03473] [[24943,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file ../../../orte/util/show_help.c at line 507
-        error: server 4 of 7 on host HOST: --servers 7: the network has only 6 arrays: use at most one server per array
-    "#]].assert_eq(&error);
+    // mpirun adds lines if several processes end at once.
+    let reason = "--servers 7: the network has only 6 arrays: use at most one server per array";
+    assert!(error.contains(reason), "{error}");
 }

@@ -4,10 +4,9 @@ use std::path::{self, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
-use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 use ringmark_core::options::clap_binding::{LauncherOptions, keyword};
 use ringmark_core::options::option_table::{self, Setting};
@@ -24,7 +23,7 @@ use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::benchmarks::train_checks;
 use crate::launch::sweep::cost::EpochImages;
 use crate::launch::sweep::plan::BatchSizes;
-use crate::launch::sweep::suite;
+use crate::launch::sweep::suite::{self, Suite};
 use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
 use crate::launch::sweep::trials::tuned_option::{TUNED, TunedOption};
 
@@ -98,11 +97,12 @@ pub struct SweepOptions {
     /// Launch options.
     #[command(flatten)]
     launch: LaunchOptions,
-    /// Run PyTorch's DDP benchmark: its four networks, after each run the same ranks without communication, and its
-    /// percentile lines at the end [defaults: on GPUs batch size 32; cases 1n1g,1n2g,1n4g, then 1n8g,2n8g,.. as far as
-    /// they fit the hosts]
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(["ddp"]))]
-    suite: Option<String>,
+    /// Run several networks. ddp: PyTorch's DDP benchmark with its four networks, after each run the same ranks without
+    /// communication, and its percentile lines at the end [defaults: on GPUs batch size 32; cases 1n1g,1n2g,1n4g, then
+    /// 1n8g,2n8g,.. as far as they fit the hosts]. llm: GPT-2 124M and, on GPUs, Llama 1B with nanoGPT's recipe
+    /// [defaults: AdamW, clipped gradients, batch size 4; on GPUs bf16]
+    #[arg(long, value_name = "NAME", value_parser = keyword::<Suite>())]
+    suite: Option<Suite>,
     /// Kv-stores, instead of --kv-store: each runs with every network, precision, batch size and case. If ring is one of
     /// them, 1n1g runs once, with ring, and is the base of all
     #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "kv-store")]
@@ -135,23 +135,22 @@ impl SweepOptions {
         let mut launch = self.launch.into_config(&machine)?;
         machine.query_first_host(&mut launch);
         let device = machine.kind(&launch);
-        let ddp_suite = self.suite.is_some();
+        let ddp_suite = self.suite == Some(Suite::Ddp);
         let profile = self.axes.profile(&machine, &launch);
         let defaults = TrainConfig::for_profile(profile, device);
         let original_options = self.axes.original_options();
-        // A resumed sweep keeps the defaults of its suite.
-        let is_suite_default = |option: &str| ddp_suite && !original_options.contains_key(option);
-        let defaults = match profile {
-            SweepProfile::Dlperf if is_suite_default("--batch-size") => {
-                TrainConfig { batch_size: suite::BATCH_SIZE, ..defaults }
-            }
-            _ => defaults,
+        let defaults = match self.suite {
+            Some(suite) => suite.defaults(profile, device, defaults),
+            None => defaults,
         };
         let mut train = with_absolute_paths(self.train.apply(defaults)?)?;
         let options = option_table::filled_in(&train);
         let search = StrategySearch { over: self.autotune_over, log: train.autotune_log.take() };
         let models = match self.train.typed("model") {
-            None if is_suite_default("--model") => suite::MODELS.to_vec(),
+            // A resumed sweep keeps the networks of its suite.
+            None if !original_options.contains_key("--model") => {
+                self.suite.map_or_else(|| vec![train.model], |suite| suite.models(device))
+            }
             _ => vec![train.model],
         };
         let is_known_to_use_cpu = machine.is_known_to_use_cpu(&launch);

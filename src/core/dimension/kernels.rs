@@ -25,3 +25,19 @@ impl KernelsChoice {
         *self == KernelsChoice::Auto
     }
 }
+
+keyword_enum!(
+    /// Kernel that computed attention: one of libtorch's `scaled_dot_product_attention`, or our own operations.
+    AttentionKernel {
+        /// Flash attention, which stores no scores.
+        Flash = "flash",
+        /// Memory-efficient attention, which stores no scores.
+        Efficient = "efficient",
+        /// Attention of cuDNN.
+        Cudnn = "cudnn",
+        /// Separate products and softmax of libtorch, with all scores in memory.
+        Math = "math",
+        /// Separate products and softmax of ringmark, with all scores in memory: faster in bf16 on CPUs.
+        Unfused = "unfused",
+    }
+);

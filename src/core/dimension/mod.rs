@@ -51,7 +51,7 @@ pub use facts::{
 };
 pub use graphs::GraphChoice;
 pub use image_limits::{ImageLimit, ImageLimits, OverLimit};
-pub use kernels::KernelsChoice;
+pub use kernels::{AttentionKernel, KernelsChoice};
 pub use kv_store_name::{KeyPlacement, KvStore};
 pub use layout::{Layout, LayoutChoice};
 pub use model::Model;

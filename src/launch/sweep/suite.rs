@@ -1,20 +1,59 @@
-//! PyTorch's DDP suite (`benchmarks/distributed/ddp`) as a sweep: its cases, and its baselines without communication.
+//! Suites: defaults of a sweep with several networks. PyTorch's DDP suite (`benchmarks/distributed/ddp`) also has cases
+//! of its own, and baselines without communication.
 
 use anyhow::ensure;
+use ringmark_core::benchmark::SweepProfile;
 use ringmark_core::benchmark::exchange::BackendChoice;
+use ringmark_core::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{Case, DeviceKind, Model};
+use ringmark_core::dimension::{Case, DeviceKind, Dtype, Model};
+use ringmark_core::keyword_enum;
 
 use crate::launch::cluster::hosts::Hosts;
 
-/// Networks of PyTorch's suite.
-pub const MODELS: [Model; 4] = [Model::Resnet50V1b, Model::Resnet101, Model::Resnext50, Model::Resnext101];
-
-/// Images per rank in PyTorch's suite.
-pub const BATCH_SIZE: u32 = 32;
+keyword_enum!(
+    /// Networks and settings of a sweep.
+    Suite {
+        /// PyTorch's DDP benchmark.
+        Ddp = "ddp",
+        /// Language models.
+        Llm = "llm",
+    }
+);
 
 /// GPUs per machine in PyTorch's suite.
 const MAX_GPUS_PER_HOST: u32 = 8;
+
+impl Suite {
+    /// Returns the networks. The weights and optimizer states of a billion parameters do not fit into the memory of
+    /// most hosts once per core, so the language models on CPUs are GPT-2 alone.
+    pub fn models(self, device: DeviceKind) -> Vec<Model> {
+        match (self, device) {
+            (Suite::Ddp, _) => vec![Model::Resnet50V1b, Model::Resnet101, Model::Resnext50, Model::Resnext101],
+            (Suite::Llm, DeviceKind::Cuda) => vec![Model::Gpt2Small, Model::Llama1b],
+            (Suite::Llm, DeviceKind::Cpu) => vec![Model::Gpt2Small],
+        }
+    }
+
+    /// Returns the defaults, based on those of the profile. The recipe of the language models is nanoGPT's.
+    pub fn defaults(self, profile: SweepProfile, device: DeviceKind, defaults: TrainConfig) -> TrainConfig {
+        match self {
+            Suite::Ddp if profile == SweepProfile::Dlperf => TrainConfig { batch_size: 32, ..defaults },
+            Suite::Ddp => defaults,
+            Suite::Llm => TrainConfig {
+                batch_size: defaults.batch_size.min(4),
+                dtype: if device == DeviceKind::Cuda { Dtype::Bf16 } else { defaults.dtype },
+                optimizer: Optimizer::AdamW,
+                learning_rate: 6e-4,
+                adam: AdamConfig { beta2: 0.95, ..AdamConfig::default() },
+                weight_decay: 0.1,
+                decayed_weights: DecayedWeights::Matrices,
+                clip_norm: Some(1.0),
+                ..defaults
+            },
+        }
+    }
+}
 
 /// Returns the groups of PyTorch's suite that fit: 1, 2 and 4 ranks of the first host, then all of its ranks (at most
 /// 8) on 1, 2, .. hosts. If later hosts have fewer ranks, one more case uses all hosts.

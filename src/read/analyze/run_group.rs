@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ringmark_core::benchmark::train::Recompute;
 use ringmark_core::benchmark::{RunProfile, SweepRecord};
 use ringmark_core::dimension::{DeviceKind, Model, SampleSize, WorkUnit};
 use ringmark_core::file::run_name::Point;
@@ -61,7 +62,12 @@ pub trait RunGroup {
     fn utilization(&self, case: &CaseOf<Self>) -> Option<Utilization> {
         let runs: Vec<DeviceRates> = case.counted().map(|run| run.device_rates).collect();
         let network = (self.point(case).model, self.sample_size(case)?);
-        Some(Utilization::new(network, Self::PASSES, case.speed()?, &runs))
+        Some(Utilization::new(network, Self::PASSES, case.speed()?, &runs, self.recompute()))
+    }
+
+    /// Returns the activations that backward computes again.
+    fn recompute(&self) -> Recompute {
+        Recompute::None
     }
 
     /// Returns the kind of all devices; `None` without records.

@@ -2,6 +2,7 @@
 //! products in the same runs, and to the vendor's published peak. The latter is model FLOPs utilization (MFU; PaLM,
 //! Chowdhery et al., 2022, appendix B). No I/O.
 
+use ringmark_core::benchmark::train::Recompute;
 use ringmark_core::dimension::{MfuFormula, Model, PASSES_OF_TRAINING, SampleSize, TeraflopsPerSecond, UnitsPerSecond};
 use ringmark_core::number_text::share_of_limit;
 use ringmark_core::stats::run_values::RunValues;
@@ -32,6 +33,10 @@ pub struct Utilization {
     /// equals `teraflops_per_second`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_formula: Option<ByFormula>,
+    /// Rate that also counts the operations that `--recompute` repeats, and its share of the peak: hardware FLOPs
+    /// utilization (HFU). Absent without recomputation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<FormulaRate>,
 }
 
 /// Rates of a language model by the formulas of [`MfuFormula`].
@@ -48,7 +53,7 @@ pub struct ByFormula {
 pub struct FormulaRate {
     /// `tokens/s x operations per token`.
     pub teraflops_per_second: TeraflopsPerSecond,
-    /// `teraflops_per_second / published_peak_teraflops_per_second`: model FLOPs utilization (MFU).
+    /// `teraflops_per_second / published_peak_teraflops_per_second`.
     pub share_of_published_peak: Option<f64>,
 }
 
@@ -60,6 +65,7 @@ impl Utilization {
         passes: f64,
         speed: UnitsPerSecond,
         runs: &[DeviceRates],
+        recompute: Recompute,
     ) -> Utilization {
         let rate = speed.0 * model.facts().teraflops_of_unit(size, passes);
         let over_runs = |of: fn(&DeviceRates) -> Option<TeraflopsPerSecond>| {
@@ -67,20 +73,29 @@ impl Utilization {
             rates?.median().filter(|rate| *rate > 0.0)
         };
         let (product, peak) = (over_runs(|run| run.matrix_product), over_runs(|run| run.published_peak));
-        let by_formula = || {
-            let (shape, SampleSize::Tokens(length)) = (model.facts().decoder_shape()?, size) else { return None };
-            let rate = |formula: MfuFormula| {
-                let of_training = shape.training_operations(formula, length) as f64 / 1e12;
-                let rate = speed.0 * of_training * passes / PASSES_OF_TRAINING;
-                let share_of_published_peak = peak.map(|peak| rate / peak);
-                FormulaRate { teraflops_per_second: TeraflopsPerSecond(rate), share_of_published_peak }
-            };
+        let formula_rate = |operations: f64| {
+            let rate = speed.0 * operations / 1e12;
+            let share_of_published_peak = peak.map(|peak| rate / peak);
+            FormulaRate { teraflops_per_second: TeraflopsPerSecond(rate), share_of_published_peak }
+        };
+        let decoder = match size {
+            SampleSize::Tokens(length) => model.facts().decoder_shape().map(|shape| (shape, length)),
+            SampleSize::Pixels(_) => None,
+        };
+        let by_formula = decoder.map(|(shape, length)| {
+            let rate =
+                |formula| formula_rate(shape.training_operations(formula, length) as f64 * passes / PASSES_OF_TRAINING);
             let [palm, torchtitan, megatron] =
                 [MfuFormula::Palm, MfuFormula::Torchtitan, MfuFormula::Megatron].map(rate);
-            Some(ByFormula { palm, torchtitan, megatron })
-        };
+            ByFormula { palm, torchtitan, megatron }
+        });
+        let hardware = decoder.filter(|_| recompute == Recompute::Block).map(|(shape, length)| {
+            let counted = shape.training_operations(MfuFormula::Megatron, length);
+            formula_rate((counted + shape.recomputed_operations(length)) as f64)
+        });
         Utilization {
-            by_formula: by_formula(),
+            by_formula,
+            hardware,
             teraflops_per_second: TeraflopsPerSecond(rate),
             matrix_product_teraflops_per_second: product.map(TeraflopsPerSecond),
             share_of_matrix_product: product.map(|product| rate / product),
@@ -111,7 +126,13 @@ mod tests {
         let rates = |product| DeviceRates { matrix_product: Some(TeraflopsPerSecond(product)), published_peak: None };
         let runs = [rates(3.0), rates(2.0), rates(4.0)];
         let of = |runs: &[DeviceRates]| {
-            Utilization::new((Model::Resnet50V1b, SampleSize::Pixels(224)), 3.0, UnitsPerSecond(100.0), runs)
+            Utilization::new(
+                (Model::Resnet50V1b, SampleSize::Pixels(224)),
+                3.0,
+                UnitsPerSecond(100.0),
+                runs,
+                Recompute::None,
+            )
         };
         let utilization = of(&runs);
         assert!((utilization.teraflops_per_second.0 - 2.4534).abs() < 1e-9, "{utilization:?}");
@@ -123,7 +144,13 @@ mod tests {
         let peak = DeviceRates { published_peak: Some(TeraflopsPerSecond(24.534)), ..rates(3.0) };
         assert_eq!(of(&[peak]).share_text().as_deref(), Some("10.0 % of the published peak"));
         // Halving the edge of an image quarters the arithmetic.
-        let small = Utilization::new((Model::Resnet50V1b, SampleSize::Pixels(112)), 3.0, UnitsPerSecond(400.0), &runs);
+        let small = Utilization::new(
+            (Model::Resnet50V1b, SampleSize::Pixels(112)),
+            3.0,
+            UnitsPerSecond(400.0),
+            &runs,
+            Recompute::None,
+        );
         assert!((small.teraflops_per_second.0 - 2.4534).abs() < 1e-9, "{small:?}");
     }
 }

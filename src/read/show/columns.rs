@@ -9,7 +9,7 @@ use ringmark_core::number_text::{four_digits, three_digits};
 
 use crate::output::table::{self, Row, Table};
 use crate::read::analyze::run_group::{CaseOf, RunGroup};
-use crate::read::analyze::utilization::{ByFormula, FormulaRate, Utilization};
+use crate::read::analyze::utilization::{FormulaRate, Utilization};
 use crate::read::show::numbers::{MARK, marked, share_of_limit};
 
 /// Cell of a figure that does not exist.
@@ -255,7 +255,7 @@ pub fn peak_memory<'a, G: RunGroup>() -> Column<'a, G> {
 }
 
 /// Creates a column of a figure of [`Utilization`].
-fn utilized<'a, G: RunGroup>(csv: &str, value: fn(&Utilization) -> Option<f64>) -> Column<'a, G> {
+fn utilized<'a, G: RunGroup>(csv: &str, value: impl Fn(&Utilization) -> Option<f64> + 'a) -> Column<'a, G> {
     figure(csv, move |group: &G, case| value(&group.utilization(case)?))
 }
 
@@ -277,27 +277,29 @@ pub fn peak<'a, G: RunGroup>() -> [Column<'a, G>; 2] {
     limit("peak", |it| Some(it.published_peak_teraflops_per_second?.0), share)
 }
 
-/// Rates of a language model by PaLM's and by torchtitan's formula.
-pub fn formulas<'a, G: RunGroup>() -> [Column<'a, G>; 2] {
-    let column = |name, rate: fn(&ByFormula) -> FormulaRate| {
-        let value =
-            move |group: &G, case: &CaseOf<G>| Some(rate(&group.utilization(case)?.by_formula?).teraflops_per_second.0);
-        figure("", value).shown(name, "TFLOP/s", three_digits).doubted(is_speed_doubtful)
-    };
-    [column("PaLM", |it| it.palm), column("torchtitan", |it| it.torchtitan)]
-}
-
-/// Model FLOPs utilization of a language model by each formula, for CSV.
-pub fn mfu<'a, G: RunGroup>() -> [Column<'a, G>; 3] {
-    let column = |csv, rate: fn(&ByFormula) -> FormulaRate| {
-        figure(csv, move |group: &G, case: &CaseOf<G>| {
-            rate(&group.utilization(case)?.by_formula?).share_of_published_peak
-        })
+/// Rates of a language model by PaLM's and by torchtitan's formula, and with the operations that are repeated.
+pub fn formulas<'a, G: RunGroup>() -> [Column<'a, G>; 3] {
+    let column = |name, rate: fn(&Utilization) -> Option<FormulaRate>| {
+        utilized("", move |it| Some(rate(it)?.teraflops_per_second.0))
+            .shown(name, "TFLOP/s", three_digits)
+            .doubted(is_speed_doubtful)
     };
     [
-        column("mfu_palm", |it| it.palm),
-        column("mfu_torchtitan", |it| it.torchtitan),
-        column("mfu_megatron", |it| it.megatron),
+        column("PaLM", |it| Some(it.by_formula?.palm)),
+        column("torchtitan", |it| Some(it.by_formula?.torchtitan)),
+        column("hardware", |it| it.hardware),
+    ]
+}
+
+/// Model FLOPs utilization of a language model by each formula, and hardware FLOPs utilization, for CSV.
+pub fn mfu<'a, G: RunGroup>() -> [Column<'a, G>; 4] {
+    let column =
+        |csv, rate: fn(&Utilization) -> Option<FormulaRate>| utilized(csv, move |it| rate(it)?.share_of_published_peak);
+    [
+        column("mfu_palm", |it| Some(it.by_formula?.palm)),
+        column("mfu_torchtitan", |it| Some(it.by_formula?.torchtitan)),
+        column("mfu_megatron", |it| Some(it.by_formula?.megatron)),
+        column("hfu", |it| it.hardware),
     ]
 }
 

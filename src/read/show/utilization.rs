@@ -21,9 +21,8 @@ pub fn table(group: &TrainingGroup) -> Option<Table> {
         |[_, share]: &[Column<TrainingGroup>; 2]| cases.iter().any(|case| share.value(group, case).is_some());
     let shares: Vec<Column<TrainingGroup>> = [products(), peak()].into_iter().filter(is_known).flatten().collect();
     let has_shares = !shares.is_empty();
-    let formulas =
-        Some(columns::formulas()).filter(|[palm, _]| cases.iter().any(|case| palm.value(group, case).is_some()));
-    let shown =
-        [columns::case(), teraflops()].into_iter().chain(shares).chain(formulas.into_iter().flatten()).collect();
+    let formulas = columns::formulas().into_iter();
+    let formulas = formulas.filter(|column| cases.iter().any(|case| column.value(group, case).is_some()));
+    let shown = [columns::case(), teraflops()].into_iter().chain(shares).chain(formulas).collect();
     has_shares.then(|| columns::table(group, cases, shown))
 }

@@ -36,6 +36,7 @@ use crate::measure::mark::Mark;
 use crate::measure::matrix_product;
 use crate::measure::trace::recorder::{self, OpenSpan};
 use crate::measure::trace::{Profiles, TracedRun, Tracer};
+use crate::model;
 use crate::model::network::Mode;
 use crate::model::networks::NetworkOptions;
 use crate::model::prepared::{ModelRequest, PreparedModel};
@@ -249,6 +250,7 @@ fn judge(inference: &Inference, record: &mut ScoreRecord, session: &Session) -> 
         let confidence = probabilities.f_amax([-1].as_slice(), false)?.f_mean(Kind::Double)?.f_double_value(&[])?;
         record.confidence = session.world.gather(&[confidence]).concat();
     }
+    record.attention = model::attention_kernel();
     record.rectified_convolutions = inference.model.rectified_convolutions();
     Ok(())
 }
@@ -301,6 +303,7 @@ fn result(record: &ScoreRecord) -> Vec<String> {
     if device == "gpu" {
         lines.push(format!("# timed passes: {arrangement}"));
     }
+    lines.extend(record.attention.map(|kernel| format!("# attention: {kernel}")));
     if let Some(RectifiedConvolutions { all, fused }) = record.rectified_convolutions {
         lines.push(format!("# convolutions with fused bias, sum and ReLU (cuDNN): {fused} of {all}"));
     }

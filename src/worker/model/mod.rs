@@ -8,3 +8,5 @@ pub mod networks;
 mod precision;
 pub mod prepared;
 pub mod weights_file;
+
+pub use layers::attention_kernel;

@@ -1,15 +1,16 @@
 //! Weights in safetensors files, with the tensor names of the network's source and including buffers, so that a
 //! torchvision checkpoint loads.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ringmark_core::dimension::Source;
 use ringmark_core::file::{atomic_file, safetensors};
 use ringmark_core::host::memory;
+use serde::Deserialize;
 use tch::{Device, Kind, TchError, Tensor};
 
 use ::safetensors::SafeTensorError;
@@ -31,54 +32,98 @@ pub struct TrainingState {
     pub entries: HashMap<String, Tensor>,
 }
 
-/// Loads every parameter and buffer of the network named `network` in its source from `path` and returns the other contents of the file. Fails on
-/// missing, unknown and differently shaped tensors.
+/// Loads every parameter and buffer of the network named `network` in its source from `path`, a safetensors file or an
+/// index of several, and returns the other contents. Fails on missing, unknown and differently shaped tensors.
 pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<TrainingState> {
-    let (entries, file): (Vec<_>, Vec<_>) =
-        read(path)?.into_iter().partition(|(name, _)| name.starts_with(STATE_PREFIX));
-    let entries = entries.into_iter().map(|(name, tensor)| (name[STATE_PREFIX.len()..].to_owned(), tensor));
-    let (counts, file): (Vec<_>, Vec<_>) = file.into_iter().partition(|(name, _)| name.ends_with(BATCH_COUNT));
-    let counts = counts.iter().map(|(_, count)| i64::try_from(count)).collect::<Result<Vec<i64>, _>>();
-    let batches = counts.with_context(|| format!("{BATCH_COUNT} in {}", path.display()))?.into_iter().max();
-    let parameters: HashSet<&str> = tensors.parameters.iter().map(|named| named.name.as_str()).collect();
-    let in_model = |name| name_in_model(name, tensors.source(), &parameters);
-    let file = file.into_iter().filter_map(|(name, tensor)| Some((in_model(name)?, tensor)));
-    let mut file: HashMap<String, Tensor> = file.collect();
-    let source = tensors.source().name();
+    let all = || tensors.parameters.iter().chain(&tensors.buffers);
+    let places: HashMap<&str, &Tensor> = all().map(|named| (named.name.as_str(), &named.tensor)).collect();
+    let (mut state, mut found, mut unknown) = (TrainingState::default(), HashSet::new(), Vec::new());
     let _no_gradient = tch::no_grad_guard();
-    for NamedTensor { name, tensor, .. } in tensors.parameters.iter().chain(&tensors.buffers) {
-        let Some(value) = file.remove(name) else {
-            bail!("{} has no tensor {name}: expected {source}'s {network}", path.display());
-        };
-        ensure!(
-            value.size() == tensor.size(),
-            "{name} has shape {:?} in {}, but {:?} in the model",
-            value.size(),
-            path.display(),
-            tensor.size()
-        );
-        tensor.shallow_clone().f_copy_(&value)?;
+    // One file after the other, because those of a large model do not fit into memory together.
+    for file in files(path)? {
+        for (name, value) in read(&file)? {
+            if let Some(entry) = name.strip_prefix(STATE_PREFIX) {
+                state.entries.insert(entry.to_owned(), value);
+                continue;
+            }
+            if name.ends_with(BATCH_COUNT) {
+                let count = i64::try_from(&value).with_context(|| format!("{BATCH_COUNT} in {}", file.display()))?;
+                state.batches = state.batches.max(count);
+                continue;
+            }
+            let Some(name) = name_in_model(name, tensors.source(), |name| places.contains_key(name)) else { continue };
+            let Some(tensor) = places.get(name.as_str()) else {
+                unknown.push((name, file.clone()));
+                continue;
+            };
+            ensure!(
+                value.size() == tensor.size(),
+                "{name} has shape {:?} in {}, but {:?} in the model",
+                value.size(),
+                file.display(),
+                tensor.size()
+            );
+            tensor.shallow_clone().f_copy_(&value)?;
+            found.insert(name);
+        }
     }
-    if let Some(name) = file.keys().min() {
-        bail!("{} contains {name}, which {network} does not have", path.display());
+    if let Some(NamedTensor { name, .. }) = all().find(|named| !found.contains(&named.name)) {
+        bail!("{} has no tensor {name}: expected {}'s {network}", path.display(), tensors.source().name());
     }
-    Ok(TrainingState { batches: batches.unwrap_or_default(), entries: entries.collect() })
+    if let Some((name, file)) = unknown.iter().min() {
+        bail!("{} contains {name}, which {network} does not have", file.display());
+    }
+    Ok(state)
 }
 
-/// Returns the name in a model with these parameters of the tensor `name` of a file, or `None` if the model does not
+/// Ending of the index that Hugging Face writes next to the files of a large model.
+const INDEX_ENDING: &str = "json";
+
+/// Maximum length of an index: a hundred times that of a model with 100,000 tensors.
+const MAX_INDEX_LENGTH: u64 = 1_000_000_000;
+
+/// Index of a model in several files.
+#[derive(Deserialize)]
+struct Index {
+    /// File next to the index for the name of each tensor.
+    weight_map: BTreeMap<String, String>,
+}
+
+/// Returns the safetensors files with the weights of `path`: itself, or those of an index.
+fn files(path: &Path) -> Result<Vec<PathBuf>> {
+    if path.extension().is_none_or(|ending| ending != INDEX_ENDING) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let unreadable = || format!("cannot read {} as an index of safetensors files", path.display());
+    let file = atomic_file::open(path).with_context(unreadable)?;
+    let index: Index = serde_json::from_reader(file.take(MAX_INDEX_LENGTH)).with_context(unreadable)?;
+    let names: BTreeSet<&str> = index.weight_map.values().map(String::as_str).collect();
+    ensure!(!names.is_empty(), "{}: its weight_map is empty", unreadable());
+    let next_to_it = |name: &&str| {
+        ensure!(
+            Path::new(name).file_name() == Some(name.as_ref()),
+            "{}: {name:?} is not the name of a file next to it",
+            unreadable()
+        );
+        Ok(path.with_file_name(name))
+    };
+    names.iter().map(next_to_it).collect()
+}
+
+/// Returns the name in a model of the tensor `name` of a file, or `None` if the model does not
 /// need it.
 ///
 /// Hugging Face's files of GPT-2 lack the prefix `transformer.` and contain causal masks; files converted from a
 /// `state_dict` contain a tied output layer twice.
-fn name_in_model(name: String, source: Source, parameters: &HashSet<&str>) -> Option<String> {
-    if source != Source::HuggingFace || parameters.contains(name.as_str()) {
+fn name_in_model(name: String, source: Source, is_in_model: impl Fn(&str) -> bool) -> Option<String> {
+    if source != Source::HuggingFace || is_in_model(&name) {
         return Some(name);
     }
     let is_mask = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     if is_mask || name == "lm_head.weight" {
         return None;
     }
-    Some(format!("transformer.{name}")).filter(|prefixed| parameters.contains(prefixed.as_str())).or(Some(name))
+    Some(format!("transformer.{name}")).filter(|prefixed| is_in_model(prefixed)).or(Some(name))
 }
 
 /// Saves every parameter and buffer as contiguous fp32, and `training_state`; the file is written atomically.
@@ -228,6 +273,51 @@ mod tests {
         for (loaded, saved) in loaded.parameters.iter().zip(&saved.parameters) {
             assert_eq!(loaded.tensor, saved.tensor, "{}", saved.name);
         }
+        let again = model();
+        let names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"];
+        let (first, second) = file.split_at(5);
+        for (name, part) in names.iter().zip([first, second]) {
+            Tensor::write_safetensors(part, folder.path().join(name)).expect("written");
+        }
+        let index = folder.path().join("model.safetensors.index.json");
+        let list = |named: &[(String, Tensor)], file: &str| {
+            named.iter().map(|(name, _)| (name.clone(), file.into())).collect::<serde_json::Map<String, _>>()
+        };
+        let mut map = list(first, names[0]);
+        map.extend(list(second, names[1]));
+        let write = |map: &serde_json::Map<String, serde_json::Value>| {
+            let text = serde_json::json!({"metadata": {"total_size": 1}, "weight_map": map}).to_string();
+            std::fs::write(&index, text).expect("written");
+        };
+        write(&map);
+        load(&index, &again, "gpt2").expect("two files");
+        for (loaded, saved) in again.parameters.iter().zip(&saved.parameters) {
+            assert_eq!(loaded.tensor, saved.tensor, "{}", saved.name);
+        }
+        let refusal = || {
+            let error = load(&index, &again, "gpt2").map(drop).expect_err("an unusable index");
+            without_folder(&format!("{error:#}\n"))
+        };
+        let mut errors = Vec::new();
+        write(&list(second, names[1]));
+        errors.push(refusal());
+        map.insert("wte.weight".to_owned(), "../model.safetensors".into());
+        write(&map);
+        errors.push(refusal());
+        map.insert("wte.weight".to_owned(), "model-00003-of-00002.safetensors".into());
+        write(&map);
+        errors.push(refusal());
+        write(&serde_json::Map::new());
+        errors.push(refusal());
+        std::fs::write(&index, "{}").expect("written");
+        errors.push(refusal());
+        expect![[r#"
+            DIR/model.safetensors.index.json has no tensor transformer.wte.weight: expected Hugging Face's gpt2
+            cannot read DIR/model.safetensors.index.json as an index of safetensors files: "../model.safetensors" is not the name of a file next to it
+            cannot read DIR/model-00003-of-00002.safetensors as safetensors: No such file or directory (os error 2)
+            cannot read DIR/model.safetensors.index.json as an index of safetensors files: its weight_map is empty
+            cannot read DIR/model.safetensors.index.json as an index of safetensors files: missing field `weight_map` at line 1 column 2
+        "#]].assert_eq(&errors.concat());
         file.push(("h.2.ln_1.weight".to_owned(), Tensor::ones([64], (Kind::Float, Device::Cpu))));
         Tensor::write_safetensors(&file, &path).expect("written");
         let error =

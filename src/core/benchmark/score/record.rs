@@ -8,7 +8,7 @@ use crate::benchmark::document_record::document_record;
 use crate::benchmark::score::config::ScoreConfig;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{RunLabel, RunProfile, SweepRecord};
-use crate::dimension::{Bytes, Case, KvStore, Seconds, TeraflopsPerSecond, UnitsPerSecond};
+use crate::dimension::{AttentionKernel, Bytes, Case, KvStore, Seconds, TeraflopsPerSecond, UnitsPerSecond};
 use crate::file::run_name::{Point, RunName};
 use crate::trace::{LayerProfile, OperatorProfile};
 
@@ -40,6 +40,9 @@ document_record!(
             /// sequences that of a token. Equal computations give equal values. Empty in older records.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
             confidence: Vec<f64>,
+            /// Kernel of attention on rank 0; `None` for a network without attention, and in older records.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            attention: Option<AttentionKernel>,
             /// Fused convolutions of rank 0, if it ran folded on CUDA.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             rectified_convolutions: Option<RectifiedConvolutions>,

@@ -288,7 +288,8 @@ config_options! {
         input: ImageInputConfig = ImageInputConfig::default() => group(ImageInputConfig::options()).order(1),
         /// Weights to start from (safetensors).
         init: Option<PathBuf> = None => option("init", "FILE",
-            "Initial weights: safetensors with the names of the network's source").free_on_resume(),
+            "Initial weights: safetensors with the names of the network's source, or the index (.json) of several files")
+            .free_on_resume(),
         /// File for the final weights (safetensors), written by rank 0.
         save: Option<PathBuf> = None => option("save", "FILE",
             "File for the final weights, written by rank 0: safetensors with the names of the network's source")

@@ -19,7 +19,7 @@ use crate::benchmark::train::learning::EpochEnd;
 use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{Record, RecordHead, RunLabel, RunProfile, SweepRecord};
-use crate::dimension::{BackendName, Bytes, Case, Seconds, TeraflopsPerSecond, UnitsPerSecond, Wire};
+use crate::dimension::{AttentionKernel, BackendName, Bytes, Case, Seconds, TeraflopsPerSecond, UnitsPerSecond, Wire};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
 use crate::host::{Environment, HostUse, RankPlace, RankUse};
@@ -191,6 +191,9 @@ pub struct RunEnd {
     /// Empty if a rank had too little memory for them, and in older records.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub matrix_product: Vec<TeraflopsPerSecond>,
+    /// Kernel of attention on rank 0; `None` for a network without attention, and in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<AttentionKernel>,
     /// Statistics of the servers or of the ranks that own weights; `None` with `--kv-store ring`, and in older records.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_store: Option<KvStoreUse>,

@@ -236,6 +236,12 @@ impl DecoderShape {
         6 * parameters + 12 * attention
     }
 
+    /// Returns the operations per token that `--recompute block` adds to a step: a second forward pass of the blocks,
+    /// counted as [`MfuFormula::Megatron`] counts the first.
+    pub const fn recomputed_operations(&self, tokens: u32) -> u64 {
+        self.training_operations(MfuFormula::Megatron, tokens) / 3 - 2 * self.embedding()
+    }
+
     /// Returns the memory of a rank that trains on the CPU: weights, gradients, momentum and buckets take 20 bytes per
     /// parameter at most; of each token, the activations that backward reads; two chunks of logits. GPT-2 124M with 8
     /// sequences of 128 tokens took 3.48 GB, and the bound is 3.83.
@@ -320,6 +326,10 @@ mod tests {
         assert!((own / megatron - 1.0).abs() < 1e-12, "{own}, {megatron}");
         // The tables count the matrix products and attention, which is Megatron-LM's formula.
         assert!((own * 8192.0 / 6e9 / DecoderShape::LLAMA_8B.gmacs(8192) - 1.0).abs() < 1e-12);
+        // Megatron-LM's hardware formula, whose blocks run forward twice (Korthikanti et al., 2022, section 5).
+        let hardware = 16.0 * l * h * h * (1.0 + g / a + f / h * 1.5 + s / h) + 6.0 * v * h;
+        let repeated = DecoderShape::LLAMA_8B.recomputed_operations(8192) as f64;
+        assert!(((own + repeated) / hardware - 1.0).abs() < 1e-12, "{repeated}");
         let shape = DecoderShape::LLAMA_8B;
         // The embedding, and 65 normalizations.
         assert_eq!(shape.parameters() - shape.product_parameters(), 128_256 * 4096 + 65 * 4096);

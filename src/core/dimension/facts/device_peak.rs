@@ -22,7 +22,7 @@ const fn volta(name: &'static str, fp32: f64, fp16: f64) -> Published {
 }
 
 /// Rates from NVIDIA's data sheets. If two names match a device, the longer one is used.
-const PUBLISHED: [Published; 18] = [
+const PUBLISHED: [Published; 27] = [
     volta("P100-PCIE", 9.3, 18.7),
     volta("P100-SXM2", 10.6, 21.2),
     volta("V100-PCIE", 14.0, 112.0),
@@ -33,14 +33,25 @@ const PUBLISHED: [Published; 18] = [
     ampere("A10", 31.2, 62.5, 125.0),
     ampere("A40", 37.4, 74.8, 149.7),
     ampere("L4", 30.3, 60.0, 121.0),
+    ampere("L40", 90.5, 90.5, 181.0),
     ampere("L40S", 91.6, 183.0, 362.0),
+    ampere("RTX 6000 Ada Generation", 91.1, 182.1, 364.2),
+    // Versions for China; rates of the A800 and H800 are those of the A100 and H100.
+    ampere("A800", 19.5, 156.0, 312.0),
+    ampere("H800", 67.0, 494.5, 989.5),
+    ampere("H800 PCIe", 51.0, 378.0, 756.0),
+    ampere("H20", 44.0, 74.0, 148.0),
     ampere("H100 80GB HBM3", 67.0, 494.5, 989.5),
     ampere("H100 PCIe", 51.0, 378.0, 756.0),
     ampere("H100 NVL", 60.0, 417.5, 835.5),
     ampere("H200", 67.0, 494.5, 989.5),
     ampere("H200 NVL", 60.0, 417.5, 835.5),
     ampere("GH200", 67.0, 494.5, 989.5),
-    ampere("B200", 75.0, 1100.0, 2250.0),
+    // Half of HGX B200 and B300, and of the superchips GB200 and GB300, whose data sheets give rates with sparsity.
+    ampere("B200", 75.0, 1125.0, 2250.0),
+    ampere("B300", 75.0, 1125.0, 2250.0),
+    ampere("GB200", 80.0, 1250.0, 2500.0),
+    ampere("GB300", 80.0, 1250.0, 2500.0),
 ];
 
 /// Returns the published peak of the GPU that its driver calls `device`; `None` if it is not in the table, which has no
@@ -77,7 +88,14 @@ mod tests {
         assert_eq!(peak("NVIDIA H200", Dtype::Fp32), Some(67.0));
         assert_eq!(peak("NVIDIA H200 NVL", Dtype::Fp32), Some(60.0));
         assert_eq!(peak("NVIDIA L40S", Dtype::Fp32), Some(91.6));
-        for unknown in ["NVIDIA L40", "NVIDIA A1000", "AMD EPYC", "Virtual GPU", ""] {
+        assert_eq!(peak("NVIDIA A800-SXM4-80GB", Dtype::Bf16), Some(312.0));
+        assert_eq!(peak("NVIDIA H800", Dtype::Fp16), Some(989.5));
+        assert_eq!(peak("NVIDIA H20", Dtype::Tf32), Some(74.0));
+        assert_eq!(peak("NVIDIA L40", Dtype::Fp16), Some(181.0));
+        assert_eq!(peak("NVIDIA RTX 6000 Ada Generation", Dtype::Bf16), Some(364.2));
+        assert_eq!(peak("NVIDIA B300 SXM6 AC", Dtype::Bf16), Some(2250.0));
+        assert_eq!(peak("NVIDIA GB300", Dtype::Bf16), Some(2500.0));
+        for unknown in ["NVIDIA L4000", "NVIDIA A1000", "AMD EPYC", "Virtual GPU", ""] {
             assert_eq!(peak(unknown, Dtype::Fp32), None, "{unknown}");
         }
     }

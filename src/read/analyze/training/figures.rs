@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::train::{Recompute, RunRecord};
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{
     BatchSize, Case, DeviceChoice, KvStore, PASSES_OF_TRAINING, SampleSize, UnitsPerSecond,
@@ -136,6 +136,10 @@ impl RunGroup for TrainingGroup {
 
     fn sample_size(&self, _: &TrainingCase) -> Option<SampleSize> {
         Some(self.conditions.recorded.as_ref()?.config.sample_size())
+    }
+
+    fn recompute(&self) -> Recompute {
+        self.conditions.recorded.as_ref().map_or(Recompute::None, |recorded| recorded.config.recompute)
     }
 
     fn settings_of(&self, _: &TrainingCase) -> BTreeMap<String, Value> {

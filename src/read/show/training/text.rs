@@ -1,5 +1,6 @@
 //! Figures of training as text.
 
+use ringmark_core::benchmark::train::Recompute;
 use ringmark_core::dimension::{Case, Phase, WorkUnit};
 
 use crate::output::table::Table;
@@ -133,6 +134,9 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     ];
     if group.unit() == WorkUnit::Token {
         flop_rate.push("; network counts operations as Megatron-LM; PaLM, torchtitan: as these programs");
+    }
+    if group.recompute() == Recompute::Block {
+        flop_rate.push("; hardware: with the operations that --recompute repeats");
     }
     below("FLOP rate of the network, all ranks", &flop_rate, show::utilization::table(group));
     let over_limit = show::utilization::over_limit(group.cases.iter().filter_map(|case| group.utilization(case)));

@@ -25,6 +25,7 @@ use crate::job::world::World;
 use crate::measure::matrix_product;
 use crate::measure::step_timer::Sample;
 use crate::measure::trace::Profiles;
+use crate::model;
 
 /// Measurements of this rank.
 pub struct RankMeasurements {
@@ -106,6 +107,7 @@ pub fn gather(
         parameter_checksums: checksums,
         peak_memory,
         matrix_product,
+        attention: model::attention_kernel(),
         kv_store,
         compression: compression.map(|compression| compression.used(world)),
         epochs,
@@ -225,6 +227,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
     let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
     let compression = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
     let input = end.input.as_ref().map(|input| format!("input: {}", input.text()));
+    let attention = end.attention.map(|kernel| format!("attention: {kernel}"));
     let rates_of_products: Vec<f64> = end.matrix_product.iter().map(|rate| rate.0).collect();
     let rate = summary::mean(&rates_of_products).map(TeraflopsPerSecond);
     let layers = end.layers.iter().flat_map(|layers| layers.lines(rate));
@@ -234,6 +237,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         .into_iter()
         .chain(global_loss)
         .chain(speed)
+        .chain(attention)
         .chain(kv_store)
         .chain(compression)
         .chain(input)

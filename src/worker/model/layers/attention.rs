@@ -1,9 +1,10 @@
 //! Attention over the tokens of a sequence, and rotary positions.
 
 use std::cell::RefCell;
+use std::sync::OnceLock;
 
 use anyhow::Result;
-use ringmark_core::dimension::Rotary;
+use ringmark_core::dimension::{AttentionKernel, Rotary};
 use ringmark_core::trace::LayerKind;
 use tch::{Device, Kind, Tensor};
 
@@ -88,10 +89,42 @@ impl Attention {
     fn attend(&self, parts: &[Tensor; 3]) -> Result<Tensor> {
         let [queries, keys, values] = parts;
         if !self.is_causal && queries.device() == Device::Cpu && queries.kind() == Kind::BFloat16 {
+            let _ = KERNEL.set(AttentionKernel::Unfused);
             return unfused_attention(parts);
         }
         let (is_grouped, none) = (keys.size()[1] != queries.size()[1], None::<&Tensor>);
+        if KERNEL.get().is_none() {
+            let choice = Tensor::f_internal_fused_sdp_choice(
+                queries,
+                keys,
+                values,
+                none,
+                0.0,
+                self.is_causal,
+                None,
+                is_grouped,
+            )?;
+            let _ = KERNEL.set(of_backend(choice));
+        }
         Ok(Tensor::f_scaled_dot_product_attention(queries, keys, values, none, 0.0, self.is_causal, None, is_grouped)?)
+    }
+}
+
+/// Kernel of the first attention of this process; its other attentions have the same shape.
+static KERNEL: OnceLock<AttentionKernel> = OnceLock::new();
+
+/// Returns the kernel of attention in this process; `None` if there was none.
+pub fn attention_kernel() -> Option<AttentionKernel> {
+    KERNEL.get().copied()
+}
+
+/// Returns the kernel with this number in libtorch's `SDPBackend`.
+fn of_backend(number: i64) -> AttentionKernel {
+    match number {
+        1 => AttentionKernel::Flash,
+        2 => AttentionKernel::Efficient,
+        3 => AttentionKernel::Cudnn,
+        _ => AttentionKernel::Math,
     }
 }
 

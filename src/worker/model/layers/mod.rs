@@ -11,7 +11,7 @@ mod pool;
 mod sequence;
 mod transformer_block;
 
-pub use attention::{Attention, Projections, RotaryPositions, Rotation};
+pub use attention::{Attention, Projections, RotaryPositions, Rotation, attention_kernel};
 pub use batch_norm::{BatchNorm, BatchNormKind, Epilogue};
 pub use convolution::{Convolution, ConvolutionNorm, ConvolutionShape};
 pub use layer_norm::LayerNorm;
