@@ -1,6 +1,7 @@
 //! Random access to the bytes of a file, or of memory in its place; every error contains the location. Reads use
 //! `pread` instead of mmap: if the file shrinks or the disk fails, the result is an error rather than a fatal signal.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileExt;
@@ -9,8 +10,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_core::dimension::{ImageLimit, ImageLimits};
 use ringmark_core::file::atomic_file;
-
-use crate::location::Location;
 
 /// A file or memory, readable from any thread at any offset.
 #[derive(Debug)]
@@ -172,6 +171,61 @@ pub fn grow(buffer: &mut Vec<u8>, length: usize) -> Result<()> {
     Ok(())
 }
 
+/// A file and a position in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Location {
+    /// Path as given, or found below a folder that was given.
+    pub file: PathBuf,
+    /// Position in the file.
+    pub position: Position,
+}
+
+/// Position in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Position {
+    /// The whole file.
+    #[default]
+    Whole,
+    /// Byte offset.
+    Byte(u64),
+    /// Byte offset in the decompressed contents.
+    DecompressedByte(u64),
+    /// Line number, from 1.
+    Line(u64),
+}
+
+impl Location {
+    /// Creates the location of a byte of `file`.
+    pub fn byte(file: &Path, offset: u64) -> Location {
+        Location { file: file.to_owned(), position: Position::Byte(offset) }
+    }
+
+    /// Creates the location of a line of `file`, from 1.
+    pub fn line(file: &Path, line: u64) -> Location {
+        Location { file: file.to_owned(), position: Position::Line(line) }
+    }
+
+    /// Replaces the location, reusing its memory.
+    pub fn set(&mut self, file: &Path, position: Position) {
+        self.file.as_mut_os_string().clear();
+        self.file.as_mut_os_string().push(file);
+        self.position = position;
+    }
+}
+
+impl fmt::Display for Location {
+    /// Formats as `train.rec, byte 1024`, `train.lst, line 7` or `cats/1.jpg`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.file.display().fmt(formatter)?;
+        match self.position {
+            Position::Whole => Ok(()),
+            Position::Byte(offset) => write!(formatter, ", byte {offset}"),
+            Position::DecompressedByte(offset) => write!(formatter, ", byte {offset} of its decompressed content"),
+            Position::Line(line) => write!(formatter, ", line {line}"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -242,5 +296,14 @@ mod tests {
             /dev/zero cannot be opened: not a regular file (a pipe, socket or device)
             none cannot be opened: No such file or directory (os error 2)"#]]
         .assert_eq(&errors.join("\n"));
+    }
+
+    #[test]
+    fn location_is_readable() {
+        let mut place = Location::byte(Path::new("a/train.rec"), 1024);
+        expect!["a/train.rec, byte 1024"].assert_eq(&place.to_string());
+        place.set(Path::new("cats/1.jpg"), Position::Whole);
+        assert_eq!(place.to_string(), "cats/1.jpg");
+        expect!["a.lst, line 7"].assert_eq(&Location::line(Path::new("a.lst"), 7).to_string());
     }
 }

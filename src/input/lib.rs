@@ -3,7 +3,6 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`location`] | position in a file, for messages |
 //! | [`byte_source`] | reads a file by offset; errors include the location |
 //! | [`format`](mod@format) | the file formats: RecordIO, image records, .idx, .lst, idx arrays, folders of classes |
 //! | [`dataset`] | files or folders as items with labels, independent of their format |
@@ -26,7 +25,6 @@ mod ffi;
 pub mod format;
 pub mod image;
 pub mod loader;
-pub mod location;
 pub mod pack;
 mod python_random;
 pub mod resize;

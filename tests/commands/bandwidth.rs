@@ -16,7 +16,7 @@ use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::other_readers::{cloudai, superbenchmark};
 use crate::support::processes_of;
 use crate::support::runs;
-use crate::support::sandbox::{HANGING, Sandbox, refused, ringmark, run, wait_until, words};
+use crate::support::sandbox::{HANGING, Sandbox, check_refusals, refused, ringmark, run, wait_until, words};
 use crate::support::temporary_folder::without_folder;
 
 /// Script in which rank 0 copies a prepared record: that of its case, or else `any.json`.
@@ -70,38 +70,74 @@ fn dry_run_prints_every_command_and_starts_nothing() {
 #[test]
 fn invalid_options_exit_with_status_2() {
     let sandbox = Sandbox::new(RECORDING);
-    for (options, message) in [
-        ("-b x", "\"x\" is not a size: use bytes, or a number with K, M or G"),
-        ("-e 8Q", "\"8Q\" is not a size"),
-        ("-b 64 -e 8", "--end 8 bytes is below --begin 64 bytes"),
-        ("-b 0", "--begin 0 is out of range"),
-        ("-f 1", "--factor 1 is out of range"),
-        ("--cases 1n2g,1n1g", "case 1n1g has one rank, which exchanges nothing: choose 2n1g"),
-        ("--hosts localhost:1", "case 1n1g has one rank, which exchanges nothing: choose 2n1g"),
-        ("-np 2", "-np: use `--cases 1n2g` for 1 node with 2 ranks"),
-        ("-g 4", "-g: not needed: there is one rank per GPU"),
-        ("-i 0", "--increment 0 is out of range"),
-        ("-f 2 -i 8", "cannot be used with"),
-        ("-n 0", "--iters 0 is out of range"),
-        ("-c 2", "invalid value '2' for '--check <0|1>': choose 0 or 1"),
-        ("--model vgg", "tip: a similar value exists: 'vgg16'"),
-        ("--num-layers 50", "--network <NAME>"),
-        ("--network vgg --num-layers 12", "vgg12 does not exist: choose 11, 16"),
-        ("--network resnet -b 8", "cannot be used with"),
-        ("--model resnet50_v1b -b 8", "cannot be used with"),
-        ("--optimizer sgd", "--optimizer sgd needs weights to update: add --model resnet50_v1b"),
-        ("--min-busbw NaN", "--min-busbw NaN is out of range"),
-        ("--min-busbw=-1", "--min-busbw -1 is out of range"),
-        ("--backend nccl", "--backend nccl needs a GPU, but --device is cpu"),
-        ("--cases 8g", "case \"8g\" is unknown: write 1n2g for 1 node with 2 GPUs"),
-        ("--cases 1n2g,1n2g", "--cases has 1n2g twice: name it once"),
-        ("--hosts a:2 --cases 2n2g", "case 2n2g needs 2 hosts, --hosts has 1: use --hosts a:2,HOST2:2"),
-        ("--hosts a:2 --hostfile nodes", "cannot be used with"),
-    ] {
+    let refuse = |options: &str| {
         let error = refused(&mut sandbox.bandwidth(options), 2);
-        assert!(error.contains(message), "{options}: {error}");
         assert!(!sandbox.path("out").exists(), "{options}");
-    }
+        error
+    };
+    check_refusals(
+        &expect![[r#"
+            -b x
+                error: invalid value 'x' for '--begin <SIZE>': "x" is not a size: use bytes, or a number with K, M or G (steps of 1024), such as 64K
+            -e 8Q
+                error: invalid value '8Q' for '--end <SIZE>': "8Q" is not a size: use bytes, or a number with K, M or G (steps of 1024), such as 64K
+            -b 64 -e 8
+                error: --end 8 bytes is below --begin 64 bytes: use the smaller size for --begin (-b)
+            -b 0
+                error: --begin 0 is out of range: choose 4 to 1099511627776 bytes
+            -f 1
+                error: --factor 1 is out of range: choose 2 to 1099511627776
+            --cases 1n2g,1n1g
+                error: case 1n1g has one rank, which exchanges nothing: choose 2n1g or 1n2g (on a host with one slot, add --hosts localhost:2)
+            --hosts localhost:1
+                error: case 1n1g has one rank, which exchanges nothing: choose 2n1g or 1n2g (on a host with one slot, add --hosts localhost:2)
+            -np 2
+                error: unexpected argument '-np' found
+                tip: -np: use `--cases 1n2g` for 1 node with 2 ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each
+            -g 4
+                error: unexpected argument '-g' found
+                tip: -g: not needed: there is one rank per GPU; `--cases 1n8g` selects the number of ranks
+            -i 0
+                error: --increment 0 is out of range: choose 4 to 1099511627776 bytes
+            -f 2 -i 8
+                error: the argument '--factor <N>' cannot be used with '--increment <SIZE>'
+            -n 0
+                error: --iters 0 is out of range: choose 1 to 10000000
+            -c 2
+                error: invalid value '2' for '--check <0|1>': choose 0 or 1
+            --model vgg
+                error: invalid value 'vgg' for '--model <NAME>'
+                [possible values: resnet50_v1b, resnet18, resnet34, resnet101, resnet152, resnext50_32x4d, resnext101_32x8d, vgg11, vgg11_bn, vgg16, vgg16_bn, alexnet, inception_v3, vit_b_16, mxnet-resnet-50, mxnet-resnet-101, mxnet-resnet-152, mxnet-resnet-200, mxnet-alexnet, mxnet-inception-bn, mxnet-inception-v3, mxnet-lenet, mxnet-mlp, gpt2-124m, gpt2-355m, llama-1b, llama-8b, gpt2-tiny, llama-tiny]
+                tip: a similar value exists: 'vgg16'
+            --num-layers 50
+                error: the following required arguments were not provided:
+                --network <NAME>
+            --network vgg --num-layers 12
+                error: --num-layers 12: vgg12 does not exist: choose 11, 16
+            --network resnet -b 8
+                error: the argument '--network <NAME>' cannot be used with '--begin <SIZE>'
+            --model resnet50_v1b -b 8
+                error: the argument '--model <NAME>' cannot be used with '--begin <SIZE>'
+            --optimizer sgd
+                error: --optimizer sgd needs weights to update: add --model resnet50_v1b
+            --min-busbw NaN
+                error: --min-busbw NaN is out of range: choose 0 to 1000000
+            --min-busbw=-1
+                error: --min-busbw -1 is out of range: choose 0 to 1000000
+            --backend nccl
+                error: --backend nccl needs a GPU, but --device is cpu: use --backend shared-memory, mpi or auto
+            --cases 8g
+                error: invalid value '8g' for '--cases <CASE,..>': case "8g" is unknown: write 1n2g for 1 node with 2 GPUs or ranks
+                tip: did you mean `--cases 1n8g`?
+            --cases 1n2g,1n2g
+                error: --cases has 1n2g twice: name it once
+            --hosts a:2 --cases 2n2g
+                error: case 2n2g needs 2 hosts, --hosts has 1: use --hosts a:2,HOST2:2
+            --hosts a:2 --hostfile nodes
+                error: the argument '--hosts <HOST:SLOTS,..>' cannot be used with '--hostfile <FILE>'
+        "#]],
+        refuse,
+    );
 }
 
 #[test]
@@ -512,15 +548,19 @@ fn unsupported_worker_options_are_rejected_at_start() {
         let mut command = Command::new(sandbox.worker());
         refused(command.arg("bandwidth").args(words(options)), code)
     };
-    for (options, message) in [
-        ("-b x", "\"x\" is not a size"),
-        ("-b 64 -e 8", "--end 8 bytes is below --begin 64 bytes"),
-        ("--min-busbw NaN", "--min-busbw NaN is out of range"),
-        ("--optimizer sgd", "--optimizer sgd needs weights to update"),
-    ] {
-        let error = alone(options, 2);
-        assert!(error.contains(message), "{options}: {error}");
-    }
+    check_refusals(
+        &expect![[r#"
+            -b x
+                error: invalid value 'x' for '--begin <SIZE>': "x" is not a size: use bytes, or a number with K, M or G (steps of 1024), such as 64K
+            -b 64 -e 8
+                error: --end 8 bytes is below --begin 64 bytes: use the smaller size for --begin (-b)
+            --min-busbw NaN
+                error: --min-busbw NaN is out of range: choose 0 to 1000000
+            --optimizer sgd
+                error: --optimizer sgd needs weights to update: add --model resnet50_v1b
+        "#]],
+        |options| alone(options, 2),
+    );
     drop(tokens);
 
     // More memory than any machine has.

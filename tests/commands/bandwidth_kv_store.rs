@@ -3,13 +3,14 @@
 
 use std::fs;
 
+use expect_test::expect;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, GradientsUse, lines};
 use ringmark_core::benchmark::kv_store::{KvStoreUse, ServerUse};
 use ringmark_core::dimension::{BackendName, Bytes};
 
 use crate::support::bandwidth::read;
 use crate::support::core_tokens::take_all_cores;
-use crate::support::sandbox::{Sandbox, refused, run};
+use crate::support::sandbox::{Sandbox, check_refusals, refused, run};
 
 /// Runs two ranks and `servers` servers, and returns the record and output. Fails if a result is wrong.
 fn run_successfully(sandbox: &Sandbox, servers: u32, options: &str) -> (BandwidthRecord, GradientsUse, String) {
@@ -185,20 +186,29 @@ fn launcher_starts_servers_and_records_their_traffic() {
 #[test]
 fn options_conflicting_with_kv_store_are_rejected() {
     let sandbox = Sandbox::new("exit 1");
-    for (options, message) in [
-        ("--kv-store device", "--kv-store device needs the gradients of a network: add --model"),
-        ("--op all_gather --kv-store device", "--op measures one operation by sizes"),
-        ("--model vgg11 --op reduce --kv-store device", "--op reduce conflicts with --kv-store device, which selects"),
-        ("--model vgg11 --kv-store dist_async", "--kv-store dist_async needs an update rule, such as --optimizer sgd"),
-        ("--model vgg11 --kv-store device --servers 2", "--servers 2 does not apply to --kv-store device"),
-        ("--model vgg11 --kv-store device --backend none", "--kv-store device conflicts with --backend none"),
-        ("--model vgg11 --server-hosts s", "--server-hosts s applies to --kv-store dist_*"),
-        ("--model vgg11 --kv-store device --cases 1n1g", "case 1n1g has one rank, which exchanges nothing"),
-        ("--hosts a:1,b:1 --model vgg11 --kv-store local", "--kv-store local works on one host only, but case 2n1g"),
-    ] {
-        let error = refused(&mut sandbox.bandwidth(options), 2);
-        assert!(error.contains(message), "{options}: {error}");
-    }
+    check_refusals(
+        &expect![[r#"
+            --kv-store device
+                error: --kv-store device needs the gradients of a network: add --model resnet50_v1b, or omit --kv-store
+            --op all_gather --kv-store device
+                error: --kv-store device needs the gradients of a network: add --model resnet50_v1b, or omit --kv-store; --op measures one operation by sizes
+            --model vgg11 --op reduce --kv-store device
+                error: --op reduce conflicts with --kv-store device, which selects its operations: use only one of them
+            --model vgg11 --kv-store dist_async
+                error: --kv-store dist_async needs an update rule, such as --optimizer sgd: its servers update weights at every push (MXNet: Updater needs to be set for async mode)
+            --model vgg11 --kv-store device --servers 2
+                error: --servers 2 does not apply to --kv-store device: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
+            --model vgg11 --kv-store device --backend none
+                error: --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
+            --model vgg11 --server-hosts s
+                error: --server-hosts s applies to --kv-store dist_*, but --kv-store is ring: omit --server-hosts
+            --model vgg11 --kv-store device --cases 1n1g
+                error: case 1n1g has one rank, which exchanges nothing: choose 2n1g or 1n2g (on a host with one slot, add --hosts localhost:2)
+            --hosts a:1,b:1 --model vgg11 --kv-store local
+                error: --kv-store local works on one host only, but case 2n1g has 2: use --kv-store dist_sync, device or ring, or --cases with one host
+        "#]],
+        |options| refused(&mut sandbox.bandwidth(options), 2),
+    );
     let dry = "--dry-run --hosts a:1,b:1 --cases 1n1g,2n1g --model vgg11 --kv-store dist_sync --server-hosts s";
     let (status, stdout, stderr) = run(&mut sandbox.bandwidth(dry));
     assert_eq!(status, Some(0), "{stderr}");

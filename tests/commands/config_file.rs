@@ -6,7 +6,7 @@ use std::process::Command;
 use expect_test::expect;
 
 use crate::support::golden::assert_golden;
-use crate::support::sandbox::{Sandbox, refused, ringmark, run};
+use crate::support::sandbox::{Sandbox, check_refusals, refused, ringmark, run};
 
 /// Returns `ringmark` with this sandbox's worker and an environment that does not affect command lines.
 fn dry_run(sandbox: &Sandbox, options: &str) -> Command {
@@ -184,22 +184,39 @@ fn score_and_bandwidth_options_are_saved() {
 #[test]
 fn config_file_error_names_the_file() {
     let sandbox = Sandbox::new("exit 1");
-    for (text, message) in [
-        ("bach-size = 8", "unexpected argument '--bach-size' found"),
-        ("batch-size = \"x\"", "invalid value 'x' for '--batch-size <N>'"),
-        ("dtype = \"fp8\"", "tip: use fp32, tf32, fp16 or bf16"),
-        ("weight_decai = 8", "unexpected argument '--weight-decai' found"),
-        ("np = 2", "use `--cases"),
-        ("resume = true", "resume: not allowed in a file: use the command-line option --resume"),
-        ("hosts = 1979-05-27", "hosts = 1979-05-27: expected a string, a number, true, or a list of them"),
-        ("[train]\nruns = 1", "[train]: the file has no sections"),
-        ("runs = 1\nruns = 2", "duplicate key"),
-        ("resume = false\nruns =", "line 2 is not valid TOML: "),
-    ] {
-        fs::write(sandbox.path("sweep.toml"), text).expect("written");
-        let error = refused(&mut dry_run(&sandbox, "sweep --config sweep.toml"), 2);
-        assert!(error.starts_with("error: sweep.toml: ") && error.contains(message), "{text}: {error}");
-    }
+    let refuse = |file: &str| {
+        fs::write(sandbox.path("sweep.toml"), file.replace("\\n", "\n")).expect("written");
+        refused(&mut dry_run(&sandbox, "sweep --config sweep.toml"), 2)
+    };
+    check_refusals(
+        &expect![[r#"
+            bach-size = 8
+                error: sweep.toml: unexpected argument '--bach-size' found
+                tip: a similar argument exists: '--batch-size'
+            batch-size = "x"
+                error: sweep.toml: invalid value 'x' for '--batch-size <N>': choose 1 to 65536, or auto
+            dtype = "fp8"
+                error: sweep.toml: invalid value 'fp8' for '--dtype <TYPE>'
+                tip: use fp32, tf32, fp16 or bf16
+            weight_decai = 8
+                error: sweep.toml: unexpected argument '--weight-decai' found
+                tip: a similar argument exists: '--weight-decay'
+            np = 2
+                error: sweep.toml: unexpected argument '--np' found
+                tip: --np: use `--cases 1n2g` for 1 node with 2 ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each
+            resume = true
+                error: sweep.toml: resume: not allowed in a file: use the command-line option --resume
+            hosts = 1979-05-27
+                error: sweep.toml: hosts = 1979-05-27: expected a string, a number, true, or a list of them
+            [train]\nruns = 1
+                error: sweep.toml: [train]: the file has no sections: write every option on a line of its own, such as batch-size = 8
+            runs = 1\nruns = 2
+                error: sweep.toml: line 2 is not valid TOML: duplicate key
+            resume = false\nruns =
+                error: sweep.toml: line 2 is not valid TOML: string values must be quoted, expected literal string
+        "#]],
+        refuse,
+    );
     let error = refused(&mut dry_run(&sandbox, "sweep --config none.toml"), 2);
     expect![[r"
         error: none.toml: the file cannot be read: No such file or directory (os error 2)

@@ -25,7 +25,7 @@ use crate::support::golden::assert_golden;
 use crate::support::images::{digits, noise};
 use crate::support::prerequisite::not_tested;
 use crate::support::runs::{self, Folder};
-use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::support::sandbox::{Sandbox, check_refusals, refused, ringmark, run, words};
 use crate::support::schema;
 use crate::support::temporary_folder::without_folder;
 use crate::support::worker;
@@ -222,21 +222,30 @@ fn bad_image_is_an_error_or_is_counted() {
 fn unsupported_measurements_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
-    let usage = |options: &str| refused(ringmark(&format!("input {options}")).current_dir(folder.path()), 2);
-    for (options, message) in [
-        ("", "--data is missing: use .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files"),
-        ("--data synthetic", "--data is missing"),
-        ("--data a.safetensors", "--data a.safetensors is a single batch, which is not read or decoded"),
-        ("--data a.rec --decode-threads 0", "'--decode-threads <N,..>': 0 is out of range: choose 1 to 1024"),
-        ("--data a.rec --decode-threads 1,x", "\"x\" is not a number of threads"),
-        ("--data a.rec --seconds 0", "--seconds 0 is out of range"),
-        ("--data a.rec --image-size 5 --model resnet18", "--image-size 5 does not fit resnet18"),
-        ("--data a.rec --seconds 3 --batches 4", "cannot be used with"),
-        ("--data a.rec --against nowhere", "--against nowhere: "),
-    ] {
-        let error = usage(options);
-        assert!(error.contains(message), "{options}: {error}");
-    }
+    let usage = |command: &str| refused(ringmark(command).current_dir(folder.path()), 2);
+    check_refusals(
+        &expect![[r#"
+            input
+                error: --data is missing: use .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files
+            input --data synthetic
+                error: --data is missing: use .rec files, a folder of them or of classes, MNIST's arrays, or CIFAR's files
+            input --data a.safetensors
+                error: --data a.safetensors is a single batch, which is not read or decoded during training: use .rec files or a folder
+            input --data a.rec --decode-threads 0
+                error: invalid value '0' for '--decode-threads <N,..>': 0 is out of range: choose 1 to 1024
+            input --data a.rec --decode-threads 1,x
+                error: invalid value '1,x' for '--decode-threads <N,..>': "x" is not a number of threads: use comma-separated whole numbers, such as 1,2,4
+            input --data a.rec --seconds 0
+                error: --seconds 0 is out of range: choose 1 to 86400
+            input --data a.rec --image-size 5 --model resnet18
+                error: --image-size 5 does not fit resnet18, which needs images of at least 32 pixels: choose --image-size 32 or more
+            input --data a.rec --seconds 3 --batches 4
+                error: the argument '--seconds <N>' cannot be used with '--batches <N>'
+            input --data a.rec --against nowhere
+                error: --against nowhere: nowhere cannot be read: pass the folder that a sweep wrote: No such file or directory (os error 2)
+        "#]],
+        usage,
+    );
 
     fs::create_dir(&data).expect("made");
     digits(&data, 4);

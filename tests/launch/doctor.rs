@@ -5,13 +5,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use expect_test::expect;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::core_tokens::{take_all_cores, take_cores};
-use crate::support::sandbox::{Sandbox, copy_program, refused, ringmark, run, wait_until, words};
+use crate::support::sandbox::{Sandbox, check_refusals, copy_program, refused, ringmark, run, wait_until, words};
 
 impl Sandbox {
     /// Returns `ringmark doctor` with this sandbox's worker.
@@ -129,18 +130,24 @@ fn hanging_or_failing_nvidia_smi_is_reported() {
 #[test]
 fn invalid_options_exit_with_status_2() {
     let sandbox = Sandbox::new("exit 1");
-    for (options, message) in [
-        ("--interface ib0,ib1", "\"ib0,ib1\" is not an interface: write one name such as ib0, or a network"),
-        ("--interface 10.77.0.0/40", "\"10.77.0.0/40\" is not a network: write it as 10.77.0.0/24"),
-        ("--worker /nowhere", "--worker /nowhere is not a program"),
-    ] {
+    let refuse = |options: &str| {
         let mut command = ringmark("doctor");
         if !options.contains("--worker") {
             command.arg("--worker").arg(sandbox.worker());
         }
-        let error = refused(command.args(words(options)), 2);
-        assert!(error.contains(message), "{options}: {error}");
-    }
+        refused(command.args(words(options)), 2)
+    };
+    check_refusals(
+        &expect![[r#"
+            --interface ib0,ib1
+                error: invalid value 'ib0,ib1' for '--interface <NAME|CIDR>': "ib0,ib1" is not an interface: write one name such as ib0, or a network such as 10.77.0.0/24
+            --interface 10.77.0.0/40
+                error: invalid value '10.77.0.0/40' for '--interface <NAME|CIDR>': "10.77.0.0/40" is not a network: write it as 10.77.0.0/24
+            --worker /nowhere
+                error: --worker /nowhere is not a program: set it to the path of ringmark-worker
+        "#]],
+        refuse,
+    );
 }
 
 #[test]

@@ -15,6 +15,20 @@ use crate::support::processes_of;
 use crate::support::sandbox::{Sandbox, refused, ringmark, wait_until, words};
 use crate::support::temporary_folder::without_folder;
 
+/// Returns a message without temporary folders and the path of the program.
+fn without_paths(text: &str) -> String {
+    without_folder(&text.replace(env!("CARGO_BIN_EXE_ringmark"), "ringmark"))
+}
+
+/// Returns the lines about earlier runs in the output of a resumed sweep, without its title and without the lines that
+/// depend on the machine.
+fn earlier_runs(stdout: &str) -> String {
+    let (text, _) = stdout.split_once(" runs are finished\n").expect(stdout);
+    let of_machine = ["each rank has ", "memory: ", "time: "];
+    let lines = text.lines().skip(1).filter(|line| !of_machine.iter().any(|start| line.starts_with(start)));
+    without_paths(&lines.collect::<Vec<_>>().join("\n")) + " runs are finished"
+}
+
 #[test]
 fn interrupted_sweep_prints_the_resume_command() {
     let sandbox = Sandbox::with_valid_worker();
@@ -29,22 +43,22 @@ fn interrupted_sweep_prints_the_resume_command() {
 
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("1n1g/rn50_b8_fp32_2.log:3: the run failed: interrupted"), "{stderr}");
-    assert!(
-        stderr.contains("sweep.json: 2 runs are missing (not yet run: 1n1g/rn50_b8_fp32_3.log): resume with: "),
-        "{stderr}"
-    );
-    assert!(!stderr.contains("rn50_b8_fp32_1"), "{stderr}");
+    expect![[r#"
+        not in the figures: sweep.json: 2 runs are missing (not yet run: 1n1g/rn50_b8_fp32_3.log): resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 3 --resume
+        not in the figures: 1n1g/rn50_b8_fp32_2.log:3: the run failed: interrupted: repeat it
+        wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
+        error: the figures of DIR/out are not complete: see the 2 messages above
+    "#]].assert_eq(&without_paths(&stderr));
 
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
-    let lines: Vec<&str> = stderr.lines().collect();
-    assert_eq!(lines[0], "error: interrupted in 1n1g run 2 of 3; 1 of 3 runs are complete", "{stderr}");
-    assert!(lines.len() == 2 && lines[1].starts_with("resume with: "), "{stderr}");
-    let stdout = succeeds(&mut resume_command(&stderr));
-    assert!(
-        stdout.contains("1n1g/rn50_b8_fp32_2.log: the run is repeated: interrupted\n1 of 3 runs are finished\n"),
-        "{stdout}"
-    );
+    expect![[r#"
+        error: interrupted in 1n1g run 2 of 3; 1 of 3 runs are complete
+        resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 3 --resume
+    "#]].assert_eq(&without_paths(&stderr));
+    expect![[r#"
+        1n1g/rn50_b8_fp32_2.log: the run is repeated: interrupted
+        1 of 3 runs are finished"#]]
+    .assert_eq(&earlier_runs(&succeeds(&mut resume_command(&stderr))));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
     // The files of the interrupted run are kept; apart from them the folder is that of a complete sweep.
@@ -72,10 +86,17 @@ fn killed_sweep_leaves_no_log_that_counts() {
     assert_eq!(sandbox.files("1n1g").iter().filter(|name| name.ends_with(".log")).count(), 1);
     let (status, stderr) = sandbox.extract();
     assert_eq!(status, Some(1));
-    assert!(stderr.contains("running or interrupted: 1n1g/rn50_b8_fp32_2.log; "), "{stderr}");
+    expect![[r#"
+        not in the figures: sweep.json: 2 runs are missing (running or interrupted: 1n1g/rn50_b8_fp32_2.log; not yet run: 1n1g/rn50_b8_fp32_3.log): resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 3 --resume
+        wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
+        error: the figures of DIR/out are not complete: see the message above
+    "#]].assert_eq(&without_paths(&stderr));
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
-    assert!(stdout.contains("_2.log: the run is repeated: ringmark was killed during the run\n"), "{stdout}");
+    expect![[r#"
+        1n1g/rn50_b8_fp32_2.log: the run is repeated: ringmark was killed during the run
+        1 of 3 runs are finished"#]]
+    .assert_eq(&earlier_runs(&stdout));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     let mut expected = names(THREE_RUNS);
     expected.insert("rn50_b8_fp32_2.log.part.1".to_owned());
@@ -91,17 +112,14 @@ fn resume_with_other_settings_is_rejected() {
     let resume = "--cases 1n1g --runs 2 --resume";
     let mut changed = sandbox.short_sweep(&format!("{resume} --batch-size 64 --interface lo --wire bf16"));
     let error = refused(changed.env("NCCL_ALGO", "Tree"), 2);
-    for line in [
-        "\n--batch-size: 8 then, 64 now\n",
-        "\n--interface: not set then, lo now\n",
-        "\n--wire: fp32 then, bf16 now\n",
-        "\nNCCL_ALGO: Ring then, Tree now\n",
-    ] {
-        assert!(error.contains(line), "{error}");
-    }
-    assert_eq!(error.lines().count(), 1 + 4 + 1, "{error}");
-    assert!(error.contains(&format!("the sweep in {} has", sandbox.path("out").display())), "{error}");
-    assert!(error.contains("\nuse the same settings (ringmark sweep --"), "{error}");
+    expect![[r#"
+        error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
+        --batch-size: 8 then, 64 now
+        --interface: not set then, lo now
+        --wire: fp32 then, bf16 now
+        NCCL_ALGO: Ring then, Tree now
+        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g --runs 1 --resume --out DIR/out), or choose another --out
+    "#]].assert_eq(&without_paths(&error));
 
     let mut worker = OpenOptions::new().append(true).open(sandbox.worker()).expect("opened");
     worker.write_all(b"# another\n").expect("written");
@@ -122,8 +140,8 @@ fn resume_alone_takes_the_options_of_the_manifest() {
         command.arg("--out").arg(sandbox.path("out")).args(words(options));
         command
     };
-    let stdout = succeeds(&mut resume(""));
-    assert!(stdout.contains("\n2 of 2 runs are finished\n"), "{stdout}");
+    let all_finished = earlier_runs(&succeeds(&mut resume("")));
+    expect!["2 of 2 runs are finished"].assert_eq(&all_finished);
     // The manifest keeps the options.
     let stdout = succeeds(&mut resume("--repeat 1n1g --dry-run"));
     assert_eq!(stdout.lines().filter(|line| line.contains(" --wire bf16 ")).count(), 2, "{stdout}");
@@ -132,8 +150,7 @@ fn resume_alone_takes_the_options_of_the_manifest() {
     // Both names of this machine are equal.
     let name = nix::unistd::gethostname().expect("a name").into_string().expect("a plain name");
     let own = format!("--no-doctor --iters 4 --warmup 1 --device cpu --hosts {name}:2 {options}");
-    let stdout = succeeds(resume(&own).arg("--worker").arg(sandbox.worker()));
-    assert!(stdout.contains("\n2 of 2 runs are finished\n"), "{stdout}");
+    assert_eq!(earlier_runs(&succeeds(resume(&own).arg("--worker").arg(sandbox.worker()))), all_finished);
 }
 
 #[test]
@@ -141,9 +158,15 @@ fn sweep_without_finished_run_resumes_with_other_options() {
     let sandbox = Sandbox::with_valid_worker();
     sandbox.hook("if [ ! -e \"$folder/failed\" ]; then touch \"$folder/failed\"; exit 2; fi");
     let stderr = fails(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --wire bf16"));
-    assert!(stderr.contains("\nno run is finished: fix this, or change the options, then resume with: "), "{stderr}");
+    // The last lines of the log precede the error.
+    let (_, error) = stderr.split_once("\nerror: ").expect(&stderr);
+    expect![[r#"
+        1n1g run 1 of 1 failed: rank 0 of 1 exited with status 2
+        log: DIR/out/1n1g/rn50_b8_fp32_1.log
+        no run is finished: fix this, or change the options, then resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 1 --wire bf16 --resume
+    "#]].assert_eq(&without_paths(error));
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --wire fp32 --batch-size 16 --resume"));
-    assert!(stdout.contains("\n0 of 1 runs are finished\n"), "{stdout}");
+    expect!["0 of 1 runs are finished"].assert_eq(&earlier_runs(&stdout));
     assert_eq!(sandbox.states(), [RunState::Finished]);
     // The files of the failed run are kept, and do not count.
     assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_1.log.1"), "{:?}", sandbox.files("1n1g"));
@@ -157,9 +180,13 @@ fn resumed_run_on_another_device_fails() {
     fs::write(sandbox.path("device"), "other").expect("written");
     let resume = "--cases 1n1g --runs 2 --resume";
     let error = fails(&mut sandbox.short_sweep(resume));
-    let reason = "environment differs from that of the finished runs: device 0 of a: processor then, other now";
-    assert!(error.contains(&format!("1n1g run 2 of 2 failed: {reason}\nlog: ")), "{error}");
-    assert_eq!(sandbox.failure("1n1g/rn50_b8_fp32_2.log"), reason);
+    expect![[r#"
+        error: 1n1g run 2 of 2 failed: environment differs from that of the finished runs: device 0 of a: processor then, other now
+        log: DIR/out/1n1g/rn50_b8_fp32_2.log
+        completed runs are kept; resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 2 --resume
+    "#]].assert_eq(&without_paths(&error));
+    expect!["environment differs from that of the finished runs: device 0 of a: processor then, other now"]
+        .assert_eq(&sandbox.failure("1n1g/rn50_b8_fp32_2.log"));
     fs::write(sandbox.path("device"), "processor").expect("written");
     succeeds(&mut sandbox.short_sweep(resume));
     assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_2.jsonl.1"));
@@ -176,8 +203,7 @@ fn resume_accepts_more_or_fewer_runs() {
     let names: Vec<&str> = commands.map(|line| line.split_once(" --case ").expect("a run").1).collect();
     assert_eq!(names, ["1n2g --run 1", "1n2g --run 2", "1n1g --run 2"]);
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
-    let stdout = succeeds(&mut sandbox.short_sweep(resume));
-    assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
+    expect!["1 of 4 runs are finished"].assert_eq(&earlier_runs(&succeeds(&mut sandbox.short_sweep(resume))));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n2g_1", "1n2g_2", "1n1g_2"]);
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --threads 1 --resume"));
     expect![[r"
@@ -196,7 +222,7 @@ fn resume_accepts_more_or_fewer_runs() {
 
         all tables and warnings: ringmark extract DIR/out
         all runs are in DIR/out; next: ringmark report DIR/out -o DIR/out/report.html
-    "]].assert_eq(&without_folder(&stdout.replace(env!("CARGO_BIN_EXE_ringmark"), "ringmark")));
+    "]].assert_eq(&without_paths(&stdout));
     assert_eq!((sandbox.ran().len(), sandbox.states()), (4, vec![RunState::Finished; 4]));
 }
 
@@ -225,8 +251,8 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     let resume = "--cases 1n1g --runs 1 --resume";
     let more = format!("{resume} --batch-sizes 8,16 --dtypes fp32,bf16");
     let stdout = succeeds(&mut sandbox.short_sweep(&more));
-    assert!(stdout.contains(": batch 8 16, fp32 bf16, 3 measured + 1 warm-up iterations"), "{stdout}");
-    assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
+    expect!["sweep of ResNet50-v1b, 1n1g, 1 run each: batch 8 16, fp32 bf16, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
+    expect!["1 of 4 runs are finished"].assert_eq(&earlier_runs(&stdout));
     for (title, speed) in [("b16 fp32", "32.00"), ("b8 bf16", "16.00"), ("b16 bf16", "32.00")] {
         assert!(stdout.contains(&format!("\n1n1g {title} run 1 of 1: {speed} images/s")), "{stdout}");
     }
@@ -234,8 +260,7 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     for name in ["rn50_b8_fp32_1.jsonl", "rn50_b16_fp32_1.jsonl", "rn50_b8_bf16_1.jsonl", "rn50_b16_bf16_1.jsonl"] {
         assert!(sandbox.files("1n1g").contains(name), "{name}");
     }
-    let stdout = succeeds(&mut sandbox.short_sweep(&more));
-    assert!(stdout.contains("\n4 of 4 runs are finished\n"), "{stdout}");
+    expect!["4 of 4 runs are finished"].assert_eq(&earlier_runs(&succeeds(&mut sandbox.short_sweep(&more))));
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     assert!(
         manifest.contains(r#""--batch-size": "8,16""#) && manifest.contains(r#""--dtype": "fp32,bf16""#),
@@ -243,7 +268,11 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     );
 
     let error = refused(&mut sandbox.short_sweep(&format!("{resume} --batch-size 8 --dtypes fp32,bf16")), 2);
-    assert!(error.contains("\n--batch-size: 8,16 then, 8 now\n") && error.lines().count() == 3, "{error}");
+    expect![[r#"
+        error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
+        --batch-size: 8,16 then, 8 now
+        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g --runs 1 --resume --batch-sizes 8,16 --dtypes fp32,bf16 --out DIR/out), or choose another --out
+    "#]].assert_eq(&without_paths(&error));
     let of_factor = "--cases 1n1g --runs 1 --batch-size 8 --batch-factor resnet50_v1b=2";
     let stdout = succeeds(&mut Sandbox::with_valid_worker().short_sweep(of_factor));
     assert!(stdout.contains(": batch 8 (resnet50_v1b: x 2), fp32"), "{stdout}");
@@ -251,18 +280,17 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     // A factor is a condition: without it, the same sizes would mean other batches.
     let factor = format!("{more} --batch-factor resnet50_v1b=2");
     let error = refused(&mut sandbox.short_sweep(&factor), 2);
-    assert!(error.contains("\n--batch-factor: not set then, resnet50_v1b=2 now\n"), "{error}");
+    expect![[r#"
+        error: --resume: the sweep in DIR/out has other settings, so new runs would not be comparable:
+        --batch-factor: not set then, resnet50_v1b=2 now
+        use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g --runs 1 --resume --batch-sizes 8,16 --dtypes fp32,bf16 --out DIR/out), or choose another --out
+    "#]].assert_eq(&without_paths(&error));
     // A record of another point does not count for this one.
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b16_fp32_1.jsonl")).expect("copied");
-    let stdout = succeeds(&mut sandbox.short_sweep(&more));
-    assert!(
-        stdout.contains(
-            "1n1g/rn50_b16_fp32_1.jsonl cannot be used: contains case 1n1g, ResNet50-v1b, batch size \
-                             8, fp32, but has another file name"
-        ),
-        "{stdout}"
-    );
+    expect![[r#"
+        1n1g/rn50_b16_fp32_1.log: the run is repeated: finished earlier, but record DIR/out/1n1g/rn50_b16_fp32_1.jsonl cannot be used: contains case 1n1g, ResNet50-v1b, batch size 8, fp32, but has another file name: restore the original name
+        3 of 4 runs are finished"#]].assert_eq(&earlier_runs(&succeeds(&mut sandbox.short_sweep(&more))));
 }
 
 #[test]
@@ -281,15 +309,19 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     assert!(stdout.contains(" --kv-store dist_sync --servers 2 --key-placement hash "), "{stdout}");
 
     let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
-    assert!(stdout.contains(": batch 8, fp32, kv-store ring device, "), "{stdout}");
-    assert!(stdout.contains("\n1n1g is measured once, with ring, and is the base of all kv-stores\n"));
-    assert!(stdout.contains("\n2 of 3 runs are finished\n"), "{stdout}");
+    expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, kv-store ring device, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
+    expect![[r#"
+        1n1g is measured once, with ring, and is the base of all kv-stores
+        2 of 3 runs are finished"#]]
+    .assert_eq(&earlier_runs(&stdout));
     assert!(stdout.contains("\n1n2g device run 1 of 1: 32.00 images/s"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     assert!(manifest.contains(r#""--kv-store": "ring,device""#), "{manifest}");
-    let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
-    assert!(stdout.contains("\n3 of 3 runs are finished\n"), "{stdout}");
+    expect![[r#"
+        1n1g is measured once, with ring, and is the base of all kv-stores
+        3 of 3 runs are finished"#]]
+    .assert_eq(&earlier_runs(&succeeds(&mut sweep("--kv-stores ring,device --resume"))));
 
     let error = refused(&mut sweep("--resume --kv-store device"), 2);
     expect![[r#"
@@ -297,14 +329,14 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
         --kv-store: ring,device then, device now
         use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g,1n2g --runs 1 --batch-size 8 --kv-stores ring,device --resume --out DIR/out), or choose another --out
     "#]]
-    .assert_eq(&without_folder(&error));
+    .assert_eq(&without_paths(&error));
     // A record of another kv-store does not count for this one.
     let file = |name: &str| sandbox.path("out/1n2g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
-    let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
-    let expected = "1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: contains case 1n2g, ResNet50-v1b, batch size 8, fp32, but \
-                    has another file name";
-    assert!(stdout.contains(expected), "{stdout}");
+    expect![[r#"
+        1n1g is measured once, with ring, and is the base of all kv-stores
+        1n2g/rn50_b8_fp32_device_1.log: the run is repeated: finished earlier, but record DIR/out/1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: contains case 1n2g, ResNet50-v1b, batch size 8, fp32, but has another file name: restore the original name
+        2 of 3 runs are finished"#]].assert_eq(&earlier_runs(&succeeds(&mut sweep("--kv-stores ring,device --resume"))));
 }
 
 #[test]
@@ -322,19 +354,20 @@ fn resume_checks_the_files_of_finished_runs() {
     fs::write(sandbox.path("out/sweep.json"), format!("{before}\"running\", \"since\": 1.0{after}")).expect("written");
 
     let (_, stderr) = sandbox.extract();
-    assert!(stderr.contains("(finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log): resume with: "), "{stderr}");
+    expect![[r#"
+        not in the figures: 1n1g/rn50_b8_fp32_1.jsonl: record without a log: repeat the run
+        not in the figures: 1n1g/rn50_b8_fp32_2.jsonl: the file was changed after the run (SHA-256 differs from the manifest)
+        not in the figures: 1n1g/rn50_b8_fp32_3.jsonl: the file was changed after the run (SHA-256 differs from the manifest)
+        not in the figures: sweep.json: 4 runs are missing (finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log): resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 4 --resume
+        wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
+        error: the figures of DIR/out are not complete: see the 4 messages above
+    "#]].assert_eq(&without_paths(&stderr));
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
-    for (run, fault) in [
-        (1, "_1.log cannot be read: No such file or directory"),
-        (2, "_2.jsonl cannot be used: the run failed: stopped after iteration 4, without an end line"),
-        (3, "_3.jsonl cannot be used: contains run 4, unlike its file name"),
-    ] {
-        let line = stdout
-            .lines()
-            .find(|line| line.starts_with(&format!("1n1g/rn50_b8_fp32_{run}.log: the run is repeated: ")));
-        assert!(line.is_some_and(|line| line.contains("finished earlier, but") && line.contains(fault)), "{stdout}");
-    }
-    assert!(stdout.contains("\n1 of 4 runs are finished\n"), "{stdout}");
+    expect![[r#"
+        1n1g/rn50_b8_fp32_1.log: the run is repeated: finished earlier, but log DIR/out/1n1g/rn50_b8_fp32_1.log cannot be read: No such file or directory (os error 2)
+        1n1g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but record DIR/out/1n1g/rn50_b8_fp32_2.jsonl cannot be used: the run failed: stopped after iteration 4, without an end line: repeat it
+        1n1g/rn50_b8_fp32_3.log: the run is repeated: finished earlier, but record DIR/out/1n1g/rn50_b8_fp32_3.jsonl cannot be used: contains run 4, unlike its file name: restore the original name
+        1 of 4 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
     assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2", "1n1g_3"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
     assert_eq!(sandbox.extract().0, Some(0));
@@ -374,7 +407,7 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
         --checkpoint-every: 2 then, not set now
         use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g --runs 3 --checkpoint-every 2 --resume --out DIR/out), or choose another --out
     "#]]
-    .assert_eq(&without_folder(&error));
+    .assert_eq(&without_paths(&error));
 
     let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume")));
     assert!(stdout.contains(&format!("\n1n1g run 2 of 3: resuming from checkpoint {path}\n")), "{stdout}");
@@ -394,8 +427,11 @@ fn repeat_runs_a_case_again_and_keeps_earlier_files() {
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     let first = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log")).expect("written");
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume --repeat 1n1g"));
-    assert!(stdout.contains("1n1g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but repeat requested"));
-    assert!(stdout.contains("\n2 of 4 runs are finished\n"), "{stdout}");
+    expect![[r#"
+        1n1g/rn50_b8_fp32_1.log: the run is repeated: finished earlier, but repeat requested
+        1n1g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but repeat requested
+        2 of 4 runs are finished"#]]
+    .assert_eq(&earlier_runs(&stdout));
     assert_eq!(sandbox.ran()[4..], ["1n1g_1", "1n1g_2"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 4]);
     let kept = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log.1")).expect("kept");
@@ -403,7 +439,8 @@ fn repeat_runs_a_case_again_and_keeps_earlier_files() {
     // Once: the command in the manifest does not repeat them again.
     let manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     assert!(manifest.command.iter().all(|argument| argument != "--repeat" && argument != "1n1g"), "{manifest:?}");
-    assert!(succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume")).contains("4 of 4 runs"));
+    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume"));
+    expect!["4 of 4 runs are finished"].assert_eq(&earlier_runs(&stdout));
 
     // The last command may have had other cases.
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 1n2g"));
@@ -421,7 +458,9 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
     succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     // With its own network and batch size instead of the suite's.
     let stdout = succeeds(&mut sandbox.short_sweep("--suite ddp --runs 2 --resume"));
-    assert!(stdout.contains("\n4 of 6 runs are finished\n"), "{stdout}");
+    expect![[r#"
+        each run is followed by its baseline, a run without communication, except for 1n1g, where one rank has no communication
+        4 of 6 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
     assert!(stdout.contains("\n1n2g baseline, run 2 of 2: 32.00 images/s"), "{stdout}");
     assert_eq!(sandbox.ran()[4..], ["none_1n2g_1", "none_1n2g_2"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 6]);
@@ -436,7 +475,8 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
 
     // Without `--suite` the baselines are neither run nor lost.
     let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 3 --resume"));
-    assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains(" baseline,"), "{stdout}");
+    expect!["2 of 3 runs are finished"].assert_eq(&earlier_runs(&stdout));
+    assert!(!stdout.contains(" baseline,"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 7]);
 }
 
@@ -472,18 +512,25 @@ fn interrupted_baseline_runs_again_with_its_case() {
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGINT).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(130));
     let stderr = fs::read_to_string(sandbox.path("stderr")).expect("read");
-    assert!(stderr.contains("error: interrupted in 1n2g baseline, run 1 of 2; "), "{stderr}");
+    expect![[r#"
+        error: interrupted in 1n2g baseline, run 1 of 2; 3 of 6 runs are complete
+        resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --suite ddp --model resnet50_v1b --runs 2 --resume
+    "#]].assert_eq(&without_paths(&stderr));
     let (status, left_out) = sandbox.extract();
     assert_eq!(status, Some(1));
-    let problem = "no-communication/1n2g/rn50_b8_fp32_1.log:3: the run failed: interrupted";
-    let missing = "no-communication/1n2g/rn50_b8_fp32_2.log): resume with: ";
-    assert!(left_out.contains(problem) && left_out.contains(missing), "{left_out}");
+    expect![[r#"
+        not in the figures: sweep.json: 3 runs are missing (not yet run: 1n2g/rn50_b8_fp32_2.log, no-communication/1n2g/rn50_b8_fp32_2.log): resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --suite ddp --model resnet50_v1b --runs 2 --resume
+        not in the figures: no-communication/1n2g/rn50_b8_fp32_1.log:3: the run failed: interrupted: repeat it
+        wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
+        error: the figures of DIR/out are not complete: see the 2 messages above
+    "#]].assert_eq(&without_paths(&left_out));
     // A partial record, as left by a killed worker, is removed.
     fs::write(sandbox.path("out/no-communication/1n2g/.rn50_b8_fp32_1.jsonl.77.part"), "half").expect("written");
 
-    let stdout = succeeds(&mut resume_command(&stderr));
-    let note = "no-communication/1n2g/rn50_b8_fp32_1.log: the run is repeated: interrupted\n3 of 6 runs are finished\n";
-    assert!(stdout.contains(note), "{stdout}");
+    expect![[r#"
+        each run is followed by its baseline, a run without communication, except for 1n1g, where one rank has no communication
+        no-communication/1n2g/rn50_b8_fp32_1.log: the run is repeated: interrupted
+        3 of 6 runs are finished"#]].assert_eq(&earlier_runs(&succeeds(&mut resume_command(&stderr))));
     let order = "1n1g_1 1n1g_2 1n2g_1 none_1n2g_1 none_1n2g_1 1n2g_2 none_1n2g_2";
     assert_eq!(sandbox.ran(), words(order).collect::<Vec<_>>());
     let expected = "rn50_b8_fp32_1.jsonl rn50_b8_fp32_1.log rn50_b8_fp32_1.log.1 rn50_b8_fp32_2.jsonl \
@@ -493,11 +540,10 @@ fn interrupted_baseline_runs_again_with_its_case() {
     // A run with communication does not count as a baseline, and a folder that contains only baselines is not empty.
     let record = sandbox.path("out/1n2g/rn50_b8_fp32_2.jsonl");
     fs::copy(record, sandbox.path("out/no-communication/1n2g/rn50_b8_fp32_2.jsonl")).expect("copied");
-    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")));
-    assert!(
-        stdout.contains("no-communication/1n2g/rn50_b8_fp32_2.jsonl cannot be used: contains a run with communication"),
-        "{stdout}"
-    );
+    expect![[r#"
+        each run is followed by its baseline, a run without communication, except for 1n1g, where one rank has no communication
+        no-communication/1n2g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but record DIR/out/no-communication/1n2g/rn50_b8_fp32_2.jsonl cannot be used: contains a run with communication (solo), but is in a folder of runs without it: move it back
+        5 of 6 runs are finished"#]].assert_eq(&earlier_runs(&succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")))));
     assert_eq!(sandbox.ran().len(), 8);
     for name in ["sweep.json", "1n1g", "1n2g"] {
         let path = sandbox.path("out").join(name);
@@ -506,7 +552,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     let error = refused(&mut sandbox.short_sweep(SUITE), 2);
     expect![[r"
         error: --out DIR/out already contains runs (DIR/out/no-communication/1n2g/rn50_b8_fp32_1.log): choose another folder, or move this one away
-    "]].assert_eq(&without_folder(&error));
+    "]].assert_eq(&without_paths(&error));
 }
 
 #[test]
@@ -517,7 +563,7 @@ fn resume_requires_a_readable_manifest() {
     expect![[r"
         error: --out DIR/out contains no sweep to resume (no sweep.json): omit --resume, or choose another --out
     "]]
-    .assert_eq(&without_folder(&error));
+    .assert_eq(&without_paths(&error));
     assert!(!sandbox.path("out").exists());
     let error = refused(ringmark("sweep --resume --cases 1n1g --worker").arg(sandbox.worker()), 2);
     assert!(error.contains("--out <FOLDER>"), "{error}");
@@ -535,7 +581,7 @@ fn resume_requires_a_readable_manifest() {
         not in the figures: sweep.json: the manifest is damaged: invalid type: integer `32`, expected a string at line 45 column 19: restore the file from a copy; without it runs cannot be checked, and the sweep cannot be resumed
         wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
         error: the figures of DIR/out are not complete: see the message above
-    "#]].assert_eq(&without_folder(&stderr));
+    "#]].assert_eq(&without_paths(&stderr));
     assert!(sandbox.path("extracted/out_result.json").exists());
 
     let mut refuse = |text: &str| {
@@ -553,7 +599,7 @@ fn resume_requires_a_readable_manifest() {
     let error = refuse(&later);
     expect![[r"
         error: DIR/out/sweep.json: manifest format 99 is not readable by this ringmark (up to 2): use the ringmark that wrote it: restore it from a copy, or choose another --out (`ringmark extract` reads the runs without it)
-    "]].assert_eq(&without_folder(&error));
+    "]].assert_eq(&without_paths(&error));
     // No run was started because of any of these manifests.
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
 }

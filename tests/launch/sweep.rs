@@ -18,7 +18,7 @@ use ringmark_core::line::dlperf::{self, LogLine};
 
 use crate::support::runs::places;
 use crate::support::sandbox::{
-    HANGING, Sandbox, all_have_reported, copy_program, refused, ringmark, run, wait_until, words,
+    HANGING, Sandbox, all_have_reported, check_refusals, copy_program, refused, ringmark, run, wait_until, words,
 };
 use crate::support::temporary_folder::without_folder;
 use crate::support::virtual_gpu;
@@ -404,101 +404,132 @@ fn first_line_names_the_device() {
 fn invalid_options_exit_with_status_2() {
     let sandbox = with_record(VALID_WORKER);
     fs::write(sandbox.path("nodes"), "a slots=8\nb slots=many\n").expect("written");
-    let hostfile = format!("--hostfile {}", sandbox.path("nodes").display());
-    for (options, message) in [
-        ("--cases 1n1g,8g", "case \"8g\" is unknown: write 1n2g for 1 node with 2 GPUs"),
-        ("--cases 1n1g,1n1g", "--cases has 1n1g twice"),
-        ("--device cpu --dtype tf32", "--dtype tf32 needs a GPU of compute capability 8.0"),
-        ("--hosts 4", "4 is a number, not a host name: write localhost:4 for 4 ranks on this machine, or name:4"),
-        (
-            "--hosts a:2 --cases 1n1g,1n2g --inject slow:5:50",
-            "--inject slow:5:50: there is no rank 5: the largest case has 2 ranks, from 0",
-        ),
-        ("--hosts a:2 --cases 1n1g,1n2g --inject fail:2:2", "--inject fail:2:2: there is no rank 2"),
-        ("--hosts a:8:9", "\"a:8:9\" has two slot counts, 8 and 9"),
-        (
-            "--hosts missing.invalid",
-            "host \"missing.invalid\" has no slot count and cannot be queried: host name cannot be resolved",
-        ),
-        ("--gpus 0,x", "invalid value '0,x' for '--gpus <LIST>': list GPUs by number or UUID: 0,2"),
-        ("--gpus 0,0", "0 is listed twice"),
-        ("--hosts a:8;b:8", "separate hosts by commas: a:8,b:8"),
-        (
-            "--device cpu --bind core --launcher-args --bind-to=socket",
-            "--bind core conflicts with --bind-to socket of --launcher-args, which takes precedence: omit one of them",
-        ),
-        ("--launcher slurm --hosts a:1 --gpus 0", "--gpus: Slurm assigns the GPUs"),
-        ("--launcher yarn", "[possible values: mpirun, slurm, gridengine]"),
-        ("-np 2", "tip: -np: use `--cases 1n2g` for 1 node with 2 ranks"),
-        ("--nproc-per-node=4", "tip: --nproc-per-node: use `--cases 1n4g`"),
-        ("--launcher slurm --hosts a", "host \"a\" has no slot count: write a:8"),
-        (
-            "--hosts a:8 --cases 1n1g,1n8g,2n8g",
-            "case 2n8g needs 2 hosts, --hosts has 1: use --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g",
-        ),
-        (&hostfile, "nodes, line 2: host b has \"many\" slots: write a number of at least 1"),
-        ("--runs 0", "must be a whole number from 1 to 10000"),
-        ("--cases 1n1g --batch-sizes 1,2,1", "--batch-sizes has 1 twice: name it once"),
-        (
-            "--batch-sizes 4,x",
-            "invalid value 'x' for '--batch-sizes <IMAGES,..>': must be a whole number from 1 to 65536",
-        ),
-        (
-            "--batch-factor alexnet=8",
-            "--batch-factor alexnet=8: no run uses alexnet: add it to --models, or omit its factor",
-        ),
-        (
-            "--batch-factor 8",
-            "invalid value '8' for '--batch-factor <NAME=N,..>': choose NAME=FACTOR, such as mxnet-alexnet=8",
-        ),
-        ("--batch-factor resnet18=0", "the factor \"0\" must be a whole number from 1 to 1024"),
-        (
-            "--model resnet18 --batch-size auto --batch-factor resnet18=2",
-            "--batch-factor resnet18=2 conflicts with --batch-size auto",
-        ),
-        ("--batch-size -4", "invalid value '-4' for '--batch-size <N>': choose 1 to 65536, or auto"),
-        (
-            "--timeout 5d",
-            "invalid value '5d' for '--timeout <SECONDS>': choose 1 to 31536000 seconds, or write 90s, 5m or 2h",
-        ),
-        ("--stall-timeout 5s", "choose 6 to 31536000 seconds, also as 5m or 2h, or 0 to wait indefinitely"),
-        ("--hosts node[1-2:8", "the brackets of \"node[1-2:8\" do not match: write node[1-64]:8 for 64 hosts"),
-        ("--cases 1n1g --dtypes fp32,fp32", "--dtypes has fp32 twice: name it once"),
-        ("--cases 1n1g --dtypes fp32,fp8", "invalid value 'fp8' for '--dtypes <TYPE,..>'"),
-        ("--cases 1n1g --dtypes fp32 --dtype bf16", "cannot be used with"),
-        ("--cases 1n1g --batch-sizes 1 --batch-size 2", "cannot be used with"),
-        ("--cases 1n2g --kv-stores ring,ring", "--kv-stores has ring twice: name it once"),
-        ("--cases 1n2g --kv-stores ring --kv-store ring", "cannot be used with"),
-        ("--cases 1n2g --kv-stores ring,redis", "invalid value 'redis' for '--kv-stores <NAME,..>'"),
-        ("--cases 1n2g --kv-stores ring,device --servers 2", "--servers 2 does not apply to --kv-store"),
-        ("--cases 1n2g --kv-stores ring,device --server-hosts c", "but --kv-store is ring,device: omit --server-hosts"),
-        ("--cases 1n2g --kv-stores ring,device --dtypes fp32,fp16", "with --kv-store device: use --dtype bf16"),
-        ("--cases 1n2g --kv-stores ring,device --batch-size auto", "finds the largest batch of one kv-store"),
-        ("--cases 1n2g --kv-stores ring,device --suite ddp", "choose one with --kv-store"),
-        (
-            "--hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --kv-store dist_sync --servers 7",
-            "1n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array",
-        ),
-        (
-            "--hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --kv-stores ring,dist_sync",
-            "7n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array",
-        ),
-        ("--hosts a:1,b:1 --cases 2n1g --kv-stores ring,local", "but case 2n1g has 2: use --kv-store dist_sync"),
-        (
-            "--cases 1n1g --kv-stores ring,nccl",
-            "one rank exchanges nothing and runs as ring, so nccl would have no run: add a case of several ranks",
-        ),
-        ("--batch-size 0", "--batch-size 0 is out of range: choose 1 to 65536"),
-        ("--profile dlperf --warmup 120", "--warmup 120 leaves none of --iters 120 to measure"),
-        ("--profile full", "invalid value 'full' for '--profile <NAME>'"),
-        ("--profile cpu --quick", "cannot be used with"),
-        ("--cases 1n1g --mpirun-args 'open", "--launcher-args \"'open\": missing closing quote"),
-        ("--cases 1n1g --worker /nowhere/worker", "--worker /nowhere/worker is not a program"),
-    ] {
-        let error = refused(ringmark("sweep").args(words(options)).arg("--out").arg(sandbox.path("out")), 2);
-        assert!(error.contains(message), "{options}: {error}");
+    let refuse = |options: &str| {
+        let mut command = ringmark(&format!("sweep {options} --out out"));
+        let error = refused(command.current_dir(sandbox.folder.path()), 2);
         assert!(!sandbox.path("out").exists(), "{options}");
-    }
+        error
+    };
+    check_refusals(
+        &expect![[r#"
+            --cases 1n1g,8g
+                error: invalid value '8g' for '--cases <CASE,..>': case "8g" is unknown: write 1n2g for 1 node with 2 GPUs or ranks
+                tip: did you mean `--cases 1n8g`?
+            --cases 1n1g,1n1g
+                error: --cases has 1n1g twice: name it once, and set --runs for more runs
+            --device cpu --dtype tf32
+                error: --dtype tf32 needs a GPU of compute capability 8.0, and these ranks use the CPU: choose fp32 or bf16
+            --hosts 4
+                error: invalid value '4' for '--hosts <HOST:SLOTS,..>': 4 is a number, not a host name: write localhost:4 for 4 ranks on this machine, or name:4
+            --hosts a:2 --cases 1n1g,1n2g --inject slow:5:50
+                error: --inject slow:5:50: there is no rank 5: the largest case has 2 ranks, from 0
+            --hosts a:2 --cases 1n1g,1n2g --inject fail:2:2
+                error: --inject fail:2:2: there is no rank 2: the largest case has 2 ranks, from 0
+            --hosts a:8:9
+                error: invalid value 'a:8:9' for '--hosts <HOST:SLOTS,..>': "a:8:9" has two slot counts, 8 and 9: write one
+            --gpus 0,x
+                error: invalid value '0,x' for '--gpus <LIST>': list GPUs by number or UUID: 0,2
+            --gpus 0,0
+                error: invalid value '0,0' for '--gpus <LIST>': 0 is listed twice
+            --hosts a:8;b:8
+                error: invalid value 'a:8;b:8' for '--hosts <HOST:SLOTS,..>': separate hosts by commas: a:8,b:8
+            --device cpu --bind core --launcher-args --bind-to=socket
+                error: --bind core conflicts with --bind-to socket of --launcher-args, which takes precedence: omit one of them
+            --launcher slurm --hosts a:1 --gpus 0
+                error: --gpus: Slurm assigns the GPUs: request them from sbatch (--gpus-per-node)
+            --launcher yarn
+                error: invalid value 'yarn' for '--launcher <NAME>'
+                [possible values: mpirun, slurm, gridengine]
+            -np 2
+                error: unexpected argument '-np' found
+                tip: -np: use `--cases 1n2g` for 1 node with 2 ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each
+            --nproc-per-node=4
+                error: unexpected argument '--nproc-per-node' found
+                tip: --nproc-per-node: use `--cases 1n4g` for 1 node with 4 ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each
+            --launcher slurm --hosts a
+                error: host "a" has no slot count: write a:8 for 8 ranks
+            --hosts a:8 --cases 1n1g,1n8g,2n8g
+                error: case 2n8g needs 2 hosts, --hosts has 1: use --hosts a:8,HOST2:8, or choose --cases 1n1g,1n8g
+            --hostfile nodes
+                error: the hostfile nodes, line 2: host b has "many" slots: write a number of at least 1
+            --runs 0
+                error: invalid value '0' for '--runs <N>': must be a whole number from 1 to 10000
+            --cases 1n1g --batch-sizes 1,2,1
+                error: --batch-sizes has 1 twice: name it once
+            --batch-sizes 4,x
+                error: invalid value 'x' for '--batch-sizes <IMAGES,..>': must be a whole number from 1 to 65536
+            --batch-factor alexnet=8
+                error: --batch-factor alexnet=8: no run uses alexnet: add it to --models, or omit its factor
+            --batch-factor 8
+                error: invalid value '8' for '--batch-factor <NAME=N,..>': choose NAME=FACTOR, such as mxnet-alexnet=8
+            --batch-factor resnet18=0
+                error: invalid value 'resnet18=0' for '--batch-factor <NAME=N,..>': the factor "0" must be a whole number from 1 to 1024
+            --model resnet18 --batch-size auto --batch-factor resnet18=2
+                error: --batch-factor resnet18=2 conflicts with --batch-size auto, which finds the largest batch: use only one of them
+            --batch-size -4
+                error: invalid value '-4' for '--batch-size <N>': choose 1 to 65536, or auto
+            --timeout 5d
+                error: invalid value '5d' for '--timeout <SECONDS>': choose 1 to 31536000 seconds, or write 90s, 5m or 2h
+            --stall-timeout 5s
+                error: invalid value '5s' for '--stall-timeout <SECONDS>': choose 6 to 31536000 seconds, also as 5m or 2h, or 0 to wait indefinitely
+            --hosts node[1-2:8
+                error: invalid value 'node[1-2:8' for '--hosts <HOST:SLOTS,..>': the brackets of "node[1-2:8" do not match: write node[1-64]:8 for 64 hosts
+            --cases 1n1g --dtypes fp32,fp32
+                error: --dtypes has fp32 twice: name it once
+            --cases 1n1g --dtypes fp32,fp8
+                error: invalid value 'fp8' for '--dtypes <TYPE,..>'
+                [possible values: fp32, tf32, fp16, bf16]
+            --cases 1n1g --dtypes fp32 --dtype bf16
+                error: the argument '--dtypes <TYPE,..>' cannot be used with '--dtype <TYPE>'
+            --cases 1n1g --batch-sizes 1 --batch-size 2
+                error: the argument '--batch-sizes <IMAGES,..>' cannot be used with '--batch-size <N>'
+            --cases 1n2g --kv-stores ring,ring
+                error: --kv-stores has ring twice: name it once
+            --cases 1n2g --kv-stores ring --kv-store ring
+                error: the argument '--kv-stores <NAME,..>' cannot be used with '--kv-store <NAME>'
+            --cases 1n2g --kv-stores ring,redis
+                error: invalid value 'redis' for '--kv-stores <NAME,..>'
+                [possible values: ring, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+            --cases 1n2g --kv-stores ring,device --servers 2
+                error: --servers 2 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
+            --cases 1n2g --kv-stores ring,device --server-hosts c
+                error: --server-hosts c applies to --kv-store dist_*, but --kv-store is ring,device: omit --server-hosts
+            --cases 1n2g --kv-stores ring,device --dtypes fp32,fp16
+                error: --dtype fp16 skips an update if any gradient overflows, which no owner of a part of the weights detects with --kv-store device: use --dtype bf16, or --kv-store ring
+            --cases 1n2g --kv-stores ring,device --batch-size auto
+                error: --batch-size auto finds the largest batch of one kv-store, but --kv-stores has ring,device: choose one with --kv-store, or give --batch-size a number
+            --cases 1n2g --kv-stores ring,device --suite ddp
+                error: --suite ddp supports one kv-store, but --kv-stores has ring,device: choose one with --kv-store
+            --hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --kv-store dist_sync --servers 7
+                error: 1n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array
+            --hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --kv-stores ring,dist_sync
+                error: 7n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array
+            --hosts a:1,b:1 --cases 2n1g --kv-stores ring,local
+                error: --kv-store local works on one host only, but case 2n1g has 2: use --kv-store dist_sync, device or ring, or --cases with one host
+            --cases 1n1g --kv-stores ring,nccl
+                error: --kv-stores ring,nccl with --cases 1n1g: one rank exchanges nothing and runs as ring, so nccl would have no run: add a case of several ranks, or omit ring
+            --batch-size 0
+                error: --batch-size 0 is out of range: choose 1 to 65536
+            --profile dlperf --warmup 120
+                error: --warmup 120 leaves none of --iters 120 to measure: choose a smaller --warmup
+            --profile full
+                error: invalid value 'full' for '--profile <NAME>'
+                tip: did you mean `--profile dlperf`?
+            --profile cpu --quick
+                error: the argument '--profile <NAME>' cannot be used with '--quick'
+            --cases 1n1g --mpirun-args 'open
+                error: --launcher-args "'open": missing closing quote
+            --cases 1n1g --worker /nowhere/worker
+                error: --worker /nowhere/worker is not a program: set it to the path of ringmark-worker
+        "#]],
+        refuse,
+    );
+    // The resolver adds its own words.
+    let error = refuse("--hosts missing.invalid");
+    assert!(
+        error.contains("\"missing.invalid\" has no slot count and cannot be queried: host name cannot be"),
+        "{error}"
+    );
 }
 
 #[test]

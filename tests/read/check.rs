@@ -49,7 +49,7 @@ fn failed(sandbox: &Sandbox) -> (Vec<String>, String) {
     }
     let findings = failed.iter().flat_map(|check| check["findings"].as_array().expect("findings"));
     let findings: Vec<&str> = findings.map(|finding| finding.as_str().expect("a text")).collect();
-    (names, findings.join("\n"))
+    (names, without_folder(&findings.join("\n").replace(env!("CARGO_BIN_EXE_ringmark"), "ringmark")))
 }
 
 /// Returns the finding of one check, the only one that fails.
@@ -340,13 +340,13 @@ fn missing_and_foreign_files_are_named() {
     }
     let (names, findings) = failed(&sandbox);
     assert!(names.starts_with(&["complete".to_owned(), "unedited".to_owned()]), "{names:?}");
-    for output_text in [
-        "1n2g/rn50_b8_fp32_2.jsonl: the file is missing",
-        "1n2g/rn50_b8_fp32_2.jsonl: the file is missing",
-        "1n1g/rn50_b8_fp32_3.log: not written by the sweep in this folder: move it",
-    ] {
-        assert!(findings.contains(output_text), "{output_text}: {findings}");
-    }
+    expect![[r#"
+        1n2g/rn50_b8_fp32_2.jsonl: the file is missing
+        1n1g/rn50_b8_fp32_3.log: not written by the sweep in this folder: move it to another folder
+        sweep.json: 1 run is missing: resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g,1n2g --runs 2 --resume
+        1n2g/rn50_b8_fp32_2.jsonl: the file is missing
+        1n1g/rn50_b8_fp32_3.log: not written by the sweep in this folder: move it to another folder
+        out_result.json: its figures do not match these runs: extract again"#]].assert_eq(&findings);
 
     // A run that was removed from the manifest, or was never run.
     let sandbox = sweep_folder();
@@ -356,13 +356,12 @@ fn missing_and_foreign_files_are_named() {
     manifest.write(&sandbox.path("out")).expect("written");
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited"], "{findings}");
-    for output_text in [
-        "sweep.json: 1 run is missing: resume with: ",
-        "1n1g/rn50_b8_fp32_1.log: missing from the manifest, which has later runs of its case",
-        "1n1g/rn50_b8_fp32_1.log: not written by the sweep in this folder",
-    ] {
-        assert!(findings.contains(output_text), "{output_text}: {findings}");
-    }
+    expect![[r#"
+        1n1g/rn50_b8_fp32_1.log: not written by the sweep in this folder: move it to another folder
+        sweep.json: 1 run is missing: resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g,1n2g --runs 2 --resume
+        1n1g/rn50_b8_fp32_1.log: missing from the manifest, which has later runs of its case
+        1n1g/rn50_b8_fp32_1.log: not written by the sweep in this folder: move it to another folder
+        out_result.json: its figures do not match these runs: extract again"#]].assert_eq(&findings);
 }
 
 #[test]
@@ -417,9 +416,12 @@ fn different_options_and_overlapping_runs_break_the_rules() {
     change(&sandbox.path("out/1n1g/rn50_b8_fp32_2.jsonl"), "\"started\":20.0", "\"started\":11.0");
     let (names, findings) = failed(&sandbox);
     assert_eq!(names, ["complete", "unedited", "rules"], "{findings}");
-    let output_text =
-        "1n1g/rn50_b8_fp32_2.log: it started 1 s before 1n1g/rn50_b8_fp32_1.log ended: they shared the hosts";
-    assert!(findings.contains(output_text), "{findings}");
+    expect![[r#"
+        1n1g/rn50_b8_fp32_2.jsonl: the file was changed after the run (SHA-256 differs from the manifest)
+        sweep.json: 1 run is missing: resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g,1n2g --runs 2 --resume
+        1n1g/rn50_b8_fp32_2.jsonl: the file was changed after the run (SHA-256 differs from the manifest)
+        out_result.json: its figures do not match these runs: extract again
+        1n1g/rn50_b8_fp32_2.log: it started 1 s before 1n1g/rn50_b8_fp32_1.log ended: they shared the hosts"#]].assert_eq(&findings);
 }
 
 #[test]
@@ -493,9 +495,9 @@ fn committed_result_that_check_rejects_says_why() {
     let (status, _, stderr) =
         run(ringmark("check").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("results/same-40-times")));
     assert_eq!(status, Some(1), "{stderr}");
-    let why =
-        "failed: reliable; unknown: unedited (other processes used the hosts' cores; no hashes of 40 finished runs)";
-    assert!(stderr.contains(why), "{stderr}");
+    expect![[r#"
+        error: check of ./results/same-40-times failed: reliable; unknown: unedited (other processes used the hosts' cores; no hashes of 40 finished runs)
+    "#]].assert_eq(&stderr.replace(env!("CARGO_MANIFEST_DIR"), "."));
 }
 
 #[test]

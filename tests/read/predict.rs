@@ -25,7 +25,8 @@ use crate::support::bandwidth as fixtures;
 use crate::support::model_cluster::ModelCluster;
 use crate::support::random::Random;
 use crate::support::runs::{Folder, long_record, record};
-use crate::support::sandbox::{self, ringmark};
+use crate::support::sandbox::{self, check_refusals, refused, ringmark};
+use crate::support::temporary_folder::without_folder;
 
 fn case(name: &str) -> Case {
     name.parse().expect("a case")
@@ -697,19 +698,24 @@ fn bandwidth_result_must_match_the_runs() {
     assert_eq!(changed(&|_| {}).0, Some(0));
     let on_gpus = |made: &mut BandwidthRecord| made.ranks.iter_mut().for_each(|rank| rank.device = DeviceKind::Cuda);
     let wrong = |made: &mut BandwidthRecord| made.results[3].in_place.as_mut().expect("measured").wrong = Some(5);
-    for (change, message) in [
-        (&on_gpus as &dyn Fn(&mut BandwidthRecord), "it was measured on cuda, but the runs used cpu"),
-        (
-            &|made| made.config.exchange.wire = Wire::Fp16,
-            "it sent fp16, but the runs sent fp32: measure with --wire fp32",
-        ),
-        (&|made| made.config.optimizer = OptimizerChoice::Sgd, "its times include the weight update"),
-        (&wrong, "2n4g/bandwidth.json: 5 elements are wrong: fix that first"),
-    ] {
+    let changes: [&dyn Fn(&mut BandwidthRecord); 4] = [
+        &on_gpus,
+        &|made| made.config.exchange.wire = Wire::Fp16,
+        &|made| made.config.optimizer = OptimizerChoice::Sgd,
+        &wrong,
+    ];
+    let errors = changes.map(|change| {
         let (status, _, stderr) = changed(change);
-        assert_eq!(status, Some(2), "{message}: {stderr}");
-        assert!(stderr.contains(message), "{stderr}");
-    }
+        assert_eq!(status, Some(2), "{stderr}");
+        stderr
+    });
+    expect![[r#"
+        error: the bandwidth of 2n4g does not apply to rn50: it was measured on cuda, but the runs used cpu: use the same device
+        error: the bandwidth of 2n4g does not apply to rn50: it sent fp16, but the runs sent fp32: measure with --wire fp32
+        error: the bandwidth of 2n4g does not apply to rn50: its times include the weight update: measure without --optimizer
+        error: DIR/first contains no valid <case>/bandwidth.json: run ringmark bandwidth
+          2n4g/bandwidth.json: 5 elements are wrong: fix that first
+    "#]].assert_eq(&without_folder(&errors.concat()));
     // Times that do not fit a line cause a warning.
     let (_, stdout, _) = changed(&|made| {
         for (index, result) in made.results.iter_mut().enumerate().filter(|(index, _)| index % 2 == 0) {
@@ -731,21 +737,26 @@ fn usage_errors_exit_with_2() {
     };
     let (sweep, mpi, empty) = (cluster.sweep(&["1n1g", "2n4g"], 1), Folder::new(), Folder::new());
     AllReduceCluster { backend: BackendName::Mpi, ..cluster }.write_bandwidth(&mpi, &["2n4g"], 1);
-    let (sweep, mpi, empty) = (sweep.path(), path(&mpi), path(&empty));
-    for (folder, options, message) in [
-        (None, &[][..], "required arguments were not provided"),
-        (Some(sweep.as_path()), &["--efficiency-below", "80"], "add the percent sign: 80%"),
-        (Some(sweep.as_path()), &["--efficiency-below", "100%"], "choose 1% to 99%, such as 80%"),
-        (Some(sweep.as_path()), &["--bandwidth", empty], "contains no valid <case>/bandwidth.json"),
-        (
-            Some(sweep.as_path()),
-            &["--bandwidth", mpi],
-            "the bandwidth of 2n4g does not apply to rn50: it was measured with mpi, but the runs used nccl",
-        ),
-        (Some(Path::new("/nowhere")), &[], "/nowhere cannot be read"),
-    ] {
-        let (status, _, stderr) = run(folder, options);
-        assert_eq!(status, Some(2), "{options:?}: {stderr}");
-        assert!(stderr.contains(message), "{options:?}: {stderr}");
-    }
+    let refuse = |command: &str| {
+        let command = command.replace("SWEEP", path(&sweep)).replace("EMPTY", path(&empty)).replace("MPI", path(&mpi));
+        refused(&mut ringmark(&command), 2)
+    };
+    check_refusals(
+        &expect![[r#"
+            predict
+                error: the following required arguments were not provided:
+                <SWEEP>
+            predict SWEEP --efficiency-below 80
+                error: invalid value '80' for '--efficiency-below <PERCENT>': add the percent sign: 80%
+            predict SWEEP --efficiency-below 100%
+                error: invalid value '100%' for '--efficiency-below <PERCENT>': choose 1% to 99%, such as 80%
+            predict SWEEP --bandwidth EMPTY
+                error: DIR/first contains no valid <case>/bandwidth.json: run ringmark bandwidth
+            predict SWEEP --bandwidth MPI
+                error: the bandwidth of 2n4g does not apply to rn50: it was measured with mpi, but the runs used nccl: measure both with the same --backend
+            predict /nowhere
+                error: /nowhere cannot be read: pass the folder that a sweep wrote: No such file or directory (os error 2)
+        "#]],
+        refuse,
+    );
 }

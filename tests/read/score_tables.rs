@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::support::golden::assert_golden;
 use crate::support::runs::{self, Folder};
-use crate::support::sandbox::{ringmark, run};
+use crate::support::sandbox::{check_refusals, refused, ringmark, run};
 use crate::support::scores::{Score, record, small_folder};
 use crate::support::temporary_folder::without_folder;
 
@@ -250,13 +250,12 @@ fn points_without_valid_runs_show_the_reason() {
         stdout.contains("note: ResNet50-v1b, fp32, 1n1g: out of memory at batch 64: 15.1 of 16.0 GB\n"),
         "{stdout}"
     );
-    for expected in [
-        "not in the figures: sweep.json: 2 runs are missing (not yet run: 1n1g/rn50_b4_fp32_1.log): resume with: ringmark \
-         score --resume\n",
-        "not in the figures: 1n1g/rn50_b2_fp32_1.log:1: the run failed: a rank died: repeat it\n",
-    ] {
-        assert!(stderr.contains(expected), "{expected}{stderr}");
-    }
+    expect![[r#"
+        not in the figures: sweep.json: 2 runs are missing (not yet run: 1n1g/rn50_b4_fp32_1.log): resume with: ringmark score --resume
+        not in the figures: 1n1g/rn50_b2_fp32_1.log:1: the run failed: a rank died: repeat it
+        wrote DIR/first/first_result.json, _result.csv, _result.md
+        error: the figures of DIR/first are not complete: see the 2 messages above
+    "#]].assert_eq(&without_folder(&stderr));
     let rows = &folder.result()["rows"];
     assert_eq!((&rows[1]["units_per_second"], &rows[1]["runs_counted"]), (&Value::Null, &Value::from(0)));
 }
@@ -275,20 +274,23 @@ fn scoring_sweep_without_valid_runs_has_a_table() {
 fn training_options_are_rejected_for_scoring() {
     let folder = small_folder();
     let path = folder.path().display().to_string();
-    let reads_training =
-        format!("{path} contains a score sweep, but this command reads training: `ringmark extract {path}` reads it");
-    for (command, options, message) in [
-        ("extract", &["--format", "pytorch-ddp"][..], "--format pytorch-ddp applies to training"),
-        ("extract", &["--format", "dlperf"], "--format dlperf applies to training"),
-        ("extract", &["--warmup", "2"], "contain no warm-up passes: omit --warmup"),
-        ("report", &["--warmup", "2"], "contain no warm-up passes: omit --warmup"),
-        ("extract", &["--published", "--format", "csv"], "--format csv cannot include published figures"),
-        ("predict", &[], &reads_training),
-    ] {
-        let (status, stdout, stderr) = folder.ringmark(command, options);
-        assert_eq!((status, stdout.as_str()), (Some(2), ""), "{command} {options:?}: {stderr}");
-        assert!(stderr.contains(message), "{stderr}");
-    }
+    check_refusals(
+        &expect![[r#"
+            extract FOLDER --format pytorch-ddp
+                error: --format pytorch-ddp applies to training, but first contains an inference sweep: choose table, markdown, json or csv
+            extract FOLDER --format dlperf
+                error: --format dlperf applies to training, but first contains an inference sweep: choose table, markdown, json or csv
+            extract FOLDER --warmup 2
+                error: --warmup: the inference records in DIR/first contain no warm-up passes: omit --warmup
+            report FOLDER --warmup 2
+                error: --warmup: the inference records in DIR/first contain no warm-up passes: omit --warmup
+            extract FOLDER --published --format csv
+                error: --published: --format csv cannot include published figures: choose table, markdown or json
+            predict FOLDER
+                error: DIR/first contains a score sweep, but this command reads training: `ringmark extract DIR/first` reads it, `ringmark report DIR/first` shows it, `ringmark diff` compares two
+        "#]],
+        |command| refused(&mut ringmark(&command.replace("FOLDER", &path)), 2),
+    );
     assert!(!folder.path().join("first_result.json").exists());
 }
 
@@ -296,13 +298,18 @@ fn training_options_are_rejected_for_scoring() {
 fn folder_with_two_benchmarks_is_rejected() {
     let folder = small_folder();
     folder.run(&runs::record("1n1g", 9, 0.5));
-    let training = "runs of train (1n1g/rn50_b4_fp32_9.jsonl)";
-    for command in ["extract", "report", "predict"] {
-        let (status, stdout, stderr) = folder.ringmark(command, &[]);
-        assert_eq!((status, stdout.as_str()), (Some(2), ""), "{command}: {stderr}");
-        assert!(stderr.contains(" mixes benchmarks: ") && stderr.contains(training), "{stderr}");
-        assert!(stderr.contains("use one folder per benchmark"), "{stderr}");
-    }
+    let path = folder.path().display().to_string();
+    check_refusals(
+        &expect![[r#"
+            extract FOLDER
+                error: DIR/first mixes benchmarks: runs of train (1n1g/rn50_b4_fp32_9.jsonl), runs of score (1n1g/rn50_b1_bf16_1.jsonl): use one folder per benchmark
+            report FOLDER
+                error: DIR/first mixes benchmarks: runs of train (1n1g/rn50_b4_fp32_9.jsonl), runs of score (1n1g/rn50_b1_bf16_1.jsonl): use one folder per benchmark
+            predict FOLDER
+                error: DIR/first mixes benchmarks: runs of train (1n1g/rn50_b4_fp32_9.jsonl), runs of score (1n1g/rn50_b1_bf16_1.jsonl): use one folder per benchmark
+        "#]],
+        |command| refused(&mut ringmark(&command.replace("FOLDER", &path)), 2),
+    );
 }
 
 /// Runs `ringmark diff` on two folders or files.

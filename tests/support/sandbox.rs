@@ -8,11 +8,13 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use expect_test::Expect;
 use nix::unistd::Uid;
 use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::progress::Progress;
 
 use super::prerequisite::not_tested;
+use super::temporary_folder::without_folder;
 
 /// First lines of a worker script; they set `$record`, `$rank` and `$folder`.
 const PREAMBLE: &str = "#!/bin/sh
@@ -212,6 +214,24 @@ pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("starts");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (status.code(), text(stdout), text(stderr))
+}
+
+/// Calls `refuse` for the options in the snapshot and compares its messages, which are indented, without clap's usage
+/// notes. A line with other options and `UPDATE_EXPECT=1` add a case.
+pub fn check_refusals(expected: &Expect, refuse: impl Fn(&str) -> String) {
+    let lines = || expected.data().lines().filter(|line| !line.trim().is_empty());
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let outermost = lines().map(indent).min();
+    let refusal = |line: &str| {
+        let error = refuse(line.trim());
+        let message = ["\n\nUsage: ", "\n\nFor more information"]
+            .iter()
+            .fold(error.as_str(), |text, note| text.split(note).next().unwrap_or_default());
+        let message = message.lines().map(str::trim).filter(|line| !line.is_empty());
+        format!("{}\n{}", line.trim(), message.map(|line| format!("    {line}\n")).collect::<String>())
+    };
+    let options = lines().filter(|line| Some(indent(line)) == outermost);
+    expected.assert_eq(&without_folder(&options.map(refusal).collect::<String>()));
 }
 
 /// Runs a command that must fail with exit status `code` and an empty standard output; returns its standard error.

@@ -2,12 +2,13 @@
 
 use std::fs;
 
+use expect_test::expect;
 use ringmark_core::benchmark::exchange::Switch;
 
 use crate::support::bandwidth::read;
 use crate::support::core_tokens::take_all_cores;
 use crate::support::runs::{Folder, record};
-use crate::support::sandbox::{Sandbox, refused, ringmark, run};
+use crate::support::sandbox::{Sandbox, check_refusals, refused, ringmark, run};
 use crate::support::worker_run::{Run, checksum};
 
 const TRAIN: &str = "--model mlp --image-size 28 --iters 2 --lr 0.001 --lr-warmup-iters 0";
@@ -73,29 +74,35 @@ fn bandwidth_measures_both_hierarchies() {
 #[test]
 fn options_contradicting_hierarchical_are_rejected() {
     let sandbox = Sandbox::new("exit 1");
-    for command in ["sweep", "bandwidth --model lenet"] {
-        for (options, message) in [
-            ("--hierarchical on --backend mpi", "--hierarchical on conflicts with --backend mpi"),
-            ("--hierarchical off --backend shared-memory", "--hierarchical off conflicts with --backend shared-memory"),
-            (
-                "--hierarchical off --backend none",
-                "conflicts with --backend none, which exchanges nothing: use only \
-                                                   one of them",
-            ),
-            ("--hierarchical on --device cuda", "--hierarchical on does not apply to NCCL"),
-            ("--hierarchical off --device cuda --nccl-algo tree", "--nccl-algo tree may not be a ring"),
-            (
-                "--hierarchical on --kv-store dist_sync --servers 1",
-                "does not apply to --kv-store dist_sync, which sums on servers: omit",
-            ),
-            ("--no-hierarchical-allreduce", "tip: --no-hierarchical-allreduce: `--hierarchical off`"),
-            ("--hierarchical auto", "[possible values: on, off]"),
-        ] {
-            let mut command = ringmark(&format!("{command} --no-doctor --hosts localhost:2 {options}"));
-            let error = refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2);
-            assert!(error.contains(message), "{options}: {error}");
-        }
-    }
+    let refuse = |command: &str, options: &str| {
+        let mut command = ringmark(&format!("{command} --no-doctor --hosts localhost:2 {options}"));
+        refused(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")), 2)
+    };
+    let expected = expect![[r#"
+        --hierarchical on --backend mpi
+            error: --hierarchical on conflicts with --backend mpi, which is one MPI_Allreduce over all ranks: omit one of them, or use --backend shared-memory, which sums within each host first
+        --hierarchical off --backend shared-memory
+            error: --hierarchical off conflicts with --backend shared-memory, which sums within each host first: omit one of them, or use --backend mpi, which sums over all ranks at once
+        --hierarchical off --backend none
+            error: --hierarchical off conflicts with --backend none, which exchanges nothing: use only one of them
+        --hierarchical on --device cuda
+            error: --hierarchical on does not apply to NCCL, which sums over all ranks with its own algorithm: omit --hierarchical, and use --nccl-algo (tree and nvls sum within each host)
+        --hierarchical off --device cuda --nccl-algo tree
+            error: --hierarchical off means one ring over all ranks, but --nccl-algo tree may not be a ring: use only one of them
+        --hierarchical on --kv-store dist_sync --servers 1
+            error: --hierarchical on does not apply to --kv-store dist_sync, which sums on servers: omit --hierarchical (dist_sync and dist_device_* sum on each host before they push)
+        --no-hierarchical-allreduce
+            error: unexpected argument '--no-hierarchical-allreduce' found
+            tip: --no-hierarchical-allreduce: `--hierarchical off` is one all-reduce over all ranks, on CPUs; NCCL's ring is one anyway
+        --hierarchical auto
+            error: invalid value 'auto' for '--hierarchical <ON|OFF>'
+            [possible values: on, off]
+    "#]];
+    check_refusals(&expected, |options| {
+        let [sweep, bandwidth] = ["sweep", "bandwidth --model lenet"].map(|command| refuse(command, options));
+        assert_eq!(bandwidth, sweep);
+        sweep
+    });
 }
 
 #[test]

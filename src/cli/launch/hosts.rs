@@ -16,8 +16,8 @@ use ringmark_core::options::value::{number, seconds};
 
 use crate::launch::cluster::hosts::{Host, Hosts};
 use crate::launch::cluster::interface::InterfaceChoice;
+use crate::launch::cluster::remote::SshOptions;
 use crate::launch::cluster::slots::{Processors, ProcessorsRequest};
-use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::typed_hosts::TypedHosts;
 use crate::launch::job::job_launch::StarterOptions;
 use crate::launch::job::launcher::LaunchConfig;

@@ -7,9 +7,8 @@ use anyhow::{Context, Result, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::keyword_enum;
 use crate::options::keyword_enum::KeywordEnum;
-use crate::text_value;
+use crate::{keyword_enum, text_value};
 
 keyword_enum!(
     /// Limited property of an image.

@@ -1,4 +1,4 @@
-use expect_test::expect;
+use expect_test::{Expect, expect};
 
 use super::*;
 use crate::benchmark::exchange::BackendChoice;
@@ -8,7 +8,7 @@ use crate::benchmark::train::config::TrainConfig;
 use crate::benchmark::train::iteration::Iteration;
 use crate::benchmark::train::record::{Resumption, RunEnd, RunHeader};
 use crate::benchmark::train::work_load::WorkDivision;
-use crate::benchmark::warning::WarningKind;
+use crate::benchmark::warning::{Warning, WarningKind};
 use crate::benchmark::{RunLabel, RunProfile};
 use crate::dimension::{Augmentation, BackendName, Bytes, DeviceKind, Phase, Phases, Seconds};
 use crate::host::environment::{Environment, InitialLoad, RankPlace};
@@ -98,17 +98,14 @@ fn end(record: &mut RunRecord) -> &mut RunEnd {
     record.end.as_mut().expect("an end")
 }
 
-fn only(record: &RunRecord) -> (WarningKind, String, String) {
-    let found = warnings(record, 10);
-    let [warning] = found.as_slice() else { panic!("{found:?}") };
-    (warning.kind, warning.about.clone(), warning.text.clone())
+/// Formats the warnings of a run, one per line.
+fn shown(record: &RunRecord) -> String {
+    let line = |warning: Warning| format!("{:?}, {}: {}", warning.kind, warning.about, warning.text);
+    warnings(record, 10).into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-#[track_caller]
-fn expect(record: &RunRecord, kind: WarningKind, about: &str, text: &str) {
-    let actual = only(record);
-    assert_eq!((actual.0, actual.1.as_str()), (kind, about));
-    assert!(actual.2.starts_with(text), "{}", actual.2);
+fn check<const COUNT: usize>(records: [&RunRecord; COUNT], expected: &Expect) {
+    expected.assert_eq(&records.map(shown).join("\n"));
 }
 
 #[test]
@@ -121,11 +118,11 @@ fn load_before_counts_for_runs_too_short_to_measure_it() {
     end(&mut record).host_use[0].elapsed = Seconds(0.2);
     let before = ForeignLoad { host: "a".to_owned(), share: 1.0, is_before: true };
     assert_eq!(load(&record), Some(before));
-    expect(
-        &record,
-        WarningKind::OtherLoad,
-        "hosts a",
-        "other processes ran on a before the first run (load 5.0 on 4 cores), and this run is too short to measure",
+    check(
+        [&record],
+        &expect![
+            "OtherLoad, hosts a: other processes ran on a before the first run (load 5.0 on 4 cores), and this run is too short to measure them: stop them, then repeat it"
+        ],
     );
 }
 
@@ -148,9 +145,12 @@ fn run_resumed_elsewhere_gets_a_warning() {
     record.header.resumptions = vec![part(&[])];
     assert_eq!(warnings(&record, 10), []);
     record.header.resumptions.push(part(&["device 0 of c: old then, new now", "MPI: 4.1 then, 5.0 now"]));
-    let text = "the run was resumed after iteration 40 in a different environment (device 0 of c: old then, new \
-                    now; MPI: 4.1 then, 5.0 now)";
-    expect(&record, WarningKind::Resumed, "the run", text);
+    check(
+        [&record],
+        &expect![
+            "Resumed, the run: the run was resumed after iteration 40 in a different environment (device 0 of c: old then, new now; MPI: 4.1 then, 5.0 now), so its figures mix both: repeat the run"
+        ],
+    );
 }
 
 #[test]
@@ -162,11 +162,11 @@ fn old_record_is_judged_by_available_values() {
     old.iterations.iter_mut().for_each(|iteration| iteration.before_allreduce.clear());
     assert_eq!(warnings(&old, 10), []);
     end(&mut old).wall = Seconds(6.5);
-    expect(
-        &old,
-        WarningKind::WallClock,
-        "the run",
-        "rank 0's step times add up to 6.000 s, but the wall clock shows 6.500 s",
+    check(
+        [&old],
+        &expect![
+            "WallClock, the run: rank 0's step times add up to 6.000 s, but the wall clock shows 6.500 s: one of the two clocks is wrong: do not use this result run"
+        ],
     );
     // The run was interrupted, or has no iterations after warm-up.
     old.end = None;
@@ -179,62 +179,38 @@ fn old_record_is_judged_by_available_values() {
 fn slow_ranks_and_hosts_are_named_without_waiting_ranks() {
     let mut slow = record(&TWO);
     slow_down(&mut slow, &[3], 1.93, |_| true);
-    expect(
-        &slow,
-        WarningKind::Straggler,
-        "rank 3 on host d",
-        "rank 3 on host d is a straggler: in 100.0 % of the iterations, 1.93 times the others' compute time; the \
-             others waited 46.5 ms for it in each: ",
-    );
-    let mut slow = record(&[("c", 4), ("d", 2)]);
-    slow_down(&mut slow, &[4, 5], 1.5, |_| true);
-    expect(
-        &slow,
-        WarningKind::Straggler,
-        "host d",
-        "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times",
-    );
-    slow.header.config.exchange.backend = BackendChoice::None;
-    expect(
-        &slow,
-        WarningKind::Straggler,
-        "host d",
-        "host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times the others' compute time: \
-             check",
-    );
+    let mut host = record(&[("c", 4), ("d", 2)]);
+    slow_down(&mut host, &[4, 5], 1.5, |_| true);
+    let mut alone = host.clone();
+    alone.header.config.exchange.backend = BackendChoice::None;
     let mut once = record(&TWO);
     slow_down(&mut once, &[1], 10.0, |iteration| iteration == 57);
-    expect(
-        &once,
-        WarningKind::SlowOnce,
-        "rank 1 on host c",
-        "rank 1 on host c was slow once: in iteration 57, 10.00 times the others' compute time; the others waited \
-             450.0 ms for it: repeat the run",
-    );
     // Ranks that were slow in different iterations are reported one by one, also on the only host of the job.
     let mut apart = record(&[("c", 2)]);
     slow_down(&mut apart, &[0], 10.0, |iteration| iteration == 57);
     slow_down(&mut apart, &[1], 10.0, |iteration| iteration == 60);
-    let found = warnings(&apart, 10);
-    let about: Vec<&str> = found.iter().map(|warning| warning.about.as_str()).collect();
-    assert_eq!(about, ["rank 0 on host c", "rank 1 on host c"]);
     let mut at_times = record(&TWO);
     slow_down(&mut at_times, &[1], 2.0, |iteration| [20, 21, 22, 31, 40].contains(&iteration));
-    expect(
-        &at_times,
-        WarningKind::SlowAtTimes,
-        "rank 1 on host c",
-        "rank 1 on host c is slow at times: in 10.0 % of the iterations (20-22, 31, 40), 2.00 times",
-    );
     // If the host has other load, the warning blames that load, unless the rank is always slow.
-    let busy = |record: &mut RunRecord| end(record).host_use[0].busy = Seconds(6.0 * 2.9);
-    busy(&mut at_times);
-    assert_eq!(only(&at_times).0, WarningKind::OtherLoad);
-    let mut always = record(&TWO);
+    let (mut busy_at_times, mut always) = (at_times.clone(), record(&TWO));
     slow_down(&mut always, &[1], 2.0, |_| true);
-    busy(&mut always);
-    let kinds: Vec<WarningKind> = warnings(&always, 10).iter().map(|warning| warning.kind).collect();
-    assert_eq!(kinds, [WarningKind::Straggler, WarningKind::OtherLoad]);
+    for busy in [&mut busy_at_times, &mut always] {
+        end(busy).host_use[0].busy = Seconds(6.0 * 2.9);
+    }
+    check(
+        [&slow, &host, &alone, &once, &apart, &at_times, &busy_at_times, &always],
+        &expect![[r#"
+        Straggler, rank 3 on host d: rank 3 on host d is a straggler: in 100.0 % of the iterations, 1.93 times the others' compute time; the others waited 46.5 ms for it in each: check for other processes, a CPU quota, heat or a low clock, or exclude it
+        Straggler, host d: host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times the others' compute time; the others waited 25.0 ms for it in each: check for other processes, a CPU quota, heat or a low clock, or exclude it
+        Straggler, host d: host d is a straggler (ranks 4, 5): in 100.0 % of the iterations, 1.50 times the others' compute time: check for other processes, a CPU quota, heat or a low clock, or exclude it
+        SlowOnce, rank 1 on host c: rank 1 on host c was slow once: in iteration 57, 10.00 times the others' compute time; the others waited 450.0 ms for it: repeat the run; if this does not recur, the rank is not at fault
+        SlowOnce, rank 0 on host c: rank 0 on host c was slow once: in iteration 57, 10.00 times the others' compute time; the others waited 450.0 ms for it: repeat the run; if this does not recur, the rank is not at fault
+        SlowOnce, rank 1 on host c: rank 1 on host c was slow once: in iteration 60, 10.00 times the others' compute time; the others waited 450.0 ms for it: repeat the run; if this does not recur, the rank is not at fault
+        SlowAtTimes, rank 1 on host c: rank 1 on host c is slow at times: in 10.0 % of the iterations (20-22, 31, 40), 2.00 times the others' compute time; the others waited 50.0 ms for it in each: check for other processes that run now and then
+        OtherLoad, host c: other processes used 22.5 % of host c's core time (0.9 of 4 cores): stop them, or repeat the run later
+        Straggler, rank 1 on host c: rank 1 on host c is a straggler: in 100.0 % of the iterations, 2.00 times the others' compute time; the others waited 50.0 ms for it in each: check for other processes, a CPU quota, heat or a low clock, or exclude it
+        OtherLoad, host c: other processes used 22.5 % of host c's core time (0.9 of 4 cores): stop them, or repeat the run later"#]],
+    );
     // During warm-up any rank may be late.
     let mut early = record(&TWO);
     slow_down(&mut early, &[1], 10.0, |iteration| iteration <= 10);
@@ -295,10 +271,14 @@ fn waiting_for_images_gets_a_warning() {
     let mut once = record(&TWO);
     slow_down(&mut once, &[1], 0.98, |_| true);
     slow_down(&mut once, &[1], 10.0, |iteration| iteration == 57);
-    assert!(!only(&once).2.contains("images"), "{once:?}");
     let mut all = record(&TWO);
     wait(&mut all, &[0, 1, 2, 3], 0.2);
-    assert_eq!(only(&all).0, WarningKind::Input);
+    check(
+        [&once, &all],
+        &expect![[r#"
+        SlowOnce, rank 1 on host c: rank 1 on host c was slow once: in iteration 57, 9.80 times the others' compute time; the others waited 449.0 ms for it: repeat the run; if this does not recur, the rank is not at fault
+        Input, the run: the ranks waited for images in 10.0 % of the step (10.0 ms of 100.0 ms): raise --decode-threads, or store smaller images (ringmark pack --resize); --data synthetic measures the step without input"#]],
+    );
     let mut little = record(&TWO);
     wait(&mut little, &[0, 1, 2, 3], 0.05);
     assert_eq!(warnings(&little, 10), []);
@@ -323,9 +303,12 @@ fn uneven_ranks_are_judged_by_time_per_image() {
     // The rank is half as fast and has half the images.
     assert_eq!(warnings(&divided([10, 10, 10, 5], &[3], 2.0), 10), []);
     let too_slow = divided([10, 10, 10, 5], &[3], 3.0);
-    let text = "rank 3 on host d is a straggler: in 100.0 % of the iterations, 3.00 times the others' compute \
-                    time per image; the others waited ";
-    expect(&too_slow, WarningKind::Straggler, "rank 3 on host d", text);
+    check(
+        [&too_slow],
+        &expect![
+            "Straggler, rank 3 on host d: rank 3 on host d is a straggler: in 100.0 % of the iterations, 3.00 times the others' compute time per image; the others waited 68.8 ms for it in each: check for other processes, a CPU quota, heat or a low clock, or give it less work (--work-load)"
+        ],
+    );
 }
 
 #[test]
@@ -333,41 +316,32 @@ fn crowded_hosts_name_no_stragglers() {
     let mut crowded = record(&TWO);
     slow_down(&mut crowded, &[3], 1.93, |_| true);
     end(&mut crowded).host_use[1].cores_of_ranks = 1;
-    expect(
-        &crowded,
-        WarningKind::Oversubscribed,
-        "host d",
-        "the ranks of host d have 2 threads on 1 cores: slow ranks cannot be identified: use fewer ranks",
-    );
     let mut threads = record(&[("a", 2)]);
     threads.header.ranks.iter_mut().for_each(|place| place.threads = 4);
-    assert!(
-        only(&threads)
-            .2
-            .ends_with("have 8 threads on 4 cores: slow ranks cannot be identified: use fewer ranks, or --threads 2"),
-        "{}",
-        only(&threads).2
-    );
     // The remaining ranks are still checked, without the crowded host.
     let mut neighbor = record(&[("c", 3), ("d", 3)]);
     slow_down(&mut neighbor, &[0, 3, 4, 5], 1.5, |_| true);
     end(&mut neighbor).host_use[1].cores_of_ranks = 2;
-    let found: Vec<String> = warnings(&neighbor, 10).into_iter().map(|warning| warning.about).collect();
-    assert_eq!(found, ["rank 0 on host c", "host d"]);
     // Two containers share a machine with four cores: three ranks in each are too many, although each container
     // sees four cores.
     let mut containers = record(&[("c", 3), ("d", 3)]);
     slow_down(&mut containers, &[0], 1.5, |_| true);
     end(&mut containers).host_use.iter_mut().for_each(|host| host.machine = "one".to_owned());
-    let found = warnings(&containers, 10);
-    assert!(found.iter().all(|warning| warning.kind == WarningKind::Oversubscribed), "{found:?}");
-    assert!(found[0].text.contains("the ranks of hosts c,d on one machine have 6 threads on 4 cores"), "{found:?}");
     // GPU ranks do not compute on the cores.
     let mut gpus = record(&TWO);
     slow_down(&mut gpus, &[3], 1.93, |_| true);
     gpus.header.ranks.iter_mut().for_each(|place| place.device = DeviceKind::Cuda);
     end(&mut gpus).host_use[1].cores_of_ranks = 1;
-    assert_eq!(only(&gpus).1, "rank 3 on host d");
+    check(
+        [&crowded, &threads, &neighbor, &containers, &gpus],
+        &expect![[r#"
+        Oversubscribed, host d: the ranks of host d have 2 threads on 1 cores: slow ranks cannot be identified: use fewer ranks
+        Oversubscribed, host a: the ranks of host a have 8 threads on 4 cores: slow ranks cannot be identified: use fewer ranks, or --threads 2
+        Straggler, rank 0 on host c: rank 0 on host c is a straggler: in 100.0 % of the iterations, 1.50 times the others' compute time; the others waited 25.0 ms for it in each: check for other processes, a CPU quota, heat or a low clock, or exclude it
+        Oversubscribed, host d: the ranks of host d have 3 threads on 2 cores: slow ranks cannot be identified: use fewer ranks
+        Oversubscribed, hosts c,d: the ranks of hosts c,d on one machine have 6 threads on 4 cores: slow ranks cannot be identified: use fewer ranks
+        Straggler, rank 3 on host d: rank 3 on host d is a straggler: in 100.0 % of the iterations, 1.93 times the others' compute time; the others waited 46.5 ms for it in each: check for other processes, a CPU quota, heat or a low clock, or exclude it"#]],
+    );
 }
 
 /// Checks that the cost is not quadratic: a search through all hosts for every rank would take hours.
@@ -396,59 +370,36 @@ fn thousands_of_hosts_take_linear_time() {
 
 #[test]
 fn other_host_activity_gets_warnings() {
-    type Change = fn(&mut RunEnd);
-    let cases: [(WarningKind, &str, &str, Change); 8] = [
-        (
-            WarningKind::OtherLoad,
-            "host d",
-            "other processes used 22.5 % of host d's core time (0.9 of 4 cores): stop them",
-            |end| end.host_use[1].busy = Seconds(6.0 * 2.9),
-        ),
-        (WarningKind::Steal, "host c", "the hypervisor gave 2.5 % of host c's core time to other", |end| {
-            end.host_use[0].steal = Seconds(0.6)
-        }),
-        (
-            WarningKind::Quota,
-            "rank 2 on host d",
-            "rank 2 on host d was throttled by the CPU quota of its control group for 3.0 s of core time in 6.0 \
-                 s: ",
-            |end| end.rank_use[2].throttled = Some(Seconds(3.0)),
-        ),
-        (WarningKind::Quota, "host d", "host d was throttled by the CPU quota", |end| {
-            end.rank_use[2..].iter_mut().for_each(|used| used.throttled = Some(Seconds(3.0)))
-        }),
-        (WarningKind::Heat, "host c", "the cores of host c were throttled for heat 12 times", |end| {
-            end.host_use[0].heat_events = Some(12)
-        }),
-        (
-            WarningKind::Heat,
-            "rank 1 on host c",
-            "the GPU of rank 1 on host c was throttled for heat or power for 1.5 s of 6.0 s, at 88 degrees: ",
-            |end| {
-                let gpu =
-                    GpuUse { slowed_for_heat: Some(Seconds(1.5)), temperature: [40.0, 88.0], ..GpuUse::default() };
-                end.rank_use[1].gpu = Some(gpu);
-            },
-        ),
-        (
-            WarningKind::Heat,
-            "rank 1 on host c",
-            "the GPU of rank 1 on host c was throttled for heat or power and still was when the run ended \
-                 (reasons 0x60)",
-            |end| end.rank_use[1].gpu = Some(GpuUse { reasons: [0x4, 0x64], ..GpuUse::default() }),
-        ),
-        (
-            WarningKind::Memory,
-            "rank 3 on host d",
-            "rank 3 on host d waited 60 times for memory from disk, and the host swaps: ",
-            |end| (end.rank_use[3].major_faults, end.host_use[1].swapped_in) = (60, Bytes(4096)),
-        ),
+    let changes: [fn(&mut RunEnd); 8] = [
+        |end| end.host_use[1].busy = Seconds(6.0 * 2.9),
+        |end| end.host_use[0].steal = Seconds(0.6),
+        |end| end.rank_use[2].throttled = Some(Seconds(3.0)),
+        |end| end.rank_use[2..].iter_mut().for_each(|used| used.throttled = Some(Seconds(3.0))),
+        |end| end.host_use[0].heat_events = Some(12),
+        |end| {
+            let gpu = GpuUse { slowed_for_heat: Some(Seconds(1.5)), temperature: [40.0, 88.0], ..GpuUse::default() };
+            end.rank_use[1].gpu = Some(gpu);
+        },
+        |end| end.rank_use[1].gpu = Some(GpuUse { reasons: [0x4, 0x64], ..GpuUse::default() }),
+        |end| (end.rank_use[3].major_faults, end.host_use[1].swapped_in) = (60, Bytes(4096)),
     ];
-    for (kind, about, text, change) in cases {
+    let changed = changes.map(|change| {
         let mut changed = record(&TWO);
         change(end(&mut changed));
-        expect(&changed, kind, about, text);
-    }
+        changed
+    });
+    check(
+        changed.each_ref(),
+        &expect![[r#"
+        OtherLoad, host d: other processes used 22.5 % of host d's core time (0.9 of 4 cores): stop them, or repeat the run later
+        Steal, host c: the hypervisor gave 2.5 % of host c's core time to other virtual machines: use an instance with dedicated cores, or repeat the run
+        Quota, rank 2 on host d: rank 2 on host d was throttled by the CPU quota of its control group for 3.0 s of core time in 6.0 s: raise or remove the quota (cpu.max, cpu.cfs_quota_us, a container's --cpus)
+        Quota, host d: host d was throttled by the CPU quota of its control group for 3.0 s of core time in 6.0 s: raise or remove the quota (cpu.max, cpu.cfs_quota_us, a container's --cpus)
+        Heat, host c: the cores of host c were throttled for heat 12 times: check the cooling, or use fewer threads
+        Heat, rank 1 on host c: the GPU of rank 1 on host c was throttled for heat or power for 1.5 s of 6.0 s, at 88 degrees: check its cooling and power supply, or exclude it
+        Heat, rank 1 on host c: the GPU of rank 1 on host c was throttled for heat or power and still was when the run ended (reasons 0x60), at 0 degrees: check its cooling and power supply, or exclude it
+        Memory, rank 3 on host d: rank 3 on host d waited 60 times for memory from disk, and the host swaps: use a smaller --batch-size or fewer ranks, or free memory on the host"#]],
+    );
 }
 
 #[test]
@@ -460,30 +411,22 @@ fn repeated_warnings_merge_into_worst_host() {
         for (number, host) in end(&mut changed).host_use.iter_mut().enumerate() {
             change(host, number as f64 / 64.0);
         }
-        let texts = warnings(&changed, 10).into_iter().map(|warning| format!("{}: {}", warning.about, warning.text));
-        texts.collect::<Vec<_>>().join("\n")
+        changed
     };
-    expect![
-        "hosts node[01-64]: other processes used up to 37.1 % of the core time of hosts node[01-64] (node64: \
-                 1.5 of 4 cores): stop them, or repeat the run later"
-    ]
-    .assert_eq(&found(|host, share| host.busy = Seconds(6.0 * (2.5 + share))));
-    expect![
-        "hosts node[01-64]: the hypervisor gave up to 8.3 % (node64) of the core time of hosts node[01-64] to \
-                 other virtual machines: use an instance with dedicated cores, or repeat the \
-                 run"
-    ]
-    .assert_eq(&found(|host, share| host.steal = Seconds(1.0 + share)));
-    expect![
-        "hosts node[02-64]: the cores of hosts node[02-64] were throttled for heat up to 630 (node64) times: \
-                 check the cooling, or use fewer threads"
-    ]
-    .assert_eq(&found(|host, share| host.heat_events = Some((share * 640.0) as u64)));
-    expect![
-        "hosts node[01-64]: the ranks of each of the hosts node[01-64] have 2 threads on 1 cores: slow ranks \
-                 cannot be identified: use fewer ranks"
-    ]
-    .assert_eq(&found(|host, _| host.cores_of_ranks = 1));
+    let all = [
+        found(|host, share| host.busy = Seconds(6.0 * (2.5 + share))),
+        found(|host, share| host.steal = Seconds(1.0 + share)),
+        found(|host, share| host.heat_events = Some((share * 640.0) as u64)),
+        found(|host, _| host.cores_of_ranks = 1),
+    ];
+    check(
+        all.each_ref(),
+        &expect![[r#"
+        OtherLoad, hosts node[01-64]: other processes used up to 37.1 % of the core time of hosts node[01-64] (node64: 1.5 of 4 cores): stop them, or repeat the run later
+        Steal, hosts node[01-64]: the hypervisor gave up to 8.3 % (node64) of the core time of hosts node[01-64] to other virtual machines: use an instance with dedicated cores, or repeat the run
+        Heat, hosts node[02-64]: the cores of hosts node[02-64] were throttled for heat up to 630 (node64) times: check the cooling, or use fewer threads
+        Oversubscribed, hosts node[01-64]: the ranks of each of the hosts node[01-64] have 2 threads on 1 cores: slow ranks cannot be identified: use fewer ranks"#]],
+    );
 }
 
 #[test]
@@ -522,16 +465,15 @@ fn drift_gets_a_warning_and_noise_does_not() {
         end(&mut drifting).wall = Seconds(drifting.iterations.iter().map(|iteration| iteration.step[0].0).sum());
         drifting
     };
-    let mut slower = drifting(0.2);
-    expect(
-        &slower,
-        WarningKind::Drift,
-        "the run",
-        "the step became 12.1 % longer from the first to the last quarter of the run",
+    let mut hot = drifting(0.2);
+    end(&mut hot).host_use[1].clock_mhz = Some([3400.0, 2600.0]);
+    check(
+        [&drifting(0.2), &hot, &drifting(-0.2)],
+        &expect![[r#"
+        Drift, the run: the step became 12.1 % longer from the first to the last quarter of the run: check for heat and other load, and run longer to see if it settles
+        Drift, the run: the step became 12.1 % longer from the first to the last quarter of the run (the clock of host d fell from 3400 to 2600 MHz): check for heat and other load, and run longer to see if it settles
+        Drift, the run: the step became 13.6 % shorter from the first to the last quarter of the run: warm-up was too short, or another process ran at first: raise --warmup, or repeat the run"#]],
     );
-    end(&mut slower).host_use[1].clock_mhz = Some([3400.0, 2600.0]);
-    assert!(only(&slower).2.contains(" (the clock of host d fell from 3400 to 2600 MHz): check for heat"));
-    expect(&drifting(-0.2), WarningKind::Drift, "the run", "the step became 13.");
     assert_eq!(warnings(&drifting(0.02), 10), []);
 
     // Normally distributed noise of 5 %, as a sum of twelve uniform values.
@@ -567,11 +509,11 @@ fn costly_outliers_get_a_warning() {
         end(&mut record).wall = Seconds(record.iterations.iter().map(|iteration| iteration.step[0].0).sum());
         record
     };
-    expect(
-        &with_outliers(3, 3.0),
-        WarningKind::Outliers,
-        "the run",
-        "3 of 50 iterations took up to 3.0 times the median step and cost 10.7 % of the run's time: ",
+    check(
+        [&with_outliers(3, 3.0)],
+        &expect![
+            "Outliers, the run: 3 of 50 iterations took up to 3.0 times the median step and cost 10.7 % of the run's time: the mean speed is lower by as much: repeat the run on an idle machine"
+        ],
     );
     assert_eq!(warnings(&with_outliers(3, 1.2), 10), []);
 }
@@ -583,7 +525,12 @@ fn skipped_updates_after_scale_search_get_a_warning() {
     skipping.iterations[30].skipped = true;
     assert_eq!(warnings(&skipping, 10), []);
     skipping.iterations[30..33].iter_mut().for_each(|iteration| iteration.skipped = true);
-    expect(&skipping, WarningKind::Skipped, "the run", "3 of 50 updates after warm-up were skipped");
+    check(
+        [&skipping],
+        &expect![
+            "Skipped, the run: 3 of 50 updates after warm-up were skipped because a gradient was not finite: lower --loss-scale or --lr"
+        ],
+    );
 }
 
 #[test]

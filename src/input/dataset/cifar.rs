@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::byte_source::{ByteSource, grow};
+use crate::byte_source::{ByteSource, Position, grow};
 use crate::dataset::item::{Item, ItemFormat};
-use crate::location::Position;
 
 const EDGE: u32 = 32;
 const CHANNELS: usize = 3;

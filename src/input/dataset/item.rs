@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use anyhow::{Result, ensure};
 
-use crate::location::Location;
+use crate::byte_source::Location;
 
 /// Encoding of an item's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

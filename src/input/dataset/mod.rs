@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ringmark_core::dimension::ImageLimits;
 use ringmark_core::number_text::count;
 
-use crate::byte_source::{ByteSource, read_image};
+use crate::byte_source::{ByteSource, Position, read_image};
 use crate::dataset::cifar::Cifar;
 use crate::dataset::item::{Item, ItemFormat};
 use crate::dataset::mnist::Mnist;
@@ -25,7 +25,6 @@ use crate::dataset::record_files::{RecordFiles, RecordStream};
 use crate::format::idx_array::is_idx;
 use crate::format::image_folder::ImageFolder;
 use crate::format::record_io::MAGIC;
-use crate::location::Position;
 use crate::shard::Shard;
 
 /// Items with labels, readable from any thread.

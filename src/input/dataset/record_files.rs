@@ -7,12 +7,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use ringmark_core::dimension::ImageLimits;
 
-use crate::byte_source::ByteSource;
+use crate::byte_source::{ByteSource, Position};
 use crate::dataset::item::{Item, ItemFormat};
 use crate::format::image_record::ImageRecord;
 use crate::format::index_file;
 use crate::format::record_io::{self, Record, RecordHeads, RecordReader};
-use crate::location::Position;
 use crate::shard::Shard;
 
 /// RecordIO files, in the order in which they were given.

@@ -8,8 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use flate2::read::MultiGzDecoder;
 
-use crate::byte_source::{ByteSource, grow};
-use crate::location::Position;
+use crate::byte_source::{ByteSource, Position, grow};
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 

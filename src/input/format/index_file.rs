@@ -6,9 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::byte_source::Location;
 use crate::format::record_io::ALIGNMENT;
 use crate::format::text_lines;
-use crate::location::Location;
 
 /// Maximum length of a line in bytes, line ending included.
 const MAX_LINE_LENGTH: u64 = 44;

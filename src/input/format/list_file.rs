@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::byte_source::Location;
 use crate::format::text_lines;
-use crate::location::Location;
 
 /// A line of the list.
 #[derive(Debug, Clone, PartialEq)]

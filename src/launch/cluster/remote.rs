@@ -4,18 +4,17 @@
 //! No command outlives this process on the remote host: each reads its standard input to the end and then stops, and
 //! that input closes when this process ends, even by SIGKILL.
 
-use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::process::Command;
 use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use crate::launch::cluster::hosts::Host;
-use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::local::child::{self, Answer, Call, EndPolicy};
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;
+use crate::launch::local::open_mpi::SSH_AGENT;
 
 /// ssh's connection timeout, in seconds. A reachable host answers sooner.
 const CONNECT_SECONDS: u32 = 5;
@@ -90,6 +89,27 @@ fn resolves_here(name: &str, addresses: &[IpAddr]) -> bool {
     });
     let found = found.recv_timeout(LOOKUP_TIMEOUT).unwrap_or_default();
     found.iter().any(|address| addresses.contains(address))
+}
+
+/// Program and port of ssh.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshOptions {
+    /// Port of sshd on the hosts.
+    pub port: u16,
+    /// Program used for ssh, with its first arguments; `ssh` by default.
+    pub agent: Vec<String>,
+}
+
+impl SshOptions {
+    /// Chooses the program as mpirun does: from `mpirun_arguments`, then the environment, then `ssh`.
+    pub fn new(port: u16, mpirun_arguments: &[String], environment: &LaunchEnvironment) -> SshOptions {
+        let is_agent = |name: &str| SSH_AGENT.iter().any(|(_, agent)| *agent == name);
+        let chosen = mpirun_arguments.windows(2).find(|pair| is_agent(&pair[0])).map(|pair| &pair[1]);
+        // The value is a colon-separated list. Open MPI takes the first program that it finds.
+        let agent = chosen.or(environment.ssh_agent.as_ref()).and_then(|agents| agents.split(':').next());
+        let agent: Vec<String> = agent.unwrap_or("ssh").split_whitespace().map(str::to_owned).collect();
+        SshOptions { port, agent: if agent.is_empty() { vec!["ssh".to_owned()] } else { agent } }
+    }
 }
 
 #[cfg(test)]

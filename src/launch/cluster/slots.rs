@@ -9,8 +9,7 @@ use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::untrusted_text::printable;
 
 use crate::launch::cluster::hosts::Host;
-use crate::launch::cluster::remote::Remote;
-use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::cluster::remote::{Remote, SshOptions};
 use crate::launch::cluster::ssh_failure;
 use crate::launch::local::environment::LaunchEnvironment;
 use crate::launch::local::interrupt::Interrupt;

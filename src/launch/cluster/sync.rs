@@ -20,8 +20,7 @@ use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
 
 use crate::launch::cluster::hosts::Host;
-use crate::launch::cluster::remote::Remote;
-use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::cluster::remote::{Remote, SshOptions};
 use crate::launch::cluster::ssh_failure::{self, SshFailure};
 use crate::launch::local::child::{self, Answer, Call, EndPolicy};
 use crate::launch::local::environment::LaunchEnvironment;

@@ -7,7 +7,7 @@ use anyhow::{bail, ensure};
 use ringmark_core::dimension::DeviceChoice;
 
 use crate::launch::cluster::hosts::Host;
-use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::cluster::remote::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::doctor::examination::{Examination, examine};
 use crate::launch::doctor::host::InspectionSettings;

@@ -11,8 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::launch::cluster::hosts::Host;
-use crate::launch::cluster::remote::Remote;
-use crate::launch::cluster::ssh::SshOptions;
+use crate::launch::cluster::remote::{Remote, SshOptions};
 use crate::launch::cluster::ssh_failure::{self, SshFailure};
 use crate::launch::doctor::agent::{Agent, AgentStart};
 use crate::launch::doctor::probe::{Gpus, Probe, SCRIPT, WorkerFile};

@@ -13,9 +13,8 @@ use ringmark_core::options::usage::usage;
 
 use crate::launch::cluster::hosts::{self, Host, Hosts};
 use crate::launch::cluster::interface::InterfaceChoice;
-use crate::launch::cluster::remote::Remote;
+use crate::launch::cluster::remote::{Remote, SshOptions};
 use crate::launch::cluster::slots::Processors;
-use crate::launch::cluster::ssh::SshOptions;
 use crate::launch::cluster::sync::Sync;
 use crate::launch::job::job_launch::{JobFiles, JobLaunch, ServerRanks, StarterOptions};
 use crate::launch::job::starter::Starter;

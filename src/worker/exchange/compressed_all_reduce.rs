@@ -15,7 +15,7 @@ use crate::exchange::compression::facts::CompressionFacts;
 use crate::exchange::compression::{Codec, norm};
 use crate::exchange::memory::MemoryShape;
 use crate::exchange::reducer::{GradientSink, SinkFacts};
-use crate::ffi::torch::host_values::{bytes, bytes_mut, floats, floats_mut};
+use crate::ffi::torch::host_array::{bytes, bytes_mut, floats, floats_mut};
 use crate::job::session::Session;
 
 /// Size of an element of the backend's memory, which holds the codes: fp32 is transferred unchanged.

@@ -9,7 +9,7 @@ use anyhow::Result;
 use ringmark_core::dimension::Layout;
 use tch::{Kind, Tensor};
 
-use crate::model::named_tensors::{NamedTensors, Role};
+use crate::model::network::{NamedTensors, Role};
 
 pub struct FlatParameters {
     /// Every weight, fp32.

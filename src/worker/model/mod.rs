@@ -2,7 +2,6 @@
 
 pub mod flat_parameters;
 mod layers;
-pub mod named_tensors;
 pub mod network;
 pub mod networks;
 mod precision;

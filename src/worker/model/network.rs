@@ -1,9 +1,11 @@
-//! Common interface of networks: images or tokens in, scores out.
+//! Common interface of networks, images or tokens in, scores out; and their tensors under the source's names:
+//! parameters, which are trained, and buffers, which are not.
 
 use anyhow::Result;
-use tch::{Kind, Reduction, Tensor};
+use ringmark_core::dimension::Source;
+use tch::{Device, Kind, Reduction, Tensor};
 
-/// A network on its device. Its tensors are also in a [`NamedTensors`](super::named_tensors::NamedTensors).
+/// A network on its device. Its tensors are also in a [`NamedTensors`].
 pub trait Network {
     /// Returns the scores of every class, `[batch, classes]`, for images `[batch, channels, size, size]`.
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor>;
@@ -43,5 +45,209 @@ impl Mode {
     /// Returns true if dropout is active.
     pub fn has_dropout(self) -> bool {
         matches!(self, Mode::Training | Mode::FrozenStatistics)
+    }
+}
+
+/// Role of a tensor in its layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Weight,
+    Bias,
+    Scale,
+    Offset,
+    Mean,
+    Variance,
+    /// Trained tensor of a transformer outside of its layers.
+    Embedding,
+}
+
+/// Returns the name in `source` of the tensor with this role in `layer`: `layer1.0.conv1.weight` as in torchvision's
+/// `state_dict`, `stage1_unit1_conv1_weight` as in the arguments of MXNet's symbols. Hugging Face's models are modules of
+/// PyTorch, as torchvision's are.
+fn name(source: Source, layer: &str, role: Role) -> String {
+    let suffix = match (source, role) {
+        (Source::Torchvision | Source::HuggingFace, Role::Weight | Role::Scale) => ".weight",
+        (Source::Torchvision | Source::HuggingFace, Role::Bias | Role::Offset) => ".bias",
+        (Source::Torchvision | Source::HuggingFace, Role::Mean) => ".running_mean",
+        (Source::Torchvision | Source::HuggingFace, Role::Variance) => ".running_var",
+        (Source::Mxnet, Role::Weight) => "_weight",
+        (Source::Mxnet, Role::Bias) => "_bias",
+        (Source::Mxnet, Role::Scale) => "_gamma",
+        (Source::Mxnet, Role::Offset) => "_beta",
+        (Source::Mxnet, Role::Mean) => "_moving_mean",
+        (Source::Mxnet, Role::Variance) => "_moving_var",
+        (_, Role::Embedding) => "",
+    };
+    format!("{layer}{suffix}")
+}
+
+const FLOAT_ON_CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
+
+/// Distribution of initial values. A weight is `[output, input, ..]`: its fan in is the number of values that one
+/// output sums, its fan out the number of outputs that one input contributes to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Initializer {
+    /// Normal with variance `2 / fan out`: torchvision's choice for ReLU.
+    FanOutNormal,
+    /// Normal with variance `gain / fan in`.
+    FanInNormal(f64),
+    /// Uniform in `+-1 / sqrt(fan in)`: PyTorch's default, also for biases.
+    FanInUniform,
+    /// Uniform in `+-sqrt(6 / (fan in + fan out))` (Xavier).
+    XavierUniform,
+    /// Normal with this standard deviation.
+    Normal(f64),
+    Constant(f64),
+}
+
+impl Initializer {
+    /// Draws values of `shape` for a layer with a weight of shape `weight`, with the CPU's generator.
+    fn values(self, shape: &[i64], weight: &[i64]) -> Tensor {
+        let area: i64 = weight.iter().skip(2).product();
+        let fan = |side: usize| (weight.get(side).copied().unwrap_or(1) * area) as f64;
+        let normal = |deviation: f64| Tensor::randn(shape, FLOAT_ON_CPU) * deviation;
+        let uniform = |bound: f64| Tensor::empty(shape, FLOAT_ON_CPU).uniform_(-bound, bound);
+        match self {
+            Initializer::FanOutNormal => normal((2.0 / fan(0)).sqrt()),
+            Initializer::FanInNormal(gain) => normal((gain / fan(1)).sqrt()),
+            Initializer::FanInUniform => uniform(1.0 / fan(1).sqrt()),
+            Initializer::XavierUniform => uniform((6.0 / (fan(0) + fan(1))).sqrt()),
+            Initializer::Normal(deviation) => normal(deviation),
+            Initializer::Constant(value) => Tensor::full(shape, value, FLOAT_ON_CPU),
+        }
+    }
+}
+
+/// Distributions of a layer's weight and, if it has one, its bias.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Initializers {
+    pub weight: Initializer,
+    pub bias: Option<Initializer>,
+}
+
+impl Initializers {
+    /// PyTorch's defaults for convolutions and linear layers.
+    pub const PYTORCH: Initializers =
+        Initializers { weight: Initializer::FanInUniform, bias: Some(Initializer::FanInUniform) };
+    /// MXNet's `Xavier(rnd_type="gaussian", factor_type="in", magnitude=2)`.
+    pub const MXNET: Initializers =
+        Initializers { weight: Initializer::FanInNormal(2.0), bias: Some(Initializer::Constant(0.0)) };
+
+    pub const fn unbiased(self) -> Initializers {
+        Initializers { bias: None, ..self }
+    }
+}
+
+pub struct NamedTensor {
+    /// Name in the source.
+    pub name: String,
+    pub role: Role,
+    /// Shared with the model that uses it.
+    pub tensor: Tensor,
+}
+
+/// Tensors of a model, each list in the order of the model's definition.
+pub struct NamedTensors {
+    /// Trained tensors.
+    pub parameters: Vec<NamedTensor>,
+    /// Running statistics of batch normalization.
+    pub buffers: Vec<NamedTensor>,
+    source: Source,
+    device: Device,
+    is_initialized: bool,
+}
+
+impl NamedTensors {
+    /// Creates an empty list whose tensors are created on `device`. The CPU draws the values, so that a seed gives the
+    /// same weights on every device.
+    pub fn new(source: Source, device: Device) -> NamedTensors {
+        NamedTensors { parameters: Vec::new(), buffers: Vec::new(), source, device, is_initialized: true }
+    }
+
+    /// Creates an empty list for names and shapes only; its tensors are not initialized.
+    pub fn without_values(source: Source) -> NamedTensors {
+        NamedTensors { is_initialized: false, ..NamedTensors::new(source, Device::Cpu) }
+    }
+
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    pub fn elements(&self) -> usize {
+        self.parameters.iter().map(|named| named.tensor.numel()).sum()
+    }
+
+    /// Adds the weight of `layer`, and a bias with one value per output if `initializers` has one.
+    pub fn weight_and_bias(
+        &mut self,
+        layer: &str,
+        shape: &[i64],
+        initializers: Initializers,
+    ) -> (Tensor, Option<Tensor>) {
+        let names = [Role::Weight, Role::Bias].map(|role| name(self.source, layer, role));
+        self.weight_and_bias_as([&names[0], &names[1]], shape, shape[0], initializers)
+    }
+
+    /// Adds a weight, and a bias of `outputs` values if `initializers` has one, under these full names.
+    pub fn weight_and_bias_as(
+        &mut self,
+        names: [&str; 2],
+        shape: &[i64],
+        outputs: i64,
+        initializers: Initializers,
+    ) -> (Tensor, Option<Tensor>) {
+        let weight = self.parameter(names[0], Role::Weight, shape, shape, initializers.weight);
+        let bias =
+            initializers.bias.map(|initializer| self.parameter(names[1], Role::Bias, &[outputs], shape, initializer));
+        (weight, bias)
+    }
+
+    /// Adds scale and offset of the normalization `layer`, initially 1 and 0.
+    pub fn scale_and_offset(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
+        (self.scale(layer, channels), self.vector(layer, channels, Role::Offset, 0.0))
+    }
+
+    /// Adds the scale of the normalization `layer`, initially 1.
+    pub fn scale(&mut self, layer: &str, channels: i64) -> Tensor {
+        self.vector(layer, channels, Role::Scale, 1.0)
+    }
+
+    fn vector(&mut self, layer: &str, channels: i64, role: Role, value: f64) -> Tensor {
+        let name = name(self.source, layer, role);
+        self.parameter(&name, role, &[channels], &[], Initializer::Constant(value))
+    }
+
+    /// Adds running mean and variance of the batch normalization `layer`, initially 0 and 1.
+    pub fn running_statistics(&mut self, layer: &str, channels: i64) -> (Tensor, Tensor) {
+        let mut buffer = |role, value| {
+            let tensor = Tensor::full([channels], value, (Kind::Float, self.device));
+            self.buffers.push(NamedTensor {
+                name: name(self.source, layer, role),
+                role,
+                tensor: tensor.shallow_clone(),
+            });
+            tensor
+        };
+        (buffer(Role::Mean, 0.0), buffer(Role::Variance, 1.0))
+    }
+
+    /// Adds a parameter that belongs to no layer, under its full name.
+    pub fn embedding(&mut self, name: &str, shape: &[i64], initializer: Initializer) -> Tensor {
+        self.parameter(name, Role::Embedding, shape, shape, initializer)
+    }
+
+    fn parameter(&mut self, name: &str, role: Role, shape: &[i64], weight: &[i64], initializer: Initializer) -> Tensor {
+        let tensor = match self.is_initialized {
+            true => initializer.values(shape, weight).to_device(self.device),
+            // One element in memory: a network may be larger than the machine.
+            false => Tensor::empty([] as [i64; 0], (Kind::Float, self.device)).expand(shape, false),
+        };
+        let tensor = tensor.set_requires_grad(true);
+        self.parameters.push(NamedTensor { name: name.to_owned(), role, tensor: tensor.shallow_clone() });
+        tensor
     }
 }

@@ -10,8 +10,7 @@ use tch::{Device, Tensor};
 
 use crate::model::flat_parameters::FlatParameters;
 use crate::model::layers;
-use crate::model::named_tensors::NamedTensors;
-use crate::model::network::{Mode, Network};
+use crate::model::network::{Mode, NamedTensors, Network};
 use crate::model::networks::{self, NetworkOptions};
 use crate::model::precision::Precision;
 use crate::model::weights_file::{self, TrainingState};

@@ -15,7 +15,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use ::safetensors::SafeTensorError;
 
-use crate::model::named_tensors::{NamedTensor, NamedTensors};
+use crate::model::network::{NamedTensor, NamedTensors};
 
 /// Batch counter that torchvision stores with every pair of running statistics; it is not used here.
 const BATCH_COUNT: &str = "num_batches_tracked";

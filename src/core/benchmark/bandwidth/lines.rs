@@ -284,6 +284,8 @@ fn scientific(value: f64, decimals: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::benchmark::kv_store::KvStoreConfig;
     use crate::dimension::{KvStore, Operation, Reduction};
@@ -428,9 +430,10 @@ mod tests {
     fn unchecked_result_has_a_reason() {
         let of = |wrong, error: &[f64]| unchecked(&result(8, None, Some(timing(&[&[0.1]], wrong, error))));
         assert_eq!(of(Some(0), &[0.5]), None);
-        let reason = of(Some(0), &[]).expect("why");
-        assert!(reason.starts_with("# error of an iteration: n/a (ranks are not synchronized"), "{reason}");
-        assert_eq!(of(None, &[]).as_deref(), Some("# error of an iteration: n/a (results were not checked)"));
+        let reasons = [Some(0), None].map(|wrong| of(wrong, &[]).expect("why"));
+        expect![[r#"
+            # error of an iteration: n/a (ranks are not synchronized after an iteration; only the final weights are checked)
+            # error of an iteration: n/a (results were not checked)"#]].assert_eq(&reasons.join("\n"));
     }
 
     /// Reproduces the first line of each of its six samples. Their times are rounded; the rate gives the exact times.
@@ -462,32 +465,28 @@ mod tests {
             array: Bytes(1 << 24),
             is_in_cache: false,
         };
-        assert_eq!(
-            memory(&limit(18.9), &[gigabyte()], 2),
-            "# host memory: 75.5 GB/s read + written (in place), allows 18.9 GB/s busbw; 1000000000 bytes reached 53 %"
-        );
-        let none = memory(&limit(18.9), &[], 2);
-        assert!(none.ends_with("allows 18.9 GB/s busbw"), "{none}");
-        assert_eq!(memory(&limit(0.0), &[], 1), "# host memory: 75.5 GB/s read + written (in place)");
         let small = [result(1 << 20, sound(0.1), None)];
-        assert_eq!(
+        let lines = [
+            memory(&limit(18.9), &[gigabyte()], 2),
+            memory(&limit(18.9), &[], 2),
+            memory(&limit(0.0), &[], 1),
             memory(&MemoryLimit { is_in_cache: true, ..limit(18.9) }, &small, 2),
-            "# host last-level cache: 75.5 GB/s read + written (in place), allows 18.9 GB/s busbw; measured with arrays of \
-             16777216 bytes, so smaller messages have no share"
-        );
+        ];
+        expect![[r#"
+            # host memory: 75.5 GB/s read + written (in place), allows 18.9 GB/s busbw; 1000000000 bytes reached 53 %
+            # host memory: 75.5 GB/s read + written (in place), allows 18.9 GB/s busbw
+            # host memory: 75.5 GB/s read + written (in place)
+            # host last-level cache: 75.5 GB/s read + written (in place), allows 18.9 GB/s busbw; measured with arrays of 16777216 bytes, so smaller messages have no share"#]].assert_eq(&lines.join("\n"));
     }
 
     #[test]
     fn network_card_rate_needs_several_nodes() {
         let results = [gigabyte()];
         assert_eq!(network_card(&results, 1, 8), None);
-        assert_eq!(
-            network_card(&results, 2, 16).as_deref(),
-            Some(
-                "# network card per node: 1.25 GB/s at the best size, 1000000000 bytes, with 18.75 GB/s busbw over 2 \
-                 nodes"
-            )
-        );
+        expect![
+            "# network card per node: 1.25 GB/s at the best size, 1000000000 bytes, with 18.75 GB/s busbw over 2 nodes"
+        ]
+        .assert_eq(&network_card(&results, 2, 16).expect("several nodes"));
     }
 
     #[test]
@@ -495,16 +494,12 @@ mod tests {
         let results = [gigabyte()];
         let missed = |ranks, minimum| below_minimum(&results, Bus::all_reduce(ranks), GigabytesPerSecond(minimum));
         assert_eq!(missed(2, 7.5), None);
-        assert_eq!(
-            missed(2, 1000.0).as_deref(),
-            Some(
-                "average bus bandwidth 7.5 GB/s is below --min-busbw 1000: check the slow sizes above, or use a lower \
-                 --min-busbw"
-            )
-        );
-        assert!(missed(1, 1.0).is_some_and(|message| message.contains("start two or more")));
         let nothing = below_minimum(&[], Bus::all_reduce(2), GigabytesPerSecond(1.0));
-        assert_eq!(nothing.as_deref(), Some("--min-busbw 1: nothing was measured"));
+        let messages = [missed(2, 1000.0), missed(1, 1.0), nothing].map(|message| message.expect("below"));
+        expect![[r#"
+            average bus bandwidth 7.5 GB/s is below --min-busbw 1000: check the slow sizes above, or use a lower --min-busbw
+            --min-busbw 1: one rank has no bus bandwidth: start two or more
+            --min-busbw 1: nothing was measured"#]].assert_eq(&messages.join("\n"));
     }
 
     #[test]

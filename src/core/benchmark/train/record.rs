@@ -434,6 +434,8 @@ fn in_line(error: &anyhow::Error) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::benchmark::warning::WarningKind;
     use crate::dimension::{Phase, Phases};
@@ -558,16 +560,25 @@ mod tests {
     #[test]
     fn damage_is_reported_with_its_line() {
         let whole = text(&record());
-        assert!(error("").contains("empty"));
-        assert!(error("{\"kind\":\"run\",\"schema\":9}\n").contains("record format 9"), "{}", error("{}"));
-        assert!(
-            error(&whole.replace("\"iteration\":2", "\"iteration\":5")).contains("line 3: iteration 5, expected 2")
-        );
-        assert!(error(&whole.replacen("0.25", "-0.25", 1)).contains("line 2: backward has an invalid time: -0.25 s"));
-        let short = whole.replacen("[0.1875,0.1875]", "[0.1875]", 1);
-        assert!(error(&short).contains("line 2: before_allreduce has 1 values for 2 ranks"), "{}", error(&short));
-        assert!(error(&whole.replacen("[6.9,7.0]", "[6.9]", 1)).contains("line 2: loss has 1 values for 2 ranks"));
-        assert!(error(&whole.replacen("{\"kind\":\"iteration\"", "nonsense", 1)).contains("line 2: not a line"));
-        assert!(error(&format!("{whole}{whole}")).contains("line 5: follows the end"));
+        let damaged = [
+            String::new(),
+            "{\"kind\":\"run\",\"schema\":9}\n".to_owned(),
+            whole.replace("\"iteration\":2", "\"iteration\":5"),
+            whole.replacen("0.25", "-0.25", 1),
+            whole.replacen("[0.1875,0.1875]", "[0.1875]", 1),
+            whole.replacen("[6.9,7.0]", "[6.9]", 1),
+            whole.replacen("{\"kind\":\"iteration\"", "nonsense", 1),
+            format!("{whole}{whole}"),
+        ];
+        expect![[r#"
+            the file is empty: the run ended before it wrote anything
+            line 1: run record format 9 is not readable by this ringmark (up to 2): use the ringmark that wrote it
+            line 3: iteration 5, expected 2
+            line 2: backward has an invalid time: -0.25 s
+            line 2: before_allreduce has 1 values for 2 ranks
+            line 2: loss has 1 values for 2 ranks
+            line 2: not a line of a run record: expected ident at column 2
+            line 5: follows the end of the run"#]]
+        .assert_eq(&damaged.map(|text| error(&text)).join("\n"));
     }
 }

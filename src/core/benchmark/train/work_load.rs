@@ -186,6 +186,8 @@ text_value!(WorkLoad);
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+
     use super::*;
     use crate::stats::random::Random;
 
@@ -239,21 +241,20 @@ mod tests {
         for text in ["3,1", "a=3,b=0.5", "auto"] {
             assert_eq!(parse(text).to_string(), text);
         }
-        for (text, expected) in [
-            ("", "is not a weight"),
-            ("3,,1", "is not a weight"),
-            ("3,0", "\"0\" is not a weight: use numbers above 0"),
-            ("3,-1", "is not a weight"),
-            ("NaN", "is not a weight"),
-            ("inf,1", "is not a weight"),
-            ("a=3,1", "\"1\" is not HOST=WEIGHT"),
-            ("=3", "has no host name"),
-            ("a=3,a=1", "host a has two weights"),
-            ("a=x", "\"x\" is not a weight"),
-        ] {
-            let error = text.parse::<WorkLoad>().expect_err(text).to_string();
-            assert!(error.contains(expected), "{text}: {error}");
-        }
+        let texts = ["", "3,,1", "3,0", "3,-1", "NaN", "inf,1", "a=3,1", "=3", "a=3,a=1", "a=x"];
+        let errors = texts.map(|text| text.parse::<WorkLoad>().expect_err(text).to_string());
+        expect![[r#"
+            "" is not a weight: use numbers above 0
+            "" is not a weight: use numbers above 0
+            "0" is not a weight: use numbers above 0
+            "-1" is not a weight: use numbers above 0
+            "NaN" is not a weight: use numbers above 0
+            "inf" is not a weight: use numbers above 0
+            "1" is not HOST=WEIGHT: use weights per rank (3,1) or per host (a=3,b=1), not both
+            "=3" has no host name
+            host a has two weights
+            "x" is not a weight: use numbers above 0"#]]
+        .assert_eq(&errors.join("\n"));
     }
 
     #[test]

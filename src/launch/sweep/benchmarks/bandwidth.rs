@@ -273,7 +273,7 @@ mod tests {
     use ringmark_core::host::resource_use::HostUse;
 
     use super::*;
-    use crate::launch::cluster::ssh::SshOptions;
+    use crate::launch::cluster::remote::SshOptions;
     use crate::launch::job::process::ProcessOutcome;
     use crate::launch::job::starter::Starter;
     use crate::launch::local::environment::LaunchEnvironment;

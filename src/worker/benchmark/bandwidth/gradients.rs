@@ -13,17 +13,16 @@ use tch::{Kind, Tensor};
 use crate::benchmark::bandwidth::copied_weights::CopiedWeights;
 use crate::benchmark::bandwidth::timing::{self, element, max_or_nan, rank_among};
 use crate::benchmark::bandwidth::values::{self, Deviation, Values};
-use crate::exchange::memory;
 use crate::exchange::reducer::{BackwardPass, ReadyFrom};
 use crate::exchange::request::{Constants, ExchangeRequest, RankCounts, UpdateRule, UpdateStep};
-use crate::exchange::{ExchangeArrays, GradientExchange, Parameters, strategy};
+use crate::exchange::{ExchangeArrays, GradientExchange, Parameters, memory, strategy};
 use crate::ffi::memory::element::Element;
 use crate::ffi::torch::shim::GradientObserver;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::measure::timed::Timed;
 use crate::measure::trace::recorder::{self, OpenSpan};
-use crate::model::named_tensors::{NamedTensor, Role};
+use crate::model::network::{NamedTensor, Role};
 use crate::model::networks;
 
 /// measure.py's learning rate: the default of MXNet's `sgd`.

@@ -23,7 +23,7 @@ use crate::job::session::Session;
 use crate::job::world::World;
 use crate::measure::step_timer::{Sample, StepTimer};
 use crate::measure::trace::{Profiles, TracedRun, Tracer, recorder};
-use crate::model::named_tensors::NamedTensor;
+use crate::model::network::NamedTensor;
 
 /// State of the loop on one rank. All ranks call each of its methods together.
 pub struct TimedLoop<'a> {

@@ -11,11 +11,10 @@
 //! | [`packed`] | `packed.cpp`: fused layers for inference |
 //! | [`profiler`] | `profiler.cpp`: times of operators and kernels |
 //! | [`nodes`] | observation of autograd nodes in backward |
-//! | [`host_array`], [`host_values`] | tensors in host memory as bytes and slices |
+//! | [`host_array`] | tensors in host memory as bytes and slices |
 
 pub mod graph;
 pub mod host_array;
-pub mod host_values;
 pub mod nodes;
 pub mod norm;
 pub mod packed;

@@ -10,11 +10,10 @@ use crate::ffi::torch::norm::{self, Fork};
 use crate::ffi::torch::packed::ConvolutionArguments;
 use crate::ffi::torch::shim;
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
-use crate::model::layers::batch_norm::{BatchNorm, BatchNormKind, Epilogue};
+use crate::model::layers::norm::{BatchNorm, BatchNormKind, Epilogue};
 use crate::model::layers::packed::PackedConvolution;
 use crate::model::layers::pool::Pool;
-use crate::model::named_tensors::{Initializers, NamedTensors};
-use crate::model::network::Mode;
+use crate::model::network::{Initializers, Mode, NamedTensors};
 
 /// Color channels of the input images.
 const COLORS: i64 = 3;

@@ -9,8 +9,7 @@ use tch::Tensor;
 use crate::ffi::torch::packed::Epilogue;
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::packed::PackedLinear;
-use crate::model::named_tensors::{Initializers, NamedTensors};
-use crate::model::network::Mode;
+use crate::model::network::{Initializers, Mode, NamedTensors};
 
 pub struct Linear {
     /// `[output, input]`, or its transpose.

@@ -2,20 +2,18 @@
 //! source's layer.
 
 mod attention;
-mod batch_norm;
 mod convolution;
-mod layer_norm;
 mod linear;
+mod norm;
 mod packed;
 mod pool;
 mod sequence;
 mod transformer_block;
 
 pub use attention::{Attention, Projections, RotaryPositions, Rotation, attention_kernel};
-pub use batch_norm::{BatchNorm, BatchNormKind, Epilogue};
 pub use convolution::{Convolution, ConvolutionNorm, ConvolutionShape};
-pub use layer_norm::LayerNorm;
 pub use linear::Linear;
+pub use norm::{BatchNorm, BatchNormKind, Epilogue, LayerNorm};
 pub use packed::rectified_convolutions;
 pub use pool::{Pool, channel_means};
 pub use sequence::{Layer, Sequence};

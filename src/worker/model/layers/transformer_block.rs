@@ -7,8 +7,8 @@ use tch::Tensor;
 use crate::ffi::torch::packed::{Epilogue, Gelu};
 use crate::measure::trace::layers::pass_plain;
 use crate::model::layers::attention::{Attention, Rotation};
-use crate::model::layers::layer_norm::LayerNorm;
 use crate::model::layers::linear::Linear;
+use crate::model::layers::norm::LayerNorm;
 use crate::model::network::Mode;
 
 /// Attention and a perceptron, each with a preceding normalization and a residual connection. Features are

@@ -14,8 +14,7 @@ use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::{
     Attention, LayerNorm, Linear, Perceptron, Projections, RotaryPositions, Rotation, TransformerBlock,
 };
-use crate::model::named_tensors::{Initializer, Initializers, NamedTensors};
-use crate::model::network::{Mode, Network};
+use crate::model::network::{Initializer, Initializers, Mode, NamedTensors, Network};
 
 const EPSILON: f64 = 1e-5;
 const DEVIATION: f64 = 0.02;

@@ -16,8 +16,7 @@ use crate::ffi::memory::element::Element;
 use crate::ffi::torch::shim;
 use crate::ffi::torch::transformer::head_loss;
 use crate::model::flat_parameters::FlatParameters;
-use crate::model::named_tensors::{NamedTensor, NamedTensors};
-use crate::model::network::{Mode, Network};
+use crate::model::network::{Mode, NamedTensor, NamedTensors, Network};
 use crate::model::networks::decoder::Decoder;
 use crate::testing::seeded;
 

@@ -2,7 +2,7 @@
 //! auxiliary head: torchvision's, and MXNet's of the same shapes.
 
 use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Layer, Linear, Pool, Sequence};
-use crate::model::named_tensors::{Initializer, Initializers, NamedTensors};
+use crate::model::network::{Initializer, Initializers, NamedTensors};
 
 /// Differences between the two variants, mostly names.
 struct Variant {

@@ -15,8 +15,7 @@ mod vision_transformer;
 
 use ringmark_core::dimension::{Model, ModelInput};
 
-use crate::model::named_tensors::NamedTensors;
-use crate::model::network::Network;
+use crate::model::network::{NamedTensors, Network};
 use crate::model::networks::decoder::Decoder;
 use crate::model::networks::resnet::{Blocks, ResNet};
 use crate::model::networks::vgg::{VGG11, VGG16};

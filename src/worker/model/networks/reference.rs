@@ -9,8 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tch::{Device, Kind, Reduction, Tensor};
 
-use crate::model::named_tensors::{NamedTensors, Role};
-use crate::model::network::Mode;
+use crate::model::network::{Mode, NamedTensors, Role};
 use crate::model::networks::{self, NetworkOptions};
 use crate::testing::seeded;
 

@@ -7,8 +7,7 @@ use anyhow::Result;
 use tch::Tensor;
 
 use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Fork, Linear, Pool, channel_means};
-use crate::model::named_tensors::{Initializer, Initializers, NamedTensors};
-use crate::model::network::{Mode, Network};
+use crate::model::network::{Initializer, Initializers, Mode, NamedTensors, Network};
 
 const CONVOLUTION: Initializers = Initializers { weight: Initializer::FanOutNormal, bias: None };
 

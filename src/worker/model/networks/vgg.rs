@@ -4,7 +4,7 @@
 use crate::model::layers::{
     BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Layer, Linear, Pool, Sequence,
 };
-use crate::model::named_tensors::{Initializer, Initializers, NamedTensors};
+use crate::model::network::{Initializer, Initializers, NamedTensors};
 
 const CONVOLUTION: Initializers =
     Initializers { weight: Initializer::FanOutNormal, bias: Some(Initializer::Constant(0.0)) };

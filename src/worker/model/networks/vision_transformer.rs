@@ -8,8 +8,7 @@ use crate::ffi::torch::packed::Gelu;
 use crate::model::layers::{
     Attention, Convolution, ConvolutionShape, LayerNorm, Linear, Perceptron, Projections, TransformerBlock,
 };
-use crate::model::named_tensors::{Initializer, Initializers, NamedTensors};
-use crate::model::network::{Mode, Network};
+use crate::model::network::{Initializer, Initializers, Mode, NamedTensors, Network};
 
 const EPSILON: f64 = 1e-6;
 const MLP: Initializers = Initializers { weight: Initializer::XavierUniform, bias: Some(Initializer::Normal(1e-6)) };

@@ -24,8 +24,7 @@ use crate::exchange::kv_store::protocol::{
 };
 use crate::exchange::kv_store::rendezvous::{self, ServerFacts};
 use crate::ffi::process::socket;
-use crate::ffi::torch::host_array::HostArray;
-use crate::ffi::torch::host_values::{floats, floats_mut};
+use crate::ffi::torch::host_array::{HostArray, floats, floats_mut};
 use crate::job::{heartbeat, world};
 use crate::measure::trace::recorder::{self, OpenSpan};
 

@@ -16,8 +16,7 @@ use crate::exchange::kv_store::formats::{AnswerFormat, Formats, PushFormat};
 use crate::exchange::memory;
 use crate::exchange::optimizer::UpdateArrays;
 use crate::exchange::request::UpdateStep;
-use crate::ffi::torch::host_array::HostArray;
-use crate::ffi::torch::host_values::{bytes, bytes_mut, floats, floats_mut};
+use crate::ffi::torch::host_array::{HostArray, bytes, bytes_mut, floats, floats_mut};
 use crate::ffi::torch::update::Adjustment;
 use crate::host::facts;
 

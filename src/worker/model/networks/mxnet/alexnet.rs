@@ -2,7 +2,7 @@
 //! with normalization after pooling.
 
 use crate::model::layers::{Convolution, ConvolutionShape, Layer, Linear, Pool, Sequence};
-use crate::model::named_tensors::{Initializers, NamedTensors};
+use crate::model::network::{Initializers, NamedTensors};
 
 pub fn alexnet(tensors: &mut NamedTensors, classes: i64, dropout: f64) -> Sequence {
     let mut layers = Vec::new();

@@ -2,7 +2,7 @@
 //! Covariate Shift (Ioffe and Szegedy, 2015). Every convolution also has a bias.
 
 use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Layer, Linear, Pool, Sequence};
-use crate::model::named_tensors::{Initializers, NamedTensors};
+use crate::model::network::{Initializers, NamedTensors};
 
 const NORM: BatchNormKind = BatchNormKind { epsilon: 1e-5 + 1e-10, fixed_scale: false };
 

@@ -2,7 +2,7 @@
 //! 1998).
 
 use crate::model::layers::{Convolution, ConvolutionShape, Layer, Linear, Pool, Sequence};
-use crate::model::named_tensors::{Initializers, NamedTensors};
+use crate::model::network::{Initializers, NamedTensors};
 
 pub fn lenet(tensors: &mut NamedTensors, classes: i64) -> Sequence {
     let mut layers = Vec::new();

@@ -1,7 +1,7 @@
 //! A perceptron with three layers for digits of 28x28 pixels: MXNet's first example.
 
 use crate::model::layers::{Layer, Linear, Sequence};
-use crate::model::named_tensors::{Initializers, NamedTensors};
+use crate::model::network::{Initializers, NamedTensors};
 
 pub fn mlp(tensors: &mut NamedTensors, classes: i64) -> Sequence {
     let linear =

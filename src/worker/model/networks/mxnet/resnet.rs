@@ -7,8 +7,7 @@ use tch::Tensor;
 use crate::model::layers::{
     BatchNorm, BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Epilogue, Linear, Pool, channel_means,
 };
-use crate::model::named_tensors::{Initializers, NamedTensors};
-use crate::model::network::{Mode, Network};
+use crate::model::network::{Initializers, Mode, NamedTensors, Network};
 
 const NORM: BatchNormKind = BatchNormKind { epsilon: 2e-5, fixed_scale: false };
 const IMAGE_NORM: BatchNormKind = BatchNormKind { fixed_scale: true, ..NORM };

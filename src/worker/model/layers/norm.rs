@@ -1,4 +1,4 @@
-//! Batch normalization with the operations fused into it.
+//! Batch normalization with the operations fused into it, and layer normalization.
 
 use anyhow::Result;
 use ringmark_core::trace::LayerKind;
@@ -7,8 +7,7 @@ use tch::{Device, Kind, Tensor};
 use crate::ffi::torch::norm::{self, BatchNormVectors, Fork};
 use crate::measure::trace::layers::{self, LayerLabel, LayerWork};
 use crate::model::layers::pool::Pool;
-use crate::model::named_tensors::NamedTensors;
-use crate::model::network::Mode;
+use crate::model::network::{Mode, NamedTensors};
 
 /// Differences between the batch normalizations of networks.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -166,6 +165,39 @@ fn is_for_one_pass(images: &Tensor, mode: Mode) -> bool {
         && images.device() == Device::Cpu
         && matches!(images.kind(), Kind::Float | Kind::BFloat16)
         && images.permute([0, 2, 3, 1]).is_contiguous()
+}
+
+/// Layer normalization, or RMS normalization (Zhang and Sennrich, 2019), which subtracts no mean and has no offset.
+pub struct LayerNorm {
+    weight: Tensor,
+    /// `None` for RMS normalization.
+    bias: Option<Tensor>,
+    epsilon: f64,
+    label: LayerLabel,
+}
+
+impl LayerNorm {
+    /// Adds a layer normalization of `width` features, named `name`.
+    pub fn new(tensors: &mut NamedTensors, name: &str, width: i64, epsilon: f64) -> LayerNorm {
+        let (weight, bias) = tensors.scale_and_offset(name, width);
+        LayerNorm { weight, bias: Some(bias), epsilon, label: LayerLabel::new(LayerKind::Norm, name) }
+    }
+
+    /// Adds an RMS normalization of `width` features, named `name`.
+    pub fn root_mean_square(tensors: &mut NamedTensors, name: &str, width: i64, epsilon: f64) -> LayerNorm {
+        let weight = tensors.scale(name, width);
+        LayerNorm { weight, bias: None, epsilon, label: LayerLabel::new(LayerKind::Norm, name) }
+    }
+
+    pub fn forward(&self, features: &Tensor) -> Result<Tensor> {
+        let (width, weight) = (self.weight.size(), Some(&self.weight));
+        layers::pass(&self.label, LayerWork::without_product(features), || {
+            Ok(match &self.bias {
+                Some(bias) => features.f_layer_norm(width, weight, Some(bias), self.epsilon, true)?,
+                None => features.f_rms_norm(width, weight, self.epsilon)?,
+            })
+        })
+    }
 }
 
 #[cfg(test)]
