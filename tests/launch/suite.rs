@@ -66,13 +66,32 @@ fn invalid_suite_is_rejected() {
     "]]
     .assert_eq(&error);
     let error = refused(&mut ringmark("sweep --suite horovod"), 2);
-    expect![[r"
+    expect![[r#"
         error: invalid value 'horovod' for '--suite <NAME>'
-          [possible values: ddp]
+          [possible values: ddp, llm]
 
         For more information, try '--help'.
-    "]]
+    "#]]
     .assert_eq(&error);
+}
+
+#[test]
+fn language_models_have_the_recipe_of_nanogpt() {
+    let plan = |options: &str| {
+        let arguments = format!("sweep --suite llm --runs 1 --cases 1n1g --no-doctor --dry-run --verbose {options}");
+        let (status, stdout, stderr) = run(&mut ringmark(&arguments));
+        assert_eq!(status, Some(0), "{stderr}");
+        let of_rank =
+            |line: &str| Some(line.split_once("ringmark-worker train ")?.1.split_once(" --record")?.0.to_owned());
+        stdout.lines().filter_map(of_rank).collect::<Vec<_>>().join("\n")
+    };
+    expect![[r#"
+        --model gpt2-124m --batch-size 4 --dtype bf16 --device cuda --sequence-length 1024 --lr 0.0006 --optimizer adamw --adam-beta2 0.95 --weight-decay 0.1 --weight-decay-on matrices --clip-norm 1
+        --model llama-1b --batch-size 4 --dtype bf16 --device cuda --sequence-length 2048 --lr 0.0006 --optimizer adamw --adam-beta2 0.95 --weight-decay 0.1 --weight-decay-on matrices --clip-norm 1"#]].assert_eq(&plan("--hosts a:8 --device cuda"));
+    expect!["--model gpt2-355m --batch-size 8 --dtype fp16 --device cuda --sequence-length 1024 --optimizer adamw --adam-beta2 0.95 --weight-decay 0.1 --weight-decay-on matrices --clip-norm 1"]
+        .assert_eq(&plan("--hosts a:8 --device cuda --model gpt2-355m --lr 0.001 --batch-size 8 --dtype fp16"));
+    let on_cpu = plan("--hosts a:2 --device cpu --profile cpu --threads 1");
+    expect!["--model gpt2-124m --batch-size 4 --device cpu --iters 25 --warmup 5 --sequence-length 128 --threads 1 --lr 0.0006 --optimizer adamw --adam-beta2 0.95 --weight-decay 0.1 --weight-decay-on matrices --clip-norm 1"].assert_eq(&on_cpu);
 }
 
 /// Creates two runs of 1n1g and 1n2g, and of 1n2g without communication, with steps `slower` times as long.
