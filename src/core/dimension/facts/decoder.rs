@@ -326,10 +326,12 @@ mod tests {
         assert!((own / megatron - 1.0).abs() < 1e-12, "{own}, {megatron}");
         // The tables count the matrix products and attention, which is Megatron-LM's formula.
         assert!((own * 8192.0 / 6e9 / DecoderShape::LLAMA_8B.gmacs(8192) - 1.0).abs() < 1e-12);
-        // Megatron-LM's hardware formula, whose blocks run forward twice (Korthikanti et al., 2022, section 5).
-        let hardware = 16.0 * l * h * h * (1.0 + g / a + f / h * 1.5 + s / h) + 6.0 * v * h;
-        let repeated = DecoderShape::LLAMA_8B.recomputed_operations(8192) as f64;
-        assert!(((own + repeated) / hardware - 1.0).abs() < 1e-12, "{repeated}");
+        // The formula of Narayanan et al. (2021, section 5.1), in which all blocks run forward twice.
+        let (h, s, v, l) = (768.0, 1024.0, 50_257.0, 12.0);
+        let hardware: f64 = 96.0 * l * h * h * (1.0 + s / (6.0 * h) + v / (16.0 * l * h));
+        let gpt2 = DecoderShape::GPT2_124M;
+        let own = gpt2.training_operations(MfuFormula::Megatron, 1024) + gpt2.recomputed_operations(1024);
+        assert!((own as f64 / hardware - 1.0).abs() < 1e-12, "{own}, {hardware}");
         let shape = DecoderShape::LLAMA_8B;
         // The embedding, and 65 normalizations.
         assert_eq!(shape.parameters() - shape.product_parameters(), 128_256 * 4096 + 65 * 4096);

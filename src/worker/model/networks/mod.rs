@@ -67,9 +67,8 @@ pub fn build(model: Model, options: NetworkOptions, tensors: &mut NamedTensors) 
         Model::MxnetInceptionV3 => Box::new(inception::mxnet_inception_v3(tensors, classes)),
         Model::MxnetLenet => Box::new(mxnet::lenet::lenet(tensors, classes)),
         Model::MxnetMlp => Box::new(mxnet::mlp::mlp(tensors, classes)),
-        Model::Gpt2Small | Model::Gpt2Medium | Model::Llama1b | Model::Llama8b | Model::Gpt2Tiny | Model::LlamaTiny => {
-            unreachable!("a decoder has a shape")
-        }
+        // The shape of a decoder is enough; the test below builds every network.
+        other => unreachable!("no network is defined for {other}"),
     }
 }
 
