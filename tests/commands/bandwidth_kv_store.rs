@@ -57,6 +57,7 @@ fn kv_stores_give_every_rank_sums_or_weights() {
     let sandbox = Sandbox::real();
     for (servers, kv_store) in [
         (0, "ring"),
+        (0, "shard-optimizer"),
         (0, "local"),
         (0, "device"),
         (0, "nccl"),
@@ -83,7 +84,9 @@ fn kv_stores_give_every_rank_sums_or_weights() {
             let requested = [&used.expected_sent_by_rank, &used.expected_received_by_rank].map(|all| bytes(all));
             match kv_store {
                 // 2 (n-1)/n, or half of the gradients and half of the weights: the same for two ranks.
-                "ring" | "local" => assert_eq!(requested, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
+                "ring" | "shard-optimizer" | "local" => {
+                    assert_eq!(requested, [vec![LENET; 2], vec![LENET; 2]], "{options}")
+                }
                 // Rank 1 sends gradients and rank 0 sends weights.
                 "nccl" => assert_eq!(requested, [vec![LENET; 2], vec![LENET; 2]], "{options}"),
                 "device" => {
@@ -103,7 +106,7 @@ fn kv_stores_give_every_rank_sums_or_weights() {
 fn every_update_rule_is_checked() {
     let _tokens = take_all_cores();
     let sandbox = Sandbox::real();
-    for (servers, kv_store) in [(0, "ring"), (0, "local"), (0, "device"), (1, "dist_sync")] {
+    for (servers, kv_store) in [(0, "ring"), (0, "shard-optimizer"), (0, "local"), (0, "device"), (1, "dist_sync")] {
         for optimizer in ["sgd --momentum 0.5", "nag", "adam", "adamw"] {
             let options = format!("--model mxnet-lenet -n 2 -w 2 --kv-store {kv_store} --optimizer {optimizer}");
             let (record, used, stdout) = run_successfully(&sandbox, servers, &options);

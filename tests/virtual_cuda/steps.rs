@@ -105,7 +105,9 @@ fn virtual_gpus_push_the_same_codes_as_cpus() {
 /// One owner for each bucket, rank 0 for all buckets, and one shard in host memory for each rank.
 #[test]
 fn sharded_updates_match_cpus() {
-    ["device", "nccl", "local"].into_iter().for_each(|kv_store| assert_near_with(kv_store, 2, 0, 1e-5));
+    ["shard-optimizer", "device", "nccl", "local"]
+        .into_iter()
+        .for_each(|kv_store| assert_near_with(kv_store, 2, 0, 1e-5));
 }
 
 /// The installed worker, which is optimized and built separately from that of the tests.

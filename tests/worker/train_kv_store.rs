@@ -43,6 +43,8 @@ fn synchronous_kv_stores_match_all_reduce() {
     let ring = Run::ranks(2, TRAIN).finish().valid_record();
     assert!(ring.end.as_ref().expect("an end").kv_store.is_none());
     for (servers, kv_store) in [
+        (0, "shard-optimizer"),
+        (0, "shard-optimizer --backend mpi"),
         (0, "local"),
         (0, "device"),
         (0, "nccl"),
@@ -93,9 +95,12 @@ fn every_update_rule_matches_all_reduce() {
             )
         };
         let ring = Run::ranks(2, &options("")).finish().valid_record();
-        for (servers, kv_store) in
-            [(0, "--kv-store local"), (0, "--kv-store device"), (2, "--kv-store dist_sync --servers 2")]
-        {
+        for (servers, kv_store) in [
+            (0, "--strategy shard-optimizer"),
+            (0, "--kv-store local"),
+            (0, "--kv-store device"),
+            (2, "--kv-store dist_sync --servers 2"),
+        ] {
             let record = Run::ranks(2 + servers, &options(kv_store)).finish().valid_record();
             assert_eq!((losses(&record), checksum(&record)), (losses(&ring), checksum(&ring)), "{rule} {kv_store}");
         }
@@ -115,7 +120,7 @@ fn owners_clip_and_decay_like_all_reduce() {
     let rule = "--lr 0.1 --weight-decay 0.25 --weight-decay-on matrices --clip-norm 0.01";
     let start = weights("--lr 0");
     let ring = weights(rule);
-    for kv_store in ["local", "device", "nccl"] {
+    for kv_store in ["shard-optimizer", "local", "device", "nccl"] {
         let owned = weights(&format!("{rule} --kv-store {kv_store}"));
         let difference = apart(&owned, &ring, &start);
         assert!(difference < 1e-5, "{kv_store}: {difference}");
@@ -327,7 +332,7 @@ fn contradicting_kv_store_options_are_rejected() {
         error: --clip-norm is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, local, device or nccl
         error: --weight-decay-on is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, local, device or nccl
         error: invalid value 'distributed' for '--kv-store <NAME>'
-          [possible values: ring, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+          [possible values: ring, shard-optimizer, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
 
         For more information, try '--help'.
     "#]].assert_eq(&errors.concat());

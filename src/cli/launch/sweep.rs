@@ -105,7 +105,7 @@ pub struct SweepOptions {
     suite: Option<Suite>,
     /// Kv-stores, instead of --kv-store: each runs with every network, precision, batch size and case. If ring is one of
     /// them, 1n1g runs once, with ring, and is the base of all
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',', conflicts_with = "kv-store")]
+    #[arg(long, alias = "strategies", value_name = "NAME,..", value_delimiter = ',', conflicts_with = "kv-store")]
     #[arg(value_parser = keyword::<KvStore>())]
     kv_stores: Option<Vec<KvStore>>,
     /// Options for servers.

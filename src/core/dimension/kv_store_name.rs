@@ -1,5 +1,5 @@
-//! MXNet's kv-stores by their own names, plus all-reduce, the default: schemes for summing gradients and updating
-//! weights. An axis of a sweep.
+//! Strategies for summing gradients and updating weights: all-reduce, the default, MXNet's kv-stores by their own names,
+//! and shards. An axis of a sweep.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,10 @@ keyword_enum!(
     /// Method of summing gradients and updating weights, by MXNet's names.
     KvStore {
         /// All-reduce; every rank performs the same update.
-        Ring = "ring" | "horovod",
+        Ring = "ring" | "horovod" | "all-reduce" | "allreduce" | "ddp",
+        /// Each rank receives the sum of its shard of every bucket, updates it and sends the weights: optimizer states
+        /// are divided among the ranks, as in ZeRO stage 1.
+        ShardOptimizer = "shard-optimizer" | "zero1" | "zero-1",
         /// Each rank sums and updates its shard in host memory; single host only.
         Local = "local" | "local_update_cpu" | "local_allreduce_cpu",
         /// Each bucket has an owner, balanced by size, that sums, updates and sends the weights.
@@ -97,6 +100,8 @@ mod tests {
             ("local_allreduce_device", KvStore::Device),
             ("local_update_cpu", KvStore::Local),
             ("horovod", KvStore::Ring),
+            ("all-reduce", KvStore::Ring),
+            ("zero1", KvStore::ShardOptimizer),
             ("dist", KvStore::DistSync),
             ("dist_device", KvStore::DistDeviceSync),
             ("dist_sync_device", KvStore::DistDeviceSync),

@@ -50,8 +50,9 @@ config_options! {
         /// Key-value store that sums gradients and updates weights.
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
-            "MXNet's kv-store, or ring for all-reduce; it sums gradients and updates weights, with ring on every rank")
-            .names_in_bandwidth(None, &["kvstore"]).set_in_baseline(),
+            "Strategy that sums gradients and updates weights: ring (all-reduce, and the same update on every rank), \
+             shard-optimizer (ZeRO stage 1), or a kv-store of MXNet")
+            .aliases(&["strategy"]).names_in_bandwidth(None, &["kvstore"]).set_in_baseline(),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         servers: Option<u32> = None => option("servers", "N",

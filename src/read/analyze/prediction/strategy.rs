@@ -95,6 +95,9 @@ impl Strategy {
                     )),
                 };
             }
+            KvStore::ShardOptimizer => {
+                return Err("no model describes its reduce-scatter and all-gather yet".to_owned());
+            }
             KvStore::Local => {
                 return Err("it sums in the memory of one host, but predict extrapolates from several hosts".to_owned());
             }

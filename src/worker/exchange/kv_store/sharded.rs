@@ -3,7 +3,8 @@
 //!
 //! | kv-store | parts and owners |
 //! |---|---|
-//! | `local` | every rank owns its shard of each bucket: reduce-scatter, update, all-gather, in host memory of one host |
+//! | `shard-optimizer` | every rank owns its shard of each bucket: reduce-scatter, update, all-gather |
+//! | `local` | the same in host memory of one host |
 //! | `device` | every bucket has one owner, balanced by size: reduce, update, broadcast |
 //! | `nccl` | rank 0 owns all: reduce, update, broadcast |
 
@@ -157,7 +158,9 @@ fn owned_buckets(buckets: &[Bucket], kv_store: KvStore, ranks: u32) -> Vec<(Rang
     let ownership = |(bucket, owner): (&Bucket, &usize)| {
         let elements = bucket.elements.clone();
         let ownership = match kv_store {
-            KvStore::Local => Ownership::Shards(split_evenly(elements.clone(), ranks, ALIGNMENT)),
+            KvStore::Local | KvStore::ShardOptimizer => {
+                Ownership::Shards(split_evenly(elements.clone(), ranks, ALIGNMENT))
+            }
             KvStore::Nccl => Ownership::Whole(0),
             _ => Ownership::Whole(*owner as u32),
         };
@@ -300,7 +303,7 @@ mod tests {
     fn every_element_has_one_owner() {
         let bucket = |elements: Range<usize>| Bucket { parameters: 0..1, elements };
         let buckets = [bucket(0..300), bucket(300..1000), bucket(1000..1010)];
-        for kv_store in [KvStore::Local, KvStore::Device, KvStore::Nccl] {
+        for kv_store in [KvStore::ShardOptimizer, KvStore::Local, KvStore::Device, KvStore::Nccl] {
             let owned = owned_buckets(&buckets, kv_store, 3);
             let parts_of = |rank| owned.iter().filter_map(move |bucket| part_of(bucket, rank));
             let mut parts: Vec<Range<usize>> = (0..3).flat_map(parts_of).collect();
