@@ -4,7 +4,7 @@ use std::path::{self, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
@@ -139,8 +139,12 @@ impl SweepOptions {
         let profile = self.axes.profile(&machine, &launch);
         let defaults = TrainConfig::for_profile(profile, device);
         let original_options = self.axes.original_options();
+        let is_known_to_use_cpu = machine.is_known_to_use_cpu(&launch);
+        // Hosts that cannot be asked probably have GPUs; their profile is DLPerf's.
+        let is_unknown = profile == SweepProfile::Dlperf && !is_known_to_use_cpu;
+        let device_of_suite = if is_unknown { DeviceKind::Cuda } else { device };
         let defaults = match self.suite {
-            Some(suite) => suite.defaults(profile, device, defaults),
+            Some(suite) => suite.defaults(profile, device_of_suite, defaults),
             None => defaults,
         };
         let mut train = with_absolute_paths(self.train.apply(defaults)?)?;
@@ -149,11 +153,10 @@ impl SweepOptions {
         let models = match self.train.typed("model") {
             // A resumed sweep keeps the networks of its suite.
             None if !original_options.contains_key("--model") => {
-                self.suite.map_or_else(|| vec![train.model], |suite| suite.models(device))
+                self.suite.map_or_else(|| vec![train.model], |suite| suite.models(device_of_suite))
             }
             _ => vec![train.model],
         };
-        let is_known_to_use_cpu = machine.is_known_to_use_cpu(&launch);
         let defaults = AxisDefaults {
             cases: if ddp_suite { suite::default_cases } else { dlperf_cases },
             models,

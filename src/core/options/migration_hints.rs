@@ -13,7 +13,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 pub struct MigrationHint {
     /// Words as typed.
     pub words: &'static [&'static str],
-    /// Replacement to type; `{}` stands for the number that was typed.
+    /// Replacement to type; `{}` stands for the number or size that was typed.
     pub ours: &'static str,
 }
 
@@ -55,7 +55,8 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
     "--nodelist" | "--node-ips" | "-w"
         => "`--hosts a:8,b:8` lists the hosts; with `--launcher slurm` the allocation has them",
     "-bind-to" | "--bind-to" | "--cpu-bind" => "`--bind core`, `numa` or `none` binds ranks to processors",
-    "-mca" | "--mca" | "-map-by" | "--map-by" | "-oversubscribe" | "--oversubscribe"
+    "-oversubscribe" | "--oversubscribe" => "not needed: ringmark passes it to mpirun",
+    "-mca" | "--mca" | "-map-by" | "--map-by"
         => "`--launcher-args \"..\"` passes arguments to mpirun",
     "-allow-run-as-root" | "--allow-run-as-root" => "not needed: ringmark passes it to mpirun",
     "-x" | "--export"
@@ -116,11 +117,12 @@ pub const BANDWIDTH_HINTS: &[MigrationHint] = hints![
     "-R" | "--local_register" | "-S" | "--report_timestamps" | "-T" | "-p" | "-y"
         => "not supported; `ringmark bandwidth -h` lists the common options",
     "--iterations" => "`-n {}` is the number of iterations per size",
-    "--min-bytes" | "--max-bytes" => "`-b 8 -e 128M` are the smallest and the largest message",
+    "--min-bytes" => "`-b {}` is the smallest message",
+    "--max-bytes" => "`-e {}` is the largest message",
     "--algo" | "--proto" => "`--nccl-algo NAME` selects the algorithm; NCCL_PROTO reaches every rank",
     "--csv" => "`--json FILE`",
     "--operation" | "--operations" | "--ops" => "`--op all_reduce`, or several as `--op all_gather,reduce_scatter`",
-    "-g" | "--ngpus" => "not needed: there is one rank per GPU; `--cases 1n8g` selects the number of ranks",
+    "-g" | "--ngpus" => "there is one rank per GPU; `--cases 1n{}g` selects {} ranks",
     "-t" | "--nthreads"
         => "not supported: each rank drives one GPU with one thread, and `--cases 1n8g` sets the number of ranks",
     "-N" | "--run_cycles" => "not supported: `-n N` is the number of iterations per size; repeat the whole command",
@@ -178,9 +180,16 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size {}`",
     "--bs" | "--batch" | "-b" | "--batch_size" | "--train-batch-size" | "--per-device-train-batch-size"
-        | "--per-gpu-batch-size" | "--local-batch-size" | "--micro-batch-size" | "--batch-size-per-device"
+        | "--per-gpu-batch-size" | "--local-batch-size" | "--batch-size-per-device"
         | "--batch-size-per-gpu"
-        => "`--batch-size {}` is the number of images per GPU and iteration",
+        => "`--batch-size {}` is the number of images or sequences per GPU and iteration",
+    "--micro-batch-size"
+        => "`--accumulate N` computes a rank's batch in N parts; `--batch-size` counts all parts, and is omitted with `--global-batch`",
+    "--clip-gradient" => "not supported: `--clip-norm` limits the norm of all gradients, not each value",
+    "--zero" | "--zero-stage" | "--use-distributed-optimizer"
+        => "`--strategy shard-optimizer` divides the optimizer states among the ranks, as stage 1 of ZeRO",
+    "--fsdp" | "--tensor-model-parallel-size" | "--pipeline-model-parallel-size" | "--context-parallel-size"
+        => "not supported: every rank has the whole network; `--strategy shard-optimizer` divides the optimizer states",
     "--total-batch-size" => "`--global-batch {}` is the number of images or sequences of all ranks",
     "--gradient-accumulation-steps" | "--accumulation-steps" | "--accumulate-grad-batches" | "--batches-per-allreduce"
         | "--backward-passes-per-step"
@@ -578,6 +587,9 @@ fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) 
             return answer("not needed: the default cases end with all GPUs of all hosts".to_owned());
         }
         let number = value.as_deref().and_then(last_number);
+        if let ("--amp" | "--amp-level" | "--native-amp" | "--use-amp", Some("bf16" | "bfloat16")) = (word, value.as_deref()) {
+            return answer("`--dtype bf16`".to_owned());
+        }
         if let ("--gpu", Some(gpus)) = (word, number) {
             return answer(format!("`--cases 1n{gpus}g` for {gpus} GPUs; `--gpus {gpus}` is the GPU with this number"));
         }
@@ -586,7 +598,13 @@ fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) 
             "--bucket-cap-mb" => 25,
             _ => 8,
         };
-        let number = number.unwrap_or(usual).to_string();
+        // Also 1.0 and 128M.
+        let is_number = |value: &String| {
+            value.starts_with(|first: char| first.is_ascii_digit())
+                && value.chars().all(|next| next.is_ascii_alphanumeric() || next == '.')
+        };
+        let typed_value = number.map(|number| number.to_string()).or(value.filter(is_number));
+        let number = typed_value.unwrap_or_else(|| usual.to_string());
         answer(hint.ours.replace("{}", &number).replace(" 1 ranks", " 1 rank"))
     })
 }

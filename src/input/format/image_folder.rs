@@ -72,7 +72,7 @@ impl ImageFolder {
         }
         ensure!(
             empty.is_empty(),
-            "no images in {}: image names end with .{}: add some, or remove the folder",
+            "no images in {}: image names end with .{}: add some, or pass another folder",
             empty.join(", "),
             ENDINGS.join(", .")
         );
@@ -251,7 +251,7 @@ mod tests {
         let error = ImageFolder::open(folder.path()).expect_err("empty").to_string();
         expect![
             "no images in DIR/b: image names end with .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp: \
-                 add some, or remove the folder"
+                 add some, or pass another folder"
         ]
         .assert_eq(&without_folder(&error));
     }

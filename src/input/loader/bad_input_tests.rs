@@ -218,7 +218,7 @@ fn bad_file_of_a_folder_is_named() {
     fs::remove_file(&bad).expect("removed");
     expect![
         "no images in DIR/b: image names end with .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff, .webp: add \
-             some, or remove the folder"
+             some, or pass another folder"
     ]
     .assert_eq(&without_folder(&refused(folder.path(), 2)));
 }

@@ -98,8 +98,10 @@ pub fn check_before_jobs(visit: &InspectionSettings, hosts: &[Host]) -> anyhow::
     lines.for_each(|line| print_error(&line));
     if examination.has_errors() {
         bail!(
-            "{}: no job was started: run `ringmark doctor` for details, or use --no-doctor to skip these checks",
-            report::summary(&examination)
+            "{}: no job was started: run `ringmark doctor --hosts {}` for details, or use --no-doctor to skip these \
+             checks",
+            report::summary(&examination),
+            hosts.iter().map(|host| format!("{}:{}", host.name, host.slots)).collect::<Vec<_>>().join(",")
         );
     }
     Ok(examination)

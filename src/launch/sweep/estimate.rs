@@ -117,6 +117,10 @@ pub fn check_memory<'a>(jobs: impl Iterator<Item = &'a PlannedJob>, machine: &Th
         gigabytes(available)
     );
     match cost.memory.largest_batch(Bytes(available.0 / u64::from(ranks))) {
+        0 if needed.0 / u64::from(ranks) > available.0 => bail!(
+            "{what}: choose a smaller --model, or a host with {} for each rank",
+            gigabytes(Bytes(needed.0 / u64::from(ranks)))
+        ),
         0 => bail!("{what}: choose --cases with fewer ranks per host, or stop other processes"),
         largest => bail!("{what}: choose --batch-size {largest} or less, or --cases with fewer ranks per host"),
     }

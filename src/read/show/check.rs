@@ -47,7 +47,8 @@ impl CheckedResult {
         let reliable = self.checks.iter().filter(|check| check.name == CheckName::Reliable);
         let unknown = self.checks.iter().filter(|check| check.state == CheckState::Unknown);
         let first = |check: &Check| Some(check.findings.first()?.split(": ").next()?.to_owned());
-        let causes: Vec<String> = reliable.chain(unknown).filter_map(first).collect();
+        let mut causes: Vec<String> = reliable.chain(unknown).filter_map(first).collect();
+        causes.dedup();
         Some(if causes.is_empty() { names } else { format!("{names} ({})", causes.join("; ")) })
     }
 

@@ -125,7 +125,8 @@ config_options! {
     TrainConfig {
         /// Network.
         #[serde(default)]
-        model: Model = Model::default() => option("model", "NAME", "Network to train"),
+        model: Model = Model::default() => option("model", "NAME",
+            "Network: resnet50_v1b, resnet18, vit_b_16, gpt2-124m, llama-1b, .. (docs/networks.md)"),
         /// Images or sequences per rank and iteration; the mean over the ranks if `work_load` divides them unevenly.
         batch_size: u32 = 128 => option("batch-size", "N", "Images, or sequences of tokens, per GPU (rank) and iteration")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
@@ -257,7 +258,7 @@ config_options! {
         clip_norm: Option<f64> = None => option("clip-norm", "NORM",
             "Scale the gradients of all parameters so that their joint L2 norm is at most NORM, as PyTorch's \
              clip_grad_norm_ does")
-            .range(1e-30..=1e30).default_is("no limit").aliases(&["grad-clip", "clip-grad", "max-grad-norm"]),
+            .range(1e-6..=1e6).default_is("no limit").aliases(&["grad-clip", "clip-grad", "max-grad-norm"]),
         /// Iterations of linear learning-rate warm-up; `None` is one epoch of the images that are read, otherwise of
         /// ImageNet, as in DLPerf.
         learning_rate_warmup: Option<u32> = None => option("lr-warmup-iters", "N",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
-use ringmark_core::dimension::KvStore;
+use ringmark_core::dimension::{BatchSize, KvStore};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::options::keyword_enum::KeywordEnum;
@@ -135,6 +135,10 @@ fn plain_label(conditions: &GroupConditions) -> String {
 /// `log`.
 pub fn settings(conditions: &GroupConditions) -> BTreeMap<String, Value> {
     let mut settings = conditions.recorded.as_ref().map(|recorded| fields(&recorded.config)).unwrap_or_default();
+    if matches!(conditions.point.batch.size, BatchSize::Global(_)) {
+        // The part of a rank depends on the case.
+        settings.remove("batch_size");
+    }
     settings.extend(conditions.tool.map(|tool| ("log".to_owned(), Value::from(tool.keyword()))));
     settings
 }

@@ -108,7 +108,7 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     below(
         "Time of an iteration: mean over ranks in the median run",
         &[
-            "step: one iteration; input: wait for images, if they are read; forward: with the loss;",
+            "step: one iteration; input: wait for data, if they are read; forward: with the loss;",
             "backward: without time blocked by communication; optimizer: weight update;",
             "exposed: all-reduce not hidden by backward; share: exposed / step",
         ],
@@ -130,13 +130,13 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     let mut flop_rate = vec![
         "network: operations of forward and backward / time; matmul: rate of matrix products in the",
         "same precision, measured on all ranks at once after the last iteration;",
-        "peak: published peak of the GPU; share: network / the column before it (peak: the MFU)",
+        "peak: published peak of the GPU; share: network / the column before it (peak: the MFU);",
     ];
     if group.unit() == WorkUnit::Token {
-        flop_rate.push("; network counts operations as Megatron-LM; PaLM, torchtitan: as these programs");
+        flop_rate.push("network counts operations as Megatron-LM; PaLM, torchtitan: as these programs;");
     }
     if group.recompute() == Recompute::Block {
-        flop_rate.push("; hardware: with the operations that --recompute repeats");
+        flop_rate.push("hardware: with the operations that --recompute repeats");
     }
     below("FLOP rate of the network, all ranks", &flop_rate, show::utilization::table(group));
     let over_limit = show::utilization::over_limit(group.cases.iter().filter_map(|case| group.utilization(case)));
