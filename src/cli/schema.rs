@@ -11,8 +11,8 @@ use crate::output;
 use crate::read::analyze::comparison::verdicts::ComparedResults;
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::result_json::JsonResult;
+use crate::read::report_json::Report;
 use crate::read::show::check::CheckedResult;
-use crate::read::show::page::json::Report;
 use crate::read::show::prediction;
 
 const EXAMPLES: &str = "\

@@ -8,11 +8,10 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use ringmark_core::benchmark::Record;
-use ringmark_core::benchmark::input::InputRecord;
+use ringmark_core::benchmark::RECORDS;
 use ringmark_core::dimension::Case;
 use ringmark_core::file::atomic_file;
-use ringmark_core::file::run_name::{INPUT_LOG, INPUT_RECORD, LOCK, MANIFEST, PROGRESS};
+use ringmark_core::file::run_name::{LOCK, MANIFEST, PROGRESS};
 use ringmark_core::file::schema::kind_of;
 use ringmark_core::manifest;
 use ringmark_core::options::usage::usage;
@@ -114,8 +113,10 @@ fn is_of_sweep(path: &Path) -> bool {
     let is_whole = || match name(path).as_deref() {
         Some(LOCK | PROGRESS) => true,
         Some(MANIFEST) => is_of_kind(path, manifest::KIND),
-        Some(INPUT_RECORD) => is_of_kind(path, InputRecord::KIND),
-        Some(INPUT_LOG) => path.with_file_name(INPUT_RECORD).exists(),
+        Some(name) if name.ends_with(".json") || name.ends_with(".log") => {
+            let (name, record) = (Path::new(name).with_extension("json"), path.with_extension("json"));
+            record.exists() && RECORDS.iter().any(|it| it.has_file(&name) && is_of_kind(&record, it.kind))
+        }
         _ => false,
     };
     is_in_case || is_whole()

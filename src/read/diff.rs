@@ -6,8 +6,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use ringmark_core::benchmark::bandwidth::BandwidthRecord;
-use ringmark_core::benchmark::{BenchmarkKind, Record};
+use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::file::atomic_file;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
@@ -22,7 +21,8 @@ use crate::read::analyze::score;
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::result_json;
-use crate::read::load::content::{Content, content_of, files_below};
+use crate::read::benchmark::{READERS, record_side};
+use crate::read::load::content::{self, Content, files_below};
 use crate::read::load::folder::{self, Found, Reader};
 use crate::read::load::formats::nccl_tests::NcclTests;
 use crate::read::load::formats::pytorch_ddp::DdpFile;
@@ -145,6 +145,15 @@ fn failures(outcome: &ComparedResults, fail_on: &[FailOn]) -> Vec<String> {
     fail_on.iter().filter_map(|what| requested(*what)).collect()
 }
 
+/// Returns the type of a file that can be compared; `None` for any other.
+fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
+    let is_compared = |content: &Content| match content {
+        Content::Record(benchmark) => record_side(*benchmark).is_ok(),
+        _ => true,
+    };
+    Ok(content::content_of(file)?.filter(is_compared))
+}
+
 /// Reads a side of any kind from `path`.
 fn read_side(path: &Path) -> anyhow::Result<Side> {
     let metadata = fs::metadata(path)
@@ -155,14 +164,10 @@ fn read_side(path: &Path) -> anyhow::Result<Side> {
         false => match content_of(path).with_context(|| path.display().to_string())? {
             Some(content) => read_files(path, content, &[path.to_owned()], Vec::new())?,
             None => {
-                let known = [
-                    Content::Result,
-                    Content::ScoreResult,
-                    Content::PytorchDdp,
-                    Content::NcclTests,
-                    Content::Bandwidth,
-                ];
-                let known = known.map(Content::text).join(", ");
+                let known = [Content::Result, Content::ScoreResult, Content::PytorchDdp, Content::NcclTests];
+                let records = READERS.iter().filter(|reader| reader.side.is_some());
+                let records = records.map(|reader| Content::Record(reader.benchmark));
+                let known = known.into_iter().chain(records).map(Content::text).collect::<Vec<_>>().join(", ");
                 let what = format!("{} is not a {known}: pass one, or a folder of them or of logs", path.display());
                 return Err(usage(anyhow::Error::msg(what)));
             }
@@ -191,10 +196,8 @@ fn read_folder(path: &Path) -> anyhow::Result<Side> {
         }
     }
     if runs.is_ok() {
-        // These files are derived from the runs, or written next to them by a bandwidth command.
-        files.remove(&Content::Result);
-        files.remove(&Content::ScoreResult);
-        files.remove(&Content::Bandwidth);
+        // These files are derived from the runs, or written next to them by another command.
+        files.retain(|content, _| matches!(content, Content::PytorchDdp | Content::NcclTests));
     }
     let mut found: Vec<String> = files.iter().map(|(content, files)| counted(*content, files)).collect();
     let what = if benchmark == Some(BenchmarkKind::Score) { "inference" } else { "training" };
@@ -258,7 +261,8 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
         Content::Result => SideKind::Training,
         Content::ScoreResult => SideKind::Score,
         Content::PytorchDdp => SideKind::PytorchDdp,
-        Content::Bandwidth | Content::NcclTests => SideKind::Collectives,
+        Content::NcclTests => SideKind::Collectives,
+        Content::Record(benchmark) => record_side(benchmark)?.kind,
     };
     let mut side = Side { left_out, ..Side::new(path, kind) };
     for file in files {
@@ -268,7 +272,7 @@ fn read_files(path: &Path, content: Content, files: &[PathBuf], left_out: Vec<St
             Content::Result => training::add_rows(&mut part, result_json::read_rows(input)?),
             Content::ScoreResult => score::side::add_result(&mut part, ScoreResult::read(input)?),
             Content::PytorchDdp => pytorch::add(&mut part, &DdpFile::read(input)?),
-            Content::Bandwidth => collectives::add_record(&mut part, file, &BandwidthRecord::read(input)?),
+            Content::Record(benchmark) => (record_side(benchmark)?.add)(&mut part, file, input),
             Content::NcclTests => collectives::add_nccl_tests(&mut part, file, &NcclTests::read(input)?),
         });
         match taken.with_context(|| file.display().to_string()) {

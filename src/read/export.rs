@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
-use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::train::{RunRecord, TrainConfig};
+use ringmark_core::benchmark::{BenchmarkKind, Record};
 use ringmark_core::dimension::Seconds;
 use ringmark_core::options::usage::usage;
 
@@ -14,6 +14,7 @@ use crate::output;
 use crate::read::analyze::reliability;
 use crate::read::analyze::results::{ResultFolder, named_warnings};
 use crate::read::analyze::run_group::RunGroup;
+use crate::read::benchmark::{BenchmarkReader, READERS};
 use crate::read::load::folder::{Reader, name_of};
 use crate::read::load::problem::{Problem, ProblemKind};
 use crate::read::load::{record, run};
@@ -22,7 +23,8 @@ use crate::read::show::export::figure::ExportedSeries;
 use crate::read::show::export::mlflow::{self, Experiment, RunToExport};
 use crate::read::show::export::runs::{self, ExportedRun};
 use crate::read::show::export::time_line::{Period, TimeLine};
-use crate::read::show::export::{ExportFormat, bandwidth, influx, mllog, prometheus};
+use crate::read::show::export::{ExportFormat, influx, mllog, prometheus};
+use crate::read::show::numbers::list;
 
 /// Options of an export.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,13 +80,18 @@ fn series(result: &ResultFolder, folder: &Path) -> anyhow::Result<Vec<ExportedSe
     all.extend(runs::runs(name, result.training()).into_iter().map(|run| run.series));
     all.extend(runs::cases(name, result.scoring()));
     all.extend(runs::runs(name, result.scoring()).into_iter().map(|run| run.series));
-    all.extend(bandwidth::series(name, &result.bandwidth));
-    let what = if result.input.is_some() { "only a result of `ringmark input`" } else { "no run that counts" };
+    all.extend(READERS.iter().filter_map(|reader| reader.series).flat_map(|series| series(result)));
+    let is_only = |reader: &&BenchmarkReader| reader.series.is_none() && result.records.contains_key(&reader.benchmark);
+    let what = match READERS.iter().find(is_only) {
+        Some(reader) => format!("only a result of `ringmark {}`", reader.benchmark),
+        None => "no run that counts".to_owned(),
+    };
+    let exported = READERS.iter().filter(|reader| reader.series.is_some()).map(|reader| reader.benchmark);
+    let exported = [BenchmarkKind::Train, BenchmarkKind::Score].into_iter().chain(exported);
+    let exported = list(&exported.map(|benchmark| benchmark.to_string()).collect::<Vec<_>>());
     let refusal = || {
         let path = folder.display();
-        anyhow!(
-            "{path} contains {what}, but only runs of train, score and bandwidth are exported: use ringmark report {path}"
-        )
+        anyhow!("{path} contains {what}, but only runs of {exported} are exported: use ringmark report {path}")
     };
     ensure!(!all.is_empty(), usage(refusal()));
     Ok(all)

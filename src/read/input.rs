@@ -7,8 +7,8 @@ use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::options::usage::usage;
 
 use crate::output;
-use crate::read::analyze::input_ceiling;
-use crate::read::analyze::input_demand::{Demand, demands};
+use crate::read::benchmark::input::ceiling;
+use crate::read::benchmark::input::demand::{Demand, demands};
 use crate::read::results;
 
 /// Returns a function that compares a record with the demand of each case of the sweep in `folder`, as sentences.
@@ -19,7 +19,7 @@ use crate::read::results;
 pub fn judge(folder: &Path) -> anyhow::Result<impl Fn(&InputRecord) -> Vec<String> + use<>> {
     let demands = read(folder).map_err(|error| usage(error.context(format!("--against {}", folder.display()))))?;
     Ok(move |record: &InputRecord| {
-        let lines = demands.iter().flat_map(|demand| input_ceiling::lines(record, demand));
+        let lines = demands.iter().flat_map(|demand| ceiling::lines(record, demand));
         lines.map(|line| output::strip_control_characters(&line)).collect()
     })
 }

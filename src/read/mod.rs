@@ -5,16 +5,18 @@
 //! | [`load`] | reading of folders and files: runs, records, bandwidth results, formats of other programs |
 //! | [`analyze`] | figures from loaded results; pure, except for suggested command lines |
 //! | [`show`] | figures as tables, Markdown, CSV, JSON and pages |
+//! | [`benchmark`] | benchmarks without sweeps: records, and their parts of reports and exports |
 //! | [`results`] | reading of a folder: loads the runs of each benchmark and computes their figures |
 //! | [`extract`] | command: a folder of runs as a table, JSON, CSV and Markdown |
 //! | [`export`] | option of `extract`: figures in the formats of Prometheus, InfluxDB, MLflow, MLPerf |
 //! | [`check`] | command: checks that a result is complete, unedited, by the rules and reliable |
 //! | [`diff`] | command: comparison of two results |
 //! | [`report`] | command: a page, a picture, or tables with bars, for one or more results |
+//! | [`report_json`] | JSON of a report |
 //! | [`input`] | comparison of input rates with the demand of a training result |
 //! | [`predict`] | command: predictions of larger cases from measured ones, as bands |
 //!
-//! `analyze` imports `load`, `show` imports both, and commands import all three.
+//! `analyze` imports `load`, `show` imports both, `benchmark` imports all three, and commands import all four.
 //!
 //! Each concept has one word, from the smallest to the largest:
 //!
@@ -31,6 +33,7 @@
 //! | series | cases in a chart | `PageSeries`, `BatchSeries` |
 
 pub mod analyze;
+pub mod benchmark;
 pub mod check;
 pub mod diff;
 pub mod export;
@@ -39,5 +42,6 @@ pub mod input;
 pub mod load;
 pub mod predict;
 pub mod report;
+pub mod report_json;
 pub mod results;
 pub mod show;

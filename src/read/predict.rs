@@ -15,7 +15,7 @@ use crate::read::analyze::prediction::strategy::Strategy;
 use crate::read::analyze::prediction::{model, search};
 use crate::read::analyze::published::scaling;
 use crate::read::analyze::training::figures::TrainingGroup;
-use crate::read::load::bandwidth;
+use crate::read::benchmark::bandwidth::load as bandwidth;
 use crate::read::load::folder::Reader;
 use crate::read::results;
 use crate::read::show::prediction::{json, text};

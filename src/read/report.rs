@@ -12,11 +12,13 @@ use crate::output::{self, Json};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::TrainingGroup;
+use crate::read::benchmark;
 use crate::read::load::folder::Reader;
 use crate::read::load::trace;
+use crate::read::report_json;
 use crate::read::results;
 use crate::read::show::page::document::{Document, Link};
-use crate::read::show::page::{content, html, json, svg, text};
+use crate::read::show::page::{content, html, svg, text};
 use crate::read::show::text::Medium;
 
 /// Width of a table, in columns, if the output is not a terminal.
@@ -83,8 +85,8 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     let format = config.format.map_or_else(|| ReportFormat::from_path(config.out.as_deref()), Ok)?;
     let mut results = read(&config.folders, config.warmup)?;
     results.iter_mut().for_each(|result| result.price = config.price.clone());
-    let is_instead = config.json.write(&json::build_report(&results, config.published))?;
-    let document = content::document(&results, config.published, &config.links);
+    let is_instead = config.json.write(&report_json::build_report(&results, config.published))?;
+    let document = document(&results, config.published, &config.links);
     match &config.out {
         Some(path) => output::write_file(path, &render(&document, format, WIDTH))?,
         None if is_instead => {}
@@ -96,6 +98,11 @@ pub fn run(config: &ReportConfig) -> anyhow::Result<()> {
     let problems = results.iter().flat_map(|result| result.problems.iter().map(move |problem| (&result.name, problem)));
     let left_out = problems.map(|(name, problem)| format!("not in the figures: {name}: {problem}"));
     output::check_complete("the figures are", left_out)
+}
+
+/// Returns the whole report; `published` adds rows published by others for the same conditions.
+pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Document {
+    content::document(results, published, links, benchmark::content(results, published))
 }
 
 /// Renders the report; tables are limited to `width` columns.

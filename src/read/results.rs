@@ -11,9 +11,9 @@ use crate::read::analyze::results::{ResultFolder, SweepGroups};
 use crate::read::analyze::score::result_json::ScoreResult;
 use crate::read::analyze::training::result_json::JsonResult;
 use crate::read::analyze::{score, training};
+use crate::read::benchmark::READERS;
 use crate::read::load::folder::{self, Found, Reader, SweepFacts, name_of, not_training};
 use crate::read::load::run::{Readable, Run};
-use crate::read::load::{bandwidth, input};
 
 /// Returns the result file of a folder, with the hashes of the files next to it.
 pub fn result_file(result: &ResultFolder, files_sha256: BTreeMap<String, String>) -> anyhow::Result<String> {
@@ -23,26 +23,26 @@ pub fn result_file(result: &ResultFolder, files_sha256: BTreeMap<String, String>
     }
 }
 
-/// Reads everything in a folder except traces: runs of a sweep, of bandwidth and of input. Returns an error if there is
-/// nothing; it suggests `reader` for results in subfolders.
+/// Reads everything in a folder except traces: runs of a sweep, and records of other benchmarks. Returns an error if
+/// there is nothing; it suggests `reader` for results in subfolders.
 pub fn read(folder: &Path, name: String, warmup: Option<u32>, reader: Reader) -> anyhow::Result<ResultFolder> {
-    let bandwidth = bandwidth::find(folder)?;
-    let input = input::find(folder);
-    let has_others = input.is_some() || !(bandwidth.cases.is_empty() && bandwidth.problems.is_empty());
+    let (mut records, mut problems) = (BTreeMap::new(), Vec::new());
+    for reader in READERS {
+        let (found, unusable) = (reader.find)(folder)?;
+        records.extend(found.map(|found| (reader.benchmark, found)));
+        problems.extend(unusable);
+    }
+    let has_others = !(records.is_empty() && problems.is_empty());
     let mut result = match folder::find(folder, reader).and_then(|found| read_sweep(folder, found, warmup)) {
-        // A folder of bandwidth or input runs contains no others.
+        // A folder of such records contains no runs.
         Err(error) if has_others && !error.is::<UsageError>() => {
             let nothing = SweepGroups::Training(Vec::new());
             ResultFolder::new(String::new(), nothing, SweepFacts::default(), Vec::new())
         }
         sweep => sweep?,
     };
-    (result.name, result.bandwidth) = (name, bandwidth.cases);
-    result.problems.extend(bandwidth.problems);
-    match input.transpose() {
-        Ok(record) => result.input = record,
-        Err(problem) => result.problems.push(problem),
-    }
+    (result.name, result.records) = (name, records);
+    result.problems.extend(problems);
     Ok(result)
 }
 
@@ -66,7 +66,7 @@ pub fn read_sweep(folder: &Path, mut found: Found, warmup: Option<u32>) -> anyho
             SweepGroups::Score(score::figures::groups(runs, &mut problems, &found.sweep))
         }
         // These have no sweeps: [`read`] reads their records.
-        other @ (BenchmarkKind::Bandwidth | BenchmarkKind::Input) => return Err(not_training(folder, other)),
+        other => return Err(not_training(folder, other)),
     };
     Ok(ResultFolder::new(name_of(folder)?, groups, found.sweep, problems))
 }

@@ -13,18 +13,19 @@ use ringmark::launch::sweep::live::metrics;
 use ringmark::read::analyze::comparison::side::{Side, SideKind};
 use ringmark::read::analyze::comparison::verdicts::ComparedResults;
 use ringmark::read::analyze::comparison::{collectives, pairing, pytorch, training};
-use ringmark::read::analyze::input_ceiling;
-use ringmark::read::analyze::input_demand::{Basis, Demand};
 use ringmark::read::analyze::prediction::evidence::Evidence;
 use ringmark::read::analyze::prediction::outlook::Outlook;
 use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark::read::analyze::prediction::{model, search};
 use ringmark::read::analyze::published::scaling::DLPERF;
-use ringmark::read::analyze::results::{ResultFolder, SweepGroups};
+use ringmark::read::analyze::results::{FolderRecords, ResultFolder, SweepGroups};
 use ringmark::read::analyze::score;
 use ringmark::read::analyze::score::result_json::ScoreResult;
 use ringmark::read::analyze::training::figures;
 use ringmark::read::analyze::training::result_json;
+use ringmark::read::benchmark::bandwidth::load::BandwidthResult;
+use ringmark::read::benchmark::input::ceiling;
+use ringmark::read::benchmark::input::demand::{Basis, Demand};
 use ringmark::read::extract::{ExtractFormat, Extras, render};
 use ringmark::read::load::folder::{FoundRun, SweepFacts};
 use ringmark::read::load::formats::nccl_tests::NcclTests;
@@ -33,16 +34,15 @@ use ringmark::read::load::problem::Problem;
 use ringmark::read::load::run::Run;
 use ringmark::read::report;
 use ringmark::read::show::comparison;
-use ringmark::read::show::page::content;
 use ringmark::read::show::prediction::text as prediction;
 use ringmark::read::show::text::{Medium, WIDTH};
-use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::figures as bandwidth_figures;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, lines};
 use ringmark_core::benchmark::input::InputRecord;
 use ringmark_core::benchmark::input::lines as input_lines;
 use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
 use ringmark_core::benchmark::train::RunRecord;
+use ringmark_core::benchmark::{BenchmarkKind, Record};
 use ringmark_core::dimension::{
     Augmentation, BatchShape, Case, DecoderChoice, DeviceKind, Dtype, ImageLimits, KvStore, Model, Scaling,
     UnitsPerSecond, WorkUnit,
@@ -196,8 +196,9 @@ fn folder_of(sweep: SweepGroups, problems: Vec<Problem>) -> ResultFolder {
     ResultFolder::new("<script>".to_owned(), sweep, SweepFacts::default(), problems)
 }
 
-fn folder_of_nothing() -> ResultFolder {
-    folder_of(SweepGroups::Training(Vec::new()), Vec::new())
+fn folder_of_records(benchmark: BenchmarkKind, records: impl FolderRecords) -> ResultFolder {
+    let records: [(_, Box<dyn FolderRecords>); 1] = [(benchmark, Box::new(records))];
+    ResultFolder { records: records.into(), ..folder_of(SweepGroups::Training(Vec::new()), Vec::new()) }
 }
 
 /// Renders a result in every format, and returns its JSON.
@@ -211,7 +212,7 @@ fn rendered(result: &ResultFolder) -> String {
 
 /// Checks that a page contains only its own script, regardless of the names in the files.
 fn report(folder: ResultFolder) {
-    let document = content::document(&[folder], true, &[]);
+    let document = report::document(&[folder], true, &[]);
     for format in [report::ReportFormat::Markdown, report::ReportFormat::Table] {
         report::render(&document, format, 80);
     }
@@ -286,10 +287,10 @@ fn input(bytes: &[u8]) {
             image_size: record.config.image_size(),
             basis,
         };
-        input_ceiling::lines(&record, &demand);
+        ceiling::lines(&record, &demand);
     }
     input_lines::table(&record, true);
-    report(ResultFolder { input: Some(record), ..folder_of_nothing() });
+    report(folder_of_records(BenchmarkKind::Input, record));
 }
 
 fn bandwidth(bytes: &[u8]) {
@@ -298,7 +299,10 @@ fn bandwidth(bytes: &[u8]) {
     let cases = [Case { nodes: 1, gpus_per_node: 8 }, Case { nodes: 2, gpus_per_node: 8 }];
     let records = cases.map(|case| (case, record.clone()));
     let _ = Evidence::from_published(&DLPERF[0]).with_bandwidth(&records).map(foresee);
-    report(ResultFolder { bandwidth: records.into(), ..folder_of_nothing() });
+    report(folder_of_records(
+        BenchmarkKind::Bandwidth,
+        BandwidthResult { cases: records.into(), problems: Vec::new() },
+    ));
     let mut written = Vec::new();
     record.write(&mut written).expect("an in-memory write succeeds");
     BandwidthRecord::read(&written[..]).expect("what is written can be read");

@@ -4,8 +4,7 @@
 use std::fs;
 
 use expect_test::expect;
-use ringmark::read::report::{ReportFormat, read, render};
-use ringmark::read::show::page::content;
+use ringmark::read::report::{ReportFormat, document, read, render};
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::benchmark::{BenchmarkKind, RunProfile};
 use ringmark_core::dimension::{BatchShape, Bytes, Dtype, Model, Seconds};
@@ -204,7 +203,7 @@ fn report_shows_training_before_scoring() {
     let trained = training_folder();
     let scored = scores::small_folder();
     let results = read(&[trained.path(), scored.path()], None).expect("they can be read");
-    let document = content::document(&results, false, &[]);
+    let document = document(&results, false, &[]);
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     let run = |model: &str, size: u32| format!("{model}, fp32, batch size {size} per rank, 64 pixels, CPU");
     expect!["Training by batch size, 64 pixels, CPU"].assert_eq(titles[0]);
@@ -246,7 +245,7 @@ fn scaling_sections_precede_batch_sizes() {
         }
     }
     let results = read(&[folder.path()], None).expect("it can be read");
-    let document = content::document(&results, false, &[]);
+    let document = document(&results, false, &[]);
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     assert!(titles[0].starts_with("ResNet-18, fp32, batch size 4") && titles[2].starts_with("Training by batch size"));
     let blocks: Vec<&str> = document.sections[2].blocks.iter().map(|block| block.title.as_str()).collect();
@@ -274,7 +273,7 @@ fn conditions_and_results_have_separate_lines() {
     }
     assert_eq!(count_drawn(&page, "<path class=\"line "), 4, "two lines of speed, two of memory");
     let results = read(&[folder.path(), other.path()], None).expect("they can be read");
-    let page = render(&content::document(&results, false, &[]), ReportFormat::Html, 100);
+    let page = render(&document(&results, false, &[]), ReportFormat::Html, 100);
     let of = |color: &str| count_drawn(&page, &format!("<path class=\"line {color} "));
     assert_eq!((of("s0"), of("s1"), of("s2")), (4, 2, 0), "a result has one color");
 }

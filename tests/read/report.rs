@@ -4,8 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use expect_test::expect;
-use ringmark::read::report::{ReportFormat, read, render};
-use ringmark::read::show::page::content;
+use ringmark::read::report::{ReportFormat, document, read, render};
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::exchange::BackendChoice;
@@ -53,7 +52,7 @@ fn networks_never_share_a_chart() {
         folder.run(&other);
     }
     let results = read(&[folder.path()], None).expect("it can be read");
-    let document = content::document(&results, false, &[]);
+    let document = document(&results, false, &[]);
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     let title = |model: &str| format!("{model}, fp32, batch size 4 per rank, 64 pixels, CPU");
     assert_eq!(titles, [&title("ResNet50-v1b"), &title("ResNet-18"), "Environment"]);
@@ -159,7 +158,7 @@ fn two_cases_are_bars_and_more_are_lines() {
 fn several_results_have_bars_side_by_side() {
     let folders = [folder_of(&["1n1g", "1n2g"]), folder_of(&["1n1g", "1n4g"])];
     let results = read(&folders.each_ref().map(Folder::path), None).expect("they can be read");
-    let page = render(&content::document(&results, false, &[]), ReportFormat::Html, 100);
+    let page = render(&document(&results, false, &[]), ReportFormat::Html, 100);
     let [one, other] = ["s0", "s1"].map(|color| count_drawn(&page, &format!("<rect class=\"bar {color}\"")));
     assert_eq!((one, other, count_drawn(&page, "<path class=\"line ")), (6, 6, 0));
     for case in ["1n1g", "1n2g", "1n4g"] {
@@ -382,7 +381,7 @@ fn baselines_are_shown_with_their_cases() {
 #[test]
 fn terminal_explains_the_columns_that_it_shows() {
     let folder = committed("suite-2-cores");
-    let document = content::document(&read(&[folder], None).expect("it can be read"), false, &[]);
+    let document = document(&read(&[folder], None).expect("it can be read"), false, &[]);
     let text = |width| {
         let text = render(&document, ReportFormat::Table, width);
         // A note is broken into lines.
@@ -456,7 +455,7 @@ fn results_that_diff_refuses_to_compare_are_marked() {
     let findings = |folders: &[&Folder]| {
         let folders: Vec<PathBuf> = folders.iter().map(|folder| folder.path()).collect();
         let results = read(&folders, None).expect("they can be read");
-        let findings = content::document(&results, false, &[]).findings;
+        let findings = document(&results, false, &[]).findings;
         findings.into_iter().find(|findings| findings.title == "Not comparable").map(|findings| findings.lines)
     };
     assert_eq!(findings(&[&one, &small_folder()]), None);
@@ -474,7 +473,7 @@ fn devices_never_share_a_chart() {
     }
     let folders = [&one, &other, &third].map(Folder::path);
     let results = read(&folders, None).expect("they can be read");
-    let document = content::document(&results, false, &[]);
+    let document = document(&results, false, &[]);
     let titles: Vec<&str> = document.sections.iter().map(|section| section.title.as_str()).collect();
     assert_eq!(
         titles,

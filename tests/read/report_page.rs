@@ -4,8 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use ringmark::read::report::{ReportFormat, read, render};
-use ringmark::read::show::page::content;
+use ringmark::read::report::{ReportFormat, document, read, render};
 use ringmark_core::benchmark::RunProfile;
 use ringmark_core::dimension::{KvStore, Phase, Seconds};
 use ringmark_core::trace::clock::{ClockMethod, ClockReading, RankClock};
@@ -269,7 +268,7 @@ fn page_renders_on_desktop_and_phone_in_light_and_dark() {
     let Some(browser) = Browser::find() else { return };
     let folders = ["cpu-2-cores", "same-40-times"].map(committed);
     let results = read(&folders, None).expect("they are committed");
-    let page = render(&content::document(&results, true, &[]), ReportFormat::Html, 100);
+    let page = render(&document(&results, true, &[]), ReportFormat::Html, 100);
     fs::write(browser.folder.path().join("page.html"), page).expect("written");
     fs::write(browser.folder.path().join("hostile.html"), self::page(&hostile_folder().path())).expect("written");
 

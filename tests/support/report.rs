@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use ringmark::read::report::{ReportFormat, read, render};
-use ringmark::read::show::page::content;
+use ringmark::read::report::{ReportFormat, document, read, render};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MemoryLimit};
 use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::dimension::{Bytes, GigabytesPerSecond};
@@ -29,7 +28,7 @@ pub fn page(folder: &Path) -> String {
 
 pub fn shown(folder: &Path, format: ReportFormat) -> String {
     let results = read(&[folder.to_owned()], None).expect("it can be read");
-    render(&content::document(&results, true, &[]), format, 100)
+    render(&document(&results, true, &[]), format, 100)
 }
 
 /// Checks that elements are properly nested, as required by XML.

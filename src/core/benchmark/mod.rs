@@ -31,9 +31,15 @@ pub mod train;
 pub mod warning;
 
 pub use profile::{RunProfile, SweepProfile};
-pub use record::{Record, RecordHead, RunLabel, SweepRecord};
+pub use record::{Record, RecordFolder, RecordFormat, RecordHead, RunLabel, SweepRecord};
 
 use std::fmt::Display;
+
+use bandwidth::BandwidthRecord;
+use input::InputRecord;
+use score::ScoreRecord;
+use train::RunRecord;
+use train::record::schema_of_line;
 
 use crate::keyword_enum;
 
@@ -50,6 +56,20 @@ keyword_enum!(
         Input = "input",
     }
 );
+
+/// Formats of the records of all benchmarks. Those of sweeps are found by the names of runs.
+pub const RECORDS: [RecordFormat; 4] = [
+    RecordFormat {
+        benchmark: BenchmarkKind::Train,
+        kind: RunRecord::KIND,
+        name: "run_record",
+        schema: schema_of_line,
+        folder: None,
+    },
+    RecordFormat::document::<ScoreRecord>(BenchmarkKind::Score, "score_record", None),
+    RecordFormat::document::<BandwidthRecord>(BenchmarkKind::Bandwidth, "bandwidth_record", Some(bandwidth::FOLDER)),
+    RecordFormat::document::<InputRecord>(BenchmarkKind::Input, "input_record", Some(input::FOLDER)),
+];
 
 /// Value of `--batch-size` in the `ringmark` launcher: the largest batch that fits.
 pub const AUTO_BATCH_SIZE: &str = "auto";

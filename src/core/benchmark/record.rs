@@ -1,11 +1,13 @@
 //! Interfaces shared by the records of all benchmarks.
 
 use std::io::BufRead;
+use std::path::Path;
 
 use anyhow::{bail, ensure};
+use schemars::{JsonSchema, Schema, schema_for};
 
-use crate::benchmark::RunProfile;
 use crate::benchmark::warning::Warning;
+use crate::benchmark::{BenchmarkKind, RunProfile};
 use crate::dimension::{Case, Seconds};
 use crate::file::run_name::{Point, RunName};
 use crate::host::{Environment, RankPlace};
@@ -50,6 +52,43 @@ pub trait Record: Sized {
     /// Returns true if the run failed only because its figures miss a minimum set by the user.
     fn is_miss(&self) -> bool {
         false
+    }
+}
+
+/// Format of a benchmark's record.
+#[expect(missing_docs, reason = "field names are self-explanatory")]
+pub struct RecordFormat {
+    pub benchmark: BenchmarkKind,
+    /// Kind in the header of its files.
+    pub kind: &'static str,
+    pub name: &'static str,
+    /// JSON Schema of a file, or of a line of it.
+    pub schema: fn() -> Schema,
+    /// Files in a folder of results; `None` for a benchmark with sweeps.
+    pub folder: Option<RecordFolder>,
+}
+
+/// Files of a benchmark without sweeps in a folder of results.
+pub struct RecordFolder {
+    /// Returns true for a path, relative to the folder, that only this benchmark writes.
+    pub has_file: fn(&Path) -> bool,
+    /// Description of the folder for an error: `a result of ..`.
+    pub description: &'static str,
+}
+
+impl RecordFormat {
+    /// Returns the format of a record that is one document; `name` is that of its schema.
+    pub const fn document<R: Record + JsonSchema>(
+        benchmark: BenchmarkKind,
+        name: &'static str,
+        folder: Option<RecordFolder>,
+    ) -> RecordFormat {
+        RecordFormat { benchmark, kind: R::KIND, name, schema: || schema_for!(R), folder }
+    }
+
+    /// Returns true if `path`, relative to a folder of results, is a file of this benchmark, which has no sweeps.
+    pub fn has_file(&self, path: &Path) -> bool {
+        self.folder.as_ref().is_some_and(|folder| (folder.has_file)(path))
     }
 }
 

@@ -12,8 +12,7 @@ use anyhow::Context;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::dimension::{BatchShape, Case, Dtype, KvStore, Model, Operation};
-use crate::options::keyword_enum::KeywordEnum;
+use crate::dimension::{BatchShape, Case, Dtype, KvStore, Model};
 use crate::text_value;
 
 /// Folder of the same cases without any exchange of gradients, inside that of a sweep. One level deeper than DLPerf's
@@ -25,33 +24,6 @@ pub const BATCH_SIZE_TRIALS: &str = "batch-size-trials";
 
 /// Folder of the autotune trials, inside that of a sweep; each trial has its own folder.
 pub const STRATEGY_TRIALS: &str = "autotune-trials";
-
-/// Log of a case's all-reduce bandwidth run, in the case's folder.
-pub const BANDWIDTH_LOG: &str = "bandwidth.log";
-
-/// Record of a case's all-reduce bandwidth run, next to its log.
-pub const BANDWIDTH_RECORD: &str = "bandwidth.json";
-
-/// Returns the log and record of a case's bandwidth run: `bandwidth_all_gather.log` and `.json` unless it is an
-/// all-reduce.
-pub fn bandwidth_files(operation: Operation) -> [String; 2] {
-    match operation {
-        Operation::AllReduce => [BANDWIDTH_LOG, BANDWIDTH_RECORD].map(str::to_owned),
-        other => ["log", "json"].map(|ending| format!("bandwidth_{other}.{ending}")),
-    }
-}
-
-/// Returns the operation of a bandwidth run from the name of its log or record; `None` for any other file.
-pub fn bandwidth_operation(file: &Path) -> Option<Operation> {
-    let name = file.file_name()?.to_str()?;
-    Operation::ALL.iter().copied().find(|operation| bandwidth_files(*operation).iter().any(|file| file == name))
-}
-
-/// Log of `ringmark input`, in its folder.
-pub const INPUT_LOG: &str = "input.log";
-
-/// Record of `ringmark input`, next to its log.
-pub const INPUT_RECORD: &str = "input.json";
 
 /// Configuration and progress of a sweep, in its folder: see [`crate::manifest`].
 pub const MANIFEST: &str = "sweep.json";
@@ -225,6 +197,7 @@ text_value!(RunName);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::keyword_enum::KeywordEnum;
 
     #[test]
     fn log_name_round_trips() {

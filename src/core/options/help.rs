@@ -12,10 +12,10 @@ struct Group {
     others: &'static [&'static str],
 }
 
-/// Commands whose help is grouped.
-const GROUPED: [&str; 5] = ["sweep", "train", "score", "bandwidth", "input"];
+/// Number of options above which the help of a command is grouped: that of benchmarks, but not that of the doctor.
+const MANY_OPTIONS: usize = 25;
 
-/// Options of [`GROUPED`], in the order of the help within each heading. Headings appear in the order in which the
+/// Options of grouped commands, in the order of the help within each heading. Headings appear in the order in which the
 /// commands declare the first option of each.
 const GROUPS: [Group; 7] = [
     Group {
@@ -181,13 +181,17 @@ pub fn grouped(program: Command) -> Command {
     let name = program.get_name().to_owned();
     program.mut_subcommands(|command| {
         let all = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        let (is_grouped, mut short) = (GROUPED.contains(&command.get_name()), first_examples(&all));
+        let (is_grouped, mut short) = (has_groups(&command), first_examples(&all));
         if is_grouped {
             short += &format!("\n\nAll options: {name} {} --help", command.get_name());
         }
         let change = |argument| if is_grouped { with_group(shortened(argument)) } else { shortened(argument) };
         command.mut_args(change).after_long_help(all).after_help(short)
     })
+}
+
+fn has_groups(command: &Command) -> bool {
+    command.get_arguments().count() > MANY_OPTIONS
 }
 
 /// Returns the first examples, without the paragraphs that follow them.
@@ -259,7 +263,7 @@ fn split_default(help: &str) -> (&str, Option<&str>) {
 /// Returns the options of the grouped commands of `program` that are in no group.
 #[doc(hidden)]
 pub fn without_group(program: &Command) -> Vec<String> {
-    let commands = program.get_subcommands().filter(|command| GROUPED.contains(&command.get_name()));
+    let commands = program.get_subcommands().filter(|command| has_groups(command));
     let options = commands.flat_map(|command| command.get_arguments().filter(|option| !option.is_hide_set()));
     options.filter_map(Arg::get_long).filter(|name| position(name).is_none()).map(str::to_owned).collect()
 }

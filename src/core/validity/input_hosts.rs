@@ -1,14 +1,41 @@
-//! Hosts that read or decode more slowly than the others: of a benchmark of input.
+//! Input runs: load of other processes, and hosts that read or decode more slowly than the others.
 
 use crate::benchmark::input::{InputRecord, PageCache};
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::number_text::percent;
 use crate::stats::summary::median;
+use crate::validity::host_warnings;
+use crate::validity::hosts::{ForeignLoad, foreign_load};
+use crate::validity::observed::Observed;
 use crate::validity::subject::warning;
-use crate::validity::thresholds::SLOW_INPUT;
+use crate::validity::thresholds::{HEAVY_FOREIGN_LOAD, SLOW_INPUT};
 
-/// Each host whose best is far below the hosts' median, from the disk and from memory.
-pub(super) fn slow_hosts(record: &InputRecord) -> Vec<Warning> {
+/// Returns the foreign load that makes the figures of an input run unreliable, if any.
+pub fn disturbance(record: &InputRecord) -> Option<ForeignLoad> {
+    foreign_load(&observed(record)).filter(|load| load.share > HEAVY_FOREIGN_LOAD)
+}
+
+/// Explains the parentheses around the figures of a disturbed input run.
+pub fn disturbance_line(load: &ForeignLoad) -> String {
+    let (share, host) = (percent(load.share), &load.host);
+    format!("in parentheses: unreliable, other processes used {share} of the cores of {host}: stop them, then repeat")
+}
+
+/// Returns all warnings of an input run, the most severe first.
+pub fn input_warnings(record: &InputRecord) -> Vec<Warning> {
+    let mut found = host_warnings(&observed(record));
+    found.extend(slow_hosts(record));
+    found.sort_by_key(|warning| warning.kind);
+    found
+}
+
+fn observed(record: &InputRecord) -> Observed<'_> {
+    Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.passes.len() as u32)
+        .with_environment(&record.environment)
+}
+
+/// Warns about each host whose best is far below the hosts' median, from the disk and from memory.
+fn slow_hosts(record: &InputRecord) -> Vec<Warning> {
     [PageCache::Cold, PageCache::Warm].into_iter().flat_map(|cache| slow(record, cache)).collect()
 }
 

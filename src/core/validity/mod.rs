@@ -6,7 +6,7 @@
 //! | `invalidity` | reasons why a training run is invalid |
 //! | `slow_ranks` | stragglers |
 //! | `hosts` | other load and limits on the hosts |
-//! | `input_hosts` | hosts that read or decode more slowly than the others |
+//! | `input_hosts` | input runs: other load, hosts that read or decode more slowly than the others |
 //! | `iterations` | iteration times |
 //! | `readings` | readings of hosts and GPUs during the run |
 //! | `subject` | names of ranks and hosts in warnings, and formats of numbers |
@@ -23,22 +23,19 @@ mod slow_ranks;
 mod subject;
 pub mod thresholds;
 
-use crate::benchmark::input::InputRecord;
 use crate::benchmark::train::RunRecord;
 use crate::benchmark::warning::Warning;
-use crate::number_text::percent;
 pub use crate::validity::hosts::{ForeignLoad, foreign_load};
 pub use crate::validity::invalidity::{Invalidity, invalidity};
+pub use input_hosts::{disturbance, disturbance_line, input_warnings};
 
 use crate::validity::hosts::{
     heat, load_before, memory, other_load, oversubscribed, oversubscribed_hosts, quotas, steal,
 };
-use crate::validity::input_hosts::slow_hosts;
 use crate::validity::iterations::{changed_environment, drift, input, outliers, skipped, steps, wall_clock};
 use crate::validity::observed::Observed;
 use crate::validity::readings::{clock_drops, memory_errors, retransmissions};
 use crate::validity::slow_ranks::slow_ranks;
-use crate::validity::thresholds::HEAVY_FOREIGN_LOAD;
 
 /// Returns all warnings of a training run, the most severe first; the first `warmup` iterations are ignored.
 pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
@@ -75,25 +72,6 @@ pub fn host_warnings(seen: &Observed) -> Vec<Warning> {
     found.extend(steal(seen));
     found.extend(retransmissions(seen));
     found.extend(memory_errors(seen));
-    found.sort_by_key(|warning| warning.kind);
-    found
-}
-
-/// Returns the foreign load that makes the figures of an input run unreliable, if any.
-pub fn disturbance(record: &InputRecord) -> Option<ForeignLoad> {
-    foreign_load(&Observed::from_input(record)).filter(|load| load.share > HEAVY_FOREIGN_LOAD)
-}
-
-/// Explains the parentheses around the figures of a disturbed input run.
-pub fn disturbance_line(load: &ForeignLoad) -> String {
-    let (share, host) = (percent(load.share), &load.host);
-    format!("in parentheses: unreliable, other processes used {share} of the cores of {host}: stop them, then repeat")
-}
-
-/// Returns all warnings of an input run, the most severe first.
-pub fn input_warnings(record: &InputRecord) -> Vec<Warning> {
-    let mut found = host_warnings(&Observed::from_input(record));
-    found.extend(slow_hosts(record));
     found.sort_by_key(|warning| warning.kind);
     found
 }

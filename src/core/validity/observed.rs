@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use crate::benchmark::bandwidth::BandwidthRecord;
-use crate::benchmark::input::InputRecord;
 use crate::benchmark::train::RunRecord;
 use crate::dimension::DeviceKind;
 use crate::host::{Environment, HostUse, InitialLoad, RankPlace, RankUse};
@@ -75,12 +74,6 @@ impl<'a> Observed<'a> {
     /// Returns the observations of a bandwidth run.
     pub fn from_bandwidth(record: &'a BandwidthRecord) -> Observed<'a> {
         Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations)
-            .with_environment(&record.environment)
-    }
-
-    /// Returns the observations of an input run.
-    pub fn from_input(record: &'a InputRecord) -> Observed<'a> {
-        Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.passes.len() as u32)
             .with_environment(&record.environment)
     }
 

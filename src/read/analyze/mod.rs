@@ -5,8 +5,6 @@
 //! | [`training`], [`score`] | figures of sweeps, a folder per benchmark |
 //! | [`comparison`] | comparison of two results |
 //! | [`prediction`] | predictions of larger cases, as bands |
-//! | [`input_demand`] | images per second that the devices of a host consume |
-//! | [`input_ceiling`] | comparison of a host's input rate with that demand |
 //! | [`published`] | figures published by others |
 //! | [`results`] | the results of a folder |
 //! | [`checks`] | checks of a result: complete, unedited, by the rules, reliable |
@@ -28,8 +26,6 @@ pub mod batch_sizes;
 pub mod case_runs;
 pub mod checks;
 pub mod comparison;
-pub mod input_ceiling;
-pub mod input_demand;
 pub mod prediction;
 pub mod published;
 pub mod reliability;

@@ -1,12 +1,13 @@
-//! Results of a folder: runs of sweeps, bandwidth and input.
+//! Results of a folder: runs of sweeps, and records of benchmarks without sweeps.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
-use ringmark_core::benchmark::bandwidth::BandwidthRecord;
-use ringmark_core::benchmark::input::InputRecord;
-use ringmark_core::benchmark::{Record, RecordHead};
-use ringmark_core::dimension::Case;
+use ringmark_core::benchmark::{BenchmarkKind, RecordHead};
+use ringmark_core::dimension::BackendName;
 use ringmark_core::file::run_name::RunName;
+use ringmark_core::host::HostUse;
 use ringmark_core::manifest::without_option;
 use ringmark_core::shell;
 use ringmark_core::trace::Timeline;
@@ -31,8 +32,32 @@ pub enum SweepGroups {
     Score(Vec<ScoreGroup>),
 }
 
+/// Records of a benchmark without sweeps, in one folder.
+pub trait FolderRecords: Any + Debug {
+    /// Returns the head of each record.
+    fn heads(&self) -> Vec<RecordHead<'_>>;
+
+    /// Returns the warnings in the records, each with its subject.
+    fn warnings(&self) -> Vec<String>;
+
+    /// Returns the reasons why figures are unreliable, for the findings of a report.
+    fn reliability_warnings(&self) -> Vec<ReliabilityWarning> {
+        Vec::new()
+    }
+
+    /// Returns the resource use of the hosts.
+    fn host_use(&self) -> &[HostUse] {
+        &[]
+    }
+
+    /// Returns the backend of each record and the lines of NCCL.
+    fn backends(&self) -> Vec<(BackendName, &[String])> {
+        Vec::new()
+    }
+}
+
 /// Results of one folder.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub struct ResultFolder {
     /// Last component of its path, and first part of the names of all files that are written; more components if
     /// another result of a report has the same.
@@ -45,10 +70,8 @@ pub struct ResultFolder {
     pub sweep: SweepGroups,
     /// Batch sizes that did not fit into memory.
     pub shortages: Vec<Shortage>,
-    /// Bandwidth runs that count, by ranks, then nodes.
-    pub bandwidth: Vec<(Case, BandwidthRecord)>,
-    /// Run of `ringmark input`: reading and decoding without training.
-    pub input: Option<InputRecord>,
+    /// Records of benchmarks without sweeps.
+    pub records: BTreeMap<BenchmarkKind, Box<dyn FolderRecords>>,
     /// Timelines of the traced runs.
     pub traces: Vec<(RunName, Timeline)>,
     /// Files and runs excluded from the figures, with reasons.
@@ -59,8 +82,8 @@ impl ResultFolder {
     /// Returns the results of a sweep.
     pub fn new(name: String, sweep: SweepGroups, requested: SweepFacts, problems: Vec<Problem>) -> ResultFolder {
         let SweepFacts { resume_command, shortages, .. } = requested;
-        let (price, bandwidth, input, traces) = (None, Vec::new(), None, Vec::new());
-        ResultFolder { name, resume_command, price, sweep, shortages, bandwidth, input, traces, problems }
+        let (price, records, traces) = (None, BTreeMap::new(), Vec::new());
+        ResultFolder { name, resume_command, price, sweep, shortages, records, traces, problems }
     }
 
     /// Returns the files and runs that are excluded, with the reasons.
@@ -107,8 +130,13 @@ impl ResultFolder {
     /// Returns the heads of the records of all benchmarks.
     pub fn heads(&self) -> impl Iterator<Item = RecordHead<'_>> {
         let scored = self.scoring().iter().flat_map(ScoreGroup::recorded).map(Recorded::head);
-        let bandwidth = self.bandwidth.iter().map(|(_, record)| record.head());
-        self.trained().map(Recorded::head).chain(scored).chain(bandwidth).chain(self.input.iter().map(Record::head))
+        let of_records = self.records.values().flat_map(|records| records.heads());
+        self.trained().map(Recorded::head).chain(scored).chain(of_records)
+    }
+
+    /// Returns the records of one benchmark, if the folder has any.
+    pub fn records_of<R: FolderRecords>(&self) -> Option<&R> {
+        self.records.values().find_map(|records| (&**records as &dyn Any).downcast_ref())
     }
 }
 

@@ -6,11 +6,10 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::{BenchmarkKind, RECORDS};
 use ringmark_core::dimension::Model;
 use ringmark_core::file::schema::kind_of;
 use ringmark_core::options::keyword_enum::KeywordEnum;
-use ringmark_core::schemas::RECORDS;
 use serde::de::IgnoredAny;
 
 /// Kind of the training result that `ringmark extract` writes.
@@ -34,22 +33,23 @@ pub enum Content {
     ScoreResult,
     /// Result of PyTorch's DDP benchmark.
     PytorchDdp,
-    /// Record of `ringmark bandwidth`.
-    Bandwidth,
+    /// Record of a benchmark.
+    Record(BenchmarkKind),
     /// Output of nccl-tests.
     NcclTests,
 }
 
 impl Content {
     /// Returns the name for use in a sentence.
-    pub fn text(self) -> &'static str {
-        match self {
+    pub fn text(self) -> String {
+        let text = match self {
             Content::Result => "result of ringmark extract",
             Content::ScoreResult => "inference result of ringmark extract",
             Content::PytorchDdp => "JSON of PyTorch's DDP benchmark",
-            Content::Bandwidth => "record of ringmark bandwidth",
+            Content::Record(benchmark) => return format!("record of ringmark {benchmark}"),
             Content::NcclTests => "JSON of nccl-tests",
-        }
+        };
+        text.to_owned()
     }
 }
 
@@ -79,8 +79,8 @@ pub fn content_of(file: &Path) -> anyhow::Result<Option<Content>> {
             SCORE_RESULT => Some(Content::ScoreResult),
             _ => None,
         })
-    } else if has("kind") && has("ranks") && has("results") {
-        Some(Content::Bandwidth)
+    } else if has("kind") && has("ranks") {
+        benchmark_of(file).map(Content::Record)
     } else if !keys.is_empty() && keys.keys().all(|key| model_of(key).is_some()) {
         Some(Content::Result)
     } else {

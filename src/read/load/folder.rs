@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use ringmark_core::benchmark::BenchmarkKind;
+use ringmark_core::benchmark::{BenchmarkKind, RECORDS, RecordFormat};
 use ringmark_core::dimension::{BatchShape, BatchSize, Case, DeviceChoice, Dtype, KvStore, Model};
-use ringmark_core::file::run_name::{BASELINE, INPUT_RECORD, MANIFEST, RunName, bandwidth_operation};
+use ringmark_core::file::run_name::{BASELINE, MANIFEST, RunName};
 use ringmark_core::host::MemoryShortage;
 use ringmark_core::keyword_enum;
 use ringmark_core::manifest::{Manifest, RunState};
@@ -210,8 +210,8 @@ impl Found {
         let name = RunName::parse(&path);
         match (file.extension().and_then(OsStr::to_str), name) {
             (Some("log"), Some(name)) => self.runs.push(FoundRun { name, log: path }),
-            // Written by `ringmark bandwidth`, which may share a folder with a sweep.
-            (Some("log"), None) if bandwidth_operation(Path::new(&path)).is_some() => {}
+            // Written by another benchmark, which may share a folder with a sweep.
+            (Some("log"), None) if RECORDS.iter().any(|format| format.has_file(&path)) => {}
             (Some("log"), None) if in_case(&path) || is_named_like_a_run(&path) => {
                 self.problems.push(Problem::in_file(path, format!("not a run name: expected {}", pattern())));
             }
@@ -450,9 +450,9 @@ fn commands_for_results_below(root: &Path, reader: Reader) -> Option<String> {
     let all = results_below(root, RESULT_LEVELS);
     let line = |(benchmark, folder): &(BenchmarkKind, PathBuf)| {
         let command = match (benchmark, reader) {
-            (BenchmarkKind::Bandwidth | BenchmarkKind::Input, _) => Reader::Report,
             (BenchmarkKind::Score, Reader::Predict) => Reader::Extract,
-            _ => reader,
+            (BenchmarkKind::Train | BenchmarkKind::Score, _) => reader,
+            _ => Reader::Report,
         };
         format!("\n  ringmark {command} {}", shell::quote(&folder.display().to_string()))
     };
@@ -469,17 +469,14 @@ fn results_below(root: &Path, levels: u32) -> Vec<(BenchmarkKind, PathBuf)> {
     folders.sort();
     let of_folder = |folder: PathBuf| {
         let holds_cases = entries(&folder).is_ok_and(|paths| paths.iter().any(|path| is_case(path)));
-        let is_record = |file: &PathBuf| bandwidth_operation(file).is_some();
         if holds_cases
             && let Ok(mut found) = scan(&folder)
             && !found.runs.is_empty()
         {
             found.find_benchmarks(&folder);
             vec![(found.benchmark(&folder).unwrap_or(BenchmarkKind::Train), folder)]
-        } else if folder.join(INPUT_RECORD).exists() {
-            vec![(BenchmarkKind::Input, folder)]
-        } else if holds_cases && files_below(&folder, 1).iter().any(is_record) {
-            vec![(BenchmarkKind::Bandwidth, folder)]
+        } else if let Some(format) = record_below(&folder) {
+            vec![(format.benchmark, folder)]
         } else if levels > 1 {
             results_below(&folder, levels - 1)
         } else {
@@ -487,6 +484,12 @@ fn results_below(root: &Path, levels: u32) -> Vec<(BenchmarkKind, PathBuf)> {
         }
     };
     folders.into_iter().flat_map(of_folder).collect()
+}
+
+/// Returns the format of the first benchmark without sweeps that has files in a folder.
+fn record_below(root: &Path) -> Option<&'static RecordFormat> {
+    let files: Vec<PathBuf> = files_below(root, 1).iter().map(|file| below(root, file)).collect();
+    RECORDS.iter().find(|format| files.iter().any(|file| format.has_file(file)))
 }
 
 /// Suggests the intended folder if this one contains no runs.
@@ -497,12 +500,8 @@ fn hint(root: &Path, problems: &[Problem], reader: Reader) -> String {
     if let Some(commands) = commands_for_results_below(root, reader) {
         return format!("; results are in its subfolders:{commands}");
     }
-    if files_below(root, 1).iter().any(|file| bandwidth_operation(file).is_some()) {
-        return "; it contains results of `ringmark bandwidth`, which `ringmark report` shows and `ringmark diff` compares"
-            .to_owned();
-    }
-    if root.join(INPUT_RECORD).exists() {
-        return "; it contains a result of `ringmark input`, which `ringmark report` shows".to_owned();
+    if let Some(folder) = record_below(root).and_then(|format| format.folder.as_ref()) {
+        return format!("; it contains {}", folder.description);
     }
     problems.iter().map(|problem| format!("\n  {problem}")).collect()
 }

@@ -12,19 +12,15 @@
 //! | [`sweep_run`] | properties of a run that the rules of its sweep check |
 //! | [`integrity`] | comparison of a sweep's files with their hashes |
 //! | [`iteration_times`] | mean times of an iteration and of its phases, by rank |
-//! | [`bandwidth`] | folders of `ringmark bandwidth` |
-//! | [`input`] | folders of `ringmark input` |
 //! | [`trace`] | traces next to the logs of runs |
 //! | [`environment`] | hosts, devices and software of runs, as text |
 //! | [`formats`] | result files of other benchmarks |
 //! | [`problem`] | reasons why a file or run is excluded from the figures |
 
-pub mod bandwidth;
 pub mod content;
 pub mod environment;
 pub mod folder;
 pub mod formats;
-pub mod input;
 pub mod integrity;
 pub mod iteration_times;
 pub mod log;

@@ -3,6 +3,7 @@
 
 pub mod config;
 pub mod figures;
+pub mod files;
 pub mod gradients_use;
 pub mod lines;
 pub mod messages;
@@ -12,6 +13,7 @@ mod validation;
 
 pub use config::{ArraySize, Arrays, BandwidthConfig, OptimizerChoice};
 pub use figures::{SizeFigures, TimeSpread};
+pub use files::{BANDWIDTH_LOG, BANDWIDTH_RECORD, FOLDER, bandwidth_files, bandwidth_operation};
 pub use gradients_use::GradientsUse;
 pub use messages::{Growth, Messages};
 pub use record::{BandwidthRecord, FailureKind, MemoryLimit, MessageResult, Timing};

@@ -10,3 +10,17 @@ mod validation;
 pub use config::{InputConfig, PageCache, ThreadCounts};
 pub use pass::{HostPass, InputPass};
 pub use record::{Ceiling, InputRecord, StoredImages};
+
+use crate::benchmark::RecordFolder;
+
+/// Log of `ringmark input`, in its folder.
+pub const INPUT_LOG: &str = "input.log";
+
+/// Record of `ringmark input`, next to its log.
+pub const INPUT_RECORD: &str = "input.json";
+
+/// Files of the benchmark in a folder.
+pub const FOLDER: RecordFolder = RecordFolder {
+    has_file: |file| file.as_os_str() == INPUT_RECORD,
+    description: "a result of `ringmark input`, which `ringmark report` shows",
+};

@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::config::Messages;
-use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, SizeFigures, figures};
+use ringmark_core::benchmark::bandwidth::{
+    BandwidthConfig, BandwidthRecord, SizeFigures, bandwidth_files, bandwidth_operation, figures,
+};
 use ringmark_core::benchmark::kv_store::ServerArrays;
 use ringmark_core::dimension::{BackendName, Bytes, Case, GigabytesPerSecond, Operation};
-use ringmark_core::file::run_name::{bandwidth_files, bandwidth_operation};
 use ringmark_core::number_text::marked;
 use ringmark_core::options::option_table::arguments;
 use ringmark_core::stats::busbw::Bus;

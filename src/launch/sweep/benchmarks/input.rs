@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use ringmark_core::benchmark::BenchmarkKind;
-use ringmark_core::benchmark::input::{InputConfig, InputRecord};
+use ringmark_core::benchmark::input::{INPUT_LOG, INPUT_RECORD, InputConfig, InputRecord};
 use ringmark_core::dimension::Case;
-use ringmark_core::file::run_name::{INPUT_LOG, INPUT_RECORD};
 use ringmark_core::options::option_table::arguments;
 use ringmark_core::trace::TraceConfig;
 

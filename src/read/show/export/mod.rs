@@ -5,7 +5,6 @@
 //! |---|---|
 //! | [`figure`] | figures with unit, meaning and labels, the input of every format |
 //! | [`runs`] | figures of training and inference, by case and by run |
-//! | [`bandwidth`] | figures of collective operations, by message size |
 //! | [`prometheus`] | Prometheus's text format |
 //! | [`influx`] | InfluxDB's line protocol |
 //! | [`time_line`] | start and end of each iteration and epoch of a run |
@@ -14,7 +13,6 @@
 
 use ringmark_core::keyword_enum;
 
-pub mod bandwidth;
 pub mod figure;
 pub mod influx;
 pub mod mlflow;

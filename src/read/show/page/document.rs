@@ -107,8 +107,8 @@ pub enum Subject {
     /// Runs that may be compared.
     Runs,
     BatchSizes,
-    Bandwidth,
-    Input,
+    /// Records of one benchmark without sweeps.
+    Records,
     Environment,
 }
 

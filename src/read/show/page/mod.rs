@@ -1,4 +1,4 @@
-//! Report on one or more results: a page with charts, text, and JSON.
+//! Report on one or more results: a page with charts, and text.
 //!
 //! | module | contents |
 //! |---|---|
@@ -9,13 +9,11 @@
 //! | [`html`] | self-contained HTML page |
 //! | [`svg`] | self-contained SVG picture |
 //! | [`text`] | Markdown, and tables for a terminal |
-//! | [`json`] | JSON |
 
 pub mod charts;
 pub mod content;
 pub mod document;
 pub mod html;
-pub mod json;
 pub mod layout;
 pub mod svg;
 pub mod text;

@@ -88,13 +88,14 @@ fn machine(result: &ResultFolder) -> NamedValues {
     ]);
     let ranks = result.heads().flat_map(|head| head.ranks);
     ranks.for_each(|rank| add(&mut found, "devices", &rank.device_name));
+    let of_records = || result.records.values().flat_map(|records| records.backends());
     let backends = result.trained().map(|recorded| recorded.facts.backend);
     backends
-        .chain(result.bandwidth.iter().map(|(_, record)| record.backend))
+        .chain(of_records().map(|(backend, _)| backend))
         .filter(|name| *name != BackendName::Solo)
         .for_each(|name| add(&mut found, "all-reduce backend", name.keyword()));
-    let nccl = result.trained().map(|recorded| &recorded.facts.nccl);
-    nccl.chain(result.bandwidth.iter().map(|(_, record)| &record.nccl))
+    let nccl = result.trained().map(|recorded| recorded.facts.nccl.as_slice());
+    nccl.chain(of_records().map(|(_, nccl)| nccl))
         .flat_map(|nccl| environment::nccl_choices(nccl))
         .for_each(|choice| add(&mut found, environment::NCCL_CHOSE, choice));
     for environment in result.heads().map(|head| head.environment) {
@@ -232,7 +233,7 @@ fn hosts(title: &str, result: &ResultFolder) -> Option<Block> {
     let uses = measured().flat_map(|run| &run.host_use);
     let points = result.scoring().iter().flat_map(|group| &group.cases);
     let uses = uses.chain(points.flat_map(ScoreCase::counted).flat_map(|run| &run.host_use));
-    let uses = uses.chain(result.input.iter().flat_map(|record| &record.host_use));
+    let uses = uses.chain(result.records.values().flat_map(|records| records.host_use()));
     for host_use in uses {
         hosts.entry(&host_use.host).or_default().uses.push(host_use);
     }

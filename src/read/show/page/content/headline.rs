@@ -1,16 +1,14 @@
 //! Headlines of a report page: speed, efficiency and scaling loss. Reliability is in `trust`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
-use ringmark_core::dimension::{Bytes, Case, GigabytesPerSecond, KvStore, Model, WorkUnit};
+use ringmark_core::dimension::{Case, Model, WorkUnit};
 use ringmark_core::number_text::{four_digits, percent, three_digits};
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
 use crate::output::table::Style;
 use crate::read::analyze::batch_sizes::{BatchFigures, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyze::published::Workload;
-use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::conclusion;
@@ -21,13 +19,11 @@ use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
 use crate::read::analyze::training::title;
 use crate::read::show::columns;
 use crate::read::show::numbers::{count, percent_number};
-use crate::read::show::page::content::bandwidth::size as size_of_message;
 use crate::read::show::page::content::batch_sizes::{self, PageTable};
-use crate::read::show::page::content::input;
 use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, PageSeries, Setting};
 use crate::read::show::page::content::trust::TrustEvidence;
-use crate::read::show::page::document::{Figure, Headline, Share, Trust};
+use crate::read::show::page::document::{Figure, Headline, Share};
 use crate::read::show::training::columns::{self as training, Column};
 
 /// Returns a headline for each series. A table by batch size that does not scale gets one headline for all its series.
@@ -42,11 +38,8 @@ pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[Page
         let is_only = results.len() == 1 && setting.series.len() == 1;
         series.map(|series| headline(&results[series.style.color], setting, series, is_only)).collect()
     };
-    let is_alone = |(_, result): &(usize, &ResultFolder)| result.training().is_empty() && result.scoring().is_empty();
-    let alone = || results.iter().enumerate().filter(is_alone);
-    let of_others = alone().filter_map(bandwidth).chain(alone().filter_map(|(number, it)| input::headline(number, it)));
     let of_training = together.iter().map(|table| of_table(table)).chain(settings.iter().flat_map(of_setting));
-    of_training.chain(scored.iter().map(|table| of_table(table))).chain(of_others).collect()
+    of_training.chain(scored.iter().map(|table| of_table(table))).collect()
 }
 
 /// Returns the headline of a table by batch size: the fastest point of each network.
@@ -110,60 +103,6 @@ fn gain(table: &BatchTable) -> Option<String> {
     let is_doubtful = table.series.iter().flat_map(|series| &series.points).any(|point| point.is_doubtful);
     let doubt = if is_doubtful { " (unreliable)" } else { "" };
     Some(format!("batch size {} compared with {}: {range}{doubt}", widest[1], widest[0]))
-}
-
-/// Returns the headline of a result with only bandwidth runs: its largest case.
-fn bandwidth((number, result): (usize, &ResultFolder)) -> Option<Headline> {
-    let (largest_case, _) = result.bandwidth.last()?;
-    // The first operation, which is all-reduce if it was measured.
-    let (case, record) = result.bandwidth.iter().find(|(case, _)| case == largest_case)?;
-    let reliability_warnings: Vec<ReliabilityWarning> =
-        result.bandwidth.iter().flat_map(|(case, record)| reliability::bandwidth_warnings(*case, record)).collect();
-    let is_doubtful = !reliability_warnings.is_empty();
-    let figure = |label: &str, (size, rate): (Bytes, GigabytesPerSecond)| Figure {
-        label: label.to_owned(),
-        value: four_digits(rate.0),
-        unit: "GB/s".to_owned(),
-        note: format!("bus bandwidth of {} on {case}", size_of_message(size)),
-        parts: Vec::new(),
-        is_doubtful,
-    };
-    let best = best_busbw(&record.results, record.bus()).map(|best| figure("Fastest message", best));
-    let largest = largest_busbw(&record.results, record.bus()).map(|largest| figure("Largest message", largest));
-    let wrong = result.bandwidth.iter().filter_map(|(_, record)| wrong(&record.results)).reduce(u64::saturating_add);
-    let mut reasons = vec![match wrong {
-        None => "results were not checked".to_owned(),
-        Some(0) => "every result is correct".to_owned(),
-        Some(wrong) => format!("{wrong} elements are wrong"),
-    }];
-    reasons.extend((!result.problems.is_empty()).then(|| count(result.problems.len(), "problem") + " in the folder"));
-    let warnings = result.bandwidth.iter().map(|(_, record)| record.warnings.len()).sum::<usize>();
-    reasons.extend((warnings > 0).then(|| count(warnings, "warning")));
-    reasons.splice(0..0, reliability::cause(&reliability_warnings).map(str::to_owned));
-    let trust = match (wrong, result.problems.is_empty() && warnings == 0) {
-        _ if is_doubtful => Trust::Unreliable,
-        (Some(0), true) => Trust::Sound,
-        (Some(1..), _) => Trust::Unreliable,
-        _ => Trust::WithCare,
-    };
-    if trust == Trust::Unreliable {
-        reasons.truncate(1);
-    }
-    let devices: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.device_name.as_str()).collect();
-    let devices = devices.into_iter().collect::<Vec<_>>().join(" / ");
-    let what = match record.config.kv_store.kv_store {
-        KvStore::Ring => record.config.operation.title().to_owned(),
-        kv_store => format!("kv-store {kv_store}"),
-    };
-    Some(Headline {
-        style: Style { color: number, shape: 0 },
-        name: result.name.clone(),
-        what: format!("{what}, backend {}: {devices}", record.backend),
-        trust,
-        reasons,
-        conclusion: None,
-        figures: best.into_iter().chain(largest).collect(),
-    })
 }
 
 /// Returns the headline of a series, named by its conditions if it is the only one of the only result.

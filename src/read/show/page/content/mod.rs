@@ -19,17 +19,13 @@
 //! | [`traced_step`] | time line of a traced iteration |
 //! | [`iterations`] | times of all iterations |
 //! | [`ranks`] | spread of the step time of each rank |
-//! | [`bandwidth`] | bandwidth of collective operations |
-//! | [`input`] | input rates and the demand of the devices |
 //! | [`environment`] | hosts, devices and software, with differences between hosts |
 
-pub mod bandwidth;
 pub mod batch_size_charts;
 pub mod batch_sizes;
 pub mod economy;
 pub mod environment;
 pub mod headline;
-pub mod input;
 pub mod iterations;
 pub mod learning;
 pub mod published_rates;
@@ -46,8 +42,6 @@ pub mod work_load;
 
 use std::collections::BTreeSet;
 
-use ringmark_core::benchmark::warning;
-
 use crate::read::analyze::published::Workload;
 use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
@@ -58,10 +52,17 @@ use crate::read::load::environment::moment;
 use crate::read::show::once::once;
 use crate::read::show::page::content::batch_sizes::PageTable;
 use crate::read::show::page::content::series::Setting;
-use crate::read::show::page::document::{Document, Findings, Link, Section, Subject};
+use crate::read::show::page::document::{Document, Findings, Headline, Link, Section, Subject};
 
-/// Returns the whole report; `published` adds rows published by others for the same conditions.
-pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Document {
+/// Content about the records of benchmarks without sweeps.
+#[derive(Debug, Default)]
+pub struct RecordContent {
+    pub headlines: Vec<Headline>,
+    pub sections: Vec<Section>,
+}
+
+/// Returns the whole report, including the content about `records`.
+pub fn document(results: &[ResultFolder], published: bool, links: &[Link], records: RecordContent) -> Document {
     let settings = series::settings(results);
     let by_size = batch_sizes::tables(results);
     let trained = batch_sizes::sections(Workload::Training, &by_size, published);
@@ -74,14 +75,13 @@ pub fn document(results: &[ResultFolder], published: bool, links: &[Link]) -> Do
         false => trained.into_iter().chain(of_settings).collect(),
     };
     sections.extend(scored);
-    sections.extend(bandwidth::section(results, published));
-    sections.extend(input::section(results));
+    sections.extend(records.sections);
     sections.extend(environment::section(results));
     Document {
         title: results.iter().map(|result| result.name.as_str()).collect::<Vec<_>>().join(", "),
         provenance: results.iter().filter_map(|result| provenance(result, results.len() > 1)).collect(),
         links: links.to_vec(),
-        headlines: headline::headlines(results, &settings, &by_size),
+        headlines: headline::headlines(results, &settings, &by_size).into_iter().chain(records.headlines).collect(),
         findings: not_comparable(results).into_iter().chain(findings(results)).collect(),
         sections,
     }
@@ -148,21 +148,16 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             (name.clone(), group.warnings.iter().cloned().chain(of_cases).collect())
         };
         let warnings = once(&groups().map(of_group).collect::<Vec<_>>());
-        let of_bandwidth = result.bandwidth.iter().flat_map(|(case, record)| {
-            warning::texts(&record.warnings).into_iter().map(move |text| format!("bandwidth of {case}: {text}"))
-        });
-        let of_input = result.input.iter().flat_map(|record| warning::texts(&record.warnings));
-        let of_input = of_input.map(|text| format!("input: {text}"));
         let of_scoring = result.scoring().iter().flat_map(ScoreGroup::all_warnings).cloned();
-        let warnings = warnings.into_iter().chain(of_scoring).chain(of_bandwidth).chain(of_input);
+        let of_records = result.records.values().flat_map(|records| records.warnings());
+        let warnings = warnings.into_iter().chain(of_scoring).chain(of_records);
         let of_groups = groups().flat_map(|(group, name)| {
             let named = |warning: ReliabilityWarning| if several { warning.to(name) } else { warning };
             group.all_reliability_warnings().into_iter().map(named).collect::<Vec<_>>()
         });
         let of_scoring = result.scoring().iter().flat_map(ScoreGroup::all_reliability_warnings);
-        let of_bandwidth =
-            result.bandwidth.iter().flat_map(|(case, record)| reliability::bandwidth_warnings(*case, record));
-        let unreliable: Vec<ReliabilityWarning> = of_groups.chain(of_scoring).chain(of_bandwidth).collect();
+        let of_records = result.records.values().flat_map(|records| records.reliability_warnings());
+        let unreliable: Vec<ReliabilityWarning> = of_groups.chain(of_scoring).chain(of_records).collect();
         let of_kind = |title: &str, lines: Vec<String>, fix, is_grave| {
             let title = of_result(title);
             Findings { title, lines, fix, is_grave }

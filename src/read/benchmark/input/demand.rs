@@ -7,6 +7,7 @@
 use ringmark_core::dimension::{Case, DeviceKind, UnitsPerSecond};
 use ringmark_core::number_text::thousands;
 
+use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 
@@ -113,4 +114,17 @@ pub fn demands(groups: &[TrainingGroup]) -> Vec<Demand> {
 /// Returns images/s per node of a case; `None` if none of its runs counts.
 fn images_a_host(case: &TrainingCase) -> Option<UnitsPerSecond> {
     Some(UnitsPerSecond(case.figures.as_ref()?.speed.0 / f64::from(case.case.nodes)))
+}
+
+/// Returns the demands of every training result in the report, with the name of the result if there are several.
+pub fn all_demands(results: &[ResultFolder]) -> Vec<Demand> {
+    let several = results.iter().filter(|result| !result.training().is_empty()).count() > 1;
+    let of_result = |result: &ResultFolder| -> Vec<Demand> {
+        let named = |demand: Demand| match several {
+            true => Demand { label: format!("{}, {}", result.name, demand.label), ..demand },
+            false => demand,
+        };
+        demands(result.training()).into_iter().map(named).collect()
+    };
+    results.iter().flat_map(of_result).collect()
 }

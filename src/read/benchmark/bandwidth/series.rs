@@ -6,11 +6,14 @@ use ringmark_core::dimension::Case;
 use ringmark_core::stats::busbw::{algbw, busbw};
 
 use crate::read::analyze::reliability;
+use crate::read::analyze::results::ResultFolder;
+use crate::read::benchmark::bandwidth::load::BandwidthResult;
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::show::export::figure::{self, ExportedSeries, Scope};
 
-pub fn series(name: &str, cases: &[(Case, BandwidthRecord)]) -> Vec<ExportedSeries> {
-    cases.iter().flat_map(|(case, record)| record_series(name, *case, record)).collect()
+pub fn series(result: &ResultFolder) -> Vec<ExportedSeries> {
+    let cases = result.records_of::<BandwidthResult>().into_iter().flat_map(|records| &records.cases);
+    cases.flat_map(|(case, record)| record_series(&result.name, *case, record)).collect()
 }
 
 fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<ExportedSeries> {

@@ -18,7 +18,7 @@ use ringmark_core::dimension::{Scaling, UnitsPerSecond};
 use ringmark_core::number_text::{marked, plural, thousands};
 use ringmark_core::validity::disturbance;
 
-use crate::read::analyze::input_demand::{Basis, Demand};
+use crate::read::benchmark::input::demand::{Basis, Demand};
 
 /// Ratio of disk to memory speed below which the disk is the limit.
 const AS_FAST: f64 = 0.95;

@@ -6,10 +6,9 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_core::benchmark::Record;
-use ringmark_core::benchmark::bandwidth::{BandwidthRecord, figures};
+use ringmark_core::benchmark::bandwidth::{BANDWIDTH_RECORD, BandwidthRecord, bandwidth_files, figures};
 use ringmark_core::dimension::{Case, Operation};
 use ringmark_core::file::atomic_file;
-use ringmark_core::file::run_name::{BANDWIDTH_RECORD, bandwidth_files};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::options::usage::usage;
 

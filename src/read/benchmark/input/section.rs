@@ -9,9 +9,9 @@ use ringmark_core::number_text::{four_digits, thousands};
 use ringmark_core::validity::{disturbance, disturbance_line};
 
 use crate::output::table::{Column, Row, Style, Table};
-use crate::read::analyze::input_ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
-use crate::read::analyze::input_demand::{Demand, demands};
 use crate::read::analyze::results::ResultFolder;
+use crate::read::benchmark::input::ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
+use crate::read::benchmark::input::demand::{Demand, all_demands};
 use crate::read::show::numbers::{count, marked};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, far_apart};
@@ -34,11 +34,11 @@ const MARKS: usize = 8;
 const MINOR: [&str; 5] = ["MB/s", "read", "decode", "augment", "collate"];
 
 /// Returns the section; `None` if there are no input runs.
-pub fn section(results: &[ResultFolder]) -> Option<Section> {
+pub fn section(results: &[ResultFolder], _: bool) -> Option<Section> {
     let demands = all_demands(results);
-    let several = results.iter().filter(|result| result.input.is_some()).count() > 1;
+    let several = results.iter().filter(|result| result.records_of::<InputRecord>().is_some()).count() > 1;
     let of_result = |(number, result): (usize, &ResultFolder)| {
-        let record = result.input.as_ref()?;
+        let record = result.records_of::<InputRecord>()?;
         let title = |what: &str| if several { format!("{what}: {}", result.name) } else { what.to_owned() };
         let load = disturbance(record);
         let speed = Block {
@@ -54,7 +54,7 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
     };
     let blocks: Vec<Block> = results.iter().enumerate().filter_map(of_result).flatten().collect();
     (!blocks.is_empty()).then(|| Section {
-        subject: Subject::Input,
+        subject: Subject::Records,
         title: "Reading and decoding".to_owned(),
         note: NOTE.to_owned(),
         blocks,
@@ -63,7 +63,7 @@ pub fn section(results: &[ResultFolder]) -> Option<Section> {
 
 /// Returns the headline of a result that contains only input runs: the speed of its slowest host.
 pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
-    let record = result.input.as_ref()?;
+    let record = result.records_of::<InputRecord>()?;
     let is_disturbed = disturbance(record).is_some();
     let lowest = |rates: &dyn Fn(usize) -> Option<(f64, u32)>| {
         let all = (0..record.ranks.len()).filter_map(|rank| Some((rates(rank)?, &record.ranks[rank].host)));
@@ -111,19 +111,6 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
         conclusion: None,
         figures: figures.into_iter().flatten().collect(),
     })
-}
-
-/// Returns the demands of every training result in the report, with the name of the result if there are several.
-pub fn all_demands(results: &[ResultFolder]) -> Vec<Demand> {
-    let several = results.iter().filter(|result| !result.training().is_empty()).count() > 1;
-    let of_result = |result: &ResultFolder| -> Vec<Demand> {
-        let named = |demand: Demand| match several {
-            true => Demand { label: format!("{}, {}", result.name, demand.label), ..demand },
-            false => demand,
-        };
-        demands(result.training()).into_iter().map(named).collect()
-    };
-    results.iter().flat_map(of_result).collect()
 }
 
 /// Returns a text on the images and their processing.

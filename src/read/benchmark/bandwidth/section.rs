@@ -4,21 +4,23 @@
 use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::bandwidth::config::Messages;
+use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, GigabytesPerSecond, KvStore, Model, Operands, Seconds};
-use ringmark_core::number_text::count;
+use ringmark_core::number_text::{count, four_digits};
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::percentile;
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::published::exchange::{PublishedExchange, SAMPLES, SOURCE};
-use crate::read::analyze::reliability;
+use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::ResultFolder;
-use crate::read::show::numbers::percent_number;
+use crate::read::benchmark::bandwidth::load::BandwidthResult;
+use crate::read::show::numbers::{self, percent_number};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, Shade, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
-use crate::read::show::page::document::{Block, Section, Subject};
+use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject, Trust};
 
 /// Largest number of sizes that fit on an axis.
 const MARKS: usize = 7;
@@ -80,7 +82,8 @@ impl Line<'_> {
 pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
     let runs = || {
         results.iter().enumerate().flat_map(|(number, result)| {
-            result.bandwidth.iter().map(move |(case, record)| (number, result, *case, record))
+            let cases = result.records_of::<BandwidthResult>().into_iter().flat_map(|records| &records.cases);
+            cases.map(move |(case, record)| (number, result, *case, record))
         })
     };
     runs().next()?;
@@ -127,7 +130,64 @@ pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
         [one] => format!("Exchange bandwidth of {}", one.text()),
         _ => "Exchange bandwidth".to_owned(),
     };
-    Some(Section { subject: Subject::Bandwidth, title, note, blocks })
+    Some(Section { subject: Subject::Records, title, note, blocks })
+}
+
+/// Returns the headline of a result with only bandwidth runs: its largest case.
+pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
+    let cases = &result.records_of::<BandwidthResult>()?.cases;
+    let (largest_case, _) = cases.last()?;
+    // The first operation, which is all-reduce if it was measured.
+    let (case, record) = cases.iter().find(|(case, _)| case == largest_case)?;
+    let reliability_warnings: Vec<ReliabilityWarning> =
+        cases.iter().flat_map(|(case, record)| reliability::bandwidth_warnings(*case, record)).collect();
+    let is_doubtful = !reliability_warnings.is_empty();
+    let figure = |label: &str, (size, rate): (Bytes, GigabytesPerSecond)| Figure {
+        label: label.to_owned(),
+        value: four_digits(rate.0),
+        unit: "GB/s".to_owned(),
+        note: format!("bus bandwidth of {} on {case}", self::size(size)),
+        parts: Vec::new(),
+        is_doubtful,
+    };
+    let best = best_busbw(&record.results, record.bus()).map(|best| figure("Fastest message", best));
+    let largest = largest_busbw(&record.results, record.bus()).map(|largest| figure("Largest message", largest));
+    let wrong = cases.iter().filter_map(|(_, record)| wrong(&record.results)).reduce(u64::saturating_add);
+    let mut reasons = vec![match wrong {
+        None => "results were not checked".to_owned(),
+        Some(0) => "every result is correct".to_owned(),
+        Some(wrong) => format!("{wrong} elements are wrong"),
+    }];
+    reasons.extend(
+        (!result.problems.is_empty()).then(|| numbers::count(result.problems.len(), "problem") + " in the folder"),
+    );
+    let warnings = cases.iter().map(|(_, record)| record.warnings.len()).sum::<usize>();
+    reasons.extend((warnings > 0).then(|| numbers::count(warnings, "warning")));
+    reasons.splice(0..0, reliability::cause(&reliability_warnings).map(str::to_owned));
+    let trust = match (wrong, result.problems.is_empty() && warnings == 0) {
+        _ if is_doubtful => Trust::Unreliable,
+        (Some(0), true) => Trust::Sound,
+        (Some(1..), _) => Trust::Unreliable,
+        _ => Trust::WithCare,
+    };
+    if trust == Trust::Unreliable {
+        reasons.truncate(1);
+    }
+    let devices: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.device_name.as_str()).collect();
+    let devices = devices.into_iter().collect::<Vec<_>>().join(" / ");
+    let what = match record.config.kv_store.kv_store {
+        KvStore::Ring => record.config.operation.title().to_owned(),
+        kv_store => format!("kv-store {kv_store}"),
+    };
+    Some(Headline {
+        style: Style { color: number, shape: 0 },
+        name: result.name.clone(),
+        what: format!("{what}, backend {}: {devices}", record.backend),
+        trust,
+        reasons,
+        conclusion: None,
+        figures: best.into_iter().chain(largest).collect(),
+    })
 }
 
 /// Returns MXNet's samples of the networks whose gradients were exchanged; `None` if it published none.

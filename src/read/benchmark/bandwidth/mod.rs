@@ -1,0 +1,70 @@
+//! Results of `ringmark bandwidth`: several records, by case and operation.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`load`] | records of a folder |
+//! | [`section`] | section and headline of a report |
+//! | [`rows`] | rows in the JSON of a report |
+//! | [`series`] | exported figures |
+//!
+//! Comparisons are in [`collectives`], because nccl-tests measures the same.
+
+pub mod load;
+pub mod rows;
+pub mod section;
+pub mod series;
+
+use std::path::Path;
+
+use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::{BenchmarkKind, Record, RecordHead, warning};
+use ringmark_core::dimension::BackendName;
+
+use crate::read::analyze::comparison::collectives;
+use crate::read::analyze::comparison::side::SideKind;
+use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::results::FolderRecords;
+use crate::read::benchmark::bandwidth::load::BandwidthResult;
+use crate::read::benchmark::{BenchmarkReader, FoundRecords, RecordSide};
+
+/// Reader of the records.
+pub const READER: BenchmarkReader = BenchmarkReader {
+    benchmark: BenchmarkKind::Bandwidth,
+    find,
+    headline: section::headline,
+    section: section::section,
+    series: Some(series::series),
+    side: Some(RecordSide {
+        kind: SideKind::Collectives,
+        add: |side, file, input| collectives::add_record(side, file, &BandwidthRecord::read(input)?),
+    }),
+};
+
+impl FolderRecords for BandwidthResult {
+    fn heads(&self) -> Vec<RecordHead<'_>> {
+        self.cases.iter().map(|(_, record)| record.head()).collect()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let of_case = |(case, record): &(_, BandwidthRecord)| {
+            let named = |text| format!("bandwidth of {case}: {text}");
+            warning::texts(&record.warnings).into_iter().map(named).collect::<Vec<_>>()
+        };
+        self.cases.iter().flat_map(of_case).collect()
+    }
+
+    fn reliability_warnings(&self) -> Vec<ReliabilityWarning> {
+        self.cases.iter().flat_map(|(case, record)| reliability::bandwidth_warnings(*case, record)).collect()
+    }
+
+    fn backends(&self) -> Vec<(BackendName, &[String])> {
+        self.cases.iter().map(|(_, record)| (record.backend, record.nccl.as_slice())).collect()
+    }
+}
+
+fn find(folder: &Path) -> anyhow::Result<FoundRecords> {
+    let mut result = load::find(folder)?;
+    let problems = std::mem::take(&mut result.problems);
+    let has_records = !result.cases.is_empty();
+    Ok((has_records.then(|| Box::new(result) as Box<dyn FolderRecords>), problems))
+}

@@ -1,0 +1,74 @@
+//! Bandwidth rows in the JSON of a report.
+
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, Timing};
+use ringmark_core::dimension::{BackendName, Bytes, Case, GigabytesPerSecond, KvStore, Operation, Seconds};
+use ringmark_core::stats::busbw::busbw;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::read::analyze::results::ResultFolder;
+use crate::read::benchmark::bandwidth::load::BandwidthResult;
+
+pub fn rows(result: &ResultFolder) -> Vec<Bandwidth<'_>> {
+    result.records_of::<BandwidthResult>().into_iter().flat_map(|records| &records.cases).map(bandwidth).collect()
+}
+
+/// One case and operation of a bandwidth run.
+#[derive(Serialize, JsonSchema)]
+pub struct Bandwidth<'a> {
+    case: String,
+    ranks: u32,
+    operation: Operation,
+    /// Kv-store whose gradient exchange was measured, if it is not an all-reduce.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kv_store: Option<KvStore>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<u32>,
+    /// Reduction as named by nccl-tests; `none` if the operation does not reduce.
+    reduction: String,
+    /// Root rank as in nccl-tests; -1 if there is none.
+    root: i64,
+    backend: BackendName,
+    messages: Vec<Message<'a>>,
+}
+
+/// One message size, out of place or in place.
+#[derive(Serialize, JsonSchema)]
+struct Message<'a> {
+    bytes: Bytes,
+    element: &'a str,
+    side: &'static str,
+    seconds: Option<Seconds>,
+    busbw_gb_per_s: Option<GigabytesPerSecond>,
+    wrong: Option<u64>,
+}
+
+fn bandwidth((case, record): &(Case, BandwidthRecord)) -> Bandwidth<'_> {
+    let (ranks, operands) = (case.ranks(), record.config.operands());
+    let messages = record.results.iter().flat_map(|message| {
+        let side = move |(side, timing): (&'static str, Option<&Timing>)| {
+            let timing = timing?;
+            let seconds = timing.mean();
+            Some(Message {
+                bytes: message.bytes,
+                element: &message.element,
+                side,
+                seconds,
+                busbw_gb_per_s: seconds.map(|seconds| busbw(message.bytes, seconds, record.bus())),
+                wrong: timing.wrong,
+            })
+        };
+        message.sides().into_iter().filter_map(side)
+    });
+    Bandwidth {
+        case: case.to_string(),
+        ranks,
+        operation: operands.operation,
+        kv_store: Some(record.config.kv_store.kv_store).filter(|kv_store| !kv_store.is_ring()),
+        servers: Some(record.config.kv_store.server_ranks()).filter(|servers| *servers > 0),
+        reduction: operands.reduction_name(),
+        root: operands.root_number(),
+        backend: record.backend,
+        messages: messages.collect(),
+    }
+}
