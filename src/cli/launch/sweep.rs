@@ -4,9 +4,9 @@ use std::path::{self, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
+use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 use ringmark_core::options::clap_binding::{LauncherOptions, keyword};
 use ringmark_core::options::option_table::{self, Setting};

@@ -587,7 +587,9 @@ fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) 
             return answer("not needed: the default cases end with all GPUs of all hosts".to_owned());
         }
         let number = value.as_deref().and_then(last_number);
-        if let ("--amp" | "--amp-level" | "--native-amp" | "--use-amp", Some("bf16" | "bfloat16")) = (word, value.as_deref()) {
+        if let ("--amp" | "--amp-level" | "--native-amp" | "--use-amp", Some("bf16" | "bfloat16")) =
+            (word, value.as_deref())
+        {
             return answer("`--dtype bf16`".to_owned());
         }
         if let ("--gpu", Some(gpus)) = (word, number) {

@@ -209,7 +209,7 @@ impl AxesSweep {
             _ => format!(", kv-store {}", joined(kv_stores, " ")),
         };
         let runs = count(*runs, "run");
-        format!("{}, {cases}, {runs} each: {batch}{tokens}, {dtypes}{kv_stores}", titles.join(" "))
+        format!("{}, {cases}, {runs} each: {batch}{tokens}, {dtypes}{kv_stores}", titles.join(" and "))
     }
 
     /// Returns the rules: running out of memory is a result if there are several batch sizes.
