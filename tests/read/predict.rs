@@ -9,7 +9,7 @@ use ringmark::read::analyze::prediction::parts::Limit;
 use ringmark::read::analyze::prediction::search;
 use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark::read::analyze::published::scaling::DLPERF;
-use ringmark::read::load::bandwidth;
+use ringmark::read::benchmark::bandwidth::load as bandwidth;
 use ringmark::read::results;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, OptimizerChoice};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
@@ -130,7 +131,7 @@ pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
         [one] => format!("Exchange bandwidth of {}", one.text()),
         _ => "Exchange bandwidth".to_owned(),
     };
-    Some(Section { subject: Subject::Records, title, note, blocks })
+    Some(Section { subject: Subject::Records(BenchmarkKind::Bandwidth), title, note, blocks })
 }
 
 /// Returns the headline of a result with only bandwidth runs: its largest case.

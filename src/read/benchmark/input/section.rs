@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::input::lines::{COLUMNS, ceilings, rows};
 use ringmark_core::benchmark::input::{InputPass, InputRecord, PageCache};
 use ringmark_core::number_text::{four_digits, thousands};
@@ -54,7 +55,7 @@ pub fn section(results: &[ResultFolder], _: bool) -> Option<Section> {
     };
     let blocks: Vec<Block> = results.iter().enumerate().filter_map(of_result).flatten().collect();
     (!blocks.is_empty()).then(|| Section {
-        subject: Subject::Records,
+        subject: Subject::Records(BenchmarkKind::Input),
         title: "Reading and decoding".to_owned(),
         note: NOTE.to_owned(),
         blocks,

@@ -1,5 +1,7 @@
 //! Content of a report: headlines, findings, and sections of charts and tables.
 
+use ringmark_core::benchmark::BenchmarkKind;
+
 use crate::output::table::{Style, Table};
 use crate::read::show::page::charts::Chart;
 
@@ -108,7 +110,7 @@ pub enum Subject {
     Runs,
     BatchSizes,
     /// Records of one benchmark without sweeps.
-    Records,
+    Records(BenchmarkKind),
     Environment,
 }
 
