@@ -90,3 +90,20 @@ pub fn write_records(path: &Path, images: impl Iterator<Item = (u64, Vec<u8>)>, 
     }
     offsets
 }
+
+/// Returns an index of token sequences of these lengths, each a document; `code` is Megatron-LM's of a type of `width`
+/// bytes.
+pub fn token_index(code: u8, width: u32, lengths: &[u32]) -> Vec<u8> {
+    let mut bytes = b"MMIDIDX\0\0\x01\0\0\0\0\0\0\0".to_vec();
+    bytes.push(code);
+    let count = lengths.len() as u64;
+    bytes.extend([count, count + 1].iter().flat_map(|number| number.to_le_bytes()));
+    bytes.extend(lengths.iter().flat_map(|length| length.to_le_bytes()));
+    let ends = lengths.iter().scan(0, |end, length| {
+        let start = *end;
+        *end += u64::from(length * width);
+        Some(start)
+    });
+    bytes.extend(ends.chain(0..=count).flat_map(u64::to_le_bytes));
+    bytes
+}

@@ -63,6 +63,7 @@ use ringmark_input::convert::{Conversion, Converter, Encoding};
 use ringmark_input::format::idx_array::IdxArray;
 use ringmark_input::format::image_record::{self, ImageRecord};
 use ringmark_input::format::record_io::RecordReader;
+use ringmark_input::format::token_index::TokenIndex;
 use ringmark_input::format::{index_file as index, list_file as list, record_io as container};
 use ringmark_input::image::ImagePipeline;
 
@@ -70,7 +71,7 @@ use ringmark_input::image::ImagePipeline;
 pub type Target = fn(&[u8]);
 
 /// Targets by name, which is the name of their folder of seeds.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 17] = [
     ("log", log),
     ("record", record),
     ("score", score),
@@ -86,6 +87,7 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("idx_array", idx_array),
     ("index_file", index_file),
     ("list_file", list_file),
+    ("token_index", token_index),
     ("image", image),
 ];
 
@@ -394,6 +396,13 @@ fn record_io(bytes: &[u8]) {
         let _ = container::read_record(&source, found, u64::MAX, &ImageLimits::default(), &mut buffer);
         start = found + 4;
     }
+}
+
+fn token_index(bytes: &[u8]) {
+    let Ok(index) = TokenIndex::from_source(&ByteSource::from_memory(Path::new("fuzzed"), bytes.to_vec())) else {
+        return;
+    };
+    assert!(index.bytes.is_multiple_of(index.kind.bytes.into()));
 }
 
 fn idx_array(bytes: &[u8]) {

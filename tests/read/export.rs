@@ -265,8 +265,8 @@ fn run_with_epochs(run: u32) -> RunRecord {
         validation: Some(Validation {
             images: 4,
             loss: Some(6.0),
-            top_1: 0.75,
-            top_5: 1.0,
+            top_1: Some(0.75),
+            top_5: Some(1.0),
             skipped: 0,
             time: Seconds(0.5),
         }),
@@ -414,7 +414,7 @@ fn mlperf_resnet_needs_the_target_accuracy() {
     };
     assert_eq!(status(), "aborted");
     let last = &mut learned.end.as_mut().expect("an end").epochs[1];
-    last.validation.as_mut().expect("predicted").top_1 = 0.759;
+    last.validation.as_mut().expect("predicted").top_1 = Some(0.759);
     folder.run(&learned);
     assert_eq!(status(), "success");
 }

@@ -8,6 +8,7 @@ mod images;
 mod language_models;
 mod load_check;
 mod telemetry;
+mod token_files;
 mod trace;
 mod train;
 mod train_kv_store;

@@ -1,13 +1,14 @@
 //! Options of `ringmark sweep`.
 
+use std::collections::BTreeSet;
 use std::path::{self, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
 use ringmark_core::benchmark::train::{LearningConfig, TrainConfig};
 use ringmark_core::benchmark::{BenchmarkKind, SweepProfile};
-use ringmark_core::dimension::{Case, DeviceKind, KvStore};
+use ringmark_core::dimension::{Case, DeviceKind, ImageLimits, KvStore, SampleSize};
 use ringmark_core::options::clap_binding::{LauncherOptions, keyword};
 use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
@@ -19,6 +20,7 @@ use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
 use crate::cli::launch::trace;
 use crate::launch::cluster::hosts::Hosts;
+use crate::launch::sweep::axes_sweep::AxesSweep;
 use crate::launch::sweep::benchmarks::train::TrainSweep;
 use crate::launch::sweep::benchmarks::train_checks;
 use crate::launch::sweep::cost::EpochImages;
@@ -186,8 +188,9 @@ impl SweepOptions {
         filled_in.push(Setting::new("server-hosts", self.servers.server_hosts.clone()));
         sweep.launch.save_config = self.config_file.into_saved::<TrainConfig>("sweep", &sweep.launch.hosts, filled_in);
         sweep.launch.server_hosts = self.servers.server_hosts;
-        let trained = trained_images(&train)?;
-        let epoch_images = epoch_images(&train, trained);
+        let size = sample_size(&sweep, &train)?;
+        let trained = trained_images(&train, size)?;
+        let epoch_images = epoch_images(&train, size, trained);
         let items = trained.filter(|_| train.learning.epochs.is_some());
         train_checks::check_epochs(&sweep, &train, items)?;
         Ok(TrainSweep { sweep, ddp_suite, items, epoch_images, train, search })
@@ -203,38 +206,59 @@ fn with_absolute_paths(train: TrainConfig) -> anyhow::Result<TrainConfig> {
     Ok(TrainConfig { data, learning, init: absolute(train.init)?, save: absolute(train.save)?, ..train })
 }
 
-/// Returns the number of images in an epoch, counted on this machine; `None` if that is not possible or not necessary.
+/// Returns the size of the samples that the data consist of. The size of images does not change their number.
+///
+/// # Errors
+///
+/// Fails if networks divide the same files into sequences of different lengths, so that their epochs differ.
+fn sample_size(sweep: &AxesSweep, train: &TrainConfig) -> anyhow::Result<SampleSize> {
+    let axes = &sweep.axes;
+    let lengths: BTreeSet<_> = axes.models.iter().flat_map(|model| axes.lengths_of(*model)).collect();
+    ensure!(
+        lengths.len() <= 1 || !(train.data.are_read() && is_counted(train)),
+        usage(anyhow!(
+            "--data with --epochs or --validate needs the same sequence length in all runs: add --sequence-length"
+        ))
+    );
+    let size = lengths.first().copied().flatten().map(SampleSize::Tokens);
+    Ok(size.unwrap_or(SampleSize::Pixels(train.image_size.unwrap_or_default())))
+}
+
+/// Returns true if the runs end epochs.
+fn is_counted(train: &TrainConfig) -> bool {
+    train.learning.epochs.is_some() || train.learning.validate.are_read()
+}
+
+/// Returns the number of images or sequences in an epoch, counted on this machine; `None` if that is not possible or not necessary.
 ///
 /// # Errors
 ///
 /// Returns an error if the images cannot be counted although the runs use epochs: the launcher must know the length of
 /// a run.
-fn trained_images(train: &TrainConfig) -> anyhow::Result<Option<u64>> {
-    let LearningConfig { epochs, validate, .. } = &train.learning;
-    let is_needed = epochs.is_some() || validate.are_read();
+fn trained_images(train: &TrainConfig, size: SampleSize) -> anyhow::Result<Option<u64>> {
     let files = match train.data.source() {
-        DataSource::Images(files) if is_needed => files,
+        DataSource::Images(files) if is_counted(train) => files,
         _ => return Ok(None),
     };
-    let counted = length(files);
-    match epochs {
+    let counted = length(files, size);
+    match train.learning.epochs {
         None => Ok(counted.ok()),
-        Some(epochs) => counted
-            .map(Some)
-            .with_context(|| format!("--epochs {epochs}: cannot count the images of --data on this machine")),
+        Some(epochs) => counted.map(Some).with_context(|| {
+            format!("--epochs {epochs}: cannot count the {} of --data on this machine", size.samples())
+        }),
     }
 }
 
 /// Adds the number of validation images per epoch; `None` if this machine cannot count both.
-fn epoch_images(train: &TrainConfig, trained: Option<u64>) -> Option<EpochImages> {
+fn epoch_images(train: &TrainConfig, size: SampleSize, trained: Option<u64>) -> Option<EpochImages> {
     match train.learning.validate.source() {
-        DataSource::Images(files) => Some(EpochImages { trained: trained?, predicted: length(files).ok()? }),
+        DataSource::Images(files) => Some(EpochImages { trained: trained?, predicted: length(files, size).ok()? }),
         DataSource::Synthetic | DataSource::Batch(_) => None,
     }
 }
 
-fn length(files: &[PathBuf]) -> anyhow::Result<u64> {
-    let dataset = Dataset::open(files)?;
+fn length(files: &[PathBuf], size: SampleSize) -> anyhow::Result<u64> {
+    let dataset = Dataset::open_samples(files, size, ImageLimits::default())?;
     dataset
         .length()
         .with_context(|| format!("{}: unknown number of images: create the .idx file", dataset.description()))

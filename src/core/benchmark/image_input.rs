@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::exchange::Switch;
 use crate::config_options;
-use crate::dimension::{Augmentation, BadImage, Bytes, DecoderChoice, ImageLimits, Interpolation, Scaling, Seconds};
+use crate::dimension::{
+    Augmentation, BadImage, Bytes, DecoderChoice, ImageLimits, Interpolation, SampleSize, Scaling, Seconds,
+};
 use crate::number_text::count;
 use crate::options::option_table::settings;
 use crate::options::value::OptionValue;
@@ -27,7 +29,7 @@ pub enum DataSource<'a> {
     Synthetic,
     /// One batch from a file, `images` and `labels` in safetensors, used in every iteration.
     Batch(&'a Path),
-    /// Images that are read and decoded while the benchmark runs.
+    /// Images or tokens that are read while the benchmark runs.
     Images(&'a [PathBuf]),
 }
 
@@ -112,14 +114,14 @@ config_options! {
         /// Threads of a rank that read and decode; `None` is the rank's share of the host's cores.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decode_threads: Option<u32> = None => option("decode-threads", "N",
-            "Threads per rank that read and decode images")
+            "Threads per rank that read and decode images, or read tokens")
             .range(1u32..=1024).aliases(&["data-nthreads"]).default_is("the rank's share of the host's cores").free_on_resume(),
         /// Batches prepared ahead of the step that uses them.
         prefetch: u32 = 4 => option("prefetch", "BATCHES", "Batches to prefetch")
             .range(1u32..=1024).free_on_resume(),
-        /// Shuffling of the images in every epoch.
+        /// Shuffling of the images or sequences in every epoch.
         shuffle: Switch = Switch::On => option("shuffle", "ON|OFF",
-            "Shuffle the images in every epoch, by --seed"),
+            "Shuffle the images, or sequences of tokens, in every epoch, by --seed"),
         /// Handling of an image that cannot be decoded.
         on_bad_image: BadImage = BadImage::Fail => option("on-bad-image", "FAIL|SKIP",
             "End the run if an image cannot be decoded, or replace it with another of the batch and count it"),
@@ -148,15 +150,25 @@ impl ImageInputConfig {
         (self.shuffle == Switch::On).then_some(seed)
     }
 
+    /// Returns the names and values of options that do not have their default.
+    fn given(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let pairs = settings(self).into_iter().zip(settings(&ImageInputConfig::default()));
+        pairs.filter(|(own, default)| own != default).map(|(own, _)| own)
+    }
+
+    /// Returns the first option that applies to images but not to tokens.
+    pub fn option_for_images(&self) -> Option<&'static str> {
+        self.given().map(|(name, _)| name).find(|name| !["decode-threads", "prefetch", "shuffle"].contains(name))
+    }
+
     /// Rejects image options if no images are read.
     ///
     /// # Errors
     ///
     /// The error names the option.
     pub fn check(&self, data: &DataFiles) -> Result<()> {
-        let typed = settings(self).into_iter().zip(settings(&ImageInputConfig::default()));
-        match typed.into_iter().find(|(own, default)| own != default) {
-            Some(((name, value), _)) if !data.are_read() => {
+        match self.given().next() {
+            Some((name, value)) if !data.are_read() => {
                 bail!("--{name} {value} needs input images: add --data FILE, or omit the option")
             }
             _ => Ok(()),
@@ -226,9 +238,16 @@ impl ImageInputUse {
 
     /// Formats the statistics: `1281167 images of 2 RecordIO files with index, augmentation imagenet; rank 0: 5120 by
     /// zune-jpeg and 2 threads, per image 0.02 ms read, 1.90 ms decode, 0.45 ms augment`.
-    pub fn text(&self) -> String {
+    pub fn text(&self, size: SampleSize) -> String {
         let ImageInputUse { what, items, augmentation, ranks, .. } = self;
-        let items = items.map(|items| format!("{items} images of ")).unwrap_or_default();
+        let items = items.map(|items| format!("{items} {} of ", size.samples())).unwrap_or_default();
+        if let SampleSize::Tokens(_) = size {
+            let first = ranks.first().map(|RankImageInput { threads, images, read, .. }| {
+                let each = 1e3 * read.0 / (*images).max(1) as f64;
+                format!("; rank 0: {images} by {}, per sequence {each:.3} ms read", count(*threads, "thread"))
+            });
+            return format!("{items}{what}{}", first.unwrap_or_default());
+        }
         let first = ranks.first().map(|RankImageInput { decoder, threads, images, read, decode, augment, .. }| {
             let each = |time: &Seconds| 1e3 * time.0 / (*images).max(1) as f64;
             let decoder = decoder.as_ref().map(|decoder| format!("{decoder} and ")).unwrap_or_default();
@@ -334,6 +353,11 @@ mod tests {
         let expected = "1000 images of 1 RecordIO file with index, augmentation crop; rank 0: 100 by zune-jpeg 0.5 \
                         and 2 threads, per image 0.10 ms read, 2.00 ms decode, 0.50 ms augment; 1 skipped, the first: \
                         a.rec, byte 12: no image";
-        assert_eq!(used.text(), expected);
+        assert_eq!(used.text(SampleSize::Pixels(224)), expected);
+        let used = ImageInputUse { what: "a token file of uint16".to_owned(), ..used };
+        assert_eq!(
+            used.text(SampleSize::Tokens(64)),
+            "1000 sequences of a token file of uint16; rank 0: 100 by 2 threads, per sequence 0.100 ms read"
+        );
     }
 }

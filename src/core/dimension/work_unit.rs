@@ -84,6 +84,14 @@ impl SampleSize {
             SampleSize::Pixels(number) | SampleSize::Tokens(number) => number,
         }
     }
+
+    /// Returns the name of samples: `images` or `sequences`.
+    pub const fn samples(self) -> &'static str {
+        match self {
+            SampleSize::Pixels(_) => "images",
+            SampleSize::Tokens(_) => "sequences",
+        }
+    }
 }
 
 impl fmt::Display for SampleSize {

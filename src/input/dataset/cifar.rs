@@ -75,7 +75,8 @@ impl Cifar {
             let bytes = source.length();
             let Some(kind) = Kind::from_size(bytes) else {
                 bail!(
-                    "{} has {bytes} bytes, not a multiple of {} (CIFAR-10) or {} (CIFAR-100): copy the file again",
+                    "{} has {bytes} bytes, not a multiple of {} (CIFAR-10) or {} (CIFAR-100): copy the file \
+                     again, or use a language model for token files",
                     path.display(),
                     CIFAR_10.record(),
                     CIFAR_100.record()
@@ -231,7 +232,7 @@ mod tests {
             [vec![ten.clone(), hundred], vec![cut], vec![other], vec![ten]].map(|paths| error(&paths, folder.path()));
         expect![[r#"
             DIR/train.bin is CIFAR-100, the files before it are CIFAR-10: use files of one data set
-            DIR/test_batch.bin has 3072 bytes, not a multiple of 3073 (CIFAR-10) or 3074 (CIFAR-100): copy the file again
+            DIR/test_batch.bin has 3072 bytes, not a multiple of 3073 (CIFAR-10) or 3074 (CIFAR-100): copy the file again, or use a language model for token files
             DIR/data_batch_2.bin, byte 3073: label 10 is not a class of CIFAR-10 (0 to 9): the file is damaged or of another format
             no image 1 in a file of CIFAR-10 (1 images)"#]].assert_eq(&errors.join("\n"));
     }

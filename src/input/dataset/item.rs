@@ -1,11 +1,11 @@
-//! An item of a dataset: an image, encoded or as pixels, with its labels. Items are reused, so that reading allocates
+//! An item of a dataset: an image, encoded or as pixels, with its labels, or a window of tokens. Items are reused, so that reading allocates
 //! nothing once the buffer fits the largest item.
 
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
 
-use crate::byte_source::Location;
+use crate::byte_source::{Location, Position};
 
 /// Encoding of an item's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +21,11 @@ pub enum ItemFormat {
         width: u32,
         /// Number of channels; 1 is gray.
         channels: u32,
+    },
+    /// Tokens of a sequence and the next one, as int64 in the byte order of the machine.
+    Tokens {
+        /// Bytes of a token in the file.
+        stored_bytes: u8,
     },
 }
 
@@ -42,9 +47,27 @@ pub struct Item {
 }
 
 impl Item {
-    /// Returns the bytes of the image, encoded as [`form`](Item::form).
+    /// Returns the bytes of the item, encoded as [`form`](Item::form).
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[self.content.clone()]
+    }
+
+    /// Checks that the tokens are 0 to `vocabulary` - 1.
+    pub fn check_tokens(&self, vocabulary: u32) -> Result<()> {
+        let ItemFormat::Tokens { stored_bytes } = self.form else { return Ok(()) };
+        let tokens = self.bytes().as_chunks().0.iter().map(|bytes| i64::from_ne_bytes(*bytes));
+        if let Some((index, token)) = (0..).zip(tokens).find(|(_, token)| !(0..i64::from(vocabulary)).contains(token)) {
+            let mut location = self.location.clone();
+            if let Position::Byte(first) = location.position {
+                location.position = Position::Byte(first + index * u64::from(stored_bytes));
+            }
+            anyhow::bail!(
+                "{location}: token {token} is not one of the vocabulary, 0 to {}: use the tokenizer of the network, or \
+                 a network with a larger vocabulary",
+                i64::from(vocabulary) - 1
+            );
+        }
+        Ok(())
     }
 
     /// Returns the class; fails unless the only label is one of 0 to `classes` - 1.

@@ -1,12 +1,14 @@
-//! Data sets: files or folders as items with labels, independent of their format. Items are not decoded.
+//! Data sets: files or folders as items, independent of their format: images with labels, or windows of tokens. Items
+//! are not decoded.
 //!
-//! The format of a path is detected from its content: RecordIO by its magic number, an array of MNIST by its first
+//! The format of images is detected from its content: RecordIO by its magic number, an array of MNIST by its first
 //! bytes, CIFAR by its file names, and a folder by its files.
 
 mod cifar;
 pub mod item;
 mod mnist;
 pub(crate) mod record_files;
+mod tokens;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +16,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use ringmark_core::dimension::ImageLimits;
+use ringmark_core::dimension::{ImageLimits, Model, SampleSize};
 use ringmark_core::number_text::count;
 
 use crate::byte_source::{ByteSource, Position, read_image};
@@ -22,12 +24,14 @@ use crate::dataset::cifar::Cifar;
 use crate::dataset::item::{Item, ItemFormat};
 use crate::dataset::mnist::Mnist;
 use crate::dataset::record_files::{RecordFiles, RecordStream};
+use crate::dataset::tokens::Tokens;
 use crate::format::idx_array::is_idx;
 use crate::format::image_folder::ImageFolder;
 use crate::format::record_io::MAGIC;
+use crate::format::token_file;
 use crate::shard::Shard;
 
-/// Items with labels, readable from any thread.
+/// Items that any thread can read.
 #[derive(Debug)]
 pub struct Dataset {
     kind: DatasetKind,
@@ -40,6 +44,7 @@ enum DatasetKind {
     Folder(ImageFolder),
     Mnist(Mnist),
     Cifar(Cifar),
+    Tokens(Tokens),
 }
 
 impl Dataset {
@@ -70,6 +75,17 @@ impl Dataset {
         Ok(Dataset { kind, limits })
     }
 
+    /// Opens images like [`open_within`](Dataset::open_within), or token files as windows of a sequence and its next
+    /// token. Token files have no magic number, so the network determines which of them `paths` are.
+    pub fn open_samples(paths: &[PathBuf], size: SampleSize, limits: ImageLimits) -> Result<Dataset> {
+        match size {
+            SampleSize::Pixels(_) => Dataset::open_within(paths, limits),
+            SampleSize::Tokens(sequence) => {
+                Ok(Dataset { kind: DatasetKind::Tokens(Tokens::open(paths, sequence)?), limits })
+            }
+        }
+    }
+
     /// Returns the number of items, if known: RecordIO files without an index do not contain it.
     pub fn length(&self) -> Option<u64> {
         match &self.kind {
@@ -77,6 +93,7 @@ impl Dataset {
             DatasetKind::Folder(folder) => Some(folder.length()),
             DatasetKind::Mnist(arrays) => Some(arrays.length()),
             DatasetKind::Cifar(files) => Some(files.length()),
+            DatasetKind::Tokens(files) => Some(files.length()),
         }
     }
 
@@ -86,6 +103,7 @@ impl Dataset {
             DatasetKind::Records(_) | DatasetKind::Folder(_) => ItemFormat::Encoded,
             DatasetKind::Mnist(arrays) => arrays.item_format(),
             DatasetKind::Cifar(files) => files.item_format(),
+            DatasetKind::Tokens(files) => files.item_format(),
         }
     }
 
@@ -94,7 +112,7 @@ impl Dataset {
         match &self.kind {
             DatasetKind::Folder(folder) => folder.classes(),
             DatasetKind::Cifar(files) => files.names(),
-            DatasetKind::Records(_) | DatasetKind::Mnist(_) => &[],
+            DatasetKind::Records(_) | DatasetKind::Mnist(_) | DatasetKind::Tokens(_) => &[],
         }
     }
 
@@ -108,6 +126,7 @@ impl Dataset {
             DatasetKind::Folder(folder) => format!("a folder of {} classes", folder.classes().len()),
             DatasetKind::Mnist(arrays) => format!("an idx array with labels in {}", arrays.labels().display()),
             DatasetKind::Cifar(files) => files.description(),
+            DatasetKind::Tokens(files) => files.description(),
         }
     }
 
@@ -126,7 +145,7 @@ impl Dataset {
         format!("{}{left_out}{repeated}", self.description())
     }
 
-    /// Returns the files that contain the images.
+    /// Returns the files that contain the items.
     pub fn paths(&self) -> Box<dyn Iterator<Item = PathBuf> + '_> {
         match &self.kind {
             DatasetKind::Records(files) => Box::new(files.paths().map(Path::to_owned)),
@@ -136,6 +155,7 @@ impl Dataset {
             }
             DatasetKind::Mnist(arrays) => Box::new(std::iter::once(arrays.images().to_owned())),
             DatasetKind::Cifar(files) => Box::new(files.paths().map(Path::to_owned)),
+            DatasetKind::Tokens(files) => Box::new(files.paths().map(Path::to_owned)),
         }
     }
 
@@ -145,6 +165,7 @@ impl Dataset {
             DatasetKind::Records(files) => files.read(index, item),
             DatasetKind::Mnist(arrays) => arrays.read(index, item),
             DatasetKind::Cifar(files) => files.read(index, item),
+            DatasetKind::Tokens(files) => files.read(index, item),
             DatasetKind::Folder(folder) => read_item(folder, index, &self.limits, item),
         }
     }
@@ -224,6 +245,12 @@ fn open_file(file: &Path, limits: ImageLimits) -> Result<DatasetKind> {
     if first == MAGIC {
         return Ok(DatasetKind::Records(RecordFiles::open(&[file.to_owned()], limits)?));
     }
+    ensure!(
+        !token_file::is_named(file),
+        "{} is not one of CIFAR's files, and token files (.bin) need a language model, such as --model {}",
+        file.display(),
+        Model::Gpt2Small
+    );
     ensure!(
         is_idx(&first),
         "{} begins with {:02x}{:02x}{:02x}{:02x}, which is neither a RecordIO file (0a23d7ce) nor an idx array of images \

@@ -9,6 +9,8 @@
 //! | [`list_file`] | list of files for `im2rec.py`, `.lst` |
 //! | [`idx_array`] | MNIST's arrays, optionally compressed (`.gz`) |
 //! | [`image_folder`] | one folder per class |
+//! | [`token_file`] | tokens of nanoGPT and Megatron-LM, `.bin` |
+//! | [`token_index`] | Megatron-LM's index of tokens, `.idx` |
 
 pub mod idx_array;
 pub mod image_folder;
@@ -17,3 +19,5 @@ pub mod index_file;
 pub mod list_file;
 pub mod record_io;
 mod text_lines;
+pub mod token_file;
+pub mod token_index;

@@ -13,9 +13,11 @@ pub struct LoaderConfig {
     pub seed: u64,
     /// 3 for RGB, 1 for grayscale.
     pub channels: u32,
-    /// Number of classes; labels must be less than it.
+    /// Tokens of an item; `None` for images.
+    pub tokens: Option<u32>,
+    /// Number of classes, or of tokens of the vocabulary; labels and tokens must be less than it.
     pub classes: u32,
-    /// Images per batch.
+    /// Images or windows of tokens per batch.
     pub images: u64,
     /// JPEG decoder.
     pub decoder: DecoderChoice,
@@ -32,8 +34,11 @@ pub struct LoaderConfig {
 }
 
 impl LoaderConfig {
-    /// Returns the size of an image in a batch, in bytes.
-    pub fn image_bytes(&self) -> usize {
-        self.channels as usize * self.recipe.size * self.recipe.size
+    /// Returns the size of an item in a batch, in bytes.
+    pub fn item_bytes(&self) -> usize {
+        match self.tokens {
+            Some(tokens) => size_of::<i64>() * tokens as usize,
+            None => self.channels as usize * self.recipe.size * self.recipe.size,
+        }
     }
 }

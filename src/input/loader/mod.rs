@@ -122,7 +122,7 @@ impl Loader {
         ensure!(config.ahead > 0, "--prefetch 0: at least one batch is needed");
         let workers: Vec<Worker> = (0..config.threads).map(|_| Worker::new(config)).collect::<Result<_>>()?;
         let decoder = workers[0].decoder();
-        let bytes = config.image_bytes() * usize::try_from(config.images).context("a batch of this size")?;
+        let bytes = config.item_bytes() * usize::try_from(config.images).context("a batch of this size")?;
         // One more batch is in use by the current step.
         let free = (0..=config.ahead).map(|_| BytesMut::zeroed(bytes)).collect();
         let state = State {
@@ -177,7 +177,7 @@ impl Loader {
         drop(state);
         let partial = whole.context("a thread that decodes has panicked")?;
         let started = Instant::now();
-        let batch = partial.finish(self.shared.config.image_bytes(), self.shared.config.on_bad_image);
+        let batch = partial.finish(self.shared.config.item_bytes(), self.shared.config.on_bad_image);
         self.shared.state().times.collate += started.elapsed();
         batch
     }
@@ -256,7 +256,7 @@ impl Shared {
                 return None;
             }
             if let Some(partial) = state.partial.back_mut()
-                && let Some((slot, pixels)) = partial.take(self.config.image_bytes())
+                && let Some((slot, pixels)) = partial.take(self.config.item_bytes())
             {
                 return Some(ImageTask { step: partial.step, slot, pixels });
             }

@@ -28,6 +28,7 @@ pub(super) fn config(augmentation: Augmentation, images: u64, threads: usize) ->
     LoaderConfig {
         recipe: Recipe { interpolation: Interpolation::Antialias, ..Recipe::training(augmentation, 16) },
         seed: 7,
+        tokens: None,
         channels: 3,
         classes: 1000,
         images,

@@ -74,12 +74,14 @@ impl Worker {
                 let augmented = timed(ImageStage::Augment, stages, || pipeline.augment(&plan, place));
                 augmented.with_context(|| item.location.to_string()).map_err(ImageFault::Data)?;
             }
-            ItemFormat::Pixels { .. } => timed(ImageStage::Augment, stages, || place.copy_from_slice(item.bytes())),
+            ItemFormat::Pixels { .. } | ItemFormat::Tokens { .. } => {
+                timed(ImageStage::Augment, stages, || place.copy_from_slice(item.bytes()));
+            }
         }
         Ok(class.into())
     }
 
-    /// Checks that the item matches the network and returns its class.
+    /// Checks that the item matches the network and returns its class, which is 0 for tokens.
     fn check(&self) -> Result<u32> {
         let (item, LoaderConfig { recipe, channels, classes, .. }) = (&self.item, &self.config);
         match item.form {
@@ -97,6 +99,7 @@ impl Worker {
                 recipe.size,
                 recipe.size
             ),
+            ItemFormat::Tokens { .. } => return item.check_tokens(*classes).map(|()| 0),
         }
         item.class(*classes)
     }

@@ -1,11 +1,11 @@
-//! Batches of images that are read during training: batches of the loader, normalized on the device. Reading and
-//! decoding are in the package `ringmark-input`.
+//! Batches that are read during training: batches of the loader, converted on the device. Reading and decoding are in
+//! the package `ringmark-input`.
 
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use ringmark_core::benchmark::image_input::{ImageInputConfig, RankImageInput, SKIPPED_MESSAGES};
-use ringmark_core::dimension::{Augmentation, Bytes, Layout, Model, Seconds};
+use ringmark_core::dimension::{Augmentation, Bytes, Layout, Model, ModelInput, SampleSize, Seconds};
 use ringmark_input::augment::{Normalization, Recipe, Resize};
 use ringmark_input::dataset::Dataset;
 use ringmark_input::dataset::item::ItemFormat;
@@ -16,25 +16,57 @@ use tch::{Device, Kind, Tensor};
 use crate::data::batch::{Batch, BatchRequest, ImageRequest, in_layout};
 use crate::data::device_copy::{BatchOnDevice, DeviceCopy, HostBatch};
 
-/// Batches of images that are read.
+/// Batches of images, or of sequences of tokens, that are read.
 pub struct Images {
     dataset: Arc<Dataset>,
     loader: Loader,
     augmentation: Augmentation,
     threads: u32,
-    layout: Layout,
-    /// `[images, size, size, channels]`.
+    /// `[images, size, size, channels]`, or `[sequences, 1, 1, bytes]`.
     shape: [i64; 4],
     copy: DeviceCopy,
-    /// Mean of each channel, on the device.
-    mean: Tensor,
-    standard_deviation: Tensor,
+    conversion: Conversion,
     current: Option<Batch>,
     counted: u64,
     /// True if the current batch has not been used yet.
     is_ahead: bool,
     skipped: u64,
     messages: Vec<String>,
+}
+
+/// Conversion of the loader's bytes on the device.
+enum Conversion {
+    Pixels {
+        /// Mean of each channel, on the device.
+        mean: Tensor,
+        standard_deviation: Tensor,
+        layout: Layout,
+    },
+    Tokens,
+}
+
+impl Conversion {
+    /// Returns a batch whose memory is not that of `bytes`.
+    fn apply(&self, BatchOnDevice { pixels: bytes, labels }: &BatchOnDevice) -> Result<Batch> {
+        let copy = |tensor: &Tensor| -> Result<Tensor> {
+            let mut own = Tensor::f_empty(tensor.size(), (tensor.kind(), tensor.device()))?;
+            own.f_copy_(tensor)?;
+            Ok(own)
+        };
+        match self {
+            Conversion::Pixels { mean, standard_deviation, layout } => {
+                let normalized = bytes.f_to_kind(Kind::Float)?.f_sub_(mean)?.f_div_(standard_deviation)?;
+                let inputs = in_layout(&normalized.f_permute([0, 3, 1, 2])?, *layout)?;
+                Ok(Batch { inputs, targets: copy(labels)? })
+            }
+            Conversion::Tokens => {
+                let tokens = bytes.f_view_dtype(Kind::Int64)?.f_flatten(1, 3)?;
+                let (_, length) = tokens.size2()?;
+                let part = |first: i64| copy(&tokens.f_narrow(1, first, length - 1)?);
+                Ok(Batch { inputs: part(0)?, targets: part(1)? })
+            }
+        }
+    }
 }
 
 /// Image input of this rank and the time that it took.
@@ -58,7 +90,10 @@ impl Images {
     pub fn start(request: &BatchRequest, images: &ImageRequest, device: Device) -> Result<Images> {
         let &ImageRequest { ref assignment, threads, is_validation, .. } = images;
         let recipe_of = if is_validation { validation_recipe } else { training_recipe };
-        let recipe = recipe_of(&images.config, &assignment.dataset, request.size.number())?;
+        let recipe = match request.size {
+            SampleSize::Pixels(size) => recipe_of(&images.config, &assignment.dataset, size)?,
+            SampleSize::Tokens(length) => Recipe::training(Augmentation::None, length as usize),
+        };
         let share =
             Share { global_batch: images.global_batch, first: request.first.into(), images: request.images.into() };
         let seed = request.seed as u64;
@@ -67,20 +102,26 @@ impl Images {
         let config = loader_config(&images.config, recipe, batches);
         let loader = assignment.start(share, shuffle, config, images.steps_before)?;
         let [size, images, channels] = [request.size.number(), request.images, config.channels].map(i64::from);
-        let Normalization { mean, standard_deviation } = recipe.normalization;
         let per_channel = |values: [f32; 3]| -> Result<Tensor> {
             Ok(Tensor::from_slice(&values[..channels as usize]).f_to_device(device)?)
+        };
+        let Normalization { mean, standard_deviation } = recipe.normalization;
+        let (shape, conversion) = match request.size {
+            SampleSize::Tokens(_) => ([images, 1, 1, config.item_bytes() as i64], Conversion::Tokens),
+            SampleSize::Pixels(_) => {
+                let (mean, standard_deviation) = (per_channel(mean)?, per_channel(standard_deviation)?);
+                let layout = request.layout;
+                ([images, size, size, channels], Conversion::Pixels { mean, standard_deviation, layout })
+            }
         };
         Ok(Images {
             dataset: assignment.dataset.clone(),
             loader,
             augmentation: recipe.augmentation,
             threads,
-            layout: request.layout,
-            shape: [images, size, size, channels],
+            shape,
             copy: DeviceCopy::new(device)?,
-            mean: per_channel(mean)?,
-            standard_deviation: per_channel(standard_deviation)?,
+            conversion,
             current: None,
             counted: 0,
             is_ahead: false,
@@ -115,15 +156,8 @@ impl Images {
         self.skipped += made.skipped.len() as u64;
         let room = SKIPPED_MESSAGES.saturating_sub(self.messages.len());
         self.messages.extend(made.skipped.iter().take(room).map(|error| format!("{error:#}")));
-        let (mean, deviation, layout) = (&self.mean, &self.standard_deviation, self.layout);
         let batch = HostBatch { pixels: &made.pixels, labels: &made.labels };
-        let batch = self.copy.with(batch, self.shape, |BatchOnDevice { pixels, labels }| {
-            let normalized = pixels.f_to_kind(Kind::Float)?.f_sub_(mean)?.f_div_(deviation)?;
-            let images = in_layout(&normalized.f_permute([0, 3, 1, 2])?, layout)?;
-            let mut own = labels.f_empty_like()?;
-            own.f_copy_(labels)?;
-            Ok(Batch { inputs: images, targets: own })
-        })?;
+        let batch = self.copy.with(batch, self.shape, |batch| self.conversion.apply(batch))?;
         self.counted = made.counted;
         self.loader.recycle(made);
         Ok(batch)
@@ -164,10 +198,15 @@ pub struct BatchSpec {
 
 /// Returns the configuration of the loader, for training and for the input benchmark.
 pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSpec) -> LoaderConfig {
-    let (channels, classes) = batches.model.facts().images().map_or((0, 0), |rule| (rule.channels, rule.classes));
+    let (tokens, channels, classes) = match &batches.model.facts().input {
+        ModelInput::Images(rule) => (None, rule.channels, rule.classes),
+        // A window of a sequence and the next token.
+        ModelInput::Tokens(shape) => (Some(recipe.size as u32 + 1), 0, shape.vocabulary),
+    };
     LoaderConfig {
         recipe,
         seed: batches.seed,
+        tokens,
         channels,
         classes,
         images: batches.images.into(),
@@ -187,7 +226,7 @@ pub fn loader_config(config: &ImageInputConfig, recipe: Recipe, batches: BatchSp
 /// Fails for options that require image files if there are none.
 pub fn training_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
-    if let ItemFormat::Pixels { .. } = dataset.item_format() {
+    if dataset.item_format() != ItemFormat::Encoded {
         let requested = config.augmentation.filter(|augmentation| *augmentation != Augmentation::None);
         ensure!(
             requested.is_none() && config.resize.is_none(),
@@ -224,7 +263,7 @@ fn with_overrides(recipe: Recipe, config: &ImageInputConfig) -> Recipe {
 fn validation_recipe(config: &ImageInputConfig, dataset: &Dataset, image_size: u32) -> Result<Recipe> {
     let size = image_size as usize;
     Ok(match dataset.item_format() {
-        ItemFormat::Pixels { .. } => Recipe::training(Augmentation::None, size),
+        ItemFormat::Pixels { .. } | ItemFormat::Tokens { .. } => Recipe::training(Augmentation::None, size),
         ItemFormat::Encoded => with_overrides(Recipe::validation(augmentation(config), size), config),
     })
 }

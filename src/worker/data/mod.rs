@@ -1,6 +1,6 @@
 //! Batches of a rank. By default a batch is made once on the device, [`synthetic`] or from a [`mod@file`], and used in
-//! every iteration, so that the input pipeline does not affect the measurement. Alternatively [`images`] are read,
-//! decoded and augmented during training.
+//! every iteration, so that the input pipeline does not affect the measurement. Alternatively [`images`] or tokens
+//! are read during training.
 
 pub mod assignment;
 pub mod batch;

@@ -259,7 +259,7 @@ config_options! {
             "Scale the gradients of all parameters so that their joint L2 norm is at most NORM, as PyTorch's \
              clip_grad_norm_ does")
             .range(1e-6..=1e6).default_is("no limit").aliases(&["grad-clip", "clip-grad", "max-grad-norm"]),
-        /// Iterations of linear learning-rate warm-up; `None` is one epoch of the images that are read, otherwise of
+        /// Iterations of linear learning-rate warm-up; `None` is one epoch of the data that are read, otherwise of
         /// ImageNet, as in DLPerf.
         learning_rate_warmup: Option<u32> = None => option("lr-warmup-iters", "N",
             "Iterations of linear learning-rate warm-up")
@@ -279,11 +279,12 @@ config_options! {
             "Dropout probability; use 0 to compare losses")
             .range(0.0..=0.99).default_is("that of the network: 0.5 for AlexNet, VGG and Inception-v3, 0 for the \
                                            others"),
-        /// Images to train on, or one batch (safetensors with `images` and `labels`), instead of a synthetic one.
+        /// Images or tokens to train on, or one batch (safetensors with `images` and `labels`), instead of a synthetic one.
         data: DataFiles = DataFiles::default() => option("data", "FILES",
             "Images to train on: comma-separated .rec files, a folder of them or of classes, MNIST's arrays, or \
              CIFAR's files; .safetensors with `images` (n, channels, size, size) and `labels` (n) is one batch, used \
-             in every iteration").default_is("synthetic").free_on_resume(),
+             in every iteration. For language models: token files (.bin) of nanoGPT or Megatron-LM")
+            .default_is("synthetic").free_on_resume(),
         /// Options for reading images.
         #[serde(default, skip_serializing_if = "ImageInputConfig::is_default")]
         input: ImageInputConfig = ImageInputConfig::default() => group(ImageInputConfig::options()).order(1),
@@ -333,8 +334,12 @@ impl TrainConfig {
         let graphs = self.graphs.on(device);
         let (image_size, sequence_length) =
             (self.model.image_size(self.image_size), self.model.sequence_length(self.sequence_length));
-        // There are none for decoders.
-        let kernels = if image_size.is_some() { self.kernels } else { KernelsChoice::Libtorch };
+        let kernels = match (device, image_size) {
+            (DeviceKind::Cpu, _) => KernelsChoice::Auto,
+            (DeviceKind::Cuda, Some(_)) => self.kernels,
+            // There are none for decoders.
+            (DeviceKind::Cuda, None) => KernelsChoice::Libtorch,
+        };
         TrainConfig { layout, kernels, graphs, image_size, sequence_length, exchange, ..self.clone() }
     }
 

@@ -59,10 +59,12 @@ config_options! {
         epochs: Option<u32> = None => option("epochs", "N",
             "Epochs to train on --data, instead of --iters")
             .range(1u32..=100_000).aliases(&["num-epochs"]).free_on_resume_if(|learning| !learning.ends_with_run()),
-        /// Validation images, classified at the end of every epoch.
+        /// Validation images, classified at the end of every epoch, or tokens, predicted there.
         #[serde(default)]
         validate: DataFiles = DataFiles::default() => option("validate", "FILES",
-            "Images to validate on after every epoch, as --data: loss, top-1 and top-5").default_is("none").free_on_resume().set_in_baseline(),
+            "Images or tokens to validate on after every epoch, as --data: loss, and top-1 and top-5 of images or \
+             perplexity of tokens")
+            .default_is("none").free_on_resume().set_in_baseline(),
         /// Learning-rate schedule after warm-up.
         course: LearningRateSchedule = LearningRateSchedule::Constant => option("lr-schedule", "SCHEDULE",
             "Learning-rate schedule after warm-up; cosine ends at 0"),
@@ -203,17 +205,19 @@ pub struct EpochEnd {
     pub validation: Option<Validation>,
 }
 
-/// Results on images that were not used for training.
+/// Results on images, or sequences of tokens, that were not used for training.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Validation {
-    /// Number of images, over all ranks.
+    /// Number of images or sequences, over all ranks.
     pub images: u64,
-    /// Mean cross entropy; `null` if not finite.
+    /// Mean cross entropy of an image or token; `null` if not finite.
     pub loss: Option<f64>,
-    /// Top-1 accuracy: share of images whose class is the most likely one.
-    pub top_1: f64,
-    /// Top-5 accuracy: share of images whose class is among the five most likely ones.
-    pub top_5: f64,
+    /// Top-1 accuracy: share of images whose class is the most likely one. Absent for language models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_1: Option<f64>,
+    /// Top-5 accuracy: share of images whose class is among the five most likely ones. Absent for language models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_5: Option<f64>,
     /// Images that could not be decoded; for each of them another one was classified twice.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
@@ -227,13 +231,17 @@ fn is_zero(number: &u64) -> bool {
 
 impl EpochEnd {
     /// Formats one line, such as
-    /// `epoch 3: loss 0.4120; validation of 10000 images: loss 0.3900, top-1 0.8612, top-5 0.9971, in 1.9 s`.
+    /// `epoch 3: loss 0.4120; validation of 10000 images: loss 0.3900, top-1 0.8612, top-5 0.9971, in 1.9 s`. For language
+    /// models, the perplexity `exp(loss)` replaces the accuracy.
     pub fn text(&self) -> String {
         let number = |loss: Option<f64>| loss.map_or_else(|| "NaN".to_owned(), |loss| format!("{loss:.4}"));
         let validation = self.validation.map(|Validation { images, loss, top_1, top_5, skipped, time }| {
-            let loss = number(loss);
             let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} of them skipped") };
-            format!("; validation of {images} images{skipped}: loss {loss}, top-1 {top_1:.4}, top-5 {top_5:.4}, in {time:.1}")
+            let (samples, quality) = match (top_1, top_5) {
+                (Some(top_1), Some(top_5)) => ("images", format!("top-1 {top_1:.4}, top-5 {top_5:.4}")),
+                _ => ("sequences", format!("perplexity {}", number(loss.map(f64::exp)))),
+            };
+            format!("; validation of {images} {samples}{skipped}: loss {}, {quality}, in {time:.1}", number(loss))
         });
         format!("epoch {}: loss {}{}", self.epoch, number(self.loss), validation.unwrap_or_default())
     }
@@ -282,8 +290,8 @@ mod tests {
         let validation = Validation {
             images: 10_000,
             loss: Some(0.39),
-            top_1: 0.8612,
-            top_5: 0.9971,
+            top_1: Some(0.8612),
+            top_5: Some(0.9971),
             skipped: 0,
             time: Seconds(1.94),
         };
@@ -291,6 +299,9 @@ mod tests {
         let expected =
             "epoch 3: loss 0.4120; validation of 10000 images: loss 0.3900, top-1 0.8612, top-5 0.9971, in 1.9 s";
         assert_eq!(end.text(), expected);
+        let tokens = Validation { loss: Some(2.0), top_1: None, top_5: None, ..validation };
+        let expected = "epoch 3: loss 0.4120; validation of 10000 sequences: loss 2.0000, perplexity 7.3891, in 1.9 s";
+        assert_eq!(EpochEnd { validation: Some(tokens), ..end.clone() }.text(), expected);
         assert_eq!(EpochEnd { loss: None, validation: None, ..end }.text(), "epoch 3: loss NaN");
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 
 use crate::benchmark::exchange::BackendChoice;
+use crate::benchmark::image_input::DataSource;
 use crate::benchmark::train::config::{Fault, TrainConfig};
 use crate::dimension::{Dtype, KvStore};
 use crate::options::option_table::check_ranges;
@@ -98,9 +99,18 @@ impl TrainConfig {
             ensure!(self.recompute.is_none(), "--recompute {} needs a language model: omit it", self.recompute);
             return Ok(());
         }
+        for (option, files) in [("--data", &self.data), ("--validate", &learning.validate)] {
+            if let DataSource::Batch(file) = files.source() {
+                bail!(
+                    "{option} {} is a batch of images: use token files (.bin) with {model}, a language model",
+                    file.display()
+                );
+            }
+        }
+        if let Some(option) = self.input.option_for_images().filter(|_| self.data.are_read()) {
+            bail!("--{option} does not apply to {model}, a language model: omit it");
+        }
         let refused = [
-            ("--data", !self.data.paths().is_empty()),
-            ("--validate", !learning.validate.paths().is_empty()),
             ("--label-smoothing", learning.label_smoothing != 0.0),
             ("--dropout", self.dropout.is_some()),
             ("--freeze-batch-norm", self.freeze_batch_norm),

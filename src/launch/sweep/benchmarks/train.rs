@@ -216,7 +216,7 @@ impl Benchmark for TrainSweep {
         }
         let speed = record.speed(self.train.warmup as usize).ok_or("record has no iterations after warm-up")?;
         let end = record.end.unwrap_or_default();
-        let top_1 = end.epochs.last().and_then(|epoch| Some(epoch.validation?.top_1));
+        let top_1 = end.epochs.last().and_then(|epoch| epoch.validation?.top_1);
         Ok(RunFigures { speed, top_1, warnings: end.warnings })
     }
 

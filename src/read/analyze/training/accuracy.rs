@@ -13,10 +13,12 @@ pub struct Accuracy {
     pub epochs: u32,
     /// Mean cross entropy of the predictions; `null` if it is not finite.
     pub loss: Option<f64>,
-    /// Share of images whose class is the most likely one.
-    pub top_1: f64,
-    /// Share of images whose class is among the five most likely ones.
-    pub top_5: f64,
+    /// Share of images whose class is the most likely one. Absent for language models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_1: Option<f64>,
+    /// Share of images whose class is among the five most likely ones. Absent for language models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_5: Option<f64>,
 }
 
 /// Returns the accuracy of a case; `None` if no run that counts has predictions.
@@ -24,10 +26,12 @@ pub fn case_accuracy(case: &TrainingCase) -> Option<Accuracy> {
     let ends: Vec<_> = case.counted().filter_map(|run| run.figures.epochs.last()).collect();
     let predictions: Vec<_> = ends.iter().filter_map(|end| end.validation).collect();
     let median = |values: RunValues| values.median();
+    // Otherwise no run has predictions.
+    predictions.first()?;
     Some(Accuracy {
         epochs: ends.iter().map(|end| end.epoch).max()?,
         loss: median(predictions.iter().filter_map(|of| of.loss).collect()),
-        top_1: median(predictions.iter().map(|of| of.top_1).collect())?,
-        top_5: median(predictions.iter().map(|of| of.top_5).collect())?,
+        top_1: median(predictions.iter().filter_map(|of| of.top_1).collect()),
+        top_5: median(predictions.iter().filter_map(|of| of.top_5).collect()),
     })
 }

@@ -155,8 +155,13 @@ fn metrics(run: &RunToExport) -> BTreeMap<String, String> {
         if let Some(validation) = validation {
             let mut add = |name: &str, value: f64| add(name, times.validation.end, value, step);
             add("validation_loss", validation.loss.unwrap_or(f64::NAN));
-            add("validation_top_1_ratio", validation.top_1);
-            add("validation_top_5_ratio", validation.top_5);
+            for (name, ratio) in
+                [("validation_top_1_ratio", validation.top_1), ("validation_top_5_ratio", validation.top_5)]
+            {
+                if let Some(ratio) = ratio {
+                    add(name, ratio);
+                }
+            }
         }
     }
     metrics

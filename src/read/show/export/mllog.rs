@@ -147,7 +147,7 @@ fn platform(record: &RunRecord) -> String {
 /// Returns true if the training finished and reached MLPerf's target, if there is one.
 fn is_success(record: &RunRecord) -> bool {
     let epochs = record.end.as_ref().map(|end| end.epochs.as_slice()).unwrap_or_default();
-    let best = epochs.iter().filter_map(|epoch| Some(epoch.validation?.top_1)).fold(0.0, f64::max);
+    let best = epochs.iter().filter_map(|epoch| epoch.validation?.top_1).fold(0.0, f64::max);
     record.failure().is_none() && (!is_resnet(record) || best >= RESNET_TARGET)
 }
 
@@ -165,7 +165,9 @@ impl MlLog<'_> {
         self.event("POINT_IN_TIME", training.end, "tracked_stats", throughput, (end, number()));
         if let Some(predicted) = epoch.validation {
             self.event("INTERVAL_START", validation.start, "eval_start", Value::Null, (last, number()));
-            self.event("POINT_IN_TIME", validation.end, "eval_accuracy", predicted.top_1.into(), (last, number()));
+            if let Some(top_1) = predicted.top_1 {
+                self.event("POINT_IN_TIME", validation.end, "eval_accuracy", top_1.into(), (last, number()));
+            }
             self.event("INTERVAL_END", validation.end, "eval_stop", Value::Null, (last, number()));
         }
     }

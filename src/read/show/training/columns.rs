@@ -83,8 +83,8 @@ pub fn accuracy<'a>() -> [Column<'a>; 3] {
     let share = |share: f64| format!("{:.2}", share * 100.0);
     [
         of_accuracy("validation_loss", |it| it.loss).shown("loss", "", |loss| format!("{loss:.4}")),
-        of_accuracy("top_1", |it| Some(it.top_1)).shown("top-1", "%", share),
-        of_accuracy("top_5", |it| Some(it.top_5)).shown("top-5", "%", share),
+        of_accuracy("top_1", |it| it.top_1).shown("top-1", "%", share),
+        of_accuracy("top_5", |it| it.top_5).shown("top-5", "%", share),
     ]
 }
 

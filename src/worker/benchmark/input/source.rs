@@ -94,7 +94,7 @@ impl Source {
     pub fn decoder(&self) -> Result<Option<String>> {
         match self.dataset().item_format() {
             ItemFormat::Encoded => Ok(Some(Decoder::new(self.loader.decoder, self.loader.scaling)?.name())),
-            ItemFormat::Pixels { .. } => Ok(None),
+            ItemFormat::Pixels { .. } | ItemFormat::Tokens { .. } => Ok(None),
         }
     }
 

@@ -79,7 +79,8 @@ impl SavedProgress {
     }
 
     /// Returns the progress in the checkpoint that contains these tensors on rank 0, which alone reads it and keeps the
-    /// numbers of every rank. All ranks call this together. `items` is the number of images of the data, if known.
+    /// numbers of every rank. All ranks call this together. `items` is the number of images or sequences of the
+    /// data, if known.
     ///
     /// # Errors
     ///
@@ -140,18 +141,19 @@ impl SavedProgress {
         );
         ensure!(
             progress.epoch_iterations == config.learning.epoch_iterations,
-            "--from-checkpoint {}: saved with {} iterations per epoch, but this run has {}: use the same images",
+            "--from-checkpoint {}: saved with {} iterations per epoch, but this run has {}: use the same data",
             path.display(),
             progress.epoch_iterations.unwrap_or_default(),
             config.learning.epoch_iterations.unwrap_or_default()
         );
         if let Some(input) = &progress.input {
             let [before, now] = [input.items, items].map(|items| {
-                items.map_or_else(|| "records without an index".to_owned(), |items| format!("{items} images"))
+                let samples = config.sample_size().samples();
+                items.map_or_else(|| "records without an index".to_owned(), |items| format!("{items} {samples}"))
             });
             ensure!(
                 before == now,
-                "--from-checkpoint {}: saved with {before}, but --data has {now}: use the same images",
+                "--from-checkpoint {}: saved with {before}, but --data has {now}: use the same data",
                 path.display()
             );
         }

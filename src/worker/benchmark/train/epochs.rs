@@ -1,4 +1,4 @@
-//! End of an epoch: mean loss and validation on other images.
+//! End of an epoch: mean loss and validation on other images or tokens.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use ringmark_core::benchmark::image_input::DataSource;
 use ringmark_core::benchmark::train::{EpochEnd, Iteration, RunHeader, TrainConfig, Validation};
-use ringmark_core::dimension::{DeviceKind, Seconds};
+use ringmark_core::dimension::{DeviceKind, Seconds, WorkUnit};
 use ringmark_core::host::Stage;
 use ringmark_core::stats::summary::mean;
 use ringmark_input::dataset::Dataset;
@@ -74,15 +74,17 @@ impl Epochs {
     }
 }
 
-/// Distributes the images of `files` evenly over the ranks. All ranks call this together.
+/// Distributes the images or sequences of `files` evenly over the ranks. All ranks call this together.
 ///
 /// # Errors
 ///
 /// Fails if files cannot be read or differ from those of rank 0.
 pub fn assignment(files: &[PathBuf], config: &TrainConfig, session: &Session) -> Result<Assignment> {
     let world = session.world;
-    let dataset = Dataset::open_within(files, config.input.limits())?;
-    let items = dataset.length().map_or_else(|| "sequential records".to_owned(), |items| format!("{items} images"));
+    let size = config.sample_size();
+    let dataset = Dataset::open_samples(files, size, config.input.limits())?;
+    let items =
+        dataset.length().map_or_else(|| "sequential records".to_owned(), |items| format!("{items} {}", size.samples()));
     let all = world.gather_text(&format!("{}: {items}", dataset.description()));
     let own = &all[world.rank() as usize];
     ensure!(
@@ -124,7 +126,7 @@ fn start(assignment: Assignment, config: &TrainConfig, session: &Session) -> Res
     Images::start(&request, &images, session.device())
 }
 
-/// Predicts all images once, each rank its part; running statistics are rank 0's.
+/// Predicts all images or sequences once, each rank its part; running statistics are rank 0's.
 fn validate(
     session: &Session,
     config: &TrainConfig,
@@ -139,6 +141,7 @@ fn validate(
     let mut images = start(assignment, config, session)?;
     let mut predicted = 0;
     let sums = Tensor::f_zeros([3], (Kind::Double, device))?;
+    let is_of_tokens = config.model.unit() == WorkUnit::Token;
     let _no_gradient = tch::no_grad_guard();
     model.round()?;
     for _ in 0..steps {
@@ -148,6 +151,14 @@ fn validate(
         predicted += counted;
         let batch = images.current()?;
         let labels = batch.targets.f_narrow(0, 0, counted)?;
+        if is_of_tokens {
+            if counted > 0 {
+                let inputs = batch.inputs.f_narrow(0, 0, counted)?;
+                let loss = model.loss(&inputs, &labels, 0.0, Mode::Inference)?.f_to_kind(Kind::Double)?;
+                let _ = sums.f_narrow(0, 0, 1)?.f_add_(&loss.f_mul_scalar(counted as f64)?)?;
+            }
+            continue;
+        }
         let batch_sums = model.forward(&batch.inputs, Mode::Inference, |scores| {
             let scores = scores.f_narrow(0, 0, counted)?.f_to_kind(Kind::Float)?;
             let loss = scores.f_cross_entropy_loss(&labels, None::<&Tensor>, Reduction::Sum, -100, 0.0)?;
@@ -167,8 +178,8 @@ fn validate(
         images: total(3) as u64,
         skipped: total(4) as u64,
         loss: Some(mean(0)).filter(|loss| loss.is_finite()),
-        top_1: mean(1),
-        top_5: mean(2),
+        top_1: (!is_of_tokens).then(|| mean(1)),
+        top_5: (!is_of_tokens).then(|| mean(2)),
         time: Seconds(started.elapsed().as_secs_f64()),
     })
 }

@@ -226,7 +226,7 @@ fn summary_lines(record: &RunRecord) -> Vec<String> {
         speed.map(|speed| format!("speed: {:.2} {}{}", speed.0, config.model.unit().per_second(), rates(record)));
     let kv_store = end.kv_store.iter().flat_map(|used| kv_store_lines(record.header.config.kv_store.kv_store, used));
     let compression = end.compression.as_ref().map(|used| format!("{}: {}", config.gradient_compression, used.text()));
-    let input = end.input.as_ref().map(|input| format!("input: {}", input.text()));
+    let input = end.input.as_ref().map(|input| format!("input: {}", input.text(config.sample_size())));
     let attention = end.attention.map(|kernel| format!("attention: {kernel}"));
     let rates_of_products: Vec<f64> = end.matrix_product.iter().map(|rate| rate.0).collect();
     let rate = summary::mean(&rates_of_products).map(TeraflopsPerSecond);

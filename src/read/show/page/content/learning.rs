@@ -38,7 +38,7 @@ pub fn block(setting: &Setting) -> Option<Block> {
         chart("Validation loss", "cross entropy", &|curve| {
             epoch_points(curve, "validation loss", |end| end.validation?.loss)
         }),
-        chart("Top-1", "%", &|curve| epoch_points(curve, "top-1", |end| Some(100.0 * end.validation?.top_1))),
+        chart("Top-1", "%", &|curve| epoch_points(curve, "top-1", |end| Some(100.0 * end.validation?.top_1?))),
     ];
     let charts: Vec<Chart> = charts.into_iter().flatten().collect();
     let charts = charts.chunks(2).map(<[Chart]>::to_vec).collect();
@@ -124,8 +124,8 @@ fn table(curves: &[RunCurve]) -> Table {
             last.epoch.to_string(),
             number(last.loss, 4),
             number(validation.and_then(|of| of.loss), 4),
-            number(validation.map(|of| 100.0 * of.top_1), 2),
-            number(validation.map(|of| 100.0 * of.top_5), 2),
+            number(validation.and_then(|of| Some(100.0 * of.top_1?)), 2),
+            number(validation.and_then(|of| Some(100.0 * of.top_5?)), 2),
         ];
         Some(Row { cells, style: Some(curve.style), ..Row::default() })
     };

@@ -1,0 +1,260 @@
+//! Training of language models on token files: order, resumption, validation, messages, and learning like PyTorch.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use expect_test::expect;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::train::{EpochEnd, RunRecord};
+use tempfile::TempDir;
+
+use crate::support::core_tokens;
+use crate::support::prerequisite::not_tested;
+use crate::support::sandbox::{Sandbox, refused, ringmark, run};
+use crate::support::worker_run::{Run, checksum, losses};
+
+/// Sequence length of most runs.
+const LENGTH: usize = 16;
+
+fn gpt2(ranks: u32, data: &Path, options: &str) -> Run {
+    let length =
+        if options.contains("--sequence-length") { String::new() } else { format!("--sequence-length {LENGTH}") };
+    Run::ranks(ranks, &format!("--model gpt2-tiny --lr-warmup-iters 0 {length} {options}")).file("--data", data)
+}
+
+/// Writes bytes as tokens.
+fn write(path: &Path, bytes: impl IntoIterator<Item = u8>) {
+    fs::write(path, bytes.into_iter().flat_map(|byte| [byte, 0]).collect::<Vec<u8>>()).expect("written");
+}
+
+/// Writes this number of windows, plus a few tokens, of tokens that repeat irregularly.
+fn windows(folder: &TempDir, name: &str, number: usize) -> PathBuf {
+    let path = folder.path().join(name);
+    write(&path, (0..number * LENGTH + 5).map(|index| (index * index / 3 % 199) as u8));
+    path
+}
+
+fn global_losses(record: &RunRecord) -> Vec<f64> {
+    record.iterations.iter().map(|one| record.header.global_loss(&one.loss).expect("ranks")).collect()
+}
+
+fn epochs(record: &RunRecord) -> &[EpochEnd] {
+    &record.end.as_ref().expect("an end").epochs
+}
+
+#[track_caller]
+fn close(one: &[f64], other: &[f64], tolerance: f64) {
+    assert_eq!(one.len(), other.len());
+    for (index, (one, other)) in one.iter().zip(other).enumerate() {
+        assert!((one - other).abs() <= tolerance * other.abs(), "{one}, {other} at {index}");
+    }
+}
+
+#[test]
+fn ranks_split_the_windows_of_one_rank() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [data, other] = [windows(&folder, "train.bin", 10), windows(&folder, "val.bin", 5)];
+    // Three steps an epoch, the last of which is filled up; the validation has a rank without sequences.
+    let train = |ranks: u32, options: &str| {
+        let batch = 4 / ranks;
+        let options = format!("--epochs 3 --lr {} --batch-size {batch} {options}", 0.5 / f64::from(ranks));
+        gpt2(ranks, &data, &options).file("--validate", &other).finish()
+    };
+    let alone = train(1, "");
+    let output = alone.stdout.clone();
+    let alone = alone.valid_record();
+    assert_eq!(alone.iterations.len(), 9);
+    let two = train(2, "").valid_record();
+    close(&global_losses(&two), &global_losses(&alone), 1e-5);
+    let unshuffled = train(1, "--shuffle off").valid_record();
+    assert_ne!(global_losses(&unshuffled), global_losses(&alone));
+    assert_eq!(checksum(&train(1, "--prefetch 1 --decode-threads 2").valid_record()), checksum(&alone));
+
+    let last = epochs(&alone)[2].validation.expect("predicted");
+    assert_eq!((last.images, last.top_1, last.top_5), (5, None, None));
+    let loss = last.loss.expect("finite");
+    close(&[epochs(&two)[2].validation.expect("predicted").loss.expect("finite")], &[loss], 1e-5);
+    let line = format!("; validation of 5 sequences: loss {loss:.4}, perplexity {:.4}, in ", loss.exp());
+    assert!(output.contains(&line), "{output}");
+    assert!(output.contains("# input: 10 sequences of a token file of uint16; rank 0: "), "{output}");
+    // The validation of the same data as training, with the weights before training.
+    let untrained = gpt2(1, &data, "--epochs 1 --lr 0 --batch-size 5").file("--validate", &data).finish();
+    let untrained = untrained.valid_record();
+    let [end] = epochs(&untrained) else { panic!("one epoch") };
+    close(&[end.validation.expect("predicted").loss.expect("finite")], &[end.loss.expect("finite")], 1e-5);
+}
+
+#[test]
+fn resumed_training_on_tokens_is_bit_identical() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = windows(&folder, "train.bin", 10);
+    let [checkpoint, again] = ["checkpoint", "again"].map(|name| folder.path().join(name));
+    for ranks in [1, 2] {
+        let options = "--epochs 4 --lr 0.01 --optimizer adamw --batch-size 2 --checkpoint-every 4";
+        let train = |file: &Path| gpt2(ranks, &data, options).file("--checkpoint", file);
+        let whole = train(&again).finish().valid_record();
+        let killed = gpt2(ranks, &data, &format!("{options} --inject fail:7:0")).file("--checkpoint", &checkpoint);
+        killed.refused(1);
+        let resumed = train(&again).file("--from-checkpoint", &checkpoint).finish().valid_record();
+        assert_eq!(resumed.header.iterations_before(), 4);
+        assert_eq!((checksum(&resumed), global_losses(&resumed)), (checksum(&whole), global_losses(&whole)));
+        assert_eq!(epochs(&resumed), epochs(&whole));
+    }
+    // As many steps per epoch, but another number of sequences.
+    let fewer = windows(&folder, "fewer.bin", 9);
+    let options = "--epochs 4 --lr 0.01 --optimizer adamw --batch-size 2 --checkpoint-every 4";
+    let other = gpt2(2, &fewer, options).file("--checkpoint", &again).file("--from-checkpoint", &checkpoint).refusal(1);
+    expect!["--from-checkpoint DIR/checkpoint: saved with 10 sequences, but --data has 9 sequences: use the same data"]
+        .assert_eq(&other);
+}
+
+#[test]
+fn unsuitable_data_are_rejected() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tokens = windows(&folder, "train.bin", 4);
+    let large = folder.path().join("large.bin");
+    fs::write(&large, [7, 0].repeat(40).into_iter().chain([0, 1]).chain([7, 0].repeat(40)).collect::<Vec<u8>>())
+        .expect("written");
+    let batch = folder.path().join("batch.safetensors");
+    fs::write(&batch, "").expect("written");
+    let image = Run::ranks(1, "--model resnet18 --iters 1 --batch-size 2").file("--data", &tokens);
+    let refusals = [
+        image.refusal(1),
+        gpt2(1, folder.path(), "--iters 2").refusal(1),
+        gpt2(1, &large, "--iters 9 --shuffle off --batch-size 1").refusal(1),
+        gpt2(1, &tokens, "--iters 2 --sequence-length 100").refusal(1),
+        gpt2(1, &batch, "--iters 2").refusal(2),
+        gpt2(1, &tokens, "--iters 2 --augmentation crop").refusal(2),
+        gpt2(1, &tokens, "--iters 2").file("--validate", &batch).refusal(2),
+    ];
+    expect![[r#"
+        error: --data: DIR/train.bin has 138 bytes, not a multiple of 3073 (CIFAR-10) or 3074 (CIFAR-100): copy the file again, or use a language model for token files
+        error: --data: DIR is not a token file, whose name ends with .bin: use files of nanoGPT or Megatron-LM, or a network of images
+        error: DIR/large.bin, byte 80: token 256 is not one of the vocabulary, 0 to 255: use the tokenizer of the network, or a network with a larger vocabulary
+        error: --data: DIR/train.bin has 69 tokens, fewer than the 101 of a window (--sequence-length 100 and the next token): use a shorter --sequence-length or a longer file
+        error: --data DIR/batch.safetensors is a batch of images: use token files (.bin) with gpt2-tiny, a language model
+        error: --augmentation does not apply to gpt2-tiny, a language model: omit it
+        error: --validate DIR/batch.safetensors is a batch of images: use token files (.bin) with gpt2-tiny, a language model"#]].assert_eq(&refusals.map(|refusal| refusal.trim_end().to_owned()).join("\n"));
+}
+
+#[test]
+fn sweep_counts_the_sequences_of_an_epoch() {
+    let sandbox = Sandbox::real();
+    let data = tempfile::tempdir().expect("a folder");
+    let tokens = windows(&data, "train.bin", 12);
+    let sweep = |options: &str| {
+        let mut sweep = ringmark(&format!(
+            "sweep --model gpt2-tiny --cases 1n1g,1n2g --runs 1 --epochs 2 --warmup 1 --no-doctor --device cpu \
+             --batch-size 2 --hosts localhost:2 {options}"
+        ));
+        sweep.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
+        sweep.arg("--data").arg(&tokens).arg("--validate").arg(&tokens);
+        sweep
+    };
+    let error = refused(&mut sweep("--sequence-lengths 16,32"), 2);
+    expect![[r#"
+        error: --data with --epochs or --validate needs the same sequence length in all runs: add --sequence-length
+    "#]]
+    .assert_eq(&error);
+    let core_tokens = core_tokens::take_all_cores();
+    let (status, stdout, stderr) = run(&mut sweep("--sequence-length 16"));
+    drop(core_tokens);
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    for (case, iterations) in [("1n1g", 12), ("1n2g", 6)] {
+        let text = fs::read(sandbox.path("out").join(case).join("gpt2-tiny_b2_s16_fp32_1.jsonl")).expect("a record");
+        assert_eq!(RunRecord::read(&text[..]).expect("a record").iterations.len(), iterations, "{case}");
+    }
+    let (status, tables, stderr) = run(ringmark("extract --explain").arg(sandbox.path("out")));
+    assert_eq!(status, Some(0), "{tables}{stderr}");
+    let (status, report, stderr) = run(ringmark("report").arg(sandbox.path("out")));
+    assert_eq!(status, Some(0), "{report}{stderr}");
+}
+
+/// Returns the losses of the same training in plain PyTorch; `None` without PyTorch.
+fn pytorch_losses(arguments: &[&str]) -> Option<Vec<f64>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = root.join(".libtorch/venv/bin/python");
+    if !python.exists() {
+        not_tested("there is no PyTorch in .libtorch/venv: scripts/setup.sh");
+        return None;
+    }
+    let _cores = core_tokens::take_cores(1);
+    let output = Command::new(python).arg(root.join("tests/golden/learning.py")).args(arguments).output();
+    let output = output.expect("starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(serde_json::from_slice(&output.stdout).expect("losses"))
+}
+
+/// Returns the losses of ringmark, and those of PyTorch from the same initial weights.
+fn both_losses(model: &str, data: Option<&Path>, [length, batch, iterations]: [u32; 3]) -> Option<[Vec<f64>; 2]> {
+    const RATE: &str = "0.003";
+    let options =
+        format!("--model {model} --sequence-length {length} --batch-size {batch} --seed 5 --lr-warmup-iters 0");
+    let initial = Run::ranks(1, &format!("{options} --iters 1 --lr 0 --weight-decay 0 --momentum 0")).save().finish();
+    let init = initial.saved();
+    let run = Run::ranks(
+        1,
+        &format!(
+            "{options} --iters {iterations} --optimizer adamw --adam-beta1 0.9 --adam-beta2 0.95 --weight-decay 0.1 \
+             --lr {RATE}"
+        ),
+    );
+    let run = match data {
+        Some(data) => run.file("--data", data).file("--shuffle", Path::new("off")),
+        None => run,
+    };
+    let own = losses(&run.file("--init", &init).finish().valid_record());
+    let numbers = [length, batch, iterations].map(|number| number.to_string());
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let (init, data) = (text(&init), data.map_or_else(|| "synthetic:5".to_owned(), text));
+    let arguments = [vec![model, &init, &data], numbers.iter().map(String::as_str).collect(), vec![RATE]];
+    Some([own, pytorch_losses(&arguments.concat())?])
+}
+
+#[test]
+fn ten_steps_match_pytorch() {
+    for model in ["gpt2-tiny", "llama-tiny"] {
+        let Some([own, pytorch]) = both_losses(model, None, [32, 4, 10]) else { return };
+        close(&own, &pytorch, 1e-4);
+        assert!(own[9] < own[0] - 0.5, "{model}: {own:?}");
+    }
+}
+
+/// Mean cross entropy of predictions by the frequency of each byte.
+fn unigram_entropy(text: &[u8]) -> f64 {
+    let mut counts = BTreeMap::<u8, f64>::new();
+    text.iter().for_each(|byte| *counts.entry(*byte).or_default() += 1.0);
+    let total = text.len() as f64;
+    counts.values().map(|count| -count / total * (count / total).ln()).sum()
+}
+
+/// Trains on the documentation, which the snippet of its page on language models packs.
+#[test]
+fn text_is_learned_like_pytorch() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let page = fs::read_to_string(docs.join("language_models.md")).expect("a page");
+    let (_, snippet) = page.split_once("```python\n").expect("a snippet");
+    let (snippet, _) = snippet.split_once("```").expect("its end");
+    let mut pages: Vec<PathBuf> = fs::read_dir(&docs).expect("pages").map(|entry| entry.expect("one").path()).collect();
+    pages.retain(|page| page.extension().is_some_and(|extension| extension == "md"));
+    pages.sort();
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("text.bin");
+    let mut python = Command::new("python3");
+    let Ok(output) = python.arg("-c").arg(snippet).arg(&data).args(&pages).output() else {
+        return not_tested("there is no python3");
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text: Vec<u8> = pages.iter().flat_map(|page| fs::read(page).expect("a page")).collect();
+    let packed: Vec<u8> = text.iter().flat_map(|byte| [*byte, 0]).collect();
+    assert!(fs::read(&data).expect("packed") == packed);
+
+    let Some([own, pytorch]) = both_losses("gpt2-tiny", Some(&data), [64, 16, 400]) else { return };
+    close(&own[..10], &pytorch[..10], 1e-4);
+    let end = |losses: &[f64]| losses[losses.len() - 50..].iter().sum::<f64>() / 50.0;
+    close(&[end(&own)], &[end(&pytorch)], 0.01);
+    let entropy = unigram_entropy(&text);
+    assert!(end(&own) < entropy - 0.4, "{} of {entropy}", end(&own));
+}
