@@ -107,11 +107,12 @@ json.dump(bom, sys.stdout, indent=2)
 
 # Builds all files in $OUT.
 make_all() {
-    cargo build --release --locked
-    mkdir -p "$OUT"
-    # Timestamps are those of the commit, so builds of one commit are reproducible.
+    # Timestamps are those of the commit, so builds of one commit are reproducible. The C compiler uses it for __TIME__,
+    # which mimalloc contains.
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || date +%s)
     export SOURCE_DATE_EPOCH
+    cargo build --release --locked
+    mkdir -p "$OUT"
     make_package
     make_tarball
     command -v cargo-sbom >/dev/null || cargo install cargo-sbom --locked --version 0.10.0

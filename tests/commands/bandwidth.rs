@@ -96,7 +96,7 @@ fn invalid_options_exit_with_status_2() {
                 tip: -np: use `--cases 1n2g` for 1 node with 2 ranks, one per GPU; `2n8g` is 2 nodes with 8 ranks each
             -g 4
                 error: unexpected argument '-g' found
-                tip: -g: not needed: there is one rank per GPU; `--cases 1n8g` selects the number of ranks
+                tip: -g: there is one rank per GPU; `--cases 1n4g` selects 4 ranks
             -i 0
                 error: --increment 0 is out of range: choose 4 to 1099511627776 bytes
             -f 2 -i 8

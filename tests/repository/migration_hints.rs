@@ -208,7 +208,7 @@ fn all_wrong_options_are_reported_together() {
                 error: unexpected argument '--bucket_mb' found
                   tip: a similar argument exists: '--bucket-mb'
                 error: unexpected argument '--batch_size' found
-                  tip: --batch_size: `--batch-size 8` is the number of images per GPU and iteration
+                  tip: --batch_size: `--batch-size 8` is the number of images or sequences per GPU and iteration
                 error: invalid value 'fp8' for '--dtype <TYPE>'
                   tip: use fp32, tf32, fp16 or bf16
                 error: invalid value 'a:8;b:8' for '--hosts <HOST:SLOTS,..>': separate hosts by commas: a:8,b:8

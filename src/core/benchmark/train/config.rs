@@ -126,7 +126,7 @@ config_options! {
         /// Network.
         #[serde(default)]
         model: Model = Model::default() => option("model", "NAME",
-            "Network: resnet50_v1b, resnet18, vit_b_16, gpt2-124m, llama-1b, .. (docs/networks.md)"),
+            "Network, such as gpt2-124m or llama-1b"),
         /// Images or sequences per rank and iteration; the mean over the ranks if `work_load` divides them unevenly.
         batch_size: u32 = 128 => option("batch-size", "N", "Images, or sequences of tokens, per GPU (rank) and iteration")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")

@@ -62,7 +62,7 @@ config_options! {
         /// Validation images, classified at the end of every epoch, or tokens, predicted there.
         #[serde(default)]
         validate: DataFiles = DataFiles::default() => option("validate", "FILES",
-            "Images or tokens to validate on after every epoch, as --data: loss, and top-1 and top-5 of images or \
+            "Data to validate on after every epoch, as --data: loss, and top-1 and top-5 of images or \
              perplexity of tokens")
             .default_is("none").free_on_resume().set_in_baseline(),
         /// Learning-rate schedule after warm-up.

@@ -94,7 +94,7 @@ impl<B: Benchmark> Session<'_, B> {
         let missing: Vec<&PlannedJob> = schedule.missing().collect();
         let is_long = missing.len() > COMMANDS && !launch.is_verbose;
         let plan = is_long.then(|| plan_line(&missing));
-        let lines = schedule.header.iter().chain(&plan).chain(&schedule.estimate);
+        let lines = schedule.header.iter().filter(|_| is_long).chain(&plan).chain(&schedule.estimate);
         lines.for_each(|line| print_line(&format!("# {line}")));
         for job in missing.iter().take(if is_long { 1 } else { usize::MAX }) {
             print_line(&self.runner().job_for(job).command_line(launch.starter));

@@ -108,7 +108,14 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     below(
         "Time of an iteration: mean over ranks in the median run",
         &[
-            "step: one iteration; input: wait for data, if they are read; forward: with the loss;",
+            match group.unit() {
+                WorkUnit::Image => {
+                    "step: one iteration; input: wait for images, if they are read; forward: with the loss;"
+                }
+                WorkUnit::Token => {
+                    "step: one iteration; input: wait for tokens, if they are read; forward: with the loss;"
+                }
+            },
             "backward: without time blocked by communication; optimizer: weight update;",
             "exposed: all-reduce not hidden by backward; share: exposed / step",
         ],
@@ -127,15 +134,22 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
         ],
         costs(group),
     );
+    let is_recomputed = group.recompute() == Recompute::Block;
+    let (peak, formulas) = match (group.unit(), is_recomputed) {
+        (WorkUnit::Image, _) => ("(peak: the MFU)", None),
+        (WorkUnit::Token, true) => ("(peak: the MFU);", Some("as these programs;")),
+        (WorkUnit::Token, false) => ("(peak: the MFU);", Some("as these programs")),
+    };
     let mut flop_rate = vec![
         "network: operations of forward and backward / time; matmul: rate of matrix products in the",
         "same precision, measured on all ranks at once after the last iteration;",
-        "peak: published peak of the GPU; share: network / the column before it (peak: the MFU);",
+        "peak: published peak of the GPU; share: network / the column before it",
+        peak,
     ];
-    if group.unit() == WorkUnit::Token {
-        flop_rate.push("network counts operations as Megatron-LM; PaLM, torchtitan: as these programs;");
+    if let Some(formulas) = formulas {
+        flop_rate.extend(["network counts operations as Megatron-LM; PaLM, torchtitan:", formulas]);
     }
-    if group.recompute() == Recompute::Block {
+    if is_recomputed {
         flop_rate.push("hardware: with the operations that --recompute repeats");
     }
     below("FLOP rate of the network, all ranks", &flop_rate, show::utilization::table(group));
