@@ -96,7 +96,7 @@ fn machine(result: &ResultFolder) -> NamedValues {
         .for_each(|name| add(&mut found, "all-reduce backend", name.keyword()));
     let nccl = result.trained().map(|recorded| recorded.facts.nccl.as_slice());
     nccl.chain(of_records().map(|(_, nccl)| nccl))
-        .flat_map(|nccl| environment::nccl_choices(nccl))
+        .flat_map(environment::nccl_choices)
         .for_each(|choice| add(&mut found, environment::NCCL_CHOSE, choice));
     for environment in result.heads().map(|head| head.environment) {
         let optional = |value: &Option<String>| value.clone().unwrap_or_default();
