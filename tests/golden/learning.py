@@ -16,10 +16,9 @@ import json
 import math
 import sys
 
+import decoders
 import numpy
 import torch
-
-import decoders
 
 
 def read_safetensors(path):
