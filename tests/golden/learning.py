@@ -17,7 +17,6 @@ import math
 import sys
 
 import decoders
-import numpy
 import torch
 
 
@@ -29,8 +28,8 @@ def read_safetensors(path):
     header.pop("__metadata__", None)
     for name, tensor in header.items():
         first, last = tensor["data_offsets"]
-        values = numpy.frombuffer(content[end + first : end + last], dtype="<f4")
-        yield name, torch.from_numpy(values.copy()).view(tensor["shape"])
+        values = torch.frombuffer(bytearray(content[end + first : end + last]), dtype=torch.float32)
+        yield name, values.view(tensor["shape"])
 
 
 def windows(data, vocabulary, length, batch):
@@ -40,7 +39,8 @@ def windows(data, vocabulary, length, batch):
         tokens = torch.randint(vocabulary, (batch, length + 1))
         while True:
             yield tokens
-    tokens = torch.from_numpy(numpy.fromfile(data, dtype="<u2").astype(numpy.int64))
+    with open(data, "rb") as file:
+        tokens = torch.frombuffer(bytearray(file.read()), dtype=torch.int16).long() & 0xFFFF
     count = (len(tokens) - 1) // length
     while True:
         for step in range(math.ceil(count / batch)):
