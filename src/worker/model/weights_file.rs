@@ -1,7 +1,7 @@
 //! Weights in safetensors files, with the tensor names of the network's source and including buffers, so that a
 //! torchvision checkpoint loads.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub struct TrainingState {
 pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<TrainingState> {
     let all = || tensors.parameters.iter().chain(&tensors.buffers);
     let places: HashMap<&str, &Tensor> = all().map(|named| (named.name.as_str(), &named.tensor)).collect();
-    let (mut state, mut found, mut unknown) = (TrainingState::default(), HashSet::new(), Vec::new());
+    let (mut state, mut found, mut unknown) = (TrainingState::default(), HashMap::new(), Vec::new());
     let _no_gradient = tch::no_grad_guard();
     // One file after the other, because those of a large model do not fit into memory together.
     for file in files(path)? {
@@ -56,19 +56,22 @@ pub fn load(path: &Path, tensors: &NamedTensors, network: &str) -> Result<Traini
                 unknown.push((name, file.clone()));
                 continue;
             };
-            ensure!(
-                value.size() == tensor.size(),
-                "{name} has shape {:?} in {}, but {:?} in the model",
-                value.size(),
-                file.display(),
-                tensor.size()
-            );
-            tensor.shallow_clone().f_copy_(&value)?;
-            found.insert(name);
+            if value.size() == tensor.size() {
+                tensor.shallow_clone().f_copy_(&value)?;
+            }
+            found.insert(name, (value.size(), file.clone()));
         }
     }
-    if let Some(NamedTensor { name, .. }) = all().find(|named| !found.contains(&named.name)) {
-        bail!("{} has no tensor {name}: expected {}'s {network}", path.display(), tensors.source().name());
+    for NamedTensor { name, tensor, .. } in all() {
+        let Some((size, file)) = found.get(name) else {
+            bail!("{} has no tensor {name}: expected {}'s {network}", path.display(), tensors.source().name());
+        };
+        ensure!(
+            *size == tensor.size(),
+            "{name} has shape {size:?} in {}, but {:?} in the model",
+            file.display(),
+            tensor.size()
+        );
     }
     if let Some((name, file)) = unknown.iter().min() {
         bail!("{} contains {name}, which {network} does not have", file.display());
