@@ -1,11 +1,11 @@
-//! Training data, from files to pixels. Depends on neither libtorch nor MPI: the launcher uses it to pack files,
+//! Training data, from files to pixels or tokens. Depends on neither libtorch nor MPI: the launcher uses it to pack files,
 //! ranks to read them.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`byte_source`] | reads a file by offset; errors include the location |
-//! | [`format`](mod@format) | the file formats: RecordIO, image records, .idx, .lst, idx arrays, folders of classes |
-//! | [`dataset`] | files or folders as items with labels, independent of their format |
+//! | [`format`](mod@format) | the file formats: RecordIO, image records, .idx, .lst, idx arrays, folders of classes, token files |
+//! | [`dataset`] | files or folders as images with labels or as windows of tokens, independent of their format |
 //! | [`shard`] | the part of the items that a rank reads |
 //! | [`pack`] | packs a folder of images into a RecordIO file |
 //! | [`convert`] | converts an image file: center crop, resize, JPEG or PNG |

@@ -564,3 +564,18 @@ fn only_ranks_with_a_warning_are_marked_slow() {
         assert_eq!((marks, rows), if is_slow { (2, 1) } else { (0, 0) }, "the key and one rank; its row");
     }
 }
+
+#[test]
+fn bandwidth_record_outside_a_case_is_explained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let moved = folder.path().join("moved");
+    fs::create_dir(&moved).expect("made");
+    fs::write(moved.join("bandwidth.json"), "{}").expect("written");
+    for root in [moved.as_path(), folder.path()] {
+        let (status, _, error) = report(&[path(root)]);
+        assert_eq!(status, 1);
+        let what =
+            "; it contains results of `ringmark bandwidth`, which `ringmark report` shows and `ringmark diff` compares";
+        assert!(error.contains(what), "{error}");
+    }
+}

@@ -146,7 +146,7 @@ impl SweepOptions {
         let is_unknown = profile == SweepProfile::Dlperf && !is_known_to_use_cpu;
         let device_of_suite = if is_unknown { DeviceKind::Cuda } else { device };
         let defaults = match self.suite {
-            Some(suite) => suite.defaults(profile, device_of_suite, defaults),
+            Some(suite) => suite.defaults(profile, device_of_suite, defaults, &original_options),
             None => defaults,
         };
         let mut train = with_absolute_paths(self.train.apply(defaults)?)?;

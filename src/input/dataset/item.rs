@@ -1,5 +1,5 @@
-//! An item of a dataset: an image, encoded or as pixels, with its labels, or a window of tokens. Items are reused, so that reading allocates
-//! nothing once the buffer fits the largest item.
+//! An item of a dataset: an image, encoded or as pixels, with its labels, or a window of tokens. Items are reused, so
+//! that reading allocates nothing once the buffer fits the largest item.
 
 use std::ops::Range;
 

@@ -49,6 +49,16 @@ pub struct Host {
     pub slots: u32,
 }
 
+impl fmt::Display for Host {
+    /// Formats as in `--hosts`: `a:8`, or `s` for a host of servers alone.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.slots {
+            0 => formatter.write_str(&self.name),
+            slots => write!(formatter, "{}:{slots}", self.name),
+        }
+    }
+}
+
 /// Returns `hosts`, followed by those of `server_hosts` that are not among them, with 0 slots.
 pub fn with_server_hosts(hosts: &[Host], server_hosts: &[String]) -> Vec<Host> {
     let mut known: HashSet<&str> = hosts.iter().map(|host| host.name.as_str()).collect();

@@ -155,8 +155,7 @@ mod tests {
 
     #[test]
     fn bracket_ranges_expand_to_hosts() {
-        let names =
-            |hosts: &Hosts| hosts.all().iter().map(|host| format!("{}:{}", host.name, host.slots)).collect::<Vec<_>>();
+        let names = |hosts: &Hosts| hosts.all().iter().map(Host::to_string).collect::<Vec<_>>();
         let list = Hosts::parse_list("n[08-10,12]:8,b:4").expect("a list");
         assert_eq!(names(&list), ["n08:8", "n09:8", "n10:8", "n12:8", "b:4"]);
         assert_eq!(names(&file("n[08-10,12] slots=8\nb:4\n").expect("a hostfile")), names(&list));

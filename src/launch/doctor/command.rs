@@ -101,7 +101,7 @@ pub fn check_before_jobs(visit: &InspectionSettings, hosts: &[Host]) -> anyhow::
             "{}: no job was started: run `ringmark doctor --hosts {}` for details, or use --no-doctor to skip these \
              checks",
             report::summary(&examination),
-            hosts.iter().map(|host| format!("{}:{}", host.name, host.slots)).collect::<Vec<_>>().join(",")
+            hosts.iter().map(Host::to_string).collect::<Vec<_>>().join(",")
         );
     }
     Ok(examination)

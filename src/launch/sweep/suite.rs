@@ -1,6 +1,8 @@
 //! Suites: defaults of a sweep with several networks. PyTorch's DDP suite (`benchmarks/distributed/ddp`) also has cases
 //! of its own, and baselines without communication.
 
+use std::collections::BTreeMap;
+
 use anyhow::ensure;
 use ringmark_core::benchmark::SweepProfile;
 use ringmark_core::benchmark::exchange::BackendChoice;
@@ -35,10 +37,19 @@ impl Suite {
         }
     }
 
-    /// Returns the defaults, based on those of the profile. The recipe of the language models is nanoGPT's.
-    pub fn defaults(self, profile: SweepProfile, device: DeviceKind, defaults: TrainConfig) -> TrainConfig {
+    /// Returns the defaults, based on those of the profile. A sweep to resume keeps the batch size of its `original`
+    /// options. The recipe of the language models is nanoGPT's.
+    pub fn defaults(
+        self,
+        profile: SweepProfile,
+        device: DeviceKind,
+        defaults: TrainConfig,
+        original: &BTreeMap<String, String>,
+    ) -> TrainConfig {
         match self {
-            Suite::Ddp if profile == SweepProfile::Dlperf => TrainConfig { batch_size: 32, ..defaults },
+            Suite::Ddp if profile == SweepProfile::Dlperf && !original.contains_key("--batch-size") => {
+                TrainConfig { batch_size: 32, ..defaults }
+            }
             Suite::Ddp => defaults,
             Suite::Llm => TrainConfig {
                 batch_size: defaults.batch_size.min(4),

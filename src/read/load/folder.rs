@@ -475,7 +475,7 @@ fn results_below(root: &Path, levels: u32) -> Vec<(BenchmarkKind, PathBuf)> {
         {
             found.find_benchmarks(&folder);
             vec![(found.benchmark(&folder).unwrap_or(BenchmarkKind::Train), folder)]
-        } else if let Some(format) = record_below(&folder) {
+        } else if let Some(format) = record_below(&folder, RecordFormat::has_file) {
             vec![(format.benchmark, folder)]
         } else if levels > 1 {
             results_below(&folder, levels - 1)
@@ -486,10 +486,10 @@ fn results_below(root: &Path, levels: u32) -> Vec<(BenchmarkKind, PathBuf)> {
     folders.into_iter().flat_map(of_folder).collect()
 }
 
-/// Returns the format of the first benchmark without sweeps that has files in a folder.
-fn record_below(root: &Path) -> Option<&'static RecordFormat> {
+/// Returns the format of the first benchmark without sweeps that has files in a folder by this rule.
+fn record_below(root: &Path, is_of: impl Fn(&RecordFormat, &Path) -> bool) -> Option<&'static RecordFormat> {
     let files: Vec<PathBuf> = files_below(root, 1).iter().map(|file| below(root, file)).collect();
-    RECORDS.iter().find(|format| files.iter().any(|file| format.has_file(file)))
+    RECORDS.iter().find(|format| files.iter().any(|file| is_of(format, file)))
 }
 
 /// Suggests the intended folder if this one contains no runs.
@@ -500,7 +500,8 @@ fn hint(root: &Path, problems: &[Problem], reader: Reader) -> String {
     if let Some(commands) = commands_for_results_below(root, reader) {
         return format!("; results are in its subfolders:{commands}");
     }
-    if let Some(folder) = record_below(root).and_then(|format| format.folder.as_ref()) {
+    let has_name = |format: &RecordFormat, file: &Path| format.folder.as_ref().is_some_and(|it| (it.has_name)(file));
+    if let Some(folder) = record_below(root, has_name).and_then(|format| format.folder.as_ref()) {
         return format!("; it contains {}", folder.description);
     }
     problems.iter().map(|problem| format!("\n  {problem}")).collect()

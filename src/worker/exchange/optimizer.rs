@@ -105,7 +105,7 @@ pub struct FusedOptimizer {
     rule: UpdateRule,
     ranks: RankCounts,
     arrays: UpdateArrays,
-    /// Views of the arrays; empty if all decay.
+    /// Views of the arrays.
     groups: Vec<DecayGroup>,
     /// Number of updates, without those that the loss scaler skipped: one element on the device. Counted only for rules
     /// that depend on it.
@@ -120,23 +120,22 @@ impl FusedOptimizer {
         let (length, wanted) = (gradients.numel(), weights.numel());
         ensure!(length == wanted, "{length} gradients for {wanted} parameters");
         let states = rule.state_names().iter().map(|_| Ok(weights.f_zeros_like()?)).collect::<Result<_>>()?;
+        let arrays = UpdateArrays { weights, gradients, states };
         Ok(FusedOptimizer {
             rule: rule.clone(),
             ranks,
-            updates: Tensor::f_zeros([1], (Kind::Float, weights.device()))?,
-            loss_scaler: rule.loss_scale().map(|scale| LossScaler::new(scale, weights.device())).transpose()?,
-            arrays: UpdateArrays { weights, gradients, states },
-            groups: Vec::new(),
+            updates: Tensor::f_zeros([1], (Kind::Float, arrays.weights.device()))?,
+            loss_scaler: rule.loss_scale().map(|scale| LossScaler::new(scale, arrays.weights.device())).transpose()?,
+            groups: vec![DecayGroup { decays: true, parts: vec![arrays.narrow(&(0..length))?] }],
+            arrays,
             rounded: None,
         })
     }
 
     /// Restricts the decay to some of the weights, whose first one is element `first` of `ranges`.
     pub fn with_decay(mut self, ranges: &[DecayRange], first: usize) -> Result<FusedOptimizer> {
-        if ranges.iter().all(|range| range.decays) {
-            return Ok(self);
-        }
         let own = first..first + self.arrays.weights.numel();
+        self.groups.clear();
         for decays in [true, false] {
             let elements = ranges.iter().filter(|range| range.decays == decays).map(|range| &range.elements);
             let elements = elements.map(|range| range.start.max(own.start)..range.end.min(own.end));
@@ -166,7 +165,7 @@ impl FusedOptimizer {
         let (Some(UpdateStep::Sgd(step @ SgdStep { is_nesterov: true, .. })), [momenta]) = (step, &states[..]) else {
             return None;
         };
-        if self.is_clipped() || !self.groups.is_empty() {
+        if self.is_clipped() || self.groups.iter().any(|group| !group.decays) {
             return None;
         }
         let update = FlatUpdate { weights, gradients, momenta, rounded: self.rounded.as_ref() };
@@ -213,9 +212,6 @@ impl FusedOptimizer {
             _ => None,
         };
         let adjustment = Adjustment { divisor: divisor.as_ref(), found_inf };
-        if self.groups.is_empty() {
-            self.arrays.update(step, &self.updates, adjustment)?;
-        }
         for DecayGroup { decays, parts } in &self.groups {
             let step = if *decays { step } else { step.map(UpdateStep::without_decay) };
             update_all(parts, step, &self.updates, adjustment)?;

@@ -15,6 +15,7 @@ pub const BANDWIDTH_RECORD: &str = "bandwidth.json";
 /// Files of the benchmark in a folder.
 pub const FOLDER: RecordFolder = RecordFolder {
     has_file: is_in_case,
+    has_name: |file| bandwidth_operation(file).is_some(),
     description: "results of `ringmark bandwidth`, which `ringmark report` shows and `ringmark diff` compares",
 };
 

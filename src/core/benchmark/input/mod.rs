@@ -22,5 +22,6 @@ pub const INPUT_RECORD: &str = "input.json";
 /// Files of the benchmark in a folder.
 pub const FOLDER: RecordFolder = RecordFolder {
     has_file: |file| file.as_os_str() == INPUT_RECORD,
+    has_name: |file| file.as_os_str() == INPUT_RECORD,
     description: "a result of `ringmark input`, which `ringmark report` shows",
 };
