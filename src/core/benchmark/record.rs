@@ -72,7 +72,7 @@ pub struct RecordFormat {
 pub struct RecordFolder {
     /// Returns true for a path, relative to the folder, that only this benchmark writes.
     pub has_file: fn(&Path) -> bool,
-    /// Returns true for such a file anywhere in the folder; an error describes it.
+    /// Returns true for a file name of this benchmark, in any folder.
     pub has_name: fn(&Path) -> bool,
     /// Description of the folder for an error: `a result of ..`.
     pub description: &'static str,
