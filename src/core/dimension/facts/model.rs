@@ -68,7 +68,13 @@ const IMAGENET: ImageRule = ImageRule::torchvision(224, 32, 1).one_pixel_up_to(3
 /// Five pooling layers halve the size.
 const VGG: ImageRule = ImageRule::torchvision(224, 32, 32);
 /// MXNet builds a different network of the same name for up to 32 pixels.
-const MXNET_RESNET: ImageRule = ImageRule::torchvision(224, 33, 1);
+const RESNET_V2: ImageRule = ImageRule::torchvision(224, 33, 1);
+const ALEXNET: ImageRule = ImageRule::torchvision(224, 63, 1);
+const INCEPTION: ImageRule = ImageRule::torchvision(299, 75, 1).one_pixel_up_to(106);
+const VIT: ImageRule = ImageRule::torchvision(224, 224, 224);
+const MXNET_224: ImageRule = ImageRule::exactly(3, 224, 1000);
+const MXNET_299: ImageRule = ImageRule::exactly(3, 299, 1000);
+const DIGITS: ImageRule = ImageRule::exactly(1, 28, 10);
 
 /// Cost of a training step in forward passes: backward takes about twice as many operations as forward, for the
 /// gradients of the weights and of the activations.
@@ -192,288 +198,61 @@ impl ModelFacts {
     }
 }
 
-/// Facts of all networks, in the order of [`Model`](crate::dimension::Model).
-pub static FACTS: [ModelFacts; 29] = [
-    ModelFacts {
-        title: "ResNet50-v1b",
-        file_name: "rn50",
-        source: Source::Torchvision,
-        source_name: "resnet50",
-        input: ModelInput::Images(IMAGENET),
-        gmacs: 4.089,
-        parameters: 25_557_032,
-        arrays: 161,
-        training_memory: RankMemory::megabytes(850, 104, 62),
-        scoring_memory: RankMemory::megabytes(480, 18, 12),
-    },
-    ModelFacts {
-        title: "ResNet-18",
-        file_name: "resnet18",
-        source: Source::Torchvision,
-        source_name: "resnet18",
-        input: ModelInput::Images(IMAGENET),
-        gmacs: 1.814,
-        parameters: 11_689_512,
-        arrays: 62,
-        training_memory: RankMemory::megabytes(540, 33, 20),
-        scoring_memory: RankMemory::megabytes(340, 11, 8),
-    },
-    ModelFacts {
-        title: "ResNet-34",
-        file_name: "resnet34",
-        source: Source::Torchvision,
-        source_name: "resnet34",
-        input: ModelInput::Images(IMAGENET),
-        gmacs: 3.664,
-        parameters: 21_797_672,
-        arrays: 110,
-        training_memory: RankMemory::megabytes(720, 50, 32),
-        scoring_memory: RankMemory::megabytes(440, 11, 8),
-    },
-    ModelFacts {
-        title: "ResNet-101",
-        file_name: "resnet101",
-        source: Source::Torchvision,
-        source_name: "resnet101",
-        input: ModelInput::Images(IMAGENET),
-        gmacs: 7.801,
-        parameters: 44_549_160,
-        arrays: 314,
-        training_memory: RankMemory::megabytes(1_200, 160, 95),
-        scoring_memory: RankMemory::megabytes(650, 18, 12),
-    },
-    ModelFacts {
-        title: "ResNet-152",
-        file_name: "resnet152",
-        source: Source::Torchvision,
-        source_name: "resnet152",
-        input: ModelInput::Images(IMAGENET),
-        gmacs: 11.514,
-        parameters: 60_192_808,
-        arrays: 467,
-        training_memory: RankMemory::megabytes(1_500, 225, 135),
-        scoring_memory: RankMemory::megabytes(800, 18, 12),
-    },
-    ModelFacts {
-        title: "ResNeXt-50 32x4d",
-        file_name: "resnext50-32x4d",
-        source: Source::Torchvision,
-        source_name: "resnext50_32x4d",
-        input: ModelInput::Images(IMAGENET),
-        gmacs: 4.23,
-        parameters: 25_028_904,
-        arrays: 161,
-        training_memory: RankMemory::megabytes(850, 145, 85),
-        scoring_memory: RankMemory::megabytes(480, 20, 14),
-    },
-    ModelFacts {
-        title: "ResNeXt-101 32x8d",
-        file_name: "resnext101-32x8d",
-        source: Source::Torchvision,
-        source_name: "resnext101_32x8d",
-        input: ModelInput::Images(IMAGENET),
-        gmacs: 16.414,
-        parameters: 88_791_336,
-        arrays: 314,
-        training_memory: RankMemory::megabytes(2_000, 300, 180),
-        scoring_memory: RankMemory::megabytes(1_100, 40, 30),
-    },
-    ModelFacts {
-        title: "VGG-11",
-        file_name: "vgg11",
-        source: Source::Torchvision,
-        source_name: "vgg11",
-        input: ModelInput::Images(VGG),
-        gmacs: 7.609,
-        parameters: 132_863_336,
-        arrays: 22,
-        training_memory: RankMemory::megabytes(2_900, 80, 60),
-        scoring_memory: RankMemory::megabytes(1_800, 40, 30),
-    },
-    ModelFacts {
-        title: "VGG-11 with BN",
-        file_name: "vgg11-bn",
-        source: Source::Torchvision,
-        source_name: "vgg11_bn",
-        input: ModelInput::Images(VGG),
-        gmacs: 7.609,
-        parameters: 132_868_840,
-        arrays: 38,
-        training_memory: RankMemory::megabytes(2_900, 120, 80),
-        scoring_memory: RankMemory::megabytes(1_800, 40, 30),
-    },
-    ModelFacts {
-        title: "VGG-16",
-        file_name: "vgg16",
-        source: Source::Torchvision,
-        source_name: "vgg16",
-        input: ModelInput::Images(VGG),
-        gmacs: 15.47,
-        parameters: 138_357_544,
-        arrays: 32,
-        training_memory: RankMemory::megabytes(3_000, 130, 90),
-        scoring_memory: RankMemory::megabytes(1_850, 40, 30),
-    },
-    ModelFacts {
-        title: "VGG-16 with BN",
-        file_name: "vgg16-bn",
-        source: Source::Torchvision,
-        source_name: "vgg16_bn",
-        input: ModelInput::Images(VGG),
-        gmacs: 15.47,
-        parameters: 138_365_992,
-        arrays: 58,
-        training_memory: RankMemory::megabytes(3_000, 200, 130),
-        scoring_memory: RankMemory::megabytes(1_850, 40, 30),
-    },
-    ModelFacts {
-        title: "AlexNet",
-        file_name: "alexnet",
-        source: Source::Torchvision,
-        source_name: "alexnet",
-        input: ModelInput::Images(ImageRule::torchvision(224, 63, 1)),
-        gmacs: 0.714,
-        parameters: 61_100_840,
-        arrays: 16,
-        training_memory: RankMemory::megabytes(1_450, 12, 10),
-        scoring_memory: RankMemory::megabytes(850, 6, 6),
-    },
-    ModelFacts {
-        title: "Inception-v3",
-        file_name: "inception-v3",
-        source: Source::Torchvision,
-        source_name: "inception_v3",
-        input: ModelInput::Images(ImageRule::torchvision(299, 75, 1).one_pixel_up_to(106)),
-        gmacs: 5.713,
-        parameters: 23_834_568,
-        arrays: 284,
-        training_memory: RankMemory::megabytes(850, 140, 90),
-        scoring_memory: RankMemory::megabytes(480, 24, 18),
-    },
-    ModelFacts {
-        title: "ViT-B/16",
-        file_name: "vit-b-16",
-        source: Source::Torchvision,
-        source_name: "vit_b_16",
-        input: ModelInput::Images(ImageRule::torchvision(224, 224, 224)),
-        gmacs: 17.564,
-        parameters: 86_567_656,
-        arrays: 152,
-        training_memory: RankMemory::megabytes(2_000, 175, 120),
-        scoring_memory: RankMemory::megabytes(1_050, 14, 12),
-    },
-    ModelFacts {
-        title: "MXNet ResNet-50 v2",
-        file_name: "mxnet-resnet-50",
-        source: Source::Mxnet,
-        source_name: "resnet-50",
-        input: ModelInput::Images(MXNET_RESNET),
-        gmacs: 4.089,
-        parameters: 25_549_486,
-        arrays: 157,
-        training_memory: RankMemory::megabytes(900, 112, 70),
-        scoring_memory: RankMemory::megabytes(480, 25, 18),
-    },
-    ModelFacts {
-        title: "MXNet ResNet-101 v2",
-        file_name: "mxnet-resnet-101",
-        source: Source::Mxnet,
-        source_name: "resnet-101",
-        input: ModelInput::Images(MXNET_RESNET),
-        gmacs: 7.801,
-        parameters: 44_541_614,
-        arrays: 310,
-        training_memory: RankMemory::megabytes(1_200, 170, 100),
-        scoring_memory: RankMemory::megabytes(650, 25, 18),
-    },
-    ModelFacts {
-        title: "MXNet ResNet-152 v2",
-        file_name: "mxnet-resnet-152",
-        source: Source::Mxnet,
-        source_name: "resnet-152",
-        input: ModelInput::Images(MXNET_RESNET),
-        gmacs: 11.514,
-        parameters: 60_185_262,
-        arrays: 463,
-        training_memory: RankMemory::megabytes(1_500, 235, 140),
-        scoring_memory: RankMemory::megabytes(800, 25, 18),
-    },
-    ModelFacts {
-        title: "MXNet ResNet-200 v2",
-        file_name: "mxnet-resnet-200",
-        source: Source::Mxnet,
-        source_name: "resnet-200",
-        input: ModelInput::Images(MXNET_RESNET),
-        gmacs: 15.007,
-        parameters: 64_666_286,
-        arrays: 607,
-        training_memory: RankMemory::megabytes(1_600, 320, 190),
-        scoring_memory: RankMemory::megabytes(850, 25, 18),
-    },
-    ModelFacts {
-        title: "MXNet AlexNet",
-        file_name: "mxnet-alexnet",
-        source: Source::Mxnet,
-        source_name: "alexnet",
-        input: ModelInput::Images(ImageRule::exactly(3, 224, 1000)),
-        gmacs: 1.01,
-        parameters: 50_844_008,
-        arrays: 16,
-        training_memory: RankMemory::megabytes(1_350, 20, 15),
-        scoring_memory: RankMemory::megabytes(880, 8, 8),
-    },
-    ModelFacts {
-        title: "MXNet Inception-BN",
-        file_name: "mxnet-inception-bn",
-        source: Source::Mxnet,
-        source_name: "inception-bn",
-        input: ModelInput::Images(ImageRule::exactly(3, 224, 1000)),
-        gmacs: 1.987,
-        parameters: 11_295_240,
-        arrays: 278,
-        training_memory: RankMemory::megabytes(580, 55, 40),
-        scoring_memory: RankMemory::megabytes(380, 14, 10),
-    },
-    ModelFacts {
-        title: "MXNet Inception-v3",
-        file_name: "mxnet-inception-v3",
-        source: Source::Mxnet,
-        source_name: "inception-v3",
-        input: ModelInput::Images(ImageRule::exactly(3, 299, 1000)),
-        gmacs: 5.713,
-        parameters: 23_834_568,
-        arrays: 284,
-        training_memory: RankMemory::megabytes(850, 140, 90),
-        scoring_memory: RankMemory::megabytes(480, 24, 18),
-    },
-    ModelFacts {
-        title: "MXNet LeNet",
-        file_name: "mxnet-lenet",
-        source: Source::Mxnet,
-        source_name: "lenet",
-        input: ModelInput::Images(ImageRule::exactly(1, 28, 10)),
-        gmacs: 0.0023,
-        parameters: 431_080,
-        arrays: 8,
-        training_memory: RankMemory::for_small_images(240, 270, 150),
-        scoring_memory: RankMemory::for_small_images(220, 110, 90),
-    },
-    ModelFacts {
-        title: "MXNet perceptron",
-        file_name: "mxnet-mlp",
-        source: Source::Mxnet,
-        source_name: "mlp",
-        input: ModelInput::Images(ImageRule::exactly(1, 28, 10)),
-        gmacs: 0.0001,
-        parameters: 109_386,
-        arrays: 6,
-        training_memory: RankMemory::for_small_images(220, 10, 10),
-        scoring_memory: RankMemory::for_small_images(210, 10, 10),
-    },
-    ModelFacts::decoder(&DecoderShape::GPT2_124M),
-    ModelFacts::decoder(&DecoderShape::GPT2_355M),
-    ModelFacts::decoder(&DecoderShape::LLAMA_1B),
-    ModelFacts::decoder(&DecoderShape::LLAMA_8B),
-    ModelFacts::decoder(&DecoderShape::GPT2_TINY),
-    ModelFacts::decoder(&DecoderShape::LLAMA_TINY),
-];
+/// Builds the table of networks: the images of each source, with its unit of memory per image, then the decoders.
+macro_rules! facts {
+    ($([$source:ident $memory:ident]
+        $($title:literal $file_name:literal $source_name:literal $images:ident $gmacs:literal $parameters:literal
+            $arrays:literal $training:literal $of_image:literal $of_half_image:literal
+            $scoring:literal $of_scored:literal $of_half_scored:literal)+)+
+        decoders: $($shape:ident)+
+    ) => {
+        [
+            $($(ModelFacts {
+                title: $title,
+                file_name: $file_name,
+                source: Source::$source,
+                source_name: $source_name,
+                input: ModelInput::Images($images),
+                gmacs: $gmacs,
+                parameters: $parameters,
+                arrays: $arrays,
+                training_memory: RankMemory::$memory($training, $of_image, $of_half_image),
+                scoring_memory: RankMemory::$memory($scoring, $of_scored, $of_half_scored),
+            },)+)+
+            $(ModelFacts::decoder(&DecoderShape::$shape),)+
+        ]
+    };
+}
+
+/// Facts of all networks, in the order of [`Model`](crate::dimension::Model). The last six numbers of a row are the
+/// arguments of [`RankMemory`]'s constructor for training and for scoring.
+pub static FACTS: [ModelFacts; 29] = facts! {
+    // title, file name, name in the source, images, GMACs, parameters, arrays, memory of training and of scoring
+    [Torchvision megabytes]
+    "ResNet50-v1b"      "rn50"             "resnet50"         IMAGENET   4.089  25_557_032 161   850 104  62   480 18 12
+    "ResNet-18"         "resnet18"         "resnet18"         IMAGENET   1.814  11_689_512  62   540  33  20   340 11  8
+    "ResNet-34"         "resnet34"         "resnet34"         IMAGENET   3.664  21_797_672 110   720  50  32   440 11  8
+    "ResNet-101"        "resnet101"        "resnet101"        IMAGENET   7.801  44_549_160 314  1200 160  95   650 18 12
+    "ResNet-152"        "resnet152"        "resnet152"        IMAGENET  11.514  60_192_808 467  1500 225 135   800 18 12
+    "ResNeXt-50 32x4d"  "resnext50-32x4d"  "resnext50_32x4d"  IMAGENET    4.23  25_028_904 161   850 145  85   480 20 14
+    "ResNeXt-101 32x8d" "resnext101-32x8d" "resnext101_32x8d" IMAGENET  16.414  88_791_336 314  2000 300 180  1100 40 30
+    "VGG-11"            "vgg11"            "vgg11"            VGG        7.609 132_863_336  22  2900  80  60  1800 40 30
+    "VGG-11 with BN"    "vgg11-bn"         "vgg11_bn"         VGG        7.609 132_868_840  38  2900 120  80  1800 40 30
+    "VGG-16"            "vgg16"            "vgg16"            VGG        15.47 138_357_544  32  3000 130  90  1850 40 30
+    "VGG-16 with BN"    "vgg16-bn"         "vgg16_bn"         VGG        15.47 138_365_992  58  3000 200 130  1850 40 30
+    "AlexNet"           "alexnet"          "alexnet"          ALEXNET    0.714  61_100_840  16  1450  12  10   850  6  6
+    "Inception-v3"      "inception-v3"     "inception_v3"     INCEPTION  5.713  23_834_568 284   850 140  90   480 24 18
+    "ViT-B/16"          "vit-b-16"         "vit_b_16"         VIT       17.564  86_567_656 152  2000 175 120  1050 14 12
+    [Mxnet megabytes]
+    "MXNet ResNet-50 v2"  "mxnet-resnet-50"    "resnet-50"    RESNET_V2  4.089 25_549_486 157   900 112  70  480 25 18
+    "MXNet ResNet-101 v2" "mxnet-resnet-101"   "resnet-101"   RESNET_V2  7.801 44_541_614 310  1200 170 100  650 25 18
+    "MXNet ResNet-152 v2" "mxnet-resnet-152"   "resnet-152"   RESNET_V2 11.514 60_185_262 463  1500 235 140  800 25 18
+    "MXNet ResNet-200 v2" "mxnet-resnet-200"   "resnet-200"   RESNET_V2 15.007 64_666_286 607  1600 320 190  850 25 18
+    "MXNet AlexNet"       "mxnet-alexnet"      "alexnet"      MXNET_224   1.01 50_844_008  16  1350  20  15  880  8  8
+    "MXNet Inception-BN"  "mxnet-inception-bn" "inception-bn" MXNET_224  1.987 11_295_240 278   580  55  40  380 14 10
+    "MXNet Inception-v3"  "mxnet-inception-v3" "inception-v3" MXNET_299  5.713 23_834_568 284   850 140  90  480 24 18
+    [Mxnet for_small_images]
+    "MXNet LeNet"      "mxnet-lenet" "lenet" DIGITS 0.0023 431_080 8  240 270 150  220 110 90
+    "MXNet perceptron" "mxnet-mlp"   "mlp"   DIGITS 0.0001 109_386 6  220  10  10  210  10 10
+    decoders: GPT2_124M GPT2_355M LLAMA_1B LLAMA_8B GPT2_TINY LLAMA_TINY
+};
