@@ -10,6 +10,7 @@ use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::kv_store;
 use ringmark_core::dimension::{Case, Operation};
 use ringmark_core::options::clap_binding::LauncherOptions;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::options::option_table::{self, Setting};
 use ringmark_core::options::usage::usage;
 
@@ -52,11 +53,8 @@ pub struct BandwidthOptions {
     /// that fit; with several hosts, the last case uses all slots]
     #[arg(long, value_name = "CASE,..", value_delimiter = ',')]
     cases: Option<Vec<Case>>,
-    /// Operations, such as all_reduce,all_gather [default: all_reduce]
-    ///
-    /// Names of nccl-tests' programs, in the order of measurement: all_reduce, all_gather, reduce_scatter, reduce,
-    /// broadcast, alltoall, sendrecv
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    /// Operations to measure.
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',', help = OPERATIONS, long_help = operations_help())]
     op: Option<Vec<Operation>>,
     /// Launch options.
     #[command(flatten)]
@@ -76,6 +74,13 @@ pub struct BandwidthOptions {
     /// Options passed to every rank.
     #[command(flatten)]
     bandwidth: LauncherOptions<BandwidthConfig>,
+}
+
+const OPERATIONS: &str = "Operations, such as all_reduce,all_gather [default: all_reduce]";
+
+fn operations_help() -> String {
+    let names = Operation::KEYWORDS.join(", ");
+    format!("{OPERATIONS}\n\nNames of nccl-tests' programs, in the order of measurement: {names}")
 }
 
 impl BandwidthOptions {

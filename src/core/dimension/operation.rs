@@ -4,8 +4,11 @@ use crate::keyword_enum;
 
 keyword_enum!(
     /// A collective operation, by the name of the nccl-tests program that measures it.
+    #[derive(Default)]
     Operation {
         /// Every rank receives the reduction of all ranks' arrays.
+        // The operation of training, and of records that predate the option.
+        #[default]
         AllReduce = "all_reduce" | "all-reduce" | "allreduce",
         /// Every rank receives the parts of all ranks, concatenated.
         AllGather = "all_gather" | "all-gather" | "allgather",
@@ -22,25 +25,33 @@ keyword_enum!(
     }
 );
 
-impl Default for Operation {
-    /// Returns the operation of training, and of records that predate this option.
-    fn default() -> Operation {
-        Operation::AllReduce
-    }
+/// Properties of an operation.
+struct Properties {
+    text: &'static str,
+    reduces: bool,
+    /// Preposition before the root, if there is one.
+    root: Option<&'static str>,
+    is_divided: bool,
+    goes_in_place: bool,
 }
 
 impl Operation {
+    fn properties(self) -> Properties {
+        let (text, reduces, root, is_divided, goes_in_place) = match self {
+            Operation::AllReduce => ("all-reduce", true, None, false, true),
+            Operation::AllGather => ("all-gather", false, None, true, true),
+            Operation::ReduceScatter => ("reduce-scatter", true, None, true, true),
+            Operation::Reduce => ("reduce", true, Some("to"), false, true),
+            Operation::Broadcast => ("broadcast", false, Some("from"), false, true),
+            Operation::AllToAll => ("all-to-all", false, None, true, false),
+            Operation::SendReceive => ("send and receive", false, None, false, false),
+        };
+        Properties { text, reduces, root, is_divided, goes_in_place }
+    }
+
     /// Returns the name for sentences.
     pub fn text(self) -> &'static str {
-        match self {
-            Operation::AllReduce => "all-reduce",
-            Operation::AllGather => "all-gather",
-            Operation::ReduceScatter => "reduce-scatter",
-            Operation::Reduce => "reduce",
-            Operation::Broadcast => "broadcast",
-            Operation::AllToAll => "all-to-all",
-            Operation::SendReceive => "send and receive",
-        }
+        self.properties().text
     }
 
     /// Returns [`text`](Operation::text) capitalized, for the start of a sentence or title.
@@ -51,30 +62,33 @@ impl Operation {
 
     /// Returns true if values of several ranks are reduced to one.
     pub fn reduces(self) -> bool {
-        matches!(self, Operation::AllReduce | Operation::ReduceScatter | Operation::Reduce)
+        self.properties().reduces
     }
 
     /// Returns true if one rank is the root.
     pub fn has_root(self) -> bool {
-        matches!(self, Operation::Reduce | Operation::Broadcast)
+        self.properties().root.is_some()
     }
 
     /// Returns true if the array has one part per rank.
     pub fn is_divided(self) -> bool {
-        matches!(self, Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll)
+        self.properties().is_divided
     }
 
     /// Returns true if the operation can run in place. Operations that only move parts cannot: they would overwrite
     /// parts before these are sent.
     pub fn goes_in_place(self) -> bool {
-        !matches!(self, Operation::AllToAll | Operation::SendReceive)
+        self.properties().goes_in_place
     }
 }
 
 keyword_enum!(
     /// Reduction of the values of several ranks to one.
+    #[derive(Default)]
     Reduction {
         /// Sum of the values.
+        // The reduction of training, and of records that predate the option.
+        #[default]
         Sum = "sum",
         /// Largest value.
         Max = "max",
@@ -82,13 +96,6 @@ keyword_enum!(
         Avg = "avg" | "average" | "mean",
     }
 );
-
-impl Default for Reduction {
-    /// Returns the reduction of training, and of records that predate this option.
-    fn default() -> Reduction {
-        Reduction::Sum
-    }
-}
 
 /// Operation with its operands, as in the columns `redop` and `root` of nccl-tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,12 +125,9 @@ impl Operands {
             Reduction::Sum => String::new(),
             other => format!(" ({other})"),
         };
-        let root = match operation {
-            Operation::Broadcast => format!(" from rank {root}"),
-            Operation::Reduce => format!(" to rank {root}"),
-            _ => String::new(),
-        };
-        operation.text().to_owned() + &reduction + &root
+        let Properties { text, root: preposition, .. } = operation.properties();
+        let root = preposition.map_or(String::new(), |preposition| format!(" {preposition} rank {root}"));
+        text.to_owned() + &reduction + &root
     }
 
     /// Returns the root, or -1 if there is none.

@@ -27,29 +27,28 @@ impl Bus {
     }
 
     /// Returns the bytes that every rank has to send, or one of them to receive, for each byte of the array
-    /// (nccl-tests, doc/PERFORMANCE.md and `GetBw` of every program): `2(n - 1) / n` for an all-reduce, `(n - 1) / n`
-    /// if every rank has a part, 1 for the others. 0 for one rank.
+    /// (nccl-tests, doc/PERFORMANCE.md and `GetBw` of every program), and the formula for it: `2(n - 1) / n` for an
+    /// all-reduce, `(n - 1) / n` if every rank has a part, 1 and no formula for the others.
     ///
     /// 1.5, 0.75 and 1 for 4 ranks.
-    pub fn share(self) -> f64 {
-        if self.ranks < 2 {
-            return 0.0;
-        }
-        let others = f64::from(self.ranks - 1) / f64::from(self.ranks);
+    pub fn factor(self) -> (f64, &'static str) {
+        let ranks = f64::from(self.ranks.max(1));
+        let others = (ranks - 1.0) / ranks;
         match self.operation {
-            Operation::AllReduce => 2.0 * others,
-            Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll => others,
-            Operation::Reduce | Operation::Broadcast | Operation::SendReceive => 1.0,
+            Operation::AllReduce => (2.0 * others, " x 2(n \u{2212} 1) / n"),
+            operation if operation.is_divided() => (others, " x (n \u{2212} 1) / n"),
+            _ => (1.0, ""),
         }
+    }
+
+    /// Returns nccl-tests' factor from algorithm to bus bandwidth; 0 for one rank, which sends nothing.
+    pub fn share(self) -> f64 {
+        if self.ranks < 2 { 0.0 } else { self.factor().0 }
     }
 
     /// Returns [`share`](Bus::share) as a formula; empty if it is 1.
     pub fn formula(self) -> &'static str {
-        match self.operation {
-            Operation::AllReduce => " x 2(n \u{2212} 1) / n",
-            Operation::AllGather | Operation::ReduceScatter | Operation::AllToAll => " x (n \u{2212} 1) / n",
-            Operation::Reduce | Operation::Broadcast | Operation::SendReceive => "",
-        }
+        self.factor().1
     }
 }
 

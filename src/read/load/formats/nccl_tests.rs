@@ -9,6 +9,7 @@ use std::io::Read;
 
 use anyhow::{Context, ensure};
 use ringmark_core::host::environment;
+use ringmark_core::stats::busbw::Bus;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -150,14 +151,12 @@ impl NcclTests {
     /// `ranks` ranks; `None` for an unknown collective (nccl-tests, `doc/PERFORMANCE.md` and `GetBw` of every
     /// collective).
     pub fn counted(&self, size: u64, ranks: u32) -> Option<[f64; 2]> {
-        let (size, ranks) = (size as f64, f64::from(ranks.max(1)));
-        let others = (ranks - 1.0) / ranks;
+        let (size, ranks) = (size as f64, ranks.max(1));
+        let others = f64::from(ranks - 1) / f64::from(ranks);
         Some(match self.collective() {
-            "all_reduce" => [size, 2.0 * others * size],
-            "all_gather" | "reduce_scatter" | "alltoall" | "gather" | "scatter" => [size, others * size],
-            "broadcast" | "reduce" | "sendrecv" => [size, size],
+            "gather" | "scatter" => [size, others * size],
             "hypercube" => [others * size, others * size],
-            _ => return None,
+            name => [size, Bus { operation: name.parse().ok()?, ranks }.factor().0 * size],
         })
     }
 
