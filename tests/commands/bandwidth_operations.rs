@@ -213,7 +213,7 @@ fn options_unsupported_by_operation_are_rejected() {
             --op reduce,reduce
                 error: --op has reduce twice: name it once
             --op all_gather --redop max
-                error: --redop max does not apply to --op all_gather, which does not reduce: omit --redop, or use --op all_reduce, reduce or reduce_scatter
+                error: --redop max does not apply to --op all_gather, which does not reduce: omit --redop, or use --op all_reduce, reduce_scatter or reduce
             --redop prod
                 error: invalid value 'prod' for '--redop <NAME>'
                 [possible values: sum, max, avg]

@@ -7,20 +7,16 @@ use crate::{config_options, keyword_enum};
 
 keyword_enum!(
     /// An option that is on or off.
+    #[derive(Default)]
     Switch {
         /// Enabled.
         On = "on",
         /// Disabled.
+        // In records that predate the option.
+        #[default]
         Off = "off",
     }
 );
-
-impl Switch {
-    /// Default for records that predate the option.
-    pub fn off() -> Switch {
-        Switch::Off
-    }
-}
 
 keyword_enum!(
     /// Backend that sums the gradients.
@@ -40,8 +36,10 @@ keyword_enum!(
 
 keyword_enum!(
     /// Algorithm of NCCL's all-reduce.
+    #[derive(Default)]
     NcclAlgorithm {
         /// Rings, as in DLPerf's Horovod test.
+        #[default]
         Ring = "ring",
         /// NCCL's own choice at each size.
         Auto = "auto",
@@ -51,13 +49,6 @@ keyword_enum!(
         Nvls = "nvls",
     }
 );
-
-impl Default for NcclAlgorithm {
-    /// Returns ring, the algorithm that DLPerf measured.
-    fn default() -> NcclAlgorithm {
-        NcclAlgorithm::Ring
-    }
-}
 
 impl NcclAlgorithm {
     /// Returns the value of `NCCL_ALGO`; `None` leaves the choice to NCCL.

@@ -135,11 +135,6 @@ config_options! {
 }
 
 impl ImageInputConfig {
-    /// Returns true if every option has its default.
-    pub fn is_default(&self) -> bool {
-        *self == ImageInputConfig::default()
-    }
-
     /// Returns the limits of an image.
     pub fn limits(&self) -> ImageLimits {
         self.image_limits.unwrap_or_default()

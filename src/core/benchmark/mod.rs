@@ -7,14 +7,13 @@
 //! | [`bandwidth`] | gradient exchange without computation |
 //! | [`input`] | reading and decoding of images |
 //!
-//! Shared parts: [`cores`], a rank's share of its host; [`exchange`], the gradient exchange; [`kv_store`], summation of
+//! Shared parts: `shared_options`, options of several benchmarks; [`exchange`], the gradient exchange; [`kv_store`], summation of
 //! gradients and update of weights; [`optimizer`], the rule of the update; [`image_input`], images and their preprocessing; [`warning`], warnings to the
 //! readers of a record.
 
 pub mod bandwidth;
 pub mod compression;
 mod compression_options;
-pub mod cores;
 mod document_record;
 pub mod exchange;
 mod hierarchical;
@@ -25,6 +24,7 @@ pub mod optimizer;
 mod profile;
 mod record;
 pub mod score;
+mod shared_options;
 #[cfg(test)]
 mod tests;
 pub mod train;
@@ -77,6 +77,11 @@ pub const AUTO_BATCH_SIZE: &str = "auto";
 /// Default of a number that records omit if it is 1.
 fn one() -> u32 {
     1
+}
+
+/// Returns true for the default, which records omit.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn is_one(number: &u32) -> bool {

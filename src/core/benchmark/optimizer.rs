@@ -1,5 +1,6 @@
 //! The rule by which gradients change the weights, and its constants.
 
+use crate::options::keyword_enum::KeywordEnum;
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(
@@ -14,12 +15,24 @@ keyword_enum!(
         /// Adam with decoupled weight decay.
         AdamW = "adamw",
     }
+
+    /// Rule of the weight update with a network's summed gradients inside the measured time, with measure.py's constants or
+    /// PyTorch's; without one, `none`, every rank gets the sums.
+    #[schemars(with = "String", extend("enum" = OptimizerChoice::KEYWORDS))]
+    OptimizerChoice {
+        /// No update.
+        None = "none" | "None",
+        ..
+    }
 );
 
 keyword_enum!(
     /// Weights that decay.
+    #[derive(Default)]
     DecayedWeights {
         /// All parameters.
+        // In records that predate the option.
+        #[default]
         All = "all",
         /// Parameters with at least two dimensions: no biases and no scales of normalization.
         Matrices = "matrices",
@@ -27,11 +40,6 @@ keyword_enum!(
 );
 
 impl DecayedWeights {
-    /// Returns the value of records that predate the option.
-    pub const fn all() -> DecayedWeights {
-        DecayedWeights::All
-    }
-
     /// Returns true if all parameters decay.
     pub fn is_all(&self) -> bool {
         *self == DecayedWeights::All
@@ -46,11 +54,6 @@ impl Default for Optimizer {
 }
 
 impl Optimizer {
-    /// Returns true for the default, which records omit.
-    pub fn is_default(&self) -> bool {
-        *self == Optimizer::default()
-    }
-
     /// Returns true if the rule has the constants of [`AdamConfig`] instead of a momentum.
     pub fn is_adam(self) -> bool {
         matches!(self, Optimizer::Adam | Optimizer::AdamW)
@@ -82,12 +85,5 @@ config_options! {
         /// Term added to the square root of the second moments.
         epsilon: f64 = 1e-8 => option("adam-eps", "NUMBER",
             "Term added to the square root of the second moments of adam and adamw").range(1e-30..=1.0),
-    }
-}
-
-impl AdamConfig {
-    /// Returns true if every option has its default.
-    pub fn is_default(&self) -> bool {
-        *self == AdamConfig::default()
     }
 }

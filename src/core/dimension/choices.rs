@@ -72,22 +72,20 @@ keyword_enum!(
 
 keyword_enum!(
     /// Requested use of CUDA graphs. A record contains `on` or `off`.
+    #[derive(Default)]
     GraphChoice {
         /// Use a graph if the run allows it.
         Auto = "auto",
         /// Fail if no graph can be captured.
         On = "on",
         /// Launch each kernel.
+        // In records that predate the option.
+        #[default]
         Off = "off",
     }
 );
 
 impl GraphChoice {
-    /// Returns the value for records that predate the option.
-    pub fn off() -> GraphChoice {
-        GraphChoice::Off
-    }
-
     /// Returns the choice for `device`: a CPU has no graphs.
     pub fn on(self, device: DeviceKind) -> GraphChoice {
         if (device, self) == (DeviceKind::Cpu, GraphChoice::Auto) { GraphChoice::Off } else { self }
@@ -116,13 +114,6 @@ keyword_enum!(
     }
 );
 
-impl KernelsChoice {
-    /// Returns true for the default, which is also the value in records without a GPU.
-    pub fn is_auto(&self) -> bool {
-        *self == KernelsChoice::Auto
-    }
-}
-
 keyword_enum!(
     /// Memory layout of images, activations and convolution weights.
     Layout {
@@ -131,17 +122,12 @@ keyword_enum!(
         /// PyTorch's contiguous layout.
         Nchw = "nchw" | "contiguous",
     }
-);
 
-keyword_enum!(
     /// Requested memory layout; a record contains the resolved one.
     LayoutChoice {
         /// Chosen by type and device.
         Auto = "auto",
-        /// PyTorch's channels_last.
-        Nhwc = "nhwc" | "channels_last",
-        /// PyTorch's contiguous layout.
-        Nchw = "nchw" | "contiguous",
+        ..
     }
 );
 
@@ -149,19 +135,8 @@ impl LayoutChoice {
     /// Resolves the layout. Auto is channels_last, except contiguous for fp32 on GPUs: on V100 a step took 1.68 s in
     /// contiguous and 2.76 s in channels_last (PyTorch issue 44943).
     pub fn resolve(self, dtype: Dtype, device: DeviceKind) -> Layout {
-        match (self, dtype, device) {
-            (LayoutChoice::Nchw, ..) | (LayoutChoice::Auto, Dtype::Fp32, DeviceKind::Cuda) => Layout::Nchw,
-            (LayoutChoice::Nhwc | LayoutChoice::Auto, ..) => Layout::Nhwc,
-        }
-    }
-}
-
-impl From<Layout> for LayoutChoice {
-    fn from(layout: Layout) -> LayoutChoice {
-        match layout {
-            Layout::Nhwc => LayoutChoice::Nhwc,
-            Layout::Nchw => LayoutChoice::Nchw,
-        }
+        let is_fp32_on_gpu = (dtype, device) == (Dtype::Fp32, DeviceKind::Cuda);
+        self.chosen().unwrap_or(if is_fp32_on_gpu { Layout::Nchw } else { Layout::Nhwc })
     }
 }
 

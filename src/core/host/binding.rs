@@ -9,6 +9,7 @@ use crate::keyword_enum;
 
 keyword_enum!(
     /// Requested binding of ranks to processors. A record contains the resolved value.
+    #[derive(Default)]
     BindChoice {
         /// NUMA nodes on hosts with several of them, unless the ranks are bound already.
         Auto = "auto",
@@ -17,21 +18,13 @@ keyword_enum!(
         /// An equal part of the cores for each rank alone.
         Core = "core",
         /// No binding.
+        // In records that predate the option.
+        #[default]
         None = "none",
     }
 );
 
 impl BindChoice {
-    /// Returns the value for records that predate the option.
-    pub fn none() -> BindChoice {
-        BindChoice::None
-    }
-
-    /// Returns true if ranks are not bound.
-    pub fn is_none(&self) -> bool {
-        *self == BindChoice::None
-    }
-
     /// Returns the choice that `auto` made if ranks have these bindings.
     pub fn resolve<'a>(self, bindings: impl IntoIterator<Item = &'a Option<Binding>>) -> BindChoice {
         let is_numa = |binding: &Binding| binding.mode == BindingMode::Numa;

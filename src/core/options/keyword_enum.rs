@@ -13,10 +13,19 @@ pub trait KeywordEnum: FromStr<Err = anyhow::Error> + Copy + PartialEq + Send + 
 
     /// Returns the keyword of the value.
     fn keyword(self) -> &'static str;
+
+    /// Lists the keywords of the values that satisfy `condition`: `a, b or c`.
+    fn alternatives(condition: impl Fn(Self) -> bool) -> String {
+        let keywords = Self::ALL.iter().filter(|value| condition(**value)).map(|value| value.keyword());
+        match &keywords.collect::<Vec<_>>()[..] {
+            [first @ .., second, last] => [first, &[&format!("{second} or {last}")]].concat().join(", "),
+            several => several.concat(),
+        }
+    }
 }
 
 /// Defines an enum whose values are keywords: `Markdown = "markdown" | "md"` is written as `markdown` and parsed from
-/// both.
+/// both. A second enum, `Choice { Auto = "auto", .. }`, has one more value before those of the first.
 #[macro_export]
 macro_rules! keyword_enum {
     ($(#[$doc:meta])* $name:ident {
@@ -56,6 +65,29 @@ macro_rules! keyword_enum {
             }
         }
     };
+    ($(#[$doc:meta])* $name:ident { $($variants:tt)+ }
+     $(#[$choice_doc:meta])* $choice:ident {
+        $(#[$extra_doc:meta])* $extra:ident = $keyword:literal $(| $alias:literal)*, ..
+    }) => {
+        $crate::keyword_enum!($(#[$doc])* $name { $($variants)+ });
+        $crate::keyword_enum!(
+            $(#[$choice_doc])* $choice { $(#[$extra_doc])* $extra = $keyword $(| $alias)*, $($variants)+ }
+        );
+
+        impl $choice {
+            /// Returns the chosen value; `None` for the additional keyword.
+            pub fn chosen(self) -> Option<$name> {
+                let place = (self as usize).checked_sub(1)?;
+                <$name as $crate::options::keyword_enum::KeywordEnum>::ALL.get(place).copied()
+            }
+        }
+
+        impl From<$name> for $choice {
+            fn from(value: $name) -> $choice {
+                <$choice as $crate::options::keyword_enum::KeywordEnum>::ALL[value as usize + 1]
+            }
+        }
+    };
 }
 
 #[cfg(test)]
@@ -70,6 +102,13 @@ mod tests {
             /// A value without an alias.
             Table = "table",
         }
+
+        /// An enum with these values and one more.
+        FormatChoice {
+            /// The additional value.
+            Auto = "auto" | "any",
+            ..
+        }
     );
 
     #[test]
@@ -82,5 +121,15 @@ mod tests {
         assert_eq!(serde_json::from_str::<Format>("\"md\"").expect("an alias"), Format::Markdown);
         let refused = "html".parse::<Format>().expect_err("none of them").to_string();
         assert_eq!(refused, "\"html\" is not one of markdown, table");
+        let alternatives = |number: usize| FormatChoice::alternatives(|value| (value as usize) < number);
+        assert_eq!([1, 2, 3].map(alternatives), ["auto", "auto or markdown", "auto, markdown or table"]);
+    }
+
+    #[test]
+    fn choice_has_the_values_and_one_more() {
+        assert_eq!(FormatChoice::KEYWORDS, ["auto", "markdown", "table"]);
+        let chosen = ["any", "md", "table"].map(|text| text.parse::<FormatChoice>().expect("one of them").chosen());
+        assert_eq!(chosen, [None, Some(Format::Markdown), Some(Format::Table)]);
+        assert_eq!(FormatChoice::from(Format::Table), FormatChoice::Table);
     }
 }

@@ -106,11 +106,6 @@ impl TraceConfig {
         TraceConfig::options_of_layers().filter(|option| !option.name().starts_with("profile-"))
     }
 
-    /// Returns true if every option has its default.
-    pub fn is_default(&self) -> bool {
-        *self == TraceConfig::default()
-    }
-
     /// Returns true if a profile of the traced iterations is printed.
     pub fn is_profiled(&self) -> bool {
         self.profile_layers || self.profile_operators

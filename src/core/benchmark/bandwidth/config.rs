@@ -9,45 +9,21 @@ pub use crate::benchmark::bandwidth::messages::Messages;
 use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::ExchangeConfig;
 use crate::benchmark::kv_store::KvStoreConfig;
-use crate::benchmark::optimizer::Optimizer;
-use crate::benchmark::{cores, is_one, one};
+use crate::benchmark::optimizer::OptimizerChoice;
+use crate::benchmark::{is_default, is_one, one, shared_options};
 use crate::dimension::{Bytes, DeviceChoice, DeviceKind, GigabytesPerSecond, Operands, Operation, Reduction};
 use crate::host::BindChoice;
-use crate::options::keyword_enum::KeywordEnum;
 use crate::options::option_table::OptionSpec;
 use crate::options::value::OptionValue;
 use crate::trace::TraceConfig;
 use crate::{config_options, keyword_enum};
 
 keyword_enum!(
-    /// Rule of the weight update with a network's summed gradients inside the measured time, with measure.py's constants or
-    /// PyTorch's; without one, `none`, every rank gets the sums.
-    #[schemars(with = "String", extend("enum" = OptimizerChoice::KEYWORDS))]
-    OptimizerChoice {
-        /// No update.
-        None = "none" | "None",
-        /// [`Optimizer::Sgd`].
-        Sgd = "sgd",
-        /// [`Optimizer::Nag`].
-        Nag = "nag",
-        /// [`Optimizer::Adam`].
-        Adam = "adam",
-        /// [`Optimizer::AdamW`].
-        AdamW = "adamw",
-    }
-);
-
-impl OptimizerChoice {
-    /// Returns the rule; `None` without an update.
-    pub fn rule(self) -> Option<Optimizer> {
-        self.keyword().parse().ok()
-    }
-}
-
-keyword_enum!(
     /// Form of the lines of a network's gradients.
+    #[derive(Default)]
     LineFormat {
         /// measure.py's lines without the logger's prefix.
+        #[default]
         Plain = "plain",
         /// The whole output of MXNet's measure.py: `INFO:root:`, and the line of its options.
         Measure = "measure",
@@ -56,30 +32,16 @@ keyword_enum!(
 
 keyword_enum!(
     /// Arrays of a network whose gradients are exchanged.
+    #[derive(Default)]
     Arrays {
         /// Arrays that MXNet's measure.py counts: weights and biases of convolutions and linear layers.
         Weights = "weights",
         /// All trained arrays, as in training.
+        // In records that predate the choice.
+        #[default]
         All = "all",
     }
 );
-
-impl LineFormat {
-    fn plain() -> LineFormat {
-        LineFormat::Plain
-    }
-
-    fn is_plain(&self) -> bool {
-        *self == LineFormat::Plain
-    }
-}
-
-impl Arrays {
-    /// Default for records that predate the choice.
-    fn all() -> Arrays {
-        Arrays::All
-    }
-}
 
 config_options! {
     /// One bandwidth run.
@@ -104,18 +66,17 @@ config_options! {
         /// Messages to exchange.
         messages: Messages = Messages::default() => group(Messages::options()),
         /// Arrays whose gradients are exchanged, if the messages are those of a network.
-        #[serde(default = "Arrays::all")]
+        #[serde(default)]
         arrays: Arrays = Arrays::Weights => option("arrays", "NAME",
             "Gradient arrays to exchange: weights (as counted by measure.py) or all (as in training)"),
         /// Device of the exchanged arrays.
-        device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device of the ranks; auto uses CUDA if there is a GPU, otherwise the CPU; a GPU that cannot be used is an error").order(1),
+        device: DeviceChoice = DeviceChoice::Auto => shared(shared_options::device).order(1),
         /// CPU threads of a rank, for the optimizer; `None` divides the host's cores among its ranks.
         threads: Option<u32> = None => option("threads", "N", "CPU threads per rank, for the optimizer")
             .range(1u32..=4096).default_is("the host's physical cores divided among its ranks").order(1),
         /// Binding of ranks to processors. A record contains the resolved value; absent means none.
-        #[serde(default = "BindChoice::none", skip_serializing_if = "BindChoice::is_none")]
-        bind: BindChoice = BindChoice::Auto => shared(cores::bind).order(1),
+        #[serde(default, skip_serializing_if = "is_default")]
+        bind: BindChoice = BindChoice::Auto => shared(shared_options::bind).order(1),
         /// Options of the exchange.
         #[serde(flatten)]
         exchange: ExchangeConfig = ExchangeConfig::default() => group(ExchangeConfig::options())
@@ -155,7 +116,7 @@ config_options! {
         momentum: Option<f64> = None => option("momentum", "FACTOR", "Momentum of --optimizer sgd and nag")
             .range(0.0..=0.999_999).default_is("0 for sgd, 0.9 for nag"),
         /// Form of the printed lines of a network's gradients.
-        #[serde(default = "LineFormat::plain", skip_serializing_if = "LineFormat::is_plain")]
+        #[serde(default, skip_serializing_if = "is_default")]
         format: LineFormat = LineFormat::Plain => option("format", "NAME",
             "Lines of --model: plain, or measure, which is the output of measure.py with INFO:root:").order(3),
         /// Iterations of a network's gradients per printed line.
@@ -171,7 +132,7 @@ config_options! {
             "Fail if the average bus bandwidth of a case is below this")
             .range(GigabytesPerSecond(0.0)..=GigabytesPerSecond(1e6)).order(2),
         /// Trace options.
-        #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+        #[serde(default, skip_serializing_if = "is_default")]
         trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options_of_spans()).order(4),
     }
 }
@@ -203,7 +164,7 @@ impl BandwidthConfig {
 
     /// Returns the names of the arrays that an update leaves for the next one, each as long as the weights.
     pub fn state_names(&self) -> &'static [&'static str] {
-        self.optimizer.rule().map_or(&[], |rule| rule.state_names(self.momentum()))
+        self.optimizer.chosen().map_or(&[], |rule| rule.state_names(self.momentum()))
     }
 
     /// Resolves automatic choices for `device`.
@@ -290,12 +251,6 @@ mod tests {
     fn sizes(begin: u64, end: u64, growth: Growth) -> BandwidthConfig {
         let messages = Messages::Sizes { begin: Bytes(begin), end: Bytes(end), growth };
         BandwidthConfig { messages, ..BandwidthConfig::default() }
-    }
-
-    #[test]
-    fn every_update_rule_is_a_choice() {
-        assert_eq!((OptimizerChoice::None.rule(), &OptimizerChoice::KEYWORDS[1..]), (None, Optimizer::KEYWORDS));
-        assert_eq!(OptimizerChoice::AdamW.rule(), Some(Optimizer::AdamW));
     }
 
     #[test]

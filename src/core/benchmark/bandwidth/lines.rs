@@ -3,9 +3,10 @@
 //! Every function returns its lines without the last newline. Lines that nccl-tests and measure.py do not print begin
 //! with `#`, so that programs that parse their output skip them. Unlike theirs, no line has trailing blanks.
 
-use crate::benchmark::bandwidth::config::{Arrays, BandwidthConfig, OptimizerChoice};
+use crate::benchmark::bandwidth::config::{Arrays, BandwidthConfig};
 use crate::benchmark::bandwidth::figures::{self, TimeSpread};
 use crate::benchmark::bandwidth::record::{BandwidthRecord, MemoryLimit, MessageResult, Timing};
+use crate::benchmark::optimizer::OptimizerChoice;
 use crate::dimension::{Bytes, GigabytesPerSecond, Model, Operands, Seconds};
 use crate::stats::busbw::{Bus, algbw, busbw, card_rate};
 

@@ -11,7 +11,7 @@ mod nullable;
 pub mod record;
 mod validation;
 
-pub use config::{ArraySize, Arrays, BandwidthConfig, OptimizerChoice};
+pub use config::{ArraySize, Arrays, BandwidthConfig};
 pub use figures::{SizeFigures, TimeSpread};
 pub use files::{BANDWIDTH_LOG, BANDWIDTH_RECORD, FOLDER, bandwidth_files, bandwidth_operation};
 pub use gradients_use::GradientsUse;

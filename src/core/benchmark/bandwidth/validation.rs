@@ -4,10 +4,12 @@ use std::ops::RangeInclusive;
 
 use anyhow::ensure;
 
-use crate::benchmark::bandwidth::config::{BandwidthConfig, LineFormat, OptimizerChoice};
+use crate::benchmark::bandwidth::config::{BandwidthConfig, LineFormat};
 use crate::benchmark::bandwidth::messages::{Growth, MAXIMUM_SIZES, Messages};
 use crate::benchmark::exchange::BackendChoice;
+use crate::benchmark::optimizer::{Optimizer, OptimizerChoice};
 use crate::dimension::{Bytes, Dtype, KvStore, Model, Operation, Reduction};
+use crate::options::keyword_enum::KeywordEnum;
 use crate::options::option_table::check_ranges;
 
 /// Message sizes in bytes.
@@ -25,26 +27,28 @@ impl BandwidthConfig {
         );
         ensure!(
             self.reduction == Reduction::default() || self.operation.reduces(),
-            "--redop {} does not apply to --op {}, which does not reduce: omit --redop, or use --op all_reduce, \
-             reduce or reduce_scatter",
+            "--redop {} does not apply to --op {}, which does not reduce: omit --redop, or use --op {}",
             self.reduction,
-            self.operation
+            self.operation,
+            Operation::alternatives(Operation::reduces)
         );
         ensure!(
             self.root == 0 || self.operation.has_root(),
-            "--root {} does not apply to --op {}: omit --root, or use --op reduce or broadcast",
+            "--root {} does not apply to --op {}: omit --root, or use --op {}",
             self.root,
-            self.operation
+            self.operation,
+            Operation::alternatives(Operation::has_root)
         );
         ensure!(
             !self.pairs || (self.operation == Operation::SendReceive && self.exchange.backend != BackendChoice::None),
             "--pairs needs --op sendrecv and a backend: omit --pairs, or add --op sendrecv"
         );
         ensure!(
-            self.momentum.is_none() || self.optimizer.rule().is_some_and(|rule| !rule.is_adam()),
-            "--momentum {} does not apply to --optimizer {}: use --optimizer sgd or nag",
+            self.momentum.is_none() || self.optimizer.chosen().is_some_and(|rule| !rule.is_adam()),
+            "--momentum {} does not apply to --optimizer {}: use --optimizer {}",
             self.momentum(),
-            self.optimizer
+            self.optimizer,
+            Optimizer::alternatives(|rule| !rule.is_adam())
         );
         self.kv_store.check(&self.exchange, Dtype::Fp32, false)?;
         let (kv_store, compression) = (self.kv_store.kv_store, self.gradient_compression);
@@ -226,7 +230,7 @@ mod tests {
             --increment 4 bytes makes 274877906943 sizes, the limit is 10000: use a larger increment
             --iters 0 is out of range: choose 1 to 10000000
             --optimizer sgd needs weights to update: add --model resnet50_v1b
-            --redop max does not apply to --op broadcast, which does not reduce: omit --redop, or use --op all_reduce, reduce or reduce_scatter
+            --redop max does not apply to --op broadcast, which does not reduce: omit --redop, or use --op all_reduce, reduce_scatter or reduce
             --root 1 does not apply to --op all_gather: omit --root, or use --op reduce or broadcast
             --model sums gradients with all-reduce, as training does: omit --op and --redop, or use sizes (-b, -e) instead of --model
             --kv-store device needs the gradients of a network: add --model resnet50_v1b, or omit --kv-store

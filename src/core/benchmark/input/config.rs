@@ -7,8 +7,8 @@ use anyhow::{Context, ensure};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::benchmark::DEFAULT_IMAGE_SIZE;
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
+use crate::benchmark::{DEFAULT_IMAGE_SIZE, is_default, shared_options};
 use crate::dimension::Model;
 use crate::options::option_table::{OptionSpec, Options};
 use crate::options::value::OptionValue;
@@ -137,10 +137,9 @@ config_options! {
         images: ImageInputConfig = ImageInputConfig::default() => group(image_options()).order(1),
         /// File for the record (JSON), written by rank 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        record: Option<PathBuf> = None => option("record", "FILE", "File for the record (JSON), written by rank 0")
-            .for_worker(),
+        record: Option<PathBuf> = None => shared(shared_options::record),
         /// Trace options.
-        #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+        #[serde(default, skip_serializing_if = "is_default")]
         trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options_of_spans()).order(1),
     }
 }

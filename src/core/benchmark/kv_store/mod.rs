@@ -11,6 +11,7 @@ use crate::benchmark::compression::GradientCompression;
 use crate::benchmark::exchange::{BackendChoice, ExchangeConfig};
 use crate::config_options;
 use crate::dimension::{Bytes, Case, Dtype, KeyPlacement, KvStore, Model, Wire};
+use crate::options::keyword_enum::KeywordEnum;
 
 /// Arrays of all servers of a job.
 #[derive(Debug, Clone, Copy)]
@@ -148,9 +149,9 @@ impl KvStoreConfig {
         if !kv_store.has_servers() {
             ensure!(
                 servers.is_none(),
-                "--servers {} does not apply to --kv-store {kv_store}: omit --servers, or use --kv-store dist_sync, \
-                 dist_device_sync, dist_async or dist_device_async",
-                servers.unwrap_or_default()
+                "--servers {} does not apply to --kv-store {kv_store}: omit --servers, or use --kv-store {}",
+                servers.unwrap_or_default(),
+                KvStore::alternatives(KvStore::has_servers)
             );
             ensure!(
                 *key_placement == KeyPlacement::Balanced,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::benchmark::exchange::Switch;
-use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, DEFAULT_IMAGE_SIZE, SweepProfile, cores};
+use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, SweepProfile, is_default, shared_options};
 use crate::config_options;
 use crate::dimension::{BatchShape, DeviceChoice, DeviceKind, Dtype, GraphChoice, LayoutChoice, Model, SampleSize};
 use crate::host::BindChoice;
@@ -21,14 +21,11 @@ config_options! {
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
             .set_by_profile("1,2,4,8,16,32"),
         /// Precision of the pass.
-        dtype: Dtype = Dtype::Fp32 => option("dtype", "TYPE",
-            "Precision; fp32 is IEEE; TF32 is used only with tf32"),
+        dtype: Dtype = Dtype::Fp32 => shared(shared_options::dtype),
         /// Device to compute on.
-        device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device of the ranks; auto uses CUDA if there is a GPU, otherwise the CPU; a GPU that cannot be used is an error"),
+        device: DeviceChoice = DeviceChoice::Auto => shared(shared_options::device),
         /// Memory layout. A record contains the resolved value.
-        layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
-            "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere").resolved_from("auto"),
+        layout: LayoutChoice = LayoutChoice::Auto => shared(shared_options::layout),
         /// Timed passes.
         iterations: u32 = 10 => option("iters", "N", "Timed passes, warm-up excluded").range(1u32..=10_000_000).set_by_profile("10"),
         /// Warm-up passes, not measured.
@@ -36,41 +33,37 @@ config_options! {
             .range(0u32..=10_000_000).set_by_profile("5"),
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
-        image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
-            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE).resolved_from(""),
+        image_size: Option<u32> = None => shared(shared_options::image_size),
         /// Tokens of a sequence; `None` is the network's default, and required for networks of images. A record contains
         /// the resolved value.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        sequence_length: Option<u32> = None => option("sequence-length", "TOKENS", "Tokens of a sequence")
-            .range(1u32..=131_072).aliases(&["seq-len", "seq-length"]).set_by_profile("1024 for GPT-2, 2048 for Llama, on CPUs 128"),
+        sequence_length: Option<u32> = None => shared(shared_options::sequence_length),
         /// Folding of batch normalization into the preceding convolution; absent in records that predate the option.
-        #[serde(default = "Switch::off")]
+        #[serde(default)]
         fold: Switch = Switch::On => option("fold", "ON|OFF",
             "Fuse batch normalization, ReLU and additions into convolutions, as inference compilers do"),
         /// Use of a CUDA graph for the timed passes. A record contains the outcome; absent means off.
-        #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
+        #[serde(default, skip_serializing_if = "is_default")]
         graphs: GraphChoice = GraphChoice::Auto => option("graphs", "WHEN",
             "Capture a pass as a CUDA graph and replay it (GPUs only); auto falls back to separate launches").resolved_from("auto"),
         /// CPU threads of a rank; `None` divides the host's cores among its ranks.
-        threads: Option<u32> = None => shared(cores::threads),
+        threads: Option<u32> = None => shared(shared_options::threads),
         /// Number of ranks that share a host's cores if `threads` is `None`; `None` is the number of ranks on the host.
         /// A sweep sets this to the ranks of its largest case, so that a device is the same in all cases.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        cores_divided_by: Option<u32> = None => shared(cores::divided_by),
+        cores_divided_by: Option<u32> = None => shared(shared_options::cores_divided_by),
         /// Binding of ranks to processors. A record contains the resolved value; absent means none.
-        #[serde(default = "BindChoice::none", skip_serializing_if = "BindChoice::is_none")]
-        bind: BindChoice = BindChoice::Auto => shared(cores::bind),
+        #[serde(default, skip_serializing_if = "is_default")]
+        bind: BindChoice = BindChoice::Auto => shared(shared_options::bind),
         /// Seed of weights and data; the data of rank r use `seed + r`.
-        seed: i64 = 0 => option("seed", "N",
-            "Seed of the weights (the same on every device) and, plus the rank, of the data"),
+        seed: i64 = 0 => shared(shared_options::seed),
         /// Weights to use (safetensors).
         init: Option<PathBuf> = None => option("init", "FILE",
             "Weights to use: safetensors with the names of the network's source"),
         /// File for the record (JSON), written by rank 0.
-        record: Option<PathBuf> = None => option("record", "FILE", "File for the record (JSON), written by rank 0")
-            .for_worker(),
+        record: Option<PathBuf> = None => shared(shared_options::record),
         /// Trace options.
-        #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+        #[serde(default, skip_serializing_if = "is_default")]
         trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options_of_layers()),
     }
 }

@@ -15,7 +15,7 @@ use crate::benchmark::kv_store::KvStoreConfig;
 use crate::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
 use crate::benchmark::train::learning::LearningConfig;
 use crate::benchmark::train::work_load::WorkLoad;
-use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, DEFAULT_IMAGE_SIZE, SweepProfile, cores, is_one, one};
+use crate::benchmark::{AUTO_BATCH_SIZE, CPU_SEQUENCE_LENGTH, SweepProfile, is_default, is_one, one, shared_options};
 use crate::dimension::{
     BatchShape, BatchSize, DeviceChoice, DeviceKind, Dtype, GraphChoice, IMAGENET_IMAGES, KernelsChoice, LayoutChoice,
     Model, SampleSize,
@@ -28,25 +28,15 @@ use crate::{config_options, keyword_enum, text_value};
 
 keyword_enum!(
     /// Activations that backward computes again instead of storing them.
+    #[derive(Default)]
     Recompute {
         /// Stores all activations.
+        #[default]
         None = "none",
         /// Stores the inputs of each transformer block and computes its activations again.
         Block = "block",
     }
 );
-
-impl Recompute {
-    /// Returns the value of records that predate the option.
-    pub const fn none() -> Recompute {
-        Recompute::None
-    }
-
-    /// Returns true if all activations are stored.
-    pub fn is_none(&self) -> bool {
-        *self == Recompute::None
-    }
-}
 
 /// An injected fault, used to test how ringmark reacts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -149,21 +139,18 @@ config_options! {
              of each host (a=3,b=1); auto measures the speed of each rank first")
             .default_is("the same for every rank"),
         /// Precision of the training step.
-        dtype: Dtype = Dtype::Fp32 => option("dtype", "TYPE",
-            "Precision; fp32 is IEEE; TF32 is used only with tf32"),
+        dtype: Dtype = Dtype::Fp32 => shared(shared_options::dtype),
         /// Device to train on.
-        device: DeviceChoice = DeviceChoice::Auto => option("device", "KIND",
-            "Device of the ranks; auto uses CUDA if there is a GPU, otherwise the CPU; a GPU that cannot be used is an error"),
+        device: DeviceChoice = DeviceChoice::Auto => shared(shared_options::device),
         /// Memory layout. A record contains the resolved value.
-        layout: LayoutChoice = LayoutChoice::Auto => option("layout", "NAME",
-            "Memory layout: channels_last or contiguous; auto is nchw for fp32 on GPUs, nhwc elsewhere").resolved_from("auto"),
+        layout: LayoutChoice = LayoutChoice::Auto => shared(shared_options::layout),
         /// Kernels of the layers on a GPU. A record contains the kernels that ran.
-        #[serde(default, skip_serializing_if = "KernelsChoice::is_auto")]
+        #[serde(default, skip_serializing_if = "is_default")]
         kernels: KernelsChoice = KernelsChoice::Auto => option("kernels", "NAME",
             "GPU kernels for training in nhwc: fused (normalization, pooling and 1x1 convolutions), norm (without the \
              convolutions) or libtorch; auto uses fused if the kernels compile").resolved_from("auto"),
         /// Use of CUDA graphs for forward and backward. A record contains the outcome; absent means off.
-        #[serde(default = "GraphChoice::off", skip_serializing_if = "GraphChoice::is_off")]
+        #[serde(default, skip_serializing_if = "is_default")]
         graphs: GraphChoice = GraphChoice::Off => option("graphs", "WHEN",
             "Capture forward and backward as CUDA graphs during warm-up and replay them (GPUs only): faster for small \
              batches, but the exchange is not timed separately; auto falls back to separate launches").free_on_resume()
@@ -178,15 +165,13 @@ config_options! {
             .free_on_resume(),
         /// Height and width of an image in pixels; `None` is the network's default. A record contains the resolved
         /// value.
-        image_size: Option<u32> = None => option("image-size", "PIXELS", "Height and width of an image")
-            .range(1u32..=4096).default_is(DEFAULT_IMAGE_SIZE).resolved_from(""),
+        image_size: Option<u32> = None => shared(shared_options::image_size),
         /// Tokens of a sequence; `None` is the network's default, and required for networks of images. A record contains
         /// the resolved value.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        sequence_length: Option<u32> = None => option("sequence-length", "TOKENS", "Tokens of a sequence")
-            .range(1u32..=131_072).aliases(&["seq-len", "seq-length"]).set_by_profile("1024 for GPT-2, 2048 for Llama, on CPUs 128"),
+        sequence_length: Option<u32> = None => shared(shared_options::sequence_length),
         /// Activations of a language model that backward computes again.
-        #[serde(default = "Recompute::none", skip_serializing_if = "Recompute::is_none")]
+        #[serde(default, skip_serializing_if = "is_default")]
         recompute: Recompute = Recompute::None => option("recompute", "WHAT",
             "Activations of a language model that backward computes again to save memory: none, or those of each block"),
         /// Overlap of a bucket's all-reduce with the rest of backward.
@@ -219,22 +204,21 @@ config_options! {
              the end: those of --autotune on rank 0, those of --autotune-over in a sweep on this machine")
             .aliases(&["autotune-log-file"]).free_on_resume(),
         /// CPU threads of a rank; `None` divides the host's cores among its ranks.
-        threads: Option<u32> = None => shared(cores::threads).free_on_resume(),
+        threads: Option<u32> = None => shared(shared_options::threads).free_on_resume(),
         /// Number of ranks that share a host's cores if `threads` is `None`; `None` is the number of ranks on the host.
         /// A sweep sets this to the ranks of its largest case, so that a device is the same in all cases.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        cores_divided_by: Option<u32> = None => shared(cores::divided_by).free_on_resume(),
+        cores_divided_by: Option<u32> = None => shared(shared_options::cores_divided_by).free_on_resume(),
         /// Binding of ranks to processors. A record contains the resolved value; absent means none.
-        #[serde(default = "BindChoice::none", skip_serializing_if = "BindChoice::is_none")]
-        bind: BindChoice = BindChoice::Auto => shared(cores::bind),
+        #[serde(default, skip_serializing_if = "is_default")]
+        bind: BindChoice = BindChoice::Auto => shared(shared_options::bind),
         /// Seed of weights and data; the data of rank r use `seed + r`.
-        seed: i64 = 0 => option("seed", "N",
-            "Seed of the weights (the same on every device) and, plus the rank, of the data"),
+        seed: i64 = 0 => shared(shared_options::seed),
         /// Learning rate of one rank; the step multiplies it by the number of ranks.
         learning_rate: f64 = 0.001 => option("lr", "RATE",
             "Learning rate per rank, multiplied by the number of ranks unless --global-batch is given").range(0.0..=1e6),
         /// Weight update rule.
-        #[serde(default, skip_serializing_if = "Optimizer::is_default")]
+        #[serde(default, skip_serializing_if = "is_default")]
         optimizer: Optimizer = Optimizer::default() => option("optimizer", "NAME",
             "Weight update rule, named as in MXNet: nag (Nesterov momentum), sgd (classical momentum), adam, or adamw \
              (decoupled weight decay)"),
@@ -242,14 +226,14 @@ config_options! {
         momentum: f64 = 0.875 => option("momentum", "FACTOR", "Momentum of nag and sgd").range(0.0..=1.0)
             .aliases(&["mom"]),
         /// Constants of adam and adamw.
-        #[serde(default, skip_serializing_if = "AdamConfig::is_default")]
+        #[serde(default, skip_serializing_if = "is_default")]
         adam: AdamConfig = AdamConfig::default() => group(AdamConfig::options()),
         /// L2 penalty on every parameter; with adamw, decay of the weights themselves.
         weight_decay: f64 = 3.0518e-5 => option("weight-decay", "FACTOR",
             "L2 penalty on every parameter; with adamw, decay of the weights themselves")
             .range(0.0..=1e6).aliases(&["wd"]),
         /// Parameters to which `weight_decay` applies.
-        #[serde(default = "DecayedWeights::all", skip_serializing_if = "DecayedWeights::is_all")]
+        #[serde(default, skip_serializing_if = "is_default")]
         decayed_weights: DecayedWeights = DecayedWeights::All => option("weight-decay-on", "WHICH",
             "Parameters to which --weight-decay applies: all, or matrices (no biases and no scales of normalization, as \
              in nanoGPT and Megatron-LM)"),
@@ -265,7 +249,7 @@ config_options! {
             "Iterations of linear learning-rate warm-up")
             .default_is("one epoch of --data, or of ImageNet as in DLPerf"),
         /// Epochs, validation and the learning-rate schedule.
-        #[serde(default, skip_serializing_if = "LearningConfig::is_default")]
+        #[serde(default, skip_serializing_if = "is_default")]
         learning: LearningConfig = LearningConfig::default() => group(LearningConfig::options()).order(1),
         /// Initial loss scale of fp16.
         loss_scale: f64 = 65536.0 => option("loss-scale", "SCALE", "Initial loss scale of fp16")
@@ -286,7 +270,7 @@ config_options! {
              in every iteration. For language models: token files (.bin) of nanoGPT or Megatron-LM")
             .default_is("synthetic").free_on_resume(),
         /// Options for reading images.
-        #[serde(default, skip_serializing_if = "ImageInputConfig::is_default")]
+        #[serde(default, skip_serializing_if = "is_default")]
         input: ImageInputConfig = ImageInputConfig::default() => group(ImageInputConfig::options()).order(1),
         /// Weights to start from (safetensors).
         init: Option<PathBuf> = None => option("init", "FILE",
@@ -300,7 +284,7 @@ config_options! {
         record: Option<PathBuf> = None => option("record", "FILE", "File for the run record (JSON Lines), written by rank 0")
             .for_worker().free_on_resume(),
         /// Trace options.
-        #[serde(default, skip_serializing_if = "TraceConfig::is_default")]
+        #[serde(default, skip_serializing_if = "is_default")]
         trace: TraceConfig = TraceConfig::default() => group(TraceConfig::options()).order(1).free_on_resume(),
         /// A fault to inject.
         inject: Option<Fault> = None => option("inject", "FAULT",

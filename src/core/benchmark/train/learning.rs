@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::benchmark::image_input::DataFiles;
+use crate::benchmark::is_default;
 use crate::benchmark::kv_store::KvStoreConfig;
 use crate::dimension::Seconds;
 use crate::options::value::OptionValue;
@@ -102,11 +103,6 @@ config_options! {
 }
 
 impl LearningConfig {
-    /// Returns true if every option has its default.
-    pub fn is_default(&self) -> bool {
-        *self == LearningConfig::default()
-    }
-
     /// Returns true if the learning-rate schedule depends on the length of the run.
     pub(super) fn ends_with_run(&self) -> bool {
         self.course == LearningRateSchedule::Cosine
@@ -219,14 +215,10 @@ pub struct Validation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_5: Option<f64>,
     /// Images that could not be decoded; for each of them another one was classified twice.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub skipped: u64,
     /// Duration of the validation.
     pub time: Seconds,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl EpochEnd {

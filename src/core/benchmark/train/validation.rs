@@ -6,7 +6,8 @@ use anyhow::{Context, bail, ensure};
 
 use crate::benchmark::exchange::BackendChoice;
 use crate::benchmark::image_input::DataSource;
-use crate::benchmark::train::config::{Fault, TrainConfig};
+use crate::benchmark::is_default;
+use crate::benchmark::train::config::{Fault, Recompute, TrainConfig};
 use crate::dimension::{Dtype, KvStore};
 use crate::options::option_table::check_ranges;
 
@@ -96,7 +97,11 @@ impl TrainConfig {
     fn check_decoder(&self) -> anyhow::Result<()> {
         let TrainConfig { model, learning, .. } = self;
         if model.facts().decoder_shape().is_none() {
-            ensure!(self.recompute.is_none(), "--recompute {} needs a language model: omit it", self.recompute);
+            ensure!(
+                self.recompute == Recompute::None,
+                "--recompute {} needs a language model: omit it",
+                self.recompute
+            );
             return Ok(());
         }
         for (option, files) in [("--data", &self.data), ("--validate", &learning.validate)] {
@@ -128,7 +133,7 @@ impl TrainConfig {
             self.momentum
         );
         ensure!(
-            optimizer.is_adam() || self.adam.is_default(),
+            optimizer.is_adam() || is_default(&self.adam),
             "--adam-beta1, --adam-beta2 and --adam-eps do not apply to --optimizer {optimizer}: add --optimizer adamw"
         );
         let kv_store = self.kv_store.kv_store;

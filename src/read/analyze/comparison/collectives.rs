@@ -6,7 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::bandwidth::config::Messages;
-use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice, Timing};
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
+use ringmark_core::benchmark::optimizer::OptimizerChoice;
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail, ensure};
-use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, OptimizerChoice};
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
+use ringmark_core::benchmark::optimizer::OptimizerChoice;
 use ringmark_core::dimension::{
     BackendName, BatchShape, Bytes, Case, DeviceKind, KvStore, Operation, Phase, UnitsPerSecond, Wire,
 };

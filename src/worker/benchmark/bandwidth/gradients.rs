@@ -36,7 +36,7 @@ const ADAMW_DECAY: f64 = 0.01;
 
 /// Returns the update with the sums; `None` leaves the sums.
 fn update_step(config: &BandwidthConfig) -> Option<UpdateStep> {
-    let optimizer = config.optimizer.rule()?;
+    let optimizer = config.optimizer.chosen()?;
     let constants = Constants {
         learning_rate: if optimizer.is_adam() { ADAM_RATE } else { LEARNING_RATE },
         momentum: config.momentum(),
