@@ -37,37 +37,30 @@ impl Phase {
         !matches!(self, Phase::Input)
     }
 
+    /// Returns the column header, the name for sentences and the explanation.
+    const fn texts(self) -> [&'static str; 3] {
+        match self {
+            Phase::Input => ["input", "input", "waiting for the step's images"],
+            Phase::Forward => ["forward", "forward", "forward and loss"],
+            Phase::Backward => ["backward", "backward", "backward, without time blocked by communication"],
+            Phase::ExposedAllreduce => ["exposed", "exposed all-reduce", "all-reduce not hidden by backward"],
+            Phase::Optimizer => ["optimizer", "optimizer", "weight update"],
+        }
+    }
+
     /// Returns the column header.
     pub const fn title(self) -> &'static str {
-        match self {
-            Phase::Input => "input",
-            Phase::Forward => "forward",
-            Phase::Backward => "backward",
-            Phase::ExposedAllreduce => "exposed",
-            Phase::Optimizer => "optimizer",
-        }
+        self.texts()[0]
     }
 
     /// Returns the name for legends and sentences.
     pub const fn description(self) -> &'static str {
-        match self {
-            Phase::Input => "input",
-            Phase::Forward => "forward",
-            Phase::Backward => "backward",
-            Phase::ExposedAllreduce => "exposed all-reduce",
-            Phase::Optimizer => "optimizer",
-        }
+        self.texts()[1]
     }
 
     /// Returns an explanation for users.
     pub const fn meaning(self) -> &'static str {
-        match self {
-            Phase::Input => "waiting for the step's images",
-            Phase::Forward => "forward and loss",
-            Phase::Backward => "backward, without time blocked by communication",
-            Phase::ExposedAllreduce => "all-reduce not hidden by backward",
-            Phase::Optimizer => "weight update",
-        }
+        self.texts()[2]
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::benchmark::image_input::{DataFiles, ImageInputConfig};
 use crate::benchmark::{DEFAULT_IMAGE_SIZE, is_default, shared_options};
 use crate::dimension::Model;
+use crate::options::keyword_enum::KeywordEnum;
 use crate::options::option_table::{OptionSpec, Options};
 use crate::options::value::OptionValue;
 use crate::trace::TraceConfig;
@@ -23,28 +24,19 @@ keyword_enum!(
         /// Memory: all pages that the pass reads are in the page cache.
         Warm = "warm",
     }
-);
 
-keyword_enum!(
     /// Passes to run.
     CacheChoice {
         /// Cold passes, then warm passes.
         Both = "both",
-        /// Cold passes only.
-        Cold = "cold",
-        /// Warm passes only.
-        Warm = "warm",
+        ..
     }
 );
 
 impl CacheChoice {
     /// Returns the page-cache states in the order they run.
     pub fn caches(self) -> &'static [PageCache] {
-        match self {
-            CacheChoice::Both => &[PageCache::Cold, PageCache::Warm],
-            CacheChoice::Cold => &[PageCache::Cold],
-            CacheChoice::Warm => &[PageCache::Warm],
-        }
+        self.chosen().map_or(PageCache::ALL, |cache| &PageCache::ALL[cache as usize..=cache as usize])
     }
 }
 

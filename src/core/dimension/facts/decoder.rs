@@ -93,94 +93,51 @@ pub struct DecoderShape {
     pub has_tied_head: bool,
 }
 
-impl DecoderShape {
-    /// OpenAI's smallest GPT-2.
-    pub const GPT2_124M: DecoderShape = DecoderShape {
-        keyword: "gpt2-124m",
-        title: "GPT-2 124M",
-        source_name: "gpt2",
-        family: DecoderFamily::Gpt2,
-        vocabulary: 50_257,
-        context: 1024,
-        sequence_length: 1024,
-        layers: 12,
-        width: 768,
-        heads: 12,
-        key_value_heads: 12,
-        mlp_width: 3072,
-        has_tied_head: true,
+/// Defines the constant of each decoder. A factor after `Llama` is that of long wavelengths.
+macro_rules! decoders {
+    ($($(#[$doc:meta])* $name:ident $keyword:literal $title:literal $source_name:literal
+        $family:ident $(($factor:literal))? $vocabulary:literal $context:literal $sequence_length:literal
+        $layers:literal $width:literal $heads:literal $key_value_heads:literal $mlp_width:literal $has_tied_head:literal
+    )+) => {
+        impl DecoderShape {
+            $($(#[$doc])*
+            pub const $name: DecoderShape = DecoderShape {
+                keyword: $keyword,
+                title: $title,
+                source_name: $source_name,
+                family: DecoderFamily::$family $((Rotary::llama3($factor)))?,
+                vocabulary: $vocabulary,
+                context: $context,
+                sequence_length: $sequence_length,
+                layers: $layers,
+                width: $width,
+                heads: $heads,
+                key_value_heads: $key_value_heads,
+                mlp_width: $mlp_width,
+                has_tied_head: $has_tied_head,
+            };)+
+        }
     };
-    /// OpenAI's GPT-2 medium.
-    pub const GPT2_355M: DecoderShape = DecoderShape {
-        keyword: "gpt2-355m",
-        title: "GPT-2 355M",
-        source_name: "gpt2-medium",
-        layers: 24,
-        width: 1024,
-        heads: 16,
-        key_value_heads: 16,
-        mlp_width: 4096,
-        ..DecoderShape::GPT2_124M
-    };
-    /// Meta's Llama 3.2 1B.
-    pub const LLAMA_1B: DecoderShape = DecoderShape {
-        keyword: "llama-1b",
-        title: "Llama 3.2 1B",
-        source_name: "Llama-3.2-1B",
-        family: DecoderFamily::Llama(Rotary::llama3(32.0)),
-        vocabulary: 128_256,
-        context: 131_072,
-        sequence_length: 2048,
-        layers: 16,
-        width: 2048,
-        heads: 32,
-        key_value_heads: 8,
-        mlp_width: 8192,
-        has_tied_head: true,
-    };
-    /// Meta's Llama 3.1 8B.
-    pub const LLAMA_8B: DecoderShape = DecoderShape {
-        keyword: "llama-8b",
-        title: "Llama 3.1 8B",
-        source_name: "Llama-3.1-8B",
-        family: DecoderFamily::Llama(Rotary::llama3(8.0)),
-        layers: 32,
-        width: 4096,
-        mlp_width: 14_336,
-        has_tied_head: false,
-        ..DecoderShape::LLAMA_1B
-    };
-    /// A small GPT-2 over bytes, for tests.
-    pub const GPT2_TINY: DecoderShape = DecoderShape {
-        keyword: "gpt2-tiny",
-        title: "GPT-2 tiny",
-        source_name: "gpt2-tiny",
-        vocabulary: 256,
-        context: 256,
-        sequence_length: 64,
-        layers: 2,
-        width: 64,
-        heads: 4,
-        key_value_heads: 4,
-        mlp_width: 256,
-        ..DecoderShape::GPT2_124M
-    };
-    /// A small Llama over bytes, for tests.
-    pub const LLAMA_TINY: DecoderShape = DecoderShape {
-        keyword: "llama-tiny",
-        title: "Llama tiny",
-        source_name: "llama-tiny",
-        vocabulary: 256,
-        context: 256,
-        sequence_length: 64,
-        layers: 2,
-        width: 64,
-        heads: 4,
-        key_value_heads: 2,
-        mlp_width: 192,
-        ..DecoderShape::LLAMA_8B
-    };
+}
 
+decoders! {
+    // name, keyword, title, name in the source, family, vocabulary, context, default tokens, layers, width, heads,
+    // heads of keys and values, width of the perceptron, tied head
+    /// OpenAI's smallest GPT-2.
+    GPT2_124M  "gpt2-124m"  "GPT-2 124M"   "gpt2"         Gpt2         50_257    1024 1024 12  768 12 12   3072  true
+    /// OpenAI's GPT-2 medium.
+    GPT2_355M  "gpt2-355m"  "GPT-2 355M"   "gpt2-medium"  Gpt2         50_257    1024 1024 24 1024 16 16   4096  true
+    /// Meta's Llama 3.2 1B.
+    LLAMA_1B   "llama-1b"   "Llama 3.2 1B" "Llama-3.2-1B" Llama(32.0) 128_256 131_072 2048 16 2048 32  8   8192  true
+    /// Meta's Llama 3.1 8B.
+    LLAMA_8B   "llama-8b"   "Llama 3.1 8B" "Llama-3.1-8B" Llama(8.0)  128_256 131_072 2048 32 4096 32  8 14_336 false
+    /// A small GPT-2 over bytes, for tests.
+    GPT2_TINY  "gpt2-tiny"  "GPT-2 tiny"   "gpt2-tiny"    Gpt2            256     256   64  2   64  4  4    256  true
+    /// A small Llama over bytes, for tests.
+    LLAMA_TINY "llama-tiny" "Llama tiny"   "llama-tiny"   Llama(8.0)      256     256   64  2   64  4  2    192 false
+}
+
+impl DecoderShape {
     /// Returns the features of a head.
     pub const fn head_size(&self) -> u32 {
         self.width / self.heads

@@ -1,5 +1,5 @@
-//! Figures of a folder in the formats of other programs, for `ringmark extract --format`. All formats write the same
-//! figures; none computes any.
+//! Figures of a folder in the formats of other programs, for `ringmark extract --format`. No format computes a figure:
+//! MLPerf's log has the values of a run's record, the others the same figures.
 //!
 //! | module | contents |
 //! |---|---|
