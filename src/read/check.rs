@@ -2,32 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::slice;
 
 use anyhow::{anyhow, bail};
 use ringmark_core::benchmark::score::ScoreRecord;
 use ringmark_core::benchmark::train::RunRecord;
-use ringmark_core::dimension::Model;
 use ringmark_core::file::run_name::{MANIFEST, RunName};
 use ringmark_core::manifest::Manifest;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
-use crate::read::analyze::case_runs::CaseRuns;
 use crate::read::analyze::checks;
-use crate::read::analyze::reliability::{self, ReliabilityWarning};
-use crate::read::analyze::results::{ResultFolder, SweepGroups};
-use crate::read::analyze::run_group;
-use crate::read::analyze::score::figures::ScoreGroup;
-use crate::read::analyze::training::figures::TrainingGroup;
+use crate::read::analyze::results::SweepGroups;
 use crate::read::extract;
 use crate::read::load::folder::{self, Reader};
 use crate::read::load::integrity::{Integrity, Outputs};
-use crate::read::load::run::Readable;
 use crate::read::load::sweep_run::SweepRun;
 use crate::read::results;
 use crate::read::show::check::CheckedResult;
-use crate::read::show::once::once;
 
 /// Options of `ringmark check`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,40 +65,7 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
         checks::complete(&manifest, &usable, &result.problems, &runs),
         checks::unedited(&integrity, &outputs),
         checks::rules(&runs),
-        checks::reliable(reliability_warnings(&result), &cautions(&result), &single_runs(&result), &runs),
+        checks::reliable(&result.assessment(), &runs),
     ];
     Ok(CheckedResult::new(root.display().to_string(), benchmark, checks))
-}
-
-/// Returns the titles of the cases with one run that counts.
-fn single_runs(result: &ResultFolder) -> Vec<String> {
-    fn titles<'a, R: Readable + 'a, F: 'a>(cases: impl Iterator<Item = &'a CaseRuns<R, F>>) -> Vec<String> {
-        cases.filter(|case| case.counted().count() == 1).map(|case| case.title.clone()).collect()
-    }
-    let scored = titles(result.scoring().iter().flat_map(|group| &group.cases));
-    titles(result.training().iter().flat_map(TrainingGroup::with_baselines)).into_iter().chain(scored).collect()
-}
-
-/// Returns the reasons to use reliable figures with caution, as a report does.
-fn cautions(result: &ResultFolder) -> Vec<String> {
-    let trained = result.training().iter().flat_map(|group| &group.cases).filter_map(|case| case.speeds().cv());
-    let scored = result.scoring().iter().flat_map(|group| &group.cases).filter_map(|case| case.speeds().cv());
-    let of_scoring = result.scoring().iter().map(|group| group.all_warnings().count());
-    let warnings = result.training().iter().map(TrainingGroup::number_of_warnings).chain(of_scoring).sum();
-    let what = if result.scoring().is_empty() { "case" } else { "point" };
-    let single_run = (!single_runs(result).is_empty()).then_some(what);
-    reliability::cautions(single_run, warnings, trained.chain(scored).fold(f64::NAN, f64::max))
-}
-
-/// Returns the reasons why figures are unreliable, each sentence once.
-fn reliability_warnings(result: &ResultFolder) -> Vec<String> {
-    let texts = |warnings: Vec<ReliabilityWarning>| reliability::sentences(&warnings);
-    let of_training = |group: &TrainingGroup| (group.label.clone(), texts(group.all_reliability_warnings()));
-    let of_scoring = |group: &ScoreGroup| {
-        let models = run_group::models(slice::from_ref(group));
-        let models: Vec<String> = models.iter().map(Model::to_string).collect();
-        (models.join(", "), texts(group.all_reliability_warnings()))
-    };
-    let of_groups = result.training().iter().map(of_training);
-    once(&of_groups.chain(result.scoring().iter().map(of_scoring)).collect::<Vec<_>>())
 }

@@ -11,10 +11,10 @@ use ringmark_core::dimension::Seconds;
 use ringmark_core::options::usage::usage;
 
 use crate::output;
-use crate::read::analyze::reliability;
-use crate::read::analyze::results::{ResultFolder, named_warnings};
+use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::benchmark::{BenchmarkReader, READERS};
+use crate::read::extract::print_unreliable;
 use crate::read::load::folder::{Reader, name_of};
 use crate::read::load::problem::{Problem, ProblemKind};
 use crate::read::load::{record, run};
@@ -65,8 +65,7 @@ pub fn run(config: &ExportConfig) -> anyhow::Result<()> {
         ExportFormat::Mllog => {
             write_mllog(&result, folder, out.as_deref())?;
             // MLPerf's log has no place for them.
-            let sentences = reliability::sentences(&named_warnings(result.training()));
-            sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
+            print_unreliable(&result);
         }
     }
     let left_out = problems.iter().map(|problem| format!("not in the export: {problem}"));

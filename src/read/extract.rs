@@ -118,8 +118,7 @@ pub fn run(config: &ExtractConfig) -> anyhow::Result<()> {
         _ => output::print(&text()?)?,
     }
     if config.format.is_some_and(ExtractFormat::lacks_reliability) {
-        let sentences = result.reliability_sentences();
-        sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
+        print_unreliable(&result);
     }
     let left_out = result.problems.iter().map(|problem| format!("not in the figures: {problem}"));
     let complete = output::check_complete(&format!("the figures of {} are", folder.display()), left_out);
@@ -242,6 +241,12 @@ pub fn summary(folder: &Path, is_ddp_suite: bool) -> Option<String> {
     let result = results::read_training(folder, None).ok()?;
     let lines = if is_ddp_suite { pytorch_ddp::lines(&result) + "\n" } else { String::new() };
     Some(lines + &text::summary(&result))
+}
+
+/// Prints why figures are unreliable, for a format that cannot contain it.
+pub fn print_unreliable(result: &ResultFolder) {
+    let sentences = result.assessment().unreliable_sentences();
+    sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
 }
 
 /// Writes the files of `folder` to `out`, which is created if necessary.

@@ -5,8 +5,8 @@
 macro_rules! document_record {
     (
         $(#[$meta:meta])*
-        $name:ident, kind: $kind:literal, schema: $schema:literal, title: $title:literal
-        $(, is_miss: $is_miss:expr)? => {
+        $name:ident, kind: $kind:literal, schema: $schema:literal, title: $title:literal,
+        iterations: $iterations:expr $(, is_miss: $is_miss:expr)? => {
             $(label { $($(#[$label_meta:meta])* $label:ident: $label_type:ty),+ $(,)? })?
             config: $config:ty,
             setup { $($(#[$setup_meta:meta])* $setup:ident: $setup_type:ty),* $(,)? }
@@ -96,6 +96,16 @@ macro_rules! document_record {
 
             fn failure(&self) -> Option<String> {
                 self.failure.clone()
+            }
+
+            fn observed(&self) -> Option<$crate::host::Observed<'_>> {
+                let iterations: fn(&$name) -> u32 = $iterations;
+                let $name { ranks, host_use, rank_use, environment, .. } = self;
+                Some($crate::host::Observed::new(ranks, host_use, rank_use, iterations(self), environment.load_before.as_ref()))
+            }
+
+            fn warnings(&self) -> &[$crate::benchmark::warning::Warning] {
+                &self.warnings
             }
 
             $(fn is_miss(&self) -> bool {

@@ -1,16 +1,17 @@
 //! Interfaces shared by the records of all benchmarks.
 
-use std::io::BufRead;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use schemars::{JsonSchema, Schema, schema_for};
 
 use crate::benchmark::warning::Warning;
 use crate::benchmark::{BenchmarkKind, RunProfile};
 use crate::dimension::{Case, Seconds};
+use crate::file::atomic_file;
 use crate::file::run_name::{Point, RunName};
-use crate::host::{Environment, RankPlace};
+use crate::host::{Environment, Observed, RankPlace};
 use crate::options::option_table::Options;
 
 /// Identification of a run in its record.
@@ -43,11 +44,30 @@ pub trait Record: Sized {
     /// Reads and checks a record.
     fn read(input: impl BufRead) -> anyhow::Result<Self>;
 
+    /// Reads and checks the record in a file, which must be that of a valid run.
+    fn read_valid(file: &Path) -> anyhow::Result<Self> {
+        let input = BufReader::new(atomic_file::open(file).context("the record cannot be read")?);
+        let record = Self::read(input).context("the record cannot be used")?;
+        record.check_valid()?;
+        Ok(record)
+    }
+
     /// Returns the fields that every record contains.
     fn head(&self) -> RecordHead<'_>;
 
     /// Returns the reason the run is not valid; `None` for a valid one.
     fn failure(&self) -> Option<String>;
+
+    /// Fails with the reason if the run is not valid.
+    fn check_valid(&self) -> anyhow::Result<()> {
+        self.failure().map_or(Ok(()), |failure| bail!("the run failed: {failure}: repeat it"))
+    }
+
+    /// Returns the use of hosts and ranks during the run; `None` if it did not end.
+    fn observed(&self) -> Option<Observed<'_>>;
+
+    /// Returns the warnings about the figures of a valid run.
+    fn warnings(&self) -> &[Warning];
 
     /// Returns true if the run failed only because its figures miss a minimum set by the user.
     fn is_miss(&self) -> bool {
@@ -112,15 +132,10 @@ pub trait SweepRecord: Record {
     /// Returns the part of the configuration that the run's name repeats.
     fn point(&self) -> Point;
 
-    /// Returns the warnings about the figures of a valid run.
-    fn warnings(&self) -> &[Warning];
-
     /// Checks that this record is a valid record for a run of this name. Fails if the run failed, the record belongs to
     /// another run, or its ranks do not match its case.
     fn check(&self, name: &RunName) -> anyhow::Result<()> {
-        if let Some(failure) = self.failure() {
-            bail!("the run failed: {failure}: repeat it");
-        }
+        self.check_valid()?;
         let (case, point) = (self.label().case, self.point());
         ensure!(
             case == name.case && point.is_named(name.point()),

@@ -3,14 +3,17 @@
 
 use std::collections::HashSet;
 
+use crate::benchmark::Record;
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::dimension::DeviceKind;
 use crate::host::host_list::compact;
+use crate::host::observed::{Observed, RankSums};
 use crate::host::{HostUse, InitialLoad, RankPlace};
 use crate::number_text::{percent, plural};
-use crate::validity::observed::{Observed, RankSums};
 use crate::validity::subject::{name, subjects, warning};
-use crate::validity::thresholds::{GPU_TROUBLE, HEAT, HEAT_EVENTS, MIN_ELAPSED, OTHER_LOAD, QUOTA, STEAL};
+use crate::validity::thresholds::{
+    GPU_TROUBLE, HEAT, HEAT_EVENTS, HEAVY_FOREIGN_LOAD, MIN_ELAPSED, OTHER_LOAD, QUOTA, STEAL,
+};
 
 /// Threads of ranks and the cores they share.
 #[derive(PartialEq)]
@@ -180,13 +183,29 @@ pub struct ForeignLoad {
     pub is_before: bool,
 }
 
+impl ForeignLoad {
+    /// Returns true if figures of a run with this load are unreliable.
+    pub fn is_heavy(&self) -> bool {
+        self.share > HEAVY_FOREIGN_LOAD
+    }
+
+    /// Returns a line that explains parentheses around figures.
+    pub fn legend(&self) -> String {
+        let (share, host) = (percent(self.share), &self.host);
+        format!(
+            "in parentheses: unreliable, other processes used {share} of the cores of {host}: stop them, then repeat"
+        )
+    }
+}
+
 /// Returns the load before a run that is too short to measure its own.
 fn only_load_before<'a>(seen: &Observed<'a>) -> Option<&'a InitialLoad> {
     seen.load_before.filter(|_| machines(seen).next().is_none())
 }
 
-/// Returns the largest foreign load of any machine; `None` if no record contains it.
-pub fn foreign_load(seen: &Observed) -> Option<ForeignLoad> {
+/// Returns the largest foreign load of any machine; `None` if the record does not contain it.
+pub fn foreign_load(record: &impl Record) -> Option<ForeignLoad> {
+    let seen = &record.observed()?;
     let of_machine = |machine: &HostUse| ForeignLoad {
         host: machine.host.clone(),
         share: other_cores(machine, seen) / f64::from(machine.cores) + stolen(machine),

@@ -4,11 +4,10 @@
 use crate::benchmark::train::Iteration;
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::host::telemetry::throttle_reasons;
-use crate::host::{Quantity, Series, Telemetry};
+use crate::host::{Observed, Quantity, Series, Telemetry};
 use crate::number_text::percent;
 use crate::stats::summary::{mean, median};
 use crate::validity::iterations::steps;
-use crate::validity::observed::Observed;
 use crate::validity::subject::warning;
 use crate::validity::thresholds::{CLOCK_DROP, CLOCK_DROP_SLOWDOWN, MIN_READINGS, MIN_SEGMENTS, RETRANSMITTED};
 
@@ -139,7 +138,7 @@ mod tests {
     }
 
     fn seen(host_use: &[HostUse]) -> Observed<'_> {
-        Observed::new(&[], host_use, &[], 40)
+        Observed::new(&[], host_use, &[], 40, None)
     }
 
     /// Returns iterations from number 11 on, with longer steps in those that are slow.

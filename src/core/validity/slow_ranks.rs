@@ -7,13 +7,12 @@ use crate::benchmark::image_input::{ImageInputUse, RankImageInput};
 use crate::benchmark::train::{Iteration, RunRecord};
 use crate::benchmark::warning::{SHOWN, Warning, WarningKind};
 use crate::dimension::{DeviceKind, Phase, Seconds};
-use crate::host::RankPlace;
+use crate::host::{Observed, RankPlace};
 use crate::number_text::{percent, ranges};
 use crate::stats::straggler::{self, LOSS, Straggler, StragglerKind};
 use crate::stats::summary::mean;
 use crate::validity::hosts::is_loaded;
 use crate::validity::iterations::steps;
-use crate::validity::observed::Observed;
 use crate::validity::subject::{milliseconds, name, subjects, warning};
 use crate::validity::thresholds::{LATE_FOR_INPUT, LONGER_STAGE};
 

@@ -112,12 +112,11 @@ fn check<const COUNT: usize>(records: [&RunRecord; COUNT], expected: &Expect) {
 fn load_before_counts_for_runs_too_short_to_measure_it() {
     let mut record = record(&[("a", 2)]);
     record.header.environment.load_before = Some(InitialLoad { hosts: "a".to_owned(), load: 5.0, cores: 4 });
-    let load = |record: &RunRecord| foreign_load(&Observed::from_training(record).expect("an end"));
-    assert!(!load(&record).expect("measured").is_before);
+    assert!(!foreign_load(&record).expect("measured").is_before);
     assert_eq!(warnings(&record, 10), []);
     end(&mut record).host_use[0].elapsed = Seconds(0.2);
     let before = ForeignLoad { host: "a".to_owned(), share: 1.0, is_before: true };
-    assert_eq!(load(&record), Some(before));
+    assert_eq!(foreign_load(&record), Some(before));
     check(
         [&record],
         &expect![

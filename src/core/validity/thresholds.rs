@@ -58,10 +58,6 @@ pub(super) const GPU_TROUBLE: u64 = 0x8 | 0x20 | 0x40 | 0x80;
 /// Relative fall of a clock from which it is named along with a drift.
 pub(super) const CLOCK: f64 = 0.05;
 
-/// Relative distance below the hosts' median from which a host's rate of images is named: equal hosts differ by a few
-/// percent, a failing disk or link costs half of the rate.
-pub(super) const SLOW_INPUT: f64 = 0.2;
-
 /// Efficiency above which the base must have been disturbed: caches and clocks improve small cases by a few percent at
 /// most.
 pub const IMPOSSIBLE_EFFICIENCY: f64 = 1.05;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::benchmark::warning::{Warning, WarningKind};
 use ringmark_core::dimension::{Bytes, Case, UnitsPerSecond};
 use ringmark_core::host::RankPlace;
 use ringmark_core::stats::run_values::RunValues;
@@ -10,7 +9,7 @@ use ringmark_core::stats::summary::step_percentiles;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::analyze::reliability::{self, ReliabilityKind, ReliabilityWarning};
+use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::run_warnings;
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::run::{Measured, Readable, Recorded, Run};
@@ -55,13 +54,9 @@ impl<R: Readable, F> CaseRuns<R, F> {
 
     /// Returns the warnings, without those that a reliability warning repeats.
     pub fn other_warnings(&self) -> Vec<String> {
-        if !self.speed_reliability_warnings.iter().any(|it| it.kind == ReliabilityKind::OtherLoad) {
-            return self.warnings.clone();
-        }
-        let is_other = |warning: &&Warning| !matches!(warning.kind, WarningKind::OtherLoad | WarningKind::Steal);
-        let counted: Vec<(u32, Vec<Warning>)> = numbered(&self.runs)
-            .map(|(run, measured)| (run, measured.warnings.iter().filter(is_other).cloned().collect()))
-            .collect();
+        let other =
+            |measured: &Measured<R>| reliability::other_warnings(&measured.warnings, &self.speed_reliability_warnings);
+        let counted: Vec<_> = numbered(&self.runs).map(|(run, measured)| (run, other(measured))).collect();
         let counted: Vec<_> = counted.iter().map(|(run, warnings)| (*run, warnings.as_slice())).collect();
         run_warnings::from_runs(&self.title, &counted)
     }

@@ -10,6 +10,7 @@ use ringmark_core::number_text::count;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::read::analyze::assessment::Assessment;
 use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::load::problem::Problem;
 use crate::read::load::sweep_run::SweepRun;
@@ -164,10 +165,9 @@ pub fn rules(runs: &[SweepRun]) -> Check {
     Check { notes: repeated.collect(), ..check }.unknown_if(runs.is_empty())
 }
 
-/// Checks that all figures are reliable. One run has no spread, so that of the cases in `single` is not tested.
-/// `cautions` are the reasons to use reliable figures with caution.
-pub fn reliable(reliability_warnings: Vec<String>, cautions: &[String], single: &[String], runs: &[SweepRun]) -> Check {
-    let untested = match single {
+/// Checks that all figures are reliable. One run has no spread, so that of a case with a single run is not tested.
+pub fn reliable(assessment: &Assessment, runs: &[SweepRun]) -> Check {
+    let untested = match &assessment.single_runs[..] {
         [] => None,
         [one] => Some(format!("{one} has one run")),
         several => Some(format!("{} cases have one run each", several.len())),
@@ -176,7 +176,8 @@ pub fn reliable(reliability_warnings: Vec<String>, cautions: &[String], single: 
         None => "load, spread, efficiency and profile of every case".to_owned(),
         Some(why) => format!("load, efficiency and profile of every case; spread not tested: {why}"),
     };
-    let check = Check::new(CheckName::Reliable, what, reliability_warnings);
+    let check = Check::new(CheckName::Reliable, what, assessment.unreliable_sentences());
+    let cautions = assessment.cautions();
     let is_noted = check.state == CheckState::Passed && !cautions.is_empty();
     let notes = is_noted.then(|| format!("use with caution: {}", cautions.join("; "))).into_iter().collect();
     Check { notes, ..check }.unknown_if(runs.is_empty())

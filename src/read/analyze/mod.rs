@@ -18,14 +18,18 @@
 //! | [`result_row`] | parts of a row of a result file |
 //! | [`batch_sizes`] | speed and memory by batch size |
 //! | [`run_warnings`] | warnings about the runs in a table |
+//! | [`assessment`] | warnings and trust of a group, a record or a folder |
+//! | [`once`] | deduplication of warnings that several points share |
 //! | [`reliability`] | reasons why figures are unreliable, and remedies |
 //! | [`utilization`] | share of a device's arithmetic rate that a network reaches |
 //! | [`settings`] | options of runs by their names in records |
 
+pub mod assessment;
 pub mod batch_sizes;
 pub mod case_runs;
 pub mod checks;
 pub mod comparison;
+pub mod once;
 pub mod prediction;
 pub mod published;
 pub mod reliability;

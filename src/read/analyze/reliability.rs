@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-use ringmark_core::benchmark::bandwidth::BandwidthRecord;
+use ringmark_core::benchmark::Record;
+use ringmark_core::benchmark::warning::{Warning, WarningKind};
 use ringmark_core::dimension::Case;
-use ringmark_core::number_text::{count, percent};
-use ringmark_core::validity::observed::Observed;
-use ringmark_core::validity::thresholds::{EXTREME_SPREAD, HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY, WIDE_SPREAD};
+use ringmark_core::number_text::percent;
+use ringmark_core::validity::thresholds::{EXTREME_SPREAD, HEAVY_FOREIGN_LOAD, IMPOSSIBLE_EFFICIENCY};
 use ringmark_core::validity::{self, ForeignLoad};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -110,15 +110,6 @@ pub fn cause(warnings: &[ReliabilityWarning]) -> Option<&str> {
     let known = order.into_iter().find(|(kind, _)| warnings.iter().any(|warning| warning.kind == *kind));
     let unknown = || warnings.iter().find(|warning| warning.kind == Unknown).map(|warning| warning.reason.as_str());
     known.map(|(_, text)| text).or_else(unknown)
-}
-
-/// Returns the reasons to use reliable figures with caution: a `case` or `point` with a single run, the number of other
-/// `warnings`, and a wide `spread`, the largest coefficient of variation of the runs of a case.
-pub fn cautions(single_run: Option<&str>, warnings: usize, spread: f64) -> Vec<String> {
-    let single = single_run.map(|what| format!("a single run of a {what} has no spread"));
-    let wide = (spread > WIDE_SPREAD)
-        .then(|| format!("runs vary by {} (CV, more than {})", percent(spread), percent(WIDE_SPREAD)));
-    single.into_iter().chain((warnings > 0).then(|| count(warnings, "warning"))).chain(wide).collect()
 }
 
 /// Returns a sentence for each kind of warning, then the command that repeats all affected cases.
@@ -225,7 +216,7 @@ pub fn speed_warnings(
     sweep_facts: &SweepFacts,
 ) -> Vec<ReliabilityWarning> {
     let share = |load: &&ForeignLoad| load.share;
-    let heavy = |load: &&ForeignLoad| load.share > HEAVY_FOREIGN_LOAD;
+    let heavy = |load: &&ForeignLoad| load.is_heavy();
     let loaded: Vec<(u32, &ForeignLoad)> =
         loads.iter().filter_map(|(run, load)| Some((*run, load.filter(heavy)?))).collect();
     let worst = loaded.iter().max_by(|one, other| share(&one.1).total_cmp(&share(&other.1)));
@@ -263,11 +254,19 @@ pub fn speed_warnings(
     load.into_iter().chain(spread).collect()
 }
 
-/// Returns warnings about the bandwidths of a case, from the foreign load; the case is the subject.
-pub fn bandwidth_warnings(case: Case, record: &BandwidthRecord) -> Vec<ReliabilityWarning> {
-    let load = validity::foreign_load(&Observed::from_bandwidth(record));
+/// Returns warnings about the figures of a record without runs, from the foreign load; the case is the subject.
+pub fn record_warnings(case: Case, record: &impl Record) -> Vec<ReliabilityWarning> {
+    let load = validity::foreign_load(record);
     let reliability_warnings = speed_warnings(case, None, &[(1, load.as_ref())], &SweepFacts::default());
     reliability_warnings.iter().map(|warning| warning.to(case)).collect()
+}
+
+/// Returns the warnings that none of the reliability warnings repeats.
+pub fn other_warnings(warnings: &[Warning], reliability_warnings: &[ReliabilityWarning]) -> Vec<Warning> {
+    let is_loaded = reliability_warnings.iter().any(|warning| warning.kind == ReliabilityKind::OtherLoad);
+    let is_other =
+        |warning: &&Warning| !(is_loaded && matches!(warning.kind, WarningKind::OtherLoad | WarningKind::Steal));
+    warnings.iter().filter(is_other).cloned().collect()
 }
 
 /// Returns the warning about the efficiency of ranks that have fewer cores each than the ranks of their base.
@@ -317,7 +316,7 @@ pub fn injected_fault_warning(fault: impl fmt::Display) -> ReliabilityWarning {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use ringmark_core::benchmark::bandwidth::BandwidthConfig;
+    use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord};
     use ringmark_core::dimension::Seconds;
     use ringmark_core::host::{Environment, InitialLoad};
 
@@ -335,14 +334,14 @@ mod tests {
             ..Environment::default()
         };
         let record = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), environment, ranks);
-        let warnings = bandwidth_warnings(Case::SINGLE, &record);
+        let warnings = record_warnings(Case::SINGLE, &record);
         expect![[r#"
             other processes used the hosts' cores: 1n1g 60.0 % of a,b before the first run
             stop other processes, then repeat 1n1g"#]]
         .assert_eq(&sentences(&warnings).join("\n"));
         assert_eq!(cause(&warnings), Some("busy machine"));
         let idle = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), Environment::default(), Vec::new());
-        assert_eq!(bandwidth_warnings(Case::SINGLE, &idle), []);
+        assert_eq!(record_warnings(Case::SINGLE, &idle), []);
     }
 
     #[test]

@@ -12,12 +12,14 @@ use ringmark_core::manifest::without_option;
 use ringmark_core::shell;
 use ringmark_core::trace::Timeline;
 
-use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::assessment::Assessment;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::figures::ScoreGroup;
 use crate::read::analyze::score::result_json::{self as score_json, ScoreResult};
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::analyze::training::result_json::{self as training_json, JsonResult};
+use crate::read::analyze::training::title;
 use crate::read::load::content::{RESULT, SCORE_RESULT};
 use crate::read::load::folder::{Shortage, SweepFacts};
 use crate::read::load::problem::Problem;
@@ -37,13 +39,8 @@ pub trait FolderRecords: Any + Debug {
     /// Returns the head of each record.
     fn heads(&self) -> Vec<RecordHead<'_>>;
 
-    /// Returns the warnings in the records, each with its subject.
-    fn warnings(&self) -> Vec<String>;
-
-    /// Returns the reasons why figures are unreliable, for the findings of a report.
-    fn reliability_warnings(&self) -> Vec<ReliabilityWarning> {
-        Vec::new()
-    }
+    /// Returns the assessment of the figures.
+    fn assessment(&self) -> Assessment;
 
     /// Returns the resource use of the hosts.
     fn host_use(&self) -> &[HostUse] {
@@ -114,11 +111,13 @@ impl ResultFolder {
         Some(shell::join(words.iter().filter(|word| *word != "--resume")))
     }
 
-    /// Returns all reliability warnings as sentences, for formats that cannot contain them.
-    pub fn reliability_sentences(&self) -> Vec<String> {
-        let scoring = self.scoring().iter().flat_map(ScoreGroup::all_reliability_warnings);
-        let warnings: Vec<ReliabilityWarning> = named_warnings(self.training()).into_iter().chain(scoring).collect();
-        reliability::sentences(&warnings)
+    /// Returns the assessment of everything in the folder: the only list of its warnings.
+    pub fn assessment(&self) -> Assessment {
+        let names = title::distinctions(&self.training().iter().collect::<Vec<_>>());
+        let trained = names.into_iter().zip(self.training().iter().map(TrainingGroup::assessment)).collect();
+        let scored = self.scoring().iter().map(ScoreGroup::assessment);
+        let recorded = self.records.values().map(|records| records.assessment());
+        Assessment::merge([Assessment::merge_named(trained)].into_iter().chain(scored).chain(recorded))
     }
 
     /// Returns the records of all training runs.
@@ -169,16 +168,4 @@ impl ScoreResult {
             files_sha256: BTreeMap::new(),
         }
     }
-}
-
-/// Returns the warnings of all groups; if there are several, each with the name of its group.
-pub fn named_warnings(groups: &[TrainingGroup]) -> Vec<ReliabilityWarning> {
-    let named = |group: &TrainingGroup| {
-        let warnings = group.all_reliability_warnings();
-        match groups.len() {
-            1 => warnings,
-            _ => warnings.iter().map(|warning| warning.to(&group.label)).collect(),
-        }
-    };
-    groups.iter().flat_map(named).collect()
 }

@@ -8,6 +8,7 @@ use ringmark_core::dimension::{DeviceKind, Model, SampleSize, WorkUnit};
 use ringmark_core::file::run_name::Point;
 use serde_json::Value;
 
+use crate::read::analyze::assessment::Assessment;
 use crate::read::analyze::case_runs::CaseRuns;
 use crate::read::analyze::reliability::ReliabilityWarning;
 use crate::read::analyze::utilization::Utilization;
@@ -20,6 +21,9 @@ pub trait RunGroup {
     type Record: Readable;
     /// Figures of a case.
     type Figures;
+
+    /// Word for a case.
+    const CASE_NOUN: &'static str;
 
     /// Forward passes per sample, for the number of operations.
     const PASSES: f64;
@@ -47,15 +51,75 @@ pub trait RunGroup {
     /// Returns the names of the devices of a case.
     fn device_names_of(&self, case: &CaseOf<Self>) -> BTreeSet<String>;
 
-    /// Returns the warnings about all cases.
+    /// Returns the name of a case in reliability warnings.
+    fn case_name(&self, case: &CaseOf<Self>) -> String;
+
+    /// Returns the warnings about the group as a whole.
     fn warnings(&self) -> &[String];
 
+    /// Returns the reasons why all figures of the group are unreliable.
+    fn reliability_warnings(&self) -> &[ReliabilityWarning];
+
+    /// Returns every case, each followed by its baseline.
+    fn with_baselines<'a>(&'a self) -> impl Iterator<Item = &'a CaseOf<Self>>
+    where
+        CaseOf<Self>: 'a,
+    {
+        self.cases().iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
+    }
+
+    /// Returns the reasons why the speed of a case is unreliable.
+    fn speed_reliability_warnings<'a>(
+        &'a self,
+        case: &'a CaseOf<Self>,
+    ) -> impl Iterator<Item = &'a ReliabilityWarning> {
+        self.reliability_warnings().iter().chain(&case.speed_reliability_warnings)
+    }
+
     /// Returns the reasons why any figure of a case is unreliable.
-    fn reliability_warnings_of<'a>(&'a self, case: &'a CaseOf<Self>) -> impl Iterator<Item = &'a ReliabilityWarning>;
+    fn reliability_warnings_of<'a>(&'a self, case: &'a CaseOf<Self>) -> impl Iterator<Item = &'a ReliabilityWarning> {
+        self.speed_reliability_warnings(case).chain(&case.scaling_reliability_warnings)
+    }
 
     /// Returns true if the speed of a case, and every figure that follows from it, is reliable.
     fn is_speed_reliable(&self, case: &CaseOf<Self>) -> bool {
-        self.reliability_warnings_of(case).next().is_none()
+        self.speed_reliability_warnings(case).next().is_none()
+    }
+
+    /// Returns the assessment of all figures. Warnings about the group replace those about its cases.
+    fn assessment(&self) -> Assessment {
+        let cases = || self.cases().iter();
+        let of_case = |case: &CaseOf<Self>| {
+            let name = self.case_name(case);
+            let own = case.reliability_warnings().map(|warning| warning.to(&name));
+            let baseline = case.baseline.iter().flat_map(|baseline| baseline.reliability_warnings());
+            // An unreliable base affects both in the same way.
+            let baseline = baseline.filter(|warning| !case.scaling_reliability_warnings.contains(warning));
+            own.chain(baseline.map(|warning| warning.to(format!("{name} baseline")))).collect::<Vec<_>>()
+        };
+        let single_runs = self.with_baselines().filter(|case| case.counted().count() == 1);
+        let counted = cases().map(|case| case.counted().count()).sum();
+        Assessment {
+            runs: cases().map(|case| case.runs.len()).sum(),
+            counted,
+            lacks_records: counted > 0 && self.recorded_conditions().is_none(),
+            warnings: self
+                .warnings()
+                .iter()
+                .cloned()
+                .chain(self.with_baselines().flat_map(CaseOf::<Self>::other_warnings))
+                .collect(),
+            reliability_warnings: self
+                .reliability_warnings()
+                .iter()
+                .cloned()
+                .chain(cases().flat_map(of_case))
+                .collect(),
+            single_runs: single_runs.map(|case| case.title.clone()).collect(),
+            case_noun: Self::CASE_NOUN,
+            spreads: cases().filter_map(|case| case.speeds().cv()).collect(),
+            checks: Vec::new(),
+        }
     }
 
     /// Returns the utilization of the devices in a case; `None` if no run counts or without records.

@@ -7,7 +7,6 @@ use ringmark_core::dimension::{BatchShape, DeviceChoice, Model, SampleSize};
 use ringmark_core::line::log::Log;
 use ringmark_core::trace::TraceConfig;
 use ringmark_core::validity;
-use ringmark_core::validity::observed::Observed;
 
 use crate::read::load::folder::FoundRun;
 use crate::read::load::problem::Problem;
@@ -73,15 +72,13 @@ fn figures(found: &FoundRun, record: &ScoreRecord) -> anyhow::Result<Measured<Sc
     record.check(&found.name)?;
     let speed = record.speed().context("no timed passes, or all of them took 0 s: repeat the run")?;
     record::check_speed(speed, record.config.model.unit())?;
-    let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations)
-        .with_environment(&record.environment);
     Ok(Measured {
         speed,
         peak_memory: record::peak_memory(&record.peak_memory),
         device_rates: DeviceRates::new(&record.ranks, &record.matrix_product, record.config.dtype),
         host_use: record.host_use.clone(),
-        foreign_load: validity::foreign_load(&seen),
-        warnings: validity::host_warnings(&seen),
+        foreign_load: validity::foreign_load(record),
+        warnings: validity::host_warnings(record),
         figures: PassTimes { seconds: record.seconds.iter().flatten().map(|pass| pass.0).collect() },
     })
 }

@@ -11,7 +11,6 @@ use ringmark_core::line::other_tool::tool::{Tool, Windows};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::summary::{harmonic_mean, mean};
 use ringmark_core::trace::TraceConfig;
-use ringmark_core::validity::observed::Observed;
 use ringmark_core::validity::{self, Invalidity};
 
 use crate::read::load::environment::{self, EnvironmentText};
@@ -187,9 +186,7 @@ impl Readable for RunRecord {
                     DeviceRates::new(&record.header.ranks, &end.matrix_product, found.name.dtype)
                 }),
                 host_use: end.map(|end| end.host_use.clone()).unwrap_or_default(),
-                foreign_load: record
-                    .as_ref()
-                    .and_then(|record| validity::foreign_load(&Observed::from_training(record)?)),
+                foreign_load: record.as_ref().and_then(validity::foreign_load),
                 warnings: record.as_ref().map(|record| validity::warnings(record, warmup)).unwrap_or_default(),
                 figures: TrainingFigures {
                     timed,

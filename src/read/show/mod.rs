@@ -15,7 +15,6 @@
 //! | [`check`] | checks of a result |
 //! | [`comparison`] | comparison of two results |
 //! | [`prediction`] | predictions of larger cases |
-//! | [`once`] | deduplication of warnings that several points share |
 //! | [`page`] | reports: pages with charts, text and JSON |
 
 // Only this package uses these items, and the names of most fields of charts and documents need no explanation.
@@ -28,7 +27,6 @@ pub mod comparison;
 pub mod economy;
 pub mod export;
 pub mod numbers;
-pub mod once;
 pub mod page;
 pub mod prediction;
 pub mod published;

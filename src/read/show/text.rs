@@ -4,6 +4,7 @@ use ringmark_core::untrusted_text::printable;
 
 use crate::output::strip_control_characters;
 use crate::output::table::{Table, escaped};
+use crate::read::analyze::assessment::Assessment;
 
 /// Number of terminal columns that result tables are designed for.
 pub const WIDTH: usize = 80;
@@ -71,13 +72,9 @@ impl Medium {
 }
 
 /// Builds a section of results. Warnings follow the figures on a terminal and precede them on a page.
-pub fn section(
-    medium: Medium,
-    title: Vec<String>,
-    figures: Vec<Paragraph>,
-    [unreliable, warnings]: [Vec<String>; 2],
-) -> Vec<Paragraph> {
-    let warnings = vec![Paragraph::Unreliable(unreliable), Paragraph::Warnings(warnings)];
+pub fn section(medium: Medium, title: Vec<String>, figures: Vec<Paragraph>, assessment: Assessment) -> Vec<Paragraph> {
+    let unreliable = Paragraph::Unreliable(assessment.unreliable_sentences());
+    let warnings = vec![unreliable, Paragraph::Warnings(assessment.warnings)];
     let parts = match medium {
         Medium::Terminal { .. } => [figures, warnings],
         Medium::Markdown => [warnings, figures],

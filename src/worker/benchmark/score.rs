@@ -20,7 +20,6 @@ use ringmark_core::host::{LauncherAddress, Stage};
 use ringmark_core::stats::summary;
 use ringmark_core::trace::{Lane, OperatorProfile};
 use ringmark_core::validity;
-use ringmark_core::validity::observed::Observed;
 use tch::{Device, Kind, Tensor};
 
 use crate::data;
@@ -72,9 +71,7 @@ fn score(config: &ScoreConfig, label: RequestedLabel, session: &Session) -> Resu
         _ => run()?,
     }
     record.matrix_product = matrix_product::rates(session.world, session.device(), config.dtype, record.elapsed());
-    let seen = Observed::new(&record.ranks, &record.host_use, &record.rank_use, config.iterations)
-        .with_environment(&record.environment);
-    record.warnings = validity::host_warnings(&seen);
+    record.warnings = validity::host_warnings(&record);
     session.print(&result(&record));
     session.write(config.record.as_deref(), |output| record.write(output))?;
     Ok(record.failure)

@@ -27,6 +27,7 @@ keyword_enum!(
 document_record!(
     /// Record of a whole run.
     BandwidthRecord, kind: "ringmark-bandwidth", schema: 2, title: "bandwidth record",
+    iterations: |record| record.config.iterations,
     is_miss: |record| record.failure_kind == Some(FailureKind::BelowMinimum) => {
         config: BandwidthConfig,
         setup {

@@ -5,11 +5,13 @@ pub mod config;
 pub mod lines;
 pub mod pass;
 pub mod record;
+mod slow_hosts;
 mod validation;
 
 pub use config::{InputConfig, PageCache, ThreadCounts};
 pub use pass::{HostPass, InputPass};
 pub use record::{Ceiling, InputRecord, StoredImages};
+pub use slow_hosts::slow_hosts;
 
 use crate::benchmark::RecordFolder;
 

@@ -26,6 +26,13 @@ pub struct InputPass {
     pub hosts: Vec<HostPass>,
 }
 
+impl InputPass {
+    /// Returns true if every host read its images from where they were requested.
+    pub fn is_as_requested(&self) -> bool {
+        self.hosts.iter().all(|host| host.cache() == Some(self.cache))
+    }
+}
+
 /// Measurements of one host, over the measured batches only.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct HostPass {

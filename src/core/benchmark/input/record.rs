@@ -12,7 +12,8 @@ use crate::dimension::{Augmentation, UnitsPerSecond};
 
 document_record!(
     /// Record of a whole run.
-    InputRecord, kind: "ringmark-input", schema: 1, title: "input record" => {
+    InputRecord, kind: "ringmark-input", schema: 1, title: "input record",
+    iterations: |record| record.passes.len() as u32 => {
         config: InputConfig,
         setup {}
         /// Ranks, one per host.

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::benchmark::document_record::document_record;
 use crate::benchmark::score::config::ScoreConfig;
-use crate::benchmark::warning::Warning;
 use crate::benchmark::{RunLabel, RunProfile, SweepRecord};
 use crate::dimension::{AttentionKernel, Bytes, Case, KvStore, Seconds, TeraflopsPerSecond, UnitsPerSecond};
 use crate::file::run_name::{Point, RunName};
@@ -14,7 +13,8 @@ use crate::trace::{LayerProfile, OperatorProfile};
 
 document_record!(
     /// Record of a whole run.
-    ScoreRecord, kind: "ringmark-score", schema: 1, title: "inference record" => {
+    ScoreRecord, kind: "ringmark-score", schema: 1, title: "inference record",
+    iterations: |record| record.config.iterations => {
         label {
             /// Nodes and ranks per node, as launched.
             case: Case,
@@ -129,10 +129,6 @@ impl SweepRecord for ScoreRecord {
     fn check_place(&self, name: &RunName) -> anyhow::Result<()> {
         ensure!(!name.baseline, "inference record in a folder of training without communication: move it back");
         Ok(())
-    }
-
-    fn warnings(&self) -> &[Warning] {
-        &self.warnings
     }
 }
 

@@ -22,7 +22,7 @@ use crate::benchmark::{Record, RecordHead, RunLabel, RunProfile, SweepRecord};
 use crate::dimension::{AttentionKernel, BackendName, Bytes, Case, Seconds, TeraflopsPerSecond, UnitsPerSecond, Wire};
 use crate::file::run_name::{Point, RunName};
 use crate::file::schema;
-use crate::host::{Environment, HostUse, RankPlace, RankUse};
+use crate::host::{Environment, HostUse, Observed, RankPlace, RankUse};
 use crate::stats::summary::mean;
 use crate::trace::{LayerProfile, OperatorProfile};
 
@@ -368,6 +368,18 @@ impl Record for RunRecord {
             Some(end) => end.failure.clone(),
         }
     }
+
+    /// Counts the iterations of a resumed run from where it was resumed.
+    fn observed(&self) -> Option<Observed<'_>> {
+        let RunRecord { header, end, .. } = self;
+        let RunEnd { iterations, host_use, rank_use, .. } = end.as_ref()?;
+        let iterations = iterations.saturating_sub(header.iterations_before());
+        Some(Observed::new(&header.ranks, host_use, rank_use, iterations, header.environment.load_before.as_ref()))
+    }
+
+    fn warnings(&self) -> &[Warning] {
+        self.end.as_ref().map(|end| end.warnings.as_slice()).unwrap_or_default()
+    }
 }
 
 impl SweepRecord for RunRecord {
@@ -403,10 +415,6 @@ impl SweepRecord for RunRecord {
             self.header.backend
         );
         Ok(())
-    }
-
-    fn warnings(&self) -> &[Warning] {
-        self.end.as_ref().map(|end| end.warnings.as_slice()).unwrap_or_default()
     }
 }
 

@@ -19,7 +19,6 @@ use ringmark_core::options::option_table::arguments;
 use ringmark_core::stats::busbw::Bus;
 use ringmark_core::trace::TraceConfig;
 use ringmark_core::validity;
-use ringmark_core::validity::observed::Observed;
 use ringmark_core::validity::thresholds::HEAVY_FOREIGN_LOAD;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -206,8 +205,7 @@ fn answer(ended: &[EndedJob<BandwidthRecord>]) -> Answer {
             backend: record.map(|record| record.backend),
             average_busbw: figures::average_busbw(results, bus),
             best_busbw: figures::best_busbw(results, bus),
-            foreign_load: record
-                .and_then(|record| Some(validity::foreign_load(&Observed::from_bandwidth(record))?.share)),
+            foreign_load: record.and_then(|record| Some(validity::foreign_load(record)?.share)),
             warnings: record.iter().flat_map(|record| &record.warnings).map(|warning| warning.text.clone()).collect(),
             failure: outcome.failure().map(str::to_owned),
             sizes: results.iter().map(|result| SizeFigures::from_result(result, bus)).collect(),

@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use ringmark_core::benchmark::bandwidth::config::Messages;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
 use ringmark_core::benchmark::optimizer::OptimizerChoice;
-use ringmark_core::benchmark::warning;
+use ringmark_core::benchmark::{Record, warning};
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, Seconds};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::busbw::{Bus, algbw, busbw};
@@ -31,9 +31,7 @@ const PLACES: [&str; 2] = ["out", "in"];
 
 /// Adds a record of `ringmark bandwidth`.
 pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> anyhow::Result<()> {
-    if let Some(failure) = &record.failure {
-        bail!("the run failed: {failure}: repeat it");
-    }
+    record.check_valid()?;
     let ranks = record.ranks.len() as u32;
     let hosts: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.host.as_str()).collect();
     let device = record.ranks.first().map(|rank| rank.device).context("a record without ranks")?;
@@ -61,7 +59,7 @@ pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> any
     settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
     settings.extend(nccl_variables(&record.environment.variables));
     let warnings: Vec<String> = warning::texts(&record.warnings);
-    let reliability_warnings = reliability::bandwidth_warnings(case_of(ranks, hosts.len()), record);
+    let reliability_warnings = reliability::record_warnings(case_of(ranks, hosts.len()), record);
     let gradients = match record.config.messages {
         Messages::Sizes { .. } => String::new(),
         Messages::Gradients(model) => format!(" of {model}"),

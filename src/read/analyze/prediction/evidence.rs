@@ -17,7 +17,7 @@ use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
 
 use crate::read::analyze::prediction::strategy::Strategy;
 use crate::read::analyze::published::scaling::{Published, PublishedCase};
-use crate::read::analyze::reliability;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::conclusion;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::scaling_loss;
@@ -342,10 +342,9 @@ impl Evidence {
 }
 
 fn warnings(group: &TrainingGroup) -> Vec<String> {
-    let unreliable = reliability::sentences(&group.all_reliability_warnings());
-    let of_cases = group.cases.iter().flat_map(TrainingCase::other_warnings);
-    let unreliable = unreliable.into_iter().map(|sentence| format!("unreliable: {sentence}"));
-    unreliable.chain(group.warnings.iter().cloned()).chain(of_cases).collect()
+    let assessment = group.assessment();
+    let unreliable = assessment.unreliable_sentences().into_iter().map(|sentence| format!("unreliable: {sentence}"));
+    unreliable.chain(assessment.warnings).collect()
 }
 
 fn case_evidence(group: &TrainingGroup, case: &TrainingCase) -> Option<CaseEvidence> {

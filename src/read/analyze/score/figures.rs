@@ -130,22 +130,8 @@ impl ScoreGroup {
 
     /// Returns the reasons why the images/s of a point are unreliable.
     pub fn reliability_of(&self, case: &ScoreCase) -> Vec<ReliabilityWarning> {
-        let own = case.speed_reliability_warnings.iter().map(|own| own.to(case.key().title()));
+        let own = case.speed_reliability_warnings.iter().map(|own| own.to(&case.title));
         self.reliability_warnings.iter().cloned().chain(own).collect()
-    }
-
-    /// Returns the warnings of the table, followed by those of its points' runs.
-    pub fn all_warnings(&self) -> impl Iterator<Item = &String> {
-        self.warnings.iter().chain(self.cases.iter().flat_map(|case| &case.warnings))
-    }
-
-    /// Returns every warning once, with its point in the reason.
-    pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
-        let of_cases = self
-            .cases
-            .iter()
-            .flat_map(|case| case.speed_reliability_warnings.iter().map(|own| own.to(case.key().title())));
-        self.reliability_warnings.iter().cloned().chain(of_cases).collect()
     }
 }
 
@@ -153,6 +139,7 @@ impl RunGroup for ScoreGroup {
     type Record = ScoreRecord;
     type Figures = ();
 
+    const CASE_NOUN: &'static str = "point";
     const PASSES: f64 = 1.0;
 
     fn recorded_conditions(&self) -> Option<&ScoreConditions> {
@@ -186,12 +173,16 @@ impl RunGroup for ScoreGroup {
         record::device_names(case.ranks())
     }
 
+    fn case_name(&self, case: &ScoreCase) -> String {
+        case.title.clone()
+    }
+
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    fn reliability_warnings_of<'a>(&'a self, case: &'a ScoreCase) -> impl Iterator<Item = &'a ReliabilityWarning> {
-        self.reliability_warnings.iter().chain(&case.speed_reliability_warnings)
+    fn reliability_warnings(&self) -> &[ReliabilityWarning] {
+        &self.reliability_warnings
     }
 }
 

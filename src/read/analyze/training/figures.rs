@@ -120,6 +120,7 @@ impl RunGroup for TrainingGroup {
     type Record = RunRecord;
     type Figures = Figures;
 
+    const CASE_NOUN: &'static str = "case";
     const PASSES: f64 = PASSES_OF_TRAINING;
 
     fn recorded_conditions(&self) -> Option<&RecordedConditions> {
@@ -150,16 +151,16 @@ impl RunGroup for TrainingGroup {
         self.device_names.clone()
     }
 
+    fn case_name(&self, case: &TrainingCase) -> String {
+        case.case.to_string()
+    }
+
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    fn reliability_warnings_of<'a>(&'a self, case: &'a TrainingCase) -> impl Iterator<Item = &'a ReliabilityWarning> {
-        self.speed_reliability_warnings(case).chain(&case.scaling_reliability_warnings)
-    }
-
-    fn is_speed_reliable(&self, case: &TrainingCase) -> bool {
-        self.speed_reliability_warnings(case).next().is_none()
+    fn reliability_warnings(&self) -> &[ReliabilityWarning] {
+        &self.reliability_warnings
     }
 }
 
@@ -179,16 +180,6 @@ impl TrainingGroup {
     /// Returns the names of all runs, including those that do not count.
     pub fn run_names(&self) -> impl Iterator<Item = RunName> {
         self.with_baselines().flat_map(|case| &case.runs).map(|run| run.found.name)
-    }
-
-    /// Returns every case, each followed by its baseline.
-    pub fn with_baselines(&self) -> impl Iterator<Item = &TrainingCase> {
-        self.cases.iter().flat_map(|case| std::iter::once(case).chain(case.baseline.as_deref()))
-    }
-
-    /// Returns the number of warnings of the table and its runs that leave figures reliable.
-    pub fn number_of_warnings(&self) -> usize {
-        self.warnings.len() + self.with_baselines().map(|case| case.warnings.len()).sum::<usize>()
     }
 
     /// Returns true if speedup and efficiency, and therefore all figures of the case, are reliable.
@@ -216,28 +207,6 @@ impl TrainingGroup {
     /// Returns the runs of a case.
     pub fn case(&self, wanted: Case) -> Option<&TrainingCase> {
         self.cases.iter().find(|case| case.case == wanted)
-    }
-
-    /// Returns the reasons why the speed of a case is unreliable.
-    pub fn speed_reliability_warnings<'a>(
-        &'a self,
-        case: &'a TrainingCase,
-    ) -> impl Iterator<Item = &'a ReliabilityWarning> {
-        self.reliability_warnings.iter().chain(&case.speed_reliability_warnings)
-    }
-
-    /// Returns every warning once, with its case in the reason. Warnings about the whole table replace those about
-    /// cases.
-    pub fn all_reliability_warnings(&self) -> Vec<ReliabilityWarning> {
-        let of_case = |case: &TrainingCase| {
-            let own = case.reliability_warnings().map(|warning| warning.to(case.case));
-            let baseline = case.baseline.iter().flat_map(|baseline| baseline.reliability_warnings());
-            // An unreliable base affects both in the same way.
-            let baseline = baseline.filter(|warning| !case.scaling_reliability_warnings.contains(warning));
-            let baseline = baseline.map(|warning| warning.to(format!("{} baseline", case.case)));
-            own.chain(baseline).collect::<Vec<_>>()
-        };
-        self.reliability_warnings.iter().cloned().chain(self.cases.iter().flat_map(of_case)).collect()
     }
 
     /// Computes the figures. The base is the single rank of `ring` unless the group has a single rank of its own.

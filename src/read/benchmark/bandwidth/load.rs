@@ -1,14 +1,12 @@
 //! Reader for folders of `ringmark bandwidth`: `<case>/bandwidth.json`, and the records of other operations next to it.
 
 use std::fs;
-use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, ensure};
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::{BANDWIDTH_RECORD, BandwidthRecord, bandwidth_files, figures};
 use ringmark_core::dimension::{Case, Operation};
-use ringmark_core::file::atomic_file;
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::options::usage::usage;
 
@@ -76,11 +74,7 @@ fn path(case: Case, operation: Operation) -> String {
 }
 
 fn read_case(path: &Path, case: Case, operation: Operation) -> anyhow::Result<BandwidthRecord> {
-    let file = atomic_file::open(path).context("the record cannot be read")?;
-    let record = BandwidthRecord::read(BufReader::new(file)).context("the record cannot be used")?;
-    if let Some(failure) = &record.failure {
-        anyhow::bail!("the run failed: {failure}: repeat it");
-    }
+    let record = BandwidthRecord::read_valid(path)?;
     ensure!(
         record.ranks.len() == case.ranks() as usize,
         "contains {} ranks, but its folder name states another number: restore the original name",

@@ -16,13 +16,13 @@ pub mod series;
 
 use std::path::Path;
 
-use ringmark_core::benchmark::bandwidth::BandwidthRecord;
-use ringmark_core::benchmark::{BenchmarkKind, Record, RecordHead, warning};
-use ringmark_core::dimension::BackendName;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, figures};
+use ringmark_core::benchmark::{BenchmarkKind, Record, RecordHead};
+use ringmark_core::dimension::{BackendName, Case};
 
+use crate::read::analyze::assessment::{Assessment, Trust};
 use crate::read::analyze::comparison::collectives;
 use crate::read::analyze::comparison::side::SideKind;
-use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::results::FolderRecords;
 use crate::read::benchmark::bandwidth::load::BandwidthResult;
 use crate::read::benchmark::{BenchmarkReader, FoundRecords, RecordSide};
@@ -45,16 +45,17 @@ impl FolderRecords for BandwidthResult {
         self.cases.iter().map(|(_, record)| record.head()).collect()
     }
 
-    fn warnings(&self) -> Vec<String> {
-        let of_case = |(case, record): &(_, BandwidthRecord)| {
-            let named = |text| format!("bandwidth of {case}: {text}");
-            warning::texts(&record.warnings).into_iter().map(named).collect::<Vec<_>>()
+    fn assessment(&self) -> Assessment {
+        let of_case = |(case, record): &(Case, BandwidthRecord)| {
+            Assessment::from_record(&format!("bandwidth of {case}"), *case, record)
         };
-        self.cases.iter().flat_map(of_case).collect()
-    }
-
-    fn reliability_warnings(&self) -> Vec<ReliabilityWarning> {
-        self.cases.iter().flat_map(|(case, record)| reliability::bandwidth_warnings(*case, record)).collect()
+        let wrong = self.cases.iter().filter_map(|(_, record)| figures::wrong(&record.results));
+        let correctness = match wrong.reduce(u64::saturating_add) {
+            None => (Trust::WithCare, "results were not checked".to_owned()),
+            Some(0) => (Trust::Sound, "every result is correct".to_owned()),
+            Some(wrong) => (Trust::Unreliable, format!("{wrong} elements are wrong")),
+        };
+        Assessment { checks: vec![correctness], ..Assessment::merge(self.cases.iter().map(of_case)) }
     }
 
     fn backends(&self) -> Vec<(BackendName, &[String])> {

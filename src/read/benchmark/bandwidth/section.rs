@@ -5,23 +5,23 @@ use std::collections::BTreeSet;
 
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::bandwidth::config::Messages;
-use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw, wrong};
+use ringmark_core::benchmark::bandwidth::figures::{best_busbw, largest_busbw};
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult, Timing};
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, GigabytesPerSecond, KvStore, Model, Operands, Seconds};
 use ringmark_core::number_text::{count, four_digits};
 use ringmark_core::stats::busbw::{Bus, busbw};
 use ringmark_core::stats::summary::percentile;
+use ringmark_core::validity::disturbance;
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::published::exchange::{PublishedExchange, SAMPLES, SOURCE};
-use crate::read::analyze::reliability::{self, ReliabilityWarning};
-use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::results::{FolderRecords, ResultFolder};
 use crate::read::benchmark::bandwidth::load::BandwidthResult;
-use crate::read::show::numbers::{self, percent_number};
+use crate::read::show::numbers::percent_number;
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, Shade, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
-use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject, Trust};
+use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject};
 
 /// Largest number of sizes that fit on an axis.
 const MARKS: usize = 7;
@@ -108,7 +108,7 @@ pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
                 servers => format!("{case}, {}", count(servers, "server")),
             };
             let name = if results.len() > 1 { format!("{}, {case_name}", result.name) } else { case_name };
-            lines.extend(sides(number, &name, case, record));
+            lines.extend(sides(number, &name, record));
         }
         for (index, line) in lines.iter_mut().enumerate() {
             line.style.shape = index;
@@ -136,13 +136,14 @@ pub fn section(results: &[ResultFolder], published: bool) -> Option<Section> {
 
 /// Returns the headline of a result with only bandwidth runs: its largest case.
 pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
-    let cases = &result.records_of::<BandwidthResult>()?.cases;
+    let records = result.records_of::<BandwidthResult>()?;
+    let cases = &records.cases;
     let (largest_case, _) = cases.last()?;
     // The first operation, which is all-reduce if it was measured.
     let (case, record) = cases.iter().find(|(case, _)| case == largest_case)?;
-    let reliability_warnings: Vec<ReliabilityWarning> =
-        cases.iter().flat_map(|(case, record)| reliability::bandwidth_warnings(*case, record)).collect();
-    let is_doubtful = !reliability_warnings.is_empty();
+    let assessment = records.assessment();
+    let (trust, reasons) = assessment.trust(result.problems.len());
+    let is_doubtful = !assessment.is_reliable();
     let figure = |label: &str, (size, rate): (Bytes, GigabytesPerSecond)| Figure {
         label: label.to_owned(),
         value: four_digits(rate.0),
@@ -153,27 +154,6 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
     };
     let best = best_busbw(&record.results, record.bus()).map(|best| figure("Fastest message", best));
     let largest = largest_busbw(&record.results, record.bus()).map(|largest| figure("Largest message", largest));
-    let wrong = cases.iter().filter_map(|(_, record)| wrong(&record.results)).reduce(u64::saturating_add);
-    let mut reasons = vec![match wrong {
-        None => "results were not checked".to_owned(),
-        Some(0) => "every result is correct".to_owned(),
-        Some(wrong) => format!("{wrong} elements are wrong"),
-    }];
-    reasons.extend(
-        (!result.problems.is_empty()).then(|| numbers::count(result.problems.len(), "problem") + " in the folder"),
-    );
-    let warnings = cases.iter().map(|(_, record)| record.warnings.len()).sum::<usize>();
-    reasons.extend((warnings > 0).then(|| numbers::count(warnings, "warning")));
-    reasons.splice(0..0, reliability::cause(&reliability_warnings).map(str::to_owned));
-    let trust = match (wrong, result.problems.is_empty() && warnings == 0) {
-        _ if is_doubtful => Trust::Unreliable,
-        (Some(0), true) => Trust::Sound,
-        (Some(1..), _) => Trust::Unreliable,
-        _ => Trust::WithCare,
-    };
-    if trust == Trust::Unreliable {
-        reasons.truncate(1);
-    }
     let devices: BTreeSet<&str> = record.ranks.iter().map(|rank| rank.device_name.as_str()).collect();
     let devices = devices.into_iter().collect::<Vec<_>>().join(" / ");
     let what = match record.config.kv_store.kv_store {
@@ -222,8 +202,8 @@ fn device_of(record: &BandwidthRecord) -> DeviceKind {
     record.ranks.first().map_or(DeviceKind::Cpu, |rank| rank.device)
 }
 
-fn sides<'a>(color: usize, name: &str, case: Case, record: &'a BandwidthRecord) -> Vec<Line<'a>> {
-    let is_doubtful = !reliability::bandwidth_warnings(case, record).is_empty();
+fn sides<'a>(color: usize, name: &str, record: &'a BandwidthRecord) -> Vec<Line<'a>> {
+    let is_doubtful = disturbance(record).is_some();
     let mut lines: Vec<Line> = Vec::new();
     for message in &record.results {
         for (side, timing) in message.sides() {

@@ -12,15 +12,14 @@ pub mod demand;
 pub mod rows;
 pub mod section;
 
-use std::io::BufReader;
 use std::path::Path;
 
-use anyhow::{Context, bail};
 use ringmark_core::benchmark::input::{INPUT_RECORD, InputRecord};
-use ringmark_core::benchmark::{BenchmarkKind, Record, RecordHead, warning};
-use ringmark_core::file::atomic_file;
+use ringmark_core::benchmark::{BenchmarkKind, Record, RecordHead};
+use ringmark_core::dimension::Case;
 use ringmark_core::host::HostUse;
 
+use crate::read::analyze::assessment::{Assessment, Trust};
 use crate::read::analyze::results::FolderRecords;
 use crate::read::benchmark::{BenchmarkReader, FoundRecords};
 use crate::read::load::problem::Problem;
@@ -40,8 +39,14 @@ impl FolderRecords for InputRecord {
         vec![self.head()]
     }
 
-    fn warnings(&self) -> Vec<String> {
-        warning::texts(&self.warnings).into_iter().map(|text| format!("input: {text}")).collect()
+    fn assessment(&self) -> Assessment {
+        let others = self.passes.iter().filter(|pass| !pass.is_as_requested()).count();
+        let source = match others {
+            0 => (Trust::Sound, "every pass read from its intended source".to_owned()),
+            _ => (Trust::WithCare, format!("{others} of {} passes read from another source", self.passes.len())),
+        };
+        let case = Case { nodes: self.ranks.len() as u32, gpus_per_node: 1 };
+        Assessment { checks: vec![source], ..Assessment::from_record("input", case, self) }
     }
 
     fn host_use(&self) -> &[HostUse] {
@@ -51,18 +56,9 @@ impl FolderRecords for InputRecord {
 
 fn find(folder: &Path) -> anyhow::Result<FoundRecords> {
     let path = folder.join(INPUT_RECORD);
-    Ok(match path.exists().then(|| read(&path)) {
+    Ok(match path.exists().then(|| InputRecord::read_valid(&path)) {
         None => (None, Vec::new()),
         Some(Ok(record)) => (Some(Box::new(record)), Vec::new()),
         Some(Err(error)) => (None, vec![Problem::in_file(INPUT_RECORD, format!("{error:#}"))]),
     })
-}
-
-fn read(path: &Path) -> anyhow::Result<InputRecord> {
-    let file = atomic_file::open(path).context("the record cannot be read")?;
-    let record = InputRecord::read(BufReader::new(file)).context("the record cannot be used")?;
-    if let Some(failure) = &record.failure {
-        bail!("the run failed: {failure}: repeat it");
-    }
-    Ok(record)
 }

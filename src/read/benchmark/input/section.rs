@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::BenchmarkKind;
 use ringmark_core::benchmark::input::lines::{COLUMNS, ceilings, rows};
-use ringmark_core::benchmark::input::{InputPass, InputRecord, PageCache};
+use ringmark_core::benchmark::input::{InputRecord, PageCache};
 use ringmark_core::number_text::{four_digits, thousands};
-use ringmark_core::validity::{disturbance, disturbance_line};
+use ringmark_core::validity::disturbance;
 
 use crate::output::table::{Column, Row, Style, Table};
-use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::results::{FolderRecords, ResultFolder};
 use crate::read::benchmark::input::ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
 use crate::read::benchmark::input::demand::{Demand, all_demands};
 use crate::read::show::numbers::{count, marked};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, far_apart};
 use crate::read::show::page::charts::scale::ScaleKind;
-use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject, Trust};
+use crate::read::show::page::document::{Block, Figure, Headline, Section, Subject};
 
 const NOTE: &str = "Batches are read, decoded and augmented by the loader of training and discarded; no network or \
     device is used. Training needs additional cores.";
@@ -46,7 +46,7 @@ pub fn section(results: &[ResultFolder], _: bool) -> Option<Section> {
             reading: READING.to_owned(),
             charts: vec![vec![chart(record, number, &demands)]],
             table: Some(table(record)),
-            lines: ceilings(record, load.is_some()).into_iter().chain(load.as_ref().map(disturbance_line)).collect(),
+            lines: ceilings(record, load.is_some()).into_iter().chain(load.map(|load| load.legend())).collect(),
             ..Block::new(title("Images/s by decode threads"), setting(record))
         };
         let needs =
@@ -89,25 +89,13 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
         figure("Per core", &of_a_core),
         figure("From the disk", &ceiling(PageCache::Cold)),
     ];
-    let warnings = record.warnings.len();
-    let was_to_be = |pass: &InputPass| pass.hosts.iter().all(|host| host.cache() == Some(pass.cache));
-    let others = record.passes.iter().filter(|pass| !was_to_be(pass)).count();
-    let mut reasons = vec![match others {
-        0 => "every pass read from its intended source".to_owned(),
-        _ => format!("{others} of {} passes read from another source", record.passes.len()),
-    }];
-    reasons.splice(0..0, is_disturbed.then(|| "busy machine".to_owned()));
-    reasons.extend((warnings > 0).then(|| count(warnings, "warning")));
+    let (trust, reasons) = record.assessment().trust(result.problems.len());
     let hosts = count(record.ranks.len(), "host");
     Some(Headline {
         style: Style { color: number, shape: 0 },
         name: result.name.clone(),
         what: format!("Reading and decoding, {hosts}: {}", record.what),
-        trust: match warnings == 0 && others == 0 {
-            _ if is_disturbed => Trust::Unreliable,
-            true => Trust::Sound,
-            false => Trust::WithCare,
-        },
+        trust,
         reasons,
         conclusion: None,
         figures: figures.into_iter().flatten().collect(),

@@ -3,6 +3,7 @@
 use ringmark_core::benchmark::BenchmarkKind;
 
 use crate::output::table::{Style, Table};
+use crate::read::analyze::assessment::Trust;
 use crate::read::show::page::charts::Chart;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -70,26 +71,6 @@ impl Figure {
         let mut parts: Vec<Share> = self.parts.iter().copied().filter(|part| part.share.abs() >= SMALL).collect();
         parts.sort_by(|one, other| other.share.total_cmp(&one.share));
         parts.into_iter().map(|part| (part, format!("{:.0} % {}", part.share * 100.0, part.name))).collect()
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trust {
-    /// No warnings.
-    Sound,
-    /// Minor warnings: see the reasons.
-    WithCare,
-    /// Unreliable: a quick look, a test, or no result at all.
-    Unreliable,
-}
-
-impl Trust {
-    pub fn text(self) -> &'static str {
-        match self {
-            Trust::Sound => "Sound",
-            Trust::WithCare => "Use with caution",
-            Trust::Unreliable => "Unreliable",
-        }
     }
 }
 

@@ -5,8 +5,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ringmark_core::untrusted_text::printable_lines;
 
 use crate::output::table::{Column, Row, Table};
+use crate::read::analyze::assessment::Trust;
 use crate::read::show::page::charts::{Chart, frame, style};
-use crate::read::show::page::document::{Block, Document, Findings, Headline, Section, Trust};
+use crate::read::show::page::document::{Block, Document, Findings, Headline, Section};
 use crate::read::show::page::layout::{BlockLayout, LONG, is_turned, layouts};
 
 /// Style sheets; those of colors and charts are shared with `svg`.

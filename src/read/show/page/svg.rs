@@ -4,9 +4,10 @@
 use maud::{Markup, PreEscaped, html};
 use ringmark_core::untrusted_text::printable;
 
+use crate::read::analyze::assessment::Trust;
 use crate::read::show::numbers::marked;
 use crate::read::show::page::charts::frame::{Drawing, LegendEntry, px};
-use crate::read::show::page::document::{Document, Figure, Headline, Section, Trust};
+use crate::read::show::page::document::{Document, Figure, Headline, Section};
 
 const STYLE: &str = concat!(
     include_str!("charts/colors.css"),

@@ -5,12 +5,12 @@ use ringmark_core::number_text::{four_digits, percent, percent_number};
 use ringmark_core::stats::allreduce_model::Band;
 
 use crate::output::table::Table;
+use crate::read::analyze::once::once;
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::model::Prediction;
 use crate::read::analyze::prediction::outlook::Outlook;
 use crate::read::analyze::prediction::parts::Limit;
 use crate::read::analyze::prediction::search::{Backtest, EfficiencyThreshold};
-use crate::read::show::once::once;
 use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 

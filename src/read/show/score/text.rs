@@ -6,11 +6,10 @@ use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::number_text;
 
 use crate::read::analyze::batch_sizes::BatchTable;
-use crate::read::analyze::reliability;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::batch_sizes;
-use crate::read::analyze::score::figures::{CaseKey, ScoreCase, ScoreGroup};
+use crate::read::analyze::score::figures::{CaseKey, ScoreGroup};
 use crate::read::load::record::devices_text;
 use crate::read::load::score::ScoreConditions;
 use crate::read::show::batch_sizes::{ExtraRows, ROW_LEGEND, tables};
@@ -29,10 +28,7 @@ const LEGEND: [&str; 4] = [
 pub fn text(result: &ResultFolder, published: Vec<Paragraph>, medium: Medium) -> String {
     let by_size = batch_sizes::tables(result.scoring(), &result.shortages);
     let section = |(group, by_size): (&ScoreGroup, BatchTable)| {
-        let unreliable = reliability::sentences(&group.all_reliability_warnings());
-        let other = group.cases.iter().flat_map(ScoreCase::other_warnings);
-        let warnings = [unreliable, group.warnings.iter().cloned().chain(other).collect()];
-        text::section(medium, title(group), tables(&by_size, ExtraRows::Spread, medium), warnings)
+        text::section(medium, title(group), tables(&by_size, ExtraRows::Spread, medium), group.assessment())
     };
     let mut text = vec![Paragraph::Title(result.name.clone())];
     text.extend(result.scoring().iter().zip(by_size).flat_map(section));
@@ -44,7 +40,7 @@ pub fn text(result: &ResultFolder, published: Vec<Paragraph>, medium: Medium) ->
 
 fn legend(result: &ResultFolder, medium: Medium) -> [Vec<String>; 2] {
     let is_marked = result.scoring().iter().flat_map(|group| &group.cases).any(|case| !case.warnings.is_empty());
-    let is_doubtful = result.scoring().iter().any(|group| !group.all_reliability_warnings().is_empty());
+    let is_doubtful = !result.assessment().is_reliable();
     let marks = is_marked.then(|| mark_legend(&format!("the lines that begin with {}", medium.warning())));
     let doubtful = is_doubtful.then(|| doubtful_legend("the warnings above"));
     [LEGEND.map(str::to_owned).into(), marks.into_iter().chain(doubtful).collect()]

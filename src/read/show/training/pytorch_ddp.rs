@@ -8,8 +8,8 @@ use ringmark_core::benchmark::RunProfile;
 use ringmark_core::dimension::{Case, DeviceKind};
 use ringmark_core::line::pytorch_ddp;
 
-use crate::read::analyze::reliability;
 use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::grouping::settings;
 use crate::read::analyze::training::title::title;
@@ -97,7 +97,7 @@ fn model(group: &TrainingGroup) -> ModelResult {
             dtype: group.conditions.point.dtype,
             config: settings(&group.conditions),
             without_communication: several.filter_map(baseline).collect(),
-            reliability_warnings: reliability::sentences(&group.all_reliability_warnings()),
+            reliability_warnings: group.assessment().unreliable_sentences(),
         }),
         result: std::iter::once(first).chain(sound.map(measurements)).collect(),
     }

@@ -5,7 +5,6 @@ use ringmark_core::dimension::{Case, Phase, WorkUnit};
 
 use crate::output::table::Table;
 use crate::read::analyze::batch_sizes::BatchTable;
-use crate::read::analyze::reliability;
 use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::accuracy;
@@ -163,22 +162,15 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     let unclear = scaling_loss::unclear(group).into_iter().filter(|_| !is_short);
     figures.extend(unclear.map(|sentence| Paragraph::Note(vec![sentence])));
     figures.extend(is_short.then(|| Paragraph::Note(vec![LEFT_OUT.to_owned()])));
-    let unreliable = reliability::sentences(&group.all_reliability_warnings());
-    let other = group.with_baselines().flat_map(TrainingCase::other_warnings);
-    text::section(medium, title(group), figures, [unreliable, group.warnings.iter().cloned().chain(other).collect()])
-}
-
-/// Returns the warnings of the table, then those of its cases and baselines.
-fn warnings(group: &TrainingGroup) -> impl Iterator<Item = &String> {
-    group.warnings.iter().chain(group.with_baselines().flat_map(|case| &case.warnings))
+    text::section(medium, title(group), figures, group.assessment())
 }
 
 /// Returns the lines that explain columns, and those that explain signs in cells: first those of `marked` runs, then
 /// those of `doubtful` figures, both with the place of the warnings.
 fn legend(result: &ResultFolder, has_sizes: bool, [marked, doubtful]: [&str; 2]) -> [Vec<String>; 2] {
-    let is_marked = |group: &TrainingGroup| warnings(group).count() > group.warnings.len();
+    let is_marked = |group: &TrainingGroup| group.with_baselines().any(|case| !case.warnings.is_empty());
     let mark = result.training().iter().any(is_marked).then(|| mark_legend(marked));
-    let is_doubtful = result.training().iter().any(|group| !group.all_reliability_warnings().is_empty());
+    let is_doubtful = !result.assessment().is_reliable();
     let doubtful = is_doubtful.then(|| doubtful_legend(doubtful));
     let by_size = has_sizes.then_some([ROW_LEGEND, PEAK_LEGEND]).into_iter().flatten().map(str::to_owned);
     let margin = result.training().iter().any(has_margins).then(|| MARGIN_LEGEND.to_owned());

@@ -18,7 +18,6 @@ use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{KvStore, Model, Operation};
 use ringmark_core::host::LauncherAddress;
 use ringmark_core::validity;
-use ringmark_core::validity::observed::Observed;
 
 use crate::benchmark::bandwidth::gradients::GradientBench;
 use crate::exchange::kv_store::server;
@@ -53,7 +52,7 @@ fn measure(config: &BandwidthConfig, session: &Session) -> Result<Option<String>
         Messages::Gradients(model) => network(config, model, session, &mut record)?,
     };
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
-    record.warnings = validity::host_warnings(&Observed::from_bandwidth(&record));
+    record.warnings = validity::host_warnings(&record);
     // The limit by memory bandwidth is known only for all-reduce.
     if session.device() == tch::Device::Cpu && world.ranks() > 1 && is_all_reduce(config) {
         record.memory = Some(memory_limit::measure(&record.results, world));

@@ -7,7 +7,9 @@ mod pass;
 mod source;
 
 use anyhow::{Result, ensure};
-use ringmark_core::benchmark::input::{HostPass, InputConfig, InputPass, InputRecord, PageCache, ThreadCounts, lines};
+use ringmark_core::benchmark::input::{
+    HostPass, InputConfig, InputPass, InputRecord, PageCache, ThreadCounts, lines, slow_hosts,
+};
 use ringmark_core::benchmark::warning;
 use ringmark_core::dimension::{BackendName, DeviceChoice};
 use ringmark_core::host::{BindChoice, LauncherAddress, Stage};
@@ -63,7 +65,8 @@ fn measure(config: &InputConfig, session: &Session) -> Result<Option<String>> {
         tracer.end(TracedRun { title, kv_store: None, backend: BackendName::None, arrays: Vec::new() })?;
     }
     (record.host_use, record.rank_use) = (counters.hosts, counters.ranks);
-    record.warnings = validity::input_warnings(&record);
+    record.warnings = [validity::host_warnings(&record), slow_hosts(&record)].concat();
+    record.warnings.sort_by_key(|warning| warning.kind);
     session.print(&lines::table(&record, validity::disturbance(&record).is_some()));
     session.print(&closing(&record));
     session.write(config.record.as_deref(), |output| record.write(output))?;
@@ -158,7 +161,7 @@ fn closing(record: &InputRecord) -> Vec<String> {
     let ceilings = lines::ceilings(record, load.is_some());
     ceilings
         .into_iter()
-        .chain(load.as_ref().map(validity::disturbance_line))
+        .chain(load.map(|load| load.legend()))
         .chain(warning::lines(&record.warnings))
         .map(|line| format!("# {line}"))
         .collect()

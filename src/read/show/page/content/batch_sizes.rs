@@ -7,9 +7,11 @@ use ringmark_core::dimension::{Case, DeviceKind, Model};
 use serde_json::Value;
 
 use crate::output::table::Style;
+use crate::read::analyze::assessment::Assessment;
 use crate::read::analyze::batch_sizes::{self, BatchSeries, BatchTable};
 use crate::read::analyze::published::{Workload, by_batch_size};
 use crate::read::analyze::results::ResultFolder;
+use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score;
 use crate::read::analyze::settings;
 use crate::read::analyze::training;
@@ -19,7 +21,6 @@ use crate::read::show::batch_sizes::{ExtraRows, Line, table};
 use crate::read::show::page::content::batch_size_charts::{self, ChartLine};
 use crate::read::show::page::content::published_rates;
 use crate::read::show::page::content::series::device_title;
-use crate::read::show::page::content::trust::TrustEvidence;
 use crate::read::show::page::document::{Block, Section, Subject};
 
 const NOTE: &str = "Speed of all ranks, median over runs. CV is the standard deviation of the runs divided by \
@@ -33,7 +34,7 @@ pub struct PageTable<'a> {
     pub name: String,
     pub workload: Workload,
     pub table: BatchTable,
-    pub evidence: TrustEvidence,
+    pub assessment: Assessment,
     /// Training groups in the table; empty for scoring.
     pub groups: Vec<&'a TrainingGroup>,
     /// Description of the passes; empty for training, where each group has its own.
@@ -64,7 +65,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
                 name: result.name.clone(),
                 workload: Workload::Training,
                 table,
-                evidence: TrustEvidence::from_training(&groups),
+                assessment: Assessment::merge(groups.iter().map(|group| group.assessment())),
                 groups,
                 how: String::new(),
             }
@@ -77,7 +78,7 @@ pub fn tables(results: &[ResultFolder]) -> Vec<PageTable<'_>> {
             name: result.name.clone(),
             workload: Workload::Inference,
             table: by_size,
-            evidence: TrustEvidence::from_scoring(table),
+            assessment: table.assessment(),
             groups: Vec::new(),
             how: show::score::text::how(table),
         })

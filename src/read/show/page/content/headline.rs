@@ -22,7 +22,6 @@ use crate::read::show::numbers::{count, percent_number};
 use crate::read::show::page::content::batch_sizes::{self, PageTable};
 use crate::read::show::page::content::scaling_loss::class;
 use crate::read::show::page::content::series::{self, PageSeries, Setting};
-use crate::read::show::page::content::trust::TrustEvidence;
 use crate::read::show::page::document::{Figure, Headline, Share};
 use crate::read::show::training::columns::{self as training, Column};
 
@@ -44,7 +43,7 @@ pub fn headlines(results: &[ResultFolder], settings: &[Setting], by_size: &[Page
 
 /// Returns the headline of a table by batch size: the fastest point of each network.
 fn by_batch_size(result: &ResultFolder, table: &PageTable) -> Headline {
-    let (trust, reasons) = table.evidence.trust(result);
+    let (trust, reasons) = table.assessment.trust(result.problems.len());
     let device = series::device_title(table.table.device);
     let mut best: BTreeMap<Model, (&BatchSeries, &BatchPoint, &BatchFigures)> = BTreeMap::new();
     for series in &table.table.series {
@@ -108,7 +107,7 @@ fn gain(table: &BatchTable) -> Option<String> {
 /// Returns the headline of a series, named by its conditions if it is the only one of the only result.
 fn headline(result: &ResultFolder, setting: &Setting, series: &PageSeries, is_only: bool) -> Headline {
     let group = series.group;
-    let (trust, reasons) = TrustEvidence::from_training(&[group]).trust(result);
+    let (trust, reasons) = group.assessment().trust(result.problems.len());
     let size =
         largest(group).map(|(case, _)| format!("; {}", size(case.case, title::process(group)))).unwrap_or_default();
     let quick = if group.is_quick() { " (quick)" } else { "" };

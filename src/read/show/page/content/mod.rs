@@ -4,7 +4,6 @@
 //! |---|---|
 //! | [`series`] | grouping of runs that may share a chart |
 //! | [`headline`] | headline figures |
-//! | [`trust`] | reliability of the figures, with reasons |
 //! | [`scaling`] | throughput, speedup, efficiency |
 //! | [`scaling_charts`] | charts of the scaling: lines over ranks, or bars for one or two cases |
 //! | [`batch_sizes`] | speed and memory by batch size, for training and scoring |
@@ -37,19 +36,15 @@ pub mod series;
 pub mod split;
 pub mod telemetry;
 pub mod traced_step;
-pub mod trust;
 pub mod work_load;
 
 use std::collections::BTreeSet;
 
+use crate::read::analyze::assessment::Assessment;
 use crate::read::analyze::published::Workload;
-use crate::read::analyze::reliability::{self, ReliabilityWarning};
+use crate::read::analyze::reliability;
 use crate::read::analyze::results::ResultFolder;
-use crate::read::analyze::score::figures::ScoreGroup;
-use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
-use crate::read::analyze::training::title;
 use crate::read::load::environment::moment;
-use crate::read::show::once::once;
 use crate::read::show::page::content::batch_sizes::PageTable;
 use crate::read::show::page::content::series::Setting;
 use crate::read::show::page::document::{Document, Findings, Headline, Link, Section, Subject};
@@ -139,33 +134,15 @@ fn findings(results: &[ResultFolder]) -> Vec<Findings> {
             1 => what.to_owned(),
             _ => format!("{what}: {}", result.name),
         };
-        let problems = result.left_out();
-        let several = result.training().len() > 1;
-        let names = title::distinctions(&result.training().iter().collect::<Vec<_>>());
-        let groups = || result.training().iter().zip(&names);
-        let of_group = |(group, name): (&TrainingGroup, &String)| {
-            let of_cases = group.with_baselines().flat_map(TrainingCase::other_warnings);
-            (name.clone(), group.warnings.iter().cloned().chain(of_cases).collect())
-        };
-        let warnings = once(&groups().map(of_group).collect::<Vec<_>>());
-        let of_scoring = result.scoring().iter().flat_map(ScoreGroup::all_warnings).cloned();
-        let of_records = result.records.values().flat_map(|records| records.warnings());
-        let warnings = warnings.into_iter().chain(of_scoring).chain(of_records);
-        let of_groups = groups().flat_map(|(group, name)| {
-            let named = |warning: ReliabilityWarning| if several { warning.to(name) } else { warning };
-            group.all_reliability_warnings().into_iter().map(named).collect::<Vec<_>>()
-        });
-        let of_scoring = result.scoring().iter().flat_map(ScoreGroup::all_reliability_warnings);
-        let of_records = result.records.values().flat_map(|records| records.reliability_warnings());
-        let unreliable: Vec<ReliabilityWarning> = of_groups.chain(of_scoring).chain(of_records).collect();
+        let Assessment { warnings, reliability_warnings, .. } = result.assessment();
         let of_kind = |title: &str, lines: Vec<String>, fix, is_grave| {
             let title = of_result(title);
             Findings { title, lines, fix, is_grave }
         };
-        let fix = reliability::repetition(&unreliable);
-        findings.push(of_kind("Unreliable figures", reliability::reasons(&unreliable), fix, true));
-        findings.push(of_kind("Not in the figures", problems, None, true));
-        findings.push(of_kind("Warnings", warnings.collect(), None, false));
+        let fix = reliability::repetition(&reliability_warnings);
+        findings.push(of_kind("Unreliable figures", reliability::reasons(&reliability_warnings), fix, true));
+        findings.push(of_kind("Not in the figures", result.left_out(), None, true));
+        findings.push(of_kind("Warnings", warnings, None, false));
     }
     findings.retain(|findings| !findings.lines.is_empty());
     findings

@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::benchmark::bandwidth::BandwidthRecord;
-use crate::benchmark::train::RunRecord;
 use crate::dimension::DeviceKind;
-use crate::host::{Environment, HostUse, InitialLoad, RankPlace, RankUse};
+use crate::host::{HostUse, InitialLoad, RankPlace, RankUse};
 
 /// Observations of ranks and hosts during the iterations of any benchmark.
 #[derive(Debug, Clone)]
@@ -28,7 +26,7 @@ pub struct Observed<'a> {
 
 /// Sums over the ranks of a host or a machine.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct RankSums {
+pub(crate) struct RankSums {
     pub ranks: u64,
     /// Threads of ranks that compute on cores.
     pub threads: u64,
@@ -51,6 +49,7 @@ impl<'a> Observed<'a> {
         host_use: &'a [HostUse],
         rank_use: &'a [RankUse],
         iterations: u32,
+        load_before: Option<&'a InitialLoad>,
     ) -> Observed<'a> {
         let mut hosts: HashMap<&str, (&HostUse, RankSums)> = HashMap::with_capacity(host_use.len());
         for host in host_use {
@@ -63,40 +62,20 @@ impl<'a> Observed<'a> {
             sums.add(place, rank_use_or_none.get(rank));
             machines.entry(&host.machine).or_default().add(place, rank_use_or_none.get(rank));
         }
-        Observed { ranks, host_use, rank_use, iterations, load_before: None, hosts, machines }
+        Observed { ranks, host_use, rank_use, iterations, load_before, hosts, machines }
     }
 
-    /// Adds the load that the launcher measured.
-    pub fn with_environment(self, environment: &'a Environment) -> Observed<'a> {
-        Observed { load_before: environment.load_before.as_ref(), ..self }
-    }
-
-    /// Returns the observations of a bandwidth run.
-    pub fn from_bandwidth(record: &'a BandwidthRecord) -> Observed<'a> {
-        Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.config.iterations)
-            .with_environment(&record.environment)
-    }
-
-    /// Returns the observations of a training run; `None` if it did not end.
-    pub fn from_training(record: &'a RunRecord) -> Option<Observed<'a>> {
-        let end = record.end.as_ref()?;
-        // In a resumed run, counting starts where it was resumed.
-        let iterations = end.iterations.saturating_sub(record.header.iterations_before());
-        let seen = Observed::new(&record.header.ranks, &end.host_use, &end.rank_use, iterations);
-        Some(seen.with_environment(&record.header.environment))
-    }
-
-    pub(super) fn host_of(&self, place: &RankPlace) -> Option<&'a HostUse> {
+    pub(crate) fn host_of(&self, place: &RankPlace) -> Option<&'a HostUse> {
         self.hosts.get(place.host.as_str()).map(|(host, _)| *host)
     }
 
     /// Returns the sums over the ranks of a host.
-    pub(super) fn on_host(&self, host: &HostUse) -> RankSums {
+    pub(crate) fn on_host(&self, host: &HostUse) -> RankSums {
         self.hosts.get(host.host.as_str()).map(|(_, sums)| *sums).unwrap_or_default()
     }
 
     /// Returns the sums over the ranks of all hosts of a machine.
-    pub(super) fn on_machine(&self, machine: &str) -> RankSums {
+    pub(crate) fn on_machine(&self, machine: &str) -> RankSums {
         self.machines.get(machine).copied().unwrap_or_default()
     }
 }

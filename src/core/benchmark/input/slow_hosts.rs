@@ -1,41 +1,16 @@
-//! Input runs: load of other processes, and hosts that read or decode more slowly than the others.
+//! Warnings about hosts that read or decode more slowly than the others.
 
 use crate::benchmark::input::{InputRecord, PageCache};
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::number_text::percent;
 use crate::stats::summary::median;
-use crate::validity::host_warnings;
-use crate::validity::hosts::{ForeignLoad, foreign_load};
-use crate::validity::observed::Observed;
-use crate::validity::subject::warning;
-use crate::validity::thresholds::{HEAVY_FOREIGN_LOAD, SLOW_INPUT};
 
-/// Returns the foreign load that makes the figures of an input run unreliable, if any.
-pub fn disturbance(record: &InputRecord) -> Option<ForeignLoad> {
-    foreign_load(&observed(record)).filter(|load| load.share > HEAVY_FOREIGN_LOAD)
-}
-
-/// Explains the parentheses around the figures of a disturbed input run.
-pub fn disturbance_line(load: &ForeignLoad) -> String {
-    let (share, host) = (percent(load.share), &load.host);
-    format!("in parentheses: unreliable, other processes used {share} of the cores of {host}: stop them, then repeat")
-}
-
-/// Returns all warnings of an input run, the most severe first.
-pub fn input_warnings(record: &InputRecord) -> Vec<Warning> {
-    let mut found = host_warnings(&observed(record));
-    found.extend(slow_hosts(record));
-    found.sort_by_key(|warning| warning.kind);
-    found
-}
-
-fn observed(record: &InputRecord) -> Observed<'_> {
-    Observed::new(&record.ranks, &record.host_use, &record.rank_use, record.passes.len() as u32)
-        .with_environment(&record.environment)
-}
+/// Relative distance below the hosts' median from which a host's rate of images is named: equal hosts differ by a few
+/// percent, a failing disk or link costs half of the rate.
+const SLOW_INPUT: f64 = 0.2;
 
 /// Warns about each host whose best is far below the hosts' median, from the disk and from memory.
-fn slow_hosts(record: &InputRecord) -> Vec<Warning> {
+pub fn slow_hosts(record: &InputRecord) -> Vec<Warning> {
     [PageCache::Cold, PageCache::Warm].into_iter().flat_map(|cache| slow(record, cache)).collect()
 }
 
@@ -54,7 +29,7 @@ fn slow(record: &InputRecord, cache: PageCache) -> Vec<Warning> {
              all hosts wait for it in training: {what}",
             percent(below)
         );
-        (below >= SLOW_INPUT).then(|| warning(WarningKind::Input, format!("host {host}"), text))
+        (below >= SLOW_INPUT).then(|| Warning { kind: WarningKind::Input, about: format!("host {host}"), text })
     };
     speeds.into_iter().filter_map(warn).collect()
 }
