@@ -28,12 +28,8 @@ use ringmark_core::options::help;
 use ringmark_core::options::migration_hints::{self, MigrationHint};
 
 use crate::cli::generate::{CompletionsOptions, ManOptions};
-use crate::cli::launch::bandwidth::BandwidthOptions;
 use crate::cli::launch::config_file;
 use crate::cli::launch::doctor::DoctorOptions;
-use crate::cli::launch::input::InputOptions;
-use crate::cli::launch::score::ScoreOptions;
-use crate::cli::launch::sweep::SweepOptions;
 use crate::cli::pack::PackOptions;
 use crate::cli::read::check::CheckOptions;
 use crate::cli::read::diff::DiffOptions;
@@ -45,7 +41,7 @@ use crate::cli::watch::WatchOptions;
 use crate::launch::doctor::command as doctor;
 use crate::launch::job::process;
 use crate::launch::local::environment::{self, LaunchEnvironment, typed_arguments};
-use crate::launch::sweep::{benchmarks, live};
+use crate::launch::sweep::live;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -145,7 +141,9 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
             &[migration_hints::BANDWIDTH_HINTS, migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS]
         }
         Some("pack") => &[migration_hints::PACK_HINTS],
-        Some("sweep" | "score" | "input") => &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS],
+        Some(command) if launch::Benchmark::has_subcommand(command) => {
+            &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS]
+        }
         Some("doctor") => &[migration_hints::READER_HINTS, migration_hints::LAUNCHER_HINTS],
         Some(option) if option.starts_with('-') => &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS],
         _ => &[migration_hints::READER_HINTS],
@@ -174,20 +172,9 @@ fn takes_out(typed: &[String]) -> bool {
 /// Subcommand of the program.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Train on 1 to N GPUs, several runs in each case; print speed and scaling efficiency
-    ///
-    /// Starts the ranks with mpirun, Slurm or Grid Engine, and keeps all logs and records.
-    Sweep(Box<SweepOptions>),
-    /// Measure inference: images/s by network, precision and batch size
-    Score(Box<ScoreOptions>),
-    /// Measure all-reduce and other collectives by message size, as nccl-tests does
-    ///
-    /// Also measures the gradients of a network (--model). Starts the ranks with mpirun, Slurm or Grid Engine.
-    Bandwidth(Box<BandwidthOptions>),
-    /// Measure how fast images are read and decoded, by number of threads
-    ///
-    /// With --against, also shows whether this is fast enough for the devices of a result.
-    Input(Box<InputOptions>),
+    /// Benchmark to run.
+    #[command(flatten)]
+    Benchmark(launch::Benchmark),
     /// Follow a sweep that runs in another shell or on another host
     Watch(WatchOptions),
     /// Check every host (ssh, programs, devices, network); print each problem with its fix
@@ -219,16 +206,7 @@ impl Command {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<()> {
         match self {
-            Command::Sweep(options) => {
-                let run = |config| benchmarks::train::run(&config, crate::read::extract::summary);
-                options.into_config().and_then(run)
-            }
-            Command::Score(options) => options.into_config().and_then(|config| benchmarks::score::run(&config)),
-            Command::Bandwidth(options) => options.into_config().and_then(|config| benchmarks::bandwidth::run(&config)),
-            Command::Input(options) => {
-                let run = |config| benchmarks::input::run(&config, crate::read::input::judge);
-                options.into_config().and_then(run)
-            }
+            Command::Benchmark(benchmark) => benchmark.run(),
             Command::Watch(options) => live::watch::run(&options.into_config(), crate::read::extract::summary),
             Command::Doctor(options) => options.into_config().and_then(|config| doctor::run(&config)),
             Command::Extract(options) => options.into_request().and_then(|request| match request {

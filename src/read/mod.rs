@@ -13,7 +13,6 @@
 //! | [`diff`] | command: comparison of two results |
 //! | [`report`] | command: a page, a picture, or tables with bars, for one or more results |
 //! | [`report_json`] | JSON of a report |
-//! | [`input`] | comparison of input rates with the demand of a training result |
 //! | [`predict`] | command: predictions of larger cases from measured ones, as bands |
 //!
 //! `analyze` imports `load`, `show` imports both, `benchmark` imports all three, and commands import all four.
@@ -38,7 +37,6 @@ pub mod check;
 pub mod diff;
 pub mod export;
 pub mod extract;
-pub mod input;
 pub mod load;
 pub mod predict;
 pub mod report;

@@ -256,6 +256,7 @@ fn each_tool_stays_in_its_module() {
     let with_clap = [
         "src/cli",
         "src/main.rs",
+        "src/worker/benchmark/mod.rs",
         "src/worker/cli.rs",
         "src/worker/main.rs",
         "src/core/options/migration_hints.rs",

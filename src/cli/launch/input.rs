@@ -1,10 +1,10 @@
 //! Options of `ringmark input`.
 
-use std::path::{self, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
-use ringmark_core::benchmark::input::InputConfig;
+use ringmark_core::benchmark::input::{InputConfig, InputRecord};
 use ringmark_core::dimension::DeviceChoice;
 use ringmark_core::options::clap_binding::LauncherOptions;
 use ringmark_core::options::option_table;
@@ -14,6 +14,8 @@ use crate::cli::launch::config_file::ConfigFileOptions;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::trace::TraceOption;
 use crate::launch::sweep::benchmarks::input::{self, InputRun};
+use crate::read::benchmark::input::against;
+use crate::read::results;
 
 const INPUT_EXAMPLES: &str = "\
 Examples:
@@ -69,4 +71,9 @@ impl InputOptions {
         let is_traced = self.trace.into_is_traced(&input.trace)?;
         Ok(InputRun { launch, out, against: self.against, is_traced, input })
     }
+}
+
+/// Returns a function that compares a record with the demand of the sweep in `folder`, as sentences.
+pub fn judge(folder: &Path) -> anyhow::Result<impl Fn(&InputRecord) -> Vec<String> + use<>> {
+    against::judge(folder, |folder: &Path| results::read_training(folder, None))
 }

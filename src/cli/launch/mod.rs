@@ -7,7 +7,8 @@
 //! | [`servers`] | `--server-hosts`, and conflicts with a kv-store |
 //! | [`trace`] | `--trace`, and what its other options require |
 //! | [`axes`] | the axes of a sweep, shared by every benchmark over axes |
-//! | [`sweep`], [`score`], [`bandwidth`], [`input`], [`doctor`] | the commands |
+//! | [`sweep`], [`score`], [`bandwidth`], [`input`] | the commands of [`Benchmark`] |
+//! | [`doctor`] | the command that checks hosts |
 
 pub mod axes;
 pub mod bandwidth;
@@ -19,3 +20,49 @@ pub mod score;
 pub mod servers;
 pub mod sweep;
 pub mod trace;
+
+use clap::Subcommand;
+
+use crate::cli::launch::bandwidth::BandwidthOptions;
+use crate::cli::launch::input::InputOptions;
+use crate::cli::launch::score::ScoreOptions;
+use crate::cli::launch::sweep::SweepOptions;
+use crate::launch::sweep::benchmarks;
+use crate::read::extract;
+
+/// Command of a benchmark.
+#[derive(Debug, Subcommand)]
+pub enum Benchmark {
+    /// Train on 1 to N GPUs, several runs in each case; print speed and scaling efficiency
+    ///
+    /// Starts the ranks with mpirun, Slurm or Grid Engine, and keeps all logs and records.
+    Sweep(Box<SweepOptions>),
+    /// Measure inference: images/s by network, precision and batch size
+    Score(Box<ScoreOptions>),
+    /// Measure all-reduce and other collectives by message size, as nccl-tests does
+    ///
+    /// Also measures the gradients of a network (--model). Starts the ranks with mpirun, Slurm or Grid Engine.
+    Bandwidth(Box<BandwidthOptions>),
+    /// Measure how fast images are read and decoded, by number of threads
+    ///
+    /// With --against, also shows whether this is fast enough for the devices of a result.
+    Input(Box<InputOptions>),
+}
+
+impl Benchmark {
+    /// Runs the benchmark.
+    pub fn run(self) -> anyhow::Result<()> {
+        match self {
+            Benchmark::Sweep(options) => {
+                options.into_config().and_then(|config| benchmarks::train::run(&config, extract::summary))
+            }
+            Benchmark::Score(options) => options.into_config().and_then(|config| benchmarks::score::run(&config)),
+            Benchmark::Bandwidth(options) => {
+                options.into_config().and_then(|config| benchmarks::bandwidth::run(&config))
+            }
+            Benchmark::Input(options) => {
+                options.into_config().and_then(|config| benchmarks::input::run(&config, input::judge))
+            }
+        }
+    }
+}

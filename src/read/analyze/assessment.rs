@@ -57,7 +57,7 @@ pub struct Assessment {
 impl Assessment {
     /// Returns the assessment of a record; `title` precedes its warnings.
     pub fn from_record(title: &str, case: Case, record: &impl Record) -> Assessment {
-        let reliability_warnings = reliability::record_warnings(case, record);
+        let reliability_warnings = reliability::record_warnings(title, case, record);
         let others = reliability::other_warnings(record.warnings(), &reliability_warnings);
         let warnings = warning::texts(&others).into_iter().map(|text| format!("{title}: {text}")).collect();
         Assessment { runs: 1, counted: 1, warnings, reliability_warnings, ..Assessment::default() }

@@ -254,11 +254,11 @@ pub fn speed_warnings(
     load.into_iter().chain(spread).collect()
 }
 
-/// Returns warnings about the figures of a record without runs, from the foreign load; the case is the subject.
-pub fn record_warnings(case: Case, record: &impl Record) -> Vec<ReliabilityWarning> {
+/// Returns warnings about the figures of a record, from the foreign load.
+pub fn record_warnings(subject: impl fmt::Display, case: Case, record: &impl Record) -> Vec<ReliabilityWarning> {
     let load = validity::foreign_load(record);
     let reliability_warnings = speed_warnings(case, None, &[(1, load.as_ref())], &SweepFacts::default());
-    reliability_warnings.iter().map(|warning| warning.to(case)).collect()
+    reliability_warnings.iter().map(|warning| warning.to(&subject)).collect()
 }
 
 /// Returns the warnings that none of the reliability warnings repeats.
@@ -334,14 +334,14 @@ mod tests {
             ..Environment::default()
         };
         let record = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), environment, ranks);
-        let warnings = record_warnings(Case::SINGLE, &record);
+        let warnings = record_warnings(Case::SINGLE, Case::SINGLE, &record);
         expect![[r#"
             other processes used the hosts' cores: 1n1g 60.0 % of a,b before the first run
             stop other processes, then repeat 1n1g"#]]
         .assert_eq(&sentences(&warnings).join("\n"));
         assert_eq!(cause(&warnings), Some("busy machine"));
         let idle = BandwidthRecord::new(Seconds(0.0), BandwidthConfig::default(), Environment::default(), Vec::new());
-        assert_eq!(record_warnings(Case::SINGLE, &idle), []);
+        assert_eq!(record_warnings(Case::SINGLE, Case::SINGLE, &idle), []);
     }
 
     #[test]

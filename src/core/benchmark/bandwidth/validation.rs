@@ -149,6 +149,11 @@ mod tests {
     use crate::options::option_table::set;
 
     #[test]
+    fn every_field_survives_worker_arguments() {
+        crate::benchmark::tests::check_options::<BandwidthConfig>(&[]);
+    }
+
+    #[test]
     fn nccl_tests_short_options_are_accepted() {
         let config: BandwidthConfig = parse("-b 8 -e 1G -f 4 -n 9 -w 1 -c 0");
         let messages = Messages::Sizes { begin: Bytes(8), end: Bytes(1 << 30), growth: Growth::Factor(4) };

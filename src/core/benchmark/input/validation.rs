@@ -45,6 +45,11 @@ mod tests {
     use crate::dimension::Model;
 
     #[test]
+    fn every_field_survives_worker_arguments() {
+        crate::benchmark::tests::check_options::<InputConfig>(&["/images/decode_threads"]);
+    }
+
+    #[test]
     fn unsupported_measurements_are_rejected() {
         let config =
             || InputConfig { data: Some("a.rec".to_owned()).into(), model: Model::Resnet18, ..InputConfig::default() };

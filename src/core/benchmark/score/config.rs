@@ -127,6 +127,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_field_survives_worker_arguments() {
+        crate::benchmark::tests::check_options::<ScoreConfig>(&[]);
+    }
+
+    #[test]
     fn value_outside_its_range_is_rejected() {
         let error =
             ScoreConfig { batch_size: 0, ..ScoreConfig::default() }.validate().expect_err("refused").to_string();

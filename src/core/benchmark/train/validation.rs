@@ -200,6 +200,11 @@ mod tests {
     use crate::options::keyword_enum::KeywordEnum;
 
     #[test]
+    fn every_field_survives_worker_arguments() {
+        crate::benchmark::tests::check_options::<TrainConfig>(&["/learning/epoch_iterations"]);
+    }
+
+    #[test]
     fn conflicting_options_are_rejected_in_any_order() {
         let refused = |text: &str| {
             let applied =

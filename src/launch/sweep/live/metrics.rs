@@ -197,9 +197,9 @@ mod tests {
 
     #[test]
     fn unknown_metrics_are_omitted() {
-        let begun = Progress::begin(BenchmarkKind::Input, "a".to_owned(), 7, Seconds(1.7e9));
+        let begun = Progress::begin(BenchmarkKind::Score, "a".to_owned(), 7, Seconds(1.7e9));
         let text_of_begun = text(&begun);
-        assert!(text_of_begun.contains("ringmark_runs_finished_total{benchmark=\"input\"} 0\n"), "{text_of_begun}");
+        assert!(text_of_begun.contains("ringmark_runs_finished_total{benchmark=\"score\"} 0\n"), "{text_of_begun}");
         assert!(!text_of_begun.contains("seconds_left") && !text_of_begun.contains("ringmark_job_"), "{text_of_begun}");
         let job = JobProgress { run: None, ..job() };
         let text = text(&Progress { job: Some(job), ..begun });

@@ -59,7 +59,8 @@ pub fn add_record(side: &mut Side, file: &Path, record: &BandwidthRecord) -> any
     settings.insert(PROGRAM.to_owned(), "ringmark bandwidth".to_owned());
     settings.extend(nccl_variables(&record.environment.variables));
     let warnings: Vec<String> = warning::texts(&record.warnings);
-    let reliability_warnings = reliability::record_warnings(case_of(ranks, hosts.len()), record);
+    let case = case_of(ranks, hosts.len());
+    let reliability_warnings = reliability::record_warnings(case, case, record);
     let gradients = match record.config.messages {
         Messages::Sizes { .. } => String::new(),
         Messages::Gradients(model) => format!(" of {model}"),

@@ -22,7 +22,7 @@ fn record_series(name: &str, case: Case, record: &BandwidthRecord) -> Vec<Export
     environment::add_environment(&mut environment, &record.environment);
     environment::add_ranks(&mut environment, &record.ranks);
     environment::add_nccl(&mut environment, &record.nccl);
-    let warnings = reliability::record_warnings(case, record);
+    let warnings = reliability::record_warnings(case, case, record);
     let mut all = Vec::new();
     for message in &record.results {
         for (place, timing) in message.sides() {

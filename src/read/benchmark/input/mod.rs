@@ -3,10 +3,12 @@
 //! | module | contents |
 //! |---|---|
 //! | [`demand`] | images per second that the devices of a host consume |
+//! | [`against`] | `ringmark input --against` |
 //! | [`ceiling`] | comparison of a host's input rate with that demand |
 //! | [`section`] | section and headline of a report |
 //! | [`rows`] | rows in the JSON of a report |
 
+pub mod against;
 pub mod ceiling;
 pub mod demand;
 pub mod rows;
