@@ -14,9 +14,9 @@ use crate::output::{self, Json};
 use crate::read::analyze::checks;
 use crate::read::analyze::results::SweepGroups;
 use crate::read::extract;
+use crate::read::load::checked_run::CheckedRun;
 use crate::read::load::folder::{self, Reader};
 use crate::read::load::integrity::{Integrity, Outputs};
-use crate::read::load::sweep_run::SweepRun;
 use crate::read::results;
 use crate::read::show::check::CheckedResult;
 
@@ -52,11 +52,11 @@ fn check(root: &Path) -> anyhow::Result<CheckedResult> {
     let usable: BTreeSet<RunName> = found.runs.iter().map(|run| run.name).collect();
     let result = results::read_sweep(root, found, None)?;
     let read = match &result.sweep {
-        SweepGroups::Training(_) => SweepRun::read::<RunRecord>,
-        SweepGroups::Score(_) => SweepRun::read::<ScoreRecord>,
+        SweepGroups::Training(_) => CheckedRun::read::<RunRecord>,
+        SweepGroups::Score(_) => CheckedRun::read::<ScoreRecord>,
     };
     let runs = manifest.runs.iter().filter_map(|run| read(root, run.name, &manifest.conditions.options));
-    let runs: Vec<SweepRun> = runs.collect();
+    let runs: Vec<CheckedRun> = runs.collect();
     let integrity = Integrity::read(root, &manifest, &folder::logs(root)?);
     let endings: Vec<&str> = extract::other_files(&result).iter().map(|(ending, _)| *ending).collect();
     let result_file = results::result_file(&result, BTreeMap::new())?;

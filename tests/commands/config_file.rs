@@ -6,7 +6,7 @@ use std::process::Command;
 use expect_test::expect;
 
 use crate::support::golden::assert_golden;
-use crate::support::sandbox::{Sandbox, check_refusals, refused, ringmark, run};
+use crate::support::sandbox::{Sandbox, check_refusals, refused, ringmark, run, succeeds};
 
 /// Returns `ringmark` with this sandbox's worker and an environment that does not affect command lines.
 fn dry_run(sandbox: &Sandbox, options: &str) -> Command {
@@ -149,8 +149,7 @@ fn folder_of_config_file_can_be_resumed() {
     fs::write(sandbox.path("sweep.toml"), file).expect("written");
     let sweep = |options: &str| {
         let mut command = ringmark(&format!("sweep --config sweep.toml {options}"));
-        let (status, stdout, stderr) = run(command.current_dir(sandbox.folder.path()));
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(command.current_dir(sandbox.folder.path()));
         stdout
     };
     sweep("");

@@ -7,7 +7,7 @@ use expect_test::expect;
 
 use crate::support::built_worker;
 use crate::support::golden::assert_golden;
-use crate::support::sandbox::{refused, ringmark, run};
+use crate::support::sandbox::{refused, ringmark, run, succeeds};
 use crate::support::temporary_folder::without_folder;
 
 /// Returns bash's completions for these words.
@@ -75,8 +75,7 @@ fn long_help_has_every_option_and_example() {
 
 #[test]
 fn bash_completes_commands_options_and_values() {
-    let (status, script, stderr) = run(&mut ringmark("completions bash"));
-    assert_eq!(status, Some(0), "{stderr}");
+    let script = succeeds(&mut ringmark("completions bash"));
     assert_eq!(offered(&script, &["ringmark", "swe"]), ["sweep"]);
     assert_eq!(offered(&script, &["ringmark", "sweep", "--dty"]), ["--dtypes", "--dtype"]);
     assert_eq!(offered(&script, &["ringmark", "sweep", "--dtype", "b"]), ["bf16"]);
@@ -86,8 +85,7 @@ fn bash_completes_commands_options_and_values() {
 #[test]
 fn shells_have_scripts_and_unknown_ones_an_error() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let (status, script, stderr) = run(&mut ringmark(&format!("completions {shell}")));
-        assert_eq!(status, Some(0), "{stderr}");
+        let script = succeeds(&mut ringmark(&format!("completions {shell}")));
         assert!(script.contains("ringmark") && script.contains("hostfile"), "{shell}: {script}");
     }
     let error = refused(&mut ringmark("completions tcsh"), 2);

@@ -15,7 +15,7 @@ use ringmark_core::trace::chrome;
 
 use crate::support::runs::{Folder, record};
 use crate::support::safetensors::{self, Tensors};
-use crate::support::sandbox::{Sandbox, compile_library, refused, ringmark, run, words};
+use crate::support::sandbox::{Sandbox, compile_library, refused, ringmark, run, succeeds, words};
 use crate::support::worker_run::{Finished, Run};
 
 /// Returns a folder of two cases with one run each.
@@ -89,8 +89,7 @@ fn commands_do_not_overwrite_inputs_or_sweep_files() {
 fn compared_file_is_kept_and_old_output_replaced() {
     let (folder, out) = (sweep_folder(), tempfile::tempdir().expect("a folder"));
     let result = out.path().join("first_result.json");
-    let (status, _, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(out.path()));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(ringmark("extract").arg(folder.path()).arg("--out").arg(out.path()));
     let before = fs::read(&result).expect("read");
     // Passed by name, and found in a folder.
     fs::create_dir(out.path().join("results")).expect("made");
@@ -206,8 +205,7 @@ fn interrupted_writes_finish_and_failed_writes_keep_old_file() {
         command
     };
     for command in [&extract as &dyn Fn() -> Command, &report] {
-        let (status, _, stderr) = run(&mut command());
-        assert_eq!(status, Some(0), "{stderr}");
+        succeeds(&mut command());
         let whole = files(out.path());
         let old: Vec<PathBuf> = whole.keys().cloned().collect();
         for fault in ["EINTR", "short"] {
@@ -268,8 +266,7 @@ fn pack_replaces_all_files_or_names_the_failed_one() {
         command.current_dir(folder.path());
         command
     };
-    let (status, _, stderr) = run(&mut pack());
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(&mut pack());
     let whole = files(folder.path());
     let parts = ["rec", "idx", "lst"];
     let make_old =
@@ -297,8 +294,7 @@ fn sweep_files_are_complete_or_the_failed_one_is_named() {
     let (disk, sandbox) = (FaultyDisk::new(), Sandbox::with_valid_worker());
     let (out, log) = (sandbox.path("out"), "1n1g/rn50_b8_fp32_1.log");
     let sweep = |options: &str| sandbox.short_sweep(&format!("--cases 1n1g {options}"));
-    let (status, _, stderr) = run(&mut sweep("--runs 1"));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(&mut sweep("--runs 1"));
     let whole = sandbox.log(log);
     // The launcher writes every file under another name until it is complete.
     for fault in ["EINTR", "short"] {

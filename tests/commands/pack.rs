@@ -14,7 +14,7 @@ use ringmark_input::dataset::item::Item;
 use ringmark_input::decode;
 use ringmark_input::shard::Shard;
 
-use crate::support::sandbox::{SmallDisk, refused, ringmark, run, wait_until};
+use crate::support::sandbox::{SmallDisk, refused, ringmark, run, succeeds, wait_until};
 
 /// Creates a folder with files in `images`; each contains its own name.
 fn folder(names: &[&str]) -> tempfile::TempDir {
@@ -86,8 +86,7 @@ fn packed_folder_matches_mxnet_bytes() {
 fn order_matches_im2rec_and_images_round_trip() {
     let images: Vec<String> = (0..10).map(|number| format!("{}/{number}.jpg", number / 4)).collect();
     let folder = folder(&images.iter().map(String::as_str).collect::<Vec<_>>());
-    let (status, stdout, stderr) = run(&mut pack(&folder, ""));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut pack(&folder, ""));
     assert!(stdout.starts_with("10 images of 3 classes, shuffled with seed 100, stored unchanged: "), "{stdout}");
     // python3 -c 'import random; a = list(range(10)); random.seed(100); random.shuffle(a); print(a)'
     let order: [u64; 10] = [4, 0, 5, 9, 3, 1, 6, 8, 7, 2];
@@ -101,8 +100,7 @@ fn order_matches_im2rec_and_images_round_trip() {
     }
     // The list just written produces the same file again.
     let before = fs::read(&record_file[0]).expect("written");
-    let (status, stdout, stderr) = run(&mut pack(&folder, "--list out.lst --force"));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut pack(&folder, "--list out.lst --force"));
     assert!(stdout.starts_with("10 images of 3 classes, in the order of out.lst, "), "{stdout}");
     assert_eq!(fs::read(&record_file[0]).expect("written"), before);
 }

@@ -24,8 +24,8 @@ use ringmark::read::analyze::score::result_json::ScoreResult;
 use ringmark::read::analyze::training::figures;
 use ringmark::read::analyze::training::result_json;
 use ringmark::read::benchmark::bandwidth::load::BandwidthResult;
-use ringmark::read::benchmark::input::ceiling;
 use ringmark::read::benchmark::input::demand::{Basis, Demand};
+use ringmark::read::benchmark::input::verdict;
 use ringmark::read::extract::{ExtractFormat, Extras, render};
 use ringmark::read::load::folder::{FoundRun, SweepFacts};
 use ringmark::read::load::formats::nccl_tests::NcclTests;
@@ -289,7 +289,7 @@ fn input(bytes: &[u8]) {
             image_size: record.config.image_size(),
             basis,
         };
-        ceiling::lines(&record, &demand);
+        verdict::lines(&record, &demand);
     }
     input_lines::table(&record, true);
     report(folder_of_records(BenchmarkKind::Input, record));

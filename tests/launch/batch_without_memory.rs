@@ -11,7 +11,7 @@ use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::manifest::{Manifest, RunState};
 
 use crate::support::core_tokens::{take_all_cores, take_cores};
-use crate::support::sandbox::{Sandbox, ringmark, run, words};
+use crate::support::sandbox::{Sandbox, fails, ringmark, run, succeeds, words};
 use crate::support::worker as worker_program;
 
 /// A network with little arithmetic: a batch that fills the memory is fast.
@@ -37,9 +37,8 @@ fn out_of_memory_batch_is_recorded_and_sweep_continues() {
     let sandbox = Sandbox::real();
     let options = "sweep --batch-sizes 65536,2,32768 --cases 1n1g --runs 2";
     let first_turn = take_cores(1);
-    let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, options));
+    let stdout = succeeds(&mut limited_to(&sandbox, BYTES, options));
     drop(first_turn);
-    assert_eq!(status, Some(0), "{stderr}");
     for batch_size in [65536, 32768] {
         let line = format!("1n1g b{batch_size} run 1 of 2: out of memory at batch {batch_size}: 0.");
         assert!(stdout.contains(&line) && !stdout.contains(&format!("b{batch_size} run 2")), "{stdout}");
@@ -58,19 +57,16 @@ fn out_of_memory_batch_is_recorded_and_sweep_continues() {
     assert_eq!(states[2..4], [RunState::Finished, RunState::Finished]);
 
     // The result is final: no run is missing.
-    let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume")));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume")));
     assert!(stdout.contains("2 of 6 runs are finished") && !stdout.contains("run 1 of 2"), "{stdout}");
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
     assert!(stdout.contains("PASS    complete  2 of 6 runs are finished, 4 lack memory for their batch"), "{stdout}");
-    let (status, stdout, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(ringmark("extract").arg(sandbox.path("out")));
     assert!(!stdout.contains("65536 per rank"), "{stdout}");
 
     // `--repeat` tries it again.
     let _tokens = take_cores(1);
-    let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume --repeat 1n1g")));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume --repeat 1n1g")));
     assert!(stdout.contains("1n1g b32768 run 1 of 2: out of memory at batch 32768: "), "{stdout}");
     assert!(stdout.contains("1n1g b2 run 1 of 2: "), "{stdout}");
 }
@@ -109,10 +105,8 @@ fn rank_reports_out_of_memory_or_succeeds() {
 fn out_of_memory_of_the_only_batch_is_an_error() {
     let sandbox = Sandbox::real();
     let first_turn = take_all_cores();
-    let (status, stdout, stderr) =
-        run(&mut limited_to(&sandbox, BYTES, "sweep --batch-size 16384 --cases 1n2g --runs 1"));
+    let stderr = fails(&mut limited_to(&sandbox, BYTES, "sweep --batch-size 16384 --cases 1n2g --runs 1"));
     drop(first_turn);
-    assert_eq!(status, Some(1), "{stdout} {stderr}");
     let failure = sandbox.failure("1n2g/mxnet-lenet_b16384_fp32_1.log");
     assert!(failure.starts_with("rank ") && failure.contains(" of 2 on host "), "{failure}");
     assert!(failure.contains(": out of memory: ") && failure.contains(" of 0.4 GB in use, "), "{failure}");
@@ -123,9 +117,7 @@ fn out_of_memory_of_the_only_batch_is_an_error() {
     // Several batch sizes, none of which fits.
     let sandbox = Sandbox::real();
     let _tokens = take_cores(1);
-    let (status, _, stderr) =
-        run(&mut limited_to(&sandbox, BYTES, "sweep --batch-sizes 16384,65536 --cases 1n1g --runs 1"));
-    assert_eq!(status, Some(1), "{stderr}");
+    let stderr = fails(&mut limited_to(&sandbox, BYTES, "sweep --batch-sizes 16384,65536 --cases 1n1g --runs 1"));
     assert!(
         stderr.contains(
             "no batch size fits in the memory of the device: choose a smaller \
@@ -141,9 +133,8 @@ fn largest_fitting_batch_is_found_and_saved() {
     // Trials start with the profile's 128.
     let options = "sweep --profile dlperf --batch-size auto --cases 1n1g --runs 1";
     let tokens = take_cores(1);
-    let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, options));
+    let stdout = succeeds(&mut limited_to(&sandbox, BYTES, options));
     drop(tokens);
-    assert_eq!(status, Some(0), "{stderr}");
     let found = stdout.lines().find_map(|line| line.strip_prefix("1n1g mxnet-lenet fp32: batch size "));
     let numbers = found.expect(&stdout).split([' ', ':']).filter_map(|word| word.parse().ok());
     let [chosen, fits, lacks]: [u32; 3] = numbers.collect::<Vec<u32>>().try_into().expect(&stdout);
@@ -157,11 +148,9 @@ fn largest_fitting_batch_is_found_and_saved() {
     assert_eq!(runs, [format!("1n1g/mxnet-lenet_b{chosen}_fp32_1.log")]);
 
     // Trials are not runs, and are made once.
-    let (status, stdout, stderr) = run(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume")));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut limited_to(&sandbox, BYTES, &format!("{options} --resume")));
     assert!(stdout.contains("1 of 1 runs are finished") && !stdout.contains("trial"), "{stdout}");
-    let (status, _, stderr) = run(ringmark("extract").arg(sandbox.path("out")));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(ringmark("extract").arg(sandbox.path("out")));
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
     assert!(stdout.contains("PASS    complete") && stdout.contains("PASS    rules"), "{stdout}");
     let trials: Vec<_> = fs::read_dir(sandbox.path("out/batch-size-trials/1n1g")).expect("files are kept").collect();
@@ -174,9 +163,7 @@ fn largest_fitting_batch_is_found_and_saved() {
 #[test]
 fn dry_run_starts_no_trials() {
     let sandbox = Sandbox::real();
-    let (status, stdout, stderr) =
-        run(&mut limited_to(&sandbox, BYTES, "sweep --dry-run --batch-size auto --cases 1n1g --runs 1"));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut limited_to(&sandbox, BYTES, "sweep --dry-run --batch-size auto --cases 1n1g --runs 1"));
     assert!(stdout.starts_with("# --batch-size auto: commands with batch size 8, the first to be tried\n"), "{stdout}");
     assert!(!sandbox.path("out").exists());
 }

@@ -18,7 +18,7 @@ use ringmark_core::host::{LauncherAddress, Message, OutOfMemory};
 use crate::support::core_tokens::take_all_cores;
 use crate::support::memory_group::MemoryGroup;
 use crate::support::prerequisite::not_tested;
-use crate::support::sandbox::{Sandbox, ringmark, run, wait_until, words};
+use crate::support::sandbox::{Sandbox, fails, ringmark, wait_until, words};
 use crate::support::{processes_of, worker};
 
 const SMALL: &str = "--no-doctor --device cpu --model mxnet-lenet --batch-size 2 --warmup 1 --threads 1 --runs 1";
@@ -180,8 +180,7 @@ fn out_of_memory_kill_of_a_rank_is_reported() {
     let sandbox =
         Sandbox::new(&format!("[ $rank = 1 ] && echo $$ >{}\nexec {} $words", procs.display(), program.display()));
     let options = "--no-doctor --device cpu --model resnet18 --batch-size 32 --iters 4 --warmup 1 --threads 1 --runs 1";
-    let (status, _, stderr) = run(&mut sweep(&sandbox, &format!("{options} --hosts localhost:2 --cases 1n2g")));
-    assert_eq!(status, Some(1), "{stderr}");
+    fails(&mut sweep(&sandbox, &format!("{options} --hosts localhost:2 --cases 1n2g")));
     let reason = sandbox.failure("1n2g/resnet18_b32_fp32_1.log");
     println!("{reason}");
     assert!(

@@ -10,9 +10,11 @@ use nix::unistd::Pid;
 use ringmark_core::host::processors;
 use ringmark_core::manifest::{self, Manifest, RunState};
 
-use crate::support::interrupted_sweep::{HANG_IN_SECOND, OPTIONS, THREE_RUNS, fails, names, resume_command, succeeds};
+use crate::support::interrupted_sweep::{
+    HANG_IN_SECOND, OPTIONS, THREE_RUNS, names, resume_command, succeeds_silently,
+};
 use crate::support::processes_of;
-use crate::support::sandbox::{Sandbox, refused, ringmark, wait_until, words};
+use crate::support::sandbox::{Sandbox, fails, refused, ringmark, wait_until, words};
 use crate::support::temporary_folder::without_folder;
 
 /// Returns a message without temporary folders and the path of the program.
@@ -58,7 +60,7 @@ fn interrupted_sweep_prints_the_resume_command() {
     expect![[r#"
         1n1g/rn50_b8_fp32_2.log: the run is repeated: interrupted
         1 of 3 runs are finished"#]]
-    .assert_eq(&earlier_runs(&succeeds(&mut resume_command(&stderr))));
+    .assert_eq(&earlier_runs(&succeeds_silently(&mut resume_command(&stderr))));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
     // The files of the interrupted run are kept; apart from them the folder is that of a complete sweep.
@@ -92,7 +94,7 @@ fn killed_sweep_leaves_no_log_that_counts() {
         error: the figures of DIR/out are not complete: see the message above
     "#]].assert_eq(&without_paths(&stderr));
 
-    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
     expect![[r#"
         1n1g/rn50_b8_fp32_2.log: the run is repeated: ringmark was killed during the run
         1 of 3 runs are finished"#]]
@@ -107,7 +109,7 @@ fn killed_sweep_leaves_no_log_that_counts() {
 #[test]
 fn resume_with_other_settings_is_rejected() {
     let sandbox = Sandbox::with_valid_worker();
-    succeeds(sandbox.short_sweep("--cases 1n1g --runs 1").env("NCCL_ALGO", "Ring"));
+    succeeds_silently(sandbox.short_sweep("--cases 1n1g --runs 1").env("NCCL_ALGO", "Ring"));
     let before = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     let resume = "--cases 1n1g --runs 2 --resume";
     let mut changed = sandbox.short_sweep(&format!("{resume} --batch-size 64 --interface lo --wire bf16"));
@@ -134,23 +136,23 @@ fn resume_with_other_settings_is_rejected() {
 fn resume_alone_takes_the_options_of_the_manifest() {
     let sandbox = Sandbox::with_valid_worker();
     let options = "--cases 1n1g --runs 2 --cooldown 1 --wire bf16";
-    succeeds(&mut sandbox.short_sweep(options));
+    succeeds_silently(&mut sandbox.short_sweep(options));
     let resume = |options: &str| {
         let mut command = ringmark("sweep --resume");
         command.arg("--out").arg(sandbox.path("out")).args(words(options));
         command
     };
-    let all_finished = earlier_runs(&succeeds(&mut resume("")));
+    let all_finished = earlier_runs(&succeeds_silently(&mut resume("")));
     expect!["2 of 2 runs are finished"].assert_eq(&all_finished);
     // The manifest keeps the options.
-    let stdout = succeeds(&mut resume("--repeat 1n1g --dry-run"));
+    let stdout = succeeds_silently(&mut resume("--repeat 1n1g --dry-run"));
     assert_eq!(stdout.lines().filter(|line| line.contains(" --wire bf16 ")).count(), 2, "{stdout}");
     let error = refused(&mut resume("--cases 1n1g"), 2);
     assert!(error.contains("\n--wire: bf16 then, fp32 now\n"), "{error}");
     // Both names of this machine are equal.
     let name = nix::unistd::gethostname().expect("a name").into_string().expect("a plain name");
     let own = format!("--no-doctor --iters 4 --warmup 1 --device cpu --hosts {name}:2 {options}");
-    assert_eq!(earlier_runs(&succeeds(resume(&own).arg("--worker").arg(sandbox.worker()))), all_finished);
+    assert_eq!(earlier_runs(&succeeds_silently(resume(&own).arg("--worker").arg(sandbox.worker()))), all_finished);
 }
 
 #[test]
@@ -165,7 +167,8 @@ fn sweep_without_finished_run_resumes_with_other_options() {
         log: DIR/out/1n1g/rn50_b8_fp32_1.log
         no run is finished: fix this, or change the options, then resume with: ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --out DIR/out --cases 1n1g --runs 1 --wire bf16 --resume
     "#]].assert_eq(&without_paths(error));
-    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --wire fp32 --batch-size 16 --resume"));
+    let stdout =
+        succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --wire fp32 --batch-size 16 --resume"));
     expect!["0 of 1 runs are finished"].assert_eq(&earlier_runs(&stdout));
     assert_eq!(sandbox.states(), [RunState::Finished]);
     // The files of the failed run are kept, and do not count.
@@ -176,7 +179,7 @@ fn sweep_without_finished_run_resumes_with_other_options() {
 #[test]
 fn resumed_run_on_another_device_fails() {
     let sandbox = Sandbox::with_valid_worker();
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     fs::write(sandbox.path("device"), "other").expect("written");
     let resume = "--cases 1n1g --runs 2 --resume";
     let error = fails(&mut sandbox.short_sweep(resume));
@@ -188,24 +191,24 @@ fn resumed_run_on_another_device_fails() {
     expect!["environment differs from that of the finished runs: device 0 of a: processor then, other now"]
         .assert_eq(&sandbox.failure("1n1g/rn50_b8_fp32_2.log"));
     fs::write(sandbox.path("device"), "processor").expect("written");
-    succeeds(&mut sandbox.short_sweep(resume));
+    succeeds_silently(&mut sandbox.short_sweep(resume));
     assert!(sandbox.files("1n1g").contains("rn50_b8_fp32_2.jsonl.1"));
 }
 
 #[test]
 fn resume_accepts_more_or_fewer_runs() {
     let sandbox = Sandbox::with_valid_worker();
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --threads 1"));
+    succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --threads 1"));
     // Tracing does not affect the measured configuration.
     let resume = "--cases 1n2g,1n1g --runs 2 --threads 1 --profile-layers --trace-runs 1 --resume";
-    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{resume} --dry-run")));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{resume} --dry-run")));
     let commands = stdout.lines().filter(|line| !line.starts_with("# "));
     let names: Vec<&str> = commands.map(|line| line.split_once(" --case ").expect("a run").1).collect();
     assert_eq!(names, ["1n2g --run 1", "1n2g --run 2", "1n1g --run 2"]);
     assert_eq!(sandbox.ran(), ["1n1g_1"]);
-    expect!["1 of 4 runs are finished"].assert_eq(&earlier_runs(&succeeds(&mut sandbox.short_sweep(resume))));
+    expect!["1 of 4 runs are finished"].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(resume))));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n2g_1", "1n2g_2", "1n1g_2"]);
-    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --threads 1 --resume"));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n2g --runs 1 --threads 1 --resume"));
     expect![[r"
         sweep of ResNet50-v1b, 1n2g, 1 run each: batch 8, fp32, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out
         1 of 1 runs are finished
@@ -230,9 +233,9 @@ fn resume_accepts_more_or_fewer_runs() {
 fn resume_keeps_the_core_share_per_rank() {
     let cores = processors::cores();
     let sandbox = Sandbox::with_valid_worker();
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 1"));
+    succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 1"));
     // A single rank would otherwise use all cores.
-    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
     let threads = (cores / 2).max(1);
     assert!(stdout.contains(&format!("\neach rank has {threads} of {cores} cores in every case\n")), "{stdout}");
 
@@ -247,10 +250,10 @@ fn resume_keeps_the_core_share_per_rank() {
 #[test]
 fn resume_accepts_more_axis_values_but_not_fewer() {
     let sandbox = Sandbox::with_valid_worker();
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --batch-size 8"));
+    succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 1 --batch-size 8"));
     let resume = "--cases 1n1g --runs 1 --resume";
     let more = format!("{resume} --batch-sizes 8,16 --dtypes fp32,bf16");
-    let stdout = succeeds(&mut sandbox.short_sweep(&more));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep(&more));
     expect!["sweep of ResNet50-v1b, 1n1g, 1 run each: batch 8 16, fp32 bf16, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
     expect!["1 of 4 runs are finished"].assert_eq(&earlier_runs(&stdout));
     for (title, speed) in [("b16 fp32", "32.00"), ("b8 bf16", "16.00"), ("b16 bf16", "32.00")] {
@@ -260,7 +263,7 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     for name in ["rn50_b8_fp32_1.jsonl", "rn50_b16_fp32_1.jsonl", "rn50_b8_bf16_1.jsonl", "rn50_b16_bf16_1.jsonl"] {
         assert!(sandbox.files("1n1g").contains(name), "{name}");
     }
-    expect!["4 of 4 runs are finished"].assert_eq(&earlier_runs(&succeeds(&mut sandbox.short_sweep(&more))));
+    expect!["4 of 4 runs are finished"].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(&more))));
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     assert!(
         manifest.contains(r#""--batch-size": "8,16""#) && manifest.contains(r#""--dtype": "fp32,bf16""#),
@@ -274,7 +277,7 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
         use the same settings (ringmark sweep --no-doctor --iters 4 --warmup 1 --device cpu --hosts localhost:2 --worker DIR/worker --cases 1n1g --runs 1 --resume --batch-sizes 8,16 --dtypes fp32,bf16 --out DIR/out), or choose another --out
     "#]].assert_eq(&without_paths(&error));
     let of_factor = "--cases 1n1g --runs 1 --batch-size 8 --batch-factor resnet50_v1b=2";
-    let stdout = succeeds(&mut Sandbox::with_valid_worker().short_sweep(of_factor));
+    let stdout = succeeds_silently(&mut Sandbox::with_valid_worker().short_sweep(of_factor));
     assert!(stdout.contains(": batch 8 (resnet50_v1b: x 2), fp32"), "{stdout}");
     assert!(stdout.contains("\n1n1g run 1 of 1: 32.00 images/s"), "{stdout}");
     // A factor is a condition: without it, the same sizes would mean other batches.
@@ -290,25 +293,25 @@ fn resume_accepts_more_axis_values_but_not_fewer() {
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b16_fp32_1.jsonl")).expect("copied");
     expect![[r#"
         1n1g/rn50_b16_fp32_1.log: the run is repeated: finished earlier, but record DIR/out/1n1g/rn50_b16_fp32_1.jsonl cannot be used: contains case 1n1g, ResNet50-v1b, batch size 8, fp32, but has another file name: restore the original name
-        3 of 4 runs are finished"#]].assert_eq(&earlier_runs(&succeeds(&mut sandbox.short_sweep(&more))));
+        3 of 4 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(&more))));
 }
 
 #[test]
 fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     let sandbox = Sandbox::with_valid_worker();
     let sweep = |options: &str| sandbox.short_sweep(&format!("--cases 1n1g,1n2g --runs 1 --batch-size 8 {options}"));
-    succeeds(&mut sweep(""));
+    succeeds_silently(&mut sweep(""));
     let more = "--kv-stores ring,device,dist_sync --resume --dry-run";
-    let stdout = succeeds(&mut sweep(more));
+    let stdout = succeeds_silently(&mut sweep(more));
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     assert_eq!(commands.len(), 2, "{stdout}");
     assert!(commands[0].contains(" --kv-store device ") && commands[0].contains("/1n2g/rn50_b8_fp32_device_1.jsonl"));
     assert!(commands[1].contains(" --kv-store dist_sync --servers 1 "), "{stdout}");
     // No finished run has servers, so any number of them is new work.
-    let stdout = succeeds(&mut sweep(&format!("{more} --servers 2 --key-placement hash")));
+    let stdout = succeeds_silently(&mut sweep(&format!("{more} --servers 2 --key-placement hash")));
     assert!(stdout.contains(" --kv-store dist_sync --servers 2 --key-placement hash "), "{stdout}");
 
-    let stdout = succeeds(&mut sweep("--kv-stores ring,device --resume"));
+    let stdout = succeeds_silently(&mut sweep("--kv-stores ring,device --resume"));
     expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, kv-store ring device, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
     expect![[r#"
         1n1g is measured once, with ring, and is the base of all kv-stores
@@ -321,7 +324,7 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     expect![[r#"
         1n1g is measured once, with ring, and is the base of all kv-stores
         3 of 3 runs are finished"#]]
-    .assert_eq(&earlier_runs(&succeeds(&mut sweep("--kv-stores ring,device --resume"))));
+    .assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--kv-stores ring,device --resume"))));
 
     let error = refused(&mut sweep("--resume --kv-store device"), 2);
     expect![[r#"
@@ -336,13 +339,13 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     expect![[r#"
         1n1g is measured once, with ring, and is the base of all kv-stores
         1n2g/rn50_b8_fp32_device_1.log: the run is repeated: finished earlier, but record DIR/out/1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: contains case 1n2g, ResNet50-v1b, batch size 8, fp32, but has another file name: restore the original name
-        2 of 3 runs are finished"#]].assert_eq(&earlier_runs(&succeeds(&mut sweep("--kv-stores ring,device --resume"))));
+        2 of 3 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--kv-stores ring,device --resume"))));
 }
 
 #[test]
 fn resume_checks_the_files_of_finished_runs() {
     let sandbox = Sandbox::with_valid_worker();
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4"));
+    succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 4"));
     let file = |name: &str| sandbox.path("out/1n1g").join(name);
     fs::remove_file(file("rn50_b8_fp32_1.log")).expect("removed");
     let record = fs::read(file("rn50_b8_fp32_2.jsonl")).expect("read");
@@ -362,7 +365,7 @@ fn resume_checks_the_files_of_finished_runs() {
         wrote DIR/extracted/out_result.json, _result.csv, _result.md, _dlperf.json
         error: the figures of DIR/out are not complete: see the 4 messages above
     "#]].assert_eq(&without_paths(&stderr));
-    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 4 --resume"));
     expect![[r#"
         1n1g/rn50_b8_fp32_1.log: the run is repeated: finished earlier, but log DIR/out/1n1g/rn50_b8_fp32_1.log cannot be read: No such file or directory (os error 2)
         1n1g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but record DIR/out/1n1g/rn50_b8_fp32_2.jsonl cannot be used: the run failed: stopped after iteration 4, without an end line: repeat it
@@ -389,7 +392,7 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     let (_, left_out) = sandbox.extract();
     assert!(left_out.contains("1n1g/rn50_b8_fp32_2.log:") && !left_out.contains("safetensors"), "{left_out}");
 
-    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume --dry-run")));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{options} --resume --dry-run")));
     let commands: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     let [second, third] = commands[..] else { panic!("{stdout}") };
     let path = checkpoints[1].display();
@@ -399,7 +402,7 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     );
     assert!(third.contains(&format!(" --checkpoint {} ", checkpoints[2].display())), "{third}");
     assert!(!third.contains("--from-checkpoint"), "{third}");
-    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume --repeat 1n1g --dry-run")));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{options} --resume --repeat 1n1g --dry-run")));
     assert!(!stdout.contains("--from-checkpoint"), "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 3 --resume"), 2);
     expect![[r#"
@@ -409,7 +412,7 @@ fn checkpoint_is_used_by_its_run_and_removed_afterwards() {
     "#]]
     .assert_eq(&without_paths(&error));
 
-    let stdout = succeeds(&mut sandbox.short_sweep(&format!("{options} --resume")));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep(&format!("{options} --resume")));
     assert!(stdout.contains(&format!("\n1n1g run 2 of 3: resuming from checkpoint {path}\n")), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 3]);
     assert!(checkpoints.iter().all(|checkpoint| !checkpoint.exists()));
@@ -424,9 +427,9 @@ const SUITE: &str = "--suite ddp --model resnet50_v1b --runs 2";
 #[test]
 fn repeat_runs_a_case_again_and_keeps_earlier_files() {
     let sandbox = Sandbox::with_valid_worker();
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
+    succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     let first = fs::read_to_string(sandbox.path("out/1n1g/rn50_b8_fp32_2.log")).expect("written");
-    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume --repeat 1n1g"));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume --repeat 1n1g"));
     expect![[r#"
         1n1g/rn50_b8_fp32_1.log: the run is repeated: finished earlier, but repeat requested
         1n1g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but repeat requested
@@ -439,11 +442,11 @@ fn repeat_runs_a_case_again_and_keeps_earlier_files() {
     // Once: the command in the manifest does not repeat them again.
     let manifest = Manifest::find(&sandbox.path("out")).expect("readable").expect("there");
     assert!(manifest.command.iter().all(|argument| argument != "--repeat" && argument != "1n1g"), "{manifest:?}");
-    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume"));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2 --resume"));
     expect!["4 of 4 runs are finished"].assert_eq(&earlier_runs(&stdout));
 
     // The last command may have had other cases.
-    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 1n2g"));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 1n2g"));
     assert_eq!(sandbox.ran()[6..], ["1n2g_1", "1n2g_2"], "{stdout}");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume --repeat 2n1g"), 2);
     expect![[r"
@@ -455,9 +458,9 @@ fn repeat_runs_a_case_again_and_keeps_earlier_files() {
 #[test]
 fn earlier_sweep_is_extended_to_the_ddp_suite() {
     let sandbox = Sandbox::with_valid_worker();
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
+    succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g,1n2g --runs 2"));
     // With its own network and batch size instead of the suite's.
-    let stdout = succeeds(&mut sandbox.short_sweep("--suite ddp --runs 2 --resume"));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep("--suite ddp --runs 2 --resume"));
     expect![[r#"
         each run is followed by its baseline, a run without communication, except for 1n1g, where one rank has no communication
         4 of 6 runs are finished"#]].assert_eq(&earlier_runs(&stdout));
@@ -474,7 +477,7 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
     assert!(stdout.ends_with(" --format pytorch-ddp > FILE.json\n"), "{stdout}");
 
     // Without `--suite` the baselines are neither run nor lost.
-    let stdout = succeeds(&mut sandbox.short_sweep("--cases 1n2g --runs 3 --resume"));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep("--cases 1n2g --runs 3 --resume"));
     expect!["2 of 3 runs are finished"].assert_eq(&earlier_runs(&stdout));
     assert!(!stdout.contains(" baseline,"), "{stdout}");
     assert_eq!(sandbox.states(), vec![RunState::Finished; 7]);
@@ -484,7 +487,7 @@ fn earlier_sweep_is_extended_to_the_ddp_suite() {
 fn suite_over_axes_has_a_block_per_point() {
     let sandbox = Sandbox::with_valid_worker();
     let options = "--suite ddp --model resnet50_v1b --cases 1n2g --runs 1 --batch-sizes 8,16";
-    let stdout = succeeds(&mut sandbox.short_sweep(options));
+    let stdout = succeeds_silently(&mut sandbox.short_sweep(options));
     assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1", "1n2g_1", "none_1n2g_1"]);
     assert!(stdout.contains("\n1n2g b16 baseline, run 1 of 1: 64.00 images/s"), "{stdout}");
     for (batch, rate) in [(8, 16), (16, 32)] {
@@ -530,7 +533,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     expect![[r#"
         each run is followed by its baseline, a run without communication, except for 1n1g, where one rank has no communication
         no-communication/1n2g/rn50_b8_fp32_1.log: the run is repeated: interrupted
-        3 of 6 runs are finished"#]].assert_eq(&earlier_runs(&succeeds(&mut resume_command(&stderr))));
+        3 of 6 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut resume_command(&stderr))));
     let order = "1n1g_1 1n1g_2 1n2g_1 none_1n2g_1 none_1n2g_1 1n2g_2 none_1n2g_2";
     assert_eq!(sandbox.ran(), words(order).collect::<Vec<_>>());
     let expected = "rn50_b8_fp32_1.jsonl rn50_b8_fp32_1.log rn50_b8_fp32_1.log.1 rn50_b8_fp32_2.jsonl \
@@ -543,7 +546,7 @@ fn interrupted_baseline_runs_again_with_its_case() {
     expect![[r#"
         each run is followed by its baseline, a run without communication, except for 1n1g, where one rank has no communication
         no-communication/1n2g/rn50_b8_fp32_2.log: the run is repeated: finished earlier, but record DIR/out/no-communication/1n2g/rn50_b8_fp32_2.jsonl cannot be used: contains a run with communication (solo), but is in a folder of runs without it: move it back
-        5 of 6 runs are finished"#]].assert_eq(&earlier_runs(&succeeds(&mut sandbox.short_sweep(&format!("{SUITE} --resume")))));
+        5 of 6 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sandbox.short_sweep(&format!("{SUITE} --resume")))));
     assert_eq!(sandbox.ran().len(), 8);
     for name in ["sweep.json", "1n1g", "1n2g"] {
         let path = sandbox.path("out").join(name);
@@ -568,7 +571,7 @@ fn resume_requires_a_readable_manifest() {
     let error = refused(ringmark("sweep --resume --cases 1n1g --worker").arg(sandbox.worker()), 2);
     assert!(error.contains("--out <FOLDER>"), "{error}");
 
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     let line = 1 + manifest.lines().position(|line| line.contains("\"--dtype\"")).expect("present");
     fs::write(sandbox.path("out/sweep.json"), manifest.replace("\"fp32\"", "32")).expect("written");
@@ -618,5 +621,5 @@ fn two_commands_never_share_an_output_folder() {
     assert!(error.contains(&process), "{error}");
     kill(Pid::from_raw(sweep.id().cast_signed()), Signal::SIGTERM).expect("running process");
     assert_eq!(sweep.wait().expect("ended").code(), Some(143));
-    succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
+    succeeds_silently(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
 }

@@ -10,9 +10,9 @@ use ringmark_core::benchmark::train::RunRecord;
 use ringmark_core::file::run_name;
 use ringmark_core::manifest::RunState;
 
-use crate::support::interrupted_sweep::{OPTIONS, THREE_RUNS, fails, names, resume_command, succeeds};
+use crate::support::interrupted_sweep::{OPTIONS, THREE_RUNS, names, resume_command, succeeds_silently};
 use crate::support::prerequisite::not_tested;
-use crate::support::sandbox::{Sandbox, SmallDisk, refused, ringmark};
+use crate::support::sandbox::{Sandbox, SmallDisk, fails, refused, ringmark};
 use crate::support::temporary_folder::without_folder;
 
 /// Rank 0 fills the disk in its second run, and then prints more than fits into a partly used block.
@@ -53,7 +53,7 @@ fn full_disk_is_reported_and_keeps_finished_runs() {
     assert!(!stderr.contains("rn50_b8_fp32_1"), "{stderr}");
 
     disk.make_room();
-    succeeds(&mut resume_command(&error));
+    succeeds_silently(&mut resume_command(&error));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
     assert!(sandbox.files("1n1g").is_superset(&names(THREE_RUNS)));
     assert_eq!(sandbox.extract().0, Some(0));
@@ -77,7 +77,7 @@ fn finished_run_missing_in_the_manifest_is_not_repeated() {
     assert!(error.starts_with(&format!("error: {words}")), "{error}");
     assert!(matches!(sandbox.states()[1], RunState::Running { .. }));
     disk.make_room();
-    let stdout = succeeds(&mut resume_command(&error));
+    let stdout = succeeds_silently(&mut resume_command(&error));
     assert!(stdout.contains("\n2 of 3 runs are finished\n") && !stdout.contains("the run is repeated"), "{stdout}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_3"]);
 }
@@ -91,13 +91,13 @@ fn read_only_folder_is_reported_and_keeps_finished_runs() {
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 1"), 1);
     assert!(error.contains(advice), "{error}");
     disk.remount("rw");
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
+    succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 1"));
     disk.remount("ro");
     let error = refused(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"), 1);
     assert!(error.contains(advice), "{error}");
     assert_eq!(sandbox.extract().0, Some(0));
     disk.remount("rw");
-    succeeds(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
+    succeeds_silently(&mut sandbox.short_sweep("--cases 1n1g --runs 2 --resume"));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
 }
 
@@ -132,14 +132,14 @@ fn removed_results_folder_ends_the_sweep() {
         assert_eq!(record.failure(), None);
         let _ = fs::remove_file(sandbox.path("out"));
         fs::rename(sandbox.path(kept), sandbox.path("out")).expect("moved back");
-        succeeds(&mut resume_command(&error));
+        succeeds_silently(&mut resume_command(&error));
         assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"], "{script}");
         assert_eq!(sandbox.extract().0, Some(0));
     }
     // If the folder is only renamed and still reachable under its path, nothing changes.
     let sandbox = Sandbox::with_valid_worker();
     sandbox.hook(&change_in_second("mv out moved; ln -s moved out"));
-    succeeds(&mut sandbox.short_sweep(OPTIONS));
+    succeeds_silently(&mut sandbox.short_sweep(OPTIONS));
     assert_eq!(sandbox.extract().0, Some(0));
 }
 
@@ -162,7 +162,7 @@ fn read_only_results_end_the_sweep() {
     assert!(error.contains("\nerror: 1n1g run 2 of 3 failed: "), "{error}");
     assert!(error.contains("Operation not permitted (os error 1)"), "{error}");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);
-    succeeds(&mut resume_command(&error));
+    succeeds_silently(&mut resume_command(&error));
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2", "1n1g_2", "1n1g_3"]);
 }
 

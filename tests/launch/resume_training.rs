@@ -12,9 +12,9 @@ use ringmark_core::manifest::{Manifest, RunState};
 
 use crate::support::core_tokens::take_all_cores;
 use crate::support::images::digits;
-use crate::support::interrupted_sweep::{fails, names, resume_command, succeeds};
+use crate::support::interrupted_sweep::{names, resume_command, succeeds_silently};
 use crate::support::processes_of;
-use crate::support::sandbox::{Sandbox, SmallDisk, ringmark, run, wait_until, words};
+use crate::support::sandbox::{Sandbox, SmallDisk, fails, ringmark, run, succeeds, wait_until, words};
 
 /// Returns `ringmark sweep` of one case with the real worker and results in the folder `out`.
 fn real_sweep(sandbox: &Sandbox, out: &str, options: &str) -> Command {
@@ -47,8 +47,7 @@ fn resumed_sweep_equals_an_uninterrupted_one() {
     assert_eq!(sweep.wait().expect("ended").code(), Some(130));
     assert_eq!(sandbox.left(), Vec::<String>::new());
     let _tokens = take_all_cores();
-    let (status, stdout, stderr) = run(real_sweep(&sandbox, "out", options).arg("--resume"));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(real_sweep(&sandbox, "out", options).arg("--resume"));
     assert!(stdout.contains("\n1 of 2 runs are finished\n"), "{stdout}");
     let (status, ..) = run(&mut real_sweep(&sandbox, "whole", options));
     assert_eq!(status, Some(0));
@@ -123,14 +122,14 @@ fn resume_from_checkpoint_is_bitwise_identical() {
     // Partial checkpoint of a rank that was killed while writing it.
     fs::write(sandbox.path("out/1n2g/.mxnet-lenet_b4_fp32_1.safetensors.77.part"), "half").expect("written");
     let _tokens = take_all_cores();
-    let stdout = succeeds(&mut resume_command(&after_interrupt));
+    let stdout = succeeds_silently(&mut resume_command(&after_interrupt));
     let announced = format!("\n1n2g run 1 of 1: resuming from checkpoint {}\n", checkpoint.display());
     assert!(stdout.contains(&announced), "{stdout}");
     // A finished run needs no checkpoint. The logs of both earlier parts are kept.
     let name = |ending: &str| format!("mxnet-lenet_b4_fp32_1.{ending}");
     assert_eq!(sandbox.files("1n2g"), ["jsonl", "log", "log.1", "log.2"].map(name).into());
 
-    succeeds(&mut sweep("whole"));
+    succeeds_silently(&mut sweep("whole"));
     let record = |out: &str| {
         let text = fs::read(sandbox.path(out).join("1n2g").join(name("jsonl"))).expect("read");
         RunRecord::read(&text[..]).expect("a record")
@@ -154,7 +153,7 @@ fn resume_from_checkpoint_is_bitwise_identical() {
         stdout.contains("PASS    unedited  SHA-256 of 2 files verified") && stdout.contains("PASS    rules "),
         "{stdout}{stderr}"
     );
-    assert!(succeeds(sweep("out").arg("--resume")).contains("\n1 of 1 runs are finished\n"));
+    assert!(succeeds_silently(sweep("out").arg("--resume")).contains("\n1 of 1 runs are finished\n"));
 }
 
 #[test]
@@ -176,7 +175,6 @@ fn rank_reports_a_record_that_does_not_fit_on_disk() {
     assert_eq!(sandbox.files("1n2g"), names("mxnet-lenet_b2_fp32_1.log"));
     assert_eq!(sandbox.left(), Vec::<String>::new());
     disk.make_room();
-    let (status, _, stderr) = run(&mut resume_command(&stderr));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(&mut resume_command(&stderr));
     assert_eq!(sandbox.states(), [RunState::Finished]);
 }

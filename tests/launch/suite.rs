@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::support::core_tokens::take_all_cores;
 use crate::support::golden::assert_golden;
 use crate::support::runs::{Folder, dlperf_log, record, rows_by_case};
-use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, succeeds, words};
 use crate::support::temporary_folder::without_folder;
 
 #[test]
@@ -29,8 +29,7 @@ fn dry_run_prints_baselines_between_runs() {
     command.args(words("--save /shared/weights"));
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     command.env_clear().env("PATH", "/usr/bin:/bin").env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
-    let (status, stdout, stderr) = run(&mut command);
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut command);
     let folder = sandbox.folder.path().to_str().expect("a plain name");
     assert_golden("dry_run_suite.txt", &stdout.replace(folder, "/FOLDER"));
     assert!(!sandbox.path("out").exists());
@@ -47,8 +46,7 @@ fn suite_defaults_to_pytorch_networks_and_batch_size() {
     let runs = |options: &str| {
         let mut command = ringmark(&format!("sweep --dry-run --suite ddp --cases 1n1g --runs 1 --no-doctor {options}"));
         command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
-        let (status, stdout, stderr) = run(&mut command);
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(&mut command);
         let names = stdout.lines().filter_map(|line| line.split_once("/1n1g/")?.1.split_once("_1.jsonl"));
         names.map(|(name, _)| name.to_owned()).collect::<Vec<String>>()
     };
@@ -79,8 +77,7 @@ fn invalid_suite_is_rejected() {
 fn language_models_have_the_recipe_of_nanogpt() {
     let plan = |options: &str| {
         let arguments = format!("sweep --suite llm --runs 1 --cases 1n1g --no-doctor --dry-run --verbose {options}");
-        let (status, stdout, stderr) = run(&mut ringmark(&arguments));
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(&mut ringmark(&arguments));
         let of_rank =
             |line: &str| Some(line.split_once("ringmark-worker train ")?.1.split_once(" --record")?.0.to_owned());
         stdout.lines().filter_map(of_rank).collect::<Vec<_>>().join("\n")
@@ -120,8 +117,7 @@ fn baseline(number: u32, step: f64) -> RunRecord {
 /// Checks for exit status 0 and returns the standard output.
 fn extract(folder: &Path, options: &str) -> String {
     let mut command = ringmark("extract");
-    let (status, stdout, stderr) = run(command.arg(folder).args(words(options)).arg("--out").arg(folder));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(command.arg(folder).args(words(options)).arg("--out").arg(folder));
     stdout
 }
 
@@ -323,8 +319,7 @@ fn exported_files_differ_in_the_requested_settings() {
     let whole = record("1n1g", 1, 0.5).header.config.iterations;
     let (on, _of_on) = exported(Switch::On, whole);
     let differences = |other: &Path| {
-        let (status, stdout, stderr) = run(ringmark("diff").args([&on, other]));
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(ringmark("diff").args([&on, other]));
         stdout
     };
     let (off, _of_off) = exported(Switch::Off, whole);

@@ -18,7 +18,8 @@ use ringmark_core::line::dlperf::{self, LogLine};
 
 use crate::support::runs::places;
 use crate::support::sandbox::{
-    HANGING, Sandbox, all_have_reported, check_refusals, copy_program, refused, ringmark, run, wait_until, words,
+    HANGING, Sandbox, all_have_reported, check_refusals, copy_program, fails, refused, ringmark, run, succeeds,
+    wait_until, words,
 };
 use crate::support::temporary_folder::without_folder;
 use crate::support::virtual_gpu;
@@ -96,8 +97,7 @@ fn dry_run_prints_every_command_and_starts_nothing() {
     // Only these variables appear on a command line; the last one prevents the option that is added in containers.
     command.env_clear().env("PATH", "/usr/bin:/bin").env("NCCL_DEBUG", "INFO");
     command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
-    let (status, stdout, stderr) = run(&mut command);
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut command);
     let folder = sandbox.folder.path().to_str().expect("a plain name");
     assert_eq!(stdout.replace(folder, "/FOLDER"), include_str!("../golden/dry_run_4_hosts.txt"));
     assert!(!sandbox.path("out").exists());
@@ -110,8 +110,7 @@ fn long_dry_run_prints_the_plan() {
         let mut command =
             ringmark("sweep --dry-run --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtypes fp16,fp32 --device cuda");
         command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
-        let (status, stdout, stderr) = run(&mut command);
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(&mut command);
         stdout
     };
     let stdout = printed("");
@@ -133,8 +132,7 @@ fn slurm_dry_run_prints_srun_commands_without_slurm() {
     command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
     command.env_clear().env("PATH", "/usr/bin:/bin").env("SLURM_GPUS_PER_TASK", "1");
     command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
-    let (status, stdout, stderr) = run(&mut command);
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut command);
     let folder = sandbox.folder.path().to_str().expect("a plain name");
     assert_eq!(stdout.replace(folder, "/FOLDER"), include_str!("../golden/dry_run_slurm.txt"));
 }
@@ -153,8 +151,7 @@ fn large_job_reads_its_hosts_from_a_file() {
         let options = format!("--hosts node[01-40]:8 --cases 40n8g --runs 1 --dry-run {options}");
         let kv_store = if options.contains("--servers") { "dist_sync" } else { "ring" };
         let mut sweep = sandbox.sweep(&format!("{options} --kv-store {kv_store}"));
-        let (status, stdout, stderr) = run(&mut sweep);
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(&mut sweep);
         let stem = sandbox.path("out/40n8g/rn50_b8_fp32_dist-sync_1").display().to_string();
         let line = stdout.replace(&stem, "OUT").replace('\'', "");
         assert!(line.contains(lists), "{lists}: {line}");
@@ -173,8 +170,7 @@ fn grid_engine_dry_run_leaves_remote_shell_to_open_mpi() {
         .arg(sandbox.path("out"));
     command.env_clear().env("PATH", "/usr/bin:/bin").env("NCCL_DEBUG", "INFO");
     command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
-    let (status, stdout, stderr) = run(&mut command);
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut command);
     let folder = sandbox.folder.path().to_str().expect("a plain name");
     let by_ssh = " -mca plm_rsh_args '-p 22 -q -o StrictHostKeyChecking=no'";
     let golden = include_str!("../golden/dry_run_4_hosts.txt");
@@ -204,8 +200,7 @@ fn dry_run_shows_rsync_commands() {
     let sandbox = Sandbox::new("exit 1");
     let folder = sandbox.folder.path().to_str().expect("a plain name");
     let mut command = sandbox.sweep("--cases 2n1g --runs 1 --hosts localhost:1,b:1 --sync /opt/rm --dry-run");
-    let (status, stdout, stderr) = run(&mut command);
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut command);
     let lines: Vec<&str> = stdout.lines().filter(|line| !line.starts_with("# ")).collect();
     // A script needs no libraries.
     assert!(lines[0].starts_with("mkdir -p /opt/rm && rsync "), "{stdout}");
@@ -222,8 +217,7 @@ fn dry_run_shows_rsync_commands() {
 fn quick_dry_run_selects_the_cases_that_fit() {
     let sandbox = Sandbox::new("exit 1");
     let mut command = ringmark("sweep --dry-run --quick --device cpu --iters 9 --hosts localhost:2");
-    let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(command.arg("--worker").arg(sandbox.worker()));
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines.len(), 1 + 2 + 4, "{stdout}");
     expect!["# quick profile: for a first impression, not a reliable result"].assert_eq(lines[0]);
@@ -244,8 +238,7 @@ fn profile_sets_the_options_that_are_not_given() {
     let sandbox = Sandbox::new("exit 1");
     let dry_run = |options: &str| {
         let mut command = ringmark(&format!("sweep --dry-run --cases 1n1g --threads 1 {options}"));
-        let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()));
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(command.arg("--worker").arg(sandbox.worker()));
         let commands: Vec<String> = stdout.lines().filter(|it| !it.starts_with("# ")).map(str::to_owned).collect();
         let (_, training) = commands[0].split_once(" train ").expect("a rank's arguments");
         let (training, _) = training.split_once(" --threads 1").expect("the threads that were typed");
@@ -286,8 +279,7 @@ fn oversized_job_is_rejected_before_creating_files() {
 fn axes_form_an_ordered_product() {
     let sandbox = Sandbox::new("exit 1");
     let dry_run = |options: &str| {
-        let (status, stdout, stderr) = run(&mut sandbox.sweep(&format!("--dry-run --hosts a:2 {options}")));
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(&mut sandbox.sweep(&format!("--dry-run --hosts a:2 {options}")));
         stdout
     };
     let stdout = dry_run("--cases 1n1g,1n2g --runs 2 --dtypes fp32,bf16 --batch-sizes 8,16");
@@ -345,8 +337,7 @@ fn axes_form_an_ordered_product() {
 fn equivalent_options_of_other_programs_are_accepted() {
     let sandbox = Sandbox::new("exit 1");
     let dry_run = |options: &str| {
-        let (status, stdout, stderr) = run(&mut sandbox.sweep(&format!("--dry-run --runs 1 {options}")));
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(&mut sandbox.sweep(&format!("--dry-run --runs 1 {options}")));
         // The free memory differs between calls.
         stdout.lines().filter(|line| !line.starts_with("# memory: ")).map(str::to_owned).collect::<Vec<String>>()
     };
@@ -394,8 +385,7 @@ fn first_line_names_the_device() {
         let folders = [driver.parent().expect("a folder").display().to_string(), env::var("PATH").expect("a PATH")];
         let mut command = ringmark("sweep --dry-run --cases 1n1g --runs 21");
         command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
-        let (status, stdout, stderr) = run(command.env("PATH", folders.join(":")));
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(command.env("PATH", folders.join(":")));
         assert!(stdout.lines().next().is_some_and(|line| line.contains(&format!(", device {device}, "))), "{stdout}");
     }
 }
@@ -612,8 +602,7 @@ fn every_host_of_a_case_gets_its_share_of_ranks() {
     let agent = "shift 5; echo $1 >>\"$0.log\"; export TMPDIR=\"$0.$1\"; mkdir \"$TMPDIR\"; shift; sh -c \"$*\"";
     let agent = sandbox.write_program("agent", &format!("#!/bin/sh\n{agent}\n"));
     let mut sweep = sandbox.sweep("--hosts first:4,second:3,third:3 --cases 2n3g --runs 1 --mpirun-args");
-    let (status, _, stderr) = run(sweep.arg(format!("-mca plm_rsh_agent {}", agent.display())));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(sweep.arg(format!("-mca plm_rsh_agent {}", agent.display())));
     let hosts = fs::read_to_string(sandbox.path("agent.log")).expect("host was queried");
     assert_eq!(BTreeSet::from_iter(hosts.lines()), BTreeSet::from(["first", "second"]));
     let log = sandbox.log("2n3g/rn50_b8_fp32_1.log");
@@ -634,8 +623,7 @@ fn host_without_slots_is_queried_once() {
         sweep.arg(hosts).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
         sweep.arg("--mpirun-args").arg(format!("-mca plm_rsh_agent {}", agent.display()));
         let _ = fs::remove_file(sandbox.path("agent.log"));
-        let (status, _, stderr) = run(&mut sweep);
-        assert_eq!(status, Some(1), "{stderr}");
+        fails(&mut sweep);
         let _ = fs::remove_dir_all(sandbox.path("out"));
         let requested = fs::read_to_string(sandbox.path("agent.log")).expect("host was queried");
         assert_eq!(requested.matches("nvidia-smi").count(), 1, "{hosts}: {requested}");
@@ -646,8 +634,7 @@ fn host_without_slots_is_queried_once() {
 fn session_folder_failure_is_reported_with_a_fix() {
     let sandbox = Sandbox::with_valid_worker();
     // Even root cannot create a folder there.
-    let (status, _, stderr) = run(sandbox.short_sweep("--cases 1n1g --runs 1").env("TMPDIR", "/proc/none"));
-    assert_eq!(status, Some(1), "{stderr}");
+    let stderr = fails(sandbox.short_sweep("--cases 1n1g --runs 1").env("TMPDIR", "/proc/none"));
     let failure = sandbox.failure("1n1g/rn50_b8_fp32_1.log");
     expect!["Open MPI cannot create its session folder /proc/none: No such file or directory: set TMPDIR to a writable folder on every host"].assert_eq(&failure);
     assert!(stderr.contains(&failure), "{stderr}");
@@ -719,8 +706,7 @@ fn hanging_run_is_killed_with_all_its_processes() {
     let has_log = |seconds: u32| {
         let sandbox = Sandbox::new(HANGING);
         let options = format!("--hosts localhost:2 --cases 1n2g --timeout {seconds}");
-        let (status, _, stderr) = run(&mut sandbox.sweep(&options));
-        assert_eq!(status, Some(1), "{stderr}");
+        fails(&mut sandbox.sweep(&options));
         let words = format!("timed out after {seconds} s; no rank has reported");
         assert_eq!(sandbox.failure("1n2g/rn50_b8_fp32_1.log"), words);
         assert_eq!(sandbox.left(), Vec::<String>::new());
@@ -747,8 +733,7 @@ fn interrupted_sweep_leaves_no_process() {
 fn killed_mpirun_leaves_no_rank() {
     // The parent of a rank is mpirun.
     let sandbox = Sandbox::new(&format!("[ $rank = 1 ] && sleep 0.5 && kill -KILL $PPID\n{HANGING}"));
-    let (status, _, stderr) = run(&mut sandbox.sweep("--hosts localhost:2 --cases 1n2g"));
-    assert_eq!(status, Some(1), "{stderr}");
+    fails(&mut sandbox.sweep("--hosts localhost:2 --cases 1n2g"));
     expect!["mpirun was killed by signal 9"].assert_eq(&sandbox.failure("1n2g/rn50_b8_fp32_1.log"));
     assert_eq!(sandbox.left(), Vec::<String>::new());
 }

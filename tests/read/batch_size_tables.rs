@@ -16,7 +16,7 @@ use crate::support::browser::Browser;
 use crate::support::golden::assert_golden;
 use crate::support::report::{DESKTOP, LOOK, PHONE, assert_well_formed, count_drawn, page, path, report, shown};
 use crate::support::runs::{self, Folder};
-use crate::support::sandbox::{ringmark, run};
+use crate::support::sandbox::{ringmark, run, succeeds};
 use crate::support::scores::{self, Score};
 
 /// Creates a valid training run whose memory grows with its batch.
@@ -70,8 +70,7 @@ fn from<'a>(text: &'a str, word: &str) -> &'a str {
 #[test]
 fn extract_adds_a_table_if_a_network_has_several_batch_sizes() {
     let folder = training_folder();
-    let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(folder.path()));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(ringmark("extract").arg(folder.path()).arg("--out").arg(folder.path()));
     assert_golden("batch_sizes/training.txt", from(&stdout, "Training by batch size"));
     let markdown = fs::read_to_string(folder.path().join("first_result.md")).expect("written");
     assert_golden("batch_sizes/training.md", from(&markdown, "## Training by batch size"));

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::support::diff::{Output, bandwidth, diff, sweep};
 use crate::support::golden::assert_golden;
 use crate::support::runs::{Folder, record};
-use crate::support::sandbox::{ringmark, run};
+use crate::support::sandbox::{lines_with, ringmark, run, succeeds};
 use crate::support::temporary_folder::without_folder;
 
 #[test]
@@ -74,8 +74,7 @@ fn folder_and_its_json_give_the_same_comparison() {
     let (base, test) = (sweep(&["1n1g", "1n2g"], 0.5, |_| {}), sweep(&["1n1g", "1n2g"], 0.53, |_| {}));
     let result = |folder: &Folder| {
         let out = folder.parent.path().join("out");
-        let (status, _, stderr) = run(ringmark("extract").arg(folder.path()).arg("--out").arg(&out));
-        assert_eq!(status, Some(0), "{stderr}");
+        succeeds(ringmark("extract").arg(folder.path()).arg("--out").arg(&out));
         out.join("first_result.json")
     };
     let pathless = |output: Output| {
@@ -470,7 +469,7 @@ fn sides_measured_in_sequence_are_named_once() {
     };
     let sentence = "started after those of";
     let after = printed(3600.0);
-    assert!(after.contains("Every run of TEST started after those of BASE: the intervals do not include"), "{after}");
+    expect![""].assert_eq(&lines_with(&after, "Every run of"));
     assert_eq!(after.matches(sentence).count(), 1, "{after}");
     assert!(printed(-3600.0).contains("Every run of BASE started after those of TEST"));
     assert!(!printed(0.0).contains(sentence));

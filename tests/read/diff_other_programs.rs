@@ -1,10 +1,12 @@
 //! `ringmark diff` of bandwidth records and of files of nccl-tests and PyTorch.
 
+use expect_test::expect;
 use ringmark_core::dimension::DeviceKind;
 use serde_json::{Value, json};
 
 use crate::support::diff::{bandwidth, diff, sweep};
 use crate::support::runs::Folder;
+use crate::support::sandbox::lines_with;
 
 /// Creates a file of PyTorch's benchmark with one model from (ranks, seconds per iteration) pairs.
 fn pytorch(batch_size: u32, bucket_size: u32, groups: &[(usize, f64)]) -> String {
@@ -133,11 +135,11 @@ fn nccl_tests_files_are_paired_by_message() {
     test.write("all.json.1", nccl_tests(ALL_REDUCE, &["NCCL_ALGO=Tree"], &[(1 << 20, 50.0)], 3.0));
     let output = diff(base.path().join("all.json.0"), test.path(), &[]);
     assert_eq!(output.status, 1);
-    assert!(output.stderr.contains("all.json.1: 1 MiB out: 3 wrong elements"), "{}", output.stderr);
+    expect![""].assert_eq(&lines_with(&output.stderr, "all.json.1: 1 MiB"));
     assert!(output.stderr.ends_with("the comparison is not complete: see the 2 messages above\n"), "{}", output.stderr);
     test.write("all.json.2", "{\"version\": 2, \"args\": [\"x\"], \"nccl_version\": 1,\n");
     let output = diff(base.path().join("all.json.0"), test.path(), &[]);
-    assert!(output.stderr.contains("all.json.2: not JSON: EOF while parsing a value at line 2"), "{}", output.stderr);
+    expect![""].assert_eq(&lines_with(&output.stderr, "all.json.2: not JSON:"));
 }
 
 /// Writes three runs of 1 MiB, and a fourth with a change.

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::support::prerequisite::not_tested;
 use crate::support::runs::{Folder, committed, record};
-use crate::support::sandbox::{refused, ringmark, run};
+use crate::support::sandbox::{refused, ringmark, run, succeeds};
 use crate::support::scores;
 use crate::support::temporary_folder::without_folder;
 
@@ -33,8 +33,7 @@ fn exported(folder: &Path, options: &[&str]) -> String {
 
 fn json(folder: &Path) -> Value {
     let out = tempfile::tempdir().expect("a folder");
-    let (status, stdout, stderr) = run(ringmark("extract --json --out").arg(out.path()).arg(folder));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(ringmark("extract --json --out").arg(out.path()).arg(folder));
     serde_json::from_str(&stdout).expect("JSON")
 }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::support::extract::{Extract, assert_close, small_folder, speeds};
 use crate::support::golden::assert_golden;
 use crate::support::runs::{Folder, committed, record};
-use crate::support::sandbox::{ringmark, run};
+use crate::support::sandbox::{lines_with, ringmark, run};
 use crate::support::temporary_folder::without_folder;
 
 const CASES: [&str; 6] = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g", "4n8g"];
@@ -345,7 +345,7 @@ fn loss_without_1n1g_names_its_base() {
     folder.run(&record("1n2g", 1, 0.5));
     folder.run(&record("1n4g", 1, 0.625));
     let (_, stdout, _) = folder.extract(&[]);
-    assert!(stdout.contains("minus the step of 1n2g (no 1n1g)"), "{stdout}");
+    expect![""].assert_eq(&lines_with(&stdout, "minus the step"));
     assert_eq!(folder.result()["rn50"]["1n4g"]["scaling_loss"]["base"], "1n2g");
     assert_eq!(folder.result()["rn50"]["1n2g"]["scaling_loss"], Value::Null);
 }
@@ -360,7 +360,7 @@ fn different_thread_counts_are_noted() {
     }
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("cpu: Processor of a laptop, 1 to 2 threads per rank\n"), "{stdout}");
+    expect![""].assert_eq(&lines_with(&stdout, "cpu: Processor of"));
     let note =
         "cases have different numbers of threads per rank: efficiency compares\nunequal devices (1n1g: 2, 1n2g: 1)";
     assert!(stdout.contains(&format!("\nnote: {note}\n")), "{stdout}");

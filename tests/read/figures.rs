@@ -5,11 +5,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::support::runs::{Folder, record, rows_by_case};
-use crate::support::sandbox::{ringmark, run};
+use crate::support::sandbox::{ringmark, succeeds};
 
 fn output_of(command: &str, folder: &Path, options: &[&str]) -> String {
-    let (status, stdout, stderr) = run(ringmark(command).arg(folder).args(options));
-    assert_eq!(status, Some(0), "{command} {options:?}: {stderr}");
+    let stdout = succeeds(ringmark(command).arg(folder).args(options));
     stdout
 }
 

@@ -1,6 +1,7 @@
 //! Tests of several kv-stores in one folder: each has its own table with a common single rank, in every command that
 //! reads runs; and of a real sweep over them.
 
+use expect_test::expect;
 use std::fs;
 
 use ringmark::read::analyze::results::ResultFolder;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use crate::support::core_tokens::take_all_cores;
 use crate::support::golden::assert_golden;
 use crate::support::runs::{Folder, record};
-use crate::support::sandbox::{Sandbox, ringmark, run, words};
+use crate::support::sandbox::{Sandbox, lines_with, ringmark, run, succeeds, words};
 
 fn of(kv_store: KvStore, servers: Option<u32>, mut record: RunRecord) -> RunRecord {
     record.header.config.kv_store = KvStoreConfig { kv_store, servers, ..KvStoreConfig::default() };
@@ -62,8 +63,7 @@ fn each_kv_store_has_a_table_relative_to_ring_1n1g() {
     assert_eq!(ring.base_text().as_deref(), Some("1n1g"));
 
     for (format, file) in [("table", "kv_stores.txt"), ("csv", "kv_stores.csv")] {
-        let (status, stdout, stderr) = run(ringmark("extract").arg(folder.path()).args(["--format", format]));
-        assert_eq!(status, Some(0), "{stderr}");
+        let stdout = succeeds(ringmark("extract").arg(folder.path()).args(["--format", format]));
         assert_golden(&format!("extract/{file}"), &stdout);
         assert!(stdout.lines().all(|line| format == "csv" || line.chars().count() <= 80), "{stdout}");
     }
@@ -184,18 +184,17 @@ fn predict_uses_a_model_per_kv_store() {
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("4n2g")).collect();
     assert_eq!(rows.len(), 2, "{stdout}");
-    assert!(stdout.contains("kv-store dist_sync with one server per host"), "{stdout}");
+    expect![""].assert_eq(&lines_with(&stdout, "kv-store dist_sync with"));
 }
 
 #[test]
 fn report_shows_kv_stores_side_by_side() {
     let folder = two(KvStore::DistSync);
-    let (status, stdout, stderr) = run(ringmark("report").arg(folder.path()));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(ringmark("report").arg(folder.path()));
     for name in ["first: ring\n", "first: dist_sync\n", "Comparison of kv-stores: "] {
         assert!(stdout.contains(name), "{name}: {stdout}");
     }
-    assert!(stdout.contains("relative to 1n1g of ring"), "{stdout}");
+    expect![""].assert_eq(&lines_with(&stdout, "relative to 1n1g"));
 }
 
 #[test]
@@ -206,9 +205,8 @@ fn real_sweep_over_kv_stores_is_read() {
     command.args(words("--hosts localhost:2 --cases 1n1g,1n2g --runs 1 --kv-stores ring,device,dist_sync"));
     let out = sandbox.path("out");
     let tokens = take_all_cores();
-    let (status, stdout, stderr) = run(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));
+    succeeds(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out));
     drop(tokens);
-    assert_eq!(status, Some(0), "{stdout}{stderr}");
     let read = |name: &str| {
         let text = fs::read(out.join("1n2g").join(name)).expect(name);
         RunRecord::read(&text[..]).expect("a record").header
@@ -224,8 +222,7 @@ fn real_sweep_over_kv_stores_is_read() {
         assert_eq!(header.ranks[0].device, DeviceKind::Cpu);
     }
     assert_eq!(fs::read_dir(out.join("1n1g")).expect("a folder").count(), 2, "ring's log and record alone");
-    let (status, stdout, stderr) = run(ringmark("extract").arg(&out));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(ringmark("extract").arg(&out));
     assert!(stdout.contains("Comparison of kv-stores"), "{stdout}");
     assert_eq!(stdout.matches("relative to 1n1g of ring").count(), 1, "{stdout}");
 }

@@ -1,12 +1,13 @@
 //! Tests of `ringmark predict`: a simulated cluster with known results, DLPerf's published rows, and rejected input.
 
 use std::path::Path;
+use std::process::Command;
 
 use expect_test::expect;
 use ringmark::read::analyze::prediction::evidence::Evidence;
 use ringmark::read::analyze::prediction::model::{Prediction, predict};
-use ringmark::read::analyze::prediction::parts::Limit;
 use ringmark::read::analyze::prediction::search;
+use ringmark::read::analyze::prediction::step_parts::Limit;
 use ringmark::read::analyze::prediction::strategy::Strategy;
 use ringmark::read::analyze::published::scaling::DLPERF;
 use ringmark::read::benchmark::bandwidth::load as bandwidth;
@@ -26,16 +27,23 @@ use crate::support::bandwidth as fixtures;
 use crate::support::model_cluster::ModelCluster;
 use crate::support::random::Random;
 use crate::support::runs::{Folder, long_record, record};
-use crate::support::sandbox::{self, check_refusals, refused, ringmark};
+use crate::support::sandbox::{check_refusals, fails, lines_with, refused, ringmark, run, succeeds};
 use crate::support::temporary_folder::without_folder;
 
 fn case(name: &str) -> Case {
     name.parse().expect("a case")
 }
 
-/// Returns exit status, standard output and standard error.
-fn run(folder: Option<&Path>, options: &[&str]) -> (Option<i32>, String, String) {
-    sandbox::run(ringmark("predict").args(folder).args(options))
+/// Returns `ringmark predict` for a folder, or for the published rows.
+fn command(folder: Option<&Path>, options: &[&str]) -> Command {
+    let mut command = ringmark("predict");
+    command.args(folder).args(options);
+    command
+}
+
+/// Returns the standard output without line breaks within sentences.
+fn predicted(folder: &Folder, options: &[&str]) -> String {
+    succeeds(&mut command(Some(&folder.path()), options)).replace("\n  ", " ")
 }
 
 /// A simulated cluster in which every time is known: backward fills four buckets, the ring reduces them one after the
@@ -340,17 +348,12 @@ fn bandwidth_of_one_host_count_asks_for_a_second() {
     };
     let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
     cluster.write_bandwidth(&result, &["1n4g"], 1);
-    let predict =
-        || run(Some(&sweep.path()), &["--bandwidth", path(&result)]).1.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        predict().contains("warning: --bandwidth does not apply to 8n4g: it has no case of several hosts"),
-        "{}",
-        predict()
-    );
+    let warnings = || lines_with(&predicted(&sweep, &["--bandwidth", path(&result)]), "warning: ");
+    expect![""].assert_eq(&warnings());
     cluster.write_bandwidth(&result, &["4n4g"], 1);
-    assert!(predict().contains("measure a second case: ringmark bandwidth --cases 4n4g,2n4g"), "{}", predict());
+    expect![""].assert_eq(&warnings());
     cluster.write_bandwidth(&result, &["2n4g"], 1);
-    assert!(!predict().contains("measure a second"), "{}", predict());
+    expect![""].assert_eq(&warnings());
 }
 
 /// Simulates latency that backward hides now, but not with more hosts: a sweep alone does not show its size.
@@ -410,8 +413,7 @@ fn fit_recovers_latency_and_bandwidth() {
     };
     let (sweep, result) = (cluster.sweep(&MEASURED, 1), Folder::new());
     cluster.write_bandwidth(&result, &["1n4g", "2n4g", "4n4g"], 1);
-    let (status, stdout, stderr) = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--json"]);
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut command(Some(&sweep.path()), &["--bandwidth", path(&result), "--json"]));
     let group = &serde_json::from_str::<Value>(&stdout).expect("JSON")["groups"][0];
     for (level, latency, bandwidth) in [("inside_host", 4e-6, 60.0), ("between_hosts", 20e-6, 3.0)] {
         let of = |field: &str| group["levels"][level][field].as_f64().expect("a number");
@@ -515,10 +517,9 @@ fn backtest_predicts_dlperf_4n8g() {
         (step.low - (one + added * 31.0 / 30.0)).abs() < 1e-9 && (step.high - (one + added * 31.0 / 15.0)).abs() < 1e-9
     );
 
-    let (status, stdout, stderr) = run(None, &["--backtest"]);
-    assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("the middle of the band is off by -0.9 %"), "{stdout}");
-    assert!(stdout.contains("warning: DLPerf V100 FP16 b256: this row measures the input"), "{stdout}");
+    let stdout = succeeds(&mut command(None, &["--backtest"]));
+    expect![""].assert_eq(&lines_with(&stdout, "the middle of the band"));
+    expect![""].assert_eq(&lines_with(&stdout, "warning: "));
     stdout.lines().for_each(|line| assert!(line.chars().count() <= 80, "{line}"));
 }
 
@@ -533,13 +534,10 @@ fn backtest_excludes_the_largest_case() {
     };
     let (sweep, result) = (cluster.sweep(&MEASURED, 2), Folder::new());
     cluster.write_bandwidth(&result, &["2n4g", "4n4g"], 2);
-    let (status, stdout, stderr) = run(Some(&sweep.path()), &["--bandwidth", path(&result), "--backtest"]);
-    assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("backtest: 4n4g predicted from 1n1g, 1n4g, 2n4g; measured: "), "{stdout}");
-    assert!(stdout.replace("\n  ", " ").contains("the measured value is inside the band"), "{stdout}");
+    let stdout = predicted(&sweep, &["--bandwidth", path(&result), "--backtest"]);
+    expect![""].assert_eq(&lines_with(&stdout, "backtest: "));
 
-    let (status, _, stderr) = run(Some(&cluster.sweep(&["1n1g", "1n4g", "2n4g"], 2).path()), &["--backtest"]);
-    assert_eq!(status, Some(1));
+    let stderr = fails(&mut command(Some(&cluster.sweep(&["1n1g", "1n4g", "2n4g"], 2).path()), &["--backtest"]));
     expect![[r#"
         error: 2n4g cannot be predicted: a backtest needs measured cases from which 2n4g can be predicted; without 2n4g, no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 4n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4,HOST3:4,HOST4:4
     "#]].assert_eq(&stderr);
@@ -598,15 +596,15 @@ fn unmeasured_levels_are_not_predicted() {
     assert!(search::under(&one_host, 0.5).is_err(), "the search does not cross it either");
 
     let sweep = cluster.sweep(&["1n1g", "1n4g"], 1);
-    let (status, stdout, stderr) = run(Some(&sweep.path()), &["--cases", "1n4g,2n4g,8n4g"]);
+    let (status, stdout, stderr) = run(&mut command(Some(&sweep.path()), &["--cases", "1n4g,2n4g,8n4g"]));
     assert_eq!(status, Some(1));
-    assert!(stdout.contains("(measured)"), "what can be said is said: {stdout}");
+    assert!(stdout.contains("(measured)"), "{stdout}");
     expect![[r"
         error: 2n4g, 8n4g cannot be predicted: no multi-host case was measured, so the network between hosts is unknown; measure: ringmark sweep --cases 2n4g --batch-size 4 --dtype fp32 --hosts HOST1:4,HOST2:4
     "]].assert_eq(&stderr);
 
     // The explanation is of most use without an answer.
-    let (status, stdout, _) = run(Some(&sweep.path()), &["--cases", "2n4g", "--explain"]);
+    let (status, stdout, _) = run(&mut command(Some(&sweep.path()), &["--cases", "2n4g", "--explain"]));
     assert_eq!(status, Some(1));
     expect![[r#"
         ResNet50-v1b, fp32, batch size 4 per rank
@@ -626,7 +624,7 @@ fn unmeasured_levels_are_not_predicted() {
 fn logs_without_a_single_host_case_are_rejected() {
     let folder = Folder::new();
     folder.log("2n8g/rn50_b128_fp32_1.log", &[4855.34; 120]);
-    let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "4n8g"]);
+    let (status, stdout, stderr) = run(&mut command(Some(&folder.path()), &["--cases", "4n8g"]));
     assert_eq!(status, Some(1));
     expect![[r#"
         not used: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 2n8g: sweep 1n1g as well
@@ -649,12 +647,9 @@ fn prediction_repeats_warnings_and_shows_the_straggler_cost() {
             }
         }));
     }
-    let (status, stdout, stderr) = run(Some(&folder.path()), &["--cases", "2n2g,4n2g"]);
-    assert_eq!(status, Some(0), "{stderr}");
-    let warning = "warning: 2n2g, 3 of 3 runs, for example run 1: rank 3 on host a is a straggler: ";
-    assert!(stdout.replace("\n  ", " ").contains(warning), "{stdout}");
-    assert!(stdout.replace("\n  ", " ").contains("Without the measured wait for rank 3 on host a:"), "{stdout}");
-    let (_, stdout, _) = run(Some(&folder.path()), &["--cases", "2n2g,4n2g", "--json"]);
+    let stdout = predicted(&folder, &["--cases", "2n2g,4n2g"]);
+    expect![""].assert_eq(&lines_with(&stdout, "rank 3 on host a"));
+    let (_, stdout, _) = run(&mut command(Some(&folder.path()), &["--cases", "2n2g,4n2g", "--json"]));
     let json: Value = serde_json::from_str(&stdout).expect("JSON");
     let group = &json["groups"][0];
     assert_eq!((&json["kind"], &group["straggler"]), (&"ringmark-prediction".into(), &"rank 3 on host a".into()));
@@ -671,10 +666,8 @@ fn prediction_repeats_warnings_and_shows_the_straggler_cost() {
 #[test]
 fn far_cases_and_single_runs_have_warnings() {
     let logs = dlperf_logs(&DLPERF[1]);
-    let (status, stdout, stderr) = run(Some(&logs.path()), &["--cases", "32n8g,64n8g"]);
-    assert_eq!(status, Some(0), "{stderr}");
-    assert!(stdout.contains("warning: 64n8g: more than 8 times the 32 measured ranks"), "{stdout}");
-    assert!(stdout.contains("warning: one run of 4n8g: the band does not include the spread of runs"), "{stdout}");
+    let stdout = predicted(&logs, &["--cases", "32n8g,64n8g"]);
+    expect![""].assert_eq(&lines_with(&stdout, "warning: "));
 }
 
 #[test]
@@ -694,7 +687,7 @@ fn bandwidth_result_must_match_the_runs() {
         let mut bytes = Vec::new();
         made.write(&mut bytes).expect("an in-memory write succeeds");
         folder.write("2n4g/bandwidth.json", bytes);
-        run(Some(&sweep.path()), &["--bandwidth", path(&folder)])
+        run(&mut command(Some(&sweep.path()), &["--bandwidth", path(&folder)]))
     };
     assert_eq!(changed(&|_| {}).0, Some(0));
     let on_gpus = |made: &mut BandwidthRecord| made.ranks.iter_mut().for_each(|rank| rank.device = DeviceKind::Cuda);
@@ -724,7 +717,7 @@ fn bandwidth_result_must_match_the_runs() {
             timing.seconds.iter_mut().flatten().for_each(|time| time.0 *= 1.0 + index as f64);
         }
     });
-    assert!(stdout.replace("\n  ", " ").contains("fit the measured times with a residual of"), "{stdout}");
+    expect![""].assert_eq(&lines_with(&stdout.replace("\n  ", " "), "residual"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use ringmark_core::options::migration_hints::{
 };
 
 use crate::support::golden::assert_golden;
-use crate::support::sandbox::{Sandbox, ringmark, run};
+use crate::support::sandbox::{Sandbox, ringmark, run, succeeds};
 
 /// A row of a table: their option, ours, and a comment.
 struct Row {
@@ -50,8 +50,7 @@ fn options<'a>(pieces: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
 fn known() -> BTreeSet<String> {
     let mut known = BTreeSet::new();
     for command in ["sweep", "score", "bandwidth", "input", "extract", "report", "pack", "diff", "predict", "doctor"] {
-        let (status, help, stderr) = run(&mut ringmark(&format!("{command} --help")));
-        assert_eq!(status, Some(0), "{stderr}");
+        let help = succeeds(&mut ringmark(&format!("{command} --help")));
         known.extend(help.split([' ', ',', '\n']).filter(|word| word.starts_with('-')).map(str::to_owned));
     }
     known
@@ -273,9 +272,7 @@ fn accepted_options_are_accepted() {
     for row in rows().iter().filter(|row| row.remark.starts_with("accepted")) {
         let typed = code(&row.theirs)[0];
         let mut command = ringmark(&format!("sweep --dry-run --hosts a:1 --cases 1n1g --runs 1 {typed}"));
-        let (status, _, stderr) =
-            run(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));
-        assert_eq!(status, Some(0), "{typed}: {stderr}");
+        succeeds(command.arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out")));
         accepted += 1;
     }
     assert!(accepted > 4, "{accepted} rows");

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::prerequisite::not_tested;
-use crate::support::sandbox::{ringmark, run, words};
+use crate::support::sandbox::{ringmark, succeeds, words};
 
 /// Runs a Python script in `scripts/dev`, and returns its output, or `None` without Python.
 fn output_of(script: &str, arguments: &str) -> Option<String> {
@@ -15,8 +15,7 @@ fn output_of(script: &str, arguments: &str) -> Option<String> {
     }
     let mut command = Command::new("python3");
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/dev").join(script)).args(words(arguments));
-    let (status, stdout, stderr) = run(&mut command);
-    assert_eq!(status, Some(0), "{script}: {stdout}{stderr}");
+    let stdout = succeeds(&mut command);
     Some(stdout)
 }
 
@@ -44,9 +43,7 @@ fn synthetic_result_passes_every_check() {
     let folder = tempfile::tempdir().expect("a folder");
     let result = folder.path().join("result");
     let Some(_) = output_of("make_large_result.py", &format!("1,16 2 30 {}", result.display())) else { return };
-    let (status, verdicts, stderr) = run(ringmark("check").arg(&result));
-    assert_eq!(status, Some(0), "{verdicts}{stderr}");
-    let (status, table, stderr) = run(ringmark("extract").arg(&result));
-    assert_eq!(status, Some(0), "{table}{stderr}");
+    succeeds(ringmark("check").arg(&result));
+    let table = succeeds(ringmark("extract").arg(&result));
     assert!(table.contains("2n8g     16   2/2"), "{table}");
 }

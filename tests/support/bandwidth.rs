@@ -3,14 +3,14 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::{BandwidthConfig, BandwidthRecord, MessageResult, Timing};
 use ringmark_core::benchmark::train::{RunHeader, RunRecord};
 use ringmark_core::dimension::{BackendName, Bytes, Seconds};
 
-use crate::support::sandbox::{Sandbox, ringmark, words};
+use crate::support::sandbox::{Sandbox, mpirun, ringmark, words};
 
 impl Sandbox {
     /// Returns `ringmark bandwidth` with this worker on this machine's cores and results in the folder `out`. The
@@ -23,11 +23,9 @@ impl Sandbox {
 
     /// Returns `ringmark-worker bandwidth` with this many ranks.
     pub fn worker_ranks(&self, ranks: u32, options: &str) -> Command {
-        let mut command = Command::new("mpirun");
-        command
-            .args(words("--allow-run-as-root --oversubscribe --bind-to none --timeout 900 -np"))
-            .arg(ranks.to_string());
-        command.arg(self.worker()).args(words("bandwidth --device cpu")).args(words(options)).stdin(Stdio::null());
+        let mut command = mpirun(ranks);
+        command.args(words("--timeout 900")).arg(self.worker()).args(words("bandwidth --device cpu"));
+        command.args(words(options));
         command
     }
 }

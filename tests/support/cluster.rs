@@ -9,6 +9,7 @@ use nix::unistd::Uid;
 use ringmark::launch::job::mpirun::TRANSPORTS;
 
 use super::prerequisite::not_tested;
+use crate::support::sandbox::{MPIRUN, words};
 use crate::support::worker;
 
 /// Names of the clusters in use; several exist if tests run in parallel.
@@ -67,16 +68,15 @@ impl Cluster {
         self.command(words).output().expect("the script starts")
     }
 
-    /// Runs workers with these numbers of ranks on the hosts, with the arguments `words`.
-    pub fn worker(&self, ranks: &[u32], words: &[&str]) -> Output {
+    /// Runs workers with these numbers of ranks on the hosts, with these arguments.
+    pub fn worker(&self, ranks: &[u32], arguments: &[&str]) -> Output {
         let host = |(index, ranks): (usize, &u32)| format!("{}:{ranks}", self.host(index + 1));
         let hosts = ranks.iter().enumerate().map(host).collect::<Vec<_>>().join(",");
         let (all, program) = (ranks.iter().sum::<u32>().to_string(), worker());
-        let mut command =
-            vec!["run", "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", &all];
+        let mut command: Vec<&str> = ["run", "mpirun"].into_iter().chain(words(MPIRUN)).chain([all.as_str()]).collect();
         command.extend(["-H", &hosts, "-x", "OMP_NUM_THREADS=1", "-mca", "btl", TRANSPORTS]);
         command.push(program.to_str().expect("a name"));
-        command.extend(words);
+        command.extend(arguments);
         self.call(&command)
     }
 }

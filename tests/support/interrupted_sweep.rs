@@ -46,17 +46,11 @@ pub fn names(names: &str) -> BTreeSet<String> {
     words(names).map(str::to_owned).collect()
 }
 
-pub fn succeeds(command: &mut Command) -> String {
+/// Checks for exit status 0 without messages, and returns the standard output.
+pub fn succeeds_silently(command: &mut Command) -> String {
     let (status, stdout, stderr) = run(command);
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{stdout}");
     stdout
-}
-
-/// Checks for exit status 1 and returns the standard error.
-pub fn fails(command: &mut Command) -> String {
-    let (status, stdout, stderr) = run(command);
-    assert_eq!(status, Some(1), "{stdout}{stderr}");
-    stderr
 }
 
 /// Returns the command from the last line of a sweep.

@@ -24,6 +24,9 @@ rank=${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID}
 folder=$(dirname \"$0\")
 ";
 
+/// Options of mpirun for tests, up to the number of ranks.
+pub const MPIRUN: &str = "--allow-run-as-root --oversubscribe --bind-to none -np";
+
 /// Ranks that wait forever and ignore SIGTERM.
 pub const HANGING: &str = "
 trap '' TERM
@@ -214,6 +217,32 @@ pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("starts");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (status.code(), text(stdout), text(stderr))
+}
+
+/// Returns the lines that contain `part`, for a snapshot.
+pub fn lines_with(text: &str, part: &str) -> String {
+    without_folder(&text.lines().filter(|line| line.contains(part)).collect::<Vec<_>>().join("\n"))
+}
+
+/// Runs a command that must end with exit status 0; returns its standard output.
+pub fn succeeds(command: &mut Command) -> String {
+    let (status, stdout, stderr) = run(command);
+    assert_eq!(status, Some(0), "{command:?}: {stdout}{stderr}");
+    stdout
+}
+
+/// Runs a command that must end with exit status 1; returns its standard error.
+pub fn fails(command: &mut Command) -> String {
+    let (status, stdout, stderr) = run(command);
+    assert_eq!(status, Some(1), "{command:?}: {stdout}{stderr}");
+    stderr
+}
+
+/// Returns mpirun with options for any number of ranks on this machine; the program follows.
+pub fn mpirun(ranks: u32) -> Command {
+    let mut command = Command::new("mpirun");
+    command.args(words(MPIRUN)).arg(ranks.to_string()).stdin(Stdio::null());
+    command
 }
 
 /// Calls `refuse` for the options in the snapshot and compares its messages, which are indented, without clap's usage

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::support::core_tokens::take_cores;
 use crate::support::safetensors::{self, Stored, Tensors};
-use crate::support::sandbox::{wait_until, words};
+use crate::support::sandbox::{mpirun, wait_until, words};
 use crate::support::temporary_folder::without_folder;
 use crate::support::{processes_of, worker};
 
@@ -71,10 +71,8 @@ impl Run {
     /// Runs this number of processes under mpirun with additional options of mpirun.
     pub fn processes(number: u32, of_mpirun: &str, options: &str) -> Run {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut command = Command::new("mpirun");
-        command.args(words("--allow-run-as-root --oversubscribe --bind-to none")).args(words(of_mpirun));
-        command.arg("-np").arg(number.to_string());
-        command.arg(in_folder(&folder));
+        let mut command = mpirun(number);
+        command.args(words(of_mpirun)).arg(in_folder(&folder));
         let mut run = Run { command, folder, ranks: number };
         run.train(options);
         run

@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use ringmark_core::benchmark::Record;
 use ringmark_core::benchmark::bandwidth::{BandwidthRecord, MessageResult};
@@ -12,7 +11,7 @@ use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{BackendName, Bytes, Phase};
 
 use crate::support::core_tokens::take_all_cores;
-use crate::support::sandbox::{ringmark, run, words};
+use crate::support::sandbox::{mpirun, ringmark, run, succeeds, words};
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual, assert_near, variables};
 use crate::support::virtual_time::{AFTER_SUMS, FORWARD, backward, compute, wire};
 use crate::support::worker;
@@ -143,18 +142,11 @@ fn thousand_steps_have_no_stalls_warnings_or_leaks() {
 /// Runs `ringmark-worker bandwidth` on virtual GPUs; returns its output, and the record that it wrote to `json`.
 fn bandwidth(ranks: u32, options: &str, settings: &[(&str, &str)], json: &Path) -> (String, BandwidthRecord) {
     let _tokens = take_all_cores();
-    let mut command = Command::new("mpirun");
-    command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np")).arg(ranks.to_string());
-    command
-        .arg(worker())
-        .args(words("bandwidth --device cuda --threads 1"))
-        .args(words(options))
-        .arg("--json")
-        .arg(json);
-    command.stdin(Stdio::null()).envs(variables()).env("OMP_NUM_THREADS", "1");
+    let mut command = mpirun(ranks);
+    command.arg(worker()).args(words("bandwidth --device cuda --threads 1")).args(words(options));
+    command.arg("--json").arg(json).envs(variables()).env("OMP_NUM_THREADS", "1");
     command.envs(settings.iter().map(|(name, value)| (format!("VIRTUAL_CUDA_{name}"), *value)));
-    let (status, stdout, stderr) = run(&mut command);
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(&mut command);
     let record = BandwidthRecord::read(BufReader::new(File::open(json).expect("written"))).expect("a record");
     assert_eq!((record.failure.as_ref(), record.backend), (None, BackendName::Nccl));
     (stdout, record)
@@ -259,10 +251,9 @@ fn one_wrong_element_is_detected_in_any_operation() {
         ["all_reduce", "all_gather", "reduce_scatter", "reduce --root 1", "broadcast", "alltoall", "sendrecv"]
     {
         let _tokens = take_all_cores();
-        let mut command = Command::new("mpirun");
-        command.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(worker());
-        command.args(words("bandwidth --device cuda --threads 1 -b 48K -e 48K -n 2 -w 1 --op"));
-        command.args(words(operation)).stdin(Stdio::null()).envs(variables());
+        let mut command = mpirun(2);
+        command.arg(worker()).args(words("bandwidth --device cuda --threads 1 -b 48K -e 48K -n 2 -w 1 --op"));
+        command.args(words(operation)).envs(variables());
         command.env("VIRTUAL_CUDA_WRONG_SUM", "2").env("VIRTUAL_CUDA_FAULTY_DEVICE", "1");
         let (status, stdout, stderr) = run(&mut command);
         let described = "the run failed: 1 wrong elements in results of 49152 bytes, out-of-place";

@@ -12,7 +12,7 @@ use ringmark_core::benchmark::exchange::Switch;
 use ringmark_core::benchmark::train::RunRecord;
 
 use crate::support::core_tokens::take_all_cores;
-use crate::support::sandbox::{Sandbox, refused, ringmark, run, words};
+use crate::support::sandbox::{Sandbox, refused, ringmark, run, succeeds, words};
 use crate::support::worker_run::{Run, checksum};
 
 /// Horovod's columns, as written by `parameter_manager.cc`.
@@ -137,8 +137,7 @@ fn sweep_uses_the_fastest_trial() {
         is_hierarchical,
         [&best["hierarchical_allreduce"], &best["hierarchical_allgather"]].contains(&&"1".to_owned())
     );
-    let (status, _, stderr) = run(&mut sweep(&sandbox, "plain", "1n2g", &typed(&record)));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(&mut sweep(&sandbox, "plain", "1n2g", &typed(&record)));
     drop(tokens);
     assert_eq!(checksum(&record_of(&sandbox, "plain")), checksum(&record), "{}", typed(&record));
 
@@ -151,8 +150,7 @@ fn sweep_uses_the_fastest_trial() {
     assert!(error.contains("chosen by --autotune-over"), "{error}");
 
     // Trials do not count as runs.
-    let (status, stdout, stderr) = run(ringmark("extract").arg(sandbox.path("tuned")));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(ringmark("extract").arg(sandbox.path("tuned")));
     assert!(!stdout.contains("autotune-trials"), "{stdout}");
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("tuned")));
     assert!(stdout.contains("PASS    complete") && stdout.contains("PASS    rules"), "{stdout}");
@@ -217,9 +215,7 @@ fn invalid_autotune_is_rejected_at_start() {
 #[test]
 fn dry_run_starts_no_trials() {
     let sandbox = Sandbox::new("exit 1");
-    let (status, stdout, stderr) =
-        run(sweep(&sandbox, "out", "1n1g,1n2g", "--autotune-over wire=bf16,fp16").arg("--dry-run"));
-    assert_eq!(status, Some(0), "{stderr}");
+    let stdout = succeeds(sweep(&sandbox, "out", "1n1g,1n2g", "--autotune-over wire=bf16,fp16").arg("--dry-run"));
     let line = "# --autotune-over: commands with the requested settings; up to 3 trials in case 1n2g run first\n";
     assert!(stdout.starts_with(line) && !sandbox.path("out").exists(), "{stdout}");
 }

@@ -8,7 +8,7 @@ use ringmark_core::benchmark::exchange::Switch;
 use crate::support::bandwidth::read;
 use crate::support::core_tokens::take_all_cores;
 use crate::support::runs::{Folder, record};
-use crate::support::sandbox::{Sandbox, check_refusals, refused, ringmark, run};
+use crate::support::sandbox::{Sandbox, check_refusals, refused, ringmark, run, succeeds};
 use crate::support::worker_run::{Run, checksum};
 
 const TRAIN: &str = "--model mlp --image-size 28 --iters 2 --lr 0.001 --lr-warmup-iters 0";
@@ -58,9 +58,7 @@ fn bandwidth_measures_both_hierarchies() {
         ("--model lenet --kv-store device --hierarchical off", "mpi", Switch::Off),
     ] {
         let path = sandbox.path("record.json");
-        let (status, _, stderr) =
-            run(sandbox.worker_ranks(2, &format!("-n 2 -w 1 {options}")).arg("--json").arg(&path));
-        assert_eq!(status, Some(0), "{options}: {stderr}");
+        succeeds(sandbox.worker_ranks(2, &format!("-n 2 -w 1 {options}")).arg("--json").arg(&path));
         let record = read(&path);
         assert_eq!(
             (record.backend.to_string().as_str(), record.config.exchange.hierarchical),

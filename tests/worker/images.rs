@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::support::images::{digits, noise, photographs, write_digits};
 use crate::support::safetensors::{self, Stored, Tensors};
-use crate::support::sandbox::{compile_library, ringmark, run, write_program};
+use crate::support::sandbox::{compile_library, ringmark, run, succeeds, write_program};
 use crate::support::worker_run::{AT_ONCE, Finished, Run, apart, checksum, losses};
 
 fn mlp(ranks: u32, data: &Path, options: &str) -> Run {
@@ -216,8 +216,7 @@ fn sweep_by_epochs_is_one_result() {
     let (status, _, stderr) = sweep("--warmup 30 --resume");
     assert_eq!(status, Some(2), "{stderr}");
     let page = folder.path().join("report.html");
-    let (status, stdout, stderr) = run(ringmark("report").arg(&result).arg("-o").arg(&page));
-    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    succeeds(ringmark("report").arg(&result).arg("-o").arg(&page));
     let page = fs::read_to_string(page).expect("a page");
     for text in [
         "Loss and accuracy",
@@ -549,8 +548,7 @@ fn input_wait_is_a_separate_phase() {
     let (status, stdout, stderr) = run(&mut ringmark(&options));
     assert_eq!(status, Some(0), "{stdout}{stderr}");
     assert!(stdout.contains("the ranks waited for images in "), "{stdout}{stderr}");
-    let (status, table, _) = run(ringmark("extract --format csv").arg(&result));
-    assert_eq!(status, Some(0));
+    let table = succeeds(ringmark("extract --format csv").arg(&result));
     let mut rows = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let names = rows.next().expect("a header");
     let rows: Vec<_> = rows.collect();

@@ -6,7 +6,7 @@ use ringmark_core::dimension::{BatchShape, BatchSize, Case, WorkUnit};
 use serde_json::Value;
 
 use crate::support::core_tokens;
-use crate::support::sandbox::{Sandbox, ringmark, run};
+use crate::support::sandbox::{Sandbox, ringmark, run, succeeds};
 use crate::support::worker_run::{AT_ONCE, Run, apart, checksum, losses};
 
 /// Options of a short run in which weights change visibly.
@@ -75,9 +75,8 @@ fn sweep_of_a_global_batch_is_read_as_strong_scaling() {
          --global-batch 4 --sequence-lengths 16,32 --hosts localhost:2",
     );
     let tokens = core_tokens::take_all_cores();
-    let (status, stdout, stderr) = run(sweep.arg("--worker").arg(worker).arg("--out").arg(&out));
+    let stdout = succeeds(sweep.arg("--worker").arg(worker).arg("--out").arg(&out));
     drop(tokens);
-    assert_eq!(status, Some(0), "{stdout}{stderr}");
     assert!(out.join("1n2g/gpt2-tiny_g4_s16_fp32_2.jsonl").is_file(), "{stdout}");
     let (_, tables, _) = run(ringmark("extract --explain").arg(&out));
     assert!(tables.contains("GPT-2 tiny, fp32, global batch size 4 x 32 tokens"), "{tables}");
@@ -120,14 +119,12 @@ fn inference_counts_tokens() {
         "score --models llama-tiny,mxnet-mlp --batch-sizes 1,2 --sequence-lengths 8,16 --iters 3 --warmup 1 --runs 1 \
          --no-doctor --device cpu",
     );
-    let (status, stdout, stderr) = run(score.arg("--worker").arg(worker).arg("--out").arg(&out));
-    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    succeeds(score.arg("--worker").arg(worker).arg("--out").arg(&out));
     let (_, tables, _) = run(ringmark("extract --explain").arg(&out));
     assert!(tables.contains("images/s by network") && tables.contains("tokens/s by network"), "{tables}");
     let result: Value = serde_json::from_slice(&fs::read(out.join("out_result.json")).expect("written")).expect("JSON");
     let lengths: Vec<_> =
         result["rows"].as_array().expect("rows").iter().map(|row| row["sequence_length"].as_u64()).collect();
     assert_eq!(lengths, [None, None, Some(8), Some(8), Some(16), Some(16)]);
-    let (status, report, stderr) = run(ringmark("report").arg(&out));
-    assert_eq!(status, Some(0), "{report}{stderr}");
+    succeeds(ringmark("report").arg(&out));
 }

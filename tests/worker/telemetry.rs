@@ -16,7 +16,7 @@ use ringmark_core::host::{Quantity, Series, Telemetry};
 use serde_json::Value;
 
 use crate::support::core_tokens::take_cores;
-use crate::support::sandbox::{Sandbox, ringmark, run};
+use crate::support::sandbox::{Sandbox, ringmark, run, succeeds};
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual};
 use crate::support::worker_run::Run;
 
@@ -125,8 +125,7 @@ fn processor_energy_is_in_all_outputs() {
     assert_near(integral(read, power), read.energy[0].joules, "power over time");
     assert!(!read.missing.iter().any(|what| what.starts_with("processor power")), "{:?}", read.missing);
 
-    let (status, table, error) = run(ringmark("extract --price 36/host-hour").arg(&first));
-    assert_eq!(status, Some(0), "{error}");
+    let table = succeeds(ringmark("extract --price 36/host-hour").arg(&first));
     for expected in ["Power and cost (an epoch: 1,281,167 images of ImageNet)", "J/image", "90 epochs"] {
         assert!(table.contains(expected), "{expected} is not in:\n{table}");
     }
@@ -157,16 +156,14 @@ fn processor_energy_is_in_all_outputs() {
         assert!(page.contains(expected), "{expected} is not on the page");
     }
     let mut diff = ringmark("diff --price 2/gpu-hour");
-    let (status, compared, error) = run(diff.arg(&first).arg(&first));
-    assert_eq!(status, Some(0), "{error}");
+    let compared = succeeds(diff.arg(&first).arg(&first));
     assert!(compared.contains("J/image") && compared.contains("epoch cost"), "{compared}");
     assert_eq!(sandbox.left(), [""; 0]);
 }
 
 fn page(folder: &Path, options: &str) -> String {
     let path = folder.join("page.html");
-    let (status, _, error) = run(ringmark(&format!("report {options} -o {}", path.display())).arg(folder));
-    assert_eq!(status, Some(0), "{error}");
+    succeeds(ringmark(&format!("report {options} -o {}", path.display())).arg(folder));
     fs::read_to_string(path).expect("written")
 }
 

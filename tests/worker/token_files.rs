@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::support::core_tokens;
 use crate::support::prerequisite::not_tested;
-use crate::support::sandbox::{Sandbox, refused, ringmark, run};
+use crate::support::sandbox::{Sandbox, refused, ringmark, succeeds};
 use crate::support::worker_run::{Run, checksum, losses};
 
 /// Sequence length of most runs.
@@ -159,17 +159,14 @@ fn sweep_counts_the_sequences_of_an_epoch() {
     "#]]
     .assert_eq(&error);
     let core_tokens = core_tokens::take_all_cores();
-    let (status, stdout, stderr) = run(&mut sweep("--sequence-length 16"));
+    succeeds(&mut sweep("--sequence-length 16"));
     drop(core_tokens);
-    assert_eq!(status, Some(0), "{stdout}{stderr}");
     for (case, iterations) in [("1n1g", 12), ("1n2g", 6)] {
         let text = fs::read(sandbox.path("out").join(case).join("gpt2-tiny_b2_s16_fp32_1.jsonl")).expect("a record");
         assert_eq!(RunRecord::read(&text[..]).expect("a record").iterations.len(), iterations, "{case}");
     }
-    let (status, tables, stderr) = run(ringmark("extract --explain").arg(sandbox.path("out")));
-    assert_eq!(status, Some(0), "{tables}{stderr}");
-    let (status, report, stderr) = run(ringmark("report").arg(sandbox.path("out")));
-    assert_eq!(status, Some(0), "{report}{stderr}");
+    succeeds(ringmark("extract --explain").arg(sandbox.path("out")));
+    succeeds(ringmark("report").arg(sandbox.path("out")));
 }
 
 /// Returns the losses of the same training in plain PyTorch; `None` without PyTorch.

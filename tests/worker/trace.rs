@@ -17,7 +17,7 @@ use crate::support::cluster::{Cluster, succeed};
 use crate::support::cluster_sweep;
 use crate::support::core_tokens::{take_all_cores, take_cores};
 use crate::support::images::{noise, photographs};
-use crate::support::sandbox::{Sandbox, refused, ringmark, run, wait_until};
+use crate::support::sandbox::{Sandbox, fails, refused, ringmark, run, succeeds, wait_until};
 use crate::support::temporary_folder::without_folder;
 use crate::support::virtual_gpu::{RATE, SMALL, Virtual};
 use crate::support::worker;
@@ -211,8 +211,7 @@ fn bandwidth_and_input_are_traced() {
     let sandbox = Sandbox::real();
     let path = sandbox.path("trace.json");
     let sizes = "-b 1K -e 32K -f 32 -n 3 -w 1 --trace-iterations 2-3";
-    let (status, _, stderr) = run(sandbox.worker_ranks(2, sizes).arg("--trace").arg(&path));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(sandbox.worker_ranks(2, sizes).arg("--trace").arg(&path));
     let steps = |rank: &RankTrace| -> Vec<String> {
         of_lane(rank, |lane| lane == Lane::Step).iter().map(|span| span.name.clone()).collect()
     };
@@ -230,8 +229,7 @@ fn bandwidth_and_input_are_traced() {
                    --decode-threads 1 --trace --trace-iterations 1-10";
     let out = sandbox.path("out");
     let mut input = ringmark(options);
-    let (status, _, stderr) = run(input.arg("--worker").arg(worker()).arg("--data").arg(&data).arg("--out").arg(&out));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(input.arg("--worker").arg(worker()).arg("--data").arg(&data).arg("--out").arg(&out));
     let timeline = timeline(&out.join("input.trace.json"));
     let [rank] = &timeline.ranks[..] else { panic!("one process: {timeline:?}") };
     assert_eq!(steps(rank), ["wait for a batch"; 10]);
@@ -241,8 +239,7 @@ fn bandwidth_and_input_are_traced() {
     let options = options.replace("--batches 12", "--seconds 1").replace("1-10", "4000000-4000001");
     let out = sandbox.path("none");
     let mut input = ringmark(&options);
-    let (status, _, stderr) = run(input.arg("--worker").arg(worker()).arg("--data").arg(&data).arg("--out").arg(&out));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(input.arg("--worker").arg(worker()).arg("--data").arg(&data).arg("--out").arg(&out));
     let log = fs::read_to_string(out.join("input.log")).expect("a log");
     let words = "# warning: no trace: no iteration of --trace-iterations 4000000-4000001 was run\n";
     assert!(log.contains(words) && !out.join("input.trace.json").exists(), "{log}");
@@ -273,8 +270,7 @@ fn sweep_traces_first_runs_and_report_draws_them() {
         assert_eq!(record.header.config.trace.file.as_deref(), Some(trace(1).as_path()));
     }
     let page = folder.path().join("report.html");
-    let (status, _, stderr) = run(ringmark("report").arg(&out).arg("-o").arg(&page));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(ringmark("report").arg(&out).arg("-o").arg(&page));
     let page = fs::read_to_string(page).expect("a page");
     for words in
         ["Inside an iteration", "1n2g: limited by bucket ", "class=\"zoom\"", "rank 1: layer1.0.conv1 backward, "]
@@ -285,8 +281,7 @@ fn sweep_traces_first_runs_and_report_draws_them() {
     let damaged = out.join("1n1g/resnet18_b2_fp32_1.trace.json");
     let text = fs::read_to_string(&damaged).expect("a trace");
     fs::write(&damaged, &text[..text.len() / 2]).expect("written");
-    let (status, _, stderr) = run(ringmark("report").arg(&out).arg("-o").arg(folder.path().join("again.html")));
-    assert_eq!(status, Some(1), "{stderr}");
+    let stderr = fails(ringmark("report").arg(&out).arg("-o").arg(folder.path().join("again.html")));
     assert!(stderr.contains("1n1g/resnet18_b2_fp32_1.trace.json: the trace cannot be used"), "{stderr}");
     let errors = [
         "--trace-iterations 2",
@@ -448,8 +443,7 @@ fn score_traces_layers() {
     let out = folder.path().join("out");
     let options = "score --no-doctor --device cpu --hosts localhost:1 --cases 1n1g --runs 1 --trace-runs 1 --profile-layers \
                    --models resnet18 --batch-sizes 2 --image-size 32 --iters 3 --warmup 1 --threads 1 --trace-iterations 2";
-    let (status, _, stderr) = run(ringmark(options).arg("--worker").arg(worker()).arg("--out").arg(&out));
-    assert_eq!(status, Some(0), "{stderr}");
+    succeeds(ringmark(options).arg("--worker").arg(worker()).arg("--out").arg(&out));
     let timeline = timeline(&out.join("1n1g/resnet18_b2_fp32_1.trace.json"));
     let layers = of_lane(&timeline.ranks[0], |lane| lane == Lane::Layers);
     // Batch normalization is folded into the convolutions.

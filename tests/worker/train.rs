@@ -30,7 +30,7 @@ use crate::support::other_readers::dlperf_speeds;
 use crate::support::prerequisite::not_tested;
 use crate::support::runs::rows_by_case;
 use crate::support::safetensors::{self, Stored, Tensors};
-use crate::support::sandbox::{wait_until, words};
+use crate::support::sandbox::{mpirun, wait_until, words};
 use crate::support::worker;
 use crate::support::worker_run::{
     AT_ONCE, Run, apart, assert_no_rank_left, batch, checksum, checksums, gradient_step, in_folder, kept, losses,
@@ -679,9 +679,9 @@ fn score_prints_mxnet_line_and_records_passes() {
 #[test]
 fn ranks_score_concurrently() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut mpirun = Command::new("mpirun");
-    mpirun.args(words("--allow-run-as-root --oversubscribe --bind-to none -np 2")).arg(in_folder(&folder));
-    let (log, record) = score(mpirun, &folder, 2, "--iters 3 --warmup 0 --case 1n2g");
+    let mut command = mpirun(2);
+    command.arg(in_folder(&folder));
+    let (log, record) = score(command, &folder, 2, "--iters 3 --warmup 0 --case 1n2g");
     assert_eq!((record.failure(), record.ranks.len(), record.seconds.len()), (None, 2, 2));
     let of_rank = |rank: usize| record.seconds[rank].iter().map(|pass| pass.0).sum::<f64>();
     let speed = record.speed().expect("passes").0;

@@ -11,9 +11,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::read::analyze::assessment::Assessment;
+use crate::read::load::checked_run::CheckedRun;
 use crate::read::load::integrity::{Integrity, Outputs};
 use crate::read::load::problem::Problem;
-use crate::read::load::sweep_run::SweepRun;
 
 keyword_enum!(
     /// Property of a result that is checked.
@@ -76,7 +76,7 @@ impl Check {
 
 /// Checks that every run is finished and counts. `usable` contains the runs whose log exists and is unchanged; `problems`
 /// come from the figures; `read` contains the runs that have a record.
-pub fn complete(manifest: &Manifest, usable: &BTreeSet<RunName>, problems: &[Problem], read: &[SweepRun]) -> Check {
+pub fn complete(manifest: &Manifest, usable: &BTreeSet<RunName>, problems: &[Problem], read: &[CheckedRun]) -> Check {
     let finished = manifest.runs.iter().filter(|run| run.state == RunState::Finished);
     let finished: Vec<RunName> = finished.map(|run| run.name).collect();
     let known: BTreeSet<RunName> = manifest.runs.iter().map(|run| run.name).collect();
@@ -132,8 +132,8 @@ pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
 }
 
 /// Checks that the runs, in any order, belong to one sweep.
-pub fn rules(runs: &[SweepRun]) -> Check {
-    let mut runs: Vec<&SweepRun> = runs.iter().collect();
+pub fn rules(runs: &[CheckedRun]) -> Check {
+    let mut runs: Vec<&CheckedRun> = runs.iter().collect();
     runs.sort_by(|one, other| one.period[0].0.total_cmp(&other.period[0].0));
     let unlike = runs.iter().flat_map(|run| {
         run.unlike.iter().map(|option| {
@@ -166,7 +166,7 @@ pub fn rules(runs: &[SweepRun]) -> Check {
 }
 
 /// Checks that all figures are reliable. One run has no spread, so that of a case with a single run is not tested.
-pub fn reliable(assessment: &Assessment, runs: &[SweepRun]) -> Check {
+pub fn reliable(assessment: &Assessment, runs: &[CheckedRun]) -> Check {
     let untested = match &assessment.single_runs[..] {
         [] => None,
         [one] => Some(format!("{one} has one run")),

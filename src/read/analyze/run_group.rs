@@ -12,7 +12,7 @@ use crate::read::analyze::assessment::Assessment;
 use crate::read::analyze::case_runs::CaseRuns;
 use crate::read::analyze::reliability::ReliabilityWarning;
 use crate::read::analyze::utilization::Utilization;
-use crate::read::load::record::DeviceRates;
+use crate::read::load::device_rates::DeviceRates;
 use crate::read::load::run::{Readable, RecordedConditions};
 
 /// Cases under equal conditions: a group of training or a table of scoring.

@@ -9,7 +9,7 @@ use ringmark_core::stats::run_values::RunValues;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::read::load::record::DeviceRates;
+use crate::read::load::device_rates::DeviceRates;
 
 /// Utilization over all ranks of a case. For example, ResNet50-v1b has 4.089 GMAC per forward pass, so training takes
 /// 24.5 GFLOP per image: 100 images/s are 2.45 TFLOP/s, and if each of two ranks reaches 1.5 TFLOP/s with matrix

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
-use ringmark_core::dimension::{Bytes, Seconds};
+use ringmark_core::dimension::{Bytes, DeviceKind, Seconds};
 use ringmark_core::host::{Environment, RankPlace};
 use ringmark_core::number_text::gigabytes;
 
@@ -87,6 +87,36 @@ pub fn buckets(sizes: &[Bytes]) -> String {
             many.iter().max_by_key(|size| size.0).map(megabytes).unwrap_or_default()
         ),
     }
+}
+
+/// Returns the device names of these ranks.
+pub fn device_names<'a>(ranks: impl IntoIterator<Item = &'a RankPlace>) -> BTreeSet<String> {
+    ranks.into_iter().map(|rank| rank.device_name.clone()).collect()
+}
+
+/// Formats device names, on CPUs with the threads of a rank: `AMD EPYC, 1 to 2 threads per rank`.
+pub fn devices_text(names: &BTreeSet<String>, threads: &BTreeSet<u32>, device: Option<DeviceKind>) -> String {
+    let names = names.iter().map(String::as_str).collect::<Vec<_>>().join(" / ");
+    let is_cpu = device == Some(DeviceKind::Cpu);
+    match (threads.first(), threads.last()) {
+        (Some(1), Some(1)) if is_cpu => format!("{names}, 1 thread per rank"),
+        (Some(least), Some(most)) if is_cpu && least == most => format!("{names}, {least} threads per rank"),
+        (Some(least), Some(most)) if is_cpu => format!("{names}, {least} to {most} threads per rank"),
+        _ => names,
+    }
+}
+
+/// Returns the versions of worker, libtorch and NCCL as text.
+pub fn software(environment: &Environment) -> String {
+    let versions = [
+        ("ringmark-worker", Some(&environment.ringmark_version)),
+        ("libtorch", Some(&environment.libtorch_version)),
+        ("NCCL", environment.nccl_version.as_ref()),
+    ];
+    let version = |(name, version): &(&str, Option<&String>)| {
+        Some(format!("{name} {}", version.filter(|version| !version.is_empty())?))
+    };
+    versions.iter().filter_map(version).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

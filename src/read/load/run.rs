@@ -12,11 +12,12 @@ use ringmark_core::host::{Environment, HostUse, RankPlace};
 use ringmark_core::line::log::Log;
 use ringmark_core::validity::ForeignLoad;
 
+use crate::read::load::device_rates::DeviceRates;
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::folder::FoundRun;
 use crate::read::load::log;
 use crate::read::load::problem::Problem;
-use crate::read::load::record::{self, DeviceRates};
+use crate::read::load::record;
 
 /// A record whose runs have figures.
 pub trait Readable: SweepRecord<Config: Clone + Debug + PartialEq> + Clone + Debug + PartialEq {
@@ -141,7 +142,7 @@ impl<R: Readable> Recorded<R> {
                 config: record.shared_config(warmup),
             },
             ranks: ranks.to_vec(),
-            software: record::software(environment),
+            software: environment::software(environment),
             environment: environment.clone(),
             started,
             facts: record.facts(),
@@ -155,7 +156,7 @@ impl<R: Readable> Recorded<R> {
 
     /// Returns the names of the devices of all ranks.
     pub fn device_names(&self) -> BTreeSet<String> {
-        record::device_names(&self.ranks)
+        environment::device_names(&self.ranks)
     }
 }
 

@@ -8,9 +8,10 @@ use ringmark_core::line::log::Log;
 use ringmark_core::trace::TraceConfig;
 use ringmark_core::validity;
 
+use crate::read::load::device_rates::DeviceRates;
 use crate::read::load::folder::FoundRun;
 use crate::read::load::problem::Problem;
-use crate::read::load::record::{self, DeviceRates};
+use crate::read::load::record;
 use crate::read::load::run::{Measured, Readable, RecordedConditions};
 
 /// Conditions that the runs of one table share. The axes of the table (network, precision, batch size) have their

@@ -13,11 +13,12 @@ use ringmark_core::stats::summary::{harmonic_mean, mean};
 use ringmark_core::trace::TraceConfig;
 use ringmark_core::validity::{self, Invalidity};
 
+use crate::read::load::device_rates::DeviceRates;
 use crate::read::load::environment::{self, EnvironmentText};
 use crate::read::load::folder::FoundRun;
 use crate::read::load::iteration_times::{IterationTimes, RankTimes, rank_times, steps};
 use crate::read::load::problem::Problem;
-use crate::read::load::record::{self, DeviceRates};
+use crate::read::load::record;
 use crate::read::load::run::{Measured, Readable};
 
 /// Fields that only training records contain.

@@ -17,7 +17,7 @@ use ringmark_core::stats::summary::median;
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::cluster_sweep::{FaultOutcome, Sweep, command, print, rank_on, until_empty};
 use crate::support::core_tokens::take_all_cores;
-use crate::support::sandbox::{run, wait_until};
+use crate::support::sandbox::{run, succeeds, wait_until};
 
 /// Causes a fault in the iterations of `4n1g`, after `1n1g` has finished. If `folder` has a sweep from an earlier
 /// fault, the sweep is resumed and does not run `1n1g` again.
@@ -279,7 +279,6 @@ fn interrupted_sweep_resumes_and_locks_its_folder() {
     println!("{:<34} {:>5.1} s  1 of 2 runs are finished", "resumed", since.elapsed().as_secs_f64());
     assert!(String::from_utf8_lossy(&again.stdout).contains("1 of 2 runs are finished"), "{again:?}");
     assert_eq!(fs::read(sweep.out.join("1n1g/resnet18_b2_fp32_1.jsonl")).expect("still there"), first);
-    let (status, table, problems) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&sweep.out));
-    assert_eq!(status, Some(0), "{table}\n{problems}");
+    succeeds(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&sweep.out));
     until_empty(&cluster);
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::thread;
 
 use nix::sys::signal::{Signal, kill};
@@ -16,7 +16,7 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::core_tokens::take_all_cores;
-use crate::support::sandbox::{Sandbox, wait_until, words};
+use crate::support::sandbox::{Sandbox, mpirun, wait_until, words};
 use crate::support::worker_run::{AT_ONCE, apart};
 use crate::support::{processes_of, safetensors, worker};
 
@@ -63,9 +63,7 @@ fn sums_across_hosts_are_exact_and_training_matches() {
         [vec!["train", "--record", record], options.split(' ').collect()].concat()
     }
     let across = checksum(&far, &cluster.worker(&[1, 1], &train(&far, options)));
-    let mut command = Command::new("mpirun");
-    command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-np", "2"]);
-    let within = command.arg(worker()).args(train(&near, options)).output().expect("mpirun starts");
+    let within = mpirun(2).arg(worker()).args(train(&near, options)).output().expect("mpirun starts");
     assert_eq!(across, checksum(&near, &within));
 }
 

@@ -16,7 +16,7 @@ use ringmark_core::benchmark::train::RunRecord;
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::cluster_sweep::{Sweep, print, until_empty};
 use crate::support::core_tokens::take_all_cores;
-use crate::support::sandbox::{Sandbox, wait_until, words};
+use crate::support::sandbox::{MPIRUN, Sandbox, wait_until, words};
 use crate::support::worker_run::{checksum, process_of_rank};
 use crate::support::{processes_of, worker};
 
@@ -95,7 +95,7 @@ fn lost_aggregating_ranks_end_an_asynchronous_job() {
         let (program, path) = (folder.path().join("worker"), |name: &str| folder.path().join(name));
         symlink(worker(), &program).expect("linked");
         let mut command = cluster.command(&["run", "mpirun"]);
-        command.args(words("--allow-run-as-root --oversubscribe --bind-to none --continuous -np 5 -H"));
+        command.args(words(MPIRUN)).args(words("5 --continuous -H"));
         command.arg(format!("{}:2,{}:3", cluster.host(1), cluster.host(2)));
         command.args(words("-x OMP_NUM_THREADS=1 -mca btl")).args([TRANSPORTS]).arg(&program);
         command

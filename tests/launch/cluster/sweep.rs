@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::support::cluster::{Cluster, succeed};
 use crate::support::core_tokens::take_all_cores;
-use crate::support::sandbox::{run, words};
+use crate::support::sandbox::{succeeds, words};
 use crate::support::worker;
 
 #[test]
@@ -42,8 +42,7 @@ fn sweep_from_a_hostfile_prints_an_efficiency_table() {
     let output_text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output_text.starts_with("interface: eth0, 10.77.0.0/24 (the host names resolve to it)\n"), "{output_text}");
 
-    let (status, table, problems) = run(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&out));
-    assert_eq!(status, Some(0), "{problems}");
+    let table = succeeds(Command::new(env!("CARGO_BIN_EXE_ringmark")).arg("extract").arg(&out));
     println!("{table}");
     for (case, ranks) in [("1n1g", 1), ("1n2g", 2), ("2n2g", 4), ("4n2g", 8)] {
         let line = table.lines().find(|line| line.starts_with(case)).expect(case);

@@ -24,7 +24,9 @@ use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::StepTimes;
 
 use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Part, Steps};
-use crate::read::analyze::prediction::parts::{self, COMPUTE, EXPOSED, INPUT, Limit, PredictedStep, TRANSFER, WAITING};
+use crate::read::analyze::prediction::step_parts::{
+    self, COMPUTE, EXPOSED, INPUT, Limit, PredictedStep, TRANSFER, WAITING,
+};
 
 /// Maximum duration of the gradient transfer to the owners, relative to the return of the weights.
 const GRADIENTS: f64 = 2.0;
@@ -120,7 +122,7 @@ pub fn grown(
     let rest = own.mean() - of_reference.mean(COMPUTE) - of_reference.mean(INPUT);
     let exchange = (Limit::Exchange, transfers.mid + back.mid);
     PredictedStep {
-        step: parts::step(&own, &[(&transfer, transfers), (&waiting, waits), (&ways, back)], 0.0),
-        losses: parts::losses(evidence, of_reference, exchange, waits.mid, rest),
+        step: step_parts::step(&own, &[(&transfer, transfers), (&waiting, waits), (&ways, back)], 0.0),
+        losses: step_parts::losses(evidence, of_reference, exchange, waits.mid, rest),
     }
 }

@@ -6,7 +6,7 @@
 //! | [`strategy`] | exchange strategy: all-reduce, owners or servers |
 //! | [`model`] | extrapolation from measured cases, as a band |
 //! | [`kv_store_model`] | extrapolation for kv-stores without all-reduce |
-//! | [`parts`] | parts of steps, margins and losses, shared by both models |
+//! | [`step_parts`] | parts of steps, margins and losses, shared by both models |
 //! | [`refusal`] | reasons why a case cannot be predicted, and the missing measurement |
 //! | [`search`] | case at which the efficiency falls below a value; backtest of the largest measured case |
 //! | [`outlook`] | all predictions for one group of runs |
@@ -15,7 +15,7 @@ pub mod evidence;
 pub mod kv_store_model;
 pub mod model;
 pub mod outlook;
-pub mod parts;
 pub mod refusal;
 pub mod search;
+pub mod step_parts;
 pub mod strategy;

@@ -39,8 +39,10 @@ use ringmark_core::stats::run_values::RunValues;
 
 use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Steps};
 use crate::read::analyze::prediction::kv_store_model;
-use crate::read::analyze::prediction::parts::{self, EXPOSED, Limit, PredictedStep, REST, TRANSFER, WAITING, finite};
 use crate::read::analyze::prediction::refusal::{Refusal, level_not_measured, refusal};
+use crate::read::analyze::prediction::step_parts::{
+    self, EXPOSED, Limit, PredictedStep, REST, TRANSFER, WAITING, finite,
+};
 
 /// Ratio to the largest measured number of ranks above which a prediction has a warning.
 pub const FAR: u32 = 8;
@@ -135,8 +137,8 @@ fn with_records(
         Some(_) => Limit::Bandwidth,
     };
     PredictedStep {
-        step: parts::step(&own, &[(&transfer, transfers), (&waiting, waits)], margin),
-        losses: parts::losses(evidence, of_reference, (limit, transfers.mid), waits.mid, of_reference.mean(REST)),
+        step: step_parts::step(&own, &[(&transfer, transfers), (&waiting, waits)], margin),
+        losses: step_parts::losses(evidence, of_reference, (limit, transfers.mid), waits.mid, of_reference.mean(REST)),
     }
 }
 
@@ -167,7 +169,7 @@ fn without_records(
     let others: Vec<(Case, RunValues)> = hosts.iter().map(of_other).collect();
     let grown = grown_transfer(evidence, case, reference, &growing, &others, line.as_ref());
 
-    let growth = parts::growth(&growing, grown);
+    let growth = step_parts::growth(&growing, grown);
     let of_reference = growth * reference_steps.margin_of_next_run();
     let of_host = (growth - 1.0).abs() * finite(host_steps.margin_of_mean());
     let margin = of_reference.hypot(of_host) + line_margin(evidence, case, reference.case, line.as_ref());

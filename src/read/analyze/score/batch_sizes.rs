@@ -5,8 +5,8 @@ use ringmark_core::dimension::KvStore;
 use crate::read::analyze::batch_sizes::{self, BatchPoint, BatchSeries, BatchTable};
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::figures::{ScoreCase, ScoreGroup};
+use crate::read::load::environment::devices_text;
 use crate::read::load::folder::Shortage;
-use crate::read::load::record::devices_text;
 
 /// Converts all tables, with the batches that do not fit into memory.
 pub fn tables(groups: &[ScoreGroup], shortages: &[Shortage]) -> Vec<BatchTable> {

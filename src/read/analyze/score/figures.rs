@@ -14,9 +14,9 @@ use crate::read::analyze::reliability::{self, ReliabilityWarning};
 use crate::read::analyze::run_group::{self, RunGroup};
 use crate::read::analyze::run_warnings;
 use crate::read::analyze::settings::{self, AXES};
+use crate::read::load::environment;
 use crate::read::load::folder::SweepFacts;
 use crate::read::load::problem::Problem;
-use crate::read::load::record;
 use crate::read::load::run::{Recorded, Run};
 use crate::read::load::score::ScoreConditions;
 
@@ -120,7 +120,7 @@ impl ScoreGroup {
 
     /// Returns the names of all devices.
     pub fn device_names(&self) -> BTreeSet<String> {
-        record::device_names(self.cases.iter().flat_map(ScoreCase::ranks))
+        environment::device_names(self.cases.iter().flat_map(ScoreCase::ranks))
     }
 
     /// Returns the numbers of CPU threads per rank.
@@ -170,7 +170,7 @@ impl RunGroup for ScoreGroup {
     }
 
     fn device_names_of(&self, case: &ScoreCase) -> BTreeSet<String> {
-        record::device_names(case.ranks())
+        environment::device_names(case.ranks())
     }
 
     fn case_name(&self, case: &ScoreCase) -> String {

@@ -12,8 +12,8 @@ use crate::read::analyze::run_group::{self, RunGroup};
 use crate::read::analyze::settings::AXES;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::grouping::{self, GroupConditions};
+use crate::read::load::environment;
 use crate::read::load::folder::Shortage;
-use crate::read::load::record;
 use crate::read::load::run::RecordedConditions;
 
 /// Returns a table with its groups for every network that was trained with several batch sizes. A group without a
@@ -92,7 +92,7 @@ fn table(shared: &GroupConditions, groups: &[&TrainingGroup]) -> BatchTable {
     let threads = groups.iter().flat_map(|group| group.cases.iter().flat_map(TrainingCase::threads)).collect();
     BatchTable {
         device,
-        devices: record::devices_text(&names, &threads, device),
+        devices: environment::devices_text(&names, &threads, device),
         image_size: recorded.and_then(|recorded| recorded.config.image_size),
         kv_store: shared.point.kv_store,
         is_quick: recorded.is_some_and(|recorded| recorded.profile == RunProfile::Quick),

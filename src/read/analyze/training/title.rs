@@ -12,7 +12,7 @@ use ringmark_core::number_text::count;
 
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
-use crate::read::load::record;
+use crate::read::load::environment;
 
 /// Returns the title lines of a group: measurement, devices, options, length.
 pub fn title(group: &TrainingGroup) -> Vec<String> {
@@ -134,11 +134,11 @@ pub fn process(group: &TrainingGroup) -> &'static str {
     }
 }
 
-/// Formats the devices of a group with [`record::devices_text`].
+/// Formats the devices of a group with [`environment::devices_text`].
 pub fn devices(group: &TrainingGroup) -> String {
     let threads = group.cases.iter().flat_map(TrainingCase::threads).collect();
     let device = group.conditions.recorded.as_ref().map(|recorded| recorded.device);
-    record::devices_text(&group.device_names, &threads, device)
+    environment::devices_text(&group.device_names, &threads, device)
 }
 
 /// Returns a sentence if the number of threads per rank differs between cases, because speedup and efficiency then

@@ -8,8 +8,8 @@ use ringmark_core::options::usage::usage;
 
 use crate::output;
 use crate::read::analyze::results::ResultFolder;
-use crate::read::benchmark::input::ceiling;
 use crate::read::benchmark::input::demand::{Demand, demands};
+use crate::read::benchmark::input::verdict;
 
 /// Returns a function that compares a record with the demand of each case of the sweep in `folder`, as sentences; `read`
 /// reads the sweep.
@@ -24,7 +24,7 @@ where
     let demands = read(folder).and_then(|result| measured_demands(folder, &result));
     let demands = demands.map_err(|error| usage(error.context(format!("--against {}", folder.display()))))?;
     Ok(move |record: &InputRecord| {
-        let lines = demands.iter().flat_map(|demand| ceiling::lines(record, demand));
+        let lines = demands.iter().flat_map(|demand| verdict::lines(record, demand));
         lines.map(|line| output::strip_control_characters(&line)).collect()
     })
 }

@@ -4,15 +4,15 @@
 //! |---|---|
 //! | [`demand`] | images per second that the devices of a host consume |
 //! | [`against`] | `ringmark input --against` |
-//! | [`ceiling`] | comparison of a host's input rate with that demand |
+//! | [`verdict`] | comparison of a host's input rate with that demand |
 //! | [`section`] | section and headline of a report |
 //! | [`rows`] | rows in the JSON of a report |
 
 pub mod against;
-pub mod ceiling;
 pub mod demand;
 pub mod rows;
 pub mod section;
+pub mod verdict;
 
 use std::path::Path;
 

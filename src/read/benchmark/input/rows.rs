@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::read::analyze::results::ResultFolder;
-use crate::read::benchmark::input::ceiling::{CoresNeeded, Verdict, verdict};
 use crate::read::benchmark::input::demand::{Basis, Demand, all_demands};
+use crate::read::benchmark::input::verdict::{CoresNeeded, Verdict, verdict};
 
 pub fn rows<'a>(result: &'a ResultFolder, results: &[ResultFolder]) -> Option<Input<'a>> {
     result.records_of().map(|record| input_result(record, &all_demands(results)))

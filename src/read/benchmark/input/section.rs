@@ -11,8 +11,8 @@ use ringmark_core::validity::disturbance;
 
 use crate::output::table::{Column, Row, Style, Table};
 use crate::read::analyze::results::{FolderRecords, ResultFolder};
-use crate::read::benchmark::input::ceiling::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
 use crate::read::benchmark::input::demand::{Demand, all_demands};
+use crate::read::benchmark::input::verdict::{CoresNeeded, FromDisk, FromMemory, Verdict, verdict};
 use crate::read::show::numbers::{count, marked};
 use crate::read::show::page::charts::Chart;
 use crate::read::show::page::charts::lines::{Axis, ChartPoint, LineChart, LineSeries, far_apart};

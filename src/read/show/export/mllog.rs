@@ -12,7 +12,7 @@ use ringmark_core::options::keyword_enum::KeywordEnum;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::read::load::record;
+use crate::read::load::environment;
 use crate::read::show::export::time_line::{EpochTimes, TimeLine, milliseconds};
 
 /// Images that MLPerf's ResNet uses for training and validation: those of ImageNet-1k.
@@ -140,7 +140,7 @@ fn benchmark(record: &RunRecord) -> &'static str {
 
 /// Returns a text such as `2n8g of NVIDIA H100 80GB HBM3`.
 fn platform(record: &RunRecord) -> String {
-    let names = record::device_names(&record.header.ranks);
+    let names = environment::device_names(&record.header.ranks);
     format!("{} of {}", record.header.case, names.into_iter().collect::<Vec<_>>().join(", "))
 }
 

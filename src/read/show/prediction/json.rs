@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::model::Prediction;
 use crate::read::analyze::prediction::outlook::Outlook;
-use crate::read::analyze::prediction::parts::Limit;
 use crate::read::analyze::prediction::refusal::Refusal;
 use crate::read::analyze::prediction::search::{Backtest, EfficiencyThreshold};
+use crate::read::analyze::prediction::step_parts::Limit;
 use crate::read::show::prediction::notes::{assumptions, warnings};
 
 /// Value of the first field of the document.

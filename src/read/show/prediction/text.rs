@@ -9,8 +9,8 @@ use crate::read::analyze::once::once;
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::model::Prediction;
 use crate::read::analyze::prediction::outlook::Outlook;
-use crate::read::analyze::prediction::parts::Limit;
 use crate::read::analyze::prediction::search::{Backtest, EfficiencyThreshold};
+use crate::read::analyze::prediction::step_parts::Limit;
 use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 

@@ -10,7 +10,7 @@ use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::score::batch_sizes;
 use crate::read::analyze::score::figures::{CaseKey, ScoreGroup};
-use crate::read::load::record::devices_text;
+use crate::read::load::environment::devices_text;
 use crate::read::load::score::ScoreConditions;
 use crate::read::show::batch_sizes::{ExtraRows, ROW_LEGEND, tables};
 use crate::read::show::numbers::{doubtful_legend, mark_legend};

@@ -13,7 +13,7 @@ use crate::read::load::record;
 
 /// A run, read from its record.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SweepRun {
+pub struct CheckedRun {
     /// Name of the run.
     pub name: RunName,
     /// Start and end, in seconds since 1970 UTC.
@@ -26,14 +26,14 @@ pub struct SweepRun {
     pub attempts_before: u32,
 }
 
-impl SweepRun {
+impl CheckedRun {
     /// Reads the run of this name below `root`; returns `None` without a usable record. `sweep_options` are the options of the
     /// sweep.
     pub fn read<R: SweepRecord>(
         root: &Path,
         name: RunName,
         sweep_options: &BTreeMap<String, String>,
-    ) -> Option<SweepRun> {
+    ) -> Option<CheckedRun> {
         let record: R = record::read_for_log(root, &name.log(Path::new(""))).ok().flatten()?;
         let (head, settings) = (record.head(), option_table::settings(record.config()));
         let kv_store =
@@ -46,7 +46,7 @@ impl SweepRun {
         };
         let unlike = option_table::changed_options(record.config(), sweep_options, is_compared);
         let is_kept = |attempt: &u32| run_name::attempt_path(&name.log(root), *attempt).exists();
-        Some(SweepRun {
+        Some(CheckedRun {
             name,
             period: record.period(),
             ran_on: ObservedEnvironment::from_record(head.environment, head.ranks),
