@@ -76,7 +76,7 @@ fn kv_stores_give_every_rank_sums_or_weights() {
             let (record, used, stdout) = run_successfully(&sandbox, servers, &options);
             // The ranks of a host sum first and push once, so they are at the same step anyway.
             check_lines(&record, &stdout, !kv_store.starts_with("dist_async"), &options);
-            expect![""].assert_eq(&lines_with(&stdout, "num of arrays"));
+            expect!["num of arrays = 8, total size = 1.724320 MB"].assert_eq(&lines_with(&stdout, "num of arrays"));
             assert_eq!(used.error_by_rank.len(), 2, "{options}");
             assert!(used.error_by_rank.iter().all(|error| *error < 1e-4), "{options}: {used:?}");
             assert_eq!(record.backend == BackendName::Tcp, servers > 0, "{options}");
@@ -116,7 +116,7 @@ fn every_update_rule_is_checked() {
     // The order of the pushes decides.
     let options = "--model mxnet-lenet -n 3 -w 2 --kv-store dist_async --optimizer adam";
     let error = refused(&mut sandbox.worker_ranks(2, &format!("{options} --servers 1")), 2);
-    expect![""].assert_eq(&lines_with(&error, "add --check 0,"));
+    assert!(error.contains("add --check 0, or use --optimizer sgd without --momentum"), "{error}");
     let (record, used, _) = run_successfully(&sandbox, 1, &format!("{options} --check 0"));
     assert_eq!(
         (record.results[0].in_place.as_ref().and_then(|timing| timing.wrong), used.error_by_rank.len()),
@@ -181,7 +181,8 @@ fn launcher_starts_servers_and_records_their_traffic() {
     assert_eq!((record.ranks.len(), record.config.kv_store.servers), (2, Some(2)));
     let used = record.gradients.expect("what the gradients did");
     assert_eq!(used.kv_store.expect("servers").servers.len(), 2);
-    expect![""].assert_eq(&lines_with(&stdout, "# kv-store dist_async:"));
+    expect!["# kv-store dist_async: servers 2, arrays placed by balanced"]
+        .assert_eq(&lines_with(&stdout, "# kv-store dist_async:"));
 }
 
 #[test]
@@ -259,5 +260,5 @@ fn codes_have_their_own_bytes_and_error() {
         }
     }
     let error = refused(&mut sandbox.worker_ranks(1, "-b 8 -e 64 --gradient-compression 2bit"), 2);
-    expect![""].assert_eq(&lines_with(&error, "2bit:0.5 needs the"));
+    expect!["error: --gradient-compression 2bit:0.5 needs the gradients of a network: add --model resnet50_v1b, or omit --gradient-compression"].assert_eq(&lines_with(&error, "2bit:0.5 needs the"));
 }

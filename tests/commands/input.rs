@@ -15,8 +15,8 @@ use ringmark_core::benchmark::input::{
 };
 use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::dimension::{Augmentation, Bytes, Seconds};
-use ringmark_core::host::Environment;
-use ringmark_core::validity::disturbance;
+use ringmark_core::host::{Environment, InitialLoad};
+use ringmark_core::validity::{disturbance, host_warnings};
 use tempfile::TempDir;
 
 use crate::support::cluster::{Cluster, succeed};
@@ -129,7 +129,7 @@ fn all_thread_counts_read_from_disk_and_memory() {
     assert_eq!(fs::read_to_string(folder.path().join("out/input.log")).expect("a log").matches("Speed: ").count(), 12);
 
     let error = refused(ringmark("extract").arg(folder.path().join("out")), 1);
-    expect![""].assert_eq(&lines_with(&error, "it contains a"));
+    assert!(error.contains("it contains a result of `ringmark input`, which `ringmark report` shows"), "{error}");
     let error = refused(&mut input(folder.path(), &data, options), 2);
     assert!(error.contains("already contains"), "{error}");
 }
@@ -349,6 +349,36 @@ fn output_matches_golden_lines() {
 }
 
 #[test]
+fn report_lists_foreign_load_once_as_unreliable() {
+    let mut record = input_record([600.0, 160.0, 1200.0]);
+    record.environment.load_before = Some(InitialLoad { hosts: "a".to_owned(), load: 4.0, cores: 8 });
+    record.warnings = host_warnings(&record);
+    assert_eq!(record.warnings.len(), 1);
+    let (folder, mut text) = (Folder::new(), Vec::new());
+    record.write(&mut text).expect("an in-memory write succeeds");
+    folder.write("input.json", text);
+    let report = succeeds(ringmark("report").arg(folder.path()));
+    let (findings, _) = report.split_once("\nReading and decoding\n").expect(&report);
+    expect![[r#"
+        first
+        Reading and decoding, 1 host: 1 RecordIO file with index
+
+        - Unreliable: busy machine
+        - From memory: (1,200 images/s) (with 8 threads)
+        - Per core: (150.0 images/s) (with 8 threads)
+        - From the disk: (600.0 images/s) (with 8 threads)
+
+        started 2023-11-14 22:13:20 UTC · host a
+
+        Unreliable figures
+
+        - other processes used the hosts' cores: input 50.0 % of a before the first run
+        - stop other processes, then repeat 1n1g
+    "#]]
+    .assert_eq(&without_folder(findings));
+}
+
+#[test]
 fn demand_is_compared_with_host_ceiling() {
     let folder = sweep(|_| {});
     let judge = cli::launch::input::judge(&folder.path()).expect("a sweep");
@@ -459,7 +489,8 @@ fn report_shows_ceiling_and_demand() {
     // Without a sweep, the input result is on the first screen.
     let (status, alone, stderr) = run(ringmark("report").arg(&own));
     assert_eq!((status, stderr.as_str()), (Some(0), ""), "{alone}");
-    expect![""].assert_eq(&lines_with(&alone, "Reading and decoding,"));
+    expect!["Reading and decoding, 1 host: 1 RecordIO file with index"]
+        .assert_eq(&lines_with(&alone, "Reading and decoding,"));
 }
 
 /// The complete command: the lines after its table are the verdict computed from the record and the sweep.

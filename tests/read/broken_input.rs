@@ -272,7 +272,7 @@ fn damaged_records_are_excluded_with_file_and_line() {
     let folder = folder();
     folder.write(RECORD, bytes);
     let problem = only_problem(&folder);
-    expect![""].assert_eq(&lines_with(&problem, "line 1: not"));
+    expect!["1n1g/rn50_b4_fp32_2.jsonl: the record cannot be used: line 1: not a line of a run record: invalid unicode code point at column 944"].assert_eq(&lines_with(&problem, "line 1: not"));
 }
 
 /// A record truncated at any position is a failed run or no record. The complete record is valid, also with reordered

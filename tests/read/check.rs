@@ -79,8 +79,11 @@ fn other_warmup_leaves_the_files_unchanged() {
     let out = sandbox.path("out");
     let (status, table, stderr) = run(ringmark("extract --warmup 2").arg(&out));
     assert_eq!(status, Some(0), "{table}{stderr}");
-    expect![""].assert_eq(&lines_with(&table, "warm-up"));
-    expect![""].assert_eq(&stderr);
+    expect!["2 measured + 2 warm-up iterations"].assert_eq(&lines_with(&table, "warm-up"));
+    expect![[r#"
+        no files written: --warmup changes the figures: choose a folder with --out
+    "#]]
+    .assert_eq(&stderr);
     assert_eq!(failed(&sandbox), (Vec::new(), String::new()));
     let (status, _, stderr) = run(ringmark("extract --warmup 2").arg(&out).arg("--out").arg(sandbox.path("other")));
     assert!(status == Some(0) && stderr.starts_with("wrote "), "{stderr}");
@@ -158,7 +161,12 @@ fn finished_run_without_log_is_counted_apart() {
     let sandbox = sweep_folder();
     fs::remove_file(sandbox.path("out/1n1g/rn50_b8_fp32_1.log")).expect("removed");
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
-    expect![""].assert_eq(&lines_with(&stdout, "finished"));
+    let all = lines_with(&stdout, "finished");
+    let (findings, _) = all.split_once(": resume with: ").expect(&all);
+    expect![[r#"
+        FAIL    complete  2 findings; 4 of 4 runs are finished, 1 of them without usable files
+                sweep.json: 1 run is missing (finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log)"#]]
+    .assert_eq(findings);
 }
 
 #[test]
@@ -177,13 +185,18 @@ fn edited_files_are_named_and_resume_repeats_their_runs() {
     }
     // Every command reports it and excludes their figures.
     let stderr = fails(ringmark("extract").arg(sandbox.path("out")).arg("--out").arg(sandbox.path("again")));
-    expect![""].assert_eq(&lines_with(&stderr, "not in the figures: 1n"));
+    expect![[r#"
+        not in the figures: 1n1g/rn50_b8_fp32_1.log: the file was changed after the run (SHA-256 differs from the manifest)
+        not in the figures: 1n2g/rn50_b8_fp32_2.jsonl: the file was changed after the run (SHA-256 differs from the manifest)"#]].assert_eq(&lines_with(&stderr, "not in the figures: 1n"));
     succeeds(&mut sandbox.short_sweep(&format!("{OPTIONS} --resume")));
     assert_eq!(sandbox.ran().len(), 6);
     extract(&sandbox);
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
-    expect![""].assert_eq(&lines_with(&stdout, "attempt"));
+    expect![[r#"
+                note: 1n1g/rn50_b8_fp32_1.log: 1 attempt before this one, with files next to it
+                note: 1n2g/rn50_b8_fp32_2.log: 1 attempt before this one, with files next to it"#]]
+    .assert_eq(&lines_with(&stdout, "attempt"));
 }
 
 #[test]
@@ -298,7 +311,7 @@ fn finding_of_several_points_is_reported_once() {
     let check = checks.iter().find(|check| check["name"] == "reliable").expect("a check");
     let quick = "quick profile, a first look: measure again without --quick, with another --out";
     let names = "rn50_b8_fp32_cpu_quick, rn50_b16_fp32_cpu_quick";
-    assert_eq!(check["findings"], serde_json::json!([format!("{names}: {quick}")]), "{check}");
+    assert_eq!(check["findings"], serde_json::json!([format!("batch size 8, batch size 16: {quick}")]), "{check}");
     // A prediction has a table for each of them, and one warning.
     let (_, stdout, stderr) = run(ringmark("predict").arg(folder.path()));
     let text = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -429,7 +442,8 @@ fn server_options_apply_only_to_kv_stores_with_servers() {
     };
     assert_eq!(rules(&sandbox), Vec::<String>::new());
     change(&sandbox.path("out/sweep.json"), "\"--servers\": \"2\"", "\"--servers\": \"3\"");
-    expect![""].assert_eq(&rules(&sandbox).join("\n"));
+    expect!["1n2g/rn50_b8_fp32_dist-sync_1.log: it ran with --servers 2, but the sweep requested 3"]
+        .assert_eq(&rules(&sandbox).join("\n"));
 
     // The baselines of a suite have no kv-store.
     let sandbox = Sandbox::with_valid_worker();
@@ -437,7 +451,8 @@ fn server_options_apply_only_to_kv_stores_with_servers() {
     assert_eq!(sandbox.ran(), ["1n2g_1", "none_1n2g_1"]);
     assert_eq!(rules(&sandbox), Vec::<String>::new());
     change(&sandbox.path("out/sweep.json"), "\"--kv-store\": \"device\"", "\"--kv-store\": \"nccl\"");
-    expect![""].assert_eq(&rules(&sandbox).join("\n"));
+    expect!["1n2g/rn50_b8_fp32_device_1.log: it ran with --kv-store device, but the sweep requested nccl"]
+        .assert_eq(&rules(&sandbox).join("\n"));
 }
 
 #[test]
@@ -465,7 +480,10 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
                 note: use with caution: 1 warning
     "]]
     .assert_eq(&stdout);
-    expect![""].assert_eq(&without_folder(&stderr));
+    expect![[r#"
+        error: check of DIR/out unknown: unedited (no hashes of 4 finished runs)
+    "#]]
+    .assert_eq(&without_folder(&stderr));
 }
 
 #[test]

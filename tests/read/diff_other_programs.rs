@@ -135,11 +135,14 @@ fn nccl_tests_files_are_paired_by_message() {
     test.write("all.json.1", nccl_tests(ALL_REDUCE, &["NCCL_ALGO=Tree"], &[(1 << 20, 50.0)], 3.0));
     let output = diff(base.path().join("all.json.0"), test.path(), &[]);
     assert_eq!(output.status, 1);
-    expect![""].assert_eq(&lines_with(&output.stderr, "all.json.1: 1 MiB"));
+    expect![[r#"
+        not compared, TEST: DIR/first/all.json.1: 1 MiB out: 3 wrong elements: speed is not reported for incorrect sums
+        not compared, TEST: DIR/first/all.json.1: 1 MiB in: 3 wrong elements: speed is not reported for incorrect sums"#]].assert_eq(&lines_with(&output.stderr, "all.json.1: 1 MiB"));
     assert!(output.stderr.ends_with("the comparison is not complete: see the 2 messages above\n"), "{}", output.stderr);
     test.write("all.json.2", "{\"version\": 2, \"args\": [\"x\"], \"nccl_version\": 1,\n");
     let output = diff(base.path().join("all.json.0"), test.path(), &[]);
-    expect![""].assert_eq(&lines_with(&output.stderr, "all.json.2: not JSON:"));
+    expect!["not compared, TEST: DIR/first/all.json.2: not JSON: EOF while parsing a value at line 2 column 0"]
+        .assert_eq(&lines_with(&output.stderr, "all.json.2: not JSON:"));
 }
 
 /// Writes three runs of 1 MiB, and a fourth with a change.

@@ -345,7 +345,8 @@ fn loss_without_1n1g_names_its_base() {
     folder.run(&record("1n2g", 1, 0.5));
     folder.run(&record("1n4g", 1, 0.625));
     let (_, stdout, _) = folder.extract(&[]);
-    expect![""].assert_eq(&lines_with(&stdout, "minus the step"));
+    expect!["Where the scaling loss goes: step of each case minus the step of 1n2g (no 1n1g)"]
+        .assert_eq(&lines_with(&stdout, "minus the step"));
     assert_eq!(folder.result()["rn50"]["1n4g"]["scaling_loss"]["base"], "1n2g");
     assert_eq!(folder.result()["rn50"]["1n2g"]["scaling_loss"], Value::Null);
 }
@@ -360,7 +361,7 @@ fn different_thread_counts_are_noted() {
     }
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
-    expect![""].assert_eq(&lines_with(&stdout, "cpu: Processor of"));
+    expect!["cpu: Processor of a laptop, 1 to 2 threads per rank"].assert_eq(&lines_with(&stdout, "cpu: Processor of"));
     let note =
         "cases have different numbers of threads per rank: efficiency compares\nunequal devices (1n1g: 2, 1n2g: 1)";
     assert!(stdout.contains(&format!("\nnote: {note}\n")), "{stdout}");

@@ -131,8 +131,9 @@ fn horovod_speed_is_its_total() {
     folder.write("1n4g/rn50_b32_fp32_1.log", horovod_log(4, &[110.0, 112.5, 115.5]));
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
-    expect![""].assert_eq(&lines_with(&stdout, "logs of Horovod's"));
-    expect![""].assert_eq(&lines_with(&stdout, "windows of iterations:"));
+    expect!["logs of Horovod's synthetic benchmark: no times of single iterations"]
+        .assert_eq(&lines_with(&stdout, "logs of Horovod's"));
+    expect!["windows of iterations: 3, omitted: 0"].assert_eq(&lines_with(&stdout, "windows of iterations:"));
     let result = &folder.result()["rn50"];
     assert_eq!(result["1n1g"]["dlperf"]["median_speed"], 122.0);
     // 4 x (110 + 112.5 + 115.5) / 3, and 4 x 3 / (1/110 + 1/112.5 + 1/115.5) = 450.49.
@@ -163,7 +164,8 @@ fn only_the_total_of_tf_cnn_benchmarks_is_read() {
     folder.write("1n4g/rn50_b32_fp32_1.log", tf_cnn_benchmarks_log(4, 365.4));
     let (status, stdout, stderr) = folder.extract(&[]);
     assert_eq!(status, Some(0), "{stderr}");
-    expect![""].assert_eq(&lines_with(&stdout, "logs of tf_cnn_benchmarks:"));
+    expect!["logs of tf_cnn_benchmarks: no times of single iterations"]
+        .assert_eq(&lines_with(&stdout, "logs of tf_cnn_benchmarks:"));
     let four = &folder.result()["rn50"]["1n4g"];
     assert_eq!(four["dlperf"]["median_speed"], 365.4);
     assert_close(&four["units_per_second"], 365.4);
@@ -257,7 +259,9 @@ fn every_command_reads_logs_of_other_tools() {
     assert!(row.contains("+50.0") && row.contains("Faster"), "{stdout}");
     assert!(!stdout.contains("p95"), "{stdout}");
     let stdout = succeeds(ringmark("report").arg(&sides[0]));
-    expect![""].assert_eq(&lines_with(&stdout, "logs of Horovod's"));
+    expect![[r#"
+        no records next to the logs; logs of Horovod's synthetic benchmark: no times of single iterations; 2n2g: 2 nodes of 2 GPUs
+        no records next to the logs; logs of Horovod's synthetic benchmark: no times of single iterations"#]].assert_eq(&lines_with(&stdout, "logs of Horovod's"));
     assert!(!stdout.contains("Every iteration"), "{stdout}");
     let stdout = succeeds(ringmark("predict").arg(&sides[0]).args(["--cases", "4n2g"]));
     assert!(stdout.contains("4n2g"), "{stdout}");

@@ -66,7 +66,8 @@ fn disturbed_and_impossible_figures_are_unreliable() {
         assert!(table.contains(&format!("\nwarning: unreliable: {warning}\n")), "{warning}\n{table}");
         assert!(markdown.contains(&format!("\n**Warning (unreliable):** {warning}\n")), "{warning}\n{markdown}");
     }
-    expect![""].assert_eq(&lines_with(&table, "In parentheses: unreliable;"));
+    expect!["In parentheses: unreliable; the warnings above contain reason and fix."]
+        .assert_eq(&lines_with(&table, "In parentheses: unreliable;"));
     // A base with a warning needs no second one, and the load is listed once.
     assert!(
         !table.contains("its base 1n1g is unreliable")
@@ -134,7 +135,8 @@ fn repeated_warnings_are_merged_in_every_format() {
         row.split_whitespace().nth(2).map(str::to_owned)
     };
     assert_eq!((runs("1n1g").as_deref(), runs("1n2g").as_deref()), (Some("3/3"), Some("3/3!")));
-    expect![""].assert_eq(&lines_with(&table, "!: these runs"));
+    expect!["!: these runs count but have warnings: see the lines that begin with warning."]
+        .assert_eq(&lines_with(&table, "!: these runs"));
     assert!(folder.printed(&["--format", "markdown"]).contains(&format!("\n**Warning:** {straggler}")));
 
     let result = &folder.result()["rn50"];

@@ -130,7 +130,8 @@ fn devices_profiles_and_options_are_never_mixed() {
         stdout.contains("- QUICK PROFILE\n") && stdout.contains("warning: unreliable: quick profile, "),
         "{stdout}"
     );
-    expect![""].assert_eq(&lines_with(&stdout, "warning: different devices"));
+    expect!["warning: different devices in one table: Another / Processor of a laptop"]
+        .assert_eq(&lines_with(&stdout, "warning: different devices"));
 }
 
 #[test]
@@ -165,7 +166,8 @@ fn figures_with_warnings_are_marked_once() {
     let warning =
         "warning: ResNet50-v1b, fp32, 1n2g, batch size 4, 2 of 2 runs, for example run 1: the ranks of host a have 2";
     assert_eq!((stdout.matches("warning: R").count(), stdout.matches(warning).count()), (1, 1), "{stdout}");
-    expect![""].assert_eq(&lines_with(&stdout, "!: these runs"));
+    expect!["!: these runs count but have warnings: see the lines that begin with warning."]
+        .assert_eq(&lines_with(&stdout, "!: these runs"));
     assert_eq!(folder.result()["rows"][0]["runs"][1]["warnings"][0]["kind"], "oversubscribed");
 }
 
@@ -176,7 +178,8 @@ fn expect_left_out(expected: &str, damage: impl FnOnce(&Folder)) {
     let (status, stdout, stderr) = folder.ringmark("extract", &[]);
     assert_eq!(status, Some(1), "{expected}\n{stderr}");
     assert!(stderr.contains(&format!("not in the figures: {expected}")), "{expected}\n{stderr}");
-    expect![""].assert_eq(&lines_with(&stderr, "are not complete:"));
+    expect!["error: the figures of DIR/first are not complete: see the message above"]
+        .assert_eq(&lines_with(&stderr, "are not complete:"));
     assert!(stdout.contains("ResNet-18") && stdout.matches("\nnetwork").count() == 1, "{stdout}");
     let markdown = fs::read_to_string(folder.path().join("first_result.md")).expect("written");
     assert!(markdown.contains(expected), "{expected}\n{markdown}");
@@ -243,7 +246,8 @@ fn points_without_valid_runs_show_the_reason() {
     // A batch that runs out of memory is a result, as are larger ones; a run that has not been made has no column.
     let cells = ["ResNet50-v1b", "1.914", "-", "out", "of", "memory", "out", "of", "memory"];
     assert!(stdout.lines().any(|line| line.split_whitespace().eq(cells)), "{stdout}");
-    expect![""].assert_eq(&lines_with(&stdout, "note: ResNet50-v1b, fp32,"));
+    expect!["note: ResNet50-v1b, fp32, 1n1g: out of memory at batch 64: 15.1 of 16.0 GB"]
+        .assert_eq(&lines_with(&stdout, "note: ResNet50-v1b, fp32,"));
     expect![[r#"
         not in the figures: sweep.json: 2 runs are missing (not yet run: 1n1g/rn50_b4_fp32_1.log): resume with: ringmark score --resume
         not in the figures: 1n1g/rn50_b2_fp32_1.log:1: the run failed: a rank died: repeat it
@@ -392,7 +396,10 @@ fn published_mxnet_figures_are_printed_below() {
     let (status, stdout, stderr) = folder.ringmark("extract", &["--published"]);
     assert_eq!(status, Some(0), "{stderr}");
     assert_eq!(stdout.matches("Inference, fp32").count(), 1, "{stdout}");
-    expect![""].assert_eq(&lines_with(&stdout, "224 to 299"));
+    expect![
+        "224 to 299 pixels, depending on the network, nhwc, folded, 10 measured + 5 warm-up passes, 1 run per figure"
+    ]
+    .assert_eq(&lines_with(&stdout, "224 to 299"));
     assert_eq!(stdout.matches("Published: images/s on ").count(), 4, "{stdout}");
     let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("MXNet ResNet-152 v2")).collect();
     assert!(rows.last().is_some_and(|row| row.ends_with("58.99  102.95  168.91  210.10  270.07  294.17")), "{rows:?}");

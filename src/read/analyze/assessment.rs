@@ -21,7 +21,7 @@ pub enum Trust {
 }
 
 impl Trust {
-    /// Returns the level in words.
+    /// Returns the text for a report.
     pub fn text(self) -> &'static str {
         match self {
             Trust::Sound => "Sound",
@@ -46,7 +46,7 @@ pub struct Assessment {
     pub reliability_warnings: Vec<ReliabilityWarning>,
     /// Titles of the cases with one run that counts.
     pub single_runs: Vec<String>,
-    /// Word for such a case.
+    /// Noun for a case: `case` or `point`.
     pub case_noun: &'static str,
     /// Coefficients of variation of the cases.
     pub spreads: Vec<f64>,

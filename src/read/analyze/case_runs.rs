@@ -54,6 +54,9 @@ impl<R: Readable, F> CaseRuns<R, F> {
 
     /// Returns the warnings, without those that a reliability warning repeats.
     pub fn other_warnings(&self) -> Vec<String> {
+        if !reliability::is_loaded(&self.speed_reliability_warnings) {
+            return self.warnings.clone();
+        }
         let other =
             |measured: &Measured<R>| reliability::other_warnings(&measured.warnings, &self.speed_reliability_warnings);
         let counted: Vec<_> = numbered(&self.runs).map(|(run, measured)| (run, other(measured))).collect();

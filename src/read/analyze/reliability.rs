@@ -152,8 +152,7 @@ pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
             cases.push(case);
         }
     }
-    let is_busy = warnings.iter().any(|warning| warning.kind == ReliabilityKind::OtherLoad);
-    let first = if is_busy { "stop other processes, then repeat" } else { "repeat" };
+    let first = if is_loaded(warnings) { "stop other processes, then repeat" } else { "repeat" };
     let cases = cases.join(",");
     Some(match command {
         Some(command) => format!("{first}: {command} --repeat {cases}"),
@@ -261,12 +260,16 @@ pub fn record_warnings(subject: impl fmt::Display, case: Case, record: &impl Rec
     reliability_warnings.iter().map(|warning| warning.to(&subject)).collect()
 }
 
+/// Returns true if one of the warnings is about foreign load.
+pub fn is_loaded(warnings: &[ReliabilityWarning]) -> bool {
+    warnings.iter().any(|warning| warning.kind == ReliabilityKind::OtherLoad)
+}
+
 /// Returns the warnings that none of the reliability warnings repeats.
 pub fn other_warnings(warnings: &[Warning], reliability_warnings: &[ReliabilityWarning]) -> Vec<Warning> {
-    let is_loaded = reliability_warnings.iter().any(|warning| warning.kind == ReliabilityKind::OtherLoad);
-    let is_other =
-        |warning: &&Warning| !(is_loaded && matches!(warning.kind, WarningKind::OtherLoad | WarningKind::Steal));
-    warnings.iter().filter(is_other).cloned().collect()
+    let is_load = |warning: &Warning| matches!(warning.kind, WarningKind::OtherLoad | WarningKind::Steal);
+    let is_repeated = |warning: &Warning| is_loaded(reliability_warnings) && is_load(warning);
+    warnings.iter().filter(|warning| !is_repeated(warning)).cloned().collect()
 }
 
 /// Returns the warning about the efficiency of ranks that have fewer cores each than the ranks of their base.

@@ -22,7 +22,7 @@ pub trait RunGroup {
     /// Figures of a case.
     type Figures;
 
-    /// Word for a case.
+    /// Noun for a case.
     const CASE_NOUN: &'static str;
 
     /// Forward passes per sample, for the number of operations.
@@ -97,24 +97,16 @@ pub trait RunGroup {
             let baseline = baseline.filter(|warning| !case.scaling_reliability_warnings.contains(warning));
             own.chain(baseline.map(|warning| warning.to(format!("{name} baseline")))).collect::<Vec<_>>()
         };
+        let of_cases: Vec<ReliabilityWarning> = cases().flat_map(of_case).collect();
+        let of_runs: Vec<String> = self.with_baselines().flat_map(CaseOf::<Self>::other_warnings).collect();
         let single_runs = self.with_baselines().filter(|case| case.counted().count() == 1);
         let counted = cases().map(|case| case.counted().count()).sum();
         Assessment {
             runs: cases().map(|case| case.runs.len()).sum(),
             counted,
             lacks_records: counted > 0 && self.recorded_conditions().is_none(),
-            warnings: self
-                .warnings()
-                .iter()
-                .cloned()
-                .chain(self.with_baselines().flat_map(CaseOf::<Self>::other_warnings))
-                .collect(),
-            reliability_warnings: self
-                .reliability_warnings()
-                .iter()
-                .cloned()
-                .chain(cases().flat_map(of_case))
-                .collect(),
+            warnings: [self.warnings(), &of_runs].concat(),
+            reliability_warnings: [self.reliability_warnings(), &of_cases].concat(),
             single_runs: single_runs.map(|case| case.title.clone()).collect(),
             case_noun: Self::CASE_NOUN,
             spreads: cases().filter_map(|case| case.speeds().cv()).collect(),
