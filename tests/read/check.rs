@@ -165,7 +165,7 @@ fn finished_run_without_log_is_counted_apart() {
     let (findings, _) = all.split_once(": resume with: ").expect(&all);
     expect![[r#"
         FAIL    complete  2 findings; 4 of 4 runs are finished, 1 of them without usable files
-                sweep.json: 1 run is missing (finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log)"#]]
+        sweep.json: 1 run is missing (finished, but its log is missing: 1n1g/rn50_b8_fp32_1.log)"#]]
     .assert_eq(findings);
 }
 
@@ -194,8 +194,8 @@ fn edited_files_are_named_and_resume_repeats_their_runs() {
     assert_eq!(failed(&sandbox).0, Vec::<String>::new());
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
     expect![[r#"
-                note: 1n1g/rn50_b8_fp32_1.log: 1 attempt before this one, with files next to it
-                note: 1n2g/rn50_b8_fp32_2.log: 1 attempt before this one, with files next to it"#]]
+        note: 1n1g/rn50_b8_fp32_1.log: 1 attempt before this one, with files next to it
+        note: 1n2g/rn50_b8_fp32_2.log: 1 attempt before this one, with files next to it"#]]
     .assert_eq(&lines_with(&stdout, "attempt"));
 }
 

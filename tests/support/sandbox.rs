@@ -219,9 +219,10 @@ pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// Returns the lines that contain `part`, for a snapshot.
+/// Returns the lines that contain `part`, without indentation, for a snapshot.
 pub fn lines_with(text: &str, part: &str) -> String {
-    without_folder(&text.lines().filter(|line| line.contains(part)).collect::<Vec<_>>().join("\n"))
+    let lines = text.lines().filter(|line| line.contains(part)).map(str::trim_start);
+    without_folder(&lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// Runs a command that must end with exit status 0; returns its standard output.
