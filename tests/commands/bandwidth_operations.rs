@@ -43,7 +43,7 @@ fn assert_readable(stdout: &str) {
     assert_eq!(superbenchmark(stdout), column(7), "{stdout}");
     assert_eq!(cloudai(stdout), column(11), "{stdout}");
     assert!(column(7).iter().chain(&column(11)).all(|rate| rate.parse::<f64>().is_ok()), "{stdout}");
-    expect!["# Out of bounds values : 0 OK"].assert_eq(&lines_with(&stdout, "# Out of"));
+    expect!["# Out of bounds values : 0 OK"].assert_eq(&lines_with(stdout, "# Out of"));
     assert_eq!(stdout.lines().filter(|line| !line.starts_with('#')).count(), rows.len(), "{stdout}");
 }
 

@@ -149,8 +149,7 @@ fn folder_of_config_file_can_be_resumed() {
     fs::write(sandbox.path("sweep.toml"), file).expect("written");
     let sweep = |options: &str| {
         let mut command = ringmark(&format!("sweep --config sweep.toml {options}"));
-        let stdout = succeeds(command.current_dir(sandbox.folder.path()));
-        stdout
+        succeeds(command.current_dir(sandbox.folder.path()))
     };
     sweep("");
     assert_eq!(sandbox.ran(), ["1n1g_1", "1n1g_2"]);

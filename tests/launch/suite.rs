@@ -117,8 +117,7 @@ fn baseline(number: u32, step: f64) -> RunRecord {
 /// Checks for exit status 0 and returns the standard output.
 fn extract(folder: &Path, options: &str) -> String {
     let mut command = ringmark("extract");
-    let stdout = succeeds(command.arg(folder).args(words(options)).arg("--out").arg(folder));
-    stdout
+    succeeds(command.arg(folder).args(words(options)).arg("--out").arg(folder))
 }
 
 fn benchmark(folder: &Path) -> DdpBenchmark {
@@ -318,10 +317,7 @@ fn exported_files_differ_in_the_requested_settings() {
     };
     let whole = record("1n1g", 1, 0.5).header.config.iterations;
     let (on, _of_on) = exported(Switch::On, whole);
-    let differences = |other: &Path| {
-        let stdout = succeeds(ringmark("diff").args([&on, other]));
-        stdout
-    };
+    let differences = |other: &Path| succeeds(ringmark("diff").args([&on, other]));
     let (off, _of_off) = exported(Switch::Off, whole);
     let of_overlap = differences(&off);
     assert!(of_overlap.contains("overlap") && of_overlap.contains("on") && of_overlap.contains("off"), "{of_overlap}");

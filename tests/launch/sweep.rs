@@ -110,8 +110,7 @@ fn long_dry_run_prints_the_plan() {
         let mut command =
             ringmark("sweep --dry-run --hosts a:8,b:8,c:8,d:8 --interface ib0 --dtypes fp16,fp32 --device cuda");
         command.args(words(options)).arg("--worker").arg(sandbox.worker()).arg("--out").arg(sandbox.path("out"));
-        let stdout = succeeds(&mut command);
-        stdout
+        succeeds(&mut command)
     };
     let stdout = printed("");
     let lines: Vec<&str> = stdout.lines().collect();
@@ -278,10 +277,7 @@ fn oversized_job_is_rejected_before_creating_files() {
 #[test]
 fn axes_form_an_ordered_product() {
     let sandbox = Sandbox::new("exit 1");
-    let dry_run = |options: &str| {
-        let stdout = succeeds(&mut sandbox.sweep(&format!("--dry-run --hosts a:2 {options}")));
-        stdout
-    };
+    let dry_run = |options: &str| succeeds(&mut sandbox.sweep(&format!("--dry-run --hosts a:2 {options}")));
     let stdout = dry_run("--cases 1n1g,1n2g --runs 2 --dtypes fp32,bf16 --batch-sizes 8,16");
     let record = |line: &str| {
         let (_, record) = line.split_once("/out/").expect("a record");

@@ -8,8 +8,7 @@ use crate::support::runs::{Folder, record, rows_by_case};
 use crate::support::sandbox::{ringmark, succeeds};
 
 fn output_of(command: &str, folder: &Path, options: &[&str]) -> String {
-    let stdout = succeeds(ringmark(command).arg(folder).args(options));
-    stdout
+    succeeds(ringmark(command).arg(folder).args(options))
 }
 
 fn json(text: &str) -> Value {
