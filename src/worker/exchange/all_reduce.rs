@@ -38,7 +38,7 @@ impl AllReduce {
     /// Connects the ranks and hooks into backward of `parameters`. All ranks call this together. The backend allocates
     /// the gradients, because their location determines its speed.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<AllReduce> {
-        let Parameters { weights, rounded, tensors, ready_from } = parameters;
+        let Parameters { weights, rounded, tensors, ready_from, .. } = parameters;
         let Path { backend, sum_dtype, sums, in_place, sink } = path(request, &weights, &tensors, session)?;
         let ranks = session.world.ranks();
         let summed = if sum_dtype.is_some() { ranks } else { 1 };
@@ -52,8 +52,9 @@ impl AllReduce {
                 (weights, Some(optimizer))
             }
         };
+        let plan = reducer::plan(&tensors, &request.exchange);
         let source = GradientSource { parameters: tensors, ready_from };
-        let reducer = GradientReducer::new(request.overlap, &request.exchange, source, sink)?;
+        let reducer = GradientReducer::new(request.overlap, plan, source, sink)?;
         let (wire, rank) = (request.exchange.wire, session.world.rank());
         let facts = ExchangeFacts { backend, sum_dtype, summed_ranks: summed, is_synchronous: true };
         Ok(AllReduce { reducer, optimizer, result, in_place, wire, facts, rank })
@@ -104,9 +105,9 @@ impl GradientExchange for AllReduce {
         self.facts
     }
 
-    fn arrays(&self) -> ExchangeArrays {
+    fn arrays(&self) -> Option<ExchangeArrays> {
         let result = self.result.shallow_clone();
-        ExchangeArrays { wire: self.reducer.wire(), result, in_place: self.in_place }
+        Some(ExchangeArrays { wire: self.reducer.wire(), result, in_place: self.in_place })
     }
 
     /// Counts values, or codes, which each rank sends to all others.

@@ -15,12 +15,16 @@ use std::ops::Range;
 use std::slice;
 
 use anyhow::{Result, bail, ensure};
+use ringmark_core::dimension::Operation;
+use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::narrow;
 use crate::exchange::request::{RankCounts, UpdateRule, UpdateStep};
 use crate::ffi::torch::update::{self, Adjustment, FlatUpdate, SgdStep};
+use crate::job::heartbeat;
+use crate::job::world::RankSums;
 
 /// Arrays of an update: fp32, flat and of equal length.
 pub struct UpdateArrays {
@@ -259,6 +263,21 @@ impl FusedOptimizer {
     pub fn loss_scaler(&self) -> Option<&LossScaler> {
         self.loss_scaler.as_ref()
     }
+}
+
+/// Applies an update to the parts of this rank. `norms` adds over the ranks if the update depends on the norm of the
+/// gradients of all parts; all ranks call this together.
+pub fn step_parts(optimizers: &mut [FusedOptimizer], norms: Option<&RankSums>, update: u32) -> Result<()> {
+    let Some(norms) = norms else {
+        return optimizers.iter_mut().try_for_each(|optimizer| optimizer.step(update));
+    };
+    let norm = |optimizer: &FusedOptimizer| Ok(f64::try_from(optimizer.gradient_norm()?)?);
+    let own = optimizers.iter().map(norm).collect::<Result<Vec<f64>>>()?;
+    heartbeat::enter(Stage::Exchange { operation: Operation::AllReduce, bucket: None });
+    let squares = norms.sum(own.iter().map(|norm| norm * norm).sum());
+    let device = optimizers.first().map_or(Device::Cpu, FusedOptimizer::device);
+    let norm = Tensor::from(squares.sqrt()).f_to_device(device)?;
+    optimizers.iter_mut().try_for_each(|optimizer| optimizer.step_with_norm(update, Some(&norm)))
 }
 
 /// Elements whose squares are added in fp32; the rows of a gradient are added in fp64.

@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use ringmark_core::benchmark::score::RectifiedConvolutions;
 use ringmark_core::dimension::{Dtype, Layout, Model};
 use tch::{Device, Tensor};
 
+use crate::ffi::torch::shim::WeightProvider;
 use crate::model::flat_parameters::FlatParameters;
 use crate::model::layers;
 use crate::model::network::{Mode, NamedTensors, Network};
@@ -44,6 +45,13 @@ impl PreparedModel {
         let precision = Precision::new(request.dtype, device)?;
         let flat = FlatParameters::new(&mut tensors, request.layout, precision.compute())?;
         Ok(PreparedModel { network, tensors, flat, training_state, precision })
+    }
+
+    /// Frees the weights and lets `provider` provide those of each unit while it computes.
+    pub fn use_provider(&mut self, provider: &'static dyn WeightProvider) -> Result<()> {
+        self.flat.free(&mut self.tensors)?;
+        let set = self.tensors.provider.set(Box::leak(Box::new(provider)));
+        set.map_err(|_| anyhow!("the network has a provider of weights"))
     }
 
     pub fn device(&self) -> Device {

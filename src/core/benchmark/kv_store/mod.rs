@@ -52,7 +52,7 @@ config_options! {
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
             "Strategy that sums gradients and updates weights: ring (all-reduce, and the same update on every rank), \
-             shard-optimizer (ZeRO stage 1), or a kv-store of MXNet")
+             shard-optimizer, shard-gradients, shard-weights (ZeRO stages 1 to 3), or a kv-store of MXNet")
             .aliases(&["strategy"]).names_in_bandwidth(None, &["kvstore"]).set_in_baseline(),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]

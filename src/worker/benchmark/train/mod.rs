@@ -118,6 +118,9 @@ fn train_in_stream(
         timed.after(iteration)?;
     }
     let measured = timed.end()?;
+    if let Some(weights) = step.exchange.whole_weights()? {
+        step.model.flat.replace(weights, &mut step.model.tensors)?;
+    }
     if let (Some(path), 0) = (&config.save, session.world.rank()) {
         let training_state =
             TrainingState { batches: step.batches_seen(&header, config.iterations), ..TrainingState::default() };
@@ -168,8 +171,13 @@ fn prepare(
         rounded: model.flat.rounded.as_ref().map(Tensor::shallow_clone),
         tensors: model.flat.parameters.iter().map(Tensor::shallow_clone).collect(),
         ready_from: ReadyFrom::Backward,
+        units: model.tensors.parameters.iter().rev().map(|named| named.unit).collect(),
+        kept_unit: model.tensors.kept_unit,
     };
     let exchange = strategy::new(&ExchangeRequest::from(config), parameters, session)?;
+    if let Some(provider) = exchange.weight_provider() {
+        model.use_provider(provider)?;
+    }
 
     heartbeat::enter(Stage::Data);
     let share = work_load::share(config, division.as_ref(), world.rank());

@@ -109,8 +109,8 @@ impl Sharded {
         );
         let (name, sum_dtype) = (backend.name(), backend.sum_dtype(request.exchange.wire));
         let ranks = world.ranks();
-        let buckets = reducer::plan(&tensors, &request.exchange).buckets;
-        let buckets = owned_buckets(&buckets, kv_store, ranks);
+        let plan = reducer::plan(&tensors, &request.exchange);
+        let buckets = owned_buckets(&plan.buckets, kv_store, ranks);
 
         let sums = backend.memory().sums.shallow_clone();
         let updated = if is_on_host { weights.f_to_device(Device::Cpu)? } else { weights.shallow_clone() };
@@ -131,7 +131,7 @@ impl Sharded {
         let sink = Box::new(Sink(exchange.clone()));
         let source = GradientSource { parameters: tensors, ready_from };
         Ok(Sharded {
-            reducer: GradientReducer::new(request.overlap, &request.exchange, source, sink)?,
+            reducer: GradientReducer::new(request.overlap, plan, source, sink)?,
             exchange,
             optimizers,
             norms: request.rule.clip_norm().map(|_| world.rank_sums()),
@@ -209,9 +209,9 @@ impl GradientExchange for Sharded {
         self.facts
     }
 
-    fn arrays(&self) -> ExchangeArrays {
+    fn arrays(&self) -> Option<ExchangeArrays> {
         let in_place = lock(&self.exchange).backend.memory().in_place;
-        ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place }
+        Some(ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place })
     }
 
     fn requested_bytes(&self) -> Option<[u64; 2]> {
@@ -227,13 +227,7 @@ impl GradientExchange for Sharded {
     }
 
     fn update(&mut self, update: u32) -> Result<()> {
-        match &self.norms {
-            Some(norms) => {
-                let norm = norm_of_all(&self.optimizers, norms)?;
-                self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.step_with_norm(update, Some(&norm)))?;
-            }
-            None => self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.step(update))?,
-        }
+        optimizer::step_parts(&mut self.optimizers, self.norms.as_ref(), update)?;
         let mut exchange = lock(&self.exchange);
         heartbeat::enter(Stage::Sharing);
         exchange.share_weights()?;
@@ -248,16 +242,6 @@ impl GradientExchange for Sharded {
         let owned = owned.into_iter().map(|bytes| Bytes(bytes as u64)).collect();
         Ok(Some(KvStoreUse { owned, ..KvStoreUse::default() }))
     }
-}
-
-/// Returns the norm of the gradients of all ranks' parts.
-fn norm_of_all(optimizers: &[FusedOptimizer], norms: &RankSums) -> Result<Tensor> {
-    let norm = |optimizer: &FusedOptimizer| Ok(f64::try_from(optimizer.gradient_norm()?)?);
-    let own = optimizers.iter().map(norm).collect::<Result<Vec<f64>>>()?;
-    heartbeat::enter(Stage::Exchange { operation: Operation::AllReduce, bucket: None });
-    let squares = norms.sum(own.iter().map(|norm| norm * norm).sum());
-    let device = optimizers.first().map_or(Device::Cpu, FusedOptimizer::device);
-    Ok(Tensor::from(squares.sqrt()).f_to_device(device)?)
 }
 
 fn lock(exchange: &Mutex<Exchange>) -> MutexGuard<'_, Exchange> {
