@@ -17,7 +17,7 @@ use crate::exchange::memory::MemoryShape;
 use crate::exchange::optimizer::{self, FusedOptimizer};
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
-use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
+use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters, UpdateState};
 use crate::ffi::group::GroupRank;
 use crate::job::session::Session;
 
@@ -133,9 +133,11 @@ impl GradientExchange for AllReduce {
         self.optimizer.as_ref()?.loss_scaler()
     }
 
-    /// Codes leave values on every rank for the next step.
-    fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
-        self.reducer.compression().is_none().then(|| self.optimizer.as_ref().map(FusedOptimizer::state))?
+    /// The tensors of the optimizer itself, which a caller may change. Codes leave values on every rank for the next
+    /// step.
+    fn state(&mut self) -> Result<Option<UpdateState>> {
+        let has_codes = self.reducer.compression().is_some();
+        Ok(self.optimizer.as_ref().filter(|_| !has_codes).map(FusedOptimizer::state))
     }
 
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {

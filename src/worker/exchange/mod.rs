@@ -49,6 +49,9 @@ pub struct Parameters {
     pub kept_unit: Option<usize>,
 }
 
+/// Named tensors that determine the next update.
+pub type UpdateState = Vec<(&'static str, Tensor)>;
+
 /// Arrays of a strategy, for callers that pass gradients without backward.
 pub struct ExchangeArrays {
     /// All gradients in one tensor, in the wire's type.
@@ -140,9 +143,14 @@ pub trait GradientExchange {
     }
 
     /// Returns the state that determines an update in addition to weights and gradients, by name: momenta, the loss
-    /// scale. `None` if there is more state, or state on other ranks.
-    fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
-        None
+    /// scale, those of all ranks. `None` if there is more state, or state on servers. All ranks call this together.
+    fn state(&mut self) -> Result<Option<UpdateState>> {
+        Ok(None)
+    }
+
+    /// Continues with `state`, from [`state`](GradientExchange::state) and the same on all ranks.
+    fn set_state(&mut self, _state: &UpdateState) -> Result<()> {
+        Ok(())
     }
 
     /// Finishes after the last step: brings the weights of one moment to every rank and reports the use of servers or

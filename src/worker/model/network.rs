@@ -161,6 +161,7 @@ pub struct NamedTensors {
     is_initialized: bool,
     /// Unit of the next parameters.
     unit: usize,
+    has_units: bool,
     /// Unit whose weights later units also use.
     pub kept_unit: Option<usize>,
     pub provider: Provider,
@@ -177,6 +178,7 @@ impl NamedTensors {
             device,
             is_initialized: true,
             unit: 0,
+            has_units: false,
             kept_unit: None,
             provider: Provider::default(),
         }
@@ -187,10 +189,16 @@ impl NamedTensors {
         NamedTensors { is_initialized: false, ..NamedTensors::new(source, Device::Cpu) }
     }
 
-    /// Begins a unit with the next parameters. A network without units is one.
+    /// Begins a unit with the next parameters.
     pub fn begin_unit(&mut self) -> Unit {
+        self.has_units = true;
         self.unit = self.parameters.last().map_or(0, |last| last.unit + 1);
         Unit { number: self.unit, provider: self.provider.clone() }
+    }
+
+    /// Returns the unit of all parameters if the network began none.
+    pub fn only_unit(&self) -> Option<Unit> {
+        (!self.has_units).then(|| Unit { number: 0, provider: self.provider.clone() })
     }
 
     pub fn device(&self) -> Device {

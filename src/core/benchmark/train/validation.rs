@@ -83,9 +83,9 @@ impl TrainConfig {
         );
         if let Some(name) = self.learning.option_for_checkpoints() {
             ensure!(
-                self.kv_store.kv_store == KvStore::Ring && self.gradient_compression.is_none(),
+                !kv_store.has_servers() && self.gradient_compression.is_none(),
                 "--{name} is not supported with --kv-store {} and --gradient-compression {}, which keep state on \
-                 servers, owners or ranks outside the checkpoint: omit one of them",
+                 servers or ranks outside the checkpoint: omit one of them",
                 self.kv_store.kv_store,
                 self.gradient_compression
             );

@@ -98,6 +98,13 @@ impl Step {
         self.model.device()
     }
 
+    /// Returns true if the ranks have parts of the weights, of which the model then has a copy. All ranks call this
+    /// together.
+    pub fn use_whole_weights(&mut self) -> Result<bool> {
+        let weights = self.exchange.whole_weights()?;
+        weights.map_or(Ok(false), |weights| self.model.use_weights(weights).map(|()| true))
+    }
+
     /// Runs iteration `iteration`, counted from 1. On CUDA this returns once all work is enqueued.
     pub fn run(&mut self, iteration: u32, timer: &mut StepTimer) -> Result<()> {
         let mut marks = timer.begin()?;

@@ -23,16 +23,17 @@ use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::Bucket;
 use crate::exchange::collective::{Collective, Route, Target, split_evenly};
+use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::{MemoryShape, narrow};
-use crate::exchange::optimizer::{self, FusedOptimizer};
+use crate::exchange::optimizer::OwnedParts;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
-use crate::exchange::request::{ExchangeRequest, RankCounts};
-use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
+use crate::exchange::request::ExchangeRequest;
+use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters, UpdateState};
 use crate::ffi::group::GroupRank;
 use crate::ffi::memory::element::Element;
 use crate::job::heartbeat;
 use crate::job::session::Session;
-use crate::job::world::{RankSums, World};
+use crate::job::world::World;
 
 /// Alignment of shards in elements: at least a cache line of fp32.
 const ALIGNMENT: usize = 64;
@@ -40,10 +41,7 @@ const ALIGNMENT: usize = 64;
 pub struct Sharded {
     reducer: &'static GradientReducer,
     exchange: Arc<Mutex<Exchange>>,
-    /// One optimizer for each part of this rank.
-    optimizers: Vec<FusedOptimizer>,
-    /// Sums over the ranks, for an update that depends on the norm of all gradients.
-    norms: Option<RankSums>,
+    parts: OwnedParts,
     /// Size of the parts of this rank in fp32.
     owned: Bytes,
     weights: Tensor,
@@ -116,13 +114,8 @@ impl Sharded {
         let updated = if is_on_host { weights.f_to_device(Device::Cpu)? } else { weights.shallow_clone() };
         let route = if kv_store == KvStore::Nccl { Route::Chain } else { Route::Direct };
         let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
-        let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
-        let decay = optimizer::decay_ranges(&request.rule, &tensors);
-        let optimizer = |part: &Range<usize>| {
-            FusedOptimizer::new(&request.rule, counts, narrow(&updated, part)?, narrow(&sums, part)?)?
-                .with_decay(&decay, part.start)
-        };
-        let optimizers = own.iter().map(optimizer).collect::<Result<_>>()?;
+        let part = |part: &Range<usize>| Ok((narrow(&updated, part)?, narrow(&sums, part)?, part.start));
+        let parts = OwnedParts::new(&request.rule, &tensors, own.iter().map(part), session)?;
         let owned: usize = own.iter().map(ExactSizeIterator::len).sum();
 
         let wire = (Element::from(request.exchange.wire).kind(), session.device());
@@ -133,8 +126,7 @@ impl Sharded {
         Ok(Sharded {
             reducer: GradientReducer::new(request.overlap, plan, source, sink)?,
             exchange,
-            optimizers,
-            norms: request.rule.clip_norm().map(|_| world.rank_sums()),
+            parts,
             owned: Bytes((owned * Kind::Float.elt_size_in_bytes()) as u64),
             weights,
             facts: ExchangeFacts { backend: name, sum_dtype, summed_ranks: ranks, is_synchronous: true },
@@ -190,9 +182,9 @@ impl Exchange {
         self.backend.start_collective(&ownership.sum(elements, self.route))
     }
 
-    /// Sends the owners' weights to all.
-    fn share_weights(&mut self) -> Result<()> {
-        let target = Target::Tensor(&self.weights);
+    /// Sends the owners' elements of `array`, which is as long as the weights, to all.
+    fn share(&mut self, array: &Tensor) -> Result<()> {
+        let target = Target::Tensor(array);
         for (elements, ownership) in &self.buckets {
             self.backend.start_collective(&ownership.share(elements, target))?;
         }
@@ -227,14 +219,29 @@ impl GradientExchange for Sharded {
     }
 
     fn update(&mut self, update: u32) -> Result<()> {
-        optimizer::step_parts(&mut self.optimizers, self.norms.as_ref(), update)?;
+        self.parts.step(update)?;
         let mut exchange = lock(&self.exchange);
         heartbeat::enter(Stage::Sharing);
-        exchange.share_weights()?;
+        let weights = exchange.weights.shallow_clone();
+        exchange.share(&weights)?;
         if exchange.device_wire.is_some() {
             self.weights.f_copy_(&exchange.weights)?;
         }
         Ok(())
+    }
+
+    fn state(&mut self) -> Result<Option<UpdateState>> {
+        let mut exchange = lock(&self.exchange);
+        let weights = exchange.weights.shallow_clone();
+        self.parts.state(&weights, |whole| exchange.share(whole)).map(Some)
+    }
+
+    fn set_state(&mut self, state: &UpdateState) -> Result<()> {
+        self.parts.set_state(state)
+    }
+
+    fn loss_scaler(&self) -> Option<&LossScaler> {
+        self.parts.loss_scaler()
     }
 
     fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {

@@ -29,34 +29,31 @@ use anyhow::{Result, ensure};
 use ringmark_core::benchmark::kv_store::KvStoreUse;
 use ringmark_core::dimension::{Bytes, KvStore, Operation, Phase, Wire};
 use ringmark_core::host::Stage;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::BucketPlan;
 use crate::exchange::collective::{Collective, Target};
+use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::{MemoryShape, narrow};
-use crate::exchange::optimizer::{self, FusedOptimizer};
+use crate::exchange::optimizer::OwnedParts;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, ReadyFrom, SinkFacts};
-use crate::exchange::request::{ExchangeRequest, RankCounts};
+use crate::exchange::request::ExchangeRequest;
 use crate::exchange::shards::gradients::ShardedGradients;
 use crate::exchange::shards::parts::{ShardedBucket, alternating};
 use crate::exchange::shards::weights::GatheredWeights;
-use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
+use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters, UpdateState};
 use crate::ffi::group::GroupRank;
 use crate::ffi::torch::shim::WeightProvider;
 use crate::job::heartbeat;
 use crate::job::session::Session;
-use crate::job::world::RankSums;
 use crate::measure::step_timer::Blocked;
 
 /// The strategy.
 pub struct Shards {
     reducer: &'static GradientReducer,
     exchange: &'static Shared,
-    /// One optimizer for each part of this rank.
-    optimizers: Vec<FusedOptimizer>,
-    /// Sums over the ranks, for an update that depends on the norm of all gradients.
-    norms: Option<RankSums>,
+    parts: OwnedParts,
     facts: ExchangeFacts,
     own: GroupRank,
     wire: Wire,
@@ -129,7 +126,6 @@ impl Shards {
         let facts = ExchangeFacts { backend: backend.name(), sum_dtype, summed_ranks: own.ranks, is_synchronous: true };
 
         let gradients = ShardedGradients::new(starts, &buckets, session.device())?;
-        let decay = optimizer::decay_ranges(&request.rule, &tensors);
         let weights = match shards_weights {
             true => {
                 let bucket_of = buckets_of_units(&plan, &units);
@@ -140,14 +136,12 @@ impl Shards {
             }
             false => Weights::Whole(weights),
         };
-        let counts = RankCounts { all: own.ranks, summed: own.ranks, averaged: own.ranks };
-        let optimizer = |bucket: &ShardedBucket| {
-            let (own, sums) = (weights.part(bucket)?, narrow(&gradients.own, &bucket.place)?);
+        let part = |bucket: &ShardedBucket| {
             let first = bucket.own_at(bucket.elements.start).start;
-            FusedOptimizer::new(&request.rule, counts, own, sums)?.with_decay(&decay, first)
+            Ok((weights.part(bucket)?, narrow(&gradients.own, &bucket.place)?, first))
         };
-        let optimizers =
-            buckets.iter().filter(|bucket| !bucket.own.is_empty()).map(optimizer).collect::<Result<_>>()?;
+        let owned = buckets.iter().filter(|bucket| !bucket.own.is_empty());
+        let parts = OwnedParts::new(&request.rule, &tensors, owned.map(part), session)?;
         let collectives = Collectives { backend, sums, started: 0 };
         let exchange = Exchange { collectives, buckets, gradients, weights, failure: None };
         let exchange: &'static Shared = Box::leak(Box::new(Shared(Mutex::new(exchange))));
@@ -155,8 +149,7 @@ impl Shards {
         Ok(Shards {
             reducer: GradientReducer::new(request.overlap, plan, source, Box::new(Sink(exchange)))?,
             exchange,
-            optimizers,
-            norms: request.rule.clip_norm().map(|_| session.world.rank_sums()),
+            parts,
             facts,
             own,
             wire: request.exchange.wire,
@@ -194,33 +187,49 @@ impl Weights {
 }
 
 impl Exchange {
-    /// Sends the parts that the ranks have updated to those that need them.
-    fn share_weights(&mut self) -> Result<()> {
-        let Exchange { collectives, buckets, gradients, weights, .. } = self;
-        let weights = match weights {
-            Weights::Whole(weights) => weights,
-            Weights::Sharded(gathered) => return gathered.renew(collectives, buckets),
-        };
-        // In the places of the gradients, which the update has read.
+    /// Provides the updated weights to those that need them.
+    fn renew_weights(&mut self) -> Result<()> {
+        match &mut self.weights {
+            Weights::Whole(weights) => {
+                let weights = weights.shallow_clone();
+                self.share(&weights)
+            }
+            Weights::Sharded(gathered) => gathered.renew(&mut self.collectives, &self.buckets),
+        }
+    }
+
+    /// Sends each rank's parts of `array`, which is as long as the weights, to all, through the places of the gradients,
+    /// of which none is in flight.
+    fn share(&mut self, array: &Tensor) -> Result<()> {
+        let Exchange { collectives, buckets, gradients, .. } = self;
         let sums = collectives.sums.shallow_clone();
-        let mut before = None;
-        let take = |collectives: &mut Collectives, (bucket, number): (usize, usize)| -> Result<()> {
-            let elements = &buckets[bucket].elements;
-            let start = gradients.start_of(bucket);
+        let take = |collectives: &mut Collectives, (bucket, number): (&ShardedBucket, usize), start: usize| {
             collectives.finish_first(number)?;
-            narrow(weights, elements)?.f_copy_(&narrow(&sums, &(start..start + elements.len()))?)?;
-            Ok(())
+            let place = start..start + bucket.elements.len();
+            Ok::<_, anyhow::Error>(narrow(array, &bucket.elements)?.f_copy_(&narrow(&sums, &place)?)?)
         };
+        // Consecutive buckets have places of their own.
+        let mut before = None;
         for (number, bucket) in buckets.iter().enumerate() {
             let start = gradients.start_of(number);
-            narrow(&sums, &bucket.own_at(start))?.f_copy_(&narrow(weights, &bucket.own_at(bucket.elements.start))?)?;
+            narrow(&sums, &bucket.own_at(start))?.f_copy_(&narrow(array, &bucket.own_at(bucket.elements.start))?)?;
             let gather = Collective::AllGather { parts: bucket.parts_at(start), target: Target::Tensor(&sums) };
-            let started = (number, collectives.start(&gather)?);
-            if let Some(before) = before.replace(started) {
-                take(collectives, before)?;
+            let started = ((bucket, collectives.start(&gather)?), start);
+            if let Some((before, start)) = before.replace(started) {
+                take(collectives, before, start)?;
             }
         }
-        before.map_or(Ok(()), |last| take(collectives, last))
+        before.map_or(Ok(()), |(last, start)| take(collectives, last, start))
+    }
+
+    /// Returns an array as long as the weights with this rank's parts of them, on `device`.
+    fn own_weights(&self, device: Device) -> Result<Tensor> {
+        let elements = self.buckets.last().map_or(0, |last| last.elements.end);
+        let array = Tensor::f_zeros([elements as i64], (Kind::Float, device))?;
+        for bucket in &self.buckets {
+            narrow(&array, &bucket.own_at(bucket.elements.start))?.f_copy_(&self.weights.part(bucket)?)?;
+        }
+        Ok(array)
     }
 
     fn bucket(&self, elements: &Range<usize>) -> Result<usize> {
@@ -291,9 +300,13 @@ impl GradientExchange for Shards {
     }
 
     fn update(&mut self, update: u32) -> Result<()> {
-        optimizer::step_parts(&mut self.optimizers, self.norms.as_ref(), update)?;
+        self.parts.step(update)?;
         heartbeat::enter(Stage::Sharing);
-        self.exchange.lock().share_weights()
+        self.exchange.lock().renew_weights()
+    }
+
+    fn loss_scaler(&self) -> Option<&LossScaler> {
+        self.parts.loss_scaler()
     }
 
     fn weight_provider(&self) -> Option<&'static dyn WeightProvider> {
@@ -308,19 +321,35 @@ impl GradientExchange for Shards {
         }
     }
 
+    /// In host memory: a device may have no space for all weights.
     fn whole_weights(&mut self) -> Result<Option<Tensor>> {
-        let Exchange { collectives, buckets, weights, .. } = &mut *self.exchange.lock();
-        match weights {
-            Weights::Whole(_) => Ok(None),
-            Weights::Sharded(gathered) => gathered.whole(collectives, buckets).map(Some),
+        let mut exchange = self.exchange.lock();
+        if let Weights::Whole(_) = exchange.weights {
+            return Ok(None);
         }
+        let whole = exchange.own_weights(Device::Cpu)?;
+        exchange.share(&whole)?;
+        Ok(Some(whole))
+    }
+
+    fn state(&mut self) -> Result<Option<UpdateState>> {
+        let mut exchange = self.exchange.lock();
+        let elements = exchange.buckets.last().map_or(0, |last| last.elements.end);
+        let weights = Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu))?;
+        self.parts.state(&weights, |whole| exchange.share(whole)).map(Some)
+    }
+
+    fn set_state(&mut self, state: &UpdateState) -> Result<()> {
+        self.parts.set_state(state)
     }
 
     fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
         let owned = self.exchange.lock().gradients.own.numel() * Kind::Float.elt_size_in_bytes();
-        let owned = session.world.gather(&[owned as f64]).concat();
-        let owned = owned.into_iter().map(|bytes| Bytes(bytes as u64)).collect();
-        Ok(Some(KvStoreUse { owned, ..KvStoreUse::default() }))
+        let [sent, received] = self.requested_bytes().unwrap_or_default();
+        let by_rank = session.world.gather(&[owned as u64, sent, received].map(|bytes| bytes as f64));
+        let [owned, sent_by_rank, received_by_rank] =
+            [0, 1, 2].map(|number| by_rank.iter().map(|rank| Bytes(rank[number] as u64)).collect());
+        Ok(Some(KvStoreUse { owned, sent_by_rank, received_by_rank, ..KvStoreUse::default() }))
     }
 }
 
@@ -355,7 +384,7 @@ impl GradientSink for Sink {
         let bucket = exchange.bucket(&elements)?;
         let Exchange { collectives, buckets, gradients, weights, .. } = &mut *exchange;
         if let Weights::Sharded(gathered) = weights {
-            gathered.leave_bucket(bucket);
+            gathered.leave_bucket(bucket)?;
         }
         gradients.start(bucket, collectives, buckets)
     }

@@ -143,8 +143,10 @@ impl GatheredWeights {
     }
 
     /// Ends the use of a bucket's weights in backward.
-    pub fn leave_bucket(&mut self, bucket: usize) {
+    pub fn leave_bucket(&mut self, bucket: usize) -> Result<()> {
+        ensure!(self.in_use[bucket], "backward computed bucket {bucket} without its weights");
         self.in_use[bucket] = false;
+        Ok(())
     }
 
     /// Requests the weights that the next forward needs first, after an update.
@@ -157,18 +159,6 @@ impl GatheredWeights {
             Some(first) => self.request(*first, collectives, buckets),
             None => Ok(()),
         }
-    }
-
-    /// Returns all weights, in host memory.
-    pub fn whole(&mut self, collectives: &mut Collectives, buckets: &[ShardedBucket]) -> Result<Tensor> {
-        let elements = buckets.last().map_or(0, |last| last.elements.end);
-        let whole = Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu))?;
-        for bucket in 0..buckets.len() {
-            self.request(bucket, collectives, buckets)?;
-            self.wait(bucket, collectives)?;
-            narrow(&whole, &buckets[bucket].elements)?.f_copy_(&narrow(&collectives.sums, &self.places[bucket])?)?;
-        }
-        Ok(whole)
     }
 
     pub fn take_waits(&mut self) -> Vec<Blocked> {
