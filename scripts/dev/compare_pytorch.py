@@ -5,7 +5,8 @@
                                    [--sequence-length TOKENS] [--score] [--compile] [--max-autotune] [--jemalloc] [--no-exchange] [--limit SECONDS] [--out FILE]
 
 The case `fp32` is one process, `bf16:32` one process with batch size 32. `2xfp32` is two processes: ringmark with mpirun, and
-DistributedDataParallel over NCCL with one GPU per process, or over gloo on CPUs. A case has these sides:
+DistributedDataParallel over NCCL with one GPU per process, or over gloo on CPUs; FSDP2 with --strategy shard-weights. A case has these
+sides:
 
 ringmark        always
 PyTorch         eager; omitted with --no-eager
@@ -170,6 +171,7 @@ class Case:
             "--model", self.model, "--batch-size", str(self.batch), "--dtype", self.dtype, "--device", self.options.device, "--iters", iters,
             *self.sample_options(), "--threads", str(self.threads),
             *(["--layout", self.layout] if self.layout else []),
+            *(["--strategy", self.options.strategy] if self.processes > 1 else []),
             *(["--accumulate", str(self.options.accumulate)] if self.options.accumulate > 1 else []),
         ]  # fmt: skip
 
@@ -340,6 +342,10 @@ def main():
     options.add_argument("--layout", choices=["nhwc", "nchw"], help="of both programs [default: ringmark's]")
     options.add_argument("--batch-size", type=int, help="per process [default: cuda 128; cpu 16 for one process, 8 for several]")
     options.add_argument("--accumulate", type=int, default=1, help="parts of a batch; PyTorch exchanges gradients after the last (no_sync)")
+    options.add_argument(
+        "--strategy", default="all-reduce", choices=["all-reduce", "shard-optimizer", "shard-gradients", "shard-weights"],
+        help="of several processes; PyTorch: DDP, DDP with ZeroRedundancyOptimizer, FSDP2",
+    )  # fmt: skip
     options.add_argument("--image-size", type=int, help="[default: the network's]")
     options.add_argument("--sequence-length", type=int, help="tokens of a sequence: compares language models, such as --models gpt2-124m")
     options.add_argument("--iters", type=int, help="timed iterations of a run [default: cuda 100, cpu 6]")

@@ -78,6 +78,26 @@ def matrix_product(device, kind, rows=4096, tries=5):
     return 2 * rows**3 / min(clock.seconds()) / 1e9
 
 
+STRATEGIES = ["all-reduce", "shard-optimizer", "shard-gradients", "shard-weights"]
+
+
+def distributed(model, device, strategy):
+    """Returns the model with DistributedDataParallel, or with FSDP2, which keeps the weights gathered between forward and
+    backward for shard-gradients."""
+    if strategy in ["all-reduce", "shard-optimizer"]:
+        on_gpu = [device.index] if device.type == "cuda" else None
+        return torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (torch.distributed.get_world_size(),))
+    gathers_again = strategy == "shard-weights"
+    blocks = [module for module in model.modules() if type(module).__name__ in ["Gpt2Block", "LlamaBlock", "BasicBlock", "Bottleneck"]]
+    for block in blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=gathers_again)
+    return fully_shard(model, mesh=mesh, reshard_after_forward=gathers_again)
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--model", default="resnet50", help="torchvision's name of the network")
@@ -98,6 +118,7 @@ def main():
         "--compile", nargs="?", const="default", choices=["default", "max-autotune"], help="use torch.compile with this mode"
     )
     options.add_argument("--freezing", action=argparse.BooleanOptionalAction, help="freeze weights in torch.compile [default: with --score]")
+    options.add_argument("--strategy", choices=STRATEGIES, default="all-reduce", help="division of the state among ranks")
     options.add_argument("--resident", action="store_true", help="measure once for each line on standard input; only without torchrun")
     options = options.parse_args()
 
@@ -131,8 +152,7 @@ def main():
 
         model.load_state_dict(safetensors.torch.load_file(options.init))
     model = model.to(device, memory_format=layout).train(not options.score)
-    on_gpu = [device.index] if device.type == "cuda" else None
-    parallel = torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu) if ranks > 1 else model
+    parallel = distributed(model, device, options.strategy) if ranks > 1 else model
     if options.compile:
         from torch._inductor import config as inductor
 
@@ -152,12 +172,14 @@ def main():
     rate = 0.001 * ranks
     warmup = -(-(1281167 // ranks) // options.batch_size)
     # fused=True is PyTorch's fastest implementation.
-    if is_decoder:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=3.0518e-5, fused=True)
+    rule = torch.optim.AdamW if is_decoder else torch.optim.SGD
+    constants = {"lr": rate, "weight_decay": 3.0518e-5, "fused": True} | ({} if is_decoder else {"momentum": 0.875, "nesterov": True})
+    if options.strategy == "shard-optimizer" and ranks > 1:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=rule, **constants)
     else:
-        optimizer = torch.optim.SGD(
-            model.parameters(), lr=rate, momentum=0.875, weight_decay=3.0518e-5, nesterov=True, fused=True
-        )
+        optimizer = rule(model.parameters(), **constants)
     scaler = torch.amp.GradScaler(device.type, enabled=kind is torch.float16)
 
     def cast():

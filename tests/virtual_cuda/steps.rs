@@ -105,7 +105,7 @@ fn virtual_gpus_push_the_same_codes_as_cpus() {
 /// One owner for each bucket, rank 0 for all buckets, and one shard in host memory for each rank.
 #[test]
 fn sharded_updates_match_cpus() {
-    ["shard-optimizer", "device", "nccl", "local"]
+    ["shard-optimizer", "shard-gradients", "shard-weights --bucket-mb 1", "device", "nccl", "local"]
         .into_iter()
         .for_each(|kv_store| assert_near_with(kv_store, 2, 0, 1e-5));
 }
@@ -161,6 +161,24 @@ fn resumed_run_on_virtual_gpus_is_bit_identical() {
 
 // --- order
 // --------------------------------------------------------------------------------------------------------------
+
+/// Gathers and sums share a stream; places are used again only behind the waits.
+#[test]
+fn every_wait_of_sharded_weights_is_needed() {
+    let options =
+        format!("{SMALL} {RATE} --iters 2 --freeze-batch-norm --bucket-mb 16 {AT_ONCE} --strategy shard-weights");
+    let run = || Virtual::ranks(2, &options);
+    let (finished, reports) = run().finish();
+    assert!(reports.len() == 2 && reports.iter().all(|report| report.races == 0), "{}", finished.stderr);
+    let waits = reports[0].waits / 2;
+    let unneeded: Vec<u64> = (1..=waits)
+        .filter(|wait| {
+            let (_, reports) = run().set("IGNORED_WAIT", wait).finish();
+            reports.iter().all(|report| report.races == 0)
+        })
+        .collect();
+    eprintln!("{waits} waits, unneeded {unneeded:?}");
+}
 
 #[test]
 fn missing_stream_wait_is_detected_as_race() {

@@ -14,6 +14,12 @@ keyword_enum!(
         /// Each rank receives the sum of its shard of every bucket, updates it and sends the weights: optimizer states
         /// are divided among the ranks, as in ZeRO stage 1.
         ShardOptimizer = "shard-optimizer" | "zero1" | "zero-1",
+        /// Same as `ShardOptimizer`, but each rank also keeps only its shards of the gradients: ZeRO stage 2. A pass
+        /// that `--accumulate` adds exchanges its own gradients.
+        ShardGradients = "shard-gradients" | "zero2" | "zero-2",
+        /// Each rank keeps only its shards of weights, gradients and optimizer states, and gathers the weights of a
+        /// part of the network before forward and again before backward: ZeRO stage 3, PyTorch's FSDP.
+        ShardWeights = "shard-weights" | "zero3" | "zero-3" | "fsdp" | "fsdp2",
         /// Each rank sums and updates its shard in host memory; single host only.
         Local = "local" | "local_update_cpu" | "local_allreduce_cpu",
         /// Each bucket has an owner, balanced by size, that sums, updates and sends the weights.
@@ -40,6 +46,11 @@ impl KvStore {
     /// Returns true if every rank updates all weights after an all-reduce: the default, which names omit.
     pub fn is_ring(&self) -> bool {
         *self == KvStore::Ring
+    }
+
+    /// Returns true if no rank holds the gradients of the whole network.
+    pub fn shards_gradients(self) -> bool {
+        matches!(self, KvStore::ShardGradients | KvStore::ShardWeights)
     }
 
     /// Returns true if separate processes hold the weights.
@@ -102,6 +113,8 @@ mod tests {
             ("horovod", KvStore::Ring),
             ("all-reduce", KvStore::Ring),
             ("zero1", KvStore::ShardOptimizer),
+            ("zero2", KvStore::ShardGradients),
+            ("fsdp", KvStore::ShardWeights),
             ("dist", KvStore::DistSync),
             ("dist_device", KvStore::DistDeviceSync),
             ("dist_sync_device", KvStore::DistDeviceSync),

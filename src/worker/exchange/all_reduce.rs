@@ -17,7 +17,7 @@ use crate::exchange::memory::MemoryShape;
 use crate::exchange::optimizer::{self, FusedOptimizer};
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
-use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
+use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters, UpdateState};
 use crate::ffi::group::GroupRank;
 use crate::job::session::Session;
 
@@ -38,7 +38,7 @@ impl AllReduce {
     /// Connects the ranks and hooks into backward of `parameters`. All ranks call this together. The backend allocates
     /// the gradients, because their location determines its speed.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<AllReduce> {
-        let Parameters { weights, rounded, tensors, ready_from } = parameters;
+        let Parameters { weights, rounded, tensors, ready_from, .. } = parameters;
         let Path { backend, sum_dtype, sums, in_place, sink } = path(request, &weights, &tensors, session)?;
         let ranks = session.world.ranks();
         let summed = if sum_dtype.is_some() { ranks } else { 1 };
@@ -52,8 +52,9 @@ impl AllReduce {
                 (weights, Some(optimizer))
             }
         };
+        let plan = reducer::plan(&tensors, &request.exchange);
         let source = GradientSource { parameters: tensors, ready_from };
-        let reducer = GradientReducer::new(request.overlap, &request.exchange, source, sink)?;
+        let reducer = GradientReducer::new(request.overlap, plan, source, sink)?;
         let (wire, rank) = (request.exchange.wire, session.world.rank());
         let facts = ExchangeFacts { backend, sum_dtype, summed_ranks: summed, is_synchronous: true };
         Ok(AllReduce { reducer, optimizer, result, in_place, wire, facts, rank })
@@ -104,9 +105,9 @@ impl GradientExchange for AllReduce {
         self.facts
     }
 
-    fn arrays(&self) -> ExchangeArrays {
+    fn arrays(&self) -> Option<ExchangeArrays> {
         let result = self.result.shallow_clone();
-        ExchangeArrays { wire: self.reducer.wire(), result, in_place: self.in_place }
+        Some(ExchangeArrays { wire: self.reducer.wire(), result, in_place: self.in_place })
     }
 
     /// Counts values, or codes, which each rank sends to all others.
@@ -132,9 +133,11 @@ impl GradientExchange for AllReduce {
         self.optimizer.as_ref()?.loss_scaler()
     }
 
-    /// Codes leave values on every rank for the next step.
-    fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
-        self.reducer.compression().is_none().then(|| self.optimizer.as_ref().map(FusedOptimizer::state))?
+    /// The tensors of the optimizer itself, which a caller may change. Codes leave values on every rank for the next
+    /// step.
+    fn state(&mut self) -> Result<Option<UpdateState>> {
+        let has_codes = self.reducer.compression().is_some();
+        Ok(self.optimizer.as_ref().filter(|_| !has_codes).map(FusedOptimizer::state))
     }
 
     fn set_sizes(&mut self, sizes: &ExchangeConfig) -> Result<()> {

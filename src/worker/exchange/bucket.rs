@@ -47,6 +47,19 @@ impl BucketPlan {
         BucketPlan { buckets }
     }
 
+    /// Does the same with whole units, each of which consists of the consecutive parameters that have the same number
+    /// in `units`.
+    pub fn of_units(lengths: &[usize], units: &[usize], target: Bytes, tail: Bytes) -> BucketPlan {
+        let mut starts: Vec<usize> = (0..units.len()).filter(|at| *at == 0 || units[at - 1] != units[*at]).collect();
+        starts.push(units.len());
+        let of_unit = |bounds: &[usize]| lengths[bounds[0]..bounds[1]].iter().sum();
+        let mut plan = BucketPlan::new(&starts.windows(2).map(of_unit).collect::<Vec<_>>(), target, tail);
+        for Bucket { parameters, .. } in &mut plan.buckets {
+            *parameters = starts[parameters.start]..starts[parameters.end];
+        }
+        plan
+    }
+
     /// Returns the sizes of the buckets as fp32.
     pub fn sizes(&self) -> Vec<Bytes> {
         self.buckets.iter().map(|bucket| bytes(bucket.elements.len())).collect()
@@ -92,6 +105,18 @@ mod tests {
         assert_eq!(sizes(1000, 0), [Bytes(40)]);
         assert_eq!(sizes(1000, 40), [Bytes(40)], "one bucket is its own tail");
         assert_eq!(sizes(4, 8), [16, 4, 12, 4, 4].map(Bytes), "a tail of two full buckets");
+    }
+
+    #[test]
+    fn units_are_not_divided() {
+        let plan = |target, tail| BucketPlan::of_units(&[4, 1, 3, 2, 5], &[7, 7, 6, 6, 2], Bytes(target), Bytes(tail));
+        let ranges = |plan: BucketPlan| -> Vec<_> {
+            plan.buckets.into_iter().map(|bucket| (bucket.parameters, bucket.elements)).collect()
+        };
+        assert_eq!(ranges(plan(0, 0)), [(0..2, 0..5), (2..4, 5..10), (4..5, 10..15)]);
+        assert_eq!(ranges(plan(21, 0)), [(0..4, 0..10), (4..5, 10..15)]);
+        assert_eq!(ranges(plan(1000, 20)), [(0..4, 0..10), (4..5, 10..15)]);
+        assert_eq!(ranges(plan(1000, 0)), [(0..5, 0..15)]);
     }
 
     #[test]

@@ -28,11 +28,19 @@ impl LossScaler {
         })
     }
 
-    /// Divides `gradients` by the scale and sets [`found_inf`](LossScaler::found_inf). The gradients are already summed
-    /// over all ranks, so all ranks get the same result.
-    pub fn unscale(&mut self, gradients: &Tensor) -> Result<()> {
+    /// Returns a scaler with the same tensors.
+    pub fn shared(&self) -> LossScaler {
+        let LossScaler { scale, found_inf, growth_tracker } = self;
+        let [scale, found_inf, growth_tracker] = [scale, found_inf, growth_tracker].map(Tensor::shallow_clone);
+        LossScaler { scale, found_inf, growth_tracker }
+    }
+
+    /// Divides `gradients` by the scale and sets [`found_inf`](LossScaler::found_inf). They are summed over all ranks: a
+    /// rank that has all of them gets the same result as the others.
+    pub fn unscale<'a>(&mut self, gradients: impl IntoIterator<Item = &'a Tensor>) -> Result<()> {
         let _ = self.found_inf.f_zero_()?;
-        update::unscale(gradients, &self.found_inf, &self.scale.f_reciprocal()?)
+        let inverse = self.scale.f_reciprocal()?;
+        gradients.into_iter().try_for_each(|gradients| update::unscale(gradients, &self.found_inf, &inverse))
     }
 
     /// Returns the named tensors that determine the next step.

@@ -1,5 +1,6 @@
 //! Input and output memory of a backend. Backends allocate it, because its location determines the speed.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use anyhow::{Result, ensure};
@@ -7,6 +8,7 @@ use ringmark_core::dimension::Wire;
 use ringmark_core::host::memory;
 use tch::{Device, Tensor};
 
+use crate::exchange::collective::Collective;
 use crate::ffi::group::Buffers;
 use crate::ffi::memory::element::Element;
 use crate::job::world::World;
@@ -89,11 +91,42 @@ impl Memory {
             false => Buffers::in_place(&self.wire),
         }
     }
+}
 
-    /// Copies the sums to `sums` after a library has summed [`single_type_buffers`](Memory::single_type_buffers).
-    pub fn copy_sums(&self) -> Result<()> {
-        if self.wire.kind() != self.sums.kind() {
-            self.sums.shallow_clone().f_copy_(&self.wire)?;
+/// Sums that a library left in [`single_type_buffers`](Memory::single_type_buffers) and that still have to be copied to
+/// the memory's sums.
+#[derive(Default)]
+pub struct UncopiedSums {
+    /// Number of the collective and its elements, in the order of the start.
+    pending: VecDeque<(usize, Range<usize>)>,
+}
+
+impl UncopiedSums {
+    /// Adds the sums of `collective`, which is the backend's collective `number`, if it has any.
+    pub fn add(&mut self, number: usize, collective: &Collective) {
+        if collective.operation().reduces() {
+            self.pending.push_back((number, collective.span()));
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.pending.clear();
+    }
+
+    /// Copies the sums of the collectives up to number `last`.
+    pub fn copy(&mut self, memory: &Memory, last: usize) -> Result<()> {
+        let count = self.pending.iter().take_while(|(number, _)| *number <= last).count();
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for (_, elements) in self.pending.drain(..count) {
+            match ranges.last_mut() {
+                Some(before) if before.end == elements.start => before.end = elements.end,
+                _ => ranges.push(elements),
+            }
+        }
+        if memory.wire.kind() != memory.sums.kind() {
+            for elements in ranges {
+                narrow(&memory.sums, &elements)?.f_copy_(&narrow(&memory.wire, &elements)?)?;
+            }
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //!
 //! [`all_reduce`] is the default: every rank gets the sum and applies the same update. In [`kv_store`] an owner or a
 //! server updates and sends the weights back. The [`backend`]s sum between ranks. With [`compression`] they transfer
-//! codes, and every rank decodes and sums them.
+//! codes, and every rank decodes and sums them. In [`shards`] no rank holds all gradients, or all weights.
 
 pub mod all_reduce;
 pub mod backend;
@@ -18,6 +18,7 @@ pub mod memory;
 pub mod optimizer;
 pub mod reducer;
 pub mod request;
+mod shards;
 pub mod strategy;
 
 use anyhow::Result;
@@ -28,7 +29,9 @@ use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::reducer::{GradientReducer, ReadyFrom};
+use crate::ffi::torch::shim::WeightProvider;
 use crate::job::session::Session;
+use crate::measure::step_timer::Blocked;
 
 /// Trained parameters.
 pub struct Parameters {
@@ -40,7 +43,14 @@ pub struct Parameters {
     pub tensors: Vec<Tensor>,
     /// Source of the notification that a gradient is ready.
     pub ready_from: ReadyFrom,
+    /// Unit of the network that contains each tensor: those of one unit are consecutive and are needed together.
+    pub units: Vec<usize>,
+    /// Unit whose weights are needed from the start of forward to the end of backward.
+    pub kept_unit: Option<usize>,
 }
+
+/// Named tensors that determine the next update.
+pub type UpdateState = Vec<(&'static str, Tensor)>;
 
 /// Arrays of a strategy, for callers that pass gradients without backward.
 pub struct ExchangeArrays {
@@ -81,8 +91,8 @@ pub trait GradientExchange {
 
     fn facts(&self) -> ExchangeFacts;
 
-    /// Returns the arrays that hold the values.
-    fn arrays(&self) -> ExchangeArrays;
+    /// Returns the arrays that hold the values; `None` if no rank holds all of them.
+    fn arrays(&self) -> Option<ExchangeArrays>;
 
     /// Orders the sums before [`update`](GradientExchange::update): on the CPU they are complete on return, on CUDA the
     /// stream waits for them and the host does not. A strategy may begin the update `next`, if given, while it waits.
@@ -102,6 +112,22 @@ pub trait GradientExchange {
         false
     }
 
+    /// Returns the provider of the network's weights if the ranks hold parts of them. The caller must free the weights
+    /// that it passed to the strategy.
+    fn weight_provider(&self) -> Option<&'static dyn WeightProvider> {
+        None
+    }
+
+    /// Returns the waits for weights since the last call.
+    fn take_gathers(&mut self) -> Vec<Blocked> {
+        Vec::new()
+    }
+
+    /// Returns all weights if the ranks hold parts of them. All ranks call this together, between two steps.
+    fn whole_weights(&mut self) -> Result<Option<Tensor>> {
+        Ok(None)
+    }
+
     /// Returns the scaler of the loss, if its factor is not 1.
     fn loss_scaler(&self) -> Option<&LossScaler> {
         None
@@ -117,9 +143,14 @@ pub trait GradientExchange {
     }
 
     /// Returns the state that determines an update in addition to weights and gradients, by name: momenta, the loss
-    /// scale. `None` if there is more state, or state on other ranks.
-    fn state(&self) -> Option<Vec<(&'static str, Tensor)>> {
-        None
+    /// scale, those of all ranks. `None` if there is more state, or state on servers. All ranks call this together.
+    fn state(&mut self) -> Result<Option<UpdateState>> {
+        Ok(None)
+    }
+
+    /// Continues with `state`, from [`state`](GradientExchange::state) and the same on all ranks.
+    fn set_state(&mut self, _state: &UpdateState) -> Result<()> {
+        Ok(())
     }
 
     /// Finishes after the last step: brings the weights of one moment to every rank and reports the use of servers or

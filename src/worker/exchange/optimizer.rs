@@ -15,12 +15,18 @@ use std::ops::Range;
 use std::slice;
 
 use anyhow::{Result, bail, ensure};
+use ringmark_core::dimension::Operation;
+use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
 
+use crate::exchange::UpdateState;
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::narrow;
 use crate::exchange::request::{RankCounts, UpdateRule, UpdateStep};
 use crate::ffi::torch::update::{self, Adjustment, FlatUpdate, SgdStep};
+use crate::job::heartbeat;
+use crate::job::session::Session;
+use crate::job::world::RankSums;
 
 /// Arrays of an update: fp32, flat and of equal length.
 pub struct UpdateArrays {
@@ -185,7 +191,7 @@ impl FusedOptimizer {
             flat.run(step, scaler)?;
         } else {
             if let Some(scaler) = &mut self.loss_scaler {
-                scaler.unscale(&self.arrays.gradients)?;
+                scaler.unscale([&self.arrays.gradients])?;
             }
             let norm = self.is_clipped().then(|| self.gradient_norm()).transpose()?;
             self.step_with_norm(update, norm.as_ref())?;
@@ -244,7 +250,7 @@ impl FusedOptimizer {
     }
 
     /// Returns the named tensors that, besides weights and gradients, determine the next update.
-    pub fn state(&self) -> Vec<(&'static str, Tensor)> {
+    pub fn state(&self) -> UpdateState {
         let states = self.rule.state_names().iter().zip(&self.arrays.states);
         let states = states.map(|(name, state)| (*name, state.shallow_clone()));
         let is_counted = self.rule.step(1, self.ranks).is_some_and(|step| step.is_counted());
@@ -258,6 +264,110 @@ impl FusedOptimizer {
 
     pub fn loss_scaler(&self) -> Option<&LossScaler> {
         self.loss_scaler.as_ref()
+    }
+}
+
+/// Optimizers of the parts of the weights that a rank owns. An update that depends on all gradients, because it limits
+/// their norm or skips an overflow, adds over the ranks.
+pub struct OwnedParts {
+    optimizers: Vec<FusedOptimizer>,
+    /// Elements of each part in the flat weights.
+    elements: Vec<Range<usize>>,
+    state_names: &'static [&'static str],
+    loss_scaler: Option<LossScaler>,
+    sums: Option<RankSums>,
+}
+
+impl OwnedParts {
+    /// Creates the optimizers of `parts`: weights, sums of their gradients, and the first element in the flat weights.
+    /// All ranks call this together.
+    pub fn new(
+        rule: &UpdateRule,
+        parameters: &[Tensor],
+        parts: impl Iterator<Item = Result<(Tensor, Tensor, usize)>>,
+        session: &Session,
+    ) -> Result<OwnedParts> {
+        let ranks = session.world.ranks();
+        let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
+        let decay = decay_ranges(rule, parameters);
+        let scaler = rule.loss_scale().map(|scale| LossScaler::new(scale, session.device())).transpose()?;
+        let mut elements = Vec::new();
+        let optimizer = |part: Result<(Tensor, Tensor, usize)>| -> Result<FusedOptimizer> {
+            let (weights, gradients, first) = part?;
+            elements.push(first..first + weights.numel());
+            let optimizer = FusedOptimizer::new(rule, counts, weights, gradients)?.with_decay(&decay, first)?;
+            Ok(FusedOptimizer { loss_scaler: scaler.as_ref().map(LossScaler::shared), ..optimizer })
+        };
+        Ok(OwnedParts {
+            optimizers: parts.map(optimizer).collect::<Result<_>>()?,
+            elements,
+            state_names: rule.state_names(),
+            sums: (rule.clip_norm().is_some() || scaler.is_some()).then(|| session.world.rank_sums()),
+            loss_scaler: scaler,
+        })
+    }
+
+    pub fn loss_scaler(&self) -> Option<&LossScaler> {
+        self.loss_scaler.as_ref()
+    }
+
+    /// Returns the state of the updates of all parts: `share` sends each rank's parts of an array to all. Every array is
+    /// as long as `weights` and on its device. All ranks call this together, also those without a part.
+    pub fn state(&self, weights: &Tensor, mut share: impl FnMut(&Tensor) -> Result<()>) -> Result<UpdateState> {
+        let mut state = UpdateState::new();
+        for (number, name) in self.state_names.iter().enumerate() {
+            let whole = weights.f_zeros_like()?;
+            for (optimizer, elements) in self.optimizers.iter().zip(&self.elements) {
+                narrow(&whole, elements)?.f_copy_(&optimizer.arrays.states[number])?;
+            }
+            share(&whole)?;
+            state.push((name, whole));
+        }
+        let updates = self.optimizers.first().map(|first| first.updates.copy());
+        state.push(("updates", updates.unwrap_or_else(|| Tensor::zeros([1], (Kind::Float, Device::Cpu)))));
+        state.extend(self.loss_scaler.iter().flat_map(LossScaler::state));
+        Ok(state)
+    }
+
+    /// Takes this rank's parts of `state`, which [`state`](OwnedParts::state) returned. The loss scaler has changed with
+    /// it.
+    pub fn set_state(&self, state: &UpdateState) -> Result<()> {
+        for (optimizer, elements) in self.optimizers.iter().zip(&self.elements) {
+            for (own, (_, whole)) in optimizer.arrays.states.iter().zip(state) {
+                own.shallow_clone().f_copy_(&narrow(whole, elements)?)?;
+            }
+            optimizer.updates.shallow_clone().f_copy_(&state[self.state_names.len()].1)?;
+        }
+        Ok(())
+    }
+
+    /// Applies update number `update`, counted from 1. All ranks call this together.
+    pub fn step(&mut self, update: u32) -> Result<()> {
+        let OwnedParts { optimizers, loss_scaler, sums, .. } = self;
+        let Some(sums) = sums else {
+            return optimizers.iter_mut().try_for_each(|optimizer| optimizer.step(update));
+        };
+        let stage = Stage::Exchange { operation: Operation::AllReduce, bucket: None };
+        if let Some(scaler) = loss_scaler {
+            scaler.unscale(optimizers.iter().map(|optimizer| &optimizer.arrays.gradients))?;
+            heartbeat::enter(stage);
+            let found = sums.sum(scaler.found_inf.f_double_value(&[])?);
+            let _ = scaler.found_inf.f_fill_(f64::from(found > 0.0))?;
+        }
+        let norm = match optimizers.iter().any(FusedOptimizer::is_clipped) {
+            true => {
+                let norm = |optimizer: &FusedOptimizer| Ok(f64::try_from(optimizer.gradient_norm()?)?);
+                let own = optimizers.iter().map(norm).collect::<Result<Vec<f64>>>()?;
+                heartbeat::enter(stage);
+                let squares = sums.sum(own.iter().map(|norm| norm * norm).sum());
+                let device = optimizers.first().map_or(Device::Cpu, FusedOptimizer::device);
+                Some(Tensor::from(squares.sqrt()).f_to_device(device)?)
+            }
+            false => None,
+        };
+        heartbeat::enter(Stage::Optimizer);
+        optimizers.iter_mut().try_for_each(|optimizer| optimizer.step_with_norm(update, norm.as_ref()))?;
+        loss_scaler.as_mut().map_or(Ok(()), LossScaler::update)
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail, ensure};
 use ringmark_core::benchmark::exchange::{ExchangeConfig, Switch};
-use ringmark_core::dimension::{Bytes, Operation};
+use ringmark_core::dimension::{Bytes, Operation, Phase};
 use ringmark_core::host::Stage;
 use ringmark_core::trace::Lane;
 use ringmark_core::trace::span::EXCHANGE_OF_CALLER;
@@ -20,17 +20,31 @@ use crate::exchange::compression::facts::CompressionFacts;
 use crate::ffi::torch::shim::{self, GradientObserver};
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
-use crate::measure::step_timer::InBackward;
+use crate::measure::step_timer::{Blocked, InBackward};
 use crate::measure::trace::recorder::{self, OpenSpan};
 
 /// Destination of complete buckets, which sums them over the ranks.
 pub trait GradientSink: Send {
     fn facts(&self) -> SinkFacts;
 
-    /// Returns the flat tensor that receives the gradients, one parameter after the other.
+    /// Returns the flat tensor that receives the gradients of a bucket, one parameter after the other.
     fn wire(&mut self) -> Tensor;
 
-    /// Starts the exchange of these elements of the wire, which are complete and remain unchanged until the next step.
+    /// Returns the first element of the wire for the bucket with these elements of the gradients.
+    fn place(&self, elements: &Range<usize>) -> usize {
+        elements.start
+    }
+
+    /// Begins a backward pass of a step.
+    fn begin(&mut self, _is_first: bool) {}
+
+    /// Makes the bucket's place on the wire free: earlier gradients there are exchanged.
+    fn prepare(&mut self, _elements: &Range<usize>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Starts the exchange of the bucket with these elements, which are complete and remain unchanged until the next
+    /// step, or until another bucket has their place.
     /// Every rank starts the same ranges in the same order.
     fn start(&mut self, elements: Range<usize>) -> Result<()>;
 
@@ -62,11 +76,14 @@ pub struct SinkFacts {
     pub is_asynchronous: bool,
     /// True if the length of an MPI call matters.
     pub has_chunks: bool,
+    /// True if the wire does not keep the gradients of a step's passes, so that each pass exchanges its own.
+    pub exchanges_passes: bool,
 }
 
 impl SinkFacts {
     pub fn for_backend(backend: &dyn Backend, operation: Operation) -> SinkFacts {
         SinkFacts {
+            exchanges_passes: false,
             operation: Some(operation),
             is_asynchronous: backend.is_asynchronous(),
             has_chunks: backend.has_chunks(),
@@ -141,15 +158,19 @@ struct State {
 }
 
 impl GradientReducer {
-    /// Creates a reducer that exchanges the gradients of `source` through `sink`, in buckets of `sizes`. It is never
+    /// Creates a reducer that exchanges the gradients of `source` through `sink`, in the buckets of `plan`. It is never
     /// freed, because backward calls it.
     pub fn new(
         overlap: Switch,
-        sizes: &ExchangeConfig,
+        plan: BucketPlan,
         GradientSource { parameters, ready_from }: GradientSource,
         mut sink: Box<dyn GradientSink>,
     ) -> Result<&'static GradientReducer> {
-        let destinations = views(&parameters, &sink.wire())?;
+        let wire = sink.wire();
+        let place = |Bucket { parameters: own, elements }: &Bucket| {
+            views(&parameters[own.clone()], &wire, sink.place(elements))
+        };
+        let destinations = plan.buckets.iter().map(place).collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         let state = State {
             missing: Vec::new(),
             filled: 0,
@@ -160,7 +181,7 @@ impl GradientReducer {
             pass: BackwardPass::ONLY,
             sums: None,
             overlap: overlap == Switch::On,
-            plan: plan(&parameters, sizes),
+            plan,
             parameters,
             destinations,
             ready_from,
@@ -218,13 +239,16 @@ impl GradientReducer {
     /// Begins a backward pass of a step.
     pub fn begin(&self, pass: BackwardPass) -> Result<()> {
         let state = &mut *self.state();
-        state.pass = pass;
-        if !pass.is_last {
+        state.pass = if state.facts.exchanges_passes { BackwardPass::ONLY } else { pass };
+        if !state.pass.is_last {
             state.allocate_sums()?;
         }
+        state.sink.begin(pass.is_first);
         state.missing = state.plan.buckets.iter().map(|bucket| bucket.parameters.len()).collect();
         state.filled = 0;
-        state.in_backward = InBackward::default();
+        if pass.is_first {
+            state.in_backward = InBackward::default();
+        }
         state.is_replayed = false;
         Ok(())
     }
@@ -247,8 +271,12 @@ impl GradientReducer {
         InBackward { has_replayed_sums: state.facts.is_asynchronous, ..InBackward::default() }
     }
 
-    /// Checks that a backward pass whose gradients are not exchanged yet has completed all of them.
+    /// Ends a backward pass that is not the step's last: all its gradients must be complete. Finishes their exchange if
+    /// each pass has its own.
     pub fn end_of_pass(&self) -> Result<()> {
+        if self.sink_facts().exchanges_passes {
+            return self.finish();
+        }
         self.state().check_filled()
     }
 
@@ -299,9 +327,9 @@ pub fn plan(parameters: &[Tensor], sizes: &ExchangeConfig) -> BucketPlan {
 }
 
 /// Returns a view of each parameter's range of `flat`, shaped and strided like the parameter. The ranges are
-/// consecutive.
-fn views(parameters: &[Tensor], flat: &Tensor) -> Result<Vec<Tensor>> {
-    let mut offset = 0;
+/// consecutive, from element `first`.
+pub fn views(parameters: &[Tensor], flat: &Tensor, first: usize) -> Result<Vec<Tensor>> {
+    let mut offset = first as i64;
     let place = |parameter: &Tensor| {
         let length = parameter.numel() as i64;
         let range = flat.f_narrow(0, offset, length)?;
@@ -347,13 +375,14 @@ impl State {
         let wire = self.sink.wire();
         if self.sums.is_none() && matches!(wire.kind(), Kind::Half | Kind::BFloat16) {
             let flat = wire.f_empty_like()?.f_to_kind(Kind::Float)?;
-            self.sums = Some(GradientSums { views: views(&self.parameters, &flat)?, flat });
+            self.sums = Some(GradientSums { views: views(&self.parameters, &flat, 0)?, flat });
         }
         Ok(())
     }
 
     /// Moves the gradients of a complete bucket to the wire, or adds them to those of earlier passes.
     fn collect(&mut self, Bucket { parameters, elements }: Bucket) -> Result<()> {
+        self.sink.prepare(&elements)?;
         let BackwardPass { is_first, is_last } = self.pass;
         let sums = self.sums.as_ref().filter(|_| self.pass != BackwardPass::ONLY);
         let places = sums.map_or(&self.destinations, |sums| &sums.views);
@@ -412,7 +441,8 @@ impl State {
         if is_asynchronous {
             self.in_backward.first_sum = Some(before);
         } else {
-            self.in_backward.blocking_sums.push((before, Mark::set(device)?));
+            let sum = Blocked { phase: Phase::Backward, begin: before, end: Mark::set(device)? };
+            self.in_backward.blocking_sums.push(sum);
         }
         Ok(())
     }
@@ -430,7 +460,7 @@ mod tests {
 
     impl GradientSink for Alone {
         fn facts(&self) -> SinkFacts {
-            SinkFacts { operation: None, is_asynchronous: false, has_chunks: false }
+            SinkFacts { operation: None, is_asynchronous: false, has_chunks: false, exchanges_passes: false }
         }
 
         fn wire(&mut self) -> Tensor {
@@ -451,9 +481,10 @@ mod tests {
         let elements: usize = parameters.iter().map(Tensor::numel).sum();
         let wire = Tensor::full([elements as i64], 7.0, (kind, Device::Cpu));
         let sizes = ExchangeConfig { bucket_mb: 0.0, ..ExchangeConfig::default() };
+        let plan = plan(&parameters, &sizes);
         let source = GradientSource { parameters, ready_from: ReadyFrom::Backward };
         let sink = Box::new(Alone(wire.shallow_clone()));
-        let reducer = GradientReducer::new(Switch::On, &sizes, source, sink).expect("hooks");
+        let reducer = GradientReducer::new(Switch::On, plan, source, sink).expect("hooks");
         for (index, loss) in losses.iter().enumerate() {
             let pass = BackwardPass { is_first: index == 0, is_last: index + 1 == losses.len() };
             reducer.begin(pass).expect("memory");
@@ -505,7 +536,7 @@ mod tests {
         let nhwc = Tensor::zeros([4, 3, 3, 2], floats).permute([0, 3, 1, 2]);
         let parameters = [Tensor::zeros([5], floats), nhwc, Tensor::zeros([2, 7], floats)];
         let flat = Tensor::arange(5 + 72 + 14, floats);
-        let places = views(&parameters, &flat).expect("they fit");
+        let places = views(&parameters, &flat, 0).expect("they fit");
         let mut first = 0.0;
         for (place, parameter) in places.iter().zip(&parameters) {
             assert_eq!((place.size(), place.stride()), (parameter.size(), parameter.stride()));

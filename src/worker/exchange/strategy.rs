@@ -7,6 +7,7 @@ use crate::exchange::all_reduce::AllReduce;
 use crate::exchange::kv_store::client::ServerClient;
 use crate::exchange::kv_store::sharded::Sharded;
 use crate::exchange::request::ExchangeRequest;
+use crate::exchange::shards::Shards;
 use crate::exchange::{GradientExchange, Parameters};
 use crate::job::session::Session;
 
@@ -15,6 +16,7 @@ pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session)
     let kv_store = request.kv_store.kv_store;
     Ok(match kv_store {
         KvStore::Ring => Box::new(AllReduce::new(request, parameters, session)?),
+        _ if kv_store.shards_gradients() => Box::new(Shards::new(request, parameters, session)?),
         _ if kv_store.has_servers() => Box::new(ServerClient::new(request, parameters, session)?),
         _ => Box::new(Sharded::new(request, parameters, session)?),
     })

@@ -46,6 +46,11 @@ pub fn peak_resident() -> Bytes {
     Bytes(proc_kilobytes("/proc/self/status", "VmHWM:") * 1024)
 }
 
+/// Resets [`peak_resident`] to the memory that is resident now, if the kernel can.
+pub fn reset_peak_resident() {
+    let _ = fs::write("/proc/self/clear_refs", "5");
+}
+
 /// Returns this process's rank according to the launcher, for use before MPI is initialized.
 pub fn launched_rank() -> u32 {
     const NAMES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"];

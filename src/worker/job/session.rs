@@ -196,11 +196,14 @@ impl Session<'_> {
     }
 
     /// Resets [`peak_memory`](Session::peak_memory), because warm-up takes memory that is not needed later, such as
-    /// cuDNN's search for the fastest kernels. Has no effect on the CPU: the kernel cannot reset a process's peak.
+    /// cuDNN's search for the fastest kernels, or the whole weights before they are divided among the ranks.
     pub fn reset_peak_memory(&self) -> Result<()> {
         match self.device() {
             Device::Cuda(index) => shim::reset_peak_memory(index),
-            _ => Ok(()),
+            _ => {
+                facts::reset_peak_resident();
+                Ok(())
+            }
         }
     }
 

@@ -23,11 +23,20 @@ const POLL_INTERVAL: Duration = Duration::from_micros(500);
 /// Number of [`DeviceValues`].
 const VALUES: usize = 3;
 
-/// Effect of the exchange on backward.
+/// Time inside forward or backward that belongs to the exchange.
+pub struct Blocked {
+    pub phase: Phase,
+    pub begin: Mark,
+    pub end: Mark,
+}
+
+/// Effect of the exchange on forward and backward.
 #[derive(Default)]
 pub struct InBackward {
-    /// Start and end of each sum that blocked backward.
-    pub blocking_sums: Vec<(Mark, Mark)>,
+    /// Sums that blocked backward.
+    pub blocking_sums: Vec<Blocked>,
+    /// Waits for the weights of other ranks.
+    pub gathers: Vec<Blocked>,
     /// Mark before the first sum that ran concurrently with backward.
     pub first_sum: Option<Mark>,
     /// True if backward was replayed together with the sums, so that no marks separate them.
@@ -37,12 +46,16 @@ pub struct InBackward {
 impl InBackward {
     /// Returns the mark before the first sum; no wait for another rank precedes it.
     fn first_sum(&self) -> Option<&Mark> {
-        self.first_sum.as_ref().or(self.blocking_sums.first().map(|(before, _)| before))
+        self.first_sum.as_ref().or(self.blocking_sums.first().map(|sum| &sum.begin))
     }
 
-    /// Returns the time inside backward that belongs to the all-reduce.
-    fn blocked_time(&self) -> Result<f64> {
-        self.blocking_sums.iter().map(|(before, after)| after.seconds_since(before)).sum()
+    /// Returns the time inside each phase that belongs to the exchange.
+    fn blocked_times(&self) -> Result<Phases<f64>> {
+        let mut times = Phases::<f64>::default();
+        for Blocked { phase, begin, end } in self.blocking_sums.iter().chain(&self.gathers) {
+            times[*phase] += end.seconds_since(begin)?;
+        }
+        Ok(times)
     }
 }
 
@@ -87,9 +100,14 @@ impl StepMarks {
         Ok(Stage::Optimizer)
     }
 
-    /// Returns the time from the start to the first sum, or to the end of backward if no sum ran concurrently. If sums
-    /// were replayed in backward, the time ends with forward: it must not include a wait for another rank.
+    /// Returns the time from the start to the first sum, or to the end of backward if no sum ran concurrently. It must
+    /// not include a wait for another rank: if sums were replayed in backward, it ends with forward; if weights are
+    /// gathered, it is the time of the phases until the end of backward without the exchange.
     fn before_allreduce(&self) -> Result<f64> {
+        if !self.in_backward.gathers.is_empty() {
+            let times = self.times()?;
+            return Ok(times[Phase::Input] + times[Phase::Forward] + times[Phase::Backward]);
+        }
         let last = if self.in_backward.has_replayed_sums { Phase::Forward } else { Phase::Backward };
         let last_end = || Some(&self.ends.iter().rfind(|(phase, _)| *phase == last)?.1);
         match self.in_backward.first_sum().or_else(last_end) {
@@ -106,9 +124,10 @@ impl StepMarks {
             times[*phase] += end.seconds_since(begin)?;
             begin = end;
         }
-        let blocked = self.in_backward.blocked_time()?;
-        times[Phase::Backward] = (times[Phase::Backward] - blocked).max(0.0);
-        times[Phase::ExposedAllreduce] += blocked;
+        for (phase, blocked) in self.in_backward.blocked_times()?.iter() {
+            times[phase] = (times[phase] - blocked).max(0.0);
+            times[Phase::ExposedAllreduce] += blocked;
+        }
         Ok(times)
     }
 }

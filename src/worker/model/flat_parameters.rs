@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use anyhow::Result;
 use ringmark_core::dimension::Layout;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::model::network::{NamedTensors, Role};
 
@@ -20,6 +20,7 @@ pub struct FlatParameters {
     pub rounded: Option<Tensor>,
     /// True if the copy is current.
     is_current: Cell<bool>,
+    layout: Layout,
 }
 
 impl FlatParameters {
@@ -40,9 +41,10 @@ impl FlatParameters {
             rounded: compute.map(zeros).transpose()?,
             is_current: Cell::new(false),
             parameters,
+            layout,
         };
-        let exact = flat.views(&flat.weights, layout)?;
-        let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded, layout)).transpose()?;
+        let exact = flat.views(&flat.weights)?;
+        let rounded = flat.rounded.as_ref().map(|rounded| flat.views(rounded)).transpose()?;
         for (index, (named, view)) in tensors.parameters.iter_mut().rev().zip(exact).enumerate() {
             view.shallow_clone().f_copy_(&named.tensor)?;
             // Autocast keeps tensors fp32 that no convolution or product uses: vectors, and a transformer's embeddings.
@@ -67,14 +69,33 @@ impl FlatParameters {
         self.is_current.set(true);
     }
 
-    /// Returns the view of every parameter in `flat`, strided for `layout`.
-    fn views(&self, flat: &Tensor, layout: Layout) -> Result<Vec<Tensor>> {
+    /// Frees the weights, which the exchange provides while the network computes. `tensors` keeps names and shapes.
+    pub fn free(&mut self, tensors: &mut NamedTensors) -> Result<()> {
+        (self.weights, self.rounded) = (Tensor::f_empty([0], (Kind::Float, self.weights.device()))?, None);
+        for named in &mut tensors.parameters {
+            let one = Tensor::f_empty([] as [i64; 0], (Kind::Float, Device::Cpu))?;
+            named.tensor = one.f_expand(named.tensor.size(), false)?;
+        }
+        Ok(())
+    }
+
+    /// Uses `weights`, a flat tensor of every weight, in `tensors`; the network does not.
+    pub fn replace(&mut self, weights: Tensor, tensors: &mut NamedTensors) -> Result<()> {
+        for (named, view) in tensors.parameters.iter_mut().rev().zip(self.views(&weights)?) {
+            named.tensor = view;
+        }
+        self.weights = weights;
+        Ok(())
+    }
+
+    /// Returns the view of every parameter in `flat`, strided for the layout.
+    fn views(&self, flat: &Tensor) -> Result<Vec<Tensor>> {
         let mut offset = 0;
         let view = |parameter: &Tensor| {
             let range = flat.f_narrow(0, offset, parameter.numel() as i64)?;
             offset += parameter.numel() as i64;
             let shape = parameter.size();
-            Ok(match (layout, &shape[..]) {
+            Ok(match (self.layout, &shape[..]) {
                 (Layout::Nhwc, &[output, input, height, width]) => {
                     range.f_view([output, height, width, input])?.f_permute([0, 3, 1, 2])?
                 }

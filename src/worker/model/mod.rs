@@ -6,6 +6,7 @@ pub mod network;
 pub mod networks;
 mod precision;
 pub mod prepared;
+mod unit;
 pub mod weights_file;
 
 pub use layers::attention_kernel;

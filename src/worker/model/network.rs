@@ -5,6 +5,8 @@ use anyhow::Result;
 use ringmark_core::dimension::Source;
 use tch::{Device, Kind, Reduction, Tensor};
 
+use crate::model::unit::{Provider, Unit};
+
 /// A network on its device. Its tensors are also in a [`NamedTensors`].
 pub trait Network {
     /// Returns the scores of every class, `[batch, classes]`, for images `[batch, channels, size, size]`.
@@ -142,6 +144,8 @@ pub struct NamedTensor {
     /// Name in the source.
     pub name: String,
     pub role: Role,
+    /// Unit of the network; 0 for a buffer.
+    pub unit: usize,
     /// Shared with the model that uses it.
     pub tensor: Tensor,
 }
@@ -155,18 +159,46 @@ pub struct NamedTensors {
     source: Source,
     device: Device,
     is_initialized: bool,
+    /// Unit of the next parameters.
+    unit: usize,
+    has_units: bool,
+    /// Unit whose weights later units also use.
+    pub kept_unit: Option<usize>,
+    pub provider: Provider,
 }
 
 impl NamedTensors {
     /// Creates an empty list whose tensors are created on `device`. The CPU draws the values, so that a seed gives the
     /// same weights on every device.
     pub fn new(source: Source, device: Device) -> NamedTensors {
-        NamedTensors { parameters: Vec::new(), buffers: Vec::new(), source, device, is_initialized: true }
+        NamedTensors {
+            parameters: Vec::new(),
+            buffers: Vec::new(),
+            source,
+            device,
+            is_initialized: true,
+            unit: 0,
+            has_units: false,
+            kept_unit: None,
+            provider: Provider::default(),
+        }
     }
 
     /// Creates an empty list for names and shapes only; its tensors are not initialized.
     pub fn without_values(source: Source) -> NamedTensors {
         NamedTensors { is_initialized: false, ..NamedTensors::new(source, Device::Cpu) }
+    }
+
+    /// Begins a unit with the next parameters.
+    pub fn begin_unit(&mut self) -> Unit {
+        self.has_units = true;
+        self.unit = self.parameters.last().map_or(0, |last| last.unit + 1);
+        Unit { number: self.unit, provider: self.provider.clone() }
+    }
+
+    /// Returns the unit of all parameters if the network began none.
+    pub fn only_unit(&self) -> Option<Unit> {
+        (!self.has_units).then(|| Unit { number: 0, provider: self.provider.clone() })
     }
 
     pub fn device(&self) -> Device {
@@ -228,6 +260,7 @@ impl NamedTensors {
             self.buffers.push(NamedTensor {
                 name: name(self.source, layer, role),
                 role,
+                unit: 0,
                 tensor: tensor.shallow_clone(),
             });
             tensor
@@ -247,7 +280,8 @@ impl NamedTensors {
             false => Tensor::empty([] as [i64; 0], (Kind::Float, self.device)).expand(shape, false),
         };
         let tensor = tensor.set_requires_grad(true);
-        self.parameters.push(NamedTensor { name: name.to_owned(), role, tensor: tensor.shallow_clone() });
+        let unit = self.unit;
+        self.parameters.push(NamedTensor { name: name.to_owned(), role, unit, tensor: tensor.shallow_clone() });
         tensor
     }
 }

@@ -3,16 +3,18 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use ringmark_core::benchmark::score::RectifiedConvolutions;
 use ringmark_core::dimension::{Dtype, Layout, Model};
 use tch::{Device, Tensor};
 
+use crate::ffi::torch::shim::WeightProvider;
 use crate::model::flat_parameters::FlatParameters;
 use crate::model::layers;
 use crate::model::network::{Mode, NamedTensors, Network};
 use crate::model::networks::{self, NetworkOptions};
 use crate::model::precision::Precision;
+use crate::model::unit::Unit;
 use crate::model::weights_file::{self, TrainingState};
 
 pub struct ModelRequest<'a> {
@@ -27,6 +29,7 @@ pub struct ModelRequest<'a> {
 
 pub struct PreparedModel {
     network: Box<dyn Network>,
+    only_unit: Option<Unit>,
     pub tensors: NamedTensors,
     pub flat: FlatParameters,
     /// Further contents of the file with the initial weights.
@@ -43,7 +46,24 @@ impl PreparedModel {
         let training_state = request.init.map(load).transpose()?.unwrap_or_default();
         let precision = Precision::new(request.dtype, device)?;
         let flat = FlatParameters::new(&mut tensors, request.layout, precision.compute())?;
-        Ok(PreparedModel { network, tensors, flat, training_state, precision })
+        let only_unit = tensors.only_unit();
+        Ok(PreparedModel { network, only_unit, tensors, flat, training_state, precision })
+    }
+
+    /// Frees the weights and lets `provider` provide those of each unit while it computes.
+    pub fn use_provider(&mut self, provider: &'static dyn WeightProvider) -> Result<()> {
+        self.free_weights()?;
+        let set = self.tensors.provider.set(Box::leak(Box::new(provider)));
+        set.map_err(|_| anyhow!("the network has a provider of weights"))
+    }
+
+    pub fn free_weights(&mut self) -> Result<()> {
+        self.flat.free(&mut self.tensors)
+    }
+
+    /// Uses `weights`, a flat tensor of every weight, for files; the network uses those of the provider.
+    pub fn use_weights(&mut self, weights: Tensor) -> Result<()> {
+        self.flat.replace(weights, &mut self.tensors)
     }
 
     pub fn device(&self) -> Device {
@@ -79,16 +99,23 @@ impl PreparedModel {
 
     /// Returns `head` of the scores of every class for `images`, computed in the precision of the run.
     pub fn forward(&self, images: &Tensor, mode: Mode, head: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Tensor> {
-        self.precision.forward(|| head(self.network.forward(images, mode)?))
+        self.run(|| head(self.network.forward(images, mode)?))
     }
 
     /// Returns the mean cross entropy of `labels`, computed in the precision of the run.
     pub fn loss(&self, inputs: &Tensor, labels: &Tensor, label_smoothing: f64, mode: Mode) -> Result<Tensor> {
-        self.precision.forward(|| self.network.loss(inputs, labels, label_smoothing, mode))
+        self.run(|| self.network.loss(inputs, labels, label_smoothing, mode))
     }
 
     /// Returns [probabilities](Network::probabilities), computed in the precision of the run.
     pub fn probabilities(&self, inputs: &Tensor, targets: &Tensor, mode: Mode) -> Result<Tensor> {
-        self.precision.forward(|| self.network.probabilities(inputs, targets, mode))
+        self.run(|| self.network.probabilities(inputs, targets, mode))
+    }
+
+    fn run(&self, body: impl FnOnce() -> Result<Tensor>) -> Result<Tensor> {
+        self.precision.forward(|| match &self.only_unit {
+            Some(unit) => unit.run(body),
+            None => body(),
+        })
     }
 }

@@ -41,6 +41,7 @@ fn every_kv_store_matches_all_reduce_on_two_hosts() {
     // The last processes are the servers, all on the second host.
     let of_servers = [(1, "dist_sync --servers 1"), (2, "dist_sync --servers 2")];
     let all = [&of_servers[..], &[(0, "shard-optimizer"), (0, "device"), (0, "nccl")]].concat();
+    let all = [&all[..], &[(0, "shard-gradients"), (0, "shard-weights --bucket-mb 4")]].concat();
     for (code, kv_stores) in [("none", &all[..]), ("2bit:0.001", &of_servers)] {
         let code = format!("--gradient-compression {code}");
         let ring = weights([1, 1], &code);

@@ -55,6 +55,11 @@ impl BandwidthConfig {
         compression.check(&self.exchange, kv_store, self.device)?;
         let Messages::Sizes { begin, end, growth } = self.messages else {
             ensure!(
+                !kv_store.shards_gradients(),
+                "--kv-store {kv_store} needs a network that computes: use ringmark sweep, or measure its operations by \
+                 sizes (--op reduce_scatter, --op all_gather)"
+            );
+            ensure!(
                 self.operation == Operation::AllReduce || kv_store == KvStore::Ring,
                 "--op {} conflicts with --kv-store {kv_store}, which selects its operations: use only one of them",
                 self.operation

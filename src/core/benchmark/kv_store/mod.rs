@@ -52,7 +52,7 @@ config_options! {
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
             "Strategy that sums gradients and updates weights: ring (all-reduce, and the same update on every rank), \
-             shard-optimizer (ZeRO stage 1), or a kv-store of MXNet")
+             shard-optimizer, shard-gradients, shard-weights (ZeRO stages 1 to 3), or a kv-store of MXNet")
             .aliases(&["strategy"]).names_in_bandwidth(None, &["kvstore"]).set_in_baseline(),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -173,9 +173,9 @@ impl KvStoreConfig {
             "--kv-store {kv_store} conflicts with --backend none, which exchanges nothing: use only one of them"
         );
         ensure!(
-            dtype != Dtype::Fp16,
-            "--dtype fp16 skips an update if any gradient overflows, which no owner of a part of the weights detects \
-             with --kv-store {kv_store}: use --dtype bf16, or --kv-store ring"
+            dtype != Dtype::Fp16 || !kv_store.has_servers(),
+            "--dtype fp16 skips an update if any gradient overflows, which no server detects, because it has a part of \
+             the weights: use --dtype bf16, or a strategy other than --kv-store {kv_store}"
         );
         ensure!(!autotune, "--autotune needs --kv-store ring, but --kv-store is {kv_store}: omit --autotune");
         Ok(())
@@ -192,10 +192,11 @@ pub struct KvStoreUse {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerUse>,
     /// Bytes that each rank sent to servers per step, on average, headers included; 0 for a rank whose pushes another
-    /// rank of its host sends.
+    /// rank of its host sends. With `shard-gradients` and `shard-weights`: bytes that each rank sends to other ranks in
+    /// the last step, if every collective sends directly from source to destination.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sent_by_rank: Vec<Bytes>,
-    /// Bytes that each rank received from servers per step, likewise.
+    /// Bytes that each rank received per step, likewise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub received_by_rank: Vec<Bytes>,
     /// Staleness of the weights, with an asynchronous kv-store.

@@ -184,8 +184,8 @@ pub struct RunEnd {
     pub wall: Seconds,
     /// Hash of every rank's weights, hexadecimal; equal on all ranks of a valid run that exchanges gradients.
     pub parameter_checksums: Vec<String>,
-    /// Peak memory of every rank: memory of tensors after the warm-up on CUDA, resident memory on the CPU. Older
-    /// records contain the memory held by the device's allocator.
+    /// Peak memory of every rank after the warm-up: memory of tensors on CUDA, resident memory on the CPU. Older records
+    /// contain the memory held by the device's allocator, and the peak of the whole run on the CPU.
     pub peak_memory: Vec<Bytes>,
     /// Rate of plain matrix products, run on all ranks at once in the precision of the step and measured after it.
     /// Empty if a rank had too little memory for them, and in older records.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::benchmark::exchange::BackendChoice;
+use crate::benchmark::exchange::{BackendChoice, Switch};
 use crate::benchmark::image_input::DataSource;
 use crate::benchmark::is_default;
 use crate::benchmark::train::config::{Fault, Recompute, TrainConfig};
@@ -71,11 +71,21 @@ impl TrainConfig {
                 self.exchange.backend
             );
         }
+        let kv_store = self.kv_store.kv_store;
+        ensure!(
+            !kv_store.shards_gradients() || self.overlap == Switch::On,
+            "--overlap off exchanges gradients after backward, but --kv-store {kv_store} keeps only those of two \
+             buckets: omit --overlap"
+        );
+        ensure!(
+            kv_store != KvStore::ShardWeights || self.learning.validate.paths().is_empty(),
+            "--validate is not supported with --kv-store {kv_store}, whose ranks compute together: omit one of them"
+        );
         if let Some(name) = self.learning.option_for_checkpoints() {
             ensure!(
-                self.kv_store.kv_store == KvStore::Ring && self.gradient_compression.is_none(),
+                !kv_store.has_servers() && self.gradient_compression.is_none(),
                 "--{name} is not supported with --kv-store {} and --gradient-compression {}, which keep state on \
-                 servers, owners or ranks outside the checkpoint: omit one of them",
+                 servers or ranks outside the checkpoint: omit one of them",
                 self.kv_store.kv_store,
                 self.gradient_compression
             );

@@ -1,7 +1,7 @@
 //! The measured loop over a network's gradients, as in MXNet's measure.py: gradients are handed to the training
 //! strategy in the order of backward, without a model, and the result is compared with the expected one.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use ringmark_core::benchmark::bandwidth::{Arrays, BandwidthConfig, GradientsUse, MessageResult, Timing};
 use ringmark_core::benchmark::exchange::Switch;
 use ringmark_core::benchmark::optimizer::{AdamConfig, Optimizer};
@@ -88,7 +88,9 @@ impl<'a> GradientBench<'a> {
         let values = Values::random(elements, rank, Element::from(config.exchange.wire).kind(), device)?;
         let copy = update_step(config).map(|step| CopiedWeights::new(&values, step, rank.ranks)).transpose()?;
         heartbeat::enter(Stage::Connecting);
-        let parameters = Parameters { weights, rounded: None, tensors, ready_from: ReadyFrom::Caller };
+        let units = (0..lengths.len()).rev().collect();
+        let parameters =
+            Parameters { weights, rounded: None, tensors, ready_from: ReadyFrom::Caller, units, kept_unit: None };
         let exchange = strategy::new(&request(config), parameters, session)?;
         Ok(GradientBench { config, session, exchange, arrays: lengths.len(), elements, values, copy })
     }
@@ -109,7 +111,9 @@ impl<'a> GradientBench<'a> {
     /// Runs and times the requested iterations.
     pub fn measure(&mut self) -> Result<(MessageResult, GradientsUse)> {
         let (world, config) = (self.session.world, self.config);
-        let ExchangeArrays { wire, result, in_place } = self.exchange.arrays();
+        let arrays = self.exchange.arrays();
+        let ExchangeArrays { wire, result, in_place } =
+            arrays.context("this exchange has no array of all gradients")?;
         let (mut seconds, mut deviations) = (Vec::new(), Vec::new());
         let is_checked_each = config.check && self.exchange.facts().is_synchronous;
         let mut tracer = timing::tracer(config, self.session)?;

@@ -16,6 +16,7 @@ use tch::{Kind, Tensor};
 
 use crate::benchmark::train::agreement;
 use crate::benchmark::train::step::Step;
+use crate::exchange::UpdateState;
 use crate::job::session::Session;
 use crate::job::world::World;
 use crate::model::weights_file::{self, TrainingState};
@@ -186,12 +187,10 @@ fn settings(config: &TrainConfig) -> BTreeMap<String, String> {
 }
 
 /// Restores the state of the update from the file that rank 0's model was loaded from. All ranks call this together.
-pub fn restore(step: &Step, saved: &HashMap<String, Tensor>, world: &World) -> Result<()> {
-    for (name, tensor) in state(step)? {
-        if world.rank() > 0 {
-            continue;
-        }
-        let saved = saved.get(name);
+pub fn restore(step: &mut Step, saved: &HashMap<String, Tensor>, world: &World) -> Result<()> {
+    let state = state(step)?;
+    for (name, tensor) in state.iter().filter(|_| world.rank() == 0) {
+        let saved = saved.get(*name);
         let saved = saved.with_context(|| format!("--from-checkpoint: the file does not contain {name}"))?;
         ensure!(
             saved.size() == tensor.size(),
@@ -201,13 +200,14 @@ pub fn restore(step: &Step, saved: &HashMap<String, Tensor>, world: &World) -> R
         );
         tensor.shallow_clone().f_copy_(saved)?;
     }
-    agreement::copy_from_rank_0(state(step)?.iter().map(|(_, tensor)| tensor), world)
+    agreement::copy_from_rank_0(state.iter().map(|(_, tensor)| tensor), world)?;
+    step.exchange.set_state(&state)
 }
 
 /// Writes a checkpoint, including the batch count of running statistics. All ranks call this together, between two
 /// steps.
 pub fn save(
-    step: &Step,
+    step: &mut Step,
     session: &Session,
     config: &TrainConfig,
     progress: &SavedProgress,
@@ -216,20 +216,25 @@ pub fn save(
     let Some(path) = &config.learning.checkpoint else { return Ok(()) };
     // Each rank has running statistics of different images; a resumed run starts with rank 0's.
     agreement::copy_from_rank_0(step.model.statistics(), session.world)?;
+    let state = state(step)?;
+    let is_sharded = step.use_whole_weights()?;
     if session.world.rank() == 0 {
         let json = Tensor::from_slice(&serde_json::to_vec(progress)?);
-        let state = state(step)?.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
+        let state = state.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));
         let entries = state.chain([(PROGRESS_TENSOR.to_owned(), json.f_to_kind(Kind::Uint8)?)]).collect();
         weights_file::save(path, &step.model.tensors, &TrainingState { batches, entries })?;
+    }
+    if is_sharded {
+        step.model.free_weights()?;
     }
     session.world.barrier();
     reseed(session, config, progress.iteration());
     Ok(())
 }
 
-/// State of the update.
-fn state(step: &Step) -> Result<Vec<(&'static str, Tensor)>> {
-    step.exchange.state().context("cannot save a checkpoint: this exchange has state on other ranks than rank 0")
+/// Returns the state of the update. All ranks call this together.
+fn state(step: &mut Step) -> Result<UpdateState> {
+    step.exchange.state()?.context("cannot save a checkpoint: this exchange has state outside the ranks' optimizers")
 }
 
 /// Seeds the random numbers of dropout for the steps after `iteration`: the same for a resumed and an uninterrupted

@@ -34,6 +34,7 @@ use crate::exchange::kv_store::server;
 use crate::exchange::reducer::ReadyFrom;
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::{Parameters, strategy};
+use crate::ffi::process::allocator;
 use crate::ffi::torch::stream::Stream;
 use crate::job::cores::CoreRequest;
 use crate::job::heartbeat;
@@ -100,7 +101,8 @@ fn train_in_stream(
     let layout = config.layout.resolve(config.dtype, session.own.kind);
     let pending = kernels::start(config.kernels, config.dtype, layout, session)?;
     let use_kernels = || kernels::finish(pending, config.kernels, session);
-    let (mut step, division, progress, kernels) = prepare(config, assignment, session, use_kernels)?;
+    let (mut step, division, progress, kernels) =
+        allocator::returning_memory(|| prepare(config, assignment, session, use_kernels))?;
     let config = &TrainConfig { kernels: kernels.choice, ..config.clone() };
     let tuning = tune(config, session, &mut step)?;
     let header = header::header(
@@ -118,6 +120,7 @@ fn train_in_stream(
         timed.after(iteration)?;
     }
     let measured = timed.end()?;
+    step.use_whole_weights()?;
     if let (Some(path), 0) = (&config.save, session.world.rank()) {
         let training_state =
             TrainingState { batches: step.batches_seen(&header, config.iterations), ..TrainingState::default() };
@@ -168,8 +171,13 @@ fn prepare(
         rounded: model.flat.rounded.as_ref().map(Tensor::shallow_clone),
         tensors: model.flat.parameters.iter().map(Tensor::shallow_clone).collect(),
         ready_from: ReadyFrom::Backward,
+        units: model.tensors.parameters.iter().rev().map(|named| named.unit).collect(),
+        kept_unit: model.tensors.kept_unit,
     };
     let exchange = strategy::new(&ExchangeRequest::from(config), parameters, session)?;
+    if let Some(provider) = exchange.weight_provider() {
+        model.use_provider(provider)?;
+    }
 
     heartbeat::enter(Stage::Data);
     let share = work_load::share(config, division.as_ref(), world.rank());
@@ -180,9 +188,9 @@ fn prepare(
     });
     let batches = Batches::new(&request, images.as_ref(), world.rank(), device)?;
     let saved = std::mem::take(&mut model.training_state.entries);
-    let step = Step::new(config, world.rank(), model, batches, share.images, exchange)?;
+    let mut step = Step::new(config, world.rank(), model, batches, share.images, exchange)?;
     if progress.is_some() {
-        checkpoint::restore(&step, &saved, world)?;
+        checkpoint::restore(&mut step, &saved, world)?;
     }
     Ok((step, division, progress, kernels))
 }

@@ -37,6 +37,8 @@ pub struct RankMeasurements {
     pub counters: CountersOfRun,
     /// Time from the start of the first iteration to the end of the last one.
     pub wall: Seconds,
+    /// Peak memory of every rank.
+    pub peak_memory: Vec<Bytes>,
     /// Use of servers or owners of weights.
     pub kv_store: Option<KvStoreUse>,
     /// Sizes and residual of the code, if gradients were compressed.
@@ -83,6 +85,7 @@ pub fn gather(
         mut recorded,
         counters,
         wall,
+        peak_memory,
         kv_store,
         compression,
         input,
@@ -97,7 +100,6 @@ pub fn gather(
     recorded.take(world, &samples);
     let iterations = recorded.iterations;
     let checksums = world.gather_text(&checksum(weights)?);
-    let peak_memory = session.peak_memory()?;
     let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype, wall);
     let end = RunEnd {
         failure: None,

@@ -18,7 +18,7 @@ use crate::ffi::torch::shim;
 use crate::job::heartbeat;
 use crate::job::world::World;
 use crate::measure::mark::Mark;
-use crate::measure::step_timer::{DeviceValues, MarkSetter, StepTimer};
+use crate::measure::step_timer::{DeviceValues, InBackward, MarkSetter, StepTimer};
 use crate::measure::timed::Timed;
 use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
@@ -98,6 +98,13 @@ impl Step {
         self.model.device()
     }
 
+    /// Returns true if the ranks have parts of the weights, of which the model then has a copy. All ranks call this
+    /// together.
+    pub fn use_whole_weights(&mut self) -> Result<bool> {
+        let weights = self.exchange.whole_weights()?;
+        weights.map_or(Ok(false), |weights| self.model.use_weights(weights).map(|()| true))
+    }
+
     /// Runs iteration `iteration`, counted from 1. On CUDA this returns once all work is enqueued.
     pub fn run(&mut self, iteration: u32, timer: &mut StepTimer) -> Result<()> {
         let mut marks = timer.begin()?;
@@ -120,7 +127,8 @@ impl Step {
             }
             None => {
                 let loss = self.passes(iteration, Some(&mut marks))?;
-                let in_backward = self.exchange.reducer().in_backward();
+                let gathers = self.exchange.take_gathers();
+                let in_backward = InBackward { gathers, ..self.exchange.reducer().in_backward() };
                 self.exchange.finish(Some(iteration))?;
                 (loss, in_backward)
             }
@@ -144,6 +152,8 @@ impl Step {
     /// Runs forward, backward and exchange without the update: only running statistics change.
     fn warm_up(&mut self) -> Result<()> {
         self.passes(0, None).map(drop)?;
+        // Belongs to no iteration.
+        drop(self.exchange.take_gathers());
         self.exchange.finish(None)
     }
 
@@ -163,11 +173,14 @@ impl Step {
             heartbeat::enter(Stage::Backward);
             self.exchange.reducer().begin(pass)?;
             self.backward(&loss, index, iteration)?;
-            if !pass.is_last {
-                self.exchange.reducer().end_of_pass()?;
-            }
             if let Some(marks) = &mut marks {
                 marks.end_of(Phase::Backward)?;
+            }
+            if !pass.is_last {
+                self.exchange.reducer().end_of_pass()?;
+                if let Some(marks) = marks.as_mut().filter(|_| self.exchange.reducer().sink_facts().exchanges_passes) {
+                    marks.end_of(Phase::ExposedAllreduce)?;
+                }
             }
             let loss = if count == 1 { loss } else { loss.detach().f_mul_scalar(self.parts[index].share)? };
             mean = Some(match mean {

@@ -154,6 +154,8 @@ impl<'a> TimedLoop<'a> {
             None => Profiles::default(),
         };
         self.progress.end();
+        // Before the weights of all ranks are gathered for the record.
+        let peak_memory = self.session.peak_memory()?;
         let input = record::input(self.session.world, &self.step.batches, self.input_before.as_ref())?;
         let (compression, epochs) = (self.step.exchange.reducer().compression(), self.epochs.ends);
         let TimedLoop { samples, recorded, graphs, .. } = self;
@@ -162,6 +164,7 @@ impl<'a> TimedLoop<'a> {
             recorded,
             counters,
             wall,
+            peak_memory,
             kv_store,
             compression,
             input,
@@ -226,7 +229,7 @@ impl<'a> TimedLoop<'a> {
         })
     }
 
-    fn save(&self, iteration: u32, wall: Seconds) -> Result<()> {
+    fn save(&mut self, iteration: u32, wall: Seconds) -> Result<()> {
         let TimedLoop { session, header, step, recorded, epochs, .. } = self;
         let input = record::input(session.world, &step.batches, self.input_before.as_ref())?;
         let saved = SavedProgress::new(header, &recorded.iterations, &epochs.ends, input, wall);

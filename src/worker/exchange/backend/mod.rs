@@ -49,6 +49,12 @@ pub trait Backend: Send {
     /// caller's stream waits for it and the host does not.
     fn finish(&mut self) -> Result<()>;
 
+    /// Does the same for the first `count` collectives that the caller has started since the backend exists; may include
+    /// others. All ranks call this together.
+    fn finish_first(&mut self, _count: usize) -> Result<()> {
+        self.finish()
+    }
+
     /// Returns true if started work overlaps with the caller; otherwise it is complete when
     /// [`start_collective`](Backend::start_collective) returns, on CUDA when the caller's stream has passed it.
     fn is_asynchronous(&self) -> bool {

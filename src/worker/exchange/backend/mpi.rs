@@ -11,7 +11,7 @@ use tch::{Device, Tensor};
 
 use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Target};
-use crate::exchange::memory::{Memory, narrow};
+use crate::exchange::memory::{Memory, UncopiedSums, narrow};
 use crate::ffi::group::Buffers;
 use crate::ffi::mpi::Sums;
 use crate::job::heartbeat;
@@ -25,8 +25,7 @@ pub struct Mpi {
     rank: u32,
     ranks: u32,
     reduction: Reduction,
-    /// True if sums on the wire still have to be converted.
-    has_sums: bool,
+    uncopied: UncopiedSums,
 }
 
 impl Mpi {
@@ -38,7 +37,7 @@ impl Mpi {
             rank: world.rank(),
             ranks: world.ranks(),
             reduction: Reduction::Sum,
-            has_sums: false,
+            uncopied: UncopiedSums::default(),
         })
     }
 
@@ -141,7 +140,7 @@ impl Backend for Mpi {
             | Collective::AllGather { target: Target::Tensor(tensor), .. } => Buffers::in_place(tensor),
             _ => self.memory.single_type_buffers(),
         };
-        self.has_sums |= collective.operation().reduces();
+        self.uncopied.add(0, collective);
         let Buffers { input, output } = buffers;
         if input.device() == Device::Cpu {
             return self.call(collective, buffers, 0);
@@ -156,8 +155,7 @@ impl Backend for Mpi {
     }
 
     fn finish(&mut self) -> Result<()> {
-        // Moved elements need no conversion.
-        if std::mem::take(&mut self.has_sums) { self.memory.copy_sums() } else { Ok(()) }
+        self.uncopied.copy(&self.memory, 0)
     }
 
     fn has_chunks(&self) -> bool {

@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use ringmark_core::dimension::{BackendName, Reduction};
 
 use crate::exchange::backend::Backend;
 use crate::exchange::collective::{Collective, Target, are_even};
-use crate::exchange::memory::Memory;
+use crate::exchange::memory::{Memory, UncopiedSums};
 use crate::ffi::group::Buffers;
 use crate::ffi::nccl::{Communicator, Nccl};
 use crate::ffi::torch::stream::{Event, Stream};
@@ -36,8 +36,7 @@ pub struct NcclBackend {
     /// Number of completed collectives.
     sums: usize,
     memory: Memory,
-    /// True if sums on the wire still have to be converted.
-    has_sums: bool,
+    uncopied: UncopiedSums,
     /// True while a CUDA graph is captured. A replay's sums are not counted.
     is_capturing: bool,
 }
@@ -60,7 +59,7 @@ impl NcclBackend {
             in_flight: VecDeque::new(),
             sums: 0,
             memory,
-            has_sums: false,
+            uncopied: UncopiedSums::default(),
             is_capturing: false,
         })
     }
@@ -147,7 +146,7 @@ impl Backend for NcclBackend {
         for _ in 0..times {
             self.enqueue(collective)?;
         }
-        self.has_sums |= collective.operation().reduces();
+        self.uncopied.add(self.sums + self.in_flight.len() + 1, collective);
         if let (Some(begin), Some(end)) = (begin, self.traced_mark()?) {
             recorder::record_exchange(collective.operation().text(), begin, end);
         }
@@ -160,7 +159,7 @@ impl Backend for NcclBackend {
     fn set_capturing(&mut self, is_capturing: bool) {
         self.is_capturing = is_capturing;
         // A failed capture may have left pending sums.
-        self.has_sums = false;
+        self.uncopied.clear();
     }
 
     fn check(&mut self) -> Result<usize> {
@@ -182,7 +181,15 @@ impl Backend for NcclBackend {
         }
         self.done.record(self.communicator.stream())?;
         Stream::current(self.device)?.wait_for(&self.done)?;
-        // Moved elements need no conversion.
-        if std::mem::take(&mut self.has_sums) { self.memory.copy_sums() } else { Ok(()) }
+        self.uncopied.copy(&self.memory, usize::MAX)
+    }
+
+    fn finish_first(&mut self, count: usize) -> Result<()> {
+        self.check()?;
+        if let Some(last) = count.checked_sub(self.sums + 1) {
+            let end = self.in_flight.get(last).context("a collective that was not started")?;
+            Stream::current(self.device)?.wait_for(end)?;
+        }
+        self.uncopied.copy(&self.memory, count)
     }
 }

@@ -23,16 +23,17 @@ use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::Bucket;
 use crate::exchange::collective::{Collective, Route, Target, split_evenly};
+use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::{MemoryShape, narrow};
-use crate::exchange::optimizer::{self, FusedOptimizer};
+use crate::exchange::optimizer::OwnedParts;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
-use crate::exchange::request::{ExchangeRequest, RankCounts};
-use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
+use crate::exchange::request::ExchangeRequest;
+use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters, UpdateState};
 use crate::ffi::group::GroupRank;
 use crate::ffi::memory::element::Element;
 use crate::job::heartbeat;
 use crate::job::session::Session;
-use crate::job::world::{RankSums, World};
+use crate::job::world::World;
 
 /// Alignment of shards in elements: at least a cache line of fp32.
 const ALIGNMENT: usize = 64;
@@ -40,10 +41,7 @@ const ALIGNMENT: usize = 64;
 pub struct Sharded {
     reducer: &'static GradientReducer,
     exchange: Arc<Mutex<Exchange>>,
-    /// One optimizer for each part of this rank.
-    optimizers: Vec<FusedOptimizer>,
-    /// Sums over the ranks, for an update that depends on the norm of all gradients.
-    norms: Option<RankSums>,
+    parts: OwnedParts,
     /// Size of the parts of this rank in fp32.
     owned: Bytes,
     weights: Tensor,
@@ -109,20 +107,15 @@ impl Sharded {
         );
         let (name, sum_dtype) = (backend.name(), backend.sum_dtype(request.exchange.wire));
         let ranks = world.ranks();
-        let buckets = reducer::plan(&tensors, &request.exchange).buckets;
-        let buckets = owned_buckets(&buckets, kv_store, ranks);
+        let plan = reducer::plan(&tensors, &request.exchange);
+        let buckets = owned_buckets(&plan.buckets, kv_store, ranks);
 
         let sums = backend.memory().sums.shallow_clone();
         let updated = if is_on_host { weights.f_to_device(Device::Cpu)? } else { weights.shallow_clone() };
         let route = if kv_store == KvStore::Nccl { Route::Chain } else { Route::Direct };
         let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
-        let counts = RankCounts { all: ranks, summed: ranks, averaged: ranks };
-        let decay = optimizer::decay_ranges(&request.rule, &tensors);
-        let optimizer = |part: &Range<usize>| {
-            FusedOptimizer::new(&request.rule, counts, narrow(&updated, part)?, narrow(&sums, part)?)?
-                .with_decay(&decay, part.start)
-        };
-        let optimizers = own.iter().map(optimizer).collect::<Result<_>>()?;
+        let part = |part: &Range<usize>| Ok((narrow(&updated, part)?, narrow(&sums, part)?, part.start));
+        let parts = OwnedParts::new(&request.rule, &tensors, own.iter().map(part), session)?;
         let owned: usize = own.iter().map(ExactSizeIterator::len).sum();
 
         let wire = (Element::from(request.exchange.wire).kind(), session.device());
@@ -131,10 +124,9 @@ impl Sharded {
         let sink = Box::new(Sink(exchange.clone()));
         let source = GradientSource { parameters: tensors, ready_from };
         Ok(Sharded {
-            reducer: GradientReducer::new(request.overlap, &request.exchange, source, sink)?,
+            reducer: GradientReducer::new(request.overlap, plan, source, sink)?,
             exchange,
-            optimizers,
-            norms: request.rule.clip_norm().map(|_| world.rank_sums()),
+            parts,
             owned: Bytes((owned * Kind::Float.elt_size_in_bytes()) as u64),
             weights,
             facts: ExchangeFacts { backend: name, sum_dtype, summed_ranks: ranks, is_synchronous: true },
@@ -190,9 +182,9 @@ impl Exchange {
         self.backend.start_collective(&ownership.sum(elements, self.route))
     }
 
-    /// Sends the owners' weights to all.
-    fn share_weights(&mut self) -> Result<()> {
-        let target = Target::Tensor(&self.weights);
+    /// Sends the owners' elements of `array`, which is as long as the weights, to all.
+    fn share(&mut self, array: &Tensor) -> Result<()> {
+        let target = Target::Tensor(array);
         for (elements, ownership) in &self.buckets {
             self.backend.start_collective(&ownership.share(elements, target))?;
         }
@@ -209,9 +201,9 @@ impl GradientExchange for Sharded {
         self.facts
     }
 
-    fn arrays(&self) -> ExchangeArrays {
+    fn arrays(&self) -> Option<ExchangeArrays> {
         let in_place = lock(&self.exchange).backend.memory().in_place;
-        ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place }
+        Some(ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place })
     }
 
     fn requested_bytes(&self) -> Option<[u64; 2]> {
@@ -227,20 +219,29 @@ impl GradientExchange for Sharded {
     }
 
     fn update(&mut self, update: u32) -> Result<()> {
-        match &self.norms {
-            Some(norms) => {
-                let norm = norm_of_all(&self.optimizers, norms)?;
-                self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.step_with_norm(update, Some(&norm)))?;
-            }
-            None => self.optimizers.iter_mut().try_for_each(|optimizer| optimizer.step(update))?,
-        }
+        self.parts.step(update)?;
         let mut exchange = lock(&self.exchange);
         heartbeat::enter(Stage::Sharing);
-        exchange.share_weights()?;
+        let weights = exchange.weights.shallow_clone();
+        exchange.share(&weights)?;
         if exchange.device_wire.is_some() {
             self.weights.f_copy_(&exchange.weights)?;
         }
         Ok(())
+    }
+
+    fn state(&mut self) -> Result<Option<UpdateState>> {
+        let mut exchange = lock(&self.exchange);
+        let weights = exchange.weights.shallow_clone();
+        self.parts.state(&weights, |whole| exchange.share(whole)).map(Some)
+    }
+
+    fn set_state(&mut self, state: &UpdateState) -> Result<()> {
+        self.parts.set_state(state)
+    }
+
+    fn loss_scaler(&self) -> Option<&LossScaler> {
+        self.parts.loss_scaler()
     }
 
     fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
@@ -248,16 +249,6 @@ impl GradientExchange for Sharded {
         let owned = owned.into_iter().map(|bytes| Bytes(bytes as u64)).collect();
         Ok(Some(KvStoreUse { owned, ..KvStoreUse::default() }))
     }
-}
-
-/// Returns the norm of the gradients of all ranks' parts.
-fn norm_of_all(optimizers: &[FusedOptimizer], norms: &RankSums) -> Result<Tensor> {
-    let norm = |optimizer: &FusedOptimizer| Ok(f64::try_from(optimizer.gradient_norm()?)?);
-    let own = optimizers.iter().map(norm).collect::<Result<Vec<f64>>>()?;
-    heartbeat::enter(Stage::Exchange { operation: Operation::AllReduce, bucket: None });
-    let squares = norms.sum(own.iter().map(|norm| norm * norm).sum());
-    let device = optimizers.first().map_or(Device::Cpu, FusedOptimizer::device);
-    Ok(Tensor::from(squares.sqrt()).f_to_device(device)?)
 }
 
 fn lock(exchange: &Mutex<Exchange>) -> MutexGuard<'_, Exchange> {

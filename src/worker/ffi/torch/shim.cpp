@@ -30,6 +30,7 @@
 namespace {
 
 using GradientCallback = void (*)(void* context, size_t parameter);
+using UnitCallback = void (*)(void* context, size_t unit);
 
 struct GradientHook final : torch::autograd::PostAccumulateGradHook {
   GradientHook(GradientCallback callback, void* context, size_t parameter)
@@ -40,6 +41,19 @@ struct GradientHook final : torch::autograd::PostAccumulateGradHook {
   GradientCallback callback;
   void* context;
   size_t parameter;
+};
+
+struct UnitHook final : torch::autograd::FunctionPreHook {
+  UnitHook(UnitCallback callback, void* context, size_t unit) : callback(callback), context(context), unit(unit) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    callback(context, unit);
+    return gradients;
+  }
+
+  UnitCallback callback;
+  void* context;
+  size_t unit;
 };
 
 using NodeCallback = void (*)(uint64_t node, int is_end);
@@ -92,6 +106,15 @@ char* ringmark_on_gradient(at::Tensor* parameter, GradientCallback callback, voi
   return guarded([&] {
     torch::autograd::impl::set_post_acc_grad_hooks(
         *parameter, std::make_unique<GradientHook>(callback, context, index));
+  });
+}
+
+// Calls `callback` before each backward through the function that computed `output`, if there is one.
+char* ringmark_before_backward(at::Tensor* output, UnitCallback callback, void* context, size_t unit) {
+  return guarded([&] {
+    if (const auto& function = output->grad_fn()) {
+      function->add_pre_hook(std::make_unique<UnitHook>(callback, context, unit));
+    }
   });
 }
 

@@ -18,6 +18,12 @@ unsafe extern "C" {
         context: *mut c_void,
         index: usize,
     ) -> *mut c_char;
+    fn ringmark_before_backward(
+        output: RawTensor,
+        callback: extern "C" fn(*mut c_void, usize),
+        context: *mut c_void,
+        unit: usize,
+    ) -> *mut c_char;
     fn ringmark_backward(loss: RawTensor, gradient: RawTensor) -> *mut c_char;
     fn ringmark_take_gradients(
         parameters: *const RawTensor,
@@ -98,6 +104,30 @@ pub fn observe_gradients<O: GradientObserver + 'static>(parameters: &[Tensor], o
         check(unsafe { ringmark_on_gradient(raw(parameter), forward::<O>, context, index) })?;
     }
     Ok(())
+}
+
+/// Provides the weights of a network's units, on the threads that compute forward and backward.
+pub trait WeightProvider: Sync {
+    /// Provides the weights of `unit` until [`after_forward`](WeightProvider::after_forward).
+    fn before_forward(&self, unit: usize) -> Result<()>;
+
+    fn after_forward(&self, unit: usize);
+
+    /// Provides the weights of `unit` until all their gradients are complete. Must not panic: libtorch's frames are
+    /// below.
+    fn before_backward(&self, unit: usize);
+}
+
+/// Calls `provider` whenever backward reaches `unit`, whose output is `output`.
+pub fn observe_backward(output: &Tensor, unit: usize, provider: &'static &'static dyn WeightProvider) -> Result<()> {
+    extern "C" fn forward(context: *mut c_void, unit: usize) {
+        // SAFETY: `context` is the static reference below.
+        let provider = unsafe { &*context.cast_const().cast::<&'static dyn WeightProvider>() };
+        provider.before_backward(unit);
+    }
+    let context = std::ptr::from_ref(provider).cast_mut().cast();
+    // SAFETY: the tensor is alive, the provider is static, and `forward` takes this context.
+    check(unsafe { ringmark_before_backward(raw(output), forward, context, unit) })
 }
 
 /// Runs backward from `loss`, whose gradient is `gradient`, by default 1.

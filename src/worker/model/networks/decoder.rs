@@ -15,6 +15,7 @@ use crate::model::layers::{
     Attention, LayerNorm, Linear, Perceptron, Projections, RotaryPositions, Rotation, TransformerBlock,
 };
 use crate::model::network::{Initializer, Initializers, Mode, NamedTensors, Network};
+use crate::model::unit::Unit;
 
 const EPSILON: f64 = 1e-5;
 const DEVIATION: f64 = 0.02;
@@ -27,12 +28,14 @@ const BIASED: Initializers = Initializers { weight: EMBEDDING, bias: Some(Initia
 const CHUNK_BYTES: i64 = 256 << 20;
 
 pub struct Decoder {
+    first: Unit,
     embedding: Tensor,
     /// GPT-2's learned positions.
     positions: Option<Tensor>,
     rotary: Option<RotaryPositions>,
     /// Shared with backward if activations are recomputed.
-    blocks: Vec<Arc<TransformerBlock>>,
+    blocks: Vec<(Unit, Arc<TransformerBlock>)>,
+    last: Unit,
     norm: LayerNorm,
     /// Weight of the output layer, `[vocabulary, width]`; the embedding if it is tied.
     head: Tensor,
@@ -47,7 +50,8 @@ impl Decoder {
     pub fn new(tensors: &mut NamedTensors, shape: &'static DecoderShape, recompute: bool) -> Decoder {
         let DecoderShape { vocabulary, context, width, .. } = *shape;
         let [vocabulary, context, width] = [vocabulary, context, width].map(i64::from);
-        let (embedding, positions, rotary, blocks, norm) = match &shape.family {
+        let first = tensors.begin_unit();
+        let (embedding, positions, rotary, (blocks, last), norm) = match &shape.family {
             DecoderFamily::Gpt2 => (
                 tensors.embedding("transformer.wte.weight", &[vocabulary, width], EMBEDDING),
                 Some(tensors.embedding("transformer.wpe.weight", &[context, width], EMBEDDING)),
@@ -65,29 +69,42 @@ impl Decoder {
         };
         const HEAD: &str = "lm_head";
         let head = match shape.has_tied_head {
-            true => embedding.shallow_clone(),
+            true => {
+                tensors.kept_unit = Some(first.number);
+                embedding.shallow_clone()
+            }
             false => tensors.weight_and_bias(HEAD, &[vocabulary, width], UNBIASED).0,
         };
         let head_label = LayerLabel::new(LayerKind::Linear, HEAD);
-        Decoder { embedding, positions, rotary, blocks, norm, head, head_label, shape, recompute }
+        Decoder { first, embedding, positions, rotary, blocks, last, norm, head, head_label, shape, recompute }
     }
 
-    /// Returns the features before the output layer, `[batch, tokens, width]`, for tokens `[batch, tokens]`.
-    fn features(&self, tokens: &Tensor, mode: Mode) -> Result<Tensor> {
+    /// Applies the network to tokens `[batch, tokens]`: `head` gets the features before the output layer,
+    /// `[batch, tokens, width]`.
+    fn run(&self, tokens: &Tensor, mode: Mode, head: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let (_, length) = tokens.size2()?;
         let DecoderShape { keyword, context, .. } = *self.shape;
         ensure!(length <= i64::from(context), "{length} tokens exceed the context of {keyword}: at most {context}");
-        let mut features = self.embedded(tokens)?;
-        if let Some(positions) = &self.positions {
-            features = features.f_add(&positions.f_narrow(0, 0, length)?)?;
-        }
+        let mut features = self.first.run(|| {
+            let features = self.embedded(tokens)?;
+            Ok(match &self.positions {
+                Some(positions) => features.f_add(&positions.f_narrow(0, 0, length)?)?,
+                None => features,
+            })
+        })?;
         let kind = if features.kind() == Kind::Double { Kind::Double } else { Kind::Float };
         let rotation =
             self.rotary.as_ref().map(|rotary| rotary.rotation(length, kind, features.device())).transpose()?;
-        for block in &self.blocks {
-            features = self.through(block, &features, rotation.as_ref(), mode)?;
+        for (unit, block) in &self.blocks {
+            features = unit.run(|| self.through(block, &features, rotation.as_ref(), mode))?;
         }
-        self.norm.forward(&features)
+        self.last.run(|| head(&self.norm.forward(&features)?))
+    }
+
+    /// Returns the scores of the next token, `[.., vocabulary]`, for features `[.., width]`.
+    fn scores(&self, features: &Tensor) -> Result<Tensor> {
+        let work = LayerWork::product(features, &self.head, i64::from(self.shape.width));
+        layers::pass(&self.head_label, work, || Ok(features.f_linear(&self.head, None::<&Tensor>)?))
     }
 
     fn embedded(&self, tokens: &Tensor) -> Result<Tensor> {
@@ -117,45 +134,53 @@ impl Decoder {
 impl Network for Decoder {
     /// Returns the scores of the next token, `[batch, tokens, vocabulary]`, for tokens `[batch, tokens]`.
     fn forward(&self, tokens: &Tensor, mode: Mode) -> Result<Tensor> {
-        let features = self.features(tokens, mode)?;
-        let work = LayerWork::product(&features, &self.head, i64::from(self.shape.width));
-        layers::pass(&self.head_label, work, || Ok(features.f_linear(&self.head, None::<&Tensor>)?))
+        self.run(tokens, mode, |features| self.scores(features))
     }
 
     /// Returns the probabilities without all scores in memory.
     fn probabilities(&self, tokens: &Tensor, targets: &Tensor, mode: Mode) -> Result<Tensor> {
-        let features = self.features(tokens, mode)?.f_flatten(0, 1)?;
         let rows = (CHUNK_BYTES / (4 * i64::from(self.shape.vocabulary))).max(1);
         let chunk = |(features, targets): (Tensor, Tensor)| -> Result<Tensor> {
-            let work = LayerWork::product(&features, &self.head, i64::from(self.shape.width));
-            let scores = layers::pass(&self.head_label, work, || Ok(features.f_linear(&self.head, None::<&Tensor>)?))?;
-            let scores = scores.f_to_kind(Kind::Float)?;
+            let scores = self.scores(&features)?.f_to_kind(Kind::Float)?;
             Ok(scores.f_cross_entropy_loss(&targets, None::<&Tensor>, Reduction::None, -100, 0.0)?.f_neg()?.f_exp()?)
         };
-        let chunks = features.f_split(rows, 0)?.into_iter().zip(targets.f_flatten(0, -1)?.f_split(rows, 0)?);
-        let chunks = chunks.map(chunk).collect::<Result<Vec<Tensor>>>()?;
-        Ok(Tensor::f_cat(&chunks, 0)?.f_view_as(targets)?)
+        self.run(tokens, mode, |features| {
+            let rows_of_targets = targets.f_flatten(0, -1)?.f_split(rows, 0)?;
+            let chunks = features.f_flatten(0, 1)?.f_split(rows, 0)?.into_iter().zip(rows_of_targets);
+            let chunks = chunks.map(chunk).collect::<Result<Vec<Tensor>>>()?;
+            Ok(Tensor::f_cat(&chunks, 0)?.f_view_as(targets)?)
+        })
     }
 
     /// Returns the loss without all scores in memory.
     fn loss(&self, tokens: &Tensor, targets: &Tensor, label_smoothing: f64, mode: Mode) -> Result<Tensor> {
         ensure!(label_smoothing == 0.0, "{} has no label smoothing: omit --label-smoothing", self.shape.keyword);
-        let features = self.features(tokens, mode)?.f_flatten(0, 1)?;
         let targets = targets.f_flatten(0, -1)?;
-        // The output is a single value.
-        let multiply_adds = features.numel() as i64 * i64::from(self.shape.vocabulary);
-        let work = LayerWork::product(&features, &self.head, multiply_adds);
-        layers::pass(&self.head_label, work, || transformer::head_loss(&features, &self.head, &targets, CHUNK_BYTES))
+        self.run(tokens, mode, |features| {
+            let features = features.f_flatten(0, 1)?;
+            // The output is a single value.
+            let multiply_adds = features.numel() as i64 * i64::from(self.shape.vocabulary);
+            let work = LayerWork::product(&features, &self.head, multiply_adds);
+            layers::pass(&self.head_label, work, || {
+                transformer::head_loss(&features, &self.head, &targets, CHUNK_BYTES)
+            })
+        })
     }
 }
 
+/// Returns the blocks, and the unit after them.
 #[expect(clippy::arc_with_non_send_sync, reason = "libtorch may drop a block's closure on its autograd thread")]
 fn blocks(
     tensors: &mut NamedTensors,
     shape: &DecoderShape,
     block: impl Fn(&mut NamedTensors, &DecoderShape, u32) -> TransformerBlock,
-) -> Vec<Arc<TransformerBlock>> {
-    (0..shape.layers).map(|number| Arc::new(block(tensors, shape, number))).collect()
+) -> (Vec<(Unit, Arc<TransformerBlock>)>, Unit) {
+    let block = |number| {
+        let unit = tensors.begin_unit();
+        (unit, Arc::new(block(tensors, shape, number)))
+    };
+    let blocks = (0..shape.layers).map(block).collect();
+    (blocks, tensors.begin_unit())
 }
 
 fn gpt2_block(tensors: &mut NamedTensors, shape: &DecoderShape, number: u32) -> TransformerBlock {

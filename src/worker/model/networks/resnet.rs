@@ -8,6 +8,7 @@ use tch::Tensor;
 
 use crate::model::layers::{BatchNormKind, ConvolutionNorm, ConvolutionShape, Fork, Linear, Pool, channel_means};
 use crate::model::network::{Initializer, Initializers, Mode, NamedTensors, Network};
+use crate::model::unit::Unit;
 
 const CONVOLUTION: Initializers = Initializers { weight: Initializer::FanOutNormal, bias: None };
 
@@ -146,13 +147,14 @@ impl Blocks {
 }
 
 pub struct ResNet {
-    stem: ConvolutionNorm,
-    blocks: Vec<Block>,
-    fc: Linear,
+    stem: (Unit, ConvolutionNorm),
+    blocks: Vec<(Unit, Block)>,
+    fc: (Unit, Linear),
 }
 
 impl ResNet {
     pub fn new(tensors: &mut NamedTensors, blocks: Blocks, classes: i64) -> ResNet {
+        let stem_unit = tensors.begin_unit();
         let stem = unit(tensors, ["conv1", "bn1"], ConvolutionShape::square(3, 64, 7).stride(2));
         let mut all = Vec::new();
         let mut input = 64;
@@ -160,20 +162,25 @@ impl ResNet {
             for number in 0..count {
                 // The first block of a layer halves the size, except in the first layer, after max pooling.
                 let stride = if number == 0 && layer > 0 { 2 } else { 1 };
-                all.push(blocks.block(tensors, &format!("layer{}.{number}", layer + 1), input, channels, stride));
+                let unit = tensors.begin_unit();
+                let block = blocks.block(tensors, &format!("layer{}.{number}", layer + 1), input, channels, stride);
+                all.push((unit, block));
                 input = blocks.output(channels);
             }
         }
-        ResNet { stem, blocks: all, fc: Linear::new(tensors, "fc", [input, classes], Initializers::PYTORCH) }
+        let fc = (tensors.begin_unit(), Linear::new(tensors, "fc", [input, classes], Initializers::PYTORCH));
+        ResNet { stem: (stem_unit, stem), blocks: all, fc }
     }
 }
 
 impl Network for ResNet {
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let mut features = self.stem.pooled(images, Pool::new(3, 2).padding(1), mode)?;
-        for block in &self.blocks {
-            features = block.forward(&features, mode)?;
+        let (unit, stem) = &self.stem;
+        let mut features = unit.run(|| stem.pooled(images, Pool::new(3, 2).padding(1), mode))?;
+        for (unit, block) in &self.blocks {
+            features = unit.run(|| block.forward(&features, mode))?;
         }
-        self.fc.forward(&channel_means(&features.first)?, mode)
+        let (unit, fc) = &self.fc;
+        unit.run(|| fc.forward(&channel_means(&features.first)?, mode))
     }
 }

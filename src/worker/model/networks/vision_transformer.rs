@@ -9,6 +9,7 @@ use crate::model::layers::{
     Attention, Convolution, ConvolutionShape, LayerNorm, Linear, Perceptron, Projections, TransformerBlock,
 };
 use crate::model::network::{Initializer, Initializers, Mode, NamedTensors, Network};
+use crate::model::unit::Unit;
 
 const EPSILON: f64 = 1e-6;
 const MLP: Initializers = Initializers { weight: Initializer::XavierUniform, bias: Some(Initializer::Normal(1e-6)) };
@@ -57,10 +58,12 @@ fn block(tensors: &mut NamedTensors, name: &str, shape: TransformerShape, dropou
 }
 
 pub struct VisionTransformer {
+    first: Unit,
     class_token: Tensor,
     patches: Convolution,
     positions: Tensor,
-    blocks: Vec<TransformerBlock>,
+    blocks: Vec<(Unit, TransformerBlock)>,
+    last: Unit,
     norm: LayerNorm,
     head: Linear,
     dropout: f64,
@@ -73,13 +76,17 @@ impl VisionTransformer {
         let TransformerShape { image, patch, layers, width, .. } = shape;
         let tokens = (image / patch).pow(2) + 1;
         let patches = ConvolutionShape::square(3, width, patch).stride(patch).padding(0);
+        let block = |tensors: &mut NamedTensors, number| {
+            let unit = tensors.begin_unit();
+            (unit, block(tensors, &format!("encoder.layers.encoder_layer_{number}"), shape, dropout))
+        };
         VisionTransformer {
+            first: tensors.begin_unit(),
             class_token: tensors.embedding("class_token", &[1, 1, width], Initializer::Constant(0.0)),
             patches: Convolution::new(tensors, "conv_proj", patches, PATCHES),
             positions: tensors.embedding("encoder.pos_embedding", &[1, tokens, width], Initializer::Normal(0.02)),
-            blocks: (0..layers)
-                .map(|number| block(tensors, &format!("encoder.layers.encoder_layer_{number}"), shape, dropout))
-                .collect(),
+            blocks: (0..layers).map(|number| block(tensors, number)).collect(),
+            last: tensors.begin_unit(),
             norm: LayerNorm::new(tensors, "encoder.ln", width, EPSILON),
             head: Linear::new(tensors, "heads.head", [width, classes], ZERO),
             dropout,
@@ -89,15 +96,19 @@ impl VisionTransformer {
 
 impl Network for VisionTransformer {
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let patches = self.patches.forward(images, mode)?.f_flatten(2, -1)?.f_transpose(1, 2)?;
-        let class_token = self.class_token.f_expand([patches.size()[0], -1, -1], false)?;
-        let tokens = Tensor::f_cat(&[class_token, patches], 1)?.f_add(&self.positions)?;
-        let mut features = tokens.f_dropout(self.dropout, mode.has_dropout())?;
-        for block in &self.blocks {
-            features = block.forward(&features, None, mode)?;
+        let mut features = self.first.run(|| {
+            let patches = self.patches.forward(images, mode)?.f_flatten(2, -1)?.f_transpose(1, 2)?;
+            let class_token = self.class_token.f_expand([patches.size()[0], -1, -1], false)?;
+            let tokens = Tensor::f_cat(&[class_token, patches], 1)?.f_add(&self.positions)?;
+            Ok(tokens.f_dropout(self.dropout, mode.has_dropout())?)
+        })?;
+        for (unit, block) in &self.blocks {
+            features = unit.run(|| block.forward(&features, None, mode))?;
         }
         // Only the class token is used, and normalization is separate for each token.
-        let class_token = self.norm.forward(&features.f_select(1, 0)?)?;
-        self.head.forward(&class_token, mode)
+        self.last.run(|| {
+            let class_token = self.norm.forward(&features.f_select(1, 0)?)?;
+            self.head.forward(&class_token, mode)
+        })
     }
 }

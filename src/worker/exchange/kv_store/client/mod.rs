@@ -33,7 +33,7 @@ use crate::exchange::kv_store::protocol::ServerReport;
 use crate::exchange::kv_store::rendezvous::{self, Announcement, Membership, WorkerFacts};
 use crate::exchange::memory;
 use crate::exchange::optimizer::FusedOptimizer;
-use crate::exchange::reducer::{GradientReducer, GradientSink, GradientSource, SinkFacts};
+use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, SinkFacts};
 use crate::exchange::request::{ExchangeRequest, RankCounts};
 use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters};
 use crate::ffi::memory::element::Element;
@@ -135,8 +135,9 @@ impl ServerClient {
         // One bucket per parameter: each is a key and is pushed when backward has computed it.
         let keys = ExchangeConfig { bucket_mb: 0.0, tail_mb: 0.0, ..request.exchange };
         let sink = Box::new(Sink(pushes.clone()));
+        let plan = reducer::plan(&tensors, &keys);
         let source = GradientSource { parameters: tensors, ready_from };
-        let reducer = GradientReducer::new(request.overlap, &keys, source, sink)?;
+        let reducer = GradientReducer::new(request.overlap, plan, source, sink)?;
         let is_asynchronous = request.kv_store.kv_store.is_asynchronous();
         Ok(ServerClient { reducer, pushes, weights, answers, membership, parts, is_asynchronous })
     }
@@ -172,8 +173,8 @@ impl GradientExchange for ServerClient {
         }
     }
 
-    fn arrays(&self) -> ExchangeArrays {
-        ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place: false }
+    fn arrays(&self) -> Option<ExchangeArrays> {
+        Some(ExchangeArrays { wire: self.reducer.wire(), result: self.weights.shallow_clone(), in_place: false })
     }
 
     fn requested_bytes(&self) -> Option<[u64; 2]> {
@@ -386,7 +387,7 @@ impl Sink {
 
 impl GradientSink for Sink {
     fn facts(&self) -> SinkFacts {
-        SinkFacts { operation: None, is_asynchronous: true, has_chunks: false }
+        SinkFacts { operation: None, is_asynchronous: true, has_chunks: false, exchanges_passes: false }
     }
 
     fn wire(&mut self) -> Tensor {

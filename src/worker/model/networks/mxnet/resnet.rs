@@ -8,6 +8,7 @@ use crate::model::layers::{
     BatchNorm, BatchNormKind, Convolution, ConvolutionNorm, ConvolutionShape, Epilogue, Linear, Pool, channel_means,
 };
 use crate::model::network::{Initializers, Mode, NamedTensors, Network};
+use crate::model::unit;
 
 const NORM: BatchNormKind = BatchNormKind { epsilon: 2e-5, fixed_scale: false };
 const IMAGE_NORM: BatchNormKind = BatchNormKind { fixed_scale: true, ..NORM };
@@ -63,13 +64,16 @@ impl Unit {
 pub struct ResNetV2 {
     image_norm: BatchNorm,
     stem: ConvolutionNorm,
-    units: Vec<Unit>,
+    first: unit::Unit,
+    units: Vec<(unit::Unit, Unit)>,
+    last: unit::Unit,
     norm: BatchNorm,
     classifier: Linear,
 }
 
 impl ResNetV2 {
     pub fn new(tensors: &mut NamedTensors, stages: [usize; 4], classes: i64) -> ResNetV2 {
+        let first = tensors.begin_unit();
         let image_norm = BatchNorm::new(tensors, "bn_data", 3, IMAGE_NORM);
         let seven = ConvolutionShape::square(3, 64, 7).stride(2);
         let stem = ConvolutionNorm::new(tensors, ["conv0", "bn0"], seven, CONVOLUTION, NORM);
@@ -79,14 +83,16 @@ impl ResNetV2 {
             for number in 0..count {
                 let stride = if number == 0 && stage > 0 { 2 } else { 1 };
                 let name = format!("stage{}_unit{}", stage + 1, number + 1);
-                units.push(Unit::new(tensors, &name, input, output, stride));
+                units.push((tensors.begin_unit(), Unit::new(tensors, &name, input, output, stride)));
                 input = output;
             }
         }
         ResNetV2 {
             image_norm,
             stem,
+            first,
             units,
+            last: tensors.begin_unit(),
             norm: BatchNorm::new(tensors, "bn1", input, NORM),
             classifier: Linear::new(tensors, "fc1", [input, classes], Initializers::MXNET),
         }
@@ -95,12 +101,16 @@ impl ResNetV2 {
 
 impl Network for ResNetV2 {
     fn forward(&self, images: &Tensor, mode: Mode) -> Result<Tensor> {
-        let normalized = self.image_norm.forward(images, Epilogue::Nothing, false, mode)?.first;
-        let mut features = self.stem.pooled(&normalized, Pool::new(3, 2).padding(1), mode)?.first;
-        for unit in &self.units {
-            features = unit.forward(&features, mode)?;
+        let mut features = self.first.run(|| {
+            let normalized = self.image_norm.forward(images, Epilogue::Nothing, false, mode)?.first;
+            Ok(self.stem.pooled(&normalized, Pool::new(3, 2).padding(1), mode)?.first)
+        })?;
+        for (unit, layers) in &self.units {
+            features = unit.run(|| layers.forward(&features, mode))?;
         }
-        let normalized = self.norm.forward(&features, Epilogue::Relu, false, mode)?.first;
-        self.classifier.forward(&channel_means(&normalized)?, mode)
+        self.last.run(|| {
+            let normalized = self.norm.forward(&features, Epilogue::Relu, false, mode)?.first;
+            self.classifier.forward(&channel_means(&normalized)?, mode)
+        })
     }
 }

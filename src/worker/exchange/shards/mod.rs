@@ -1,0 +1,408 @@
+//! Strategies that divide gradients, and weights, among the ranks: stages 2 and 3 of ZeRO (Rajbhandari et al., 2020).
+//! The latter is also PyTorch's FSDP.
+//!
+//! | strategy | whole on every rank | divided among the ranks |
+//! |---|---|---|
+//! | `shard-gradients` | weights | gradients, optimizer states |
+//! | `shard-weights` | | weights, gradients, optimizer states |
+//!
+//! Every rank owns a part of each bucket. A step of `shard-weights`, whose buckets consist of whole units of the network:
+//!
+//! ```text
+//! forward    gather 0 | compute 0, gather 1 | compute 1, gather 2 | compute 2
+//! backward              compute 2           | sum 2, compute 1, gather 0 | sum 1, compute 0 | sum 0
+//! update     every rank, its parts
+//! ```
+//!
+//! The memory of the backend has space for the gradients of two consecutive buckets, one that backward fills and one that
+//! is summed, and for the weights of two consecutive buckets, one at work and the next one. The place of a bucket does
+//! not change, so that autograd's references to weights stay valid.
+
+mod gradients;
+mod parts;
+mod weights;
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Result, ensure};
+use ringmark_core::benchmark::kv_store::KvStoreUse;
+use ringmark_core::dimension::{Bytes, KvStore, Operation, Phase, Wire};
+use ringmark_core::host::Stage;
+use tch::{Device, Kind, Tensor};
+
+use crate::exchange::backend::{Backend, select};
+use crate::exchange::bucket::BucketPlan;
+use crate::exchange::collective::{Collective, Target};
+use crate::exchange::loss_scaler::LossScaler;
+use crate::exchange::memory::{MemoryShape, narrow};
+use crate::exchange::optimizer::OwnedParts;
+use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, ReadyFrom, SinkFacts};
+use crate::exchange::request::ExchangeRequest;
+use crate::exchange::shards::gradients::ShardedGradients;
+use crate::exchange::shards::parts::{ShardedBucket, alternating};
+use crate::exchange::shards::weights::GatheredWeights;
+use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters, UpdateState};
+use crate::ffi::group::GroupRank;
+use crate::ffi::torch::shim::WeightProvider;
+use crate::job::heartbeat;
+use crate::job::session::Session;
+use crate::measure::step_timer::Blocked;
+
+/// The strategy.
+pub struct Shards {
+    reducer: &'static GradientReducer,
+    exchange: &'static Shared,
+    parts: OwnedParts,
+    facts: ExchangeFacts,
+    own: GroupRank,
+    wire: Wire,
+}
+
+/// The exchange, which backward's hooks also use. It is never freed.
+struct Shared(Mutex<Exchange>);
+
+struct Exchange {
+    collectives: Collectives,
+    buckets: Vec<ShardedBucket>,
+    gradients: ShardedGradients,
+    weights: Weights,
+    /// Error inside backward, which cannot return it.
+    failure: Option<anyhow::Error>,
+}
+
+enum Weights {
+    /// Every rank has all of them: a flat tensor.
+    Whole(Tensor),
+    Sharded(GatheredWeights),
+}
+
+/// A backend whose collectives are numbered from 1.
+struct Collectives {
+    backend: Box<dyn Backend>,
+    sums: Tensor,
+    started: usize,
+}
+
+impl Collectives {
+    /// Returns the number of the collective.
+    fn start(&mut self, collective: &Collective) -> Result<usize> {
+        self.backend.start_collective(collective)?;
+        self.started += 1;
+        Ok(self.started)
+    }
+
+    /// Orders the collectives up to `number` before the caller's next work.
+    fn finish_first(&mut self, number: usize) -> Result<()> {
+        self.backend.finish_first(number)
+    }
+}
+
+impl Shards {
+    /// Connects the ranks and hooks into backward. All ranks call this together.
+    pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Shards> {
+        let Parameters { weights, rounded, tensors, ready_from, units, kept_unit } = parameters;
+        ensure!(ready_from == ReadyFrom::Backward, "sharded gradients come from backward");
+        let _no_gradient = tch::no_grad_guard();
+        let own = GroupRank { rank: session.world.rank(), ranks: session.world.ranks() };
+        let shards_weights = request.kv_store.kv_store == KvStore::ShardWeights;
+        let plan = match shards_weights {
+            true => unit_plan(request, &tensors, &units, kept_unit),
+            false => reducer::plan(&tensors, &request.exchange),
+        };
+        let buckets = ShardedBucket::list(&plan, own);
+        let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.elements.len()).collect();
+        // The places of weights precede those of gradients.
+        let (weight_starts, weight_size) = match shards_weights {
+            true => weights::places(&lengths, kept_unit.is_some()),
+            false => (Vec::new(), 0),
+        };
+        let (starts, gradient_size) = alternating(&lengths);
+        let starts: Vec<usize> = starts.into_iter().map(|start| weight_size + start).collect();
+        let shape = MemoryShape::gradients(weight_size + gradient_size, request.exchange.wire);
+        let mut backend = select::new(&request.exchange, shape, session)?;
+        let sums = backend.memory().sums.shallow_clone();
+        let sum_dtype = backend.sum_dtype(request.exchange.wire);
+        let facts = ExchangeFacts { backend: backend.name(), sum_dtype, summed_ranks: own.ranks, is_synchronous: true };
+
+        let gradients = ShardedGradients::new(starts, &buckets, session.device())?;
+        let weights = match shards_weights {
+            true => {
+                let bucket_of = buckets_of_units(&plan, &units);
+                let kind = rounded.map(|rounded| rounded.kind());
+                let gathered = GatheredWeights::new(&weights, &buckets, &weight_starts, bucket_of, kind)?;
+                gathered.place(&plan, &tensors, &sums)?;
+                Weights::Sharded(gathered)
+            }
+            false => Weights::Whole(weights),
+        };
+        let part = |bucket: &ShardedBucket| {
+            let first = bucket.own_at(bucket.elements.start).start;
+            Ok((weights.part(bucket)?, narrow(&gradients.own, &bucket.place)?, first))
+        };
+        let owned = buckets.iter().filter(|bucket| !bucket.own.is_empty());
+        let parts = OwnedParts::new(&request.rule, &tensors, owned.map(part), session)?;
+        let collectives = Collectives { backend, sums, started: 0 };
+        let exchange = Exchange { collectives, buckets, gradients, weights, failure: None };
+        let exchange: &'static Shared = Box::leak(Box::new(Shared(Mutex::new(exchange))));
+        let source = GradientSource { parameters: tensors, ready_from };
+        Ok(Shards {
+            reducer: GradientReducer::new(request.overlap, plan, source, Box::new(Sink(exchange)))?,
+            exchange,
+            parts,
+            facts,
+            own,
+            wire: request.exchange.wire,
+        })
+    }
+}
+
+/// Plans buckets of whole units; a kept unit, the first of the network, is a bucket of its own.
+fn unit_plan(request: &ExchangeRequest, tensors: &[Tensor], units: &[usize], kept_unit: Option<usize>) -> BucketPlan {
+    let lengths: Vec<usize> = tensors.iter().map(Tensor::numel).collect();
+    let is_kept = |unit: &usize| Some(*unit) == kept_unit;
+    let kept: usize = units.iter().zip(&lengths).filter(|(unit, _)| is_kept(unit)).map(|(_, length)| length).sum();
+    let kept = Bytes((kept * Kind::Float.elt_size_in_bytes()) as u64);
+    let tail = if kept_unit.is_some() { kept } else { request.exchange.tail() };
+    BucketPlan::of_units(&lengths, units, request.exchange.bucket(), tail)
+}
+
+/// Returns the bucket of each unit, in the order of forward.
+fn buckets_of_units(plan: &BucketPlan, units: &[usize]) -> Vec<usize> {
+    let mut buckets = vec![0; units.iter().max().map_or(0, |last| last + 1)];
+    for (number, bucket) in plan.buckets.iter().enumerate() {
+        units[bucket.parameters.clone()].iter().for_each(|unit| buckets[*unit] = number);
+    }
+    buckets
+}
+
+impl Weights {
+    /// Returns this rank's part of a bucket.
+    fn part(&self, bucket: &ShardedBucket) -> Result<Tensor> {
+        match self {
+            Weights::Whole(weights) => narrow(weights, &bucket.own_at(bucket.elements.start)),
+            Weights::Sharded(gathered) => gathered.part(bucket),
+        }
+    }
+}
+
+impl Exchange {
+    /// Provides the updated weights to those that need them.
+    fn renew_weights(&mut self) -> Result<()> {
+        match &mut self.weights {
+            Weights::Whole(weights) => {
+                let weights = weights.shallow_clone();
+                self.share(&weights)
+            }
+            Weights::Sharded(gathered) => gathered.renew(&mut self.collectives, &self.buckets),
+        }
+    }
+
+    /// Sends each rank's parts of `array`, which is as long as the weights, to all, through the places of the gradients,
+    /// of which none is in flight.
+    fn share(&mut self, array: &Tensor) -> Result<()> {
+        let Exchange { collectives, buckets, gradients, .. } = self;
+        let sums = collectives.sums.shallow_clone();
+        let take = |collectives: &mut Collectives, (bucket, number): (&ShardedBucket, usize), start: usize| {
+            collectives.finish_first(number)?;
+            let place = start..start + bucket.elements.len();
+            Ok::<_, anyhow::Error>(narrow(array, &bucket.elements)?.f_copy_(&narrow(&sums, &place)?)?)
+        };
+        // Consecutive buckets have places of their own.
+        let mut before = None;
+        for (number, bucket) in buckets.iter().enumerate() {
+            let start = gradients.start_of(number);
+            narrow(&sums, &bucket.own_at(start))?.f_copy_(&narrow(array, &bucket.own_at(bucket.elements.start))?)?;
+            let gather = Collective::AllGather { parts: bucket.parts_at(start), target: Target::Tensor(&sums) };
+            let started = ((bucket, collectives.start(&gather)?), start);
+            if let Some((before, start)) = before.replace(started) {
+                take(collectives, before, start)?;
+            }
+        }
+        before.map_or(Ok(()), |(last, start)| take(collectives, last, start))
+    }
+
+    /// Returns an array as long as the weights with this rank's parts of them, on `device`.
+    fn own_weights(&self, device: Device) -> Result<Tensor> {
+        let elements = self.buckets.last().map_or(0, |last| last.elements.end);
+        let array = Tensor::f_zeros([elements as i64], (Kind::Float, device))?;
+        for bucket in &self.buckets {
+            narrow(&array, &bucket.own_at(bucket.elements.start))?.f_copy_(&self.weights.part(bucket)?)?;
+        }
+        Ok(array)
+    }
+
+    fn bucket(&self, elements: &Range<usize>) -> Result<usize> {
+        let found = self.buckets.binary_search_by_key(&elements.start, |bucket| bucket.elements.start);
+        found.map_err(|_| anyhow::anyhow!("no bucket has the elements {elements:?}"))
+    }
+
+    fn need(&mut self, unit: usize, phase: Phase) -> Result<()> {
+        match &mut self.weights {
+            Weights::Whole(_) => Ok(()),
+            Weights::Sharded(gathered) => gathered.need(unit, phase, &mut self.collectives, &self.buckets),
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Exchange> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WeightProvider for Shared {
+    fn before_forward(&self, unit: usize) -> Result<()> {
+        self.lock().need(unit, Phase::Forward)
+    }
+
+    fn after_forward(&self, unit: usize) {
+        if let Weights::Sharded(gathered) = &mut self.lock().weights {
+            gathered.leave(unit);
+        }
+    }
+
+    fn before_backward(&self, unit: usize) {
+        let mut exchange = self.lock();
+        if exchange.failure.is_none() {
+            exchange.failure = exchange.need(unit, Phase::Backward).err();
+        }
+    }
+}
+
+impl GradientExchange for Shards {
+    fn reducer(&self) -> &'static GradientReducer {
+        self.reducer
+    }
+
+    fn facts(&self) -> ExchangeFacts {
+        self.facts
+    }
+
+    fn arrays(&self) -> Option<ExchangeArrays> {
+        None
+    }
+
+    fn requested_bytes(&self) -> Option<[u64; 2]> {
+        let exchange = self.exchange.lock();
+        let mut bytes = [0; 2];
+        for (number, bucket) in exchange.buckets.iter().enumerate() {
+            let sum = Collective::ReduceScatter { parts: bucket.parts_at(0) }.bytes(self.own, self.wire.bytes());
+            let gather = Collective::AllGather { parts: bucket.parts_at(0), target: Target::Memory };
+            let gather = gather.bytes(self.own, Wire::Fp32.bytes());
+            let gathers = match &exchange.weights {
+                Weights::Whole(_) => 1,
+                Weights::Sharded(gathered) => gathered.gathers_of(number),
+            };
+            bytes.iter_mut().zip(sum).zip(gather).for_each(|((all, sum), gather)| *all += sum + gathers * gather);
+        }
+        Some(bytes)
+    }
+
+    fn update(&mut self, update: u32) -> Result<()> {
+        self.parts.step(update)?;
+        heartbeat::enter(Stage::Sharing);
+        self.exchange.lock().renew_weights()
+    }
+
+    fn loss_scaler(&self) -> Option<&LossScaler> {
+        self.parts.loss_scaler()
+    }
+
+    fn weight_provider(&self) -> Option<&'static dyn WeightProvider> {
+        let is_sharded = matches!(self.exchange.lock().weights, Weights::Sharded(_));
+        is_sharded.then_some(self.exchange as &dyn WeightProvider)
+    }
+
+    fn take_gathers(&mut self) -> Vec<Blocked> {
+        match &mut self.exchange.lock().weights {
+            Weights::Whole(_) => Vec::new(),
+            Weights::Sharded(gathered) => gathered.take_waits(),
+        }
+    }
+
+    /// In host memory: a device may have no space for all weights.
+    fn whole_weights(&mut self) -> Result<Option<Tensor>> {
+        let mut exchange = self.exchange.lock();
+        if let Weights::Whole(_) = exchange.weights {
+            return Ok(None);
+        }
+        let whole = exchange.own_weights(Device::Cpu)?;
+        exchange.share(&whole)?;
+        Ok(Some(whole))
+    }
+
+    fn state(&mut self) -> Result<Option<UpdateState>> {
+        let mut exchange = self.exchange.lock();
+        let elements = exchange.buckets.last().map_or(0, |last| last.elements.end);
+        let weights = Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu))?;
+        self.parts.state(&weights, |whole| exchange.share(whole)).map(Some)
+    }
+
+    fn set_state(&mut self, state: &UpdateState) -> Result<()> {
+        self.parts.set_state(state)
+    }
+
+    fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
+        let owned = self.exchange.lock().gradients.own.numel() * Kind::Float.elt_size_in_bytes();
+        let [sent, received] = self.requested_bytes().unwrap_or_default();
+        let by_rank = session.world.gather(&[owned as u64, sent, received].map(|bytes| bytes as f64));
+        let [owned, sent_by_rank, received_by_rank] =
+            [0, 1, 2].map(|number| by_rank.iter().map(|rank| Bytes(rank[number] as u64)).collect());
+        Ok(Some(KvStoreUse { owned, sent_by_rank, received_by_rank, ..KvStoreUse::default() }))
+    }
+}
+
+struct Sink(&'static Shared);
+
+impl GradientSink for Sink {
+    fn facts(&self) -> SinkFacts {
+        let facts = SinkFacts::for_backend(&*self.0.lock().collectives.backend, Operation::ReduceScatter);
+        SinkFacts { exchanges_passes: true, ..facts }
+    }
+
+    fn wire(&mut self) -> Tensor {
+        self.0.lock().collectives.backend.memory().wire.shallow_clone()
+    }
+
+    fn place(&self, elements: &Range<usize>) -> usize {
+        let exchange = self.0.lock();
+        exchange.bucket(elements).map_or(0, |bucket| exchange.gradients.start_of(bucket))
+    }
+
+    fn begin(&mut self, is_first: bool) {
+        self.0.lock().gradients.begin(is_first);
+    }
+
+    fn prepare(&mut self, _elements: &Range<usize>) -> Result<()> {
+        let Exchange { collectives, buckets, gradients, .. } = &mut *self.0.lock();
+        gradients.prepare(collectives, buckets)
+    }
+
+    fn start(&mut self, elements: Range<usize>) -> Result<()> {
+        let mut exchange = self.0.lock();
+        let bucket = exchange.bucket(&elements)?;
+        let Exchange { collectives, buckets, gradients, weights, .. } = &mut *exchange;
+        if let Weights::Sharded(gathered) = weights {
+            gathered.leave_bucket(bucket)?;
+        }
+        gradients.start(bucket, collectives, buckets)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let Exchange { collectives, buckets, gradients, failure, .. } = &mut *self.0.lock();
+        match failure.take() {
+            Some(failure) => Err(failure),
+            None => gradients.finish(collectives, buckets),
+        }
+    }
+
+    fn check(&mut self) -> Result<usize> {
+        let Exchange { collectives, gradients, .. } = &mut *self.0.lock();
+        Ok(gradients.completed(collectives.backend.check()?))
+    }
+
+    fn with_backend(&mut self, action: &mut dyn FnMut(&mut dyn Backend)) {
+        action(&mut *self.0.lock().collectives.backend);
+    }
+}
