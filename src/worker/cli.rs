@@ -7,7 +7,7 @@ use ringmark_core::benchmark::bandwidth::BandwidthConfig;
 use ringmark_core::benchmark::input::InputConfig;
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{Case, DeviceChoice};
+use ringmark_core::dimension::{Case, DeviceChoice, Model};
 use ringmark_core::host::LauncherAddress;
 use ringmark_core::options::clap_binding::{WorkerOptions, keyword};
 use ringmark_core::options::help;
@@ -44,7 +44,7 @@ impl Cli {
                 }
                 _ => &[migration_hints::WORKER_HINTS, migration_hints::COMMON_HINTS],
             };
-            migration_hints::exit(&[migration_hints::with_hint(error, hints, &typed)])
+            migration_hints::exit(&[migration_hints::with_hint::<Model>(error, hints, &typed)])
         })
     }
 }

@@ -168,6 +168,13 @@ fn sweep_counts_the_sequences_of_an_epoch() {
     }
     let (status, tables, stderr) = run(ringmark("extract --explain").arg(sandbox.path("out")));
     assert_eq!(status, Some(0), "{tables}{stderr}");
+    assert!(tables.contains("epochs") && tables.contains("perplexity") && !tables.contains("top-1"), "{tables}");
+    let result = fs::read(sandbox.path("out/out_result.json")).expect("written");
+    let result: serde_json::Value = serde_json::from_slice(&result).expect("JSON");
+    for row in result["rows"].as_array().expect("rows") {
+        let [loss, perplexity] = ["loss", "perplexity"].map(|key| row["accuracy"][key].as_f64().expect("a number"));
+        assert!((perplexity / loss.exp() - 1.0).abs() < 1e-9 && perplexity > 1.0, "{loss}: {perplexity}");
+    }
     let (status, report, stderr) = run(ringmark("report").arg(sandbox.path("out")));
     assert_eq!(status, Some(0), "{report}{stderr}");
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`hosts`] | hosts and how to start ranks on them, shared by all commands |
 //! | [`config_file`] | a sweep as a file: `--config`, `--save-config` |
+//! | [`data`] | check of `--data` and `--validate` before anything starts |
 //! | [`servers`] | `--server-hosts`, and conflicts with a kv-store |
 //! | [`trace`] | `--trace`, and what its other options require |
 //! | [`axes`] | the axes of a sweep, shared by every benchmark over axes |
@@ -12,6 +13,7 @@
 pub mod axes;
 pub mod bandwidth;
 pub mod config_file;
+pub mod data;
 pub mod doctor;
 pub mod hosts;
 pub mod input;
