@@ -125,8 +125,9 @@ const GROUPS: [Group; 7] = [
     },
     Group {
         heading: "Training recipe",
-        common: &["epochs", "validate"],
+        common: &["epochs"],
         others: &[
+            "validate",
             "lr",
             "lr-warmup-iters",
             "lr-schedule",

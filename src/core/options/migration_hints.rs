@@ -768,7 +768,7 @@ mod tests {
     use crate::keyword_enum;
 
     keyword_enum!(
-        /// Networks.
+        /// Families of networks with similar names.
         Network {
             /// torchvision's.
             Resnet50 = "resnet50_v1b" | "resnet50",

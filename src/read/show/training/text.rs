@@ -123,7 +123,10 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     );
     below(
         "Validation (--validate) after the last epoch, median over runs",
-        &["epochs: trained; loss: mean over the images; top-1, top-5: share with the label among the first guesses"],
+        &[
+            "epochs: trained; loss: mean over the images or tokens; perplexity: exp(loss);",
+            "top-1, top-5: share with the label among the first guesses",
+        ],
         accuracies(group),
     );
     below(
