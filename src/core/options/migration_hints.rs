@@ -468,7 +468,7 @@ fn hint_for_combination(error: &clap::Error, typed: &[String]) -> Option<&'stati
     let of_conflict = |option| has(ContextKind::InvalidArg, option) || has(ContextKind::PriorArg, option);
     let is_typed = |option: &str| typed.iter().any(|word| word == option);
     match error.kind() {
-        ErrorKind::ArgumentConflict if of_conflict("--global-batch") => {
+        ErrorKind::ArgumentConflict if of_conflict("--global-batch") && of_conflict("--batch-size") => {
             Some("`--global-batch` is divided among all ranks, `--batch-size` applies to each rank: use one of them")
         }
         ErrorKind::MissingRequiredArgument if has(ContextKind::InvalidArg, "--out") && is_typed("--resume") => {
