@@ -311,7 +311,7 @@ mod tests {
             .assert_eq(&lines[0]);
         expect!["time: about 71 s to 10 min, estimated from FLOPs until iterations are measured"].assert_eq(&lines[1]);
         let on_gpu = PlannedJob { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
-        expect!["time: about 15 s to 16 s, estimated from FLOPs until iterations are measured"]
+        expect!["time: about 15 s to 16 s on GPUs, estimated from FLOPs until iterations are measured"]
             .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
         expect![[r#"
