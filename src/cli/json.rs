@@ -10,7 +10,7 @@ use crate::output::Json;
 /// Destination of JSON output.
 #[derive(Debug, Args)]
 pub struct JsonOption {
-    /// Write the figures as JSON; without FILE to the standard output, instead of the table
+    /// Write the output as JSON; without FILE to the standard output, instead of the table
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
 }

@@ -49,6 +49,8 @@ Examples:
       a first look at this machine
   ringmark extract results/first
       its table: speed, speedup, efficiency and a breakdown of the time
+  ringmark sweep --hosts a:8,b:8 --out results/rack7
+      two hosts of 8 GPUs; before, `ringmark doctor --hosts a:8,b:8` checks them
 
 `ringmark COMMAND -h` lists common options with examples, `--help` all of them.";
 
@@ -148,7 +150,7 @@ fn with_hint(error: clap::Error, typed: &[String]) -> clap::Error {
         Some(option) if option.starts_with('-') => &[migration_hints::LAUNCHER_HINTS, migration_hints::COMMON_HINTS],
         _ => &[migration_hints::READER_HINTS],
     };
-    let mut error = migration_hints::with_hint(error, hints, typed);
+    let mut error = migration_hints::with_hint::<Model>(error, hints, typed);
     let tip = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(word)) => match word.parse::<Model>() {
             Ok(model) => Some(format!("`--model {model}`")),

@@ -249,6 +249,12 @@ pub fn print_unreliable(result: &ResultFolder) {
     sentences.iter().for_each(|sentence| output::print_note(&format!("warning: unreliable: {sentence}")));
 }
 
+/// Returns the tables of the inference sweep in `folder`, for its end; `None` if the files cannot be read.
+pub fn score_summary(folder: &Path) -> Option<String> {
+    let result = results::read_sweep(folder, folder::find(folder, Reader::Extract).ok()?, None).ok()?;
+    Some(show::score::text::summary(&result))
+}
+
 /// Writes the files of `folder` to `out`, which is created if necessary.
 fn write(folder: &Path, out: &Path, result: &ResultFolder) -> anyhow::Result<()> {
     let advice = || format!("cannot write the result into {}: choose another folder with --out", out.display());

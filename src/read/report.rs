@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 use ringmark_core::file::run_name::RunName;
 use ringmark_core::keyword_enum;
 use ringmark_core::options::usage::usage;
@@ -13,7 +13,7 @@ use crate::read::analyze::results::ResultFolder;
 use crate::read::analyze::training::cost::Price;
 use crate::read::analyze::training::figures::TrainingGroup;
 use crate::read::benchmark;
-use crate::read::load::folder::Reader;
+use crate::read::load::folder::{Reader, unreadable};
 use crate::read::load::trace;
 use crate::read::report_json;
 use crate::read::results;
@@ -131,8 +131,7 @@ fn read_one(folder: &Path, name: String, warmup: Option<u32>) -> anyhow::Result<
 /// Returns the shortest path suffixes that distinguish the folders.
 fn names(folders: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     let resolved = |folder: &PathBuf| {
-        let whole = fs::canonicalize(folder)
-            .with_context(|| format!("{} cannot be read: pass the folder that a sweep wrote", folder.display()));
+        let whole = fs::canonicalize(folder).map_err(|error| unreadable(folder, error));
         Ok(whole.map_err(usage)?.iter().map(|part| part.to_string_lossy().into_owned()).collect::<Vec<String>>())
     };
     let paths = folders.iter().map(resolved).collect::<anyhow::Result<Vec<_>>>()?;
@@ -166,6 +165,6 @@ mod tests {
         let error = names(&[folders[0].clone(), parent.path().join("a/../a/first")]).expect_err("one folder");
         assert!(error.to_string().contains("first is given twice"), "{error}");
         let error = names(&[parent.path().join("missing")]).expect_err("no folder");
-        assert!(error.is::<UsageError>() && error.to_string().contains("missing cannot be read"));
+        assert!(error.is::<UsageError>() && error.to_string().starts_with("folder not found: "));
     }
 }

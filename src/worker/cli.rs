@@ -2,7 +2,7 @@
 //! [`benchmark`](crate::benchmark). Only these two modules of this package use clap.
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use ringmark_core::dimension::DeviceChoice;
+use ringmark_core::dimension::{DeviceChoice, Model};
 use ringmark_core::options::clap_binding::keyword;
 use ringmark_core::options::help;
 use ringmark_core::options::migration_hints::{self, MigrationHint};
@@ -35,7 +35,7 @@ impl Cli {
                 }
                 _ => &[migration_hints::WORKER_HINTS, migration_hints::COMMON_HINTS],
             };
-            migration_hints::exit(&[migration_hints::with_hint(error, hints, &typed)])
+            migration_hints::exit(&[migration_hints::with_hint::<Model>(error, hints, &typed)])
         })
     }
 }

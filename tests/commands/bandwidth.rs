@@ -109,8 +109,7 @@ fn invalid_options_exit_with_status_2() {
                 error: invalid value '2' for '--check <0|1>': choose 0 or 1
             --model vgg
                 error: invalid value 'vgg' for '--model <NAME>'
-                [possible values: resnet50_v1b, resnet18, resnet34, resnet101, resnet152, resnext50_32x4d, resnext101_32x8d, vgg11, vgg11_bn, vgg16, vgg16_bn, alexnet, inception_v3, vit_b_16, mxnet-resnet-50, mxnet-resnet-101, mxnet-resnet-152, mxnet-resnet-200, mxnet-alexnet, mxnet-inception-bn, mxnet-inception-v3, mxnet-lenet, mxnet-mlp, gpt2-124m, gpt2-355m, llama-1b, llama-8b, gpt2-tiny, llama-tiny]
-                tip: a similar value exists: 'vgg16'
+                tip: use vgg11, vgg11_bn, vgg16 or vgg16_bn
             --num-layers 50
                 error: the following required arguments were not provided:
                 --network <NAME>

@@ -220,6 +220,8 @@ fn bad_image_is_an_error_or_is_counted() {
 fn unsupported_measurements_are_rejected() {
     let folder = tempfile::tempdir().expect("a folder");
     let data = folder.path().join("data");
+    // An empty record: magic number and length.
+    fs::write(folder.path().join("a.rec"), [0x0a, 0x23, 0xd7, 0xce, 0, 0, 0, 0]).expect("written");
     let usage = |command: &str| refused(ringmark(command).current_dir(folder.path()), 2);
     check_refusals(
         &expect![[r#"
@@ -240,7 +242,7 @@ fn unsupported_measurements_are_rejected() {
             input --data a.rec --seconds 3 --batches 4
                 error: the argument '--seconds <N>' cannot be used with '--batches <N>'
             input --data a.rec --against nowhere
-                error: --against nowhere: nowhere cannot be read: pass the folder that a sweep wrote: No such file or directory (os error 2)
+                error: --against nowhere: folder not found: nowhere: pass the folder that a sweep wrote
         "#]],
         usage,
     );
@@ -249,6 +251,16 @@ fn unsupported_measurements_are_rejected() {
     digits(&data, 4);
     let tokens = take_cores(1);
     let absent = folder.path().join("absent.rec");
+    let foreign = folder.path().join("foreign.rec");
+    fs::write(&foreign, "root:x:0:0").expect("written");
+    let (status, _, stderr) = run(&mut input(folder.path(), &foreign, ""));
+    assert!(
+        status == Some(2) && stderr.contains("foreign.rec (first bytes 726f6f74) contains no training"),
+        "{stderr}"
+    );
+    let (status, _, stderr) = run(input(folder.path(), &absent, "").arg("--dry-run"));
+    let warning = "absent.rec does not exist on this machine\n";
+    assert!(status == Some(0) && stderr.starts_with("warning: --data: ") && stderr.ends_with(warning), "{stderr}");
     for (data, options, message) in [
         (&absent, "", "absent.rec cannot be opened"),
         (&data, "", "28 x 28 pixels of 1 channel, but the network takes 32 x 32 of 3"),

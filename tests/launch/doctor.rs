@@ -214,7 +214,8 @@ fn sweep_does_not_start_if_data_is_missing() {
     let _tokens = take_cores(1);
     let sandbox = Sandbox::real();
     let (out, there) = (sandbox.path("out"), sandbox.path("a b.rec"));
-    fs::write(&there, "abc").expect("written");
+    // An empty record: magic number and length.
+    fs::write(&there, [0x0a, 0x23, 0xd7, 0xce, 0, 0, 0, 0]).expect("written");
     let mut command = ringmark("sweep --hosts localhost:1 --cases 1n1g --device cpu --validate /nowhere/val.rec");
     let error =
         refused(command.arg("--data").arg(&there).arg("--worker").arg(sandbox.worker()).arg("--out").arg(&out), 1);
@@ -224,7 +225,7 @@ fn sweep_does_not_start_if_data_is_missing() {
     let (status, stdout, stderr) = run(doctor.arg(&there));
     let found: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
     let data = &found["hosts"][0]["probe"]["data"];
-    assert_eq!((status, data), (Some(0), &serde_json::json!([{ "state": "file", "size_bytes": 3 }])), "{stderr}");
+    assert_eq!((status, data), (Some(0), &serde_json::json!([{ "state": "file", "size_bytes": 8 }])), "{stderr}");
 }
 
 #[test]

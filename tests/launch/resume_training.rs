@@ -150,7 +150,7 @@ fn resume_from_checkpoint_is_bitwise_identical() {
     assert_eq!(sandbox.log(&format!("1n2g/{}", name("log"))).matches("] Batch[").count(), 150);
     let (_, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
     assert!(
-        stdout.contains("PASS    unedited  SHA-256 of 2 files verified") && stdout.contains("PASS    rules "),
+        stdout.contains("PASS    unedited  2 files compared with their SHA-256") && stdout.contains("PASS    rules "),
         "{stdout}{stderr}"
     );
     assert!(succeeds_silently(sweep("out").arg("--resume")).contains("\n1 of 1 runs are finished\n"));

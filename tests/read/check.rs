@@ -246,7 +246,7 @@ fn figures_that_differ_from_the_logs_are_reported() {
     let (_, stdout, _) = run(ringmark("check").arg(sandbox.path("out")));
     expect![[r"
         PASS    complete  4 of 4 runs are finished
-        PASS    unedited  SHA-256 of 8 files verified; 4 files written by extract compared
+        PASS    unedited  8 files compared with their SHA-256, 4 files written by extract with the runs
                 note: extract's files were written by an earlier version without hashes: only the result's JSON was compared
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
@@ -379,7 +379,7 @@ fn check_without_finished_run_is_unknown() {
         FAIL    complete  2 findings; 0 of 1 runs are finished
                 sweep.json: 1 run is missing: resume with: ringmark sweep --resume
                 1n1g/rn50_b4_fp32_1.log:1: the run failed: rank 1 on host a was killed by signal 9: repeat it
-        UNKNOWN unedited  SHA-256 of 0 files verified; 0 files written by extract compared
+        UNKNOWN unedited  0 files compared with their SHA-256, 0 files written by extract with the runs
                 no run has a record, so there is nothing to check
         UNKNOWN rules     options, hosts, devices, software and times of 0 runs
                 no run has a record, so there is nothing to check
@@ -473,7 +473,7 @@ fn quick_sweep_and_old_manifest_do_not_pass() {
     let (_, stdout, stderr) = run(ringmark("check").arg(sandbox.path("out")));
     expect![[r"
         PASS    complete  4 of 4 runs are finished
-        UNKNOWN unedited  SHA-256 of 0 files verified; 4 files written by extract compared
+        UNKNOWN unedited  0 files compared with their SHA-256, 4 files written by extract with the runs
                 no hashes of 4 finished runs: an earlier ringmark wrote the manifest, so edits cannot be detected
         PASS    rules     options, hosts, devices, software and times of 4 runs
         PASS    reliable  load, spread, efficiency and profile of every case
@@ -526,7 +526,7 @@ fn folder_without_a_sweep_is_rejected() {
     .assert_eq(&without_folder(&error));
     let error = refused(ringmark("check").arg(sandbox.path("nothing")), 2);
     expect![[r"
-        error: DIR/nothing cannot be read: pass the folder that a sweep wrote: No such file or directory (os error 2)
+        error: folder not found: DIR/nothing: pass the folder that a sweep wrote
     "]]
     .assert_eq(&without_folder(&error));
 }

@@ -221,11 +221,7 @@ fn invalid_folder_is_reported() {
         assert!(stdout.is_empty() && stderr.contains(message), "{message}\n{stderr}");
         assert_eq!(stderr.lines().filter(|line| line.starts_with("error: ")).count(), 1);
     };
-    expect(
-        &folder.path().join("missing"),
-        2,
-        "missing cannot be read: pass the folder that a sweep wrote: No such file",
-    );
+    expect(&folder.path().join("missing"), 2, "folder not found: ");
     expect(&folder.path(), 1, "first contains no runs: looked for <case>/<model>_b<batch>_<dtype>_<run>.log");
     folder.log("second/1n1g/rn50_b128_fp32_1.log", &speeds(384.19, 120));
     expect(&folder.path(), 1, "first/second\n");

@@ -428,7 +428,7 @@ fn excluded_runs_are_reported_and_the_rest_is_shown() {
     let (status, _, stderr) = report(&[path(&folder.parent.path().join("none"))]);
     assert_eq!(status, 2);
     expect![[r"
-        error: DIR/none cannot be read: pass the folder that a sweep wrote: No such file or directory (os error 2)
+        error: folder not found: DIR/none: pass the folder that a sweep wrote
     "]]
     .assert_eq(&without_folder(&stderr));
     let (status, _, stderr) = report(&[path(&folder.parent.path().join("a.html"))]);

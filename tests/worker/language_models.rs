@@ -72,7 +72,7 @@ fn sweep_of_a_global_batch_is_read_as_strong_scaling() {
     let (out, worker) = (sandbox.path("out"), sandbox.worker());
     let mut sweep = ringmark(
         "sweep --model gpt2-tiny --cases 1n1g,1n2g --runs 2 --iters 6 --warmup 2 --no-doctor --device cpu \
-         --global-batch 4 --sequence-lengths 16,32 --hosts localhost:2",
+         --global-batch 4 --sequence-lengths 16,32 --clip-norm 1 --recompute block --hosts localhost:2",
     );
     let tokens = core_tokens::take_all_cores();
     let stdout = succeeds(sweep.arg("--worker").arg(worker).arg("--out").arg(&out));
@@ -81,6 +81,15 @@ fn sweep_of_a_global_batch_is_read_as_strong_scaling() {
     let (_, tables, _) = run(ringmark("extract --explain").arg(&out));
     assert!(tables.contains("GPT-2 tiny, fp32, global batch size 4 x 32 tokens"), "{tables}");
     assert!(tables.contains("tokens/s") && !tables.contains("images/s"), "{tables}");
+    assert!(tables.contains("gradients clipped to norm 1, recompute block\n"), "{tables}");
+    assert!(tables.contains("its ideal step, the step of 1n1g / ratio of ranks"), "{tables}");
+    assert!(!tables.contains("+- ms"), "two runs have no interval: {tables}");
+    let (_, page, _) = run(ringmark("report --format html").arg(&out));
+    let is_interval = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
+    let has_interval = page.split("\u{b1} ").skip(1).any(is_interval);
+    assert!(page.contains("ideal step (1n1g / 2)") && !has_interval, "the same on the page");
+    let (_, diff, _) = run(ringmark("diff").arg(&out).arg(&out));
+    assert!(diff.contains("GPT-2 tiny, fp32, global batch size 4 x 16 tokens"), "{diff}");
     let result: Value = serde_json::from_slice(&fs::read(out.join("out_result.json")).expect("written")).expect("JSON");
     let rows = result["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 4);

@@ -165,7 +165,14 @@ fn sweep_counts_the_sequences_of_an_epoch() {
         let text = fs::read(sandbox.path("out").join(case).join("gpt2-tiny_b2_s16_fp32_1.jsonl")).expect("a record");
         assert_eq!(RunRecord::read(&text[..]).expect("a record").iterations.len(), iterations, "{case}");
     }
-    succeeds(ringmark("extract --explain").arg(sandbox.path("out")));
+    let tables = succeeds(ringmark("extract --explain").arg(sandbox.path("out")));
+    assert!(tables.contains("case  epochs    loss  perplexity\n"), "{tables}");
+    let result = fs::read(sandbox.path("out/out_result.json")).expect("written");
+    let result: serde_json::Value = serde_json::from_slice(&result).expect("JSON");
+    for row in result["rows"].as_array().expect("rows") {
+        let [loss, perplexity] = ["loss", "perplexity"].map(|key| row["accuracy"][key].as_f64().expect("a number"));
+        assert!((perplexity / loss.exp() - 1.0).abs() < 1e-9 && perplexity > 1.0, "{loss}: {perplexity}");
+    }
     succeeds(ringmark("report").arg(sandbox.path("out")));
 }
 

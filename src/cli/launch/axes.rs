@@ -41,7 +41,7 @@ pub struct AxesOptions {
     #[arg(value_parser = keyword::<Dtype>())]
     dtypes: Option<Vec<Dtype>>,
     /// Batch sizes per rank, instead of --batch-size: each runs with every precision and case
-    #[arg(long, value_name = "IMAGES,..", value_delimiter = ',', conflicts_with = "batch-size")]
+    #[arg(long, value_name = "N,..", value_delimiter = ',', conflicts_with = "batch-size")]
     #[arg(value_parser = number(1..=65_536_u32))]
     batch_sizes: Option<Vec<u32>>,
     /// Lengths of sequences in tokens, instead of --sequence-length, for language models: each runs with every precision,
@@ -72,9 +72,9 @@ pub struct AxesOptions {
     /// Trace the first N runs of each point; each writes a timeline of all ranks next to its record, as RUN.trace.json
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number(0..=10_000_u32))]
     trace_runs: u32,
-    /// Folder for logs and records
+    /// Folder for logs and records [default: results/TIME_..]
     ///
-    /// [default: results/TIME_bBATCH_DTYPE; other benchmarks: results/TIME_BENCHMARK_bBATCH_DTYPE]
+    /// Default: results/TIME_bBATCH_DTYPE; other benchmarks: results/TIME_BENCHMARK_bBATCH_DTYPE.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
     /// Resume the sweep in --out: run missing, failed and newly requested runs. Fails if options, program or devices

@@ -11,6 +11,7 @@ use ringmark_core::options::option_table;
 use ringmark_core::options::usage::usage;
 
 use crate::cli::launch::config_file::ConfigFileOptions;
+use crate::cli::launch::data;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::trace::TraceOption;
 use crate::launch::sweep::benchmarks::input::{self, InputRun};
@@ -64,7 +65,9 @@ impl InputOptions {
         // Ranks on other hosts start in another folder.
         let data = input.data.clone().try_map(|file| Ok(path::absolute(file)?)).map_err(usage)?;
         let input = InputConfig { data, ..input };
-        let mut launch = self.launch.into_config(&Machine::read(DeviceChoice::Cpu, None))?;
+        let machine = Machine::read(DeviceChoice::Cpu, None);
+        let mut launch = self.launch.into_config(&machine)?;
+        data::check("--data", &input.data, input.model.sample_size(input.image_size, None), &machine, &launch)?;
         let filled_in = option_table::filled_in(&input);
         launch.save_config = self.config_file.into_saved::<InputConfig>("input", &launch.hosts, filled_in);
         let out = self.out.unwrap_or_else(|| input::default_folder(SystemTime::now()));

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`hosts`] | hosts and how to start ranks on them, shared by all commands |
 //! | [`config_file`] | a sweep as a file: `--config`, `--save-config` |
+//! | [`data`] | check of `--data` and `--validate` before anything starts |
 //! | [`servers`] | `--server-hosts`, and conflicts with a kv-store |
 //! | [`trace`] | `--trace`, and what its other options require |
 //! | [`axes`] | the axes of a sweep, shared by every benchmark over axes |
@@ -13,6 +14,7 @@
 pub mod axes;
 pub mod bandwidth;
 pub mod config_file;
+pub mod data;
 pub mod doctor;
 pub mod hosts;
 pub mod input;
@@ -56,7 +58,9 @@ impl Benchmark {
             Benchmark::Sweep(options) => {
                 options.into_config().and_then(|config| benchmarks::train::run(&config, extract::summary))
             }
-            Benchmark::Score(options) => options.into_config().and_then(|config| benchmarks::score::run(&config)),
+            Benchmark::Score(options) => {
+                options.into_config().and_then(|config| benchmarks::score::run(&config, extract::score_summary))
+            }
             Benchmark::Bandwidth(options) => {
                 options.into_config().and_then(|config| benchmarks::bandwidth::run(&config))
             }

@@ -16,6 +16,7 @@ use ringmark_input::dataset::Dataset;
 
 use crate::cli::launch::axes::{self, AxesOptions, AxisDefaults};
 use crate::cli::launch::config_file::ConfigFileOptions;
+use crate::cli::launch::data;
 use crate::cli::launch::hosts::{LaunchOptions, Machine};
 use crate::cli::launch::servers::ServerOptions;
 use crate::cli::launch::trace;
@@ -189,6 +190,9 @@ impl SweepOptions {
         sweep.launch.save_config = self.config_file.into_saved::<TrainConfig>("sweep", &sweep.launch.hosts, filled_in);
         sweep.launch.server_hosts = self.servers.server_hosts;
         let size = sample_size(&sweep, &train)?;
+        for (option, files) in [("--data", &train.data), ("--validate", &train.learning.validate)] {
+            data::check(option, files, size, &machine, &sweep.launch)?;
+        }
         let trained = trained_images(&train, size)?;
         let epoch_images = epoch_images(&train, size, trained);
         let items = trained.filter(|_| train.learning.epochs.is_some());

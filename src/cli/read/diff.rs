@@ -63,7 +63,7 @@ pub struct DiffOptions {
     /// List all settings: equal ones once, others with both values
     #[arg(long)]
     all_keys: bool,
-    /// Add the cost of an epoch of ImageNet, such as '$2.49/gpu-hour'
+    /// Add the cost of an epoch of ImageNet, or of 1e9 tokens, such as '$2.49/gpu-hour'
     ///
     /// Adds the cost at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
     #[arg(long, value_name = "PRICE")]

@@ -60,7 +60,7 @@ pub struct ExtractOptions {
     /// DLPerf's and PyTorch DDP's by number of GPUs, whatever the conditions of the result.
     #[arg(long)]
     published: bool,
-    /// Add the cost of an epoch of ImageNet, such as '$2.49/gpu-hour' or 20/host-hour
+    /// Add the cost of an epoch of ImageNet, or of 1e9 tokens, such as '$2.49/gpu-hour' or 20/host-hour
     ///
     /// Adds the cost of one epoch and of 90 epochs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
     #[arg(long, value_name = "PRICE")]

@@ -50,7 +50,7 @@ pub struct ReportOptions {
     /// DLPerf's of the same network, precision and batch size on GPUs; MXNet's of the same networks.
     #[arg(long)]
     published: bool,
-    /// Add the cost of an epoch of ImageNet, such as '$2.49/gpu-hour' or 20/host-hour
+    /// Add the cost of an epoch of ImageNet, or of 1e9 tokens, such as '$2.49/gpu-hour' or 20/host-hour
     ///
     /// Adds the cost of one epoch and of 90 epochs at the speed of each case: AMOUNT/gpu-hour or AMOUNT/host-hour.
     #[arg(long, value_name = "PRICE")]

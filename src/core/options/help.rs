@@ -23,6 +23,7 @@ const GROUPS: [Group; 7] = [
         common: &[
             "quick",
             "profile",
+            "suite",
             "cases",
             "op",
             "begin",
@@ -41,7 +42,6 @@ const GROUPS: [Group; 7] = [
         ],
         others: &[
             "config",
-            "suite",
             "models",
             "dtypes",
             "batch-sizes",
@@ -125,8 +125,9 @@ const GROUPS: [Group; 7] = [
     },
     Group {
         heading: "Training recipe",
-        common: &["epochs", "validate"],
+        common: &["epochs"],
         others: &[
+            "validate",
             "lr",
             "lr-warmup-iters",
             "lr-schedule",
@@ -151,7 +152,7 @@ const GROUPS: [Group; 7] = [
         ],
     },
     Group {
-        heading: "Images",
+        heading: "Training data",
         common: &["data", "decode-threads"],
         others: &[
             "augmentation",

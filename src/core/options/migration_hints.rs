@@ -8,6 +8,8 @@ use std::path::Path;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::options::keyword_enum::KeywordEnum;
+
 /// Options or commands of other programs with one meaning, and ringmark's equivalent.
 #[derive(Debug)]
 pub struct MigrationHint {
@@ -56,10 +58,10 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
         => "`--hosts a:8,b:8` lists the hosts; with `--launcher slurm` the allocation has them",
     "-bind-to" | "--bind-to" | "--cpu-bind" => "`--bind core`, `numa` or `none` binds ranks to processors",
     "-oversubscribe" | "--oversubscribe" => "not needed: ringmark passes it to mpirun",
-    "-mca" | "--mca" | "-map-by" | "--map-by"
+    "-mca" | "--mca" | "-map-by" | "--map-by" | "--rankfile" | "-rankfile" | "-rf"
         => "`--launcher-args \"..\"` passes arguments to mpirun",
     "-allow-run-as-root" | "--allow-run-as-root" => "not needed: ringmark passes it to mpirun",
-    "-x" | "--export"
+    "-x" | "--export" | "--env" | "-genv" | "--environment"
         => "NCCL_*, PATH and LD_LIBRARY_PATH reach every rank; for other variables use `--launcher-args \"-x NAME\"`",
     "--network-interface" | "--network-interfaces" => "`--interface NAME` selects the network of all hosts",
     "-v" | "--verbose" | "-vv" | "--debug"
@@ -176,7 +178,8 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "`--decode-threads N` is the number of decoder threads per rank",
     "--disp-batches" | "--log-interval" | "--print-freq" | "--log-freq" | "--loss-print-every-n-iter"
         => "not needed: every iteration is printed",
-    "--network" | "--num-layers" | "--arch" => "`--model NAME`",
+    "--network" | "--num-layers" | "--arch" | "-a" | "--model-name" | "--backbone"
+        => "`--model NAME`; `ringmark sweep --help` lists the networks",
     "--gc-threshold" => "`--gradient-compression 2bit:0.5` is kind and threshold in one",
     "--image-shape" => "`--image-size {}`",
     "--bs" | "--batch" | "-b" | "--batch_size" | "--train-batch-size" | "--per-device-train-batch-size"
@@ -216,7 +219,6 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--evaluate" | "--do-eval" => "`ringmark score` measures inference, and `--validate FILES` the accuracy",
     "--scenario" | "--target-qps" | "--max-duration" | "--mlperf_conf" | "--user_conf"
         => "not supported: `ringmark score` measures fixed batch sizes, such as `--batch-sizes 1,32`",
-    "--model-name" | "--backbone" => "`--model NAME`",
     "--count" => "`--runs N`",
     "--variable-update" => "`--kv-store NAME` selects how gradients are summed and weights updated",
     "--all-reduce-spec" => "`--backend nccl|shared-memory|mpi|none` sums the gradients",
@@ -297,6 +299,7 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--backend", &["all_reduce", "all-reduce", "allreduce"], "`--op all_reduce`"),
     ("--format", &["csv", "json"], "`--json FILE`"),
     ("--format", &["pdf"], "write `--format html`, and print the page to PDF in a browser"),
+    ("--recompute", &["full", "selective", "all", "on", "true"], "`--recompute block`"),
     ("--gpus", &["all"], "not needed: all GPUs are used"),
     ("--profile", &["gpu", "full"], "`--profile dlperf`"),
     ("--kv-store", &["ps", "server"], "`--kv-store dist_sync`"),
@@ -351,16 +354,17 @@ const PLURALS: [(&str, &str); 5] = [
 const TIP: &str = "tip:";
 
 /// Adds a hint to an error that one of `typed` caused, if that is a word of another program, and drops clap's
-/// suggestions that are similar only by chance.
-pub fn with_hint(mut error: clap::Error, hints: &[&[MigrationHint]], typed: &[String]) -> clap::Error {
+/// suggestions that are similar only by chance. `M` contains the networks.
+pub fn with_hint<M: KeywordEnum>(mut error: clap::Error, hints: &[&[MigrationHint]], typed: &[String]) -> clap::Error {
     // An option in conflict with another is ringmark's own.
     let is_own = error.kind() == ErrorKind::ArgumentConflict;
-    let foreign = find_hint(&error, hints, typed).filter(|_| !is_own);
+    let foreign = find_hint::<M>(&error, hints, typed).filter(|_| !is_own);
     if let (Some((word, _)), ErrorKind::UnknownArgument) = (&foreign, error.kind()) {
         // clap names only the first letter of `-np`.
         error.insert(ContextKind::InvalidArg, ContextValue::String(word.clone()));
     }
     let own = foreign.map(|(_, hint)| hint).or_else(|| hint_for_word(&error, typed).filter(|_| !is_own));
+    let own = own.or_else(|| hint_for_combination(&error, typed).map(str::to_owned));
     if own.as_ref().is_some_and(|own| own != NO_OTHER_MODELS) {
         // The hint replaces clap's list of values.
         error.remove(ContextKind::ValidValue);
@@ -385,7 +389,7 @@ pub fn with_hint(mut error: clap::Error, hints: &[&[MigrationHint]], typed: &[St
             _ => {}
         }
     }
-    if error.kind() != ErrorKind::MissingRequiredArgument {
+    if error.kind() != ErrorKind::MissingRequiredArgument || own.is_some() {
         // The usage shows an option that clap considers similar.
         error.remove(ContextKind::Usage);
     }
@@ -454,6 +458,33 @@ fn is_close(typed: &str, suggested: &str) -> bool {
     distance <= 2 && 3 * distance < typed.chars().count().max(suggested.chars().count())
 }
 
+/// Returns the hint for options in conflict, or for an option that lacks another.
+fn hint_for_combination(error: &clap::Error, typed: &[String]) -> Option<&'static str> {
+    let names = |kind| match error.get(kind) {
+        Some(ContextValue::String(name)) => vec![name.as_str()],
+        Some(ContextValue::Strings(names)) => names.iter().map(String::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let has = |kind, option: &str| names(kind).iter().any(|name| name.split(' ').next() == Some(option));
+    let of_conflict = |option| has(ContextKind::InvalidArg, option) || has(ContextKind::PriorArg, option);
+    let is_typed = |option: &str| typed.iter().any(|word| word == option);
+    match error.kind() {
+        ErrorKind::ArgumentConflict if of_conflict("--global-batch") && of_conflict("--batch-size") => {
+            Some("`--global-batch` is divided among all ranks, `--batch-size` applies to each rank: use one of them")
+        }
+        ErrorKind::MissingRequiredArgument if has(ContextKind::InvalidArg, "--out") && is_typed("--resume") => {
+            Some("`--out FOLDER --resume` resumes the sweep in FOLDER, which the interrupted sweep printed")
+        }
+        ErrorKind::MissingRequiredArgument if has(ContextKind::InvalidArg, "--resume") && is_typed("--repeat") => {
+            Some("`--out FOLDER --resume --repeat CASE` repeats the runs of a case of the sweep in FOLDER")
+        }
+        ErrorKind::MissingRequiredArgument if typed.get(1).is_some_and(|command| command == "watch") => {
+            Some("pass the folder that the sweep prints at its start, its --out: `ringmark watch FOLDER`")
+        }
+        _ => None,
+    }
+}
+
 /// Returns the hint for a command, a value or a word without an option.
 fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     if let Some(command) = context(error, ContextKind::InvalidSubcommand) {
@@ -480,9 +511,20 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
         if let Some([option, first, _]) = listed {
             return Some(format!("separate the values by commas: `{option} {first},{argument}`"));
         }
+        let second_value = typed.windows(3).filter(|words| words[2] == argument && !argument.starts_with('-'));
+        let plural = second_value.into_iter().find_map(|words| {
+            let (_, plural) = PLURALS.iter().find(|(single, _)| words[0] == *single)?;
+            Some(format!("`{plural} {},{argument}` accepts several values", words[1]))
+        });
+        if plural.is_some() {
+            return plural;
+        }
         let before = typed.windows(2).find(|pair| pair[1] == argument).map(|pair| pair[0].as_str());
         return match (typed.get(1).map(String::as_str), argument) {
             (_, option) if option.starts_with('-') => None,
+            (Some(command), "help") => {
+                Some(format!("`ringmark {command} -h` lists common options, `--help` all of them"))
+            }
             (_, folder) if before == Some("--resume") => Some(format!("did you mean `--out {folder} --resume`?")),
             (Some("doctor"), _) => {
                 let words = typed[2..].iter().filter(|word| !word.starts_with('-')).map(String::as_str);
@@ -518,23 +560,27 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
         let values = value.split_whitespace().map(|word| word.trim_matches(',')).collect::<Vec<_>>().join(",");
         return Some(format!("separate the values by commas: `{option} {values}`"));
     }
-    let is_other_model = || OTHER_MODELS.iter().any(|name| value.to_lowercase().starts_with(name));
-    if ["--model", "--models"].contains(&option) && is_other_model() {
-        return Some(NO_OTHER_MODELS.to_owned());
-    }
     if let Some(case) = guess_case(value).filter(|_| option == "--cases") {
         return Some(format!("did you mean `--cases {case}`?"));
     }
     if PERCENTAGES.contains(&option) && value.parse::<f64>().is_ok() {
         return Some(format!("did you mean `{option} {value}%`?"));
     }
-    let letters = |word: &str| word.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "");
-    let typed = letters(value);
-    if let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue)
-        && let [only] = values.iter().filter(|known| letters(known).starts_with(&typed)).collect::<Vec<_>>()[..]
-        && typed.len() >= 4
-    {
-        return Some(format!("did you mean `{option} {only}`?"));
+    let valid = match error.get(ContextKind::ValidValue) {
+        Some(ContextValue::Strings(values)) => values.as_slice(),
+        _ => &[],
+    };
+    match &beginning_with(valid, value)[..] {
+        [] => {}
+        [only] => return Some(format!("did you mean `{option} {only}`?")),
+        several => return Some(format!("use {}", alternatives(several))),
+    }
+    let other = OTHER_MODELS.iter().find(|name| value.to_lowercase().starts_with(**name));
+    if let (Some(family), "--model" | "--models") = (other, option) {
+        return Some(match &beginning_with(valid, family)[..] {
+            [] => NO_OTHER_MODELS.to_owned(),
+            ours => format!("not supported: use {}", alternatives(ours)),
+        });
     }
     let (_, last) = value.rsplit_once(',')?;
     if option == "--image-size" {
@@ -542,6 +588,57 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
     }
     let (_, plural) = PLURALS.iter().find(|(single, _)| *single == option)?;
     Some(format!("`{plural} {value}` accepts several values"))
+}
+
+/// Smallest number of letters by which a value is recognized.
+const ENOUGH_LETTERS: usize = 3;
+
+/// Returns the letters and digits of a name: names of other programs differ in dashes and case.
+fn letters(name: &str) -> String {
+    name.to_lowercase().replace(|letter: char| !letter.is_alphanumeric(), "")
+}
+
+/// Returns the `names` that begin with `typed`.
+fn beginning_with<'a, S: AsRef<str>>(names: &'a [S], typed: &str) -> Vec<&'a str> {
+    let typed = letters(typed);
+    let begins = |name: &&str| letters(name).starts_with(&typed);
+    let names = names.iter().map(AsRef::as_ref).filter(|_| typed.len() >= ENOUGH_LETTERS);
+    names.filter(begins).collect()
+}
+
+/// Joins names: `a`, `a or b`, `a, b or c`.
+fn alternatives(names: &[&str]) -> String {
+    match names {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        names => names.concat(),
+    }
+}
+
+/// Returns the network of `M` for MXNet's `--network resnet --num-layers 50`, or for `--arch resnet50` of another
+/// program: one with this name, or all of its family. `None` if there is none.
+fn hint_for_network<M: KeywordEnum>(word: &str, typed: &[String]) -> Option<String> {
+    let is_mxnet = matches!(word, "--network" | "--num-layers" | "--num_layers");
+    let option = if is_mxnet { "--network" } else { word };
+    let name = value_of(typed, &[option])?;
+    let family = name.trim_end_matches(|letter: char| letter.is_ascii_digit());
+    let digits = Some(name[family.len()..].to_owned()).filter(|digits| !digits.is_empty());
+    let (layers, family) = (value_of(typed, &["--num-layers"]).or(digits), family.trim_end_matches(['-', '_']));
+    let numbered = layers.map(|layers| format!("{family}-{layers}"));
+    let names = [numbered.as_deref(), Some(&name)].into_iter().flatten();
+    let of_mxnet = names.clone().map(|name| format!("mxnet-{name}")).filter(|_| is_mxnet);
+    let candidates: Vec<String> = of_mxnet.chain(names.map(str::to_owned)).collect();
+    let known = || M::KEYWORDS.iter().map(|keyword| (*keyword, *keyword)).chain(M::ALIASES.iter().copied());
+    let named = |candidate: &String| known().find(|(known, _)| letters(known) == letters(candidate));
+    if let Some((_, keyword)) = candidates.iter().find_map(named) {
+        return Some(format!("`--model {keyword}`"));
+    }
+    let begun = candidates.iter().map(|candidate| beginning_with(M::KEYWORDS, candidate));
+    let of_family = [format!("mxnet-{family}"), family.to_owned()].map(|family| beginning_with(M::KEYWORDS, &family));
+    let found = begun.chain(of_family.into_iter().skip(usize::from(!is_mxnet))).find(|names| !names.is_empty())?;
+    Some(match &found[..] {
+        [only] => format!("`--model {only}`"),
+        several => format!("`--model NAME`: {}", alternatives(several)),
+    })
 }
 
 /// Returns the case that a word such as `8`, `8g`, `2x8` or `2N8G` stands for.
@@ -558,7 +655,11 @@ fn guess_case(word: &str) -> Option<String> {
 }
 
 /// Returns the option of another program that caused the error, and its hint.
-fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) -> Option<(String, String)> {
+fn find_hint<M: KeywordEnum>(
+    error: &clap::Error,
+    hints: &[&[MigrationHint]],
+    typed: &[String],
+) -> Option<(String, String)> {
     let (refused, value) = (context(error, ContextKind::InvalidArg)?, context(error, ContextKind::InvalidValue));
     // For `-mca`, clap refuses `-m`; if there is an option -m, it refuses the value `ca`.
     let is_refused = |word: &str| match value {
@@ -571,19 +672,18 @@ fn find_hint(error: &clap::Error, hints: &[&[MigrationHint]], typed: &[String]) 
         let is_selected = |hint: &&MigrationHint| hint.words.iter().any(|known| is_spelling(word, known));
         let hint = hints.iter().copied().flatten().find(is_selected).filter(|_| is_refused(word))?;
         let answer = |ours: String| Some((word.to_owned(), format!("{word}: {ours}")));
-        if let ("--network" | "--num-layers", Some(network)) = (word, value_of(typed, &["--network"])) {
-            // Also resnet50 for resnet-50.
-            let joined = network.strip_prefix("resnet").filter(|layers| layers.parse::<u32>().is_ok());
-            let (name, typed_layers) =
-                joined.map_or((network.as_str(), None), |layers| ("resnet", Some(layers.to_owned())));
-            let layers = value_of(typed, &["--num-layers"]).or(typed_layers);
-            let layers = layers.map(|layers| format!("-{layers}")).unwrap_or_default();
-            return answer(format!("`--model mxnet-{name}{layers}`"));
+        if hint.words.contains(&"--network")
+            && let Some(network) = hint_for_network::<M>(word, typed)
+        {
+            return answer(network);
         }
         if let Some(hint) = hint_for_layout(hint, typed) {
             return Some((word.to_owned(), hint));
         }
         let value = value_of(typed, &[word]);
+        if let Some(sizes) = value.as_ref().filter(|value| hint.words.contains(&"--bs") && value.contains(',')) {
+            return answer(format!("`--batch-sizes {sizes}`: each size runs in every case"));
+        }
         if hint.words.contains(&"--nproc-per-node") && ["gpu", "auto", "cpu"].map(Some).contains(&value.as_deref()) {
             return answer("not needed: the default cases end with all GPUs of all hosts".to_owned());
         }
@@ -666,13 +766,32 @@ mod tests {
     use clap::{Arg, Command};
 
     use super::*;
+    use crate::keyword_enum;
+
+    keyword_enum!(
+        /// Families of networks with similar names.
+        Network {
+            /// torchvision's.
+            Resnet50 = "resnet50_v1b" | "resnet50",
+            /// MXNet's.
+            Mxnet50 = "mxnet-resnet-50",
+            /// MXNet's.
+            Mxnet200 = "mxnet-resnet-200",
+            /// torchvision's and MXNet's.
+            Vgg16 = "vgg16" | "mxnet-vgg-16",
+            /// A language model.
+            Llama1b = "llama-1b",
+            /// A language model.
+            Llama8b = "llama-8b",
+        }
+    );
 
     fn refused(line: &str) -> String {
         let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let iterations = Arg::new("iters").long("iters").short('n').value_parser(clap::value_parser!(u32));
         let command = Command::new("ringmark").arg(iterations).arg(Arg::new("cases").long("cases"));
         let error = command.try_get_matches_from(&typed).expect_err(line);
-        with_hint(error, &[LAUNCHER_HINTS, COMMON_HINTS], &typed).to_string()
+        with_hint::<Network>(error, &[LAUNCHER_HINTS, COMMON_HINTS], &typed).to_string()
     }
 
     #[test]
@@ -691,7 +810,7 @@ mod tests {
 
     #[test]
     fn tips_cover_foreign_and_misspelled_words() {
-        let models = Arg::new("model").long("model").value_parser(["large", "small"]);
+        let models = Arg::new("model").long("model").value_parser(["large", "small", "llama-1b", "llama-8b"]);
         let device = Arg::new("device").long("device").value_parser(["cpu", "cuda"]);
         let batch = Arg::new("batch-size").long("batch-size").value_parser(clap::value_parser!(u32));
         let sweep = Command::new("sweep").arg(models).arg(device).arg(batch);
@@ -699,7 +818,7 @@ mod tests {
         let refused = |line: &str| {
             let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
             let error = command.clone().try_get_matches_from(&typed).expect_err(line);
-            with_hint(error, &[LAUNCHER_HINTS, COMMON_HINTS], &typed).to_string()
+            with_hint::<Network>(error, &[LAUNCHER_HINTS, COMMON_HINTS], &typed).to_string()
         };
         for (line, tip) in [
             ("ringmark train", "tip: `ringmark sweep` trains every case"),
@@ -715,7 +834,20 @@ mod tests {
             ("ringmark sweep --image-shape 3,299,299", "tip: --image-shape: `--image-size 299`"),
             ("ringmark sweep --network resnet --num-layers 200", "tip: --network: `--model mxnet-resnet-200`"),
             ("ringmark sweep --network resnet50", "tip: --network: `--model mxnet-resnet-50`"),
-            ("ringmark sweep --network inception-v3", "tip: --network: `--model mxnet-inception-v3`"),
+            ("ringmark sweep --network resnet --num-layers 77", "`--model NAME`: mxnet-resnet-50 or mxnet-resnet-200"),
+            ("ringmark sweep --network vgg16", "tip: --network: `--model vgg16`"),
+            ("ringmark sweep --network vgg --num-layers 16", "tip: --network: `--model vgg16`"),
+            ("ringmark sweep --network resnet50_v1", "tip: --network: `--model resnet50_v1b`"),
+            ("ringmark sweep --network llama", "tip: --network: `--model NAME`: llama-1b or llama-8b"),
+            ("ringmark sweep --network foo", "tip: --network: `--model NAME`; `ringmark sweep --help` lists"),
+            ("ringmark sweep --network", "tip: --network: `--model NAME`; `ringmark sweep --help` lists"),
+            ("ringmark sweep -a resnet50", "tip: -a: `--model resnet50_v1b`"),
+            ("ringmark sweep --model llama", "tip: use llama-1b or llama-8b"),
+            ("ringmark sweep --model llama-7b", "tip: not supported: use llama-1b or llama-8b"),
+            ("ringmark sweep --batch 8,16", "tip: --batch: `--batch-sizes 8,16`"),
+            ("ringmark sweep --batch-size 8 16", "tip: `--batch-sizes 8,16` accepts several values"),
+            ("ringmark sweep --env A=1", "tip: --env: NCCL_*"),
+            ("ringmark sweep --rankfile f", "tip: --rankfile: `--launcher-args"),
         ] {
             let error = refused(line);
             assert!(error.contains(tip) && !error.contains("Usage:"), "{line}: {error}");

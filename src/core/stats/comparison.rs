@@ -75,7 +75,7 @@ impl Default for Thresholds {
 pub struct Comparison {
     /// Ratio of the geometric means.
     pub ratio: f64,
-    /// Confidence interval of the true ratio; `None` if a side has a single run.
+    /// Confidence interval of the true ratio; `None` if a side has fewer than three runs.
     pub interval: Option<Interval>,
     /// Smallest ratio above 1 (or its reciprocal below) that these runs would have detected; `None` without an
     /// interval.

@@ -3,10 +3,6 @@
 use crate::dimension::{Seconds, UnitsPerSecond};
 use crate::stats::comparison::{Thresholds, compare};
 
-/// Smallest number of runs on each side of an efficiency for which its interval is stated: the interval of two runs is
-/// wider than any usual difference.
-const RUNS_OF_INTERVAL: usize = 3;
-
 /// Returns the speedup, `throughput(case) / throughput(base)`; with medians over runs and 1n1g as the base it is
 /// DLPerf's.
 ///
@@ -28,8 +24,7 @@ pub fn efficiency(speedup: f64, ranks: u32, base_ranks: u32) -> f64 {
 /// Runs of 200, 204 and 196 images/s on two ranks over runs of 100, 102 and 98 on one: an efficiency of 1 with a margin
 /// of 0.0453.
 pub fn margin_of_efficiency(case: &[f64], base: &[f64], efficiency: f64) -> Option<f64> {
-    let is_enough = case.len().min(base.len()) >= RUNS_OF_INTERVAL;
-    let comparison = compare(base, case, Thresholds::default()).filter(|_| is_enough)?;
+    let comparison = compare(base, case, Thresholds::default())?;
     let interval = comparison.interval?;
     Some(efficiency * (interval.high - interval.low) / (2.0 * comparison.ratio))
 }

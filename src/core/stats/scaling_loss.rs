@@ -350,8 +350,8 @@ mod tests {
     fn margin_matches_welch() {
         let welch = margin(&[3.0, 4.0, 5.0], &[1.0, 2.0, 3.0]).expect("two sides");
         assert!((welch.expect("three runs") - 2.266_957).abs() < 1e-5, "{welch:?}");
-        assert_eq!(margin(&[1.0, 1.0], &[2.0, 2.0]), Some(Some(0.0)));
-        assert_eq!(margin(&[1.0], &[2.0, 2.0]), Some(None));
+        assert_eq!(margin(&[1.0; 3], &[2.0; 3]), Some(Some(0.0)));
+        assert_eq!(margin(&[1.0, 1.1], &[2.0, 2.1, 2.2]), Some(None), "two runs are too few");
     }
 
     #[test]

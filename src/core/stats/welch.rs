@@ -12,12 +12,15 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::stats::summary::{mean, standard_deviation};
 
+/// Smallest number of runs on each side of an interval. That of two runs is wider than any usual difference.
+pub const RUNS_OF_INTERVAL: usize = 3;
+
 /// Difference of two means.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Difference {
     /// Mean of one side minus that of the other.
     pub mean: f64,
-    /// Standard error of it; `None` with one run on a side.
+    /// Standard error of it; `None` with fewer than [`RUNS_OF_INTERVAL`] runs on a side.
     pub error: Option<StandardError>,
 }
 
@@ -44,7 +47,8 @@ impl StandardError {
 pub fn difference(of: &[f64], from: &[f64]) -> Option<Difference> {
     // Squared standard error of a mean.
     let square = |side: &[f64]| Some(standard_deviation(side)?.powi(2) / side.len() as f64);
-    let error = square(of).zip(square(from)).map(|(one, other)| {
+    let is_enough = of.len().min(from.len()) >= RUNS_OF_INTERVAL;
+    let error = square(of).zip(square(from)).filter(|_| is_enough).map(|(one, other)| {
         let both = one + other;
         let free = |side: &[f64]| side.len() as f64 - 1.0;
         let freedom = match both > 0.0 {

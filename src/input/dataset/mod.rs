@@ -253,8 +253,8 @@ fn open_file(file: &Path, limits: ImageLimits) -> Result<DatasetKind> {
     );
     ensure!(
         is_idx(&first),
-        "{} begins with {:02x}{:02x}{:02x}{:02x}, which is neither a RecordIO file (0a23d7ce) nor an idx array of images \
-         (00000803, .gz 1f8b): pack images with `ringmark pack`",
+        "{} (first bytes {:02x}{:02x}{:02x}{:02x}) contains no training data: pass .rec files (`ringmark pack` writes \
+         them), a folder of images by class, or files of MNIST or CIFAR",
         file.display(),
         first[0],
         first[1],

@@ -203,8 +203,8 @@ fn non_data_is_rejected_with_first_bytes() {
         without_folder(&refused(&path))
     });
     expect![[r#"
-        DIR/a begins with 89504e47, which is neither a RecordIO file (0a23d7ce) nor an idx array of images (00000803, .gz 1f8b): pack images with `ringmark pack`
-        DIR/a begins with 78000000, which is neither a RecordIO file (0a23d7ce) nor an idx array of images (00000803, .gz 1f8b): pack images with `ringmark pack`
+        DIR/a (first bytes 89504e47) contains no training data: pass .rec files (`ringmark pack` writes them), a folder of images by class, or files of MNIST or CIFAR
+        DIR/a (first bytes 78000000) contains no training data: pass .rec files (`ringmark pack` writes them), a folder of images by class, or files of MNIST or CIFAR
         DIR/a is empty (0 bytes): recreate or remove it
         DIR/a has 9 bytes, which is not a multiple of 4: the RecordIO file is truncated: create or copy it again"#]].assert_eq(&errors.join("\n"));
     expect!["DIR/none cannot be opened: No such file or directory (os error 2)"]

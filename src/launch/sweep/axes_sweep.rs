@@ -140,9 +140,8 @@ impl AxesSweep {
         }
         let cost = match self.device {
             DeviceKind::Cpu if self.is_known_to_use_cpu => cost,
-            // The memory that a GPU needs was not measured.
-            DeviceKind::Cuda => JobCost { on_cpu: None, ..cost },
-            DeviceKind::Cpu => JobCost { dtype: None, on_cpu: None, ..cost },
+            // The memory that a GPU needs was not measured. Hosts that cannot be asked probably have GPUs.
+            DeviceKind::Cuda | DeviceKind::Cpu => JobCost { on_cpu: None, ..cost },
         };
         let job = PlannedJob::new(self.axes.title(run), run.case, files, arguments);
         PlannedJob { run: Some(run), threads, cost, ..job }

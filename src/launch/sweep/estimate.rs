@@ -159,11 +159,13 @@ pub fn lines<'a>(
     let emulation = emulated.map(|dtype| {
         format!("warning: {dtype} is emulated on the CPU, about 20 times slower than fp32: choose --dtype fp32")
     });
+    let has_gpus = jobs.clone().all(|job| job.cost.on_cpu.is_none());
     let from_flops = || {
         let (shortest, longest) = time(jobs, machine.environment, cooldown)?;
         let (shortest, longest) = (roughly(shortest), roughly(longest));
         let range = if shortest == longest { shortest } else { format!("{shortest} to {longest}") };
-        Some(format!("time: about {range}, estimated from FLOPs until iterations are measured"))
+        let devices = if has_gpus { " on GPUs" } else { "" };
+        Some(format!("time: about {range}{devices}, estimated from FLOPs until iterations are measured"))
     };
     let from_runs = measured.filter(|time| !time.is_zero());
     let from_runs = from_runs.map(|time| format!("time: about {}, at the speed of the finished runs", roughly(time)));
@@ -309,7 +311,7 @@ mod tests {
             .assert_eq(&lines[0]);
         expect!["time: about 71 s to 10 min, estimated from FLOPs until iterations are measured"].assert_eq(&lines[1]);
         let on_gpu = PlannedJob { cost: JobCost { on_cpu: None, ..jobs[0].cost }, ..jobs[0].clone() };
-        expect!["time: about 15 s to 16 s, estimated from FLOPs until iterations are measured"]
+        expect!["time: about 15 s to 16 s on GPUs, estimated from FLOPs until iterations are measured"]
             .assert_eq(&of_hosts("localhost:2", &[on_gpu]).join("\n"));
         let emulated = job("1n1g", &TrainConfig { dtype: Dtype::Bf16, ..train(8) });
         expect![[r#"

@@ -116,7 +116,7 @@ pub fn unedited(integrity: &Integrity, outputs: &Outputs) -> Check {
     let changes = integrity.changes.iter().chain(&integrity.unlisted).chain(&outputs.stale);
     let findings: Vec<String> = changes.map(Problem::to_string).collect();
     let summary = format!(
-        "SHA-256 of {} verified; {} written by extract compared",
+        "{} compared with their SHA-256, {} written by extract with the runs",
         count(2 * integrity.with_hashes, "file"),
         count(outputs.compared, "file")
     );

@@ -107,7 +107,11 @@ impl ResultFolder {
     /// Returns the command that resumes the sweep, without its folder, which depends on the reader.
     pub fn command(&self) -> Option<String> {
         let words = shell_words::split(self.resume_command.as_deref()?).unwrap_or_default();
-        let words = without_option(words, "--out");
+        let mut words = without_option(words, "--out");
+        // The path of the program says nothing on another machine.
+        if let Some(program) = words.first_mut() {
+            *program = program.rsplit('/').next().unwrap_or_default().to_owned();
+        }
         Some(shell::join(words.iter().filter(|word| *word != "--resume")))
     }
 

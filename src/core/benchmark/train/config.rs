@@ -265,7 +265,7 @@ config_options! {
                                            others"),
         /// Images or tokens to train on, or one batch (safetensors with `images` and `labels`), instead of a synthetic one.
         data: DataFiles = DataFiles::default() => option("data", "FILES",
-            "Images to train on: comma-separated .rec files, a folder of them or of classes, MNIST's arrays, or \
+            "Images or tokens to train on: comma-separated .rec files, a folder of them or of classes, MNIST's arrays, or \
              CIFAR's files; .safetensors with `images` (n, channels, size, size) and `labels` (n) is one batch, used \
              in every iteration. For language models: token files (.bin) of nanoGPT or Megatron-LM")
             .default_is("synthetic").free_on_resume(),

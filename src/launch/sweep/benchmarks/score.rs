@@ -1,6 +1,7 @@
 //! Inference benchmark `score`, at every point of the axes.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use ringmark_core::benchmark::score::{ScoreConfig, ScoreRecord};
 use ringmark_core::benchmark::{BenchmarkKind, measured_and_warmup};
@@ -10,6 +11,7 @@ use ringmark_core::options::option_table;
 use ringmark_core::trace::TraceConfig;
 
 use crate::launch::job::job_launch::JobFiles;
+use crate::launch::local::environment::typed_program;
 use crate::launch::sweep::axes_sweep::{self, AxesSweep, RunFigures, quoted};
 use crate::launch::sweep::benchmark::{Benchmark, EndedJob, PlanContext, PlannedJob, Report, Resumable, SessionRules};
 use crate::launch::sweep::cost::JobCost;
@@ -28,13 +30,13 @@ pub struct ScoreSweep {
 }
 
 /// Checks the configuration before anything starts, then runs every point the requested number of times, except
-/// finished runs.
-pub fn run(config: &ScoreSweep) -> anyhow::Result<()> {
+/// finished runs. `summarize` returns the table of a complete sweep in a folder.
+pub fn run(config: &ScoreSweep, summarize: fn(&Path) -> Option<String>) -> anyhow::Result<()> {
     let AxesSweep { launch, out, .. } = &config.sweep;
-    Live::during((config.kind(), config.rules().printer), launch, out, |live| run_watched(config, live))
+    Live::during((config.kind(), config.rules().printer), launch, out, |live| run_watched(config, summarize, live))
 }
 
-fn run_watched(config: &ScoreSweep, live: &Live) -> anyhow::Result<()> {
+fn run_watched(config: &ScoreSweep, summarize: fn(&Path) -> Option<String>, live: &Live) -> anyhow::Result<()> {
     let trial = |run: RunName, files: JobFiles, context: PlanContext| {
         let short = ScoreConfig {
             iterations: batch_search::ITERATIONS - 1,
@@ -46,7 +48,17 @@ fn run_watched(config: &ScoreSweep, live: &Live) -> anyhow::Result<()> {
     };
     let sweep = batch_search::resolved::<ScoreRecord>(&config.sweep, config.kind(), &trial, live)?;
     let config = &ScoreSweep { sweep, ..config.clone() };
+    let AxesSweep { launch, out, .. } = &config.sweep;
     session::run(config.sweep.session(live), config)?;
+    if launch.dry_run {
+        return Ok(());
+    }
+    let printer = config.rules().printer;
+    let summary = summarize(out).map(|summary| format!("\n{summary}"));
+    let tables = format!("all warnings, and files of the figures: {} extract {}", typed_program(), quoted(out));
+    let page = quoted(&out.join("report.html"));
+    let next = config.sweep.end(&format!("report {} -o {page}", quoted(out)));
+    summary.iter().chain([&tables, &next]).for_each(|text| printer.line(text));
     Ok(())
 }
 
@@ -104,14 +116,6 @@ impl Benchmark for ScoreSweep {
 
     fn report(&self, ended: &[EndedJob<RunFigures>]) -> Report {
         axes_sweep::report(ended)
-    }
-
-    fn finish(&self, _: &[EndedJob<RunFigures>], is_complete: bool) -> anyhow::Result<()> {
-        if is_complete {
-            let next = format!("extract {}", quoted(&self.sweep.out));
-            self.rules().printer.line(&self.sweep.end(&next));
-        }
-        Ok(())
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use ringmark_core::benchmark::RunProfile;
-use ringmark_core::dimension::{BatchShape, DeviceKind, Dtype, Model, Seconds, WorkUnit};
+use ringmark_core::dimension::{BatchShape, BatchSize, DeviceKind, Dtype, Model, Seconds, WorkUnit};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::STEP_PERCENTS;
 use schemars::JsonSchema;
@@ -196,6 +196,9 @@ impl RunFigures {
     }
 }
 
+/// Start of the value of a batch size of all ranks.
+const GLOBAL: &str = "global ";
+
 impl SideCase {
     /// Returns a figure of every run; `None` if a run does not have it.
     pub fn values(&self, figure: &dyn Fn(&RunFigures) -> Option<f64>) -> Option<RunValues> {
@@ -223,7 +226,13 @@ impl SideGroup {
             must: vec![
                 ("model", Some(model.facts().title.to_owned())),
                 ("precision", Some(dtype.to_string())),
-                ("batch size", batch.map(|batch| batch.numbers())),
+                (
+                    "batch size",
+                    batch.map(|batch| match batch.size {
+                        BatchSize::PerRank(_) => batch.numbers(),
+                        BatchSize::Global(_) => format!("{GLOBAL}{}", batch.numbers()),
+                    }),
+                ),
                 match sequence_length {
                     Some(tokens) => ("sequence length", Some(tokens)),
                     None => ("image size", Some(image_size.unwrap_or_else(not_known))),
@@ -241,6 +250,7 @@ impl SideGroup {
         let values = self.must.iter().filter_map(|(what, value)| {
             let value = value.as_ref().filter(|value| *value != NOT_KNOWN)?;
             Some(match *what {
+                "batch size" if value.starts_with(GLOBAL) => value.replacen(GLOBAL, "global batch size ", 1),
                 "model" | "precision" | "device" | "element type" => value.clone(),
                 what => format!("{what} {value}"),
             })

@@ -5,6 +5,7 @@ use ringmark_core::number_text;
 use ringmark_core::stats::comparison::{Comparison, Thresholds, Verdict, compare};
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::summary::STEP_PERCENTS;
+use ringmark_core::stats::welch::RUNS_OF_INTERVAL;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
@@ -142,7 +143,7 @@ pub struct Row {
     /// Difference of the medians.
     pub difference: f64,
     /// Lower end of the confidence interval for the difference of the geometric means over runs, which decides the
-    /// verdict; `None` if a side has a single run.
+    /// verdict; `None` if a side has fewer than three runs.
     pub low: Option<f64>,
     /// Upper end of that interval.
     pub high: Option<f64>,
@@ -374,14 +375,16 @@ impl ComparedCase {
 }
 
 fn note(base: usize, test: usize, comparison: &Comparison) -> Option<String> {
-    let single = match (base, test) {
-        (1, 1) => Some("BASE and TEST have one run each"),
-        (1, _) => Some("BASE has one run"),
-        (_, 1) => Some("TEST has one run"),
-        _ => None,
+    let is_few = |runs: usize| runs < RUNS_OF_INTERVAL;
+    let few = match (is_few(base), is_few(test)) {
+        (true, true) if base == test => Some(format!("BASE and TEST have {} each", number_text::count(base, "run"))),
+        (true, true) => Some(format!("BASE has {}, TEST has {test}", number_text::count(base, "run"))),
+        (true, false) => Some(format!("BASE has {}", number_text::count(base, "run"))),
+        (false, true) => Some(format!("TEST has {}", number_text::count(test, "run"))),
+        (false, false) => None,
     };
-    match single {
-        Some(single) => Some(format!("{single}: the spread of runs is unknown: make 3 or more of each")),
+    match few {
+        Some(few) => Some(format!("{few}: too few for an interval: make {RUNS_OF_INTERVAL} or more of each")),
         None if comparison.is_copy => Some(
             "the runs of each side are identical to the last digit: check for \
             copies"

@@ -41,6 +41,8 @@ pub struct Evidence {
     pub base: Case,
     /// Measured cases by number of ranks; each has at least one run.
     pub cases: Vec<CaseEvidence>,
+    /// True if figures of the runs are unreliable, which makes predictions unreliable.
+    pub is_unreliable: bool,
     /// Warnings about the runs, starting with those about reliability.
     pub warnings: Vec<String>,
     /// Command that resumes the sweep; `None` without a manifest.
@@ -155,6 +157,7 @@ impl Evidence {
             strategy,
             base: group.base?,
             cases,
+            is_unreliable: !group.assessment().is_reliable(),
             warnings: warnings(group),
             resume_command: None,
             straggler: group.cases.iter().rev().find(|case| case.figures.is_some()).and_then(conclusion::straggler),
@@ -188,6 +191,7 @@ impl Evidence {
             strategy: Strategy::AllReduce,
             base: Case::SINGLE,
             cases: row.cases.iter().filter_map(case).collect(),
+            is_unreliable: false,
             warnings: Vec::new(),
             resume_command: None,
             straggler: None,

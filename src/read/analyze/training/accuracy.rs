@@ -13,6 +13,9 @@ pub struct Accuracy {
     pub epochs: u32,
     /// Mean cross entropy of the predictions; `null` if it is not finite.
     pub loss: Option<f64>,
+    /// Perplexity of a token, `exp(loss)`. Only for language models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perplexity: Option<f64>,
     /// Share of images whose class is the most likely one. Absent for language models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_1: Option<f64>,
@@ -28,10 +31,14 @@ pub fn case_accuracy(case: &TrainingCase) -> Option<Accuracy> {
     let median = |values: RunValues| values.median();
     // Otherwise no run has predictions.
     predictions.first()?;
+    let loss = median(predictions.iter().filter_map(|of| of.loss).collect());
+    let top_1 = median(predictions.iter().filter_map(|of| of.top_1).collect());
     Some(Accuracy {
         epochs: ends.iter().map(|end| end.epoch).max()?,
-        loss: median(predictions.iter().filter_map(|of| of.loss).collect()),
-        top_1: median(predictions.iter().filter_map(|of| of.top_1).collect()),
+        loss,
+        // Images have a share of correct classes instead.
+        perplexity: loss.filter(|_| top_1.is_none()).map(f64::exp),
+        top_1,
         top_5: median(predictions.iter().filter_map(|of| of.top_5).collect()),
     })
 }

@@ -7,6 +7,7 @@ use ringmark_core::dimension::WorkUnit;
 use ringmark_core::number_text::{four_digits, percent};
 use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
+use ringmark_core::stats::welch::RUNS_OF_INTERVAL;
 
 use crate::read::analyze::training::figures::{Figures, TrainingCase, TrainingGroup};
 use crate::read::analyze::training::scaling_loss::{self, CaseLoss};
@@ -39,7 +40,7 @@ fn speed(case: &TrainingCase, figures: &Figures, unit: WorkUnit) -> String {
 fn loss_text(loss: &CaseLoss, case: &TrainingCase) -> Option<String> {
     let Difference { seconds, margin } = loss.loss.total;
     if margin.is_none() {
-        return Some("one run per case is too few to break down the loss".to_owned());
+        return Some(format!("fewer than {RUNS_OF_INTERVAL} runs per case are too few to break down the loss"));
     }
     if loss.is_uncertain() {
         return Some("the runs vary too much to break down the loss".to_owned());

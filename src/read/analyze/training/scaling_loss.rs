@@ -30,6 +30,8 @@ pub struct CaseLoss {
     pub case: Case,
     /// Base: 1n1g, or the smallest case of the group.
     pub base: Case,
+    /// Work of a rank of the base, relative to that of a rank of the case: 1 unless the batch is global.
+    pub work_ratio: f64,
     /// Speed with ideal scaling: the base's images per second times the ratio of the rank counts.
     pub ideal: UnitsPerSecond,
     /// The loss and its parts, in seconds per step.
@@ -47,7 +49,8 @@ pub fn case_loss(group: &TrainingGroup, case: &TrainingCase) -> Option<CaseLoss>
     let part = samples(case.case) / samples(base);
     let base_runs: Vec<RunStep> = runs(base_runs, batch).into_iter().map(|run| run.scaled(part)).collect();
     let loss = scaling_loss(&base_runs, &runs(case, batch), &alone)?;
-    Some(CaseLoss { case: case.case, base, ideal: UnitsPerSecond(batch.work(case.case) / loss.base_step), loss })
+    let ideal = UnitsPerSecond(batch.work(case.case) / loss.base_step);
+    Some(CaseLoss { case: case.case, base, work_ratio: 1.0 / part, ideal, loss })
 }
 
 /// Returns the step of every counted run.
@@ -65,6 +68,15 @@ fn run_step(run: &Measured, work: f64) -> RunStep {
 }
 
 impl CaseLoss {
+    /// Returns the name of the step from which the loss starts: `step of 1n1g`, or `ideal step (1n1g / 2)` with a global
+    /// batch.
+    pub fn base_step_name(&self) -> String {
+        match self.work_ratio {
+            1.0 => format!("step of {}", self.base),
+            ratio => format!("ideal step ({} / {ratio})", self.base),
+        }
+    }
+
     /// Returns true if the loss is within its confidence interval, so that its parts say nothing.
     pub fn is_uncertain(&self) -> bool {
         let Difference { seconds, margin } = self.loss.total;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::measured_and_warmup;
+use ringmark_core::benchmark::train::Recompute;
 use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind, KvStore};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::line::other_tool::tool::Tool;
@@ -70,8 +71,14 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
                     Some(format!("kv-store {kv_store} with {}", count(servers, "server")))
                 }
             };
+            let clipped =
+                config.clip_norm.map(|norm| format!(", gradients clipped to norm {norm}")).unwrap_or_default();
+            let recomputed = match config.recompute {
+                Recompute::None => String::new(),
+                chosen => format!(", recompute {chosen}"),
+            };
             let options = format!(
-                "{}overlap {}, {} on the wire{backend}",
+                "{}overlap {}, {} on the wire{backend}{clipped}{recomputed}",
                 config
                     .model
                     .image_size(config.image_size)

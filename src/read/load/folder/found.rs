@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, ensure};
@@ -68,9 +69,16 @@ pub(super) fn scan(root: &Path) -> anyhow::Result<Found> {
     Ok(found)
 }
 
+/// Returns the error for a folder that cannot be read.
+pub fn unreadable(root: &Path, error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::NotFound => anyhow!("folder not found: {}: pass the folder that a sweep wrote", root.display()),
+        _ => anyhow!(error).context(format!("{} cannot be read: pass the folder that a sweep wrote", root.display())),
+    }
+}
+
 fn check_is_folder(root: &Path) -> anyhow::Result<()> {
-    let metadata = fs::metadata(root)
-        .with_context(|| format!("{} cannot be read: pass the folder that a sweep wrote", root.display()))?;
+    let metadata = fs::metadata(root).map_err(|error| unreadable(root, error))?;
     ensure!(metadata.is_dir(), "{} is a file: pass the folder with {}", root.display(), pattern());
     Ok(())
 }

@@ -21,7 +21,7 @@ use ringmark_core::file::run_name::MANIFEST;
 use ringmark_core::options::usage::usage;
 use ringmark_core::shell;
 
-pub use crate::read::load::folder::found::{Found, FoundRun};
+pub use crate::read::load::folder::found::{Found, FoundRun, unreadable};
 pub use crate::read::load::folder::manifest::unlisted_run;
 pub use crate::read::load::folder::suggestions::Reader;
 pub use crate::read::load::folder::sweep_facts::{Shortage, SweepFacts};

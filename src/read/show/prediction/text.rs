@@ -1,7 +1,7 @@
 //! Predictions as text: tables, followed by their assumptions.
 
 use ringmark_core::dimension::{Case, UnitsPerSecond};
-use ringmark_core::number_text::{four_digits, percent, percent_number};
+use ringmark_core::number_text::{four_digits, marked, percent, percent_number};
 use ringmark_core::stats::allreduce_model::Band;
 
 use crate::output::table::Table;
@@ -11,6 +11,7 @@ use crate::read::analyze::prediction::model::Prediction;
 use crate::read::analyze::prediction::outlook::Outlook;
 use crate::read::analyze::prediction::search::{Backtest, EfficiencyThreshold};
 use crate::read::analyze::prediction::step_parts::Limit;
+use crate::read::show::numbers::doubtful_legend;
 use crate::read::show::prediction::notes::{assumptions, warnings};
 use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 
@@ -48,6 +49,8 @@ pub fn text(outlooks: &[Outlook], is_explained: bool) -> String {
     let of_outlooks = outlooks.iter().map(|outlook| (outlook.evidence.label.clone(), warnings(outlook)));
     let warnings = once(&of_outlooks.collect::<Vec<_>>());
     text.push(Paragraph::Sentences(warnings.iter().map(|warning| format!("warning: {warning}")).collect()));
+    let is_doubtful = outlooks.iter().any(|outlook| outlook.evidence.is_unreliable && outlook.grown().next().is_some());
+    text.extend(is_doubtful.then(|| Paragraph::Sentences(vec![doubtful_legend("the warnings above")])));
     text::render(&text, Medium::Terminal { width: WIDTH, is_explained })
 }
 
@@ -63,12 +66,13 @@ fn table(evidence: &Evidence, predictions: &[&Prediction]) -> Table {
     let row = |prediction: &&Prediction| {
         let Prediction { case, step, efficiency, .. } = prediction;
         let limit = match prediction.reference {
-            None => "(measured)",
+            None => "measured",
             Some(_) => prediction.limit().map_or("-", Limit::text),
         };
-        let speeds = [step.high, step.mid, step.low].map(|step| speed(evidence.speed(*case, step)));
+        let figure = |text: String| marked(text, evidence.is_unreliable);
+        let speeds = [step.high, step.mid, step.low].map(|step| figure(speed(evidence.speed(*case, step))));
         let percent = [efficiency.low, efficiency.mid, efficiency.high];
-        let percent = percent.map(percent_number);
+        let percent = percent.map(|share| figure(percent_number(share)));
         let first = [case.to_string(), case.ranks().to_string()];
         first.into_iter().chain(servers(*case)).chain(speeds).chain(percent).chain([limit.to_owned()]).collect()
     };

@@ -14,7 +14,7 @@ use crate::read::load::environment::devices_text;
 use crate::read::load::score::ScoreConditions;
 use crate::read::show::batch_sizes::{ExtraRows, ROW_LEGEND, tables};
 use crate::read::show::numbers::{doubtful_legend, mark_legend};
-use crate::read::show::text::{self, Medium, Paragraph};
+use crate::read::show::text::{self, Medium, Paragraph, WIDTH};
 use crate::read::show::training::text::left_out;
 
 const LEGEND: [&str; 4] = [
@@ -33,16 +33,33 @@ pub fn text(result: &ResultFolder, published: Vec<Paragraph>, medium: Medium) ->
     let mut text = vec![Paragraph::Title(result.name.clone())];
     text.extend(result.scoring().iter().zip(by_size).flat_map(section));
     text.extend(published);
-    text.push(Paragraph::Legend(legend(result, medium)));
+    let marked = format!("the lines that begin with {}", medium.warning());
+    text.push(Paragraph::Legend(legend(result, [&marked, "the warnings above"])));
     text.extend(left_out(&result.problems, medium));
     text::render(&text, medium)
 }
 
-fn legend(result: &ResultFolder, medium: Medium) -> [Vec<String>; 2] {
+/// Returns the speeds, for the end of a sweep.
+pub fn summary(result: &ResultFolder) -> String {
+    let medium = Medium::Terminal { width: WIDTH, is_explained: false };
+    let by_size = batch_sizes::tables(result.scoring(), &result.shortages);
+    let section = |(group, by_size): (&ScoreGroup, BatchTable)| {
+        let heading = Paragraph::Heading(title(group).into_iter().take(1).collect());
+        std::iter::once(heading).chain(tables(&by_size, ExtraRows::Spread, medium))
+    };
+    let mut text: Vec<Paragraph> = result.scoring().iter().zip(by_size).flat_map(section).collect();
+    let [_, signs] = legend(result, ["the warnings that `ringmark extract` prints"; 2]);
+    text.push(Paragraph::Lines(signs));
+    text::render(&text, medium)
+}
+
+/// Returns the lines that explain columns, and those that explain signs in cells: of `marked` runs, then of `doubtful`
+/// figures, both with the place of the warnings.
+fn legend(result: &ResultFolder, [marked, doubtful]: [&str; 2]) -> [Vec<String>; 2] {
     let is_marked = result.scoring().iter().flat_map(|group| &group.cases).any(|case| !case.warnings.is_empty());
     let is_doubtful = !result.assessment().is_reliable();
-    let marks = is_marked.then(|| mark_legend(&format!("the lines that begin with {}", medium.warning())));
-    let doubtful = is_doubtful.then(|| doubtful_legend("the warnings above"));
+    let marks = is_marked.then(|| mark_legend(marked));
+    let doubtful = is_doubtful.then(|| doubtful_legend(doubtful));
     [LEGEND.map(str::to_owned).into(), marks.into_iter().chain(doubtful).collect()]
 }
 

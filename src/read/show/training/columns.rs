@@ -78,13 +78,14 @@ pub fn epochs<'a>() -> Column<'a> {
     of_accuracy("", |it| Some(it.epochs.into())).shown("epochs", "", |epochs| epochs.to_string())
 }
 
-/// Loss, top-1 and top-5 accuracy of the validation.
-pub fn accuracy<'a>() -> [Column<'a>; 3] {
+/// Loss, top-1 and top-5 accuracy, and perplexity of the validation.
+pub fn accuracy<'a>() -> [Column<'a>; 4] {
     let share = |share: f64| format!("{:.2}", share * 100.0);
     [
         of_accuracy("validation_loss", |it| it.loss).shown("loss", "", |loss| format!("{loss:.4}")),
         of_accuracy("top_1", |it| it.top_1).shown("top-1", "%", share),
         of_accuracy("top_5", |it| it.top_5).shown("top-5", "%", share),
+        of_accuracy("perplexity", |it| it.perplexity).shown("perplexity", "", three_digits),
     ]
 }
 

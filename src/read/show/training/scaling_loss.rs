@@ -1,7 +1,7 @@
 //! Table of the scaling loss of each case, by part. The formulas are in [`crate::read::analyze::training::scaling_loss`]; the
 //! report shows the same as a waterfall.
 
-use ringmark_core::dimension::{Case, Seconds, WorkUnit};
+use ringmark_core::dimension::{BatchSize, Case, Seconds, WorkUnit};
 use ringmark_core::number_text::three_digits;
 use ringmark_core::stats::scaling_loss::{Difference, LossPart};
 
@@ -16,7 +16,11 @@ pub fn title(group: &TrainingGroup) -> String {
     let base = group.base.unwrap_or(Case::SINGLE);
     let missing = if base == Case::SINGLE { "" } else { " (no 1n1g)" };
     let base = group.base_text().unwrap_or_else(|| base.to_string());
-    format!("Where the scaling loss goes: step of each case minus the step of {base}{missing}")
+    let from = match group.conditions.point.batch.size {
+        BatchSize::PerRank(_) => format!("the step of {base}{missing}"),
+        BatchSize::Global(_) => format!("its ideal step, the step of {base}{missing} / ratio of ranks"),
+    };
+    format!("Where the scaling loss goes: step of each case minus {from}")
 }
 
 /// Explanation of the columns, below the title.
@@ -89,6 +93,10 @@ fn rows(case: &CaseLoss, parts: &[LossPart], unit: WorkUnit, is_doubtful: bool) 
         }),
         row(String::new(), unit.per_second(), &|part| Some(case.rate_lost(part.seconds).0)),
     ];
+    if loss.total.margin.is_none() {
+        let without_interval = rows.remove(1);
+        rows[1][0].clone_from(&without_interval[0]);
+    }
     if loss.share(loss.total.seconds).is_some() {
         rows.push(row(String::new(), "share %", &|part| Some(loss.share(part.seconds)? * 100.0)));
     }

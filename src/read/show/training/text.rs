@@ -122,7 +122,10 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
     );
     below(
         "Validation (--validate) after the last epoch, median over runs",
-        &["epochs: trained; loss: mean over the images; top-1, top-5: share with the label among the first guesses"],
+        &[
+            "epochs: trained; loss: mean over the images or tokens; perplexity: exp(loss);",
+            "top-1, top-5: share with the label among the first guesses",
+        ],
         accuracies(group),
     );
     below(
@@ -134,16 +137,20 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
         costs(group),
     );
     let is_recomputed = group.recompute() == Recompute::Block;
-    let (peak, formulas) = match (group.unit(), is_recomputed) {
-        (WorkUnit::Image, _) => ("(peak: the MFU)", None),
-        (WorkUnit::Token, true) => ("(peak: the MFU);", Some("as these programs;")),
-        (WorkUnit::Token, false) => ("(peak: the MFU);", Some("as these programs")),
+    let (share, formulas) = match (group.unit(), is_recomputed) {
+        (WorkUnit::Image, _) => ("share: network / matmul, and network / peak, the MFU", None),
+        (WorkUnit::Token, true) => {
+            ("share: network / matmul, and network / peak, the MFU;", Some("as these programs;"))
+        }
+        (WorkUnit::Token, false) => {
+            ("share: network / matmul, and network / peak, the MFU;", Some("as these programs"))
+        }
     };
     let mut flop_rate = vec![
         "network: operations of forward and backward / time; matmul: rate of matrix products in the",
         "same precision, measured on all ranks at once after the last iteration;",
-        "peak: published peak of the GPU; share: network / the column before it",
-        peak,
+        "peak: published peak of the GPU;",
+        share,
     ];
     if let Some(formulas) = formulas {
         flop_rate.extend(["network counts operations as Megatron-LM; PaLM, torchtitan:", formulas]);
@@ -219,7 +226,9 @@ fn costs(group: &TrainingGroup) -> Option<Table> {
 /// Returns `None` if no case has predictions.
 fn accuracies(group: &TrainingGroup) -> Option<Table> {
     let shown = [columns::case(), training::epochs()].into_iter().chain(training::accuracy()).collect();
-    some_cases(group, |case| accuracy::case_accuracy(case).is_some(), shown)
+    let table = some_cases(group, |case| accuracy::case_accuracy(case).is_some(), shown)?;
+    // Images have no perplexity, tokens no classes.
+    Some(["top-1", "top-5", "perplexity"].into_iter().fold(table, Table::without_empty))
 }
 
 /// Returns `None` if no case has records.

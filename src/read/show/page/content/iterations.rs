@@ -2,6 +2,7 @@
 //! is visible.
 
 use ringmark_core::dimension::Seconds;
+use ringmark_core::number_text::four_digits;
 use ringmark_core::stats::straggler::deviation;
 use ringmark_core::stats::summary::{median, step_percentiles};
 
@@ -91,8 +92,8 @@ fn charts(series: &PageSeries, case: &CaseTimes, each: usize) -> Vec<Chart> {
             far => format!(", {}", count(far, "outlier")),
         };
         Chart::StepTimes(StepTimes {
-            title: format!("{}, run {run}: {:.1} ms{outliers}", case.name, times.percentiles[0]),
-            description: format!("{} iterations, longest {:.1} ms", measured.figures.timed, times.ends[1]),
+            title: format!("{}, run {run}: {} ms{outliers}", case.name, four_digits(times.percentiles[0])),
+            description: format!("{} iterations, longest {} ms", measured.figures.timed, four_digits(times.ends[1])),
             style: series.style,
             ranges: iteration_ranges(&measured.figures.steps, measured.figures.warmup, each),
             iterations: measured.figures.timed,
@@ -152,7 +153,7 @@ fn table(series: &PageSeries, cases: &[CaseTimes]) -> Table {
             cells.extend([measured.figures.timed, measured.figures.warmup].map(|number| number.to_string()));
             let [shortest, longest] = times.ends;
             let [p50, p75, p90, p95] = times.percentiles;
-            cells.extend([shortest, p50, p75, p90, p95, longest].map(|time| format!("{time:.2}")));
+            cells.extend([shortest, p50, p75, p90, p95, longest].map(four_digits));
             cells.push(times.outliers.len().to_string());
             let is_doubtful = case.is_doubtful;
             Row { cells, bar: Some(p50), style: Some(series.style), is_doubtful, ..Row::default() }

@@ -112,6 +112,7 @@ fn table(curves: &[RunCurve]) -> Table {
         Column::numbers("validation loss", ""),
         Column::numbers("top-1", "%"),
         Column::numbers("top-5", "%"),
+        Column::numbers("perplexity", ""),
     ];
     let row = |curve: &RunCurve| {
         let last = curve.ends.last()?;
@@ -126,8 +127,10 @@ fn table(curves: &[RunCurve]) -> Table {
             number(validation.and_then(|of| of.loss), 4),
             number(validation.and_then(|of| Some(100.0 * of.top_1?)), 2),
             number(validation.and_then(|of| Some(100.0 * of.top_5?)), 2),
+            number(validation.filter(|of| of.top_1.is_none()).and_then(|of| Some(of.loss?.exp())), 2),
         ];
         Some(Row { cells, style: Some(curve.style), ..Row::default() })
     };
-    Table { columns, rows: curves.iter().filter_map(row).collect(), bars: None }
+    let table = Table { columns, rows: curves.iter().filter_map(row).collect(), bars: None };
+    ["top-1", "top-5", "perplexity"].into_iter().fold(table, Table::without_empty)
 }

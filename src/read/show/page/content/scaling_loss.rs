@@ -15,7 +15,8 @@ use crate::read::show::page::charts::waterfall::{self, Waterfall, signed};
 use crate::read::show::page::content::series::{PageSeries, Setting};
 use crate::read::show::page::document::Block;
 
-const NOTE: &str = "The step of a case minus the step of the base, in parts that add up. Compute: additional forward \
+const NOTE: &str = "The step of a case minus the step of the base, in parts that add up; with a global batch, minus the ideal step: \
+    that of the base divided by the ratio of the ranks. Compute: additional forward \
     and backward time. Waiting: exposed all-reduce until the slowest rank joins. Transfer: exposed all-reduce after \
     that. Other: the rest. A negative part is a gain; \u{b1} is the 95 % confidence interval over runs.";
 
@@ -81,12 +82,16 @@ fn chart(setting: &Setting, series: &PageSeries, loss: &CaseLoss) -> Chart {
         }
     };
     let total = signed(loss.loss.total.seconds * 1e3);
-    let note = if loss.is_uncertain() { ", within its confidence interval: use more --runs" } else { "" };
+    let note = match loss.loss.total.margin {
+        None => ", too few runs for a confidence interval",
+        Some(_) if loss.is_uncertain() => ", within its confidence interval: use more --runs",
+        Some(_) => "",
+    };
     Chart::Waterfall(Waterfall {
         title: format!("{}: {total} ms per step{note}", setting.named(series, loss.case)),
-        description: format!("from the step of {} to that of {}", loss.base, loss.case),
+        description: format!("from the {} to the step of {}", loss.base_step_name(), loss.case),
         axis: "ms".to_owned(),
-        from: (format!("step of {}", loss.base), loss.loss.base_step * 1e3),
+        from: (loss.base_step_name(), loss.loss.base_step * 1e3),
         parts: loss.loss.finest().into_iter().map(part).collect(),
         to: (format!("step of {}", loss.case), loss.loss.step * 1e3),
         is_doubtful: is_doubtful(series, loss),

@@ -1,0 +1,49 @@
+//! Checks training data before a job starts, as far as this machine has them.
+
+use anyhow::{Context, anyhow};
+use ringmark_core::benchmark::image_input::{DataFiles, DataSource};
+use ringmark_core::dimension::{ImageLimits, SampleSize};
+use ringmark_core::file::run_name::MANIFEST;
+use ringmark_core::options::usage::usage;
+use ringmark_input::dataset::Dataset;
+
+use crate::cli::launch::hosts::Machine;
+use crate::launch::job::launcher::LaunchConfig;
+use crate::output;
+
+/// Rejects files that contain no training data. The doctor reports missing files before a job starts; a dry run, which has
+/// no doctor, warns of them if all ranks would run on this machine. `option` is the option of `data`.
+pub(super) fn check(
+    option: &str,
+    data: &DataFiles,
+    size: SampleSize,
+    machine: &Machine,
+    launch: &LaunchConfig,
+) -> anyhow::Result<()> {
+    if let Some(missing) = data.paths().iter().find(|path| !path.exists()) {
+        if launch.dry_run && launch.hosts.all().iter().all(|host| machine.environment.is_here(&host.name)) {
+            output::print_note(&format!("warning: {option}: {} does not exist on this machine", missing.display()));
+        }
+        return Ok(());
+    }
+    let DataSource::Images(paths) = data.source() else { return Ok(()) };
+    if let Some(result) = paths.iter().find(|path| path.join(MANIFEST).exists()) {
+        let what = format!("{option}: {} is a result folder of ringmark", result.display());
+        return Err(usage(anyhow!("{what}: pass {}", expected(size))));
+    }
+    // Listing the images of a large folder takes long, and the ranks report what they find in it.
+    match paths.iter().all(|path| path.is_file()) {
+        true => Dataset::open_samples(paths, size, ImageLimits::default())
+            .map(drop)
+            .context(option.to_owned())
+            .map_err(usage),
+        false => Ok(()),
+    }
+}
+
+fn expected(size: SampleSize) -> &'static str {
+    match size {
+        SampleSize::Pixels(_) => ".rec files, a folder of images by class, or files of MNIST or CIFAR",
+        SampleSize::Tokens(_) => "token files (.bin)",
+    }
+}
