@@ -237,7 +237,7 @@ fn options_unsupported_by_operation_are_rejected() {
         let _tokens = take_cores(1);
         refused(command.args(words("bandwidth --device cpu --op all_gather --redop max")), 2)
     };
-    expect!["error: --redop max does not apply to --op all_gather, which does not reduce: omit --redop, or use --op all_reduce, reduce or reduce_scatter"].assert_eq(&lines_with(&error, "does not apply"));
+    expect!["error: --redop max does not apply to --op all_gather, which does not reduce: omit --redop, or use --op all_reduce, reduce_scatter or reduce"].assert_eq(&lines_with(&error, "does not apply"));
     let _tokens = take_cores(2);
     let (status, _, stderr) = run(&mut sandbox.worker_ranks(2, "--op reduce --root 2 -b 8 -e 8"));
     assert!(status == Some(1) && stderr.contains("--root 2 is out of range for 2 ranks"), "{stderr}");

@@ -190,10 +190,10 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
         => "`--accumulate N` computes a rank's batch in N parts; `--batch-size` counts all parts, and is omitted with `--global-batch`",
     "--clip-gradient" => "not supported: `--clip-norm` limits the norm of all gradients, not each value",
     "--zero" | "--zero-stage" | "--use-distributed-optimizer"
-        => "`--strategy shard-optimizer`, `shard-gradients` and `shard-weights` are stages 1, 2 and 3 of ZeRO",
-    "--fsdp" | "--sharding-strategy" => "`--strategy shard-weights` divides weights, gradients and optimizer states among the ranks",
+        => "`--kv-store shard-optimizer`, `shard-gradients` and `shard-weights` are stages 1, 2 and 3 of ZeRO",
+    "--fsdp" | "--sharding-strategy" => "`--kv-store shard-weights` divides weights, gradients and optimizer states among the ranks",
     "--tensor-model-parallel-size" | "--pipeline-model-parallel-size" | "--context-parallel-size"
-        => "not supported: every rank computes the whole network; `--strategy shard-weights` divides its memory",
+        => "not supported: every rank computes the whole network; `--kv-store shard-weights` divides its memory",
     "--total-batch-size" => "`--global-batch {}` is the number of images or sequences of all ranks",
     "--gradient-accumulation-steps" | "--accumulation-steps" | "--accumulate-grad-batches" | "--batches-per-allreduce"
         | "--backward-passes-per-step"

@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::exchange::collective::Collective;
 use crate::exchange::memory::narrow;
-use crate::exchange::shards::Collectives;
+use crate::exchange::shards::collectives::Collectives;
 use crate::exchange::shards::parts::ShardedBucket;
 
 pub struct ShardedGradients {

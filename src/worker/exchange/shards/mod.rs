@@ -18,6 +18,7 @@
 //! is summed, and for the weights of two consecutive buckets, one at work and the next one. The place of a bucket does
 //! not change, so that autograd's references to weights stay valid.
 
+mod collectives;
 mod gradients;
 mod parts;
 mod weights;
@@ -39,6 +40,7 @@ use crate::exchange::memory::{MemoryShape, narrow};
 use crate::exchange::optimizer::OwnedParts;
 use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, ReadyFrom, SinkFacts};
 use crate::exchange::request::ExchangeRequest;
+use crate::exchange::shards::collectives::Collectives;
 use crate::exchange::shards::gradients::ShardedGradients;
 use crate::exchange::shards::parts::{ShardedBucket, alternating};
 use crate::exchange::shards::weights::GatheredWeights;
@@ -77,27 +79,6 @@ enum Weights {
     Sharded(GatheredWeights),
 }
 
-/// A backend whose collectives are numbered from 1.
-struct Collectives {
-    backend: Box<dyn Backend>,
-    sums: Tensor,
-    started: usize,
-}
-
-impl Collectives {
-    /// Returns the number of the collective.
-    fn start(&mut self, collective: &Collective) -> Result<usize> {
-        self.backend.start_collective(collective)?;
-        self.started += 1;
-        Ok(self.started)
-    }
-
-    /// Orders the collectives up to `number` before the caller's next work.
-    fn finish_first(&mut self, number: usize) -> Result<()> {
-        self.backend.finish_first(number)
-    }
-}
-
 impl Shards {
     /// Connects the ranks and hooks into backward. All ranks call this together.
     pub fn new(request: &ExchangeRequest, parameters: Parameters, session: &Session) -> Result<Shards> {
@@ -120,18 +101,18 @@ impl Shards {
         let (starts, gradient_size) = alternating(&lengths);
         let starts: Vec<usize> = starts.into_iter().map(|start| weight_size + start).collect();
         let shape = MemoryShape::gradients(weight_size + gradient_size, request.exchange.wire);
-        let mut backend = select::new(&request.exchange, shape, session)?;
-        let sums = backend.memory().sums.shallow_clone();
+        let backend = select::new(&request.exchange, shape, session)?;
         let sum_dtype = backend.sum_dtype(request.exchange.wire);
         let facts = ExchangeFacts { backend: backend.name(), sum_dtype, summed_ranks: own.ranks, is_synchronous: true };
 
+        let collectives = Collectives::new(backend);
         let gradients = ShardedGradients::new(starts, &buckets, session.device())?;
         let weights = match shards_weights {
             true => {
                 let bucket_of = buckets_of_units(&plan, &units);
                 let kind = rounded.map(|rounded| rounded.kind());
                 let gathered = GatheredWeights::new(&weights, &buckets, &weight_starts, bucket_of, kind)?;
-                gathered.place(&plan, &tensors, &sums)?;
+                gathered.place(&plan, &tensors, &collectives.sums)?;
                 Weights::Sharded(gathered)
             }
             false => Weights::Whole(weights),
@@ -142,7 +123,6 @@ impl Shards {
         };
         let owned = buckets.iter().filter(|bucket| !bucket.own.is_empty());
         let parts = OwnedParts::new(&request.rule, &tensors, owned.map(part), session)?;
-        let collectives = Collectives { backend, sums, started: 0 };
         let exchange = Exchange { collectives, buckets, gradients, weights, failure: None };
         let exchange: &'static Shared = Box::leak(Box::new(Shared(Mutex::new(exchange))));
         let source = GradientSource { parameters: tensors, ready_from };
@@ -321,7 +301,7 @@ impl GradientExchange for Shards {
         }
     }
 
-    /// In host memory: a device may have no space for all weights.
+    /// Returns them in host memory, because a device may have too little memory for all.
     fn whole_weights(&mut self) -> Result<Option<Tensor>> {
         let mut exchange = self.exchange.lock();
         if let Weights::Whole(_) = exchange.weights {

@@ -11,7 +11,7 @@ use crate::exchange::bucket::{Bucket, BucketPlan};
 use crate::exchange::collective::{Collective, Target};
 use crate::exchange::memory::narrow;
 use crate::exchange::reducer;
-use crate::exchange::shards::Collectives;
+use crate::exchange::shards::collectives::Collectives;
 use crate::exchange::shards::parts::{ShardedBucket, alternating};
 use crate::job::heartbeat;
 use crate::measure::mark::Mark;
