@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn identical_runs_are_copies() {
-        let same = compared(&[100.0; 3], &[100.0; 2]);
+        let same = compared(&[100.0; 3], &[100.0; 4]);
         assert_eq!(ratio_and_interval(same), [1.0; 3]);
         assert!(same.is_copy && same.verdict(0.0) == Verdict::NoDifference);
         close(same.smallest.expect("several runs"), 1.01);
@@ -352,11 +352,11 @@ mod tests {
     #[test]
     fn interval_coverage_matches_confidence() {
         for (noise, most) in [
-            (Random::normal as fn(&mut Random) -> f64, [0.98, 0.97, 0.96, 0.955]),
-            (Random::heavy, [0.985, 0.98, 0.97, 0.965]),
-            (Random::disturbed, [0.98, 0.98, 0.98, 0.965]),
+            (Random::normal as fn(&mut Random) -> f64, [0.97, 0.96, 0.955]),
+            (Random::heavy, [0.98, 0.97, 0.965]),
+            (Random::disturbed, [0.98, 0.98, 0.965]),
         ] {
-            for (runs, most) in [2, 3, 5, 10].into_iter().zip(most) {
+            for (runs, most) in [3, 5, 10].into_iter().zip(most) {
                 let coverage = coverage(noise, (runs, runs), (0.01, 0.01));
                 assert!((0.948..most).contains(&coverage), "{runs} runs a side: {coverage}");
             }

@@ -92,9 +92,11 @@ mod tests {
     #[test]
     fn worked_number_and_scipy_are_reproduced() {
         assert!((margin(&[3.0, 4.0, 5.0], &[1.0, 2.0, 3.0]) - 2.266_957).abs() < 1e-5);
-        // scipy.stats.ttest_ind([1, 2, 6, 4], [10, 10.5], equal_var=False).confidence_interval(): -10.44446, -3.55554.
-        assert!((margin(&[1.0, 2.0, 6.0, 4.0], &[10.0, 10.5]) - 3.444_46).abs() < 1e-5);
-        assert_eq!(margin(&[1.0, 1.0], &[2.0, 2.0]), 0.0);
+        // scipy.stats.ttest_ind([1, 2, 6, 4], [10, 10.5, 12], equal_var=False).confidence_interval(): -10.95033, -4.21633.
+        assert!((margin(&[1.0, 2.0, 6.0, 4.0], &[10.0, 10.5, 12.0]) - 3.367_00).abs() < 1e-5);
+        assert_eq!(margin(&[1.0; 3], &[2.0; 3]), 0.0);
+        let of_two = difference(&[1.0, 1.5], &[2.0, 3.0, 4.0]).expect("runs");
+        assert_eq!((of_two.mean, of_two.error), (-1.75, None));
         assert_eq!(difference(&[1.0], &[2.0, 3.0]), Some(Difference { mean: -1.5, error: None }));
         assert_eq!(difference(&[], &[2.0, 3.0]), None);
         // scipy.stats.t.interval(0.95, 3, 5, scipy.stats.sem([3, 4, 5, 8])): 1.56257, 8.43743.

@@ -270,13 +270,13 @@ mod tests {
         let of_one_model = [
             "--validate b.rec --backend none",
             "--validate b.rec --kv-store dist_async --servers 1",
-            "--from-checkpoint b --kv-store device",
+            "--from-checkpoint b --kv-store dist_sync --servers 1",
             "--lr-factor 0.5",
         ];
         expect![[r#"
             --validate needs the same weights on all ranks after every step, which --kv-store ring with --backend none does not provide: omit one of them
             --validate needs the same weights on all ranks after every step, which --kv-store dist_async with --backend auto does not provide: omit one of them
-            --from-checkpoint is not supported with --kv-store device and --gradient-compression none, which keep state on servers, owners or ranks outside the checkpoint: omit one of them
+            --from-checkpoint is not supported with --kv-store dist_sync and --gradient-compression none, which keep state on servers or ranks outside the checkpoint: omit one of them
             --lr-factor 0.5 needs epochs: add --lr-step-epochs"#]].assert_eq(&of_one_model.map(refused).join("\n"));
     }
 
