@@ -274,6 +274,7 @@ pub struct OwnedParts {
     /// Elements of each part in the flat weights.
     elements: Vec<Range<usize>>,
     state_names: &'static [&'static str],
+    is_clipped: bool,
     loss_scaler: Option<LossScaler>,
     sums: Option<RankSums>,
 }
@@ -302,6 +303,7 @@ impl OwnedParts {
             optimizers: parts.map(optimizer).collect::<Result<_>>()?,
             elements,
             state_names: rule.state_names(),
+            is_clipped: rule.clip_norm().is_some(),
             sums: (rule.clip_norm().is_some() || scaler.is_some()).then(|| session.world.rank_sums()),
             loss_scaler: scaler,
         })
@@ -343,7 +345,7 @@ impl OwnedParts {
 
     /// Applies update number `update`, counted from 1. All ranks call this together.
     pub fn step(&mut self, update: u32) -> Result<()> {
-        let OwnedParts { optimizers, loss_scaler, sums, .. } = self;
+        let OwnedParts { optimizers, loss_scaler, sums, is_clipped, .. } = self;
         let Some(sums) = sums else {
             return optimizers.iter_mut().try_for_each(|optimizer| optimizer.step(update));
         };
@@ -354,7 +356,8 @@ impl OwnedParts {
             let found = sums.sum(scaler.found_inf.f_double_value(&[])?);
             let _ = scaler.found_inf.f_fill_(f64::from(found > 0.0))?;
         }
-        let norm = match optimizers.iter().any(FusedOptimizer::is_clipped) {
+        // Also on a rank without parts: all ranks add.
+        let norm = match is_clipped {
             true => {
                 let norm = |optimizer: &FusedOptimizer| Ok(f64::try_from(optimizer.gradient_norm()?)?);
                 let own = optimizers.iter().map(norm).collect::<Result<Vec<f64>>>()?;

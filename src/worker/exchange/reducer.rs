@@ -38,9 +38,9 @@ pub trait GradientSink: Send {
     /// Begins a backward pass of a step.
     fn begin(&mut self, _is_first: bool) {}
 
-    /// Makes the bucket's place on the wire free: earlier gradients there are exchanged.
-    fn prepare(&mut self, _elements: &Range<usize>) -> Result<()> {
-        Ok(())
+    /// Makes the bucket's place on the wire free: earlier gradients there are exchanged. Returns true if this waited.
+    fn prepare(&mut self, _elements: &Range<usize>) -> Result<bool> {
+        Ok(false)
     }
 
     /// Starts the exchange of the bucket with these elements, which are complete and remain unchanged until the next
@@ -382,7 +382,6 @@ impl State {
 
     /// Moves the gradients of a complete bucket to the wire, or adds them to those of earlier passes.
     fn collect(&mut self, Bucket { parameters, elements }: Bucket) -> Result<()> {
-        self.sink.prepare(&elements)?;
         let BackwardPass { is_first, is_last } = self.pass;
         let sums = self.sums.as_ref().filter(|_| self.pass != BackwardPass::ONLY);
         let places = sums.map_or(&self.destinations, |sums| &sums.views);
@@ -410,6 +409,9 @@ impl State {
             if is_last {
                 recorder::bucket_filled(self.filled as u32);
             }
+            if self.facts.exchanges_passes {
+                self.prepare(&bucket.elements)?;
+            }
             if self.ready_from == ReadyFrom::Backward {
                 let copy = recorder::begin(Lane::Layers, "copy gradients", Some(self.filled as u32));
                 self.collect(bucket.clone())?;
@@ -424,6 +426,19 @@ impl State {
             }
             self.filled += 1;
         }
+        Ok(())
+    }
+
+    /// Waits for the place of a bucket, if an earlier one still has it.
+    fn prepare(&mut self, elements: &Range<usize>) -> Result<()> {
+        let device = self.destinations[0].device();
+        self.enter(self.filled);
+        let begin = Mark::set(device)?;
+        if self.sink.prepare(elements)? {
+            let wait = Blocked { phase: Phase::Backward, begin, end: Mark::set(device)? };
+            self.in_backward.blocking_sums.push(wait);
+        }
+        heartbeat::enter(Stage::Backward);
         Ok(())
     }
 

@@ -173,9 +173,9 @@ impl KvStoreConfig {
             "--kv-store {kv_store} conflicts with --backend none, which exchanges nothing: use only one of them"
         );
         ensure!(
-            dtype != Dtype::Fp16 || !kv_store.has_servers(),
-            "--dtype fp16 skips an update if any gradient overflows, which no server detects, because it has a part of \
-             the weights: use --dtype bf16, or a strategy other than --kv-store {kv_store}"
+            dtype != Dtype::Fp16 || !(kv_store.has_servers() || *kv_store == KvStore::Local),
+            "--dtype fp16 is not supported with --kv-store {kv_store}, which updates parts of the weights apart from the \
+             loss scaler: use --dtype bf16, or --kv-store ring, device or shard-optimizer"
         );
         ensure!(!autotune, "--autotune needs --kv-store ring, but --kv-store is {kv_store}: omit --autotune");
         Ok(())
@@ -361,7 +361,7 @@ mod tests {
             --servers 2 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
             --key-placement hash needs servers, but --kv-store ring has none: omit --key-placement, or use --kv-store dist_sync
             --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
-            --dtype fp16 skips an update if any gradient overflows, which no server detects, because it has a part of the weights: use --dtype bf16, or a strategy other than --kv-store dist_sync
+            --dtype fp16 is not supported with --kv-store dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, device or shard-optimizer
             --hierarchical off does not apply to --kv-store dist_sync, which sums on servers: omit --hierarchical (dist_sync and dist_device_* sum on each host before they push)"#]].assert_eq(&changes.map(refused).join("\n"));
         let cases = ["1n4g", "2n4g"].map(|case| case.parse().expect("a case"));
         let several = check_cases(&[KvStore::Ring, KvStore::Local], &cases).expect_err("two hosts").to_string();

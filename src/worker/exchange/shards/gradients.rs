@@ -15,8 +15,8 @@ pub struct ShardedGradients {
     starts: Vec<usize>,
     /// Sums of this rank's parts.
     pub own: Tensor,
-    /// True if the sums are added to those of the step's earlier passes.
-    adds: bool,
+    /// Number of the step's current pass, from 1: sums are added to those of earlier passes.
+    pass: u64,
     /// Buckets in flight, at most two, and the numbers of their collectives.
     in_flight: VecDeque<(usize, usize)>,
     /// Numbers of the collectives that are not known to be complete, and how many are.
@@ -31,7 +31,7 @@ impl ShardedGradients {
         Ok(ShardedGradients {
             starts,
             own,
-            adds: false,
+            pass: 1,
             in_flight: VecDeque::new(),
             unknown: VecDeque::new(),
             completed: 0,
@@ -43,15 +43,21 @@ impl ShardedGradients {
     }
 
     pub fn begin(&mut self, is_first_pass: bool) {
-        self.adds = !is_first_pass;
+        self.pass = if is_first_pass { 1 } else { self.pass + 1 };
     }
 
-    /// Frees the place of the next bucket, which the last but one has.
-    pub fn prepare(&mut self, collectives: &mut Collectives, buckets: &[ShardedBucket]) -> Result<()> {
+    /// Returns the number of passes of the last step, each of which sums all buckets.
+    pub fn passes(&self) -> u64 {
+        self.pass
+    }
+
+    /// Frees the place of the next bucket, which the last but one has; returns true if that one was in flight.
+    pub fn prepare(&mut self, collectives: &mut Collectives, buckets: &[ShardedBucket]) -> Result<bool> {
+        let waits = self.in_flight.len() > 1;
         while self.in_flight.len() > 1 {
             self.take_first(collectives, buckets)?;
         }
-        Ok(())
+        Ok(waits)
     }
 
     /// Starts the sum of a bucket.
@@ -83,9 +89,12 @@ impl ShardedGradients {
     fn take_first(&mut self, collectives: &mut Collectives, buckets: &[ShardedBucket]) -> Result<()> {
         let Some((bucket, number)) = self.in_flight.pop_front() else { return Ok(()) };
         collectives.finish_first(number)?;
+        if !collectives.backend.is_asynchronous() {
+            self.completed(number);
+        }
         let sums = narrow(&collectives.sums, &buckets[bucket].own_at(self.starts[bucket]))?;
         let mut own = narrow(&self.own, &buckets[bucket].place)?;
-        match self.adds {
+        match self.pass > 1 {
             true => drop(own.f_add_(&sums)?),
             false => own.f_copy_(&sums)?,
         }

@@ -265,7 +265,7 @@ impl GradientExchange for Shards {
 
     fn requested_bytes(&self) -> Option<[u64; 2]> {
         let exchange = self.exchange.lock();
-        let mut bytes = [0; 2];
+        let (mut bytes, passes) = ([0; 2], exchange.gradients.passes());
         for (number, bucket) in exchange.buckets.iter().enumerate() {
             let sum = Collective::ReduceScatter { parts: bucket.parts_at(0) }.bytes(self.own, self.wire.bytes());
             let gather = Collective::AllGather { parts: bucket.parts_at(0), target: Target::Memory };
@@ -274,7 +274,11 @@ impl GradientExchange for Shards {
                 Weights::Whole(_) => 1,
                 Weights::Sharded(gathered) => gathered.gathers_of(number),
             };
-            bytes.iter_mut().zip(sum).zip(gather).for_each(|((all, sum), gather)| *all += sum + gathers * gather);
+            bytes
+                .iter_mut()
+                .zip(sum)
+                .zip(gather)
+                .for_each(|((all, sum), gather)| *all += passes * sum + gathers * gather);
         }
         Some(bytes)
     }
@@ -354,7 +358,7 @@ impl GradientSink for Sink {
         self.0.lock().gradients.begin(is_first);
     }
 
-    fn prepare(&mut self, _elements: &Range<usize>) -> Result<()> {
+    fn prepare(&mut self, _elements: &Range<usize>) -> Result<bool> {
         let Exchange { collectives, buckets, gradients, .. } = &mut *self.0.lock();
         gradients.prepare(collectives, buckets)
     }
@@ -362,7 +366,10 @@ impl GradientSink for Sink {
     fn start(&mut self, elements: Range<usize>) -> Result<()> {
         let mut exchange = self.0.lock();
         let bucket = exchange.bucket(&elements)?;
-        let Exchange { collectives, buckets, gradients, weights, .. } = &mut *exchange;
+        let Exchange { collectives, buckets, gradients, weights, failure } = &mut *exchange;
+        if let Some(failure) = failure.take() {
+            return Err(failure);
+        }
         if let Weights::Sharded(gathered) = weights {
             gathered.leave_bucket(bucket)?;
         }
