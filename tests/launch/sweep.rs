@@ -443,7 +443,7 @@ fn invalid_options_exit_with_status_2() {
             --cases 1n1g --batch-sizes 1,2,1
                 error: --batch-sizes has 1 twice: name it once
             --batch-sizes 4,x
-                error: invalid value 'x' for '--batch-sizes <IMAGES,..>': must be a whole number from 1 to 65536
+                error: invalid value 'x' for '--batch-sizes <N,..>': must be a whole number from 1 to 65536
             --batch-factor alexnet=8
                 error: --batch-factor alexnet=8: no run uses alexnet: add it to --models, or omit its factor
             --batch-factor 8
@@ -468,20 +468,20 @@ fn invalid_options_exit_with_status_2() {
             --cases 1n1g --dtypes fp32 --dtype bf16
                 error: the argument '--dtypes <TYPE,..>' cannot be used with '--dtype <TYPE>'
             --cases 1n1g --batch-sizes 1 --batch-size 2
-                error: the argument '--batch-sizes <IMAGES,..>' cannot be used with '--batch-size <N>'
+                error: the argument '--batch-sizes <N,..>' cannot be used with '--batch-size <N>'
             --cases 1n2g --kv-stores ring,ring
                 error: --kv-stores has ring twice: name it once
             --cases 1n2g --kv-stores ring --kv-store ring
                 error: the argument '--kv-stores <NAME,..>' cannot be used with '--kv-store <NAME>'
             --cases 1n2g --kv-stores ring,redis
                 error: invalid value 'redis' for '--kv-stores <NAME,..>'
-                [possible values: ring, shard-optimizer, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+                [possible values: ring, shard-optimizer, shard-gradients, shard-weights, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
             --cases 1n2g --kv-stores ring,device --servers 2
                 error: --servers 2 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
             --cases 1n2g --kv-stores ring,device --server-hosts c
                 error: --server-hosts c applies to --kv-store dist_*, but --kv-store is ring,device: omit --server-hosts
-            --cases 1n2g --kv-stores ring,device --dtypes fp32,fp16
-                error: --dtype fp16 skips an update if any gradient overflows, which no owner of a part of the weights detects with --kv-store device: use --dtype bf16, or --kv-store ring
+            --cases 1n2g --kv-stores ring,local --dtypes fp32,fp16
+                error: --dtype fp16 is not supported with --kv-store local, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, device or shard-optimizer
             --cases 1n2g --kv-stores ring,device --batch-size auto
                 error: --batch-size auto finds the largest batch of one kv-store, but --kv-stores has ring,device: choose one with --kv-store, or give --batch-size a number
             --cases 1n2g --kv-stores ring,device --suite ddp

@@ -8,9 +8,7 @@ use expect_test::expect;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -30,7 +28,7 @@ use ringmark_core::manifest::Manifest;
 
 use crate::support::fuzz_targets::TARGETS;
 use crate::support::runs::{Folder, dlperf_log, record};
-use crate::support::sandbox::lines_with;
+use crate::support::sandbox::{lines_with, ringmark, run};
 
 const RECORD: &str = "1n1g/rn50_b4_fp32_2.jsonl";
 const LOG: &str = "1n1g/rn50_b4_fp32_2.log";
@@ -80,7 +78,7 @@ fn oversized_string_is_reported_with_its_line() {
         let reason = "string of 2000000 bytes at byte 9: the limit is 1048576";
         let whole = format!("{RECORD}: the record cannot be used: line {line}: {reason}");
         assert_eq!(only_problem(&folder), whole);
-        let stderr = stderr_in_time(&folder);
+        let stderr = extract_error(&folder);
         assert!(stderr.contains(&format!("not in the figures: {whole}\n")), "{stderr}");
     }
 }
@@ -104,33 +102,23 @@ fn unreadable_paths_are_reported_without_blocking() {
             let path = folder.path().join(file);
             fs::remove_file(&path).expect("was there");
             put(&path);
-            let stderr = stderr_in_time(&folder);
+            let stderr = extract_error(&folder);
             let line = stderr.lines().find(|line| line.starts_with(&format!("not in the figures: {file}: {what}")));
             assert!(line.is_some_and(|line| line.contains(message)), "{file}, {message}:\n{stderr}");
         }
         // A missing manifest is not an error, and neither is a dangling link.
         let folder = folder();
         put(&folder.path().join("sweep.json"));
-        let stderr = stderr_in_time(&folder);
+        let stderr = extract_error(&folder);
         let is_named = stderr.contains(&format!("sweep.json: the manifest cannot be read: {message}"));
         assert_eq!(is_named, message != "No such file or directory", "{message}:\n{stderr}");
     }
 }
 
-/// Returns the standard error of `ringmark extract`, which is killed after minutes.
-fn stderr_in_time(folder: &Folder) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmark"));
-    command.arg("extract").arg(folder.path()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut extract = command.spawn().expect("the program starts");
-    let started = Instant::now();
-    while extract.try_wait().expect("a child of ours").is_none() {
-        if started.elapsed() > Duration::from_secs(300) {
-            extract.kill().expect("a child of ours");
-            panic!("it waits for something");
-        }
-        thread::sleep(Duration::from_millis(5));
-    }
-    String::from_utf8(extract.wait_with_output().expect("it has ended").stderr).expect("UTF-8")
+/// Returns the standard error of `ringmark extract`.
+fn extract_error(folder: &Folder) -> String {
+    let (_, _, stderr) = run(ringmark("extract").arg(folder.path()));
+    stderr
 }
 
 #[test]

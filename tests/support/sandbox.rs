@@ -5,11 +5,13 @@ use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use expect_test::Expect;
-use nix::unistd::Uid;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, Uid};
 use ringmark_core::line::dlperf::{self, LogLine};
 use ringmark_core::progress::Progress;
 
@@ -212,9 +214,18 @@ pub fn ringmark(options: &str) -> Command {
     command
 }
 
-/// Runs a command; returns exit status, standard output and standard error.
+/// Runs a command; returns exit status, standard output and standard error. After 15 minutes, ends it and fails.
 pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = command.output().expect("starts");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    let pid = Pid::from_raw(child.id().try_into().expect("a process identifier"));
+    let (ended, watch) = mpsc::channel::<()>();
+    let watchdog = thread::spawn(move || {
+        let is_late = watch.recv_timeout(Duration::from_secs(900)) == Err(RecvTimeoutError::Timeout);
+        is_late && kill(pid, Signal::SIGTERM).is_ok()
+    });
+    let Output { status, stdout, stderr } = child.wait_with_output().expect("a child");
+    drop(ended);
+    assert!(!watchdog.join().expect("no panic"), "still running after 15 minutes: {command:?}");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (status.code(), text(stdout), text(stderr))
 }
