@@ -138,11 +138,9 @@ impl AxesSweep {
         if self.profile == SweepProfile::Quick {
             arguments.push("--quick".to_owned());
         }
-        let cost = match self.device {
-            DeviceKind::Cpu if self.is_known_to_use_cpu => cost,
-            // The memory that a GPU needs was not measured. Hosts that cannot be asked probably have GPUs.
-            DeviceKind::Cuda | DeviceKind::Cpu => JobCost { on_cpu: None, ..cost },
-        };
+        // The memory that a GPU needs was not measured. Hosts that cannot be asked probably have GPUs.
+        let is_on_cpu = self.device == DeviceKind::Cpu && self.is_known_to_use_cpu;
+        let cost = if is_on_cpu { cost } else { JobCost { on_cpu: None, ..cost } };
         let job = PlannedJob::new(self.axes.title(run), run.case, files, arguments);
         PlannedJob { run: Some(run), threads, cost, ..job }
     }

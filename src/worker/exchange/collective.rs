@@ -132,6 +132,9 @@ impl Collective<'_> {
     }
 }
 
+/// Alignment of the parts of weights that ranks own, in elements: at least a cache line of fp32.
+pub const PART_ALIGNMENT: usize = 64;
+
 /// Divides `elements` among the ranks as evenly as multiples of `alignment` elements allow; the last parts may be
 /// shorter or empty.
 ///

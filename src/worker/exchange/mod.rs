@@ -92,7 +92,9 @@ pub trait GradientExchange {
     fn facts(&self) -> ExchangeFacts;
 
     /// Returns the arrays that hold the values; `None` if no rank holds all of them.
-    fn arrays(&self) -> Option<ExchangeArrays>;
+    fn arrays(&self) -> Option<ExchangeArrays> {
+        None
+    }
 
     /// Orders the sums before [`update`](GradientExchange::update): on the CPU they are complete on return, on CUDA the
     /// stream waits for them and the host does not. A strategy may begin the update `next`, if given, while it waits.

@@ -38,8 +38,9 @@ pub trait GradientSink: Send {
     /// Begins a backward pass of a step.
     fn begin(&mut self, _is_first: bool) {}
 
-    /// Makes the bucket's place on the wire free: earlier gradients there are exchanged. Returns true if this waited.
-    fn prepare(&mut self, _elements: &Range<usize>) -> Result<bool> {
+    /// Makes the next bucket's place on the wire free: earlier gradients there are exchanged. Returns true if this
+    /// waited.
+    fn prepare(&mut self) -> Result<bool> {
         Ok(false)
     }
 
@@ -410,7 +411,7 @@ impl State {
                 recorder::bucket_filled(self.filled as u32);
             }
             if self.facts.exchanges_passes {
-                self.prepare(&bucket.elements)?;
+                self.prepare()?;
             }
             if self.ready_from == ReadyFrom::Backward {
                 let copy = recorder::begin(Lane::Layers, "copy gradients", Some(self.filled as u32));
@@ -430,11 +431,11 @@ impl State {
     }
 
     /// Waits for the place of a bucket, if an earlier one still has it.
-    fn prepare(&mut self, elements: &Range<usize>) -> Result<()> {
+    fn prepare(&mut self) -> Result<()> {
         let device = self.destinations[0].device();
         self.enter(self.filled);
         let begin = Mark::set(device)?;
-        if self.sink.prepare(elements)? {
+        if self.sink.prepare()? {
             let wait = Blocked { phase: Phase::Backward, begin, end: Mark::set(device)? };
             self.in_backward.blocking_sums.push(wait);
         }

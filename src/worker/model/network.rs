@@ -159,9 +159,8 @@ pub struct NamedTensors {
     source: Source,
     device: Device,
     is_initialized: bool,
-    /// Unit of the next parameters.
-    unit: usize,
-    has_units: bool,
+    /// Unit of the next parameters; `None` if the network began none.
+    unit: Option<usize>,
     /// Unit whose weights later units also use.
     pub kept_unit: Option<usize>,
     pub provider: Provider,
@@ -177,8 +176,7 @@ impl NamedTensors {
             source,
             device,
             is_initialized: true,
-            unit: 0,
-            has_units: false,
+            unit: None,
             kept_unit: None,
             provider: Provider::default(),
         }
@@ -191,14 +189,14 @@ impl NamedTensors {
 
     /// Begins a unit with the next parameters.
     pub fn begin_unit(&mut self) -> Unit {
-        self.has_units = true;
-        self.unit = self.parameters.last().map_or(0, |last| last.unit + 1);
-        Unit { number: self.unit, provider: self.provider.clone() }
+        let number = self.parameters.last().map_or(0, |last| last.unit + 1);
+        self.unit = Some(number);
+        Unit { number, provider: self.provider.clone() }
     }
 
     /// Returns the unit of all parameters if the network began none.
     pub fn only_unit(&self) -> Option<Unit> {
-        (!self.has_units).then(|| Unit { number: 0, provider: self.provider.clone() })
+        self.unit.is_none().then(|| Unit { number: 0, provider: self.provider.clone() })
     }
 
     pub fn device(&self) -> Device {
@@ -280,7 +278,7 @@ impl NamedTensors {
             false => Tensor::empty([] as [i64; 0], (Kind::Float, self.device)).expand(shape, false),
         };
         let tensor = tensor.set_requires_grad(true);
-        let unit = self.unit;
+        let unit = self.unit.unwrap_or(0);
         self.parameters.push(NamedTensor { name: name.to_owned(), role, unit, tensor: tensor.shallow_clone() });
         tensor
     }

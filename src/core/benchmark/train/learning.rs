@@ -221,17 +221,25 @@ pub struct Validation {
     pub time: Seconds,
 }
 
+impl Validation {
+    /// Returns the perplexity of a token, `exp(loss)`; `None` for images, and if the loss is not finite.
+    pub fn perplexity(&self) -> Option<f64> {
+        self.loss.filter(|_| self.top_1.is_none()).map(f64::exp)
+    }
+}
+
 impl EpochEnd {
     /// Formats one line, such as
     /// `epoch 3: loss 0.4120; validation of 10000 images: loss 0.3900, top-1 0.8612, top-5 0.9971, in 1.9 s`. For language
     /// models, the perplexity `exp(loss)` replaces the accuracy.
     pub fn text(&self) -> String {
         let number = |loss: Option<f64>| loss.map_or_else(|| "NaN".to_owned(), |loss| format!("{loss:.4}"));
-        let validation = self.validation.map(|Validation { images, loss, top_1, top_5, skipped, time }| {
+        let validation = self.validation.map(|validation| {
+            let Validation { images, loss, top_1, top_5, skipped, time } = validation;
             let skipped = if skipped == 0 { String::new() } else { format!(", {skipped} of them skipped") };
             let (samples, quality) = match (top_1, top_5) {
                 (Some(top_1), Some(top_5)) => ("images", format!("top-1 {top_1:.4}, top-5 {top_5:.4}")),
-                _ => ("sequences", format!("perplexity {}", number(loss.map(f64::exp)))),
+                _ => ("sequences", format!("perplexity {}", number(validation.perplexity()))),
             };
             format!("; validation of {images} {samples}{skipped}: loss {}, {quality}, in {time:.1}", number(loss))
         });

@@ -22,7 +22,7 @@ use tch::{Device, Kind, Tensor};
 use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::Bucket;
-use crate::exchange::collective::{Collective, Route, Target, split_evenly};
+use crate::exchange::collective::{Collective, PART_ALIGNMENT, Route, Target, split_evenly};
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::memory::{MemoryShape, narrow};
 use crate::exchange::optimizer::OwnedParts;
@@ -34,9 +34,6 @@ use crate::ffi::memory::element::Element;
 use crate::job::heartbeat;
 use crate::job::session::Session;
 use crate::job::world::World;
-
-/// Alignment of shards in elements: at least a cache line of fp32.
-const ALIGNMENT: usize = 64;
 
 pub struct Sharded {
     reducer: &'static GradientReducer,
@@ -151,7 +148,7 @@ fn owned_buckets(buckets: &[Bucket], kv_store: KvStore, ranks: u32) -> Vec<(Rang
         let elements = bucket.elements.clone();
         let ownership = match kv_store {
             KvStore::Local | KvStore::ShardOptimizer => {
-                Ownership::Shards(split_evenly(elements.clone(), ranks, ALIGNMENT))
+                Ownership::Shards(split_evenly(elements.clone(), ranks, PART_ALIGNMENT))
             }
             KvStore::Nccl => Ownership::Whole(0),
             _ => Ownership::Whole(*owner as u32),

@@ -44,7 +44,7 @@ use crate::exchange::shards::collectives::Collectives;
 use crate::exchange::shards::gradients::ShardedGradients;
 use crate::exchange::shards::parts::{ShardedBucket, alternating};
 use crate::exchange::shards::weights::GatheredWeights;
-use crate::exchange::{ExchangeArrays, ExchangeFacts, GradientExchange, Parameters, UpdateState};
+use crate::exchange::{ExchangeFacts, GradientExchange, Parameters, UpdateState};
 use crate::ffi::group::GroupRank;
 use crate::ffi::torch::shim::WeightProvider;
 use crate::job::heartbeat;
@@ -202,14 +202,10 @@ impl Exchange {
         before.map_or(Ok(()), |(last, start)| take(collectives, last, start))
     }
 
-    /// Returns an array as long as the weights with this rank's parts of them, on `device`.
-    fn own_weights(&self, device: Device) -> Result<Tensor> {
+    /// Returns zeros in host memory, as many as weights.
+    fn zeros(&self) -> Result<Tensor> {
         let elements = self.buckets.last().map_or(0, |last| last.elements.end);
-        let array = Tensor::f_zeros([elements as i64], (Kind::Float, device))?;
-        for bucket in &self.buckets {
-            narrow(&array, &bucket.own_at(bucket.elements.start))?.f_copy_(&self.weights.part(bucket)?)?;
-        }
-        Ok(array)
+        Ok(Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu))?)
     }
 
     fn bucket(&self, elements: &Range<usize>) -> Result<usize> {
@@ -257,10 +253,6 @@ impl GradientExchange for Shards {
 
     fn facts(&self) -> ExchangeFacts {
         self.facts
-    }
-
-    fn arrays(&self) -> Option<ExchangeArrays> {
-        None
     }
 
     fn requested_bytes(&self) -> Option<[u64; 2]> {
@@ -311,15 +303,17 @@ impl GradientExchange for Shards {
         if let Weights::Whole(_) = exchange.weights {
             return Ok(None);
         }
-        let whole = exchange.own_weights(Device::Cpu)?;
+        let whole = exchange.zeros()?;
+        for bucket in &exchange.buckets {
+            narrow(&whole, &bucket.own_at(bucket.elements.start))?.f_copy_(&exchange.weights.part(bucket)?)?;
+        }
         exchange.share(&whole)?;
         Ok(Some(whole))
     }
 
     fn state(&mut self) -> Result<Option<UpdateState>> {
         let mut exchange = self.exchange.lock();
-        let elements = exchange.buckets.last().map_or(0, |last| last.elements.end);
-        let weights = Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu))?;
+        let weights = exchange.zeros()?;
         self.parts.state(&weights, |whole| exchange.share(whole)).map(Some)
     }
 
@@ -358,7 +352,7 @@ impl GradientSink for Sink {
         self.0.lock().gradients.begin(is_first);
     }
 
-    fn prepare(&mut self, _elements: &Range<usize>) -> Result<bool> {
+    fn prepare(&mut self) -> Result<bool> {
         let Exchange { collectives, buckets, gradients, .. } = &mut *self.0.lock();
         gradients.prepare(collectives, buckets)
     }

@@ -3,11 +3,8 @@
 use std::ops::Range;
 
 use crate::exchange::bucket::BucketPlan;
-use crate::exchange::collective::split_evenly;
+use crate::exchange::collective::{PART_ALIGNMENT, split_evenly};
 use crate::ffi::group::GroupRank;
-
-/// Alignment of parts in elements: at least a cache line of fp32.
-const ALIGNMENT: usize = 64;
 
 /// A bucket that is divided among the ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +24,7 @@ impl ShardedBucket {
     pub fn list(plan: &BucketPlan, own: GroupRank) -> Vec<ShardedBucket> {
         let mut next = 0;
         let bucket = |elements: Range<usize>| {
-            let parts = split_evenly(0..elements.len(), own.ranks, ALIGNMENT);
+            let parts = split_evenly(0..elements.len(), own.ranks, PART_ALIGNMENT);
             let own = parts[own.rank as usize].clone();
             let place = next..next + own.len();
             next = place.end;

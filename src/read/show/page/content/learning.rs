@@ -127,7 +127,7 @@ fn table(curves: &[RunCurve]) -> Table {
             number(validation.and_then(|of| of.loss), 4),
             number(validation.and_then(|of| Some(100.0 * of.top_1?)), 2),
             number(validation.and_then(|of| Some(100.0 * of.top_5?)), 2),
-            number(validation.filter(|of| of.top_1.is_none()).and_then(|of| Some(of.loss?.exp())), 2),
+            number(validation.and_then(|of| of.perplexity()), 2),
         ];
         Some(Row { cells, style: Some(curve.style), ..Row::default() })
     };
