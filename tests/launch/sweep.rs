@@ -475,7 +475,7 @@ fn invalid_options_exit_with_status_2() {
                 error: the argument '--kv-stores <NAME,..>' cannot be used with '--kv-store <NAME>'
             --cases 1n2g --kv-stores ring,redis
                 error: invalid value 'redis' for '--kv-stores <NAME,..>'
-                [possible values: ring, shard-optimizer, shard-gradients, shard-weights, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+                [possible values: ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
             --cases 1n2g --kv-stores ring,device --servers 2
                 error: --servers 2 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
             --cases 1n2g --kv-stores ring,device --server-hosts c

@@ -265,7 +265,7 @@ fn unpredictable_kv_stores_are_rejected_with_the_reason() {
                 error: the argument '--servers <N>' cannot be used with '--backtest'
             --kv-store nobody
                 error: invalid value 'nobody' for '--kv-store <NAME>'
-                [possible values: ring, shard-optimizer, shard-gradients, shard-weights, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+                [possible values: ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
         "#]],
         refuse,
     );

@@ -275,6 +275,28 @@ fn sweep_over_two_gpu_hosts_matches_hand_computed_figures() {
     }
 }
 
+/// The ranks of a host have a communicator of NCCL, and so have the owners of the same part.
+#[test]
+fn hybrid_shards_over_two_gpu_hosts_match_all_reduce() {
+    let Some(hosts) = Hosts::up() else { return };
+    let _tokens = take_all_cores();
+    let options = "--device cuda --iters 4 --warmup 1 --lr-warmup-iters 0 --freeze-batch-norm --kv-stores ring,hybrid";
+    let options = format!("{} {options}", hosts.slots(2));
+    succeed(&cluster_sweep::command(&hosts.cluster, "2n2g", &hosts.out(), &options).output().expect("starts"));
+    let files = fs::read_dir(hosts.out().join("2n2g")).expect("results").map(|file| file.expect("a file").path());
+    let records = files.filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    let records = records.map(|path| RunRecord::read(&fs::read(path).expect("read")[..]).expect("a record"));
+    let losses: Vec<f64> = records
+        .map(|record| {
+            assert_eq!((record.failure(), record.header.backend), (None, BackendName::Nccl));
+            checksum(&record);
+            record.iterations[3].loss.iter().sum()
+        })
+        .collect();
+    let [one, other] = losses[..] else { panic!("{losses:?}") };
+    assert_near(one, other, 1e-5, "loss of the fourth iteration");
+}
+
 #[test]
 fn slow_gpu_of_second_host_is_named_in_all_outputs() {
     let Some(hosts) = Hosts::up() else { return };

@@ -105,7 +105,7 @@ fn virtual_gpus_push_the_same_codes_as_cpus() {
 /// One owner for each bucket, rank 0 for all buckets, and one shard in host memory for each rank.
 #[test]
 fn sharded_updates_match_cpus() {
-    ["shard-optimizer", "shard-gradients", "shard-weights --bucket-mb 1", "device", "nccl", "local"]
+    ["shard-optimizer", "shard-gradients", "shard-weights --bucket-mb 1", "hybrid", "device", "nccl", "local"]
         .into_iter()
         .for_each(|kv_store| assert_near_with(kv_store, 2, 0, 1e-5));
 }

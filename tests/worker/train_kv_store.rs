@@ -48,6 +48,7 @@ fn synchronous_kv_stores_match_all_reduce() {
         (0, "shard-gradients"),
         (0, "shard-weights"),
         (0, "shard-weights --backend mpi --bucket-mb 4"),
+        (0, "hybrid"),
         (0, "local"),
         (0, "device"),
         (0, "nccl"),
@@ -430,7 +431,7 @@ fn contradicting_kv_store_options_are_rejected() {
         error: --clip-norm is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, local, device or nccl
         error: --weight-decay-on is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, local, device or nccl
         error: invalid value 'distributed' for '--kv-store <NAME>'
-          [possible values: ring, shard-optimizer, shard-gradients, shard-weights, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
+          [possible values: ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
 
         For more information, try '--help'.
     "#]].assert_eq(&errors.concat());

@@ -84,9 +84,11 @@ fn no_codes(kv_store: KvStore) -> Option<&'static str> {
     match kv_store {
         KvStore::Local => Some("MXNet ignores the compression and sends values"),
         KvStore::Nccl => Some("NCCL cannot add codes, and MXNet rejects them"),
-        KvStore::Device | KvStore::ShardOptimizer | KvStore::ShardGradients | KvStore::ShardWeights => {
-            Some("owners receive sums, and codes cannot be added")
-        }
+        KvStore::Device
+        | KvStore::ShardOptimizer
+        | KvStore::ShardGradients
+        | KvStore::ShardWeights
+        | KvStore::Hybrid => Some("owners receive sums, and codes cannot be added"),
         KvStore::Ring | KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync => {
             None
         }

@@ -20,6 +20,9 @@ keyword_enum!(
         /// Each rank keeps only its shards of weights, gradients and optimizer states, and gathers the weights of a
         /// part of the network before forward and again before backward: ZeRO stage 3, PyTorch's FSDP.
         ShardWeights = "shard-weights" | "zero3" | "zero-3" | "fsdp" | "fsdp2",
+        /// Same as `ShardWeights` among the ranks of a host. The hosts have copies, and add their gradients: PyTorch's
+        /// `HYBRID_SHARD`.
+        Hybrid = "hybrid" | "hsdp" | "hybrid-shard" | "hybrid_shard",
         /// Each rank sums and updates its shard in host memory; single host only.
         Local = "local" | "local_update_cpu" | "local_allreduce_cpu",
         /// Each bucket has an owner, balanced by size, that sums, updates and sends the weights.
@@ -50,7 +53,12 @@ impl KvStore {
 
     /// Returns true if no rank holds the gradients of the whole network.
     pub fn shards_gradients(self) -> bool {
-        matches!(self, KvStore::ShardGradients | KvStore::ShardWeights)
+        self == KvStore::ShardGradients || self.shards_weights()
+    }
+
+    /// Returns true if no rank holds the weights of the whole network.
+    pub fn shards_weights(self) -> bool {
+        matches!(self, KvStore::ShardWeights | KvStore::Hybrid)
     }
 
     /// Returns true if separate processes hold the weights.

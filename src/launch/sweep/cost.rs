@@ -3,7 +3,7 @@
 
 use ringmark_core::benchmark::score::ScoreConfig;
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{BatchMemory, DeviceKind, Dtype, PASSES_OF_TRAINING, Wire};
+use ringmark_core::dimension::{BatchMemory, Case, DeviceKind, Dtype, PASSES_OF_TRAINING, Wire};
 
 /// Predicted cost of a job.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -72,8 +72,8 @@ impl JobCost {
     /// Placeholder for jobs of equal but unknown cost.
     pub const EQUAL: JobCost = JobCost { work: 1.0, dtype: None, on_cpu: None };
 
-    /// Returns the cost of a training run on the CPU.
-    pub fn for_training(train: &TrainConfig) -> JobCost {
+    /// Returns the cost of a training run of `case` on CPUs.
+    pub fn for_training(train: &TrainConfig, case: Case) -> JobCost {
         let TrainConfig { model, dtype, layout, batch_size, accumulate, iterations, .. } = *train;
         let size = train.sample_size();
         let facts = model.facts();
@@ -83,6 +83,7 @@ impl JobCost {
         // One state of the optimizer is part of it.
         let more_states = train.optimizer.state_names(train.momentum).len().saturating_sub(1) as u64;
         memory.fixed.0 += more_states * Wire::Fp32.bytes() * facts.parameters;
+        memory.fixed.0 -= facts.memory_of_others(train.kv_store.kv_store, more_states, case).0;
         JobCost {
             work: PASSES_OF_TRAINING * samples * facts.gmacs_at(size),
             dtype: Some(dtype),
@@ -112,6 +113,12 @@ impl JobCost {
 
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
+    use ringmark_core::benchmark::kv_store::KvStoreConfig;
+    use ringmark_core::benchmark::optimizer::Optimizer;
+    use ringmark_core::dimension::{KvStore, Model};
+    use ringmark_core::options::keyword_enum::KeywordEnum;
+
     use super::*;
 
     fn train(batch_size: u32) -> TrainConfig {
@@ -120,7 +127,7 @@ mod tests {
 
     #[test]
     fn work_scales_with_images_and_pixels() {
-        let work = |train: TrainConfig| JobCost::for_training(&train).work;
+        let work = |train: TrainConfig| JobCost::for_training(&train, Case::SINGLE).work;
         assert!((work(train(8)) - 3.0 * 4.089 * 200.0).abs() < 1e-9);
         assert!((work(train(16)) / work(train(8)) - 2.0).abs() < 1e-9);
         assert!((work(TrainConfig { image_size: Some(112), ..train(8) }) / work(train(8)) - 0.25).abs() < 1e-9);
@@ -133,7 +140,7 @@ mod tests {
         // Two ranks have 50 iterations an epoch and predict 19 batches after each; one has 100, and predicts 38 after
         // the first epoch alone.
         let work = |ranks: u32| {
-            let cost = JobCost::for_training(&train);
+            let cost = JobCost::for_training(&train, Case { nodes: 1, gpus_per_node: ranks });
             let with = cost.with_validation(train.iterations, ValidationCost::new(&train, ranks, images));
             assert_eq!(with.on_cpu, cost.on_cpu);
             with.work / cost.work
@@ -145,9 +152,44 @@ mod tests {
     }
 
     #[test]
+    fn divided_state_reduces_the_memory_of_a_rank() {
+        let fixed = |model, kv_store, case| {
+            let kv_store = KvStoreConfig { kv_store, ..KvStoreConfig::default() };
+            let optimizer = Optimizer::AdamW;
+            let train = TrainConfig { model, kv_store, optimizer, ..train(1) };
+            JobCost::for_training(&train, case).on_cpu.expect("memory").memory.fixed.0 as f64 / 1e9
+        };
+        let table = |case: &str| {
+            let case: Case = case.parse().expect("a case");
+            KvStore::ALL[..5].iter().map(move |kv_store| {
+                let [small, large] = [Model::Gpt2Small, Model::Llama8b].map(|model| fixed(model, *kv_store, case));
+                format!("{case} {kv_store}: {small:.2}, {large:.1} GB\n")
+            })
+        };
+        expect![[r#"
+            1n1g ring: 3.69, 193.4 GB
+            1n1g shard-optimizer: 3.69, 193.4 GB
+            1n1g shard-gradients: 3.69, 193.4 GB
+            1n1g shard-weights: 3.69, 193.4 GB
+            1n1g hybrid: 3.69, 193.4 GB
+            1n2g ring: 3.69, 193.4 GB
+            1n2g shard-optimizer: 3.44, 177.4 GB
+            1n2g shard-gradients: 3.06, 153.3 GB
+            1n2g shard-weights: 2.47, 104.4 GB
+            1n2g hybrid: 2.47, 104.4 GB
+            2n4g ring: 3.69, 193.4 GB
+            2n4g shard-optimizer: 3.25, 165.3 GB
+            2n4g shard-gradients: 2.60, 123.2 GB
+            2n4g shard-weights: 1.56, 37.7 GB
+            2n4g hybrid: 1.86, 59.9 GB
+        "#]]
+        .assert_eq(&["1n1g", "1n2g", "2n4g"].into_iter().flat_map(table).collect::<String>());
+    }
+
+    #[test]
     fn scoring_costs_less_than_training() {
         let score = ScoreConfig { batch_size: 8, ..ScoreConfig::default() };
-        let (score, train) = (JobCost::for_scoring(&score), JobCost::for_training(&train(8)));
+        let (score, train) = (JobCost::for_scoring(&score), JobCost::for_training(&train(8), Case::SINGLE));
         let memory = |cost: JobCost| cost.on_cpu.map(|cpu| cpu.memory.for_batch(cpu.batch_size).0);
         assert!(score.work < train.work && memory(score) < memory(train));
     }

@@ -220,7 +220,8 @@ mod tests {
 
     fn job(case: &str, train: &TrainConfig) -> PlannedJob {
         let files = JobFiles { log: "a.log".into(), record: "/a.jsonl".into() };
-        let (case, cost): (Case, JobCost) = (case.parse().expect("a case"), JobCost::for_training(train));
+        let case: Case = case.parse().expect("a case");
+        let cost = JobCost::for_training(train, case);
         PlannedJob { threads: Some(1), cost, ..PlannedJob::new(case.to_string(), case, files, Vec::new()) }
     }
 

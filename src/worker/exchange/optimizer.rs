@@ -26,7 +26,7 @@ use crate::exchange::request::{RankCounts, UpdateRule, UpdateStep};
 use crate::ffi::torch::update::{self, Adjustment, FlatUpdate, SgdStep};
 use crate::job::heartbeat;
 use crate::job::session::Session;
-use crate::job::world::RankSums;
+use crate::job::world::{RankSums, World};
 
 /// Arrays of an update: fp32, flat and of equal length.
 pub struct UpdateArrays {
@@ -281,11 +281,12 @@ pub struct OwnedParts {
 
 impl OwnedParts {
     /// Creates the optimizers of `parts`: weights, sums of their gradients, and the first element in the flat weights.
-    /// All ranks call this together.
+    /// The parts of `owners` are all weights. All ranks call this together.
     pub fn new(
         rule: &UpdateRule,
         parameters: &[Tensor],
         parts: impl Iterator<Item = Result<(Tensor, Tensor, usize)>>,
+        owners: &World,
         session: &Session,
     ) -> Result<OwnedParts> {
         let ranks = session.world.ranks();
@@ -304,7 +305,7 @@ impl OwnedParts {
             elements,
             state_names: rule.state_names(),
             is_clipped: rule.clip_norm().is_some(),
-            sums: (rule.clip_norm().is_some() || scaler.is_some()).then(|| session.world.rank_sums()),
+            sums: (rule.clip_norm().is_some() || scaler.is_some()).then(|| owners.rank_sums()),
             loss_scaler: scaler,
         })
     }

@@ -36,7 +36,7 @@ pub trait GradientSink: Send {
     }
 
     /// Begins a backward pass of a step.
-    fn begin(&mut self, _is_first: bool) {}
+    fn begin(&mut self, _pass: BackwardPass) {}
 
     /// Makes the next bucket's place on the wire free: earlier gradients there are exchanged. Returns true if this
     /// waited.
@@ -244,7 +244,7 @@ impl GradientReducer {
         if !state.pass.is_last {
             state.allocate_sums()?;
         }
-        state.sink.begin(pass.is_first);
+        state.sink.begin(pass);
         state.missing = state.plan.buckets.iter().map(|bucket| bucket.parameters.len()).collect();
         state.filled = 0;
         if pass.is_first {

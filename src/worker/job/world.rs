@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::ffi::cuda;
+use crate::ffi::group::GroupRank;
 use crate::ffi::process::exit;
 use crate::ffi::process::waiting::POLL_INTERVAL;
 use crate::job::memory::NoMemoryLeft;
@@ -42,6 +43,12 @@ pub struct RankLocation {
     pub local_rank: usize,
 }
 
+impl From<&World> for GroupRank {
+    fn from(world: &World) -> GroupRank {
+        GroupRank { rank: world.rank, ranks: world.ranks }
+    }
+}
+
 /// Sums of single numbers over all ranks, for an exchange that runs without the [`World`].
 pub struct RankSums(SimpleCommunicator);
 
@@ -64,15 +71,15 @@ pub struct World {
     communicator: RefCell<SimpleCommunicator>,
     /// Live processes of this role on this host.
     node: SimpleCommunicator,
-    /// Every process of the job: the ranks, then the servers.
+    /// Every process of the job: the ranks, then the servers. Only the ranks of a part.
     all: SimpleCommunicator,
     host: String,
     /// True if some ranks have failed and the others continue without them.
     has_lost_ranks: Cell<bool>,
     /// True if every rank has cores of its own; empty until the ranks have agreed.
     has_own_cores: OnceLock<bool>,
-    /// Dropped last: finalizes MPI, which waits for the others.
-    _universe: Universe,
+    /// Dropped last: finalizes MPI, which waits for the others. `None` for a part.
+    _universe: Option<Universe>,
 }
 
 impl World {
@@ -106,7 +113,7 @@ impl World {
             host,
             has_lost_ranks: Cell::new(false),
             has_own_cores: OnceLock::new(),
-            _universe: universe,
+            _universe: Some(universe),
         };
         world.abort_on_panic();
         Ok(world)
@@ -280,6 +287,37 @@ impl World {
             .collect()
     }
 
+    /// Returns the ranks of this host, and the ranks with this local rank on all hosts, which must have equally many. All
+    /// ranks call this together.
+    pub fn parts(&self) -> Result<[World; 2]> {
+        let local = self.gather(&[f64::from(self.local_ranks())]).concat();
+        ensure!(
+            local.iter().all(|ranks| *ranks == local[0]),
+            "the hosts have different numbers of ranks, from {} to {}: start the same number on each",
+            local.iter().copied().fold(f64::INFINITY, f64::min),
+            local.iter().copied().fold(0.0, f64::max)
+        );
+        let across = self.with_same_local_rank(true).context("MPI cannot create a communicator across hosts")?;
+        Ok([self.node.duplicate(), across].map(|communicator| World {
+            role: self.role,
+            rank: communicator.rank() as u32,
+            ranks: communicator.size() as u32,
+            node: communicator.split_shared(communicator.rank()),
+            all: communicator.duplicate(),
+            communicator: RefCell::new(communicator),
+            host: self.host.clone(),
+            has_lost_ranks: Cell::new(false),
+            has_own_cores: self.has_own_cores.clone(),
+            _universe: None,
+        }))
+    }
+
+    /// Returns a new communicator of all ranks. All ranks call this together.
+    pub fn communicator(&self) -> SimpleCommunicator {
+        let _waiting = heartbeat::wait();
+        self.communicator.borrow().duplicate()
+    }
+
     /// Returns a new communicator of the ranks with this local rank on their hosts; `None` unless this rank
     /// `take_part`s.
     pub fn with_same_local_rank(&self, take_part: bool) -> Option<SimpleCommunicator> {
@@ -301,8 +339,7 @@ impl World {
 
     /// Returns sums over the ranks. All ranks call this together.
     pub fn rank_sums(&self) -> RankSums {
-        let _waiting = heartbeat::wait();
-        RankSums(self.communicator.borrow().duplicate())
+        RankSums(self.communicator())
     }
 
     /// Returns the values of every rank, in rank order. All ranks pass the same number of values.

@@ -52,6 +52,45 @@ fn every_kv_store_matches_all_reduce_on_two_hosts() {
     }
 }
 
+/// Two ranks of each host divide weights and gradients, and the owners of a part add over the hosts.
+#[test]
+fn hybrid_shards_match_all_reduce_on_two_hosts() {
+    let Some(cluster) = Cluster::start(2) else { return };
+    let _tokens = take_all_cores();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let record = |options: &str| {
+        let all = format!(
+            "train --device cpu --model gpt2-tiny --batch-size 4 --sequence-length 16 --iters 4 --warmup 0 --threads 1 \
+             --lr-warmup-iters 0 --bucket-mb 0.05 {options} --record {}",
+            path("record.jsonl")
+        );
+        succeed(&cluster.worker(&[2, 2], &words(&all).collect::<Vec<_>>()));
+        RunRecord::read(&fs::read(path("record.jsonl")).expect("written")[..]).expect("a record")
+    };
+    for rule in ["--optimizer sgd --momentum 0.9 --lr 0.05", "--optimizer adamw --clip-norm 0.5"] {
+        let ring = record(rule);
+        for exchange in ["", "--backend mpi", "--accumulate 2"] {
+            let hybrid = record(&format!("{rule} --strategy hybrid {exchange}"));
+            let of_both = [&ring, &hybrid].map(|record| record.iterations.iter().map(|one| one.loss.clone()));
+            for (ring, hybrid) in of_both[0].clone().zip(of_both[1].clone()) {
+                let sums = [ring, hybrid].map(|loss| loss.iter().sum::<f64>());
+                assert!((sums[0] - sums[1]).abs() < 1e-5 * sums[0].abs(), "{rule} {exchange}: {sums:?}");
+            }
+            // The ranks of both hosts have the same weights.
+            checksum(&hybrid);
+        }
+    }
+    // Each rank sends and receives half of two gathers and a sum within the host, and its half of the sums between hosts.
+    let options = "--optimizer adamw --strategy hybrid --checkpoint-every 2";
+    let whole = record(&format!("{options} --checkpoint {}", path("checkpoint")));
+    let sent: u64 = whole.end.as_ref().and_then(|end| end.kv_store.as_ref()).expect("bytes").sent_by_rank[0].0;
+    let weights = whole.header.buckets.iter().map(|bucket| bucket.0).sum::<u64>();
+    assert!((weights..2 * weights + weights / 2).contains(&sent), "{sent} bytes for {weights} of weights");
+    let again = record(&format!("{options} --checkpoint {} --from-checkpoint {}", path("again"), path("checkpoint")));
+    assert_eq!((again.header.iterations_before(), checksum(&again)), (4, checksum(&whole)));
+}
+
 #[test]
 fn server_host_with_a_failed_link_is_reported() {
     let Some(cluster) = Cluster::start(3) else { return };

@@ -8,7 +8,7 @@ use crate::benchmark::exchange::{BackendChoice, Switch};
 use crate::benchmark::image_input::DataSource;
 use crate::benchmark::is_default;
 use crate::benchmark::train::config::{Fault, Recompute, TrainConfig};
-use crate::dimension::{Dtype, KvStore};
+use crate::dimension::Dtype;
 use crate::options::option_table::check_ranges;
 
 impl TrainConfig {
@@ -78,7 +78,7 @@ impl TrainConfig {
              buckets: omit --overlap"
         );
         ensure!(
-            kv_store != KvStore::ShardWeights || self.learning.validate.paths().is_empty(),
+            !kv_store.shards_weights() || self.learning.validate.paths().is_empty(),
             "--validate is not supported with --kv-store {kv_store}, whose ranks compute together: omit one of them"
         );
         if let Some(name) = self.learning.option_for_checkpoints() {
@@ -206,6 +206,7 @@ mod tests {
     use crate::benchmark::kv_store::KvStoreConfig;
     use crate::benchmark::optimizer::Optimizer;
     use crate::benchmark::tests::{parse, typed};
+    use crate::dimension::KvStore;
     use crate::dimension::{DeviceChoice, DeviceKind, Wire};
     use crate::options::keyword_enum::KeywordEnum;
 

@@ -174,6 +174,11 @@ impl DecoderShape {
         self.embedding() + self.layers as u64 * (attention + perceptron)
     }
 
+    /// Returns the weights of matrix products in blocks: all but embeddings, the head and vectors.
+    pub const fn block_parameters(&self) -> u64 {
+        self.product_parameters() - self.embedding()
+    }
+
     /// Returns the multiply-accumulates of the forward pass of a sequence of `tokens`, in 1e9: those of matrix products
     /// and of attention, as [`MfuFormula::Megatron`] counts them. A step takes six operations per multiply-accumulate.
     pub const fn gmacs(&self, tokens: u32) -> f64 {
@@ -208,19 +213,19 @@ impl DecoderShape {
             DecoderFamily::Llama(_) => 4 * self.mlp_width as u64,
         };
         let of_token = 4 * self.layers as u64 * (9 * self.width as u64 + perceptron);
-        self.memory(20, 700, of_token * self.sequence_length as u64)
+        self.memory(20, of_token * self.sequence_length as u64)
     }
 
     /// Returns the memory of a rank that scores on the CPU: it stores the activations of one layer and two chunks of
     /// logits.
     pub const fn scoring_memory(&self) -> RankMemory {
         let of_token = 4 * (10 * self.width as u64 + 4 * self.mlp_width as u64);
-        self.memory(8, 700, of_token * self.sequence_length as u64)
+        self.memory(8, of_token * self.sequence_length as u64)
     }
 
-    const fn memory(&self, of_parameter: u64, megabytes: u64, of_sample: u64) -> RankMemory {
+    const fn memory(&self, of_parameter: u64, of_sample: u64) -> RankMemory {
         RankMemory {
-            fixed: Bytes(of_parameter * self.parameters() + megabytes * 1_000_000),
+            fixed: Bytes(of_parameter * self.parameters() + RankMemory::PROGRAM.0),
             of_image: Bytes(of_sample),
             // Autocast keeps some activations in fp32.
             of_half_image: Bytes(of_sample * 3 / 4),

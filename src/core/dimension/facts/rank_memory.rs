@@ -17,6 +17,9 @@ pub struct RankMemory {
 }
 
 impl RankMemory {
+    /// Memory of the program and its libraries.
+    pub const PROGRAM: Bytes = Bytes(700_000_000);
+
     /// Creates a value from MB (1e6 bytes).
     pub const fn megabytes(fixed: u64, of_image: u64, of_half_image: u64) -> RankMemory {
         RankMemory::for_small_images(fixed, 1000 * of_image, 1000 * of_half_image)

@@ -133,7 +133,8 @@ impl TrainSweep {
     }
 
     fn job(&self, run: RunName, train: TrainConfig, files: JobFiles) -> PlannedJob {
-        let (threads, cost, kv_store) = (train.threads, JobCost::for_training(&train), train.kv_store);
+        let (threads, kv_store) = (train.threads, train.kv_store);
+        let cost = JobCost::for_training(&train, run.case);
         let validation = self.validation(run, &train);
         let cost = validation.map_or(cost, |validation| cost.with_validation(train.iterations, validation));
         let arrays = ServerArrays {

@@ -95,7 +95,7 @@ impl Strategy {
                     )),
                 };
             }
-            KvStore::ShardOptimizer | KvStore::ShardGradients | KvStore::ShardWeights => {
+            KvStore::ShardOptimizer | KvStore::ShardGradients | KvStore::ShardWeights | KvStore::Hybrid => {
                 return Err("no model describes its reduce-scatter and all-gather yet".to_owned());
             }
             KvStore::Local => {

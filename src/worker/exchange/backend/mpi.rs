@@ -31,7 +31,7 @@ pub struct Mpi {
 impl Mpi {
     pub fn new(chunk_kb: u32, memory: Memory, world: &World) -> Result<Mpi> {
         Ok(Mpi {
-            sums: Sums::new(world.rank())?,
+            sums: Sums::new(world.communicator())?,
             chunk_kb,
             memory,
             rank: world.rank(),

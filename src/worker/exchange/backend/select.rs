@@ -12,10 +12,21 @@ use crate::exchange::backend::none::NoExchange;
 use crate::exchange::backend::shared_memory::SharedMemory;
 use crate::exchange::memory::{Memory, MemoryShape};
 use crate::job::session::Session;
+use crate::job::world::World;
 
-/// Creates the backend that `config` requests on `device`, with memory of `shape`. All ranks call this together.
+/// Creates the backend that `config` requests for all ranks, with memory of `shape`. All ranks call this together.
 pub fn new(config: &ExchangeConfig, shape: MemoryShape, session: &Session) -> Result<Box<dyn Backend>> {
-    let (world, device) = (session.world, session.device());
+    for_ranks(session.world, config, shape, session)
+}
+
+/// Creates the backend for the ranks of `world`, of which this rank is one. All of them call this together.
+pub fn for_ranks(
+    world: &World,
+    config: &ExchangeConfig,
+    shape: MemoryShape,
+    session: &Session,
+) -> Result<Box<dyn Backend>> {
+    let device = session.device();
     config.check_hierarchical(session.own.kind.into())?;
     if device == Device::Cpu {
         // Memory is overcommitted: one rank's allocation may succeed and another rank be killed later, on first touch.

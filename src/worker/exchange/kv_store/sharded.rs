@@ -112,7 +112,7 @@ impl Sharded {
         let route = if kv_store == KvStore::Nccl { Route::Chain } else { Route::Direct };
         let own: Vec<Range<usize>> = buckets.iter().filter_map(|bucket| part_of(bucket, world.rank())).collect();
         let part = |part: &Range<usize>| Ok((narrow(&updated, part)?, narrow(&sums, part)?, part.start));
-        let parts = OwnedParts::new(&request.rule, &tensors, own.iter().map(part), session)?;
+        let parts = OwnedParts::new(&request.rule, &tensors, own.iter().map(part), world, session)?;
         let owned: usize = own.iter().map(ExactSizeIterator::len).sum();
 
         let wire = (Element::from(request.exchange.wire).kind(), session.device());

@@ -1,22 +1,28 @@
-//! Sums of gradients on the ranks that own them.
+//! Sums of gradients on the ranks that own them. With shards in every host, the owners of a part add their sums over the
+//! hosts while the next buckets are summed.
 
 use std::collections::VecDeque;
 
 use anyhow::Result;
-use tch::{Device, Kind, Tensor};
+use tch::Tensor;
 
+use crate::exchange::backend::Backend;
 use crate::exchange::collective::Collective;
 use crate::exchange::memory::narrow;
+use crate::exchange::reducer::BackwardPass;
 use crate::exchange::shards::collectives::Collectives;
 use crate::exchange::shards::parts::ShardedBucket;
 
 pub struct ShardedGradients {
     /// First element of each bucket in the memory of the exchange.
     starts: Vec<usize>,
-    /// Sums of this rank's parts.
+    /// Sums of this rank's parts: the sums of `between_hosts`, if there is one.
     pub own: Tensor,
+    /// Ranks with the same parts on other hosts.
+    between_hosts: Option<Box<dyn Backend>>,
     /// Number of the step's current pass, from 1: sums are added to those of earlier passes.
     pass: u64,
+    is_last_pass: bool,
     /// Buckets in flight, at most two, and the numbers of their collectives.
     in_flight: VecDeque<(usize, usize)>,
     /// Numbers of the collectives that are not known to be complete, and how many are.
@@ -25,13 +31,14 @@ pub struct ShardedGradients {
 }
 
 impl ShardedGradients {
-    pub fn new(starts: Vec<usize>, buckets: &[ShardedBucket], device: Device) -> Result<ShardedGradients> {
-        let elements = buckets.last().map_or(0, |last| last.place.end);
-        let own = Tensor::f_zeros([elements as i64], (Kind::Float, device))?;
+    /// Buckets start at `starts` in the memory of the exchange. `own` has a place for each of this rank's parts.
+    pub fn new(starts: Vec<usize>, own: Tensor, between_hosts: Option<Box<dyn Backend>>) -> Result<ShardedGradients> {
         Ok(ShardedGradients {
             starts,
             own,
+            between_hosts,
             pass: 1,
+            is_last_pass: true,
             in_flight: VecDeque::new(),
             unknown: VecDeque::new(),
             completed: 0,
@@ -42,8 +49,9 @@ impl ShardedGradients {
         self.starts[bucket]
     }
 
-    pub fn begin(&mut self, is_first_pass: bool) {
-        self.pass = if is_first_pass { 1 } else { self.pass + 1 };
+    pub fn begin(&mut self, BackwardPass { is_first, is_last }: BackwardPass) {
+        self.pass = if is_first { 1 } else { self.pass + 1 };
+        self.is_last_pass = is_last;
     }
 
     /// Returns the number of passes of the last step, each of which sums all buckets.
@@ -78,12 +86,20 @@ impl ShardedGradients {
         self.completed
     }
 
-    /// Moves the sums of all buckets in flight to this rank's parts.
+    /// Moves the sums of all buckets in flight to this rank's parts. In the last pass they are the sums over all ranks.
     pub fn finish(&mut self, collectives: &mut Collectives, buckets: &[ShardedBucket]) -> Result<()> {
         while !self.in_flight.is_empty() {
             self.take_first(collectives, buckets)?;
         }
-        Ok(())
+        match &mut self.between_hosts {
+            Some(between_hosts) if self.is_last_pass => between_hosts.finish(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks sums between hosts for errors, without waiting.
+    pub fn check(&mut self) -> Result<()> {
+        self.between_hosts.as_mut().map_or(Ok(()), |between_hosts| between_hosts.check().map(drop))
     }
 
     fn take_first(&mut self, collectives: &mut Collectives, buckets: &[ShardedBucket]) -> Result<()> {
@@ -93,11 +109,15 @@ impl ShardedGradients {
             self.completed(number);
         }
         let sums = narrow(&collectives.sums, &buckets[bucket].own_at(self.starts[bucket]))?;
-        let mut own = narrow(&self.own, &buckets[bucket].place)?;
+        let place = &buckets[bucket].place;
+        let mut own = narrow(&self.own, place)?;
         match self.pass > 1 {
             true => drop(own.f_add_(&sums)?),
             false => own.f_copy_(&sums)?,
         }
-        Ok(())
+        match &mut self.between_hosts {
+            Some(between_hosts) if self.is_last_pass && !place.is_empty() => between_hosts.start(place.clone()),
+            _ => Ok(()),
+        }
     }
 }

@@ -5,8 +5,10 @@
 //! |---|---|---|
 //! | `shard-gradients` | weights | gradients, optimizer states |
 //! | `shard-weights` | | weights, gradients, optimizer states |
+//! | `hybrid` | | the same, among the ranks of each host |
 //!
-//! Every rank owns a part of each bucket. A step of `shard-weights`, whose buckets consist of whole units of the network:
+//! Every rank owns a part of each bucket. With `hybrid`, weights are gathered and gradients scattered within a host, and
+//! the owners of the same part add its sums over the hosts (PyTorch's `HYBRID_SHARD`). A step of `shard-weights`, whose buckets consist of whole units of the network:
 //!
 //! ```text
 //! forward    gather 0 | compute 0, gather 1 | compute 1, gather 2 | compute 2
@@ -36,9 +38,11 @@ use crate::exchange::backend::{Backend, select};
 use crate::exchange::bucket::BucketPlan;
 use crate::exchange::collective::{Collective, Target};
 use crate::exchange::loss_scaler::LossScaler;
-use crate::exchange::memory::{MemoryShape, narrow};
+use crate::exchange::memory::{Memory, MemoryShape, narrow};
 use crate::exchange::optimizer::OwnedParts;
-use crate::exchange::reducer::{self, GradientReducer, GradientSink, GradientSource, ReadyFrom, SinkFacts};
+use crate::exchange::reducer::{
+    self, BackwardPass, GradientReducer, GradientSink, GradientSource, ReadyFrom, SinkFacts,
+};
 use crate::exchange::request::ExchangeRequest;
 use crate::exchange::shards::collectives::Collectives;
 use crate::exchange::shards::gradients::ShardedGradients;
@@ -57,7 +61,10 @@ pub struct Shards {
     exchange: &'static Shared,
     parts: OwnedParts,
     facts: ExchangeFacts,
+    /// This rank among those that divide the weights.
     own: GroupRank,
+    /// This rank among those with the same parts, with `hybrid`.
+    between_hosts: Option<GroupRank>,
     wire: Wire,
 }
 
@@ -85,8 +92,11 @@ impl Shards {
         let Parameters { weights, rounded, tensors, ready_from, units, kept_unit } = parameters;
         ensure!(ready_from == ReadyFrom::Backward, "sharded gradients come from backward");
         let _no_gradient = tch::no_grad_guard();
-        let own = GroupRank { rank: session.world.rank(), ranks: session.world.ranks() };
-        let shards_weights = request.kv_store.kv_store == KvStore::ShardWeights;
+        let kv_store = request.kv_store.kv_store;
+        let hosts = (kv_store == KvStore::Hybrid).then(|| session.world.parts()).transpose()?;
+        let owners = hosts.as_ref().map_or(session.world, |[of_host, _]| of_host);
+        let own = GroupRank::from(owners);
+        let shards_weights = kv_store.shards_weights();
         let plan = match shards_weights {
             true => unit_plan(request, &tensors, &units, kept_unit),
             false => reducer::plan(&tensors, &request.exchange),
@@ -101,12 +111,23 @@ impl Shards {
         let (starts, gradient_size) = alternating(&lengths);
         let starts: Vec<usize> = starts.into_iter().map(|start| weight_size + start).collect();
         let shape = MemoryShape::gradients(weight_size + gradient_size, request.exchange.wire);
-        let backend = select::new(&request.exchange, shape, session)?;
-        let sum_dtype = backend.sum_dtype(request.exchange.wire);
-        let facts = ExchangeFacts { backend: backend.name(), sum_dtype, summed_ranks: own.ranks, is_synchronous: true };
+        let backend = select::for_ranks(owners, &request.exchange, shape, session)?;
+        let facts = ExchangeFacts {
+            backend: backend.name(),
+            sum_dtype: backend.sum_dtype(request.exchange.wire),
+            summed_ranks: session.world.ranks(),
+            is_synchronous: true,
+        };
 
         let collectives = Collectives::new(backend);
-        let gradients = ShardedGradients::new(starts, &buckets, session.device())?;
+        let shape = MemoryShape::gradients(buckets.last().map_or(0, |last| last.place.end), Wire::Fp32);
+        let between_hosts = hosts.as_ref().map(|[_, same]| select::for_ranks(same, &request.exchange, shape, session));
+        let mut between_hosts = between_hosts.transpose()?;
+        let own_sums = match &mut between_hosts {
+            Some(backend) => backend.memory().sums.shallow_clone(),
+            None => Memory::private(shape, session.device())?.sums,
+        };
+        let gradients = ShardedGradients::new(starts, own_sums, between_hosts)?;
         let weights = match shards_weights {
             true => {
                 let bucket_of = buckets_of_units(&plan, &units);
@@ -122,7 +143,7 @@ impl Shards {
             Ok((weights.part(bucket)?, narrow(&gradients.own, &bucket.place)?, first))
         };
         let owned = buckets.iter().filter(|bucket| !bucket.own.is_empty());
-        let parts = OwnedParts::new(&request.rule, &tensors, owned.map(part), session)?;
+        let parts = OwnedParts::new(&request.rule, &tensors, owned.map(part), owners, session)?;
         let exchange = Exchange { collectives, buckets, gradients, weights, failure: None };
         let exchange: &'static Shared = Box::leak(Box::new(Shared(Mutex::new(exchange))));
         let source = GradientSource { parameters: tensors, ready_from };
@@ -132,6 +153,7 @@ impl Shards {
             parts,
             facts,
             own,
+            between_hosts: hosts.as_ref().map(|[_, same]| GroupRank::from(same)),
             wire: request.exchange.wire,
         })
     }
@@ -271,6 +293,10 @@ impl GradientExchange for Shards {
                 .zip(sum)
                 .zip(gather)
                 .for_each(|((all, sum), gather)| *all += passes * sum + gathers * gather);
+            if let Some(rank) = self.between_hosts {
+                let sum = Collective::AllReduce { elements: bucket.place.clone() }.bytes(rank, Wire::Fp32.bytes());
+                bytes.iter_mut().zip(sum).for_each(|(all, sum)| *all += sum);
+            }
         }
         Some(bytes)
     }
@@ -348,8 +374,8 @@ impl GradientSink for Sink {
         exchange.bucket(elements).map_or(0, |bucket| exchange.gradients.start_of(bucket))
     }
 
-    fn begin(&mut self, is_first: bool) {
-        self.0.lock().gradients.begin(is_first);
+    fn begin(&mut self, pass: BackwardPass) {
+        self.0.lock().gradients.begin(pass);
     }
 
     fn prepare(&mut self) -> Result<bool> {
@@ -380,6 +406,7 @@ impl GradientSink for Sink {
 
     fn check(&mut self) -> Result<usize> {
         let Exchange { collectives, gradients, .. } = &mut *self.0.lock();
+        gradients.check()?;
         Ok(gradients.completed(collectives.backend.check()?))
     }
 

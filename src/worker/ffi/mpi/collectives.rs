@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use anyhow::{Result, ensure};
 use mpi::ffi;
+use mpi::raw::AsRaw;
 use tch::Tensor;
 
 use crate::ffi::group::{Buffers, Neighbors};
@@ -42,13 +43,13 @@ impl Sums {
     /// Sums `elements` of every rank's input into the output of rank `root`.
     pub fn reduce(&self, buffers: Buffers, elements: Range<usize>, root: u32) -> Result<()> {
         let (from, to) = self.between(buffers, &elements)?;
-        let is_in_place = self.rank == root && from.position == to.position;
+        let is_in_place = self.rank() == root as usize && from.position == to.position;
         let source = if is_in_place { in_place() } else { from.position.cast_const() };
         let Message { position, count, kind, operation, .. } = to;
         // SAFETY: both tensors have `count` elements from these positions, and no other code accesses them during the
         // call.
         let status =
-            unsafe { ffi::MPI_Reduce(source, position, count, kind, operation, root as c_int, ffi::RSMPI_COMM_WORLD) };
+            unsafe { ffi::MPI_Reduce(source, position, count, kind, operation, root as c_int, self.ranks.as_raw()) };
         check("MPI_Reduce", status)
     }
 
@@ -61,12 +62,12 @@ impl Sums {
             .collect::<Result<_>>()?;
         let together = Tensor::f_cat(&pieces, 0)?;
         let from = self.message(&together, &(0..together.numel()))?.position.cast_const();
-        let Message { position, kind, operation, .. } = self.message(output, &parts[self.rank as usize])?;
+        let Message { position, kind, operation, .. } = self.message(output, &parts[self.rank()])?;
         let counts = Parts::new(parts)?.counts;
         // SAFETY: `together` has the elements of all parts, `output` those of this rank's; there are as many parts as
         // ranks.
         let status =
-            unsafe { ffi::MPI_Reduce_scatter(from, position, counts.as_ptr(), kind, operation, ffi::RSMPI_COMM_WORLD) };
+            unsafe { ffi::MPI_Reduce_scatter(from, position, counts.as_ptr(), kind, operation, self.ranks.as_raw()) };
         check("MPI_Reduce_scatter", status)
     }
 
@@ -74,14 +75,14 @@ impl Sums {
     pub fn broadcast(&self, tensor: &Tensor, elements: Range<usize>, root: u32) -> Result<()> {
         let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
         // SAFETY: as in `reduce`.
-        let status = unsafe { ffi::MPI_Bcast(position, count, kind, root as c_int, ffi::RSMPI_COMM_WORLD) };
+        let status = unsafe { ffi::MPI_Bcast(position, count, kind, root as c_int, self.ranks.as_raw()) };
         check("MPI_Bcast", status)
     }
 
     /// Copies every rank's part of its input to every rank's output.
     pub fn all_gather(&self, buffers: Buffers, parts: &[Range<usize>]) -> Result<()> {
         let mpi_parts = Parts::new(parts)?;
-        let (from, to) = self.between(buffers, &parts[self.rank as usize])?;
+        let (from, to) = self.between(buffers, &parts[self.rank()])?;
         let source = if from.position == to.position { in_place() } else { from.position.cast_const() };
         let Message { position, kind, .. } = self.message(buffers.output, &mpi_parts.span(parts))?;
         let Parts { counts, starts, .. } = &mpi_parts;
@@ -95,7 +96,7 @@ impl Sums {
                 counts.as_ptr(),
                 starts.as_ptr(),
                 kind,
-                ffi::RSMPI_COMM_WORLD,
+                self.ranks.as_raw(),
             )
         };
         check("MPI_Allgatherv", status)
@@ -118,7 +119,7 @@ impl Sums {
                 counts.as_ptr(),
                 starts.as_ptr(),
                 to.kind,
-                ffi::RSMPI_COMM_WORLD,
+                self.ranks.as_raw(),
             )
         };
         check("MPI_Alltoallv", status)
@@ -144,7 +145,7 @@ impl Sums {
                 received.kind,
                 rank(neighbors.previous),
                 TAG,
-                ffi::RSMPI_COMM_WORLD,
+                self.ranks.as_raw(),
                 ffi::RSMPI_STATUS_IGNORE,
             )
         };

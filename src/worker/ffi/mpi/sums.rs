@@ -7,6 +7,7 @@ use std::ops::Range;
 use anyhow::{Result, bail, ensure};
 use mpi::ffi;
 use mpi::raw::AsRaw;
+use mpi::topology::SimpleCommunicator;
 use mpi::traits::Communicator;
 use tch::{Device, Kind, Tensor};
 
@@ -19,7 +20,8 @@ use crate::ffi::mpi::parts::{PartSums, Root};
 /// MPI reductions, including sums and maxima of fp16 and bfloat16, which MPI lacks: added in fp32 and rounded after
 /// every addition.
 pub struct Sums {
-    pub(super) rank: u32,
+    /// The ranks that add.
+    pub(super) ranks: SimpleCommunicator,
     half: ffi::MPI_Op,
     bfloat: ffi::MPI_Op,
     largest_half: ffi::MPI_Op,
@@ -32,8 +34,8 @@ pub struct Sums {
 unsafe impl Send for Sums {}
 
 impl Sums {
-    /// Registers the operations on `rank` of the job. MPI must be initialized.
-    pub fn new(rank: u32) -> Result<Sums> {
+    /// Registers the operations for these ranks. MPI must be initialized.
+    pub fn new(ranks: SimpleCommunicator) -> Result<Sums> {
         let register = |function: ffi::MPI_User_function| -> Result<ffi::MPI_Op> {
             // SAFETY: a null handle, overwritten by MPI_Op_create.
             let mut operation = unsafe { std::mem::zeroed() };
@@ -42,13 +44,17 @@ impl Sums {
             Ok(operation)
         };
         Ok(Sums {
-            rank,
+            ranks,
             half: register(Some(add_halves))?,
             bfloat: register(Some(add_bfloats))?,
             largest_half: register(Some(largest_halves))?,
             largest_bfloat: register(Some(largest_bfloats))?,
             is_largest: false,
         })
+    }
+
+    pub(super) fn rank(&self) -> usize {
+        self.ranks.rank() as usize
     }
 
     /// Sums `elements` of the input over all ranks into the output, which may be the input. Both are contiguous in host
@@ -61,7 +67,7 @@ impl Sums {
         let Message { position, count, kind, operation, .. } = message;
         // SAFETY: both tensors have `count` elements from these positions, and no other code accesses them during the
         // call.
-        let status = unsafe { ffi::MPI_Allreduce(from, position, count, kind, operation, ffi::RSMPI_COMM_WORLD) };
+        let status = unsafe { ffi::MPI_Allreduce(from, position, count, kind, operation, self.ranks.as_raw()) };
         check("MPI_Allreduce", status)
     }
 
@@ -112,21 +118,21 @@ impl Sums {
         Request::start("MPI_Ibcast", |request| unsafe { ffi::MPI_Ibcast(position, count, kind, root, ranks, request) })
     }
 
-    /// Starts to send `elements` of `tensor` to a rank of the job, which receives them with the same `tag`.
+    /// Starts to send `elements` of `tensor` to one of the ranks, which receives them with the same `tag`.
     pub fn start_send(&self, tensor: &Tensor, elements: Range<usize>, to: c_int, tag: c_int) -> Result<Request> {
         let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
         // SAFETY: as in `start_broadcast`.
         Request::start("MPI_Isend", |request| unsafe {
-            ffi::MPI_Isend(position.cast_const(), count, kind, to, tag, ffi::RSMPI_COMM_WORLD, request)
+            ffi::MPI_Isend(position.cast_const(), count, kind, to, tag, self.ranks.as_raw(), request)
         })
     }
 
-    /// Starts to receive `elements` of `tensor` from a rank of the job.
+    /// Starts to receive `elements` of `tensor` from one of the ranks.
     pub fn start_receive(&self, tensor: &Tensor, elements: Range<usize>, from: c_int, tag: c_int) -> Result<Request> {
         let Message { position, count, kind, .. } = self.message(tensor, &elements)?;
         // SAFETY: as in `start_broadcast`.
         Request::start("MPI_Irecv", |request| unsafe {
-            ffi::MPI_Irecv(position, count, kind, from, tag, ffi::RSMPI_COMM_WORLD, request)
+            ffi::MPI_Irecv(position, count, kind, from, tag, self.ranks.as_raw(), request)
         })
     }
 

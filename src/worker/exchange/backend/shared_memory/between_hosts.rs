@@ -8,6 +8,7 @@ use anyhow::Result;
 
 use crate::ffi::mpi::calls::Group;
 use crate::ffi::mpi::{Request, Sums};
+use crate::job::world::World;
 use crate::measure::trace::recorder;
 
 pub struct BetweenHosts {
@@ -52,8 +53,9 @@ pub enum NextStep {
 }
 
 impl BetweenHosts {
-    pub fn new(rank: u32, same_local_rank: Option<Group>, chunk_kb: u32) -> Result<BetweenHosts> {
-        Ok(BetweenHosts { same_local_rank, sums: Sums::new(rank)?, chunk_kb, in_flight: VecDeque::new() })
+    pub fn new(world: &World, same_local_rank: Option<Group>, chunk_kb: u32) -> Result<BetweenHosts> {
+        let sums = Sums::new(world.communicator())?;
+        Ok(BetweenHosts { same_local_rank, sums, chunk_kb, in_flight: VecDeque::new() })
     }
 
     /// Returns the longest chunk of an all-reduce, in kB. With more than two hosts each host gets a part of a chunk, so

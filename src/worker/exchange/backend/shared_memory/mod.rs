@@ -95,7 +95,7 @@ impl SharedMemory {
         let shards = local_sizes.iter().copied().fold(f64::INFINITY, f64::min) as usize;
         let between_hosts = match world.ranks() as usize == ranks {
             true => None,
-            false => Some(BetweenHosts::new(world.rank(), join::group(world, rank < shards), config.chunk_kb)?),
+            false => Some(BetweenHosts::new(world, join::group(world, rank < shards), config.chunk_kb)?),
         };
         let wire = window.tensor(if shape.in_place { Array::Sums } else { Array::Wire });
         let sums = window.tensor(Array::Sums);
