@@ -151,7 +151,10 @@ def main():
         import safetensors.torch
 
         model.load_state_dict(safetensors.torch.load_file(options.init))
-    model = model.to(device, memory_format=layout).train(not options.score)
+    # FSDP2 needs contiguous parameters.
+    is_sharded = ranks > 1 and options.strategy in ["shard-gradients", "shard-weights"]
+    weight_layout = torch.contiguous_format if is_sharded else layout
+    model = model.to(device, memory_format=weight_layout).train(not options.score)
     parallel = distributed(model, device, options.strategy) if ranks > 1 else model
     if options.compile:
         from torch._inductor import config as inductor
@@ -174,6 +177,9 @@ def main():
     # fused=True is PyTorch's fastest implementation.
     rule = torch.optim.AdamW if is_decoder else torch.optim.SGD
     constants = {"lr": rate, "weight_decay": 3.0518e-5, "fused": True} | ({} if is_decoder else {"momentum": 0.875, "nesterov": True})
+    if is_sharded and not is_decoder:
+        # Fused SGD does not support FSDP2's tensors.
+        constants = constants | {"fused": False, "foreach": True}
     if options.strategy == "shard-optimizer" and ranks > 1:
         from torch.distributed.optim import ZeroRedundancyOptimizer
 

@@ -195,7 +195,7 @@ fn report_shows_kv_stores_side_by_side() {
         assert!(stdout.contains(name), "{name}: {stdout}");
     }
     expect![[r#"
-        are relative to 1n1g of ring, which all kv-stores share.
+        rank; sent: by a rank in a step. speedup, efficiency and loss are relative to 1n1g of ring, which
         speedup, efficiency and loss are relative to 1n1g of ring, which all kv-stores share."#]]
     .assert_eq(&lines_with(&stdout, "relative to 1n1g"));
 }

@@ -24,13 +24,14 @@ pub mod strategy;
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::ExchangeConfig;
 use ringmark_core::benchmark::kv_store::KvStoreUse;
-use ringmark_core::dimension::{BackendName, Wire};
+use ringmark_core::dimension::{BackendName, Bytes, Wire};
 use tch::Tensor;
 
 use crate::exchange::loss_scaler::LossScaler;
 use crate::exchange::reducer::{GradientReducer, ReadyFrom};
 use crate::ffi::torch::shim::WeightProvider;
 use crate::job::session::Session;
+use crate::job::world::World;
 use crate::measure::step_timer::Blocked;
 
 /// Trained parameters.
@@ -125,9 +126,10 @@ pub trait GradientExchange {
         Vec::new()
     }
 
-    /// Returns all weights if the ranks hold parts of them. All ranks call this together, between two steps.
-    fn whole_weights(&mut self) -> Result<Option<Tensor>> {
-        Ok(None)
+    /// Calls `visit` on every rank with all weights, one range after the other, if the ranks hold parts of them; returns
+    /// false otherwise. All ranks call this together, between two steps.
+    fn visit_weights(&mut self, _visit: &mut dyn FnMut(&Tensor) -> Result<()>) -> Result<bool> {
+        Ok(false)
     }
 
     /// Returns the scaler of the loss, if its factor is not 1.
@@ -138,6 +140,15 @@ pub trait GradientExchange {
     /// Returns the bytes that this rank sends and receives in a step, from the operations that the backend runs,
     /// counted as in [`Collective::bytes`](collective::Collective::bytes); `None` if connections count them.
     fn requested_bytes(&self) -> Option<[u64; 2]>;
+
+    /// Gathers what each rank owns, and the bytes that it sends and receives. All ranks call this together.
+    fn use_of_owners(&self, owned: Bytes, world: &World) -> KvStoreUse {
+        let [sent, received] = self.requested_bytes().unwrap_or_default();
+        let by_rank = world.gather(&[owned.0, sent, received].map(|bytes| bytes as f64));
+        let [owned, sent_by_rank, received_by_rank] =
+            [0, 1, 2].map(|number| by_rank.iter().map(|rank| Bytes(rank[number] as u64)).collect());
+        KvStoreUse { owned, sent_by_rank, received_by_rank, ..KvStoreUse::default() }
+    }
 
     /// Uses bucket, tail and chunk size of `sizes` from the next step on, if they can change; no step is under way.
     fn set_sizes(&mut self, _sizes: &ExchangeConfig) -> Result<()> {

@@ -192,8 +192,8 @@ pub struct KvStoreUse {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerUse>,
     /// Bytes that each rank sent to servers per step, on average, headers included; 0 for a rank whose pushes another
-    /// rank of its host sends. With `shard-gradients` and `shard-weights`: bytes that each rank sends to other ranks in
-    /// the last step, if every collective sends directly from source to destination.
+    /// rank of its host sends. Without servers: bytes that each rank sends to other ranks in the last step, if every
+    /// collective sends directly from source to destination; absent in records before `shard-weights`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sent_by_rank: Vec<Bytes>,
     /// Bytes that each rank received per step, likewise.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::{Case, Phase, WorkUnit};
+use ringmark_core::dimension::{Case, Phase, Wire, WorkUnit};
 use ringmark_core::file::run_name::Point;
-use ringmark_core::number_text::percent_number;
+use ringmark_core::number_text::{percent_number, three_digits};
 
 use crate::output::table::Table;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 use crate::read::analyze::training::title::common_base;
+use crate::read::load::run::Recorded;
 use crate::read::show::columns::{self, figure, is_speed_doubtful};
 use crate::read::show::text::Paragraph;
 use crate::read::show::training::columns::{self as training, Column};
@@ -25,7 +26,7 @@ pub struct Comparison {
 
 /// Explanation of the columns.
 pub const LEGEND: &str = "kv-store: how gradients are summed and weights updated; of ring: speed relative to ring in the same case; \
-    step: one iteration; exposed: exchange not hidden by backward";
+    step: one iteration; exposed: exchange not hidden by forward and backward; memory: peak of any rank; sent: by a rank in a step";
 
 /// Returns a comparison for each set of groups that differ only in the kv-store.
 pub fn comparisons<'a>(groups: impl Iterator<Item = &'a TrainingGroup>) -> Vec<Comparison> {
@@ -84,9 +85,29 @@ fn shown(ring: Option<&TrainingCase>, unit: WorkUnit) -> Vec<Column<'_>> {
         } else {
             is_speed_doubtful
         }),
-        training::speedup(),
         training::efficiency(),
         training::step(),
         training::phase(Phase::ExposedAllreduce),
+        columns::peak_memory().shown("memory", "GB/rank", gigabytes),
+        figure("", |_, case: &TrainingCase| Some(sent(case)? as f64)).shown("sent", "GB/rank", gigabytes),
     ]
+}
+
+/// Returns the bytes that a rank sends in a step, of the rank that sends most; `None` without a record.
+fn sent(case: &TrainingCase) -> Option<u64> {
+    let Recorded { conditions, facts, .. } = case.runs.iter().find_map(|run| run.recorded.as_ref())?;
+    let config = &conditions.config;
+    match &facts.kv_store {
+        Some(used) => used.sent_by_rank.iter().map(|bytes| bytes.0).max(),
+        None if config.gradient_compression.is_none() => {
+            let values = facts.buckets.iter().map(|bucket| bucket.0 / Wire::Fp32.bytes()).sum::<u64>();
+            let ranks = u64::from(case.case.ranks());
+            Some(2 * (ranks - 1) * values * config.exchange.wire.bytes() / ranks)
+        }
+        None => None,
+    }
+}
+
+fn gigabytes(bytes: f64) -> String {
+    three_digits(bytes / 1e9)
 }

@@ -217,7 +217,7 @@ pub fn save(
     // Each rank has running statistics of different images; a resumed run starts with rank 0's.
     agreement::copy_from_rank_0(step.model.statistics(), session.world)?;
     let state = state(step)?;
-    let is_sharded = step.use_whole_weights()?;
+    let is_sharded = step.use_whole_weights(session.world)?;
     if session.world.rank() == 0 {
         let json = Tensor::from_slice(&serde_json::to_vec(progress)?);
         let state = state.into_iter().map(|(name, tensor)| (name.to_owned(), tensor));

@@ -120,13 +120,16 @@ fn train_in_stream(
         timed.after(iteration)?;
     }
     let measured = timed.end()?;
-    step.use_whole_weights()?;
-    if let (Some(path), 0) = (&config.save, session.world.rank()) {
+    let checksum = step.checksum()?;
+    if let Some(path) = &config.save {
+        step.use_whole_weights(session.world)?;
         let training_state =
             TrainingState { batches: step.batches_seen(&header, config.iterations), ..TrainingState::default() };
-        model::weights_file::save(path, &step.model.tensors, &training_state)?;
+        if session.world.rank() == 0 {
+            model::weights_file::save(path, &step.model.tensors, &training_state)?;
+        }
     }
-    let failure = record::gather(session, header, &step.model.flat.weights, measured)?;
+    let failure = record::gather(session, header, &checksum, measured)?;
     step.exchange.leave()?;
     Ok(failure)
 }

@@ -12,8 +12,6 @@ use ringmark_core::stats::summary;
 use ringmark_core::trace::OperatorProfile;
 use ringmark_core::untrusted_text::printable_lines;
 use ringmark_core::validity;
-use tch::{Device, Tensor};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::benchmark::train::graphs::GraphUse;
 use crate::data::Batches;
@@ -77,7 +75,7 @@ impl GatheredIterations {
 pub fn gather(
     session: &Session,
     header: RunHeader,
-    weights: &Tensor,
+    checksum: &str,
     measured: RankMeasurements,
 ) -> Result<Option<String>> {
     let RankMeasurements {
@@ -99,7 +97,7 @@ pub fn gather(
     let header = RunHeader { ranks: remaining_ranks(&header, kv_store.as_ref()), config, no_graph, ..header };
     recorded.take(world, &samples);
     let iterations = recorded.iterations;
-    let checksums = world.gather_text(&checksum(weights)?);
+    let checksums = world.gather_text(checksum);
     let matrix_product = matrix_product::rates(world, session.device(), header.config.dtype, wall);
     let end = RunEnd {
         failure: None,
@@ -200,12 +198,6 @@ pub fn input(world: &World, batches: &Batches, before: Option<&ImageInputUse>) -
         Some(before) => used.merge_earlier(before),
         None => used,
     }))
-}
-
-fn checksum(weights: &Tensor) -> Result<String> {
-    let mut bytes = vec![0; weights.numel() * size_of::<f32>()];
-    weights.f_to_device(Device::Cpu)?.f_copy_data_u8(&mut bytes, weights.numel())?;
-    Ok(format!("{:016x}", xxh3_64(&bytes)))
 }
 
 /// Returns the last lines of the log: length and speed of the run, DLPerf's speed, and warnings.

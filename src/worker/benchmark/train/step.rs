@@ -7,11 +7,13 @@ use ringmark_core::benchmark::train::{Fault, RunHeader, TrainConfig};
 use ringmark_core::dimension::{Phase, Seconds};
 use ringmark_core::host::Stage;
 use tch::{Device, Kind, Tensor};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::benchmark::train::graphs::{self, CapturedStep};
 use crate::data::Batches;
 use crate::data::batch::Batch;
 use crate::exchange::GradientExchange;
+use crate::exchange::memory::narrow;
 use crate::exchange::reducer::BackwardPass;
 use crate::ffi::torch::graph::{Graph, GraphPool};
 use crate::ffi::torch::shim;
@@ -22,6 +24,9 @@ use crate::measure::step_timer::{DeviceValues, InBackward, MarkSetter, StepTimer
 use crate::measure::timed::Timed;
 use crate::model::network::Mode;
 use crate::model::prepared::PreparedModel;
+
+/// Number of weights that are copied to the host at once for their hash.
+const HASHED_AT_ONCE: i64 = 1 << 22;
 
 /// State of the training loop that one iteration uses.
 pub struct Step {
@@ -98,11 +103,43 @@ impl Step {
         self.model.device()
     }
 
-    /// Returns true if the ranks have parts of the weights, of which the model then has a copy. All ranks call this
-    /// together.
-    pub fn use_whole_weights(&mut self) -> Result<bool> {
-        let weights = self.exchange.whole_weights()?;
-        weights.map_or(Ok(false), |weights| self.model.use_weights(weights).map(|()| true))
+    /// Returns true if the ranks have parts of the weights, of which the model of rank 0 then has a copy in host memory.
+    /// All ranks call this together.
+    pub fn use_whole_weights(&mut self, world: &World) -> Result<bool> {
+        let parameters = &self.model.tensors.parameters;
+        let elements: usize = parameters.iter().map(|named| named.tensor.numel()).sum();
+        let mut whole: Option<(Tensor, Range<usize>)> = None;
+        let is_sharded = self.exchange.visit_weights(&mut |part| {
+            if world.rank() > 0 {
+                return Ok(());
+            }
+            let zeros = || Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu));
+            let (whole, last) = match &mut whole {
+                Some(whole) => whole,
+                none => none.insert((zeros()?, 0..0)),
+            };
+            *last = last.end..last.end + part.numel();
+            Ok(narrow(whole, last)?.f_copy_(part)?)
+        })?;
+        whole.map_or(Ok(()), |(weights, _)| self.model.use_weights(weights))?;
+        Ok(is_sharded)
+    }
+
+    /// Returns a hash of all weights. All ranks call this together.
+    pub fn checksum(&mut self) -> Result<String> {
+        let (mut hash, mut bytes) = (Xxh3::new(), Vec::new());
+        let mut add = |weights: &Tensor| {
+            weights.f_split(HASHED_AT_ONCE, 0)?.iter().try_for_each(|part| {
+                bytes.resize(part.numel() * size_of::<f32>(), 0);
+                part.f_to_device(Device::Cpu)?.f_copy_data_u8(&mut bytes, part.numel())?;
+                hash.update(&bytes);
+                Ok(())
+            })
+        };
+        if !self.exchange.visit_weights(&mut add)? {
+            add(&self.model.flat.weights)?;
+        }
+        Ok(format!("{:016x}", hash.digest()))
     }
 
     /// Runs iteration `iteration`, counted from 1. On CUDA this returns once all work is enqueued.

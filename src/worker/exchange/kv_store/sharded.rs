@@ -242,9 +242,7 @@ impl GradientExchange for Sharded {
     }
 
     fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
-        let owned = session.world.gather(&[self.owned.0 as f64]).concat();
-        let owned = owned.into_iter().map(|bytes| Bytes(bytes as u64)).collect();
-        Ok(Some(KvStoreUse { owned, ..KvStoreUse::default() }))
+        Ok(Some(self.use_of_owners(self.owned, session.world)))
     }
 }
 

@@ -102,7 +102,7 @@ impl Shards {
             false => reducer::plan(&tensors, &request.exchange),
         };
         let buckets = ShardedBucket::list(&plan, own);
-        let lengths: Vec<usize> = buckets.iter().map(|bucket| bucket.elements.len()).collect();
+        let lengths: Vec<usize> = buckets.iter().map(ShardedBucket::length).collect();
         // The places of weights precede those of gradients.
         let (weight_starts, weight_size) = match shards_weights {
             true => weights::places(&lengths, kept_unit.is_some()),
@@ -200,34 +200,37 @@ impl Exchange {
         }
     }
 
-    /// Sends each rank's parts of `array`, which is as long as the weights, to all, through the places of the gradients,
-    /// of which none is in flight.
+    /// Sends each rank's parts of `array`, which is as long as the weights, to all.
     fn share(&mut self, array: &Tensor) -> Result<()> {
-        let Exchange { collectives, buckets, gradients, .. } = self;
+        let own = |bucket: &ShardedBucket, _: &Weights| narrow(array, &bucket.own_at(bucket.elements.start));
+        self.gather(own, |bucket, whole| Ok(narrow(array, &bucket.elements)?.f_copy_(whole)?))
+    }
+
+    /// Gathers what each rank `own`s of every bucket, and calls `take` with the whole of it, in the order of the flat
+    /// weights. Uses the places of the gradients, of which none is in flight.
+    fn gather(
+        &mut self,
+        own: impl Fn(&ShardedBucket, &Weights) -> Result<Tensor>,
+        mut take: impl FnMut(&ShardedBucket, &Tensor) -> Result<()>,
+    ) -> Result<()> {
+        let Exchange { collectives, buckets, gradients, weights, .. } = self;
         let sums = collectives.sums.shallow_clone();
-        let take = |collectives: &mut Collectives, (bucket, number): (&ShardedBucket, usize), start: usize| {
+        let mut finish = |collectives: &mut Collectives, (bucket, number): (&ShardedBucket, usize), start: usize| {
             collectives.finish_first(number)?;
-            let place = start..start + bucket.elements.len();
-            Ok::<_, anyhow::Error>(narrow(array, &bucket.elements)?.f_copy_(&narrow(&sums, &place)?)?)
+            take(bucket, &narrow(&sums, &(start..start + bucket.elements.len()))?)
         };
         // Consecutive buckets have places of their own.
         let mut before = None;
         for (number, bucket) in buckets.iter().enumerate() {
             let start = gradients.start_of(number);
-            narrow(&sums, &bucket.own_at(start))?.f_copy_(&narrow(array, &bucket.own_at(bucket.elements.start))?)?;
+            narrow(&sums, &bucket.own_at(start))?.f_copy_(&own(bucket, weights)?)?;
             let gather = Collective::AllGather { parts: bucket.parts_at(start), target: Target::Tensor(&sums) };
             let started = ((bucket, collectives.start(&gather)?), start);
             if let Some((before, start)) = before.replace(started) {
-                take(collectives, before, start)?;
+                finish(collectives, before, start)?;
             }
         }
-        before.map_or(Ok(()), |(last, start)| take(collectives, last, start))
-    }
-
-    /// Returns zeros in host memory, as many as weights.
-    fn zeros(&self) -> Result<Tensor> {
-        let elements = self.buckets.last().map_or(0, |last| last.elements.end);
-        Ok(Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu))?)
+        before.map_or(Ok(()), |(last, start)| finish(collectives, last, start))
     }
 
     fn bucket(&self, elements: &Range<usize>) -> Result<usize> {
@@ -323,23 +326,20 @@ impl GradientExchange for Shards {
         }
     }
 
-    /// Returns them in host memory, because a device may have too little memory for all.
-    fn whole_weights(&mut self) -> Result<Option<Tensor>> {
+    fn visit_weights(&mut self, visit: &mut dyn FnMut(&Tensor) -> Result<()>) -> Result<bool> {
         let mut exchange = self.exchange.lock();
-        if let Weights::Whole(_) = exchange.weights {
-            return Ok(None);
+        let is_sharded = matches!(exchange.weights, Weights::Sharded(_));
+        if is_sharded {
+            exchange.gather(|bucket, weights| weights.part(bucket), |_, whole| visit(whole))?;
         }
-        let whole = exchange.zeros()?;
-        for bucket in &exchange.buckets {
-            narrow(&whole, &bucket.own_at(bucket.elements.start))?.f_copy_(&exchange.weights.part(bucket)?)?;
-        }
-        exchange.share(&whole)?;
-        Ok(Some(whole))
+        Ok(is_sharded)
     }
 
     fn state(&mut self) -> Result<Option<UpdateState>> {
         let mut exchange = self.exchange.lock();
-        let weights = exchange.zeros()?;
+        // In host memory, because a device may have too little memory for all.
+        let elements = exchange.buckets.last().map_or(0, |last| last.elements.end);
+        let weights = Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu))?;
         self.parts.state(&weights, |whole| exchange.share(whole)).map(Some)
     }
 
@@ -349,11 +349,7 @@ impl GradientExchange for Shards {
 
     fn end(&mut self, session: &Session) -> Result<Option<KvStoreUse>> {
         let owned = self.exchange.lock().gradients.own.numel() * Kind::Float.elt_size_in_bytes();
-        let [sent, received] = self.requested_bytes().unwrap_or_default();
-        let by_rank = session.world.gather(&[owned as u64, sent, received].map(|bytes| bytes as f64));
-        let [owned, sent_by_rank, received_by_rank] =
-            [0, 1, 2].map(|number| by_rank.iter().map(|rank| Bytes(rank[number] as u64)).collect());
-        Ok(Some(KvStoreUse { owned, sent_by_rank, received_by_rank, ..KvStoreUse::default() }))
+        Ok(Some(self.use_of_owners(Bytes(owned as u64), session.world)))
     }
 }
 

@@ -11,9 +11,10 @@ use crate::ffi::group::GroupRank;
 pub struct ShardedBucket {
     /// Elements of the flat gradients and weights.
     pub elements: Range<usize>,
-    /// One part for each rank, counted from the start of the bucket; may be empty.
+    /// One part for each rank, counted from the start of the bucket. They have the same length, so that libraries have one
+    /// call for all, and the last ones extend beyond the elements.
     parts: Vec<Range<usize>>,
-    /// Part of this rank, counted from the start of the bucket.
+    /// Elements in the part of this rank, counted from the start of the bucket; may be empty.
     pub own: Range<usize>,
     /// Place of this rank's part in an array of all its parts.
     pub place: Range<usize>,
@@ -24,8 +25,10 @@ impl ShardedBucket {
     pub fn list(plan: &BucketPlan, own: GroupRank) -> Vec<ShardedBucket> {
         let mut next = 0;
         let bucket = |elements: Range<usize>| {
-            let parts = split_evenly(0..elements.len(), own.ranks, PART_ALIGNMENT);
-            let own = parts[own.rank as usize].clone();
+            let length = elements.len().next_multiple_of(own.ranks as usize * PART_ALIGNMENT);
+            let parts = split_evenly(0..length, own.ranks, PART_ALIGNMENT);
+            let Range { start, end } = parts[own.rank as usize];
+            let own = start.min(elements.len())..end.min(elements.len());
             let place = next..next + own.len();
             next = place.end;
             ShardedBucket { elements, parts, own, place }
@@ -33,12 +36,17 @@ impl ShardedBucket {
         plan.buckets.iter().map(|bucket| bucket.elements.clone()).map(bucket).collect()
     }
 
+    /// Returns the length of the bucket in memory.
+    pub fn length(&self) -> usize {
+        self.parts.last().map_or(0, |last| last.end)
+    }
+
     /// Returns the parts of a bucket that starts at element `start`.
     pub fn parts_at(&self, start: usize) -> Vec<Range<usize>> {
         self.parts.iter().map(|part| shifted(part, start)).collect()
     }
 
-    /// Returns this rank's part of a bucket that starts at element `start`.
+    /// Returns the elements in this rank's part of a bucket that starts at element `start`.
     pub fn own_at(&self, start: usize) -> Range<usize> {
         shifted(&self.own, start)
     }
@@ -62,6 +70,7 @@ mod tests {
     use ringmark_core::dimension::Bytes;
 
     use super::*;
+    use crate::exchange::collective::are_even;
 
     #[test]
     fn every_element_has_one_owner() {
@@ -72,8 +81,19 @@ mod tests {
                 let of_bucket: Vec<&ShardedBucket> = lists.iter().map(|list| &list[bucket]).collect();
                 let start = of_bucket[0].elements.start;
                 let owned: Vec<Range<usize>> = of_bucket.iter().map(|bucket| bucket.own_at(start)).collect();
-                assert_eq!(owned, of_bucket[0].parts_at(start));
-                assert_eq!((owned[0].start, owned[owned.len() - 1].end), (start, of_bucket[0].elements.end));
+                let parts = of_bucket[0].parts_at(start);
+                let end = of_bucket[0].elements.end;
+                assert!(
+                    owned
+                        .iter()
+                        .zip(&parts)
+                        .all(|(own, part)| (own.end, own.start) == (part.end.min(end), part.start.min(end)))
+                );
+                assert!(
+                    are_even(&parts) && parts[0].start == start && end <= start + of_bucket[0].length(),
+                    "{parts:?}"
+                );
+                assert_eq!((owned[0].start, owned[owned.len() - 1].end), (start, end));
                 assert!(owned.windows(2).all(|pair| pair[0].end == pair[1].start), "{owned:?}");
             }
             for list in &lists {

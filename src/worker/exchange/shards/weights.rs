@@ -70,7 +70,7 @@ impl GatheredWeights {
         let parts = buckets.iter().map(|bucket| narrow(weights, &bucket.own_at(bucket.elements.start)));
         let own = Tensor::f_cat(&parts.collect::<Result<Vec<_>>>()?, 0)?;
         let places: Vec<Range<usize>> =
-            starts.iter().zip(buckets).map(|(start, bucket)| *start..start + bucket.elements.len()).collect();
+            starts.iter().zip(buckets).map(|(start, bucket)| *start..start + bucket.length()).collect();
         let size = places.iter().map(|place| place.end).max().unwrap_or(0);
         let zeros = |kind| Tensor::f_zeros([size as i64], (kind, weights.device()));
         Ok(GatheredWeights {
