@@ -104,7 +104,9 @@ impl Strategy {
                 };
             }
             KvStore::Hybrid => {
-                return Err("no model describes its collectives of two levels, inside a host and between hosts".to_owned());
+                return Err(
+                    "no model describes its collectives of two levels, inside a host and between hosts".to_owned()
+                );
             }
             KvStore::Local => {
                 return Err("it sums in the memory of one host, but predict extrapolates from several hosts".to_owned());
