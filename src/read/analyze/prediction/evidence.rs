@@ -15,8 +15,7 @@ use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, LatencyMo
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
 
-use crate::read::analyze::prediction::step_parts::ExchangePart;
-use crate::read::analyze::prediction::strategy::Strategy;
+use crate::read::analyze::prediction::strategy::{ExchangePart, Strategy};
 use crate::read::analyze::published::scaling::{Published, PublishedCase};
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::conclusion;

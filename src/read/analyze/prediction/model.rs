@@ -47,8 +47,9 @@ use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Steps};
 use crate::read::analyze::prediction::kv_store_model;
 use crate::read::analyze::prediction::refusal::{Refusal, level_not_measured, refusal};
 use crate::read::analyze::prediction::step_parts::{
-    self, COMPUTE, ExchangePart, INPUT, Limit, PredictedStep, Updates, WAITING, finite,
+    self, COMPUTE, INPUT, Limit, PredictedStep, Updates, WAITING, finite,
 };
+use crate::read::analyze::prediction::strategy::ExchangePart;
 
 /// Ratio to the largest measured number of ranks above which a prediction has a warning.
 pub const FAR: u32 = 8;
@@ -129,7 +130,7 @@ fn with_records(
     let [before, after] = [reference.case, case].map(|case| Updates::new(evidence, case));
     let parts = evidence.strategy.exchange_parts();
     let grow = |part: &ExchangePart| {
-        let values = |steps: &Steps, updates: &Updates| steps.values(|run| part.seconds(updates, run));
+        let values = |steps: &Steps, updates: &Updates| steps.values(|run| updates.exposed_seconds(*part, run));
         let of_case = |measured: &&CaseEvidence| {
             Some((measured.case, values(&measured.phases()?, &Updates::new(evidence, measured.case))))
         };
@@ -143,7 +144,7 @@ fn with_records(
     let more_ranks = expected_maximum(case.ranks()) / expected_maximum(reference.case.ranks());
     let waits = Band::between(waiting.mean(), waiting.mean() * more_ranks);
     let own = of_reference.values(|run| {
-        let exposed: f64 = parts.iter().map(|part| part.seconds(&before, run)).sum();
+        let exposed: f64 = parts.iter().map(|part| before.exposed_seconds(*part, run)).sum();
         run.0 - exposed - WAITING(run) + before.update_seconds(run) * (after.share / before.share - 1.0)
     });
     let rest = own.mean() - of_reference.mean(COMPUTE) - of_reference.mean(INPUT);

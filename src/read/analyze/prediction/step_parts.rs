@@ -7,6 +7,7 @@ use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::StepTimes;
 
 use crate::read::analyze::prediction::evidence::{Evidence, Part, Steps};
+use crate::read::analyze::prediction::strategy::ExchangePart;
 
 /// Main cause of the efficiency loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,25 +52,6 @@ impl Limit {
     }
 }
 
-/// Part of a step with exposed time of collectives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExchangePart {
-    /// Exposed exchange after the slowest rank has joined.
-    Transfer,
-    /// Optimizer phase after the update, which nothing hides.
-    Return,
-}
-
-impl ExchangePart {
-    /// Returns the duration in a run with these updates.
-    pub fn seconds(self, updates: &Updates, run: &(f64, StepTimes)) -> f64 {
-        match self {
-            ExchangePart::Transfer => TRANSFER(run),
-            ExchangePart::Return => updates.return_seconds(run),
-        }
-    }
-}
-
 /// Updates by the owners of weights, in the optimizer phase.
 pub struct Updates {
     /// Seconds for all weights on one rank.
@@ -92,6 +74,14 @@ impl Updates {
     /// Returns the duration of the transfer of the weights back to the ranks.
     pub fn return_seconds(&self, run: &(f64, StepTimes)) -> f64 {
         OPTIMIZER(run) - self.update_seconds(run)
+    }
+
+    /// Returns the exposed time of a part of the exchange.
+    pub fn exposed_seconds(&self, part: ExchangePart, run: &(f64, StepTimes)) -> f64 {
+        match part {
+            ExchangePart::Transfer => TRANSFER(run),
+            ExchangePart::Return => self.return_seconds(run),
+        }
     }
 
     /// Returns the time that an update takes less than on the single rank.

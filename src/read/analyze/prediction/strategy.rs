@@ -9,7 +9,6 @@ use ringmark_core::benchmark::kv_store::placement::{bytes_by_server, check_serve
 use ringmark_core::dimension::{Bytes, Case, DeviceKind, KeyPlacement, KvStore, Operation, Phase, Wire};
 use ringmark_core::stats::exchange_growth::{self, ScalingLaws, Servers};
 
-use crate::read::analyze::prediction::step_parts::ExchangePart;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
 
 /// Size of 2-bit codes relative to fp32.
@@ -17,6 +16,15 @@ const TWO_BITS: f64 = 1.0 / 16.0;
 
 /// Upper limit for the bytes of gradients; a larger value is not from a record of a run.
 const MOST_BYTES: u128 = 1 << 48;
+
+/// Part of a step with exposed time of collectives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExchangePart {
+    /// Exposed exchange after the slowest rank has joined.
+    Transfer,
+    /// Optimizer phase after the update, which nothing hides.
+    Return,
+}
 
 /// Communication pattern.
 #[derive(Debug, Clone, PartialEq)]
