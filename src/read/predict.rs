@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{anyhow, bail, ensure};
 use ringmark_core::benchmark::bandwidth::BandwidthRecord;
 use ringmark_core::dimension::{Case, KvStore, Operation};
+use ringmark_core::options::keyword_enum::KeywordEnum;
 use ringmark_core::options::usage::usage;
 
 use crate::output::{self, Json};
@@ -54,7 +55,13 @@ pub fn run(config: &PredictConfig) -> anyhow::Result<()> {
     if !config.json.write(&json::json(&outlooks))? {
         output::print(&text::text(&outlooks, config.is_explained))?;
     }
-    let refused: Vec<String> = outlooks.iter().flat_map(Outlook::refusals).collect();
+    let mut refused: Vec<String> = Vec::new();
+    for message in outlooks.iter().flat_map(Outlook::refusals) {
+        // Kv-stores of a sweep lack the same cases.
+        if !refused.contains(&message) {
+            refused.push(message);
+        }
+    }
     match refused.as_slice() {
         [] => Ok(()),
         [one] => bail!("{one}"),
@@ -73,24 +80,32 @@ fn evidence(config: &PredictConfig) -> anyhow::Result<Vec<(Evidence, Option<&'st
     let result = results::read_training_for(Reader::Predict, sweep, config.warmup)?;
     let mut problems = result.problems.clone();
     let bandwidth = config.bandwidth.as_deref().map(bandwidth::read).transpose()?;
-    let (mut records, unsound) = bandwidth.map_or_else(Default::default, |result| (result.cases, result.problems));
+    let (records, unsound) = bandwidth.map_or_else(Default::default, |result| (result.cases, result.problems));
     problems.extend(unsound);
-    // Other operations are of no use for a prediction. If there is no all-reduce, an error below reports it.
-    let is_all_reduce = |(_, record): &(Case, BandwidthRecord)| record.config.operation == Operation::AllReduce;
-    if records.iter().any(is_all_reduce) {
-        records.retain(is_all_reduce);
-    }
     problems.iter().for_each(|problem| output::print_note(&format!("not used: {problem}")));
     let mut evidence = evidence_from_groups(config, sweep, result.training())?;
     evidence.iter_mut().for_each(|evidence| evidence.resume_command.clone_from(&result.resume_command));
-    ensure!(
-        records.is_empty() || evidence.iter().any(|evidence| evidence.point.kv_store.is_ring()),
-        usage(anyhow!(
-            "--bandwidth gives the time of an all-reduce, but these runs used --kv-store {}: omit --bandwidth",
-            joined(evidence.iter().map(|evidence| evidence.point.kv_store))
-        ))
-    );
+    check_operations(&records, &evidence).map_err(usage)?;
     evidence.into_iter().map(|evidence| Ok((evidence.with_bandwidth(&records)?, None))).collect()
+}
+
+/// Rejects a bandwidth result without a collective of the runs.
+fn check_operations(records: &[(Case, BandwidthRecord)], evidence: &[Evidence]) -> anyhow::Result<()> {
+    let is_used = |operation: &Operation| evidence.iter().any(|evidence| evidence.strategy.uses(*operation));
+    let measured: BTreeSet<Operation> = records.iter().map(|(_, record)| record.config.operation).collect();
+    if measured.is_empty() || measured.iter().any(is_used) {
+        return Ok(());
+    }
+    let names = |operations: &mut dyn Iterator<Item = &Operation>| {
+        operations.map(Operation::to_string).collect::<Vec<String>>().join(",")
+    };
+    let (measured, used) = (names(&mut measured.iter()), names(&mut Operation::ALL.iter().filter(|one| is_used(one))));
+    let advice = match used.as_str() {
+        "" => "which has no collectives: omit --bandwidth".to_owned(),
+        used => format!("which needs {used}: measure with --op {used}"),
+    };
+    let kv_stores = joined(evidence.iter().map(|evidence| evidence.point.kv_store));
+    bail!("--bandwidth has the times of {measured}, but these runs used --kv-store {kv_stores}, {advice}")
 }
 
 /// Returns the evidence for the requested kv-stores, and prints a note for those that cannot be predicted.

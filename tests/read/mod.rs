@@ -16,6 +16,7 @@ mod figures;
 mod kv_store_tables;
 mod predict;
 mod predict_kv_stores;
+mod predict_shards;
 mod report;
 mod report_page;
 mod score_tables;

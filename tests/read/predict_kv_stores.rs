@@ -6,9 +6,6 @@ use ringmark::read::analyze::prediction::evidence::Evidence;
 use ringmark::read::analyze::prediction::model::predict;
 use ringmark::read::analyze::prediction::step_parts::Limit;
 use ringmark::read::analyze::prediction::strategy::Strategy;
-use ringmark::read::analyze::results::SweepGroups;
-use ringmark::read::analyze::training::figures::TrainingGroup;
-use ringmark::read::results;
 use ringmark_core::benchmark::compression::GradientCompression;
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::dimension::{Bytes, Case, KvStore, Phase};
@@ -17,6 +14,7 @@ use serde_json::Value;
 
 use crate::support::kv_store_cluster::{Exchange, KvStoreCluster, NETWORKS, TransferPath};
 use crate::support::model_cluster::ModelCluster;
+use crate::support::predictions::{MEASURED, assert_covered, evidence, group_of};
 use crate::support::random::Random;
 use crate::support::runs::{Folder, long_record};
 use crate::support::sandbox::{self, check_refusals, lines_with, refused, ringmark};
@@ -25,52 +23,11 @@ fn case(name: &str) -> Case {
     name.parse().expect("a case")
 }
 
-fn group_of(folder: &Folder, kv_store: KvStore) -> TrainingGroup {
-    let result = results::read_training(&folder.path(), None).expect("a folder of runs");
-    let is_of = |group: &TrainingGroup| group.conditions.point.kv_store == kv_store;
-    let SweepGroups::Training(groups) = result.sweep else { panic!("not of training") };
-    groups.into_iter().find(is_of).expect("a group of it")
-}
-
-fn evidence(folder: &Folder, kv_store: KvStore) -> Evidence {
-    let group = group_of(folder, kv_store);
-    let strategy = Strategy::from_group(&group).expect("it can be predicted");
-    Evidence::from_group(&group, strategy).expect("runs that count")
-}
-
-const MEASURED: [&str; 4] = ["1n1g", "1n2g", "2n2g", "4n2g"];
-
-/// Checks that the band contains the true result for twice the hosts in at least nine of ten of 60 sweeps.
-fn assert_covered(exchange: Exchange, most_off: f64) {
-    let (mut inside, mut widths, mut off) = (0, Vec::new(), Vec::new());
-    for network in NETWORKS {
-        let cluster = KvStoreCluster { exchange, network, jitter: 0.02, drift: 0.005 };
-        let truths = ["8n2g", "4n2g"].map(|next| (next, cluster.truth(next)));
-        for seed in 1..=10 {
-            let sweep = cluster.sweep(&MEASURED, seed);
-            for (next, truth) in truths {
-                // The predicted case was not measured.
-                if MEASURED.contains(&next) {
-                    sweep.remove(next);
-                }
-                let evidence = evidence(&sweep, cluster.kv_store());
-                let band = predict(&evidence, case(next)).expect("the level is there").step;
-                inside += u32::from((band.low..=band.high).contains(&truth));
-                widths.push((band.high - band.low) / truth);
-                off.push((band.mid / truth - 1.0).abs());
-            }
-        }
-    }
-    let all = widths.len();
-    let median = |values: &mut Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    let (width, off) = (median(&mut widths), median(&mut off));
-    println!("{exchange:?}: {inside} of {all}, width {width:.2}, middle off by {off:.2}");
-    assert!(f64::from(inside) >= 0.9 * all as f64, "{exchange:?}: {inside} of {all}");
-    // The band must not be so wide that it contains anything.
-    assert!(width < 1.4 && off < most_off, "{exchange:?}: {width}, {off}");
+/// Checks the bands of one exchange in the networks.
+fn assert_exchange_covered(exchange: Exchange, most_off: f64) {
+    let clusters = NETWORKS.map(|network| KvStoreCluster { exchange, network, jitter: 0.02, drift: 0.005 });
+    let evidence = |cluster: &KvStoreCluster, sweep: &Folder| evidence(sweep, cluster.kv_store());
+    assert_covered(&format!("{exchange:?}"), &clusters, evidence, most_off);
 }
 
 #[test]
@@ -84,14 +41,14 @@ fn band_covers_owners_with_every_routing() {
         (KvStore::Nccl, TransferPath::Tree),
     ] {
         // A chain is the extreme, and the middle is far from it.
-        assert_covered(Exchange::Owners(kv_store, path), if path == TransferPath::Chain { 0.7 } else { 0.3 });
+        assert_exchange_covered(Exchange::Owners(kv_store, path), if path == TransferPath::Chain { 0.7 } else { 0.3 });
     }
 }
 
 #[test]
 fn band_covers_servers_with_every_placement() {
     for (number, has_own_hosts) in [(None, false), (None, true), (Some(1), true), (Some(2), true), (Some(2), false)] {
-        assert_covered(Exchange::Servers(number, has_own_hosts), 0.3);
+        assert_exchange_covered(Exchange::Servers(number, has_own_hosts), 0.3);
     }
 }
 

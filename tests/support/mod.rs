@@ -19,6 +19,7 @@ pub mod kv_store_cluster;
 pub mod memory_group;
 pub mod model_cluster;
 pub mod other_readers;
+pub mod predictions;
 pub mod prerequisite;
 #[path = "../../src/core/stats/random.rs"]
 pub mod random;
@@ -29,6 +30,7 @@ pub mod sandbox;
 pub mod scheduler;
 pub mod schema;
 pub mod scores;
+pub mod shard_cluster;
 pub mod stub_driver;
 pub mod temporary_folder;
 pub mod valid_worker;

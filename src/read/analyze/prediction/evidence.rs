@@ -15,7 +15,7 @@ use ringmark_core::stats::allreduce_model::{Algorithm, Cost, Exchange, LatencyMo
 use ringmark_core::stats::run_values::RunValues;
 use ringmark_core::stats::scaling_loss::{RunStep, StepTimes};
 
-use crate::read::analyze::prediction::strategy::Strategy;
+use crate::read::analyze::prediction::strategy::{ExchangePart, Strategy};
 use crate::read::analyze::published::scaling::{Published, PublishedCase};
 use crate::read::analyze::run_group::RunGroup;
 use crate::read::analyze::training::conclusion;
@@ -57,9 +57,9 @@ pub struct Evidence {
     pub cores: Option<u32>,
     /// Algorithm that reduces the gradients.
     pub exchange: Exchange,
-    /// Sizes of the gradient buckets as sent.
+    /// Sizes of the buckets as fp32.
     pub buckets: Vec<Bytes>,
-    /// Samples of all-reduce alone, by case.
+    /// Samples of the strategy's collectives alone, by case.
     pub bandwidth: Vec<(Case, Vec<Sample>)>,
 }
 
@@ -70,8 +70,9 @@ pub struct CaseEvidence {
     pub case: Case,
     /// Runs of the case, at least one.
     pub runs: Vec<RunStep>,
-    /// Time of backward in seconds, which can hide the all-reduce; without records, a fixed share of the step.
-    pub backward: f64,
+    /// Time that can hide the exchange, in seconds: backward, and also forward if weights are gathered for it. Without
+    /// records, a fixed share of the step.
+    pub hiding: f64,
     /// True if the single run is a published median of runs that were not published.
     pub is_median: bool,
     /// True if this is the single rank of `ring`, which a sweep runs once for all kv-stores.
@@ -88,9 +89,9 @@ pub struct Sample {
 }
 
 impl CaseEvidence {
-    fn new(case: Case, runs: Vec<RunStep>, backward: Option<f64>) -> Option<CaseEvidence> {
-        let mut case = CaseEvidence { case, runs, backward: f64::NAN, is_median: false, is_of_ring: false };
-        case.backward = backward.or_else(|| Some(BACKWARD * case.steps().median_by_rate()?))?;
+    fn new(case: Case, runs: Vec<RunStep>, hiding: Option<f64>) -> Option<CaseEvidence> {
+        let mut case = CaseEvidence { case, runs, hiding: f64::NAN, is_median: false, is_of_ring: false };
+        case.hiding = hiding.or_else(|| Some(BACKWARD * case.steps().median_by_rate()?))?;
         Some(case)
     }
 
@@ -131,17 +132,14 @@ impl Steps {
 impl Evidence {
     /// Returns the evidence of one group with this strategy; `None` if no run counts.
     pub fn from_group(group: &TrainingGroup, strategy: Strategy) -> Option<Evidence> {
-        let of_ring = group.common_base.as_deref().and_then(|single| case_evidence(group, single));
+        let case = |case| case_evidence(group, case, strategy.hiding_phases());
+        let of_ring = group.common_base.as_deref().and_then(case);
         let of_ring = of_ring.map(|single| CaseEvidence { is_of_ring: true, ..single });
-        let own = group.cases.iter().filter_map(|case| case_evidence(group, case));
+        let own = group.cases.iter().filter_map(case);
         let cases: Vec<CaseEvidence> = of_ring.into_iter().chain(own).collect();
         // The largest case: a single rank reduces nothing.
         let recorded = group.cases.iter().rev().flat_map(|case| &case.runs).find_map(|run| run.recorded.as_ref());
-        let wire = |bucket: &Bytes| match recorded.map(|recorded| recorded.conditions.config.exchange.wire) {
-            Some(Wire::Fp16 | Wire::Bf16) => Bytes(bucket.0 / 2),
-            _ => *bucket,
-        };
-        let buckets = recorded.map_or(&[][..], |recorded| &recorded.facts.buckets).iter().map(wire).collect();
+        let buckets = recorded.map_or_else(Vec::new, |recorded| recorded.facts.buckets.clone());
         let exchange = recorded.map_or(Exchange { algorithm: Algorithm::Ring, chunk: None }, |recorded| {
             let chunk = Bytes(u64::from(recorded.conditions.config.exchange.chunk_kb) * 1000);
             Exchange::for_backend(recorded.facts.backend, chunk)
@@ -204,28 +202,20 @@ impl Evidence {
         }
     }
 
-    /// Adds a bandwidth result; an error if its conditions differ from those of the runs. The result covers all-reduce
-    /// only, so it is ignored for other kv-stores.
+    /// Adds the times of the strategy's collectives from a bandwidth result; an error if their conditions differ from
+    /// those of the runs.
     pub fn with_bandwidth(mut self, records: &[(Case, BandwidthRecord)]) -> anyhow::Result<Evidence> {
-        if !self.point.kv_store.is_ring() {
-            return Ok(self);
-        }
-        for (case, record) in records {
+        for (case, record) in records.iter().filter(|(_, record)| self.strategy.uses(record.config.operation)) {
             self.check(record)
                 .with_context(|| format!("the bandwidth of {case} does not apply to {}", self.label))
                 .map_err(usage)?;
+            self.bandwidth.push((*case, samples(*case, record)));
         }
-        self.bandwidth = records.iter().map(|(case, record)| (*case, samples(*case, record))).collect();
         Ok(self)
     }
 
-    /// Rejects a record of another backend, device or wire format, or of anything but all-reduce.
+    /// Rejects a record of another backend, device or wire format, or with more than the collective.
     fn check(&self, record: &BandwidthRecord) -> anyhow::Result<()> {
-        let operation = record.config.operation;
-        ensure!(
-            operation == Operation::AllReduce,
-            "it measured {operation}, but training uses all_reduce: measure without --op"
-        );
         let device = record.ranks.first().map(|rank| rank.device);
         if let (Some((expected, _)), Some(found)) = (self.conditions, device) {
             ensure!(expected == found, "it was measured on {found}, but the runs used {expected}: use the same device");
@@ -246,7 +236,7 @@ impl Evidence {
         let kv_store = record.config.kv_store.kv_store;
         ensure!(
             kv_store == KvStore::Ring,
-            "it used --kv-store {kv_store}, but predictions assume an all-reduce: measure without --kv-store"
+            "it used --kv-store {kv_store}, but predictions need the time of a collective: measure without --kv-store"
         );
         match self.backend {
             Some(backend) if backend != record.backend => bail!(
@@ -308,10 +298,22 @@ impl Evidence {
         Some(Evidence { straggler: None, ..rest })
     }
 
-    /// Returns the cost of exchanging all gradients in a case.
-    pub fn cost(&self, case: Case) -> Cost {
+    /// Returns the cost of these parts of the exchange in a case.
+    pub fn cost(&self, case: Case, parts: &[ExchangePart]) -> Cost {
         let whole = [self.point.model.facts().gradient_bytes()];
-        self.exchange.cost(case, if self.buckets.is_empty() { &whole } else { &self.buckets })
+        let buckets = if self.buckets.is_empty() { &whole[..] } else { &self.buckets };
+        let wire = self.conditions.map_or(Wire::Fp32, |(_, wire)| wire);
+        let messages = parts.iter().flat_map(|part| self.strategy.messages(*part, buckets, wire));
+        self.exchange.half_cost(case, &messages.collect::<Vec<Bytes>>())
+    }
+
+    /// Returns the cost of the whole exchange in a case.
+    pub fn whole_cost(&self, case: Case) -> Cost {
+        match self.strategy {
+            // The gather that follows the update is the first of the next forward.
+            Strategy::Shards { gathers: 1.., .. } => self.cost(case, &[ExchangePart::Transfer]),
+            _ => self.cost(case, self.strategy.exchange_parts()),
+        }
     }
 
     /// Returns latency and bandwidth within a host.
@@ -351,9 +353,10 @@ fn warnings(group: &TrainingGroup) -> Vec<String> {
     unreliable.chain(assessment.warnings).collect()
 }
 
-fn case_evidence(group: &TrainingGroup, case: &TrainingCase) -> Option<CaseEvidence> {
-    let backward = case.figures.as_ref()?.times.map(|times| times.phases[Phase::Backward].0);
-    CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.point.batch), backward)
+fn case_evidence(group: &TrainingGroup, case: &TrainingCase, hiding: &[Phase]) -> Option<CaseEvidence> {
+    let times = case.figures.as_ref()?.times;
+    let hiding = times.map(|times| hiding.iter().map(|phase| times.phases[*phase].0).sum());
+    CaseEvidence::new(case.case, scaling_loss::runs(case, group.conditions.point.batch), hiding)
 }
 
 /// Returns the samples of a record, in-place ones if available because gradients are reduced in place. The cost of a
@@ -361,14 +364,20 @@ fn case_evidence(group: &TrainingGroup, case: &TrainingCase) -> Option<CaseEvide
 fn samples(case: Case, record: &BandwidthRecord) -> Vec<Sample> {
     let chunk = Bytes(u64::from(record.config.exchange.chunk_kb) * 1000);
     let exchange = Exchange::for_backend(record.backend, chunk);
+    let operation = record.config.operation;
     let sample = |result: &MessageResult| {
         let time = result.in_place.as_ref().or(result.out_of_place.as_ref())?.mean()?.0;
         // Gradients are counted as fp32, whatever the wire format.
         let element = if result.element == "float" { 4.0 } else { 2.0 };
-        let share = result.count as f64 * element / result.bytes.0.max(1) as f64;
+        let parts = if operation.is_divided() { f64::from(case.ranks()) } else { 1.0 };
+        let share = parts * result.count as f64 * element / result.bytes.0.max(1) as f64;
         let on_the_wire = |bucket: &Bytes| Bytes((bucket.0 as f64 * share) as u64);
         let messages: Vec<Bytes> = result.buckets.iter().map(on_the_wire).collect();
-        (time > 0.0).then(|| Sample { cost: exchange.cost(case, &messages), time })
+        let cost = match operation {
+            Operation::AllReduce => exchange.cost(case, &messages),
+            _ => exchange.half_cost(case, &messages),
+        };
+        (time > 0.0).then_some(Sample { cost, time })
     };
     record.results.iter().filter_map(sample).collect()
 }

@@ -1,4 +1,4 @@
-//! Predicted step of a kv-store without all-reduce: [`crate::read::analyze::prediction::model`] with the growth laws of
+//! Predicted step of a kv-store with owners or servers: [`crate::read::analyze::prediction::model`] with the growth laws of
 //! `ringmark_core::stats::exchange_growth`.
 //!
 //! ```text
@@ -17,21 +17,18 @@
 //! an owner is longer). So it grows at most like the expected maximum over more ranks or like the exchange, whichever
 //! is more.
 
-use ringmark_core::dimension::{Case, Phase};
+use ringmark_core::dimension::Case;
 use ringmark_core::stats::allreduce_model::{Band, expected_maximum};
 use ringmark_core::stats::exchange_growth::{BUSIEST_LINK, Growth};
 use ringmark_core::stats::run_values::RunValues;
-use ringmark_core::stats::scaling_loss::StepTimes;
 
-use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Part, Steps};
+use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Steps};
 use crate::read::analyze::prediction::step_parts::{
-    self, COMPUTE, EXPOSED, INPUT, Limit, PredictedStep, TRANSFER, WAITING,
+    self, COMPUTE, EXPOSED, INPUT, Limit, PredictedStep, TRANSFER, Updates, WAITING,
 };
 
 /// Maximum duration of the gradient transfer to the owners, relative to the return of the weights.
 const GRADIENTS: f64 = 2.0;
-
-const OPTIMIZER: Part = |(_, times)| times.phases[Phase::Optimizer];
 
 /// Growth of an exchange, and the runs of the next smaller case than the reference.
 struct MeasuredGrowth {
@@ -47,29 +44,6 @@ impl MeasuredGrowth {
             (of_smaller.mean(), values.margin_of_difference(&of_smaller))
         });
         self.growth.estimate(values.mean(), hidden, seen)
-    }
-}
-
-/// Updates by the owners, in the optimizer phase.
-struct Updates {
-    /// Seconds for all weights on one rank.
-    whole: f64,
-    share: f64,
-}
-
-impl Updates {
-    fn new(evidence: &Evidence, case: Case) -> Updates {
-        Updates { whole: evidence.base_mean(OPTIMIZER), share: evidence.strategy.largest_share(case) }
-    }
-
-    /// Returns the duration of the update. If the phase is shorter than estimated, all of it counts as update.
-    fn update_seconds(&self, run: &(f64, StepTimes)) -> f64 {
-        OPTIMIZER(run).min(self.whole * self.share)
-    }
-
-    /// Returns the duration of the transfer of the weights back to the workers.
-    fn return_seconds(&self, run: &(f64, StepTimes)) -> f64 {
-        OPTIMIZER(run) - self.update_seconds(run)
     }
 }
 
@@ -105,8 +79,8 @@ pub fn grown(
     let back = measured.grown(&ways, ways_back, 0.0);
     let transfer = of_reference.values(TRANSFER);
     let hidden = match &owners {
-        Some(_) => reference.backward.min((GRADIENTS * ways.mean() - transfer.mean()).max(0.0)),
-        None => reference.backward,
+        Some(_) => reference.hiding.min((GRADIENTS * ways.mean() - transfer.mean()).max(0.0)),
+        None => reference.hiding,
     };
     let transfers = measured.grown(&transfer, |steps, _| steps.values(TRANSFER), hidden);
     let waiting = of_reference.values(WAITING);

@@ -20,16 +20,22 @@
 //! (`ringmark_core::stats::allreduce_model` contains the formulas and explains their bounds.) Without records, all step
 //! time beyond that of one host is treated as transfer. It includes the wait, which grows less than latency does.
 //!
-//! Kv-stores other than `ring` are handled by [`kv_store_model`], with the same margins and band; the wait may grow in
-//! proportion to the exchange.
+//! **Shards.** A reduce-scatter or an all-gather has half of the steps and bytes of an all-reduce, so it grows by the same
+//! law. The exposed phase contains the sums of the gradients and the gathers of weights during forward and backward,
+//! which these hide. The optimizer phase contains the update, whose time is that of the single rank divided by the ranks,
+//! and then the gathers after it, which nothing hides. Without a line, the lower limit of both is their time in the
+//! reference, as if all of it were copies inside a host.
+//!
+//! Owners and servers are handled by [`kv_store_model`], with the same margins and band; the wait may grow in proportion
+//! to the exchange.
 //!
 //! Measured steps are reported as medians over runs, as everywhere. Growing parts use means, because the parts of a
 //! step add up to the mean.
 //!
 //! The band contains both extremes. It is widened by the 95 % margins of the runs and of the line, whose residual is
 //! added in full. The margin of a future run is `t x s x sqrt(1 + 1/r)`, with the spread s of r runs. The middle of the
-//! band is the midpoint of the extremes, since no value between them is more likely. No band is faster than the base:
-//! no rank can be faster unless it does less work.
+//! band is the midpoint of the extremes, since no value between them is more likely. No band is faster than the base
+//! without the share of the update that other ranks perform: no rank can be faster unless it does less work.
 
 use ringmark_core::dimension::Case;
 use ringmark_core::stats::allreduce_model::{
@@ -41,8 +47,9 @@ use crate::read::analyze::prediction::evidence::{CaseEvidence, Evidence, Steps};
 use crate::read::analyze::prediction::kv_store_model;
 use crate::read::analyze::prediction::refusal::{Refusal, level_not_measured, refusal};
 use crate::read::analyze::prediction::step_parts::{
-    self, EXPOSED, Limit, PredictedStep, REST, TRANSFER, WAITING, finite,
+    self, COMPUTE, INPUT, Limit, PredictedStep, Updates, WAITING, finite,
 };
+use crate::read::analyze::prediction::strategy::ExchangePart;
 
 /// Ratio to the largest measured number of ranks above which a prediction has a warning.
 pub const FAR: u32 = 8;
@@ -80,7 +87,8 @@ pub fn predict(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> {
 
 fn prediction(evidence: &Evidence, case: Case, step: Band) -> Prediction {
     let base = evidence.base_step();
-    let step = Band { low: step.low.max(step.mid.min(base)), ..step };
+    let fastest = base - Updates::new(evidence, case).saved_seconds();
+    let step = Band { low: step.low.max(step.mid.min(fastest)), ..step };
     let efficiency = Band { low: base / step.high, mid: base / step.mid, high: base / step.low };
     Prediction { case, step, efficiency, losses: Vec::new(), reference: None }
 }
@@ -103,10 +111,8 @@ fn from_smaller(evidence: &Evidence, case: Case) -> Result<Prediction, Refusal> 
         return Err(level_not_measured(evidence, case));
     };
     let grown = match reference.phases() {
-        Some(phases) if !evidence.point.kv_store.is_ring() => {
-            kv_store_model::grown(evidence, case, reference, &phases, &hosts)
-        }
-        Some(phases) => with_records(evidence, case, reference, &phases, &hosts),
+        Some(phases) if evidence.strategy.has_collectives() => with_records(evidence, case, reference, &phases, &hosts),
+        Some(phases) => kv_store_model::grown(evidence, case, reference, &phases, &hosts),
         None => without_records(evidence, case, reference, &hosts)?,
     };
     let predicted = prediction(evidence, case, grown.step);
@@ -121,24 +127,41 @@ fn with_records(
     hosts: &[&CaseEvidence],
 ) -> PredictedStep {
     let line = evidence.between(case.gpus_per_node);
-    let transfer = of_reference.values(TRANSFER);
-    let others: Vec<(Case, RunValues)> =
-        hosts.iter().filter_map(|measured| Some((measured.case, measured.phases()?.values(TRANSFER)))).collect();
-    let transfers = grown_transfer(evidence, case, reference, &transfer, &others, line.as_ref());
+    let [before, after] = [reference.case, case].map(|case| Updates::new(evidence, case));
+    let parts = evidence.strategy.exchange_parts();
+    let grow = |part: &ExchangePart| {
+        let values = |steps: &Steps, updates: &Updates| steps.values(|run| updates.exposed_seconds(*part, run));
+        let of_case = |measured: &&CaseEvidence| {
+            Some((measured.case, values(&measured.phases()?, &Updates::new(evidence, measured.case))))
+        };
+        let others: Vec<(Case, RunValues)> = hosts.iter().filter_map(of_case).collect();
+        let exposed = values(of_reference, &before);
+        let band = grown_transfer(evidence, *part, case, reference, &exposed, &others, line.as_ref());
+        (exposed, band)
+    };
+    let exchange: Vec<(RunValues, Band)> = parts.iter().map(grow).collect();
     let waiting = of_reference.values(WAITING);
     let more_ranks = expected_maximum(case.ranks()) / expected_maximum(reference.case.ranks());
     let waits = Band::between(waiting.mean(), waiting.mean() * more_ranks);
-    let own = of_reference.values(|(step, times)| step - times.phases[EXPOSED]);
+    let own = of_reference.values(|run| {
+        let exposed: f64 = parts.iter().map(|part| before.exposed_seconds(*part, run)).sum();
+        run.0 - exposed - WAITING(run) + before.update_seconds(run) * (after.share / before.share - 1.0)
+    });
+    let rest = own.mean() - of_reference.mean(COMPUTE) - of_reference.mean(INPUT);
     let margin = line_margin(evidence, case, reference.case, line.as_ref());
-    let cost = evidence.cost(case);
+    let cost = evidence.whole_cost(case);
     let limit = match line {
+        None if evidence.strategy.has_shards() => Limit::Exchange,
         None => Limit::Transfer,
         Some(line) if line.latency * cost.steps > line.per_byte * cost.bytes => Limit::Latency,
         Some(_) => Limit::Bandwidth,
     };
+    let exposed = exchange.iter().map(|(_, band)| band.mid).sum();
+    let growing: Vec<(&RunValues, Band)> =
+        exchange.iter().map(|(values, band)| (values, *band)).chain([(&waiting, waits)]).collect();
     PredictedStep {
-        step: step_parts::step(&own, &[(&transfer, transfers), (&waiting, waits)], margin),
-        losses: step_parts::losses(evidence, of_reference, (limit, transfers.mid), waits.mid, of_reference.mean(REST)),
+        step: step_parts::step(&own, &growing, margin),
+        losses: step_parts::losses(evidence, of_reference, (limit, exposed), waits.mid, rest),
     }
 }
 
@@ -167,7 +190,8 @@ fn without_records(
         (other.case, added)
     };
     let others: Vec<(Case, RunValues)> = hosts.iter().map(of_other).collect();
-    let grown = grown_transfer(evidence, case, reference, &growing, &others, line.as_ref());
+    let transfer = ExchangePart::Transfer;
+    let grown = grown_transfer(evidence, transfer, case, reference, &growing, &others, line.as_ref());
 
     let growth = step_parts::growth(&growing, grown);
     let of_reference = growth * reference_steps.margin_of_next_run();
@@ -178,10 +202,11 @@ fn without_records(
     Ok(PredictedStep { step: (Band::at(fixed) + grown).widened(margin), losses })
 }
 
-/// Returns the exposed transfer of `case`, from its values in the runs of the reference and in the next smaller of the
-/// other cases of several hosts.
+/// Returns the exposed time of a part of the exchange in `case`, from its values in the runs of the reference and in the
+/// next smaller of the other cases of several hosts.
 fn grown_transfer(
     evidence: &Evidence,
+    part: ExchangePart,
     case: Case,
     reference: &CaseEvidence,
     values: &RunValues,
@@ -189,13 +214,20 @@ fn grown_transfer(
     line: Option<&LatencyModel>,
 ) -> Band {
     let smaller = others.iter().rev().find(|(other, _)| other.nodes < reference.case.nodes);
-    let (before, after) = (evidence.cost(reference.case), evidence.cost(case));
+    let cost = |case| evidence.cost(case, &[part]);
+    let (before, after) = (cost(reference.case), cost(case));
     let smaller = smaller.map(|(other, of_other)| SmallerCase {
         exposed: of_other.mean(),
         margin: values.margin_of_difference(of_other),
-        allreduce: evidence.cost(*other),
+        allreduce: cost(*other),
     });
-    let without_line = exposed_without_line(values.mean(), reference.backward, before, smaller, after);
+    let hiding = if part == ExchangePart::Transfer { reference.hiding } else { 0.0 };
+    let mut without_line = exposed_without_line(values.mean(), hiding, before, smaller, after);
+    if evidence.strategy.has_shards() {
+        // Copies inside a host do not grow.
+        let Band { low, high, .. } = without_line.or(Band::at(values.mean()));
+        without_line = Band::between(low, high);
+    }
     let Some(line) = line else { return without_line };
     let smaller = smaller.map(|SmallerCase { exposed, margin, allreduce }| SmallerCase {
         exposed,
@@ -214,6 +246,6 @@ fn grown_transfer(
 /// Returns the margin caused by errors of the line: the margin of its growth and its residual over the whole time,
 /// added as a root of the sum of squares.
 fn line_margin(evidence: &Evidence, case: Case, from: Case, line: Option<&LatencyModel>) -> f64 {
-    let (before, after) = (evidence.cost(from), evidence.cost(case));
+    let (before, after) = (evidence.whole_cost(from), evidence.whole_cost(case));
     line.map_or(0.0, |line| finite(line.margin(after - before)).hypot(line.residual * line.time(after)))
 }

@@ -1,11 +1,13 @@
 //! Parts of a step, shared by the models of all-reduce and of kv-stores: measured parts, a step composed of scaled
 //! parts, and its losses.
 
-use ringmark_core::dimension::Phase;
+use ringmark_core::dimension::{Case, Phase};
 use ringmark_core::stats::allreduce_model::Band;
 use ringmark_core::stats::run_values::RunValues;
+use ringmark_core::stats::scaling_loss::StepTimes;
 
 use crate::read::analyze::prediction::evidence::{Evidence, Part, Steps};
+use crate::read::analyze::prediction::strategy::ExchangePart;
 
 /// Main cause of the efficiency loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub enum Limit {
     Latency,
     /// All-reduce not hidden by backward, without latency and bandwidth measurements to split it.
     Transfer,
-    /// Exchange through a kv-store without all-reduce.
+    /// Exchange of shards or through a kv-store, without all-reduce.
     Exchange,
     /// Waiting for the slowest rank.
     Waiting,
@@ -47,6 +49,44 @@ impl Limit {
             Limit::Rest => "optimizer, rest",
             Limit::Hosts => "between hosts",
         }
+    }
+}
+
+/// Updates by the owners of weights, in the optimizer phase.
+pub struct Updates {
+    /// Seconds for all weights on one rank.
+    whole: f64,
+    /// Largest share of the weights that one rank updates.
+    pub share: f64,
+}
+
+impl Updates {
+    /// Estimates the updates of a case from that of the single rank.
+    pub fn new(evidence: &Evidence, case: Case) -> Updates {
+        Updates { whole: evidence.base_mean(OPTIMIZER), share: evidence.strategy.largest_share(case) }
+    }
+
+    /// Returns the duration of the update. If the phase is shorter than estimated, all of it counts as update.
+    pub fn update_seconds(&self, run: &(f64, StepTimes)) -> f64 {
+        OPTIMIZER(run).min(self.whole * self.share)
+    }
+
+    /// Returns the duration of the transfer of the weights back to the ranks.
+    pub fn return_seconds(&self, run: &(f64, StepTimes)) -> f64 {
+        OPTIMIZER(run) - self.update_seconds(run)
+    }
+
+    /// Returns the exposed time of a part of the exchange.
+    pub fn exposed_seconds(&self, part: ExchangePart, run: &(f64, StepTimes)) -> f64 {
+        match part {
+            ExchangePart::Transfer => TRANSFER(run),
+            ExchangePart::Return => self.return_seconds(run),
+        }
+    }
+
+    /// Returns the time that an update takes less than on the single rank.
+    pub fn saved_seconds(&self) -> f64 {
+        self.whole * (1.0 - self.share)
     }
 }
 
@@ -101,6 +141,8 @@ pub const EXPOSED: Phase = Phase::ExposedAllreduce;
 pub const TRANSFER: Part = |(_, times)| times.phases[EXPOSED] - times.waiting;
 /// Part of the exposed exchange before the slowest rank has joined.
 pub const WAITING: Part = |(_, times)| times.waiting;
+/// Time of the optimizer phase.
+const OPTIMIZER: Part = |(_, times)| times.phases[Phase::Optimizer];
 /// Time of forward and backward.
 pub const COMPUTE: Part = |(_, times)| times.compute();
 

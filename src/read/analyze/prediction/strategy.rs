@@ -1,12 +1,12 @@
-//! Communication pattern of a group's runs: all-reduce, sharded owners, or servers. Contains the facts that a
-//! prediction needs, and the reasons why some runs cannot be predicted.
+//! Communication pattern of a group's runs: all-reduce, shards, owners, or servers. Contains the facts that a prediction
+//! needs, and the reasons why some runs cannot be predicted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ringmark_core::benchmark::compression::{GradientCompression, sums_a_word};
 use ringmark_core::benchmark::kv_store::ServerUse;
 use ringmark_core::benchmark::kv_store::placement::{bytes_by_server, check_servers, owners, place};
-use ringmark_core::dimension::{Bytes, Case, DeviceKind, KeyPlacement, KvStore, Wire};
+use ringmark_core::dimension::{Bytes, Case, DeviceKind, KeyPlacement, KvStore, Operation, Phase, Wire};
 use ringmark_core::stats::exchange_growth::{self, ScalingLaws, Servers};
 
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
@@ -17,12 +17,28 @@ const TWO_BITS: f64 = 1.0 / 16.0;
 /// Upper limit for the bytes of gradients; a larger value is not from a record of a run.
 const MOST_BYTES: u128 = 1 << 48;
 
+/// Part of a step with exposed time of collectives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExchangePart {
+    /// Exposed exchange after the slowest rank has joined.
+    Transfer,
+    /// Optimizer phase after the update, which nothing hides.
+    Return,
+}
+
 /// Communication pattern.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Strategy {
     /// All-reduce: every rank gets the sums.
     AllReduce,
-    /// Sharded: every bucket has one owner among the ranks.
+    /// Every rank owns a part of each bucket.
+    Shards {
+        /// Reduce-scatters of each bucket in a step: one for each pass that exchanges its gradients.
+        sums: usize,
+        /// All-gathers of each bucket during forward and backward, at most; 0 if weights are gathered after the update.
+        gathers: usize,
+    },
+    /// Every bucket has one owner among the ranks.
     Owners {
         /// Number of values in each bucket; a single bucket has a single owner.
         buckets: Vec<usize>,
@@ -95,8 +111,10 @@ impl Strategy {
                     )),
                 };
             }
-            KvStore::ShardOptimizer | KvStore::ShardGradients | KvStore::ShardWeights | KvStore::Hybrid => {
-                return Err("no model describes its reduce-scatter and all-gather yet".to_owned());
+            KvStore::Hybrid => {
+                return Err(
+                    "no model describes its collectives of two levels, inside a host and between hosts".to_owned()
+                );
             }
             KvStore::Local => {
                 return Err("it sums in the memory of one host, but predict extrapolates from several hosts".to_owned());
@@ -142,8 +160,55 @@ impl Strategy {
                 optimizer's time: sweep 1n1g as well"
                 .to_owned());
         }
-        let all = vec![values.iter().sum()];
-        Ok(Strategy::Owners { buckets: if kv_store == KvStore::Nccl { all } else { values } })
+        let passes = recorded.config.accumulate as usize;
+        Ok(match kv_store {
+            KvStore::ShardOptimizer => Strategy::Shards { sums: 1, gathers: 0 },
+            KvStore::ShardGradients => Strategy::Shards { sums: passes, gathers: 0 },
+            KvStore::ShardWeights => Strategy::Shards { sums: passes, gathers: 2 * passes },
+            KvStore::Nccl => Strategy::Owners { buckets: vec![values.iter().sum()] },
+            _ => Strategy::Owners { buckets: values },
+        })
+    }
+
+    /// Returns the parts of a step with exposed time of collectives.
+    pub fn exchange_parts(&self) -> &'static [ExchangePart] {
+        match self {
+            Strategy::Shards { .. } => &[ExchangePart::Transfer, ExchangePart::Return],
+            _ => &[ExchangePart::Transfer],
+        }
+    }
+
+    /// Returns the phases that can hide the exchange.
+    pub fn hiding_phases(&self) -> &'static [Phase] {
+        match self {
+            Strategy::Shards { gathers: 1.., .. } => &[Phase::Forward, Phase::Backward],
+            _ => &[Phase::Backward],
+        }
+    }
+
+    /// Returns true if training uses this collective, so that its bandwidth applies.
+    pub fn uses(&self, operation: Operation) -> bool {
+        match self {
+            Strategy::AllReduce => operation == Operation::AllReduce,
+            Strategy::Shards { .. } => matches!(operation, Operation::ReduceScatter | Operation::AllGather),
+            Strategy::Owners { .. } | Strategy::Servers(_) => false,
+        }
+    }
+
+    /// Returns the sizes of the reduce-scatters and all-gathers in a part of the exchange, for buckets of these sizes in
+    /// fp32, in backward order. An all-reduce consists of one of each.
+    pub fn messages(&self, part: ExchangePart, buckets: &[Bytes], wire: Wire) -> Vec<Bytes> {
+        let gradients: Vec<Bytes> =
+            buckets.iter().map(|bucket| Bytes(bucket.0 * wire.bytes() / Wire::Fp32.bytes())).collect();
+        match (self, part) {
+            (Strategy::Shards { sums, gathers }, ExchangePart::Transfer) => {
+                [gradients.repeat(*sums), buckets.repeat(*gathers)].concat()
+            }
+            (Strategy::Shards { gathers: 0, .. }, ExchangePart::Return) => buckets.to_vec(),
+            // The weights that the next forward needs first.
+            (Strategy::Shards { .. }, ExchangePart::Return) => buckets.last().copied().into_iter().collect(),
+            _ => gradients.repeat(2),
+        }
     }
 
     /// Sets the number of servers in the predicted clusters; an error if it is not possible.
@@ -155,7 +220,17 @@ impl Strategy {
         Ok(self)
     }
 
-    /// Returns true if the weights are updated by owners.
+    /// Returns true if the exchange consists of collectives of all ranks.
+    pub fn has_collectives(&self) -> bool {
+        matches!(self, Strategy::AllReduce | Strategy::Shards { .. })
+    }
+
+    /// Returns true if every rank owns a part of each bucket.
+    pub fn has_shards(&self) -> bool {
+        matches!(self, Strategy::Shards { .. })
+    }
+
+    /// Returns true if every bucket has one owner.
     pub fn has_owners(&self) -> bool {
         matches!(self, Strategy::Owners { .. })
     }
@@ -178,7 +253,11 @@ impl Strategy {
 
     /// Largest share of the weights that one rank updates.
     pub fn largest_share(&self, case: Case) -> f64 {
-        let Strategy::Owners { buckets } = self else { return 1.0 };
+        let buckets = match self {
+            Strategy::Owners { buckets } => buckets,
+            Strategy::Shards { .. } => return 1.0 / f64::from(case.ranks()),
+            Strategy::AllReduce | Strategy::Servers(_) => return 1.0,
+        };
         // Owners beyond the number of buckets hold nothing.
         let mut held = vec![0; buckets.len().min(case.ranks() as usize).max(1)];
         buckets.iter().zip(owners(buckets, held.len())).for_each(|(bucket, owner)| held[owner] += bucket);

@@ -1,7 +1,8 @@
-//! Assumptions of predictions for kv-stores without all-reduce, as sentences.
+//! Assumptions of predictions for shards, owners and servers, as sentences.
 
 use ringmark_core::dimension::{Case, DeviceKind, KvStore};
 use ringmark_core::number_text;
+use ringmark_core::stats::allreduce_model::Algorithm;
 
 use crate::read::analyze::prediction::evidence::Evidence;
 use crate::read::analyze::prediction::strategy::{ServerSetup, Strategy};
@@ -13,8 +14,8 @@ const HIDDEN: &str = "backward hides the same share of it (lower limit), or the 
 pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<String> {
     let store = evidence.point.kv_store;
     let mut lines = match &evidence.strategy {
-        // The assumptions for ring are in `notes`.
-        Strategy::AllReduce => Vec::new(),
+        // The other assumptions for collectives are in `notes`.
+        Strategy::AllReduce | Strategy::Shards { .. } => Vec::new(),
         Strategy::Owners { .. } => vec![
             format!("kv-store {store}: {}", buckets(evidence)),
             "lower limit of the exchange: a chain of hosts, whose time does not depend on the number of hosts".to_owned(),
@@ -43,6 +44,35 @@ pub fn assumptions(evidence: &Evidence, reference: Case, case: Case) -> Vec<Stri
         format!("band: both limits plus the 95 % spread of the runs; mid: {middle}"),
     ]);
     lines
+}
+
+/// Returns the assumptions for shards in `case`, which is predicted from the measured case `reference`; empty for other
+/// strategies.
+pub fn shards(evidence: &Evidence, reference: Option<Case>, case: Case) -> Vec<String> {
+    let Strategy::Shards { sums, gathers } = evidence.strategy else { return Vec::new() };
+    let passes = if sums > 1 { format!(" in each of {sums} passes") } else { String::new() };
+    let gathered = match gathers {
+        0 => "an all-gather of its weights after the update, which nothing hides".to_owned(),
+        _ => format!("an all-gather of its weights in forward and again in backward{passes}, which compute can hide"),
+    };
+    let megabytes = |case: Case| format!("{:.1} MB for {case}", evidence.whole_cost(case).bytes / 1e6);
+    let measured = reference.map_or_else(String::new, |reference| format!("{} (measured), ", megabytes(reference)));
+    let sender = match evidence.exchange.algorithm {
+        Algorithm::Ring => "rank",
+        Algorithm::Hosts => "host",
+    };
+    vec![
+        format!(
+            "strategy {}: for each bucket a reduce-scatter of its gradients{passes}, which backward can hide, and {gathered}",
+            evidence.point.kv_store
+        ),
+        format!("bytes that each {sender} sends per step, at most: {measured}{}", megabytes(case)),
+        format!(
+            "update of a rank: that of {} divided by the ranks; the rest of the optimizer phase is {}",
+            evidence.base,
+            if gathers == 0 { "the all-gather" } else { "the start of the first all-gather" }
+        ),
+    ]
 }
 
 /// Describes how buckets move to owners: on CPUs they are sent directly, to several owners concurrently.

@@ -22,7 +22,7 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
     let mut lines = vec![measured(evidence)];
     let mut grown = outlook.grown().filter(|prediction| prediction.reference.is_some());
     let searched = outlook.under.iter().flatten().next().map(|under| under.last);
-    if !evidence.point.kv_store.is_ring() {
+    if !evidence.strategy.has_collectives() {
         let first = grown.next().and_then(|prediction| Some((prediction.reference?, prediction.case)));
         let of_search = |last: Case| {
             let alike = |measured: &&CaseEvidence| measured.case.nodes > 1 && measured.case.nodes <= last.nodes;
@@ -32,19 +32,25 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
         lines.extend(example.into_iter().flat_map(|(from, to)| kv_store_notes::assumptions(evidence, from, to)));
         return lines;
     }
-    let Some(example) = grown.next().map(|prediction| prediction.case).or(searched) else {
+    let first = grown.next();
+    let Some(example) = first.map(|prediction| prediction.case).or(searched) else {
         lines.push(NEEDED.to_owned());
         return lines;
     };
+    let reference = first.and_then(|prediction| prediction.reference);
+    lines.extend(kv_store_notes::shards(evidence, reference, example));
+    let what = if evidence.strategy.has_shards() { "exchange" } else { "all-reduce" };
+    let hidden_by = if evidence.strategy.hiding_phases().len() > 1 { "compute" } else { "backward" };
     let line = evidence.between(example.gpus_per_node);
-    lines.extend(evidence.inside().map(|line| line_text("inside a host (not used for predictions)", &line)));
+    lines.extend(evidence.inside().map(|line| line_text(what, "inside a host (not used for predictions)", &line)));
     match &line {
-        Some(line) => lines.push(line_text("between hosts", line)),
+        Some(line) => lines.push(line_text(what, "between hosts", line)),
         None if evidence.bandwidth.is_empty() => {
             let case = Case { nodes: 2, ..example };
-            let advice = format!("; measure it: ringmark bandwidth --cases {case}, then --bandwidth FOLDER");
+            let command = bandwidth_command(evidence, &case.to_string());
+            let advice = format!("; measure it: {command}, then --bandwidth FOLDER");
             lines.push(format!(
-                "no bandwidth result: the share of latency and the part that backward hides are unknown, so the band is \
+                "no bandwidth result: the share of latency and the part that {hidden_by} hides are unknown, so the band is \
                  wider{}",
                 // Not useful for published rows, which other programs measured.
                 if evidence.buckets.is_empty() { "" } else { &advice }
@@ -57,35 +63,48 @@ pub fn assumptions(outlook: &Outlook) -> Vec<String> {
         )),
     }
     let has_records = evidence.cases.iter().all(|case| case.runs.iter().all(|run| run.times.is_some()));
-    let limits: &[&str] = match (has_records, &line) {
-        (true, Some(_)) => &[
-            "lower limit of the step: backward hides the same share of the all-reduce; the wait for the slowest rank is unchanged",
-            "upper limit of the step: backward hides the same number of seconds; the wait grows as the expected maximum over \
-             more ranks",
+    let lower = match &line {
+        Some(_) => format!("{hidden_by} hides the same share of the {what}"),
+        None if evidence.strategy.has_shards() => {
+            "the exposed exchange is unchanged, as if all of it were copies inside a host".to_owned()
+        }
+        None => format!("bandwidth alone limits the exposed {what}"),
+    };
+    let upper = match &line {
+        Some(_) => format!("{hidden_by} hides the same number of seconds"),
+        None => format!("latency alone limits it, or bandwidth of which {hidden_by} already hides the maximum"),
+    };
+    lines.extend(match has_records {
+        true => vec![
+            format!("lower limit of the step: {lower}; the wait for the slowest rank is unchanged"),
+            format!("upper limit of the step: {upper}; the wait grows as the expected maximum over more ranks"),
         ],
-        (true, None) => &[
-            "lower limit of the step: bandwidth alone limits the exposed all-reduce; the wait for the slowest rank is unchanged",
-            "upper limit of the step: latency alone limits it, or bandwidth of which backward already hides the maximum; the \
-             wait grows as the expected maximum over more ranks",
-        ],
-        (false, _) => &[
+        false => [
             "no records: the time that several hosts add to a step counts as all-reduce",
             "lower limit of the step: bandwidth alone limits this time",
             "upper limit of the step: latency alone limits it; the wait for the slowest rank grows less",
-        ],
-    };
-    lines.extend(limits.iter().map(|limit| (*limit).to_owned()));
+        ]
+        .map(str::to_owned)
+        .into(),
+    });
     let algorithm = match evidence.exchange.algorithm {
         Algorithm::Ring => "one ring over all ranks",
         Algorithm::Hosts => "shared memory inside hosts, a ring over the hosts",
     };
+    let unchanged = if evidence.strategy.has_shards() { "compute" } else { "compute, optimizer" };
     lines.extend([
-        format!("all-reduce algorithm: {algorithm}"),
-        "unchanged: compute, optimizer and the rest of the step; the bandwidth of each host".to_owned(),
+        format!("{what} algorithm: {algorithm}"),
+        format!("unchanged: {unchanged} and the rest of the step; the bandwidth of each host"),
         "band: both limits plus the 95 % spread of the runs and the residual of the fit; mid: halfway between the limits"
             .to_owned(),
     ]);
     lines
+}
+
+/// Returns the command that measures the collectives of the runs in these cases.
+fn bandwidth_command(evidence: &Evidence, cases: &str) -> String {
+    let op = if evidence.strategy.has_shards() { "--op all_gather,reduce_scatter " } else { "" };
+    format!("ringmark bandwidth {op}--cases {cases}")
 }
 
 fn measured(evidence: &Evidence) -> String {
@@ -99,10 +118,10 @@ fn measured(evidence: &Evidence) -> String {
     format!("measured: {}; efficiency over {}{of_ring}", cases.join(", "), evidence.base)
 }
 
-fn line_text(level: &str, line: &LatencyModel) -> String {
+fn line_text(what: &str, level: &str, line: &LatencyModel) -> String {
     let bandwidth = if line.per_byte > 0.0 { format!("{:.2}", 1e-9 / line.per_byte) } else { "unlimited".to_owned() };
     format!(
-        "all-reduce {level}: {:.1} us per step, {bandwidth} GB/s, residual {:.0} %",
+        "{what} {level}: {:.1} us per step, {bandwidth} GB/s, residual {:.0} %",
         line.latency * 1e6,
         line.residual * 100.0
     )
@@ -142,9 +161,9 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
     if let Some(case) = used.filter(is_unused).filter(|_| !evidence.bandwidth.is_empty()) {
         let cases = [2, 4].map(|nodes| Case { nodes, ..case }.to_string()).join(",");
         warnings.push(format!(
-            "--bandwidth does not apply to {case}: it has no case of several hosts with {} each: measure: ringmark \
-             bandwidth --cases {cases} --hosts ..",
-            count(case.gpus_per_node, "rank")
+            "--bandwidth does not apply to {case}: it has no case of several hosts with {} each: measure: {} --hosts ..",
+            count(case.gpus_per_node, "rank"),
+            bandwidth_command(evidence, &cases)
         ));
     }
     let one_number = |case: &Case| case.nodes > 1 && !evidence.shows_growth(case.gpus_per_node);
@@ -152,7 +171,8 @@ pub fn warnings(outlook: &Outlook) -> Vec<String> {
         let second = Case { nodes: if case.nodes == 2 { 4 } else { 2 }, ..*case };
         warnings.push(format!(
             "bandwidth between hosts was measured for {case} only, which does not narrow the band: measure a second \
-             case: ringmark bandwidth --cases {case},{second} --hosts .."
+             case: {} --hosts ..",
+            bandwidth_command(evidence, &format!("{case},{second}"))
         ));
     }
     let poor = evidence.bandwidth.iter().filter_map(|(case, _)| evidence.between(case.gpus_per_node));

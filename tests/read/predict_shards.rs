@@ -1,0 +1,149 @@
+//! Tests of `ringmark predict` for sharded training: simulated clusters with an independent cost model, and the output.
+
+use expect_test::expect;
+use ringmark::read::analyze::prediction::evidence::Evidence;
+use ringmark::read::analyze::prediction::model::predict;
+use ringmark::read::benchmark::bandwidth::load as bandwidth;
+use ringmark_core::benchmark::bandwidth::{BandwidthRecord, bandwidth_files};
+use ringmark_core::dimension::{KvStore, Operation};
+use ringmark_core::options::keyword_enum::KeywordEnum;
+
+use crate::support::bandwidth as fixtures;
+use crate::support::model_cluster::ModelCluster;
+use crate::support::predictions::{MEASURED, assert_covered, evidence};
+use crate::support::random::Random;
+use crate::support::runs::{Folder, record};
+use crate::support::sandbox::{self, refused, ringmark};
+use crate::support::shard_cluster::{Algorithm, ShardCluster};
+
+const STRATEGIES: [KvStore; 3] = [KvStore::ShardOptimizer, KvStore::ShardGradients, KvStore::ShardWeights];
+
+/// Latency in seconds and bandwidth in bytes per second between hosts.
+const NETWORKS: [(f64, f64); 3] = [(20e-6, 12e9), (20e-6, 3e9), (60e-6, 1e9)];
+
+fn clusters(kv_store: KvStore, algorithm: Algorithm) -> [ShardCluster; 3] {
+    NETWORKS.map(|network| ShardCluster { kv_store, algorithm, network, jitter: 0.02, drift: 0.005 })
+}
+
+#[test]
+fn band_covers_shards_with_every_algorithm() {
+    for kv_store in STRATEGIES {
+        for algorithm in [Algorithm::Ring, Algorithm::Halving, Algorithm::Hosts] {
+            let evidence = |_: &ShardCluster, sweep: &Folder| evidence(sweep, kv_store);
+            assert_covered(&format!("{kv_store}, {algorithm:?}"), &clusters(kv_store, algorithm), evidence, 0.2);
+        }
+    }
+}
+
+/// Measures sizes from 8 bytes to 128 MB, each with a random error.
+fn bandwidth_folder(cluster: &ShardCluster, operations: &[Operation]) -> Folder {
+    let (folder, mut noise) = (Folder::new(), Random(7));
+    for name in ["2n2g", "4n2g"] {
+        let case = name.parse().expect("a case");
+        for operation in operations {
+            let all_reduce = if *operation == Operation::AllReduce { 2.0 } else { 1.0 };
+            let result = |bytes: u64, noise: &mut Random| {
+                let time = all_reduce * cluster.collective(case, bytes as f64) * (1.0 + 0.04 * noise.normal()).max(0.1);
+                let mut result = fixtures::result(bytes, case.ranks(), 2, [None, Some(time)]);
+                if operation.is_divided() {
+                    result.count /= u64::from(case.ranks());
+                }
+                result
+            };
+            let results = (6..28).map(|power| result(1 << power, &mut noise)).collect();
+            let made = fixtures::record(&record(name, 1, 0.1), results);
+            let mut made = BandwidthRecord { backend: cluster.backend(), ..made };
+            made.config.operation = *operation;
+            let [_, file] = bandwidth_files(*operation);
+            folder.write(&format!("{name}/{file}"), fixtures::text(&made));
+        }
+    }
+    folder
+}
+
+/// Two numbers of hosts in a bandwidth result narrow the band.
+#[test]
+fn bandwidth_of_collectives_narrows_the_band_of_shards() {
+    for kv_store in STRATEGIES {
+        let clusters = clusters(kv_store, Algorithm::Ring);
+        let measured = |cluster: &ShardCluster, sweep: &Folder| {
+            let folder = bandwidth_folder(cluster, &[Operation::AllGather, Operation::ReduceScatter]);
+            let records = bandwidth::read(&folder.path()).expect("records").cases;
+            evidence(sweep, kv_store).with_bandwidth(&records).expect("the same backend")
+        };
+        assert_covered(&format!("{kv_store}, with bandwidth"), &clusters, measured, 0.1);
+        let cluster = &ShardCluster { jitter: 0.0, drift: 0.0, ..clusters[1] };
+        let sweep = cluster.sweep(&MEASURED, 3);
+        let width = |evidence: Evidence| {
+            let step = predict(&evidence, "8n2g".parse().expect("a case")).expect("the level is there").step;
+            step.high - step.low
+        };
+        let [with, without] = [width(measured(cluster, &sweep)), width(evidence(&sweep, kv_store))];
+        assert!(with < 0.8 * without, "{kv_store}: {with} with bandwidth, {without} without");
+    }
+}
+
+#[test]
+fn assumptions_of_shards_are_explained() {
+    let explained = |kv_store, bandwidth_result: Option<&[Operation]>| {
+        let cluster = ShardCluster { jitter: 0.0, drift: 0.0, ..clusters(kv_store, Algorithm::Ring)[1] };
+        let sweep = cluster.sweep(&MEASURED, 3);
+        let folder = bandwidth_result.map(|operations| bandwidth_folder(&cluster, operations));
+        let mut command = ringmark("predict --cases 8n2g --explain");
+        command.arg(sweep.path()).args(["--kv-store", kv_store.keyword()]);
+        if let Some(folder) = &folder {
+            command.arg("--bandwidth").arg(folder.path());
+        }
+        let (_, stdout, stderr) = sandbox::run(&mut command);
+        let (_, after) = stdout.split_once("efficiency over 1n1g of ring\n").unwrap_or_default();
+        let (assumptions, _) = after.split_once("exchange algorithm").unwrap_or_default();
+        assumptions.replace("\n  ", " ") + &stderr
+    };
+    expect![[r"
+        strategy shard-gradients: for each bucket a reduce-scatter of its gradients, which backward can hide, and an all-gather of its weights after the update, which nothing hides
+        bytes that each rank sends per step, at most: 221.6 MB for 4n2g (measured), 237.4 MB for 8n2g
+        update of a rank: that of 1n1g divided by the ranks; the rest of the optimizer phase is the all-gather
+        no bandwidth result: the share of latency and the part that backward hides are unknown, so the band is wider; measure it: ringmark bandwidth --op all_gather,reduce_scatter --cases 2n2g, then --bandwidth FOLDER
+        lower limit of the step: the exposed exchange is unchanged, as if all of it were copies inside a host; the wait for the slowest rank is unchanged
+        upper limit of the step: latency alone limits it, or bandwidth of which backward already hides the maximum; the wait grows as the expected maximum over more ranks
+    "]].assert_eq(&explained(KvStore::ShardGradients, None));
+    let both = [Operation::AllGather, Operation::ReduceScatter];
+    expect![[r"
+        strategy shard-weights: for each bucket a reduce-scatter of its gradients, which backward can hide, and an all-gather of its weights in forward and again in backward, which compute can hide
+        bytes that each rank sends per step, at most: 332.3 MB for 4n2g (measured), 356.1 MB for 8n2g
+        update of a rank: that of 1n1g divided by the ranks; the rest of the optimizer phase is the start of the first all-gather
+        exchange between hosts: 19.9 us per step, 2.55 GB/s, residual 4 %
+        lower limit of the step: compute hides the same share of the exchange; the wait for the slowest rank is unchanged
+        upper limit of the step: compute hides the same number of seconds; the wait grows as the expected maximum over more ranks
+    "]].assert_eq(&explained(KvStore::ShardWeights, Some(&both)));
+    expect![[r"
+        error: --bandwidth has the times of all_reduce, but these runs used --kv-store shard-optimizer, which needs all_gather,reduce_scatter: measure with --op all_gather,reduce_scatter
+    "]].assert_eq(&explained(KvStore::ShardOptimizer, Some(&[Operation::AllReduce])));
+}
+
+#[test]
+fn passes_multiply_the_bytes_of_shards() {
+    let cluster = clusters(KvStore::ShardWeights, Algorithm::Hosts)[0];
+    let folder = Folder::new();
+    for name in MEASURED {
+        let mut made = cluster.record(name, 1, 14, &mut Random(1));
+        made.header.config.accumulate = 2;
+        folder.run(&made);
+    }
+    let megabytes = |case: &str| {
+        (evidence(&folder, KvStore::ShardWeights).whole_cost(case.parse().expect("a case")).bytes / 1e6).round()
+    };
+    // 126.6 MB of weights: in each of two passes a reduce-scatter and two all-gathers between hosts.
+    assert_eq!(["2n2g", "4n2g", "8n2g"].map(megabytes), [380.0, 570.0, 665.0]);
+}
+
+/// Only the update of the single rank separates the update of a part from the gathers after it.
+#[test]
+fn shards_without_1n1g_are_rejected() {
+    let cluster = clusters(KvStore::ShardOptimizer, Algorithm::Ring)[0];
+    let sweep = cluster.sweep(&MEASURED[1..], 1);
+    expect![[r#"
+        not used: 1n1g: no run of 1n1g counts: speedup and efficiency are relative to 1n2g: sweep 1n1g as well
+        error: rn50: kv-store shard-optimizer is not predicted from these runs: no run of 1n1g counts, and only its update separates the return of the weights from the optimizer's time: sweep 1n1g as well
+    "#]].assert_eq(&refused(ringmark("predict").arg(sweep.path()), 2));
+}

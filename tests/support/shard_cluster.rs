@@ -1,0 +1,218 @@
+//! A simulated cluster with its own cost model of sharded training: collectives in one queue, started when every rank has
+//! requested them, and ranks that wait for weights, for places and for sums.
+
+use ringmark_core::benchmark::kv_store::{KvStoreConfig, KvStoreUse};
+use ringmark_core::benchmark::train::{Iteration, RunRecord};
+use ringmark_core::dimension::{BackendName, Bytes, Case, KvStore, Phase, Phases, Seconds};
+
+use crate::support::model_cluster::ModelCluster;
+use crate::support::random::Random;
+use crate::support::runs::record;
+
+/// Sizes of the buckets in bytes, in backward order.
+const BUCKETS: [f64; 6] = [26e6, 18e6, 27e6, 25.6e6, 24e6, 6e6];
+/// Share of forward and of backward that computes each bucket.
+const COMPUTE: [f64; 6] = [0.1, 0.15, 0.25, 0.2, 0.2, 0.1];
+const FORWARD: f64 = 0.030;
+const BACKWARD: f64 = 0.060;
+/// Seconds to update all weights on one rank.
+const UPDATE: f64 = 0.008;
+const OTHER: f64 = 0.0005;
+/// Bytes per second of copies inside a host.
+const MEMORY: f64 = 20e9;
+
+/// Algorithm of a reduce-scatter or an all-gather between hosts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Algorithm {
+    /// One ring over all ranks.
+    Ring,
+    /// Half of the array to the most distant rank, then a quarter, and so on: log2 n steps.
+    Halving,
+    /// Every host sends each other host its part, in one step for each host.
+    Hosts,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct ShardCluster {
+    pub kv_store: KvStore,
+    pub algorithm: Algorithm,
+    /// Latency in seconds and bandwidth in bytes per second of a host's link.
+    pub network: (f64, f64),
+    /// Relative deviation of a rank's compute time between iterations, and between buckets.
+    pub jitter: f64,
+    /// Relative deviation of all times between runs.
+    pub drift: f64,
+}
+
+/// Collectives of an iteration, one after the other.
+struct Queue<'a> {
+    cluster: &'a ShardCluster,
+    case: Case,
+    slow: f64,
+    free: f64,
+}
+
+impl Queue<'_> {
+    /// Returns the end of a collective that the ranks request at these times.
+    fn run(&mut self, requests: &[f64], bytes: f64) -> f64 {
+        let ready = requests.iter().copied().fold(self.free, f64::max);
+        self.free = ready + self.slow * self.cluster.collective(self.case, bytes);
+        self.free
+    }
+}
+
+/// A rank in an iteration.
+#[derive(Clone)]
+struct Rank {
+    now: f64,
+    /// Relative duration of its work.
+    factor: f64,
+    phases: Phases<f64>,
+    /// Compute time until the first sum.
+    before: f64,
+}
+
+struct Ranks<'a> {
+    all: Vec<Rank>,
+    jitter: f64,
+    noise: &'a mut Random,
+}
+
+impl Ranks<'_> {
+    fn now(&self) -> Vec<f64> {
+        self.all.iter().map(|rank| rank.now).collect()
+    }
+
+    fn compute(&mut self, phase: Phase, seconds: f64) {
+        for rank in &mut self.all {
+            let seconds = seconds * rank.factor * (1.0 + self.jitter * self.noise.normal()).max(0.5);
+            rank.now += seconds;
+            rank.phases[phase] += seconds;
+        }
+    }
+
+    /// Waits for the end of a collective.
+    fn wait(&mut self, phase: Phase, end: f64) {
+        for rank in &mut self.all {
+            rank.phases[phase] += (end - rank.now).max(0.0);
+            rank.now = rank.now.max(end);
+        }
+    }
+}
+
+impl ShardCluster {
+    pub fn backend(&self) -> BackendName {
+        if self.algorithm == Algorithm::Hosts { BackendName::SharedMemory } else { BackendName::Nccl }
+    }
+
+    /// Returns the time of a reduce-scatter or an all-gather.
+    pub fn collective(&self, case: Case, bytes: f64) -> f64 {
+        let (latency, rate) = self.network;
+        let (hosts, ranks) = (f64::from(case.nodes), f64::from(case.ranks()));
+        let between = match self.algorithm {
+            _ if case.nodes == 1 => 0.0,
+            Algorithm::Ring => (ranks - 1.0) * (latency + bytes / ranks / rate),
+            Algorithm::Halving => ranks.log2() * latency + bytes * (hosts - 1.0) / hosts / rate,
+            Algorithm::Hosts => (hosts - 1.0) * (latency + bytes / hosts / rate),
+        };
+        let inside = if case.ranks() > 1 { bytes / MEMORY } else { 0.0 };
+        between + inside
+    }
+
+    /// Runs forward, backward and the sums of gradients.
+    fn passes(&self, queue: &mut Queue, ranks: &mut Ranks) {
+        let (exposed, buckets) = (Phase::ExposedAllreduce, BUCKETS.len());
+        let is_gathered = self.kv_store == KvStore::ShardWeights;
+        let mut gathered = vec![0.0_f64; buckets];
+        if is_gathered {
+            gathered[buckets - 1] = queue.run(&ranks.now(), BUCKETS[buckets - 1]);
+        }
+        for bucket in (0..buckets).rev() {
+            ranks.wait(exposed, gathered[bucket]);
+            if is_gathered && bucket > 0 {
+                gathered[bucket - 1] = queue.run(&ranks.now(), BUCKETS[bucket - 1]);
+            }
+            ranks.compute(Phase::Forward, COMPUTE[bucket] * FORWARD);
+        }
+        let mut summed = Vec::new();
+        for bucket in 0..buckets {
+            ranks.wait(exposed, gathered[bucket]);
+            // Two buckets have places: the weights of the first two are still there after forward.
+            if is_gathered && (2..buckets).contains(&(bucket + 1)) {
+                gathered[bucket + 1] = queue.run(&ranks.now(), BUCKETS[bucket + 1]);
+            }
+            ranks.compute(Phase::Backward, COMPUTE[bucket] * BACKWARD);
+            if bucket == 0 || is_gathered {
+                let compute = |rank: &Rank| rank.phases[Phase::Forward] + rank.phases[Phase::Backward];
+                ranks.all.iter_mut().for_each(|rank| rank.before = compute(rank));
+            }
+            if let (true, Some(before)) = (self.kv_store.shards_gradients(), bucket.checked_sub(2)) {
+                ranks.wait(exposed, summed[before]);
+            }
+            summed.push(queue.run(&ranks.now(), BUCKETS[bucket]));
+        }
+        ranks.wait(exposed, summed[buckets - 1]);
+    }
+}
+
+impl ModelCluster for ShardCluster {
+    const OF_TRUTH: u32 = 100;
+    const OF_RUN: u32 = 14;
+
+    fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {
+        let rank = |noise: &mut Random| {
+            let factor = slow * (1.0 + self.jitter * noise.normal()).max(0.5);
+            Rank { now: 0.0, factor, phases: Phases::default(), before: 0.0 }
+        };
+        let all = (0..case.ranks()).map(|_| rank(noise)).collect();
+        let mut ranks = Ranks { all, jitter: self.jitter, noise };
+        let mut queue = Queue { cluster: self, case, slow, free: 0.0 };
+        if case.ranks() == 1 {
+            ranks.compute(Phase::Forward, FORWARD);
+            ranks.compute(Phase::Backward, BACKWARD);
+        } else {
+            self.passes(&mut queue, &mut ranks);
+        }
+        ranks.jitter = 0.0;
+        ranks.all.iter_mut().for_each(|rank| rank.factor = slow);
+        ranks.compute(Phase::Optimizer, UPDATE / f64::from(case.ranks()));
+        if case.ranks() > 1 && self.kv_store != KvStore::ShardWeights {
+            let end = BUCKETS.iter().fold(0.0, |_, bytes| queue.run(&ranks.now(), *bytes));
+            ranks.wait(Phase::Optimizer, end);
+        }
+        let seconds = |of: &dyn Fn(&Rank) -> f64| ranks.all.iter().map(|rank| Seconds(of(rank))).collect::<Vec<_>>();
+        Iteration {
+            iteration: number,
+            step: seconds(&|rank| rank.now + OTHER),
+            phases: Phases::from_fn(|phase| seconds(&|rank| rank.phases[phase])),
+            before_allreduce: seconds(&|rank| rank.before),
+            loss: vec![6.9; ranks.all.len()],
+            loss_scale: 1.0,
+            skipped: false,
+        }
+    }
+
+    /// The single rank uses ring.
+    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
+        let mut made = record(name, run, 0.1);
+        let case: Case = name.parse().expect("a case");
+        let slow = 1.0 + self.drift * noise.normal();
+        made.header.config.iterations = iterations;
+        for rank in &mut made.header.ranks {
+            rank.host = format!("host{}", rank.rank / case.gpus_per_node);
+            rank.local_rank = rank.rank % case.gpus_per_node;
+        }
+        made.header.backend = BackendName::Solo;
+        made.iterations = (1..=iterations).map(|number| self.iteration(case, number, slow, noise)).collect();
+        let end = made.end.as_mut().expect("a whole record");
+        end.iterations = iterations;
+        end.wall = Seconds(made.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+        if case.ranks() > 1 {
+            made.header.config.kv_store = KvStoreConfig { kv_store: self.kv_store, ..KvStoreConfig::default() };
+            made.header.backend = self.backend();
+            made.header.buckets = BUCKETS.map(|bytes| Bytes(bytes as u64)).into();
+            end.kv_store = Some(KvStoreUse::default());
+        }
+        made
+    }
+}
