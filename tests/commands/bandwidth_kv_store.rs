@@ -181,8 +181,8 @@ fn launcher_starts_servers_and_records_their_traffic() {
     assert_eq!((record.ranks.len(), record.config.kv_store.servers), (2, Some(2)));
     let used = record.gradients.expect("what the gradients did");
     assert_eq!(used.kv_store.expect("servers").servers.len(), 2);
-    expect!["# kv-store dist_async: servers 2, arrays placed by balanced"]
-        .assert_eq(&lines_with(&stdout, "# kv-store dist_async:"));
+    expect!["# strategy dist_async: servers 2, arrays placed by balanced"]
+        .assert_eq(&lines_with(&stdout, "# strategy dist_async:"));
 }
 
 #[test]

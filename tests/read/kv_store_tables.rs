@@ -184,19 +184,19 @@ fn predict_uses_a_model_per_kv_store() {
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("4n2g")).collect();
     assert_eq!(rows.len(), 2, "{stdout}");
-    expect!["kv-store dist_sync with one server per host"].assert_eq(&lines_with(&stdout, "kv-store dist_sync with"));
+    expect!["strategy dist_sync with one server per host"].assert_eq(&lines_with(&stdout, "strategy dist_sync with"));
 }
 
 #[test]
 fn report_shows_kv_stores_side_by_side() {
     let folder = two(KvStore::DistSync);
     let stdout = succeeds(ringmark("report").arg(folder.path()));
-    for name in ["first: ring\n", "first: dist_sync\n", "Comparison of kv-stores: "] {
+    for name in ["first: ring\n", "first: dist_sync\n", "Comparison of strategies: "] {
         assert!(stdout.contains(name), "{name}: {stdout}");
     }
     expect![[r#"
-        are relative to 1n1g of ring, which all kv-stores share.
-        speedup, efficiency and loss are relative to 1n1g of ring, which all kv-stores share."#]]
+        are relative to 1n1g of ring, which all strategies share.
+        speedup, efficiency and loss are relative to 1n1g of ring, which all strategies share."#]]
     .assert_eq(&lines_with(&stdout, "relative to 1n1g"));
 }
 
@@ -226,6 +226,6 @@ fn real_sweep_over_kv_stores_is_read() {
     }
     assert_eq!(fs::read_dir(out.join("1n1g")).expect("a folder").count(), 2, "ring's log and record alone");
     let stdout = succeeds(ringmark("extract").arg(&out));
-    assert!(stdout.contains("Comparison of kv-stores"), "{stdout}");
+    assert!(stdout.contains("Comparison of strategies"), "{stdout}");
     assert_eq!(stdout.matches("relative to 1n1g of ring").count(), 1, "{stdout}");
 }

@@ -2,7 +2,7 @@
 
 use crate::benchmark::train::{Iteration, Resumption, RunEnd};
 use crate::benchmark::warning::{Warning, WarningKind};
-use crate::dimension::{Phase, Seconds};
+use crate::dimension::{Phase, Seconds, WorkUnit};
 use crate::host::HostUse;
 use crate::number_text::percent;
 use crate::stats::straggler::deviation;
@@ -44,14 +44,18 @@ pub(super) fn trend(steps: &[f64]) -> Option<f64> {
     (change.abs() > DRIFT && total.abs() > DRIFT_ERRORS * error && is_trend).then_some(change)
 }
 
-/// Warns if the ranks waited for images, in the mean over ranks and iterations.
-pub(super) fn input(counted: &[Iteration], steps: &[f64], end: &RunEnd) -> Option<Warning> {
+/// Warns if the ranks waited for data, in the mean over ranks and iterations.
+pub(super) fn input(unit: WorkUnit, counted: &[Iteration], steps: &[f64], end: &RunEnd) -> Option<Warning> {
     let input = means_over_ranks(counted, |iteration| &iteration.phases[Phase::Input]);
     let (input, step) = (mean(&input)?, mean(steps)?);
     let threads = end.input.as_ref().and_then(|input| input.ranks.first()).map(|rank| format!(" ({})", rank.threads));
+    let smaller = match unit {
+        WorkUnit::Image => ", or store smaller images (ringmark pack --resize)",
+        WorkUnit::Token => "",
+    };
     let text = format!(
-        "the ranks waited for images in {} of the step ({} of {}): raise --decode-threads{}, or store smaller images \
-         (ringmark pack --resize); --data synthetic measures the step without input",
+        "the ranks waited for {unit} in {} of the step ({} of {}): raise --decode-threads{}{smaller}; --data synthetic \
+         measures the step without input",
         percent(input / step),
         milliseconds(Seconds(input)),
         milliseconds(Seconds(step)),

@@ -233,9 +233,10 @@ impl SideGroup {
                         BatchSize::Global(_) => format!("{GLOBAL}{}", batch.numbers()),
                     }),
                 ),
-                match sequence_length {
-                    Some(tokens) => ("sequence length", Some(tokens)),
-                    None => ("image size", Some(image_size.unwrap_or_else(not_known))),
+                match model.unit() {
+                    // The batch size contains it.
+                    WorkUnit::Token => ("sequence length", sequence_length.filter(|_| batch.is_none())),
+                    WorkUnit::Image => ("image size", Some(image_size.unwrap_or_else(not_known))),
                 },
                 ("device", Some(device.map_or_else(not_known, |device| device.to_string()))),
             ],

@@ -64,11 +64,11 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
             let kv_store = match config.kv_store {
                 KvStoreConfig { kv_store: KvStore::Ring, .. } => None,
                 KvStoreConfig { kv_store, servers: None, .. } if kv_store.has_servers() => {
-                    Some(format!("kv-store {kv_store} with one server per host"))
+                    Some(format!("strategy {kv_store} with one server per host"))
                 }
-                KvStoreConfig { kv_store, servers: None, .. } => Some(format!("kv-store {kv_store}")),
+                KvStoreConfig { kv_store, servers: None, .. } => Some(format!("strategy {kv_store}")),
                 KvStoreConfig { kv_store, servers: Some(servers), .. } => {
-                    Some(format!("kv-store {kv_store} with {}", count(servers, "server")))
+                    Some(format!("strategy {kv_store} with {}", count(servers, "server")))
                 }
             };
             let clipped =
@@ -124,7 +124,7 @@ pub fn distinctions(groups: &[&TrainingGroup]) -> Vec<String> {
 /// Returns a sentence that names the base of the figures if it is not a case of the table.
 pub fn common_base(group: &TrainingGroup) -> Option<String> {
     let base = group.base_text().filter(|_| group.common_base.is_some())?;
-    Some(format!("speedup, efficiency and loss are relative to {base}, which all kv-stores share"))
+    Some(format!("speedup, efficiency and loss are relative to {base}, which all strategies share"))
 }
 
 /// Returns the line about logs of another tool.
