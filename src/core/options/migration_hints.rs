@@ -192,7 +192,7 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--clip-gradient" => "not supported: `--clip-norm` limits the norm of all gradients, not each value",
     "--zero" | "--zero-stage" | "--use-distributed-optimizer" | "--deepspeed" | "--deepspeed-config" | "--ds-config"
         | "--use-deepspeed"
-        => "`--strategy zero1`, `zero2` or `zero3` is that stage of ZeRO; `--optimizer`, `--lr` and others replace its file",
+        => "`--strategy zero1`, `zero2` or `zero3` is that stage of ZeRO; batch size, optimizer and precision are options",
     "--fsdp" | "--sharding-strategy" | "--use-fsdp" | "--fsdp-sharding-strategy" | "--fsdp-config"
         => "`--strategy fsdp` divides weights, gradients and optimizer states among the ranks",
     "--tensor-model-parallel-size" | "--pipeline-model-parallel-size" | "--context-parallel-size"

@@ -10,6 +10,7 @@ use crate::stats::summary::{mean, median};
 use crate::validity::subject::{RUN, milliseconds, warning};
 use crate::validity::thresholds::{
     CLOCK, DRIFT, DRIFT_ERRORS, INPUT, OUTLIER, OUTLIER_DEVIATIONS, OUTLIER_LOSS, QUARTER, SKIPPED, WALL_CLOCK,
+    WALL_CLOCK_PAUSE,
 };
 
 /// Returns the step time of each iteration, as the mean over ranks.
@@ -130,12 +131,13 @@ pub(super) fn changed_environment(Resumption { behind, changes, .. }: &Resumptio
 
 pub(super) fn wall_clock(iterations: &[Iteration], end: &RunEnd) -> Option<Warning> {
     let summed: f64 = iterations.iter().filter_map(|iteration| Some(iteration.step.first()?.0)).sum();
-    let apart = (summed / end.wall.0 - 1.0).abs();
+    let apart = (summed - end.wall.0).abs();
     let text = format!(
         "rank 0's step times add up to {:.3}, but the wall clock shows {:.3}: one of the two clocks is wrong: do not \
          use this result run",
         Seconds(summed),
         end.wall
     );
-    (apart > WALL_CLOCK || apart.is_nan()).then(|| warning(WarningKind::WallClock, RUN, text))
+    let is_far = apart > WALL_CLOCK * end.wall.0 && apart > WALL_CLOCK_PAUSE.0;
+    (is_far || apart.is_nan()).then(|| warning(WarningKind::WallClock, RUN, text))
 }

@@ -13,7 +13,7 @@ use crate::benchmark::{RunLabel, RunProfile};
 use crate::dimension::{Augmentation, BackendName, Bytes, DeviceKind, Model, Phase, Phases, Seconds};
 use crate::host::environment::{Environment, InitialLoad, RankPlace};
 use crate::host::resource_use::{GpuUse, HostUse, RankUse};
-use crate::validity::iterations::trend;
+use crate::validity::iterations::{trend, wall_clock};
 
 const ITERATIONS: usize = 60;
 
@@ -130,6 +130,19 @@ fn quiet_run_has_no_warnings() {
     for hosts in [&TWO[..], &[("a", 1)], &[("a", 4)]] {
         assert_eq!(warnings(&record(hosts), 10), []);
     }
+}
+
+#[test]
+fn pause_of_a_short_run_is_not_a_wrong_clock() {
+    let mut short = record(&TWO);
+    let pause = |record: &mut RunRecord, steps: usize, pause: f64| {
+        record.iterations.truncate(steps);
+        let summed: f64 = record.iterations.iter().map(|iteration| iteration.step[0].0).sum();
+        end(record).wall = Seconds(summed + pause);
+        wall_clock(&record.iterations, end(record)).is_some()
+    };
+    assert_eq!([0.1, 0.2].map(|time| pause(&mut short, 60, time)), [false, true]);
+    assert_eq!([0.015, 0.025].map(|time| pause(&mut short, 2, time)), [false, true]);
 }
 
 #[test]

@@ -51,9 +51,9 @@ config_options! {
         /// Key-value store that sums gradients and updates weights.
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
-            "Strategy for gradients and weights, also --strategy, such as ring (all-reduce), zero2 or fsdp: ring sums \
-             gradients on every rank, which all update the same weights; shard-optimizer, shard-gradients and \
-             shard-weights are stages 1 to 3 of ZeRO; the others are kv-stores of MXNet")
+            "Strategy, also --strategy, such as all-reduce, zero2, fsdp: how gradients are summed and weights updated. \
+             ring is all-reduce, with the same update on every rank; shard-optimizer, shard-gradients and shard-weights \
+             are stages 1 to 3 of ZeRO; the others are kv-stores of MXNet")
             .aliases(&["strategy"]).names_in_bandwidth(None, &["kvstore", "strategy"]).set_in_baseline(),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]

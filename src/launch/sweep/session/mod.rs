@@ -82,20 +82,19 @@ struct Session<'a, B: Benchmark> {
 impl<B: Benchmark> Session<'_, B> {
     fn print_commands(&self) -> anyhow::Result<()> {
         let (schedule, _) = self.schedule()?;
+        let warning = self.benchmark.resumable().and_then(Resumable::warning).map(str::to_owned);
+        let lines = schedule.header.iter().cloned().chain(self.unused_hosts()).chain(warning);
+        lines.for_each(|line| print_line(&format!("# {line}")));
         self.check_memory(&schedule)?;
         self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         let SessionConfig { launch, .. } = self.config;
         if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {
             print_line("# plus arguments for the network that the doctor finds, unless --no-doctor is set");
         }
-        let warning = self.benchmark.resumable().and_then(Resumable::warning).map(str::to_owned);
-        let lines = self.unused_hosts().into_iter().chain(warning);
-        lines.for_each(|line| print_line(&format!("# {line}")));
         let missing: Vec<&PlannedJob> = schedule.missing().collect();
         let is_long = missing.len() > COMMANDS && !launch.is_verbose;
         let plan = is_long.then(|| plan_line(&missing));
-        let lines = schedule.header.iter().filter(|_| is_long).chain(&plan).chain(&schedule.estimate);
-        lines.for_each(|line| print_line(&format!("# {line}")));
+        plan.iter().chain(&schedule.estimate).for_each(|line| print_line(&format!("# {line}")));
         for job in missing.iter().take(if is_long { 1 } else { usize::MAX }) {
             print_line(&self.runner().job_for(job).command_line(launch.starter));
         }

@@ -6,7 +6,7 @@ use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::benchmark::train::Recompute;
-use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind, KvStore};
+use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::number_text::count;
@@ -35,10 +35,12 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
     };
     let accumulate = conditions.recorded.as_ref().map_or(1, |recorded| recorded.config.accumulate);
     let parts = if accumulate > 1 { format!(" in {accumulate} parts") } else { String::new() };
+    let strategy = conditions.recorded.as_ref().and_then(|recorded| strategy(recorded.config.kv_store));
     let what = format!(
-        "{}, {dtype}, {}{parts}{quick}",
+        "{}, {dtype}, {}{parts}{}{quick}",
         conditions.point.model.facts().title,
-        batch.per_process(process(group))
+        batch.per_process(process(group)),
+        strategy.unwrap_or_default()
     );
     match &conditions.recorded {
         None => {
@@ -61,16 +63,6 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
                 BackendChoice::Auto => String::new(),
                 chosen => format!(", backend {chosen}"),
             };
-            let kv_store = match config.kv_store {
-                KvStoreConfig { kv_store: KvStore::Ring, .. } => None,
-                KvStoreConfig { kv_store, servers: None, .. } if kv_store.has_servers() => {
-                    Some(format!("strategy {kv_store} with one server per host"))
-                }
-                KvStoreConfig { kv_store, servers: None, .. } => Some(format!("strategy {kv_store}")),
-                KvStoreConfig { kv_store, servers: Some(servers), .. } => {
-                    Some(format!("strategy {kv_store} with {}", count(servers, "server")))
-                }
-            };
             let clipped =
                 config.clip_norm.map(|norm| format!(", gradients clipped to norm {norm}")).unwrap_or_default();
             let recomputed = match config.recompute {
@@ -89,9 +81,19 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
             );
             let work_load = config.work_load.as_ref().map(|work_load| format!("work load {work_load}"));
             let device = format!("{}: {}", recorded.device, devices(group));
-            [what, device, options].into_iter().chain(kv_store).chain(work_load).chain([length]).collect()
+            [what, device, options].into_iter().chain(work_load).chain([length]).collect()
         }
     }
+}
+
+/// Returns the strategy and its servers, for a title; `None` for `ring`.
+fn strategy(KvStoreConfig { kv_store, servers, .. }: KvStoreConfig) -> Option<String> {
+    let servers = match servers {
+        None if kv_store.has_servers() => " with one server per host".to_owned(),
+        None => String::new(),
+        Some(servers) => format!(" with {}", count(servers, "server")),
+    };
+    (!kv_store.is_ring()).then(|| format!(", strategy {kv_store}{servers}"))
 }
 
 /// Returns the reason why the first run of a group without counted runs is excluded.
