@@ -484,7 +484,7 @@ fn invalid_options_exit_with_status_2() {
             --cases 1n2g --kv-stores ring,device --server-hosts c
                 error: --server-hosts c applies to --kv-store dist_*, but --kv-store is ring,device: omit --server-hosts
             --cases 1n2g --kv-stores ring,local --dtypes fp32,fp16
-                error: --dtype fp16 is not supported with --kv-store local, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, shard-optimizer, shard-gradients, shard-weights, device or nccl
+                error: --dtype fp16 is not supported with --kv-store local, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
             --cases 1n2g --kv-stores ring,device --batch-size auto
                 error: --batch-size auto finds the largest batch of one kv-store, but --kv-stores has ring,device: choose one with --kv-store, or give --batch-size a number
             --cases 1n2g --kv-stores ring,device --suite ddp

@@ -202,12 +202,12 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--total-batch-size" => "`--global-batch {}` is the number of images or sequences of all ranks",
     "--gradient-accumulation-steps" | "--accumulation-steps" | "--accumulate-grad-batches" | "--batches-per-allreduce"
         | "--backward-passes-per-step"
-        => "`--accumulate N`, with N times the `--batch-size`: it counts the images of all N parts",
+        => "`--accumulate N`, with N times the `--batch-size`: it counts all N parts",
     "--gradient-predivide-factor" => "not supported: the sum is divided by the number of ranks",
     "--val-batch-size" | "--test-batch-size" | "--val-batch-size-per-device"
         => "not supported: validation uses the batch size of training",
     "--synthetic" | "--use-synthetic-data" | "--synthetic-data" | "--dummy" | "--fake-data"
-        => "not needed: images are synthetic unless `--data FILES` is given",
+        => "not needed: data are synthetic unless `--data FILES` is given",
     "--mixed-precision" | "--precision" | "--data-type" => "`--dtype bf16`, or `fp16`, `tf32`, `fp32`",
     "--channels-last" | "--channel-last" | "--data-format" | "--memory-format" => "`--layout nhwc`, or `nchw`",
     "--compile" | "--xla" | "--use-xla" | "--torch-compile"
@@ -312,7 +312,7 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--kv-store", &["zero2", "zerostage2", "shardgradop"], "`--strategy zero2`"),
     ("--kv-store", &["zero3", "zerostage3", "fullshard", "fullyshard", "fsdp"], "`--strategy fsdp`"),
     ("--kv-store", &["zero", "deepspeed"], "use zero1, zero2 or zero3, the stages of ZeRO"),
-    ("--kv-store", &["hybridshard", "hsdp"], "not supported: `--strategy fsdp` divides among all ranks"),
+    ("--kv-store", &["hybridshard", "hsdp"], "`--strategy hybrid`"),
     ("--kv-store", &["tp", "pp", "tensorparallel", "pipeline"], "not supported: every rank computes the whole network"),
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
     ("--backend", &["gloo", "ucc"], "on CPUs use shared-memory or mpi"),

@@ -53,7 +53,7 @@ config_options! {
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
             "Strategy, also --strategy, such as all-reduce, zero2, fsdp: how gradients are summed and weights updated. \
              ring is all-reduce, with the same update on every rank; shard-optimizer, shard-gradients and shard-weights \
-             are stages 1 to 3 of ZeRO; the others are kv-stores of MXNet")
+             are stages 1 to 3 of ZeRO, and hybrid is stage 3 within each host; the others are kv-stores of MXNet")
             .aliases(&["strategy"]).names_in_bandwidth(None, &["kvstore", "strategy"]).set_in_baseline(),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -364,7 +364,7 @@ mod tests {
             --servers 2 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
             --key-placement hash needs servers, but --kv-store ring has none: omit --key-placement, or use --kv-store dist_sync
             --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
-            --dtype fp16 is not supported with --kv-store dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, shard-optimizer, shard-gradients, shard-weights, device or nccl
+            --dtype fp16 is not supported with --kv-store dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
             --hierarchical off does not apply to --kv-store dist_sync, which sums on servers: omit --hierarchical (dist_sync and dist_device_* sum on each host before they push)"#]].assert_eq(&changes.map(refused).join("\n"));
         let cases = ["1n4g", "2n4g"].map(|case| case.parse().expect("a case"));
         let several = check_cases(&[KvStore::Ring, KvStore::Local], &cases).expect_err("two hosts").to_string();
