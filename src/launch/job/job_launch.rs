@@ -111,8 +111,8 @@ impl JobLaunch<'_> {
         let used: HashSet<&str> = self.process_hosts().into_iter().collect();
         let busy = self.busy.iter().filter(|load| used.contains(load.host.as_str()));
         // The ranks of localhost report the name of this machine.
-        let named =
-            |host: &str| if self.environment.is_here(host) { &self.environment.host_name } else { host }.to_owned();
+        let here = self.environment.host_name.as_str();
+        let named = |host: &str| (if self.environment.is_here(host) { here } else { host }).to_owned();
         let busy: Vec<HostLoad> = busy.map(|load| HostLoad { host: named(&load.host), ..load.clone() }).collect();
         InitialLoad::from_hosts(busy.iter())
     }

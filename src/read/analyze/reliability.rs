@@ -167,7 +167,7 @@ fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
     for ReliabilityWarning { subject, value, .. } in warnings {
         match by_value.iter_mut().find(|(known, _)| known == value) {
             Some((_, subjects)) => subjects.extend(subject.as_deref()),
-            None => by_value.push((value, subject.iter().map(String::as_str).collect())),
+            None => by_value.push((value.as_str(), subject.iter().map(String::as_str).collect())),
         }
     }
     let subjects = by_value.iter().map(|(value, subjects)| match (&subjects[..], *value) {
