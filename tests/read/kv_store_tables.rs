@@ -132,14 +132,14 @@ fn diff_pairs_equal_kv_stores() {
         (Some(0), 2, true),
         "{stdout}{stderr}"
     );
-    assert!(stdout.contains("kv_store dist_sync") && stdout.contains("kv_store ring"), "{stdout}");
+    assert!(stdout.contains("strategy dist_sync") && stdout.contains("strategy ring"), "{stdout}");
 
     // Results of one side only are not compared.
     let (_, stdout, stderr) = diff(&two(KvStore::DistSync), &two(KvStore::Device));
     assert_eq!(stdout.matches("2n2g").count(), 1, "{stdout}{stderr}");
     let only =
         |side: &str| stdout.lines().find(|line| line.starts_with(&format!("Only in {side}"))).unwrap_or_default();
-    assert!(only("BASE").contains("kv_store dist_sync") && only("TEST").contains("kv_store device"), "{stdout}");
+    assert!(only("BASE").contains("strategy dist_sync") && only("TEST").contains("strategy device"), "{stdout}");
 
     // One kv-store on each side is compared with the other, with a note.
     let alone = |kv_store: KvStore| {
@@ -184,7 +184,9 @@ fn predict_uses_a_model_per_kv_store() {
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("4n2g")).collect();
     assert_eq!(rows.len(), 2, "{stdout}");
-    expect!["strategy dist_sync with one server per host"].assert_eq(&lines_with(&stdout, "strategy dist_sync with"));
+    expect!["ResNet50-v1b, fp32, batch size 4 per rank, strategy dist_sync"]
+        .assert_eq(&lines_with(&stdout, ", strategy dist_sync"));
+    expect!["one server per host"].assert_eq(&lines_with(&stdout, "one server per host"));
 }
 
 #[test]

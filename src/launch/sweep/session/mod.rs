@@ -29,7 +29,7 @@ use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, PlanContext, PlannedJob, Resumable,
+    Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, PlanContext, PlannedJob,
 };
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
@@ -82,10 +82,9 @@ struct Session<'a, B: Benchmark> {
 impl<B: Benchmark> Session<'_, B> {
     fn print_commands(&self) -> anyhow::Result<()> {
         let (schedule, _) = self.schedule()?;
-        let warning = self.benchmark.resumable().and_then(Resumable::warning).map(str::to_owned);
-        let lines = schedule.header.iter().cloned().chain(self.unused_hosts()).chain(warning);
-        lines.for_each(|line| print_line(&format!("# {line}")));
         self.check_memory(&schedule)?;
+        let lines = schedule.header.iter().cloned().chain(self.unused_hosts());
+        lines.for_each(|line| print_line(&format!("# {line}")));
         self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         let SessionConfig { launch, .. } = self.config;
         if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {

@@ -35,12 +35,12 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
     };
     let accumulate = conditions.recorded.as_ref().map_or(1, |recorded| recorded.config.accumulate);
     let parts = if accumulate > 1 { format!(" in {accumulate} parts") } else { String::new() };
-    let strategy = conditions.recorded.as_ref().and_then(|recorded| strategy(recorded.config.kv_store));
+    let kv_store = conditions.point.kv_store;
+    let strategy = if kv_store.is_ring() { String::new() } else { format!(", strategy {kv_store}") };
     let what = format!(
-        "{}, {dtype}, {}{parts}{}{quick}",
+        "{}, {dtype}, {}{parts}{strategy}{quick}",
         conditions.point.model.facts().title,
-        batch.per_process(process(group)),
-        strategy.unwrap_or_default()
+        batch.per_process(process(group))
     );
     match &conditions.recorded {
         None => {
@@ -81,19 +81,22 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
             );
             let work_load = config.work_load.as_ref().map(|work_load| format!("work load {work_load}"));
             let device = format!("{}: {}", recorded.device, devices(group));
-            [what, device, options].into_iter().chain(work_load).chain([length]).collect()
+            [what, device, options]
+                .into_iter()
+                .chain(servers(config.kv_store))
+                .chain(work_load)
+                .chain([length])
+                .collect()
         }
     }
 }
 
-/// Returns the strategy and its servers, for a title; `None` for `ring`.
-fn strategy(KvStoreConfig { kv_store, servers, .. }: KvStoreConfig) -> Option<String> {
-    let servers = match servers {
-        None if kv_store.has_servers() => " with one server per host".to_owned(),
-        None => String::new(),
-        Some(servers) => format!(" with {}", count(servers, "server")),
-    };
-    (!kv_store.is_ring()).then(|| format!(", strategy {kv_store}{servers}"))
+/// Returns the number of servers of a strategy that has them.
+fn servers(KvStoreConfig { kv_store, servers, .. }: KvStoreConfig) -> Option<String> {
+    match servers {
+        None => kv_store.has_servers().then(|| "one server per host".to_owned()),
+        Some(servers) => Some(count(servers, "server")),
+    }
 }
 
 /// Returns the reason why the first run of a group without counted runs is excluded.
