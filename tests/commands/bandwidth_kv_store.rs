@@ -181,8 +181,8 @@ fn launcher_starts_servers_and_records_their_traffic() {
     assert_eq!((record.ranks.len(), record.config.kv_store.servers), (2, Some(2)));
     let used = record.gradients.expect("what the gradients did");
     assert_eq!(used.kv_store.expect("servers").servers.len(), 2);
-    expect!["# kv-store dist_async: servers 2, arrays placed by balanced"]
-        .assert_eq(&lines_with(&stdout, "# kv-store dist_async:"));
+    expect!["# strategy dist_async: servers 2, arrays placed by balanced"]
+        .assert_eq(&lines_with(&stdout, "# strategy dist_async:"));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn options_conflicting_with_kv_store_are_rejected() {
             --model vgg11 --kv-store device --cases 1n1g
                 error: case 1n1g has one rank, which exchanges nothing: choose 2n1g or 1n2g (on a host with one slot, add --hosts localhost:2)
             --hosts a:1,b:1 --model vgg11 --kv-store local
-                error: --kv-store local works on one host only, but case 2n1g has 2: use --kv-store dist_sync, device or ring, or --cases with one host
+                error: --kv-store local works on one host only, but case 2n1g has 2: use --kv-store shard-optimizer or dist_sync, or --cases with one host
         "#]],
         |options| refused(&mut sandbox.bandwidth(options), 2),
     );

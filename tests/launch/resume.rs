@@ -312,7 +312,7 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     assert!(stdout.contains(" --kv-store dist_sync --servers 2 --key-placement hash "), "{stdout}");
 
     let stdout = succeeds_silently(&mut sweep("--kv-stores ring,device --resume"));
-    expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, kv-store ring device, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
+    expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, strategy ring device, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
     expect![[r#"
         1n1g is measured once, with ring, and is the base of all kv-stores
         2 of 3 runs are finished"#]]

@@ -63,6 +63,13 @@ fn invalid_suite_is_rejected() {
         error: --suite ddp already compares with --backend none: omit --backend none
     "]]
     .assert_eq(&error);
+    for servers in ["--kv-store dist_sync", "--kv-stores ring,dist_sync", "--autotune-over kv-store=dist_sync"] {
+        let error = refused(&mut ringmark(&format!("sweep --suite llm --hosts localhost:2 --dry-run {servers}")), 2);
+        expect![[r"
+            error: --suite llm limits the norm of all gradients, which --kv-store dist_sync does not support, because its servers update each part of an array alone: use --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl, or --model without --suite
+        "]]
+        .assert_eq(&error);
+    }
     let error = refused(&mut ringmark("sweep --suite horovod"), 2);
     expect![[r#"
         error: invalid value 'horovod' for '--suite <NAME>'

@@ -16,6 +16,7 @@ use ringmark_core::dimension::{BackendName, Bytes, DeviceKind, Phases, Seconds};
 use ringmark_core::host::{Environment, processors};
 use ringmark_core::line::dlperf::{self, LogLine};
 
+use crate::support::golden::assert_golden;
 use crate::support::runs::places;
 use crate::support::sandbox::{
     HANGING, Sandbox, all_have_reported, check_refusals, copy_program, fails, refused, ringmark, run, succeeds,
@@ -99,7 +100,7 @@ fn dry_run_prints_every_command_and_starts_nothing() {
     command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
     let stdout = succeeds(&mut command);
     let folder = sandbox.folder.path().to_str().expect("a plain name");
-    assert_eq!(stdout.replace(folder, "/FOLDER"), include_str!("../golden/dry_run_4_hosts.txt"));
+    assert_golden("dry_run_4_hosts.txt", &stdout.replace(folder, "/FOLDER"));
     assert!(!sandbox.path("out").exists());
 }
 
@@ -133,7 +134,7 @@ fn slurm_dry_run_prints_srun_commands_without_slurm() {
     command.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
     let stdout = succeeds(&mut command);
     let folder = sandbox.folder.path().to_str().expect("a plain name");
-    assert_eq!(stdout.replace(folder, "/FOLDER"), include_str!("../golden/dry_run_slurm.txt"));
+    assert_golden("dry_run_slurm.txt", &stdout.replace(folder, "/FOLDER"));
 }
 
 #[test]
@@ -218,18 +219,20 @@ fn quick_dry_run_selects_the_cases_that_fit() {
     let mut command = ringmark("sweep --dry-run --quick --device cpu --iters 9 --hosts localhost:2");
     let stdout = succeeds(command.arg("--worker").arg(sandbox.worker()));
     let lines: Vec<&str> = stdout.lines().collect();
-    assert_eq!(lines.len(), 1 + 2 + 4, "{stdout}");
-    expect!["# quick profile: for a first impression, not a reliable result"].assert_eq(lines[0]);
+    assert_eq!(lines.len(), 5 + 4, "{stdout}");
+    assert!(lines[0].starts_with("# sweep of ResNet50-v1b, 1n1g 1n2g, 2 runs each: batch 4, fp32, "), "{stdout}");
+    assert!(lines[1].starts_with("# each rank has "), "{stdout}");
+    expect!["# quick profile: for a first impression, not a reliable result"].assert_eq(lines[2]);
     // A single rank gets as many cores as each of two: otherwise the first result would look like half the efficiency.
     let (threads, _) = threads_of_two();
     let training = format!(" train --batch-size 4 --device cpu --iters 9 --warmup 2 --threads {threads} --record /");
     let variable = format!(" -x OMP_NUM_THREADS={threads} ");
-    assert!(lines[1].starts_with("# memory: about ") && lines[1].ends_with(" available here"), "{stdout}");
-    assert!(lines[2].starts_with("# time: about "), "{stdout}");
-    for line in &lines[3..] {
+    assert!(lines[3].starts_with("# memory: about ") && lines[3].ends_with(" available here"), "{stdout}");
+    assert!(lines[4].starts_with("# time: about "), "{stdout}");
+    for line in &lines[5..] {
         assert!(line.contains(&training) && line.contains(&variable), "{stdout}");
     }
-    assert!(lines[6].contains("_b4_fp32/1n2g/rn50_b4_fp32_2.jsonl --case 1n2g --run 2 --quick"), "{stdout}");
+    assert!(lines[8].contains("_b4_fp32/1n2g/rn50_b4_fp32_2.jsonl --case 1n2g --run 2 --quick"), "{stdout}");
 }
 
 #[test]
@@ -464,7 +467,7 @@ fn invalid_options_exit_with_status_2() {
                 error: --dtypes has fp32 twice: name it once
             --cases 1n1g --dtypes fp32,fp8
                 error: invalid value 'fp8' for '--dtypes <TYPE,..>'
-                [possible values: fp32, tf32, fp16, bf16]
+                tip: use fp32, tf32, fp16 or bf16
             --cases 1n1g --dtypes fp32 --dtype bf16
                 error: the argument '--dtypes <TYPE,..>' cannot be used with '--dtype <TYPE>'
             --cases 1n1g --batch-sizes 1 --batch-size 2
@@ -481,17 +484,17 @@ fn invalid_options_exit_with_status_2() {
             --cases 1n2g --kv-stores ring,device --server-hosts c
                 error: --server-hosts c applies to --kv-store dist_*, but --kv-store is ring,device: omit --server-hosts
             --cases 1n2g --kv-stores ring,local --dtypes fp32,fp16
-                error: --dtype fp16 is not supported with --kv-store local, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, device or shard-optimizer
+                error: --dtype fp16 is not supported with --kv-store local, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
             --cases 1n2g --kv-stores ring,device --batch-size auto
                 error: --batch-size auto finds the largest batch of one kv-store, but --kv-stores has ring,device: choose one with --kv-store, or give --batch-size a number
             --cases 1n2g --kv-stores ring,device --suite ddp
-                error: --suite ddp supports one kv-store, but --kv-stores has ring,device: choose one with --kv-store
+                error: --suite ddp supports one strategy, but --kv-stores has ring,device: choose one with --kv-store
             --hosts a:1,b:1,c:1 --cases 1n1g,3n1g --models resnet18,mlp --kv-store dist_sync --servers 7
                 error: 1n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array
             --hosts a:1,b:1,c:1,d:1,e:1,f:1,g:1 --cases 1n1g,7n1g --model mlp --kv-stores ring,dist_sync
                 error: 7n1g of mxnet-mlp: --servers 7: the network has only 6 arrays: use at most one server per array
             --hosts a:1,b:1 --cases 2n1g --kv-stores ring,local
-                error: --kv-store local works on one host only, but case 2n1g has 2: use --kv-store dist_sync, device or ring, or --cases with one host
+                error: --kv-store local works on one host only, but case 2n1g has 2: use --kv-store shard-optimizer or dist_sync, or --cases with one host
             --cases 1n1g --kv-stores ring,nccl
                 error: --kv-stores ring,nccl with --cases 1n1g: one rank exchanges nothing and runs as ring, so nccl would have no run: add a case of several ranks, or omit ring
             --batch-size 0

@@ -132,14 +132,14 @@ fn diff_pairs_equal_kv_stores() {
         (Some(0), 2, true),
         "{stdout}{stderr}"
     );
-    assert!(stdout.contains("kv_store dist_sync") && stdout.contains("kv_store ring"), "{stdout}");
+    assert!(stdout.contains("strategy dist_sync") && stdout.contains("strategy ring"), "{stdout}");
 
     // Results of one side only are not compared.
     let (_, stdout, stderr) = diff(&two(KvStore::DistSync), &two(KvStore::Device));
     assert_eq!(stdout.matches("2n2g").count(), 1, "{stdout}{stderr}");
     let only =
         |side: &str| stdout.lines().find(|line| line.starts_with(&format!("Only in {side}"))).unwrap_or_default();
-    assert!(only("BASE").contains("kv_store dist_sync") && only("TEST").contains("kv_store device"), "{stdout}");
+    assert!(only("BASE").contains("strategy dist_sync") && only("TEST").contains("strategy device"), "{stdout}");
 
     // One kv-store on each side is compared with the other, with a note.
     let alone = |kv_store: KvStore| {
@@ -184,19 +184,21 @@ fn predict_uses_a_model_per_kv_store() {
     assert_eq!((status, stderr.as_str()), (Some(0), ""));
     let rows: Vec<&str> = stdout.lines().filter(|line| line.starts_with("4n2g")).collect();
     assert_eq!(rows.len(), 2, "{stdout}");
-    expect!["kv-store dist_sync with one server per host"].assert_eq(&lines_with(&stdout, "kv-store dist_sync with"));
+    expect!["ResNet50-v1b, fp32, batch size 4 per rank, strategy dist_sync"]
+        .assert_eq(&lines_with(&stdout, ", strategy dist_sync"));
+    expect!["one server per host"].assert_eq(&lines_with(&stdout, "one server per host"));
 }
 
 #[test]
 fn report_shows_kv_stores_side_by_side() {
     let folder = two(KvStore::DistSync);
     let stdout = succeeds(ringmark("report").arg(folder.path()));
-    for name in ["first: ring\n", "first: dist_sync\n", "Comparison of kv-stores: "] {
+    for name in ["first: ring\n", "first: dist_sync\n", "Comparison of strategies: "] {
         assert!(stdout.contains(name), "{name}: {stdout}");
     }
     expect![[r#"
         rank; sent: by a rank in a step. speedup, efficiency and loss are relative to 1n1g of ring, which
-        speedup, efficiency and loss are relative to 1n1g of ring, which all kv-stores share."#]]
+        speedup, efficiency and loss are relative to 1n1g of ring, which all strategies share."#]]
     .assert_eq(&lines_with(&stdout, "relative to 1n1g"));
 }
 
@@ -226,6 +228,6 @@ fn real_sweep_over_kv_stores_is_read() {
     }
     assert_eq!(fs::read_dir(out.join("1n1g")).expect("a folder").count(), 2, "ring's log and record alone");
     let stdout = succeeds(ringmark("extract").arg(&out));
-    assert!(stdout.contains("Comparison of kv-stores"), "{stdout}");
+    assert!(stdout.contains("Comparison of strategies"), "{stdout}");
     assert_eq!(stdout.matches("relative to 1n1g of ring").count(), 1, "{stdout}");
 }

@@ -343,8 +343,8 @@ fn bandwidth_of_a_kv_store_is_labeled() {
     let page = page(&folder.path());
     for words in [
         "Exchange bandwidth",
-        "Bandwidth of kv-store dist_sync on CPUs",
-        "Bus bandwidth of kv-store dist_sync by size",
+        "Bandwidth of strategy dist_sync on CPUs",
+        "Bus bandwidth of strategy dist_sync by size",
         "1n2g, 2 servers, in-place",
         "Bandwidth of all-reduce on CPUs",
         "2n1g, in-place",
@@ -359,8 +359,8 @@ fn bandwidth_of_a_kv_store_is_labeled() {
     assert_eq!(described(1), [Value::Null, Value::Null]);
     fs::remove_dir_all(folder.path().join("2n1g")).expect("removed");
     let alone = self::page(&folder.path());
-    assert!(alone.contains("Exchange bandwidth of kv-store dist_sync"), "{alone}");
-    assert!(alone.contains("kv-store dist_sync, backend mpi: "), "the headline: {alone}");
+    assert!(alone.contains("Exchange bandwidth of strategy dist_sync"), "{alone}");
+    assert!(alone.contains("strategy dist_sync, backend mpi: "), "the headline: {alone}");
 }
 
 #[test]

@@ -133,6 +133,18 @@ fn options_of_other_programs_get_one_line() {
         "sweep --training.seq_len 2048",
         "sweep --micro-batch-size 4",
         "sweep --recompute-granularity full",
+        "sweep --clip_grad_norm 1.0",
+        "sweep --max_grad_norm 1",
+        "sweep --tensor-parallel-size 2",
+        "sweep --deepspeed ds_config.json",
+        "sweep --zero-stage 3",
+        "sweep --fsdp full_shard",
+        "sweep --strategy ZeRO3",
+        "sweep --strategy FULL_SHARD",
+        "bandwidth --strategy deepspeed",
+        "sweep --strategies ring,ZeRO-2",
+        "sweep --model meta-llama/Llama-2-7b-hf",
+        "sweep --model gpt2-xl",
         "sweep --sequence-length 512,1024",
         "sweep --gradient-accumulation-steps 4",
         "sweep --synthetic",
@@ -281,6 +293,20 @@ fn foreign_options_are_accepted_or_answered() {
             let commands = ["sweep --dry-run", "bandwidth --dry-run", "pack"];
             assert!(commands.iter().any(is_known_or_answered), "{word} is answered by none of {commands:?}");
         }
+    }
+}
+
+#[test]
+fn hugging_face_names_are_accepted() {
+    for (name, model) in [
+        ("openai-community/gpt2", "gpt2-124m"),
+        ("gpt2-medium", "gpt2-355m"),
+        ("meta-llama/Llama-3.2-1B", "llama-1b"),
+        ("Llama-3.1-8B", "llama-8b"),
+    ] {
+        let line = format!("sweep --dry-run --hosts a:1 --device cuda --cases 1n1g --runs 1 --model {name}");
+        let commands = succeeds(&mut ringmark(&line));
+        assert!(commands.contains(&format!(" --model {model} --batch-size 4 ")), "{name}: {commands}");
     }
 }
 

@@ -180,14 +180,14 @@ fn uncapturable_step_runs_kernel_by_kernel() {
         (1, "--profile-layers", "layers are traced, which a replay cannot do"),
         (1, "--inject slow:0:10", "--inject slow:0:10 changes a step"),
         (1, "--inject overflow:5 --dtype fp16 --loss-scale 128", "--inject overflow:5 changes a step"),
-        (2, "--kv-store device", "--kv-store device exchanges through the host"),
+        (2, "--kv-store device", "--kv-store device cannot be captured, only ring"),
         (2, "--backend mpi", "--backend mpi exchanges through the host"),
     ] {
         off(&train(ranks, "auto", &format!("{TINY} {options}")), reason);
     }
-    let error = virtual_gpus(1, "on", &format!("{TINY} --warmup 3")).refused(1);
+    let error = virtual_gpus(1, "on", &format!("{TINY} --warmup 3")).refused(2);
     assert!(error.contains("--graphs on: --warmup is 3, but a capture needs 4 warm-up iterations"), "{error}");
-    let error = Run::single_rank(&format!("{TINY} --device cpu --graphs on --iters 6 --warmup 4")).refused(1);
+    let error = Run::single_rank(&format!("{TINY} --device cpu --graphs on --iters 6 --warmup 4")).refused(2);
     assert!(error.contains("--graphs on: CUDA graphs need a GPU"), "{error}");
 
     // Failed capture of forward, of backward, and of backward on one rank of two.

@@ -527,7 +527,7 @@ fn slow_disk_of_a_rank_is_named() {
     let read = straggler.text.split("of it waiting for images (a thread read one in ").nth(1);
     let milliseconds = read.and_then(|text| text.split_once(" ms, elsewhere in ")).expect(&straggler.text).0;
     assert!(milliseconds.parse::<f64>().expect("a time") >= 30.0, "{}", straggler.text);
-    assert!(straggler.text.contains("check the disk of its images, or exclude it"), "{}", straggler.text);
+    assert!(straggler.text.contains("check the disk of its data, or exclude it"), "{}", straggler.text);
 }
 
 /// One thread decodes large images for a small network: all ranks wait for it, which is reported.

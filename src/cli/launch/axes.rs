@@ -54,7 +54,7 @@ pub struct AxesOptions {
     batch_factor: Vec<(Model, u32)>,
     /// Preset for runs, iterations and batch size
     ///
-    /// Applies to options that are not given. dlperf: 5 runs of 120
+    /// Applies to options that are not given, and its batch size to networks of images. dlperf: 5 runs of 120
     /// iterations, the first 20 warm-up, batch size 128. cpu: 3 runs of 25 iterations, the first 5 warm-up, batch size 8.
     /// quick: for a first impression, not a reliable result: 2 runs of 12 iterations, the first 2 warm-up, batch size 4 (on
     /// GPUs 40, 10 and 32). Inference uses MXNet's batch sizes 1 to 32 and 10 passes after 5 warm-up passes, with the
@@ -90,12 +90,13 @@ pub struct AxesOptions {
     cooldown: u64,
 }
 
-/// Returns the batch size of a benchmark that has only one, given the `typed` value: the profile's or the user's, or
-/// the largest that fits, searched from the profile's upwards.
+/// Returns the batch size of a benchmark that has only one, given the `typed` value: the profile's or the network's, the
+/// user's, or the largest that fits, searched from the default upwards.
 pub(super) fn one_batch_size(typed: Option<&str>, batch_size: u32) -> BatchSizes {
     match typed {
         Some(AUTO_BATCH_SIZE) => BatchSizes::Largest { found: BTreeMap::new(), first: batch_size },
-        _ => BatchSizes::Each(vec![batch_size]),
+        Some(_) => BatchSizes::Each(vec![batch_size]),
+        None => BatchSizes::Default(batch_size),
     }
 }
 
@@ -181,7 +182,7 @@ impl AxesOptions {
         reject_duplicates("--repeat", &self.repeat, "").map_err(usage)?;
         reject_duplicates("--models", &axes.models, "").map_err(usage)?;
         reject_duplicates("--dtypes", &axes.dtypes, "").map_err(usage)?;
-        reject_duplicates("--batch-sizes", &axes.batch_sizes.texts(), "").map_err(usage)?;
+        reject_duplicates("--batch-sizes", &axes.batch_sizes.texts(&axes.models), "").map_err(usage)?;
         let factors: Vec<Model> = self.batch_factor.iter().map(|(model, _)| *model).collect();
         reject_duplicates("--batch-factor", &factors, "").map_err(usage)?;
         check_batch_factors(&axes).map_err(usage)?;
@@ -220,7 +221,7 @@ fn check_batch_factors(axes: &Axes) -> anyhow::Result<()> {
         "--batch-size auto finds the largest batch of one length, but --sequence-lengths has several: use only one"
     );
     ensure!(
-        factors.is_empty() || matches!(axes.batch_sizes, BatchSizes::Each(_)),
+        factors.is_empty() || matches!(axes.batch_sizes, BatchSizes::Default(_) | BatchSizes::Each(_)),
         "--batch-factor {factors} conflicts with --batch-size auto, which finds the largest batch: use only one of them"
     );
     Ok(())
@@ -240,7 +241,7 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     ];
     settings.extend(one_or_several("model", "models", texts(models)));
     settings.extend(one_or_several("dtype", "dtypes", texts(dtypes)));
-    settings.extend(one_or_several("batch-size", "batch-sizes", batch_sizes.texts()));
+    settings.extend(one_or_several("batch-size", "batch-sizes", batch_sizes.texts(models)));
     settings.extend(one_or_several("sequence-length", "sequence-lengths", texts(sequence_lengths)));
     settings.push(Setting::new("batch-factor", sweep.axes.factor_texts()));
     if others.iter().any(|other| other.name == "kv-store") {
@@ -306,13 +307,15 @@ mod tests {
         let on_gpu = TrainConfig::for_profile(gpu, DeviceKind::Cuda);
         let on_cpu = TrainConfig::for_profile(cpu, DeviceKind::Cpu);
         for (name, [one, other]) in [
-            ("batch-size", [on_gpu.batch_size, on_cpu.batch_size]),
             ("iters", [on_gpu.iterations, on_cpu.iterations]),
             ("warmup", [on_gpu.warmup, on_cpu.warmup]),
             ("runs", [gpu.runs(), cpu.runs()]),
         ] {
             assert_eq!(default("sweep", name), format!("{one}, on CPUs {other}"), "{name}");
         }
+        let sequences = Model::Gpt2Small.facts().default_sequences().expect("a language model");
+        let [one, other] = [on_gpu.batch_size, on_cpu.batch_size];
+        assert_eq!(default("sweep", "batch-size"), format!("{one}, on CPUs {other}; {sequences} sequences"));
         let score = ScoreConfig::for_profile(gpu);
         assert_eq!(default("score", "iters"), score.iterations.to_string());
         assert_eq!(default("score", "warmup"), score.warmup.to_string());

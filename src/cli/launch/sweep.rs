@@ -106,7 +106,7 @@ pub struct SweepOptions {
     /// [defaults: AdamW, clipped gradients, batch size 4; on GPUs bf16]
     #[arg(long, value_name = "NAME", value_parser = keyword::<Suite>())]
     suite: Option<Suite>,
-    /// Kv-stores, instead of --kv-store: each runs with every network, precision, batch size and case. If ring is one of
+    /// Strategies, instead of --kv-store, also --strategies: each runs with every network, precision, batch size and case. If ring is one of
     /// them, 1n1g runs once, with ring, and is the base of all
     #[arg(long, alias = "strategies", value_name = "NAME,..", value_delimiter = ',', conflicts_with = "kv-store")]
     #[arg(value_parser = keyword::<KvStore>())]
@@ -179,10 +179,11 @@ impl SweepOptions {
         let mut sweep = self.axes.into_sweep(BenchmarkKind::Train, launch, defaults)?;
         // The length belongs to the axis, which networks of images do not have.
         train.sequence_length = None;
+        let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
+        suite::check_kv_stores(self.suite, &kv_stores).map_err(usage)?;
         train_checks::check(&sweep, &train, &search, ddp_suite)?;
         machine.check_backend(&sweep.launch, &train.exchange)?;
         machine.check_binding(&sweep.launch, train.bind)?;
-        let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
         self.servers.check(&kv_stores).map_err(usage)?;
         trace::check(sweep.trace_runs > 0, "--trace-runs 1", &train.trace).map_err(usage)?;
         let mut filled_in = axes::filled_in(&sweep, &machine, options);

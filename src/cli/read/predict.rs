@@ -43,10 +43,10 @@ pub struct PredictOptions {
     /// Default: 2, 4 and 8 times the hosts of the largest measured case.
     #[arg(long, value_name = "CASE,..", value_delimiter = ',', requires = "sweep")]
     cases: Option<Vec<Case>>,
-    /// Kv-store to predict, if the sweep has several [default: all]
+    /// Strategy to predict, if the sweep has several, also --strategy [default: all]
     ///
     /// Some cannot be predicted; the output names them.
-    #[arg(long, value_name = "NAME", requires = "sweep", value_parser = keyword::<KvStore>())]
+    #[arg(long, alias = "strategy", value_name = "NAME", requires = "sweep", value_parser = keyword::<KvStore>())]
     kv_store: Option<KvStore>,
     /// Servers to predict for, with kv-store dist_*
     ///

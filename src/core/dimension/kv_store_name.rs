@@ -7,7 +7,7 @@ use crate::keyword_enum;
 use crate::options::keyword_enum::KeywordEnum;
 
 keyword_enum!(
-    /// Method of summing gradients and updating weights, by MXNet's names.
+    /// Strategy: method of summing gradients and updating weights, by MXNet's names.
     KvStore {
         /// All-reduce; every rank performs the same update.
         Ring = "ring" | "horovod" | "all-reduce" | "allreduce" | "ddp",

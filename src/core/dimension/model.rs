@@ -59,13 +59,13 @@ keyword_enum!(
         /// MXNet's multilayer perceptron, for digits.
         MxnetMlp = "mxnet-mlp" | "mlp",
         /// OpenAI's smallest GPT-2, with 124 million parameters.
-        Gpt2Small = "gpt2-124m" | "gpt2",
+        Gpt2Small = "gpt2-124m" | "gpt2" | "gpt2-small" | "openai-community/gpt2",
         /// OpenAI's GPT-2 medium.
-        Gpt2Medium = "gpt2-355m" | "gpt2-medium",
+        Gpt2Medium = "gpt2-355m" | "gpt2-medium" | "openai-community/gpt2-medium",
         /// Meta's Llama 3.2 with 1.2 billion parameters.
-        Llama1b = "llama-1b",
+        Llama1b = "llama-1b" | "Llama-3.2-1B" | "meta-llama/Llama-3.2-1B",
         /// Meta's Llama 3.1 with 8 billion parameters.
-        Llama8b = "llama-8b",
+        Llama8b = "llama-8b" | "Llama-3.1-8B" | "meta-llama/Llama-3.1-8B",
         /// A small GPT-2 over bytes, for tests.
         Gpt2Tiny = "gpt2-tiny",
         /// A small Llama over bytes, for tests.

@@ -64,11 +64,11 @@ pub struct Point {
 }
 
 impl fmt::Display for Point {
-    /// Formats as `ResNet50-v1b, batch size 128, fp32`, followed by `kv-store dist_sync` unless that is `ring`.
+    /// Formats as `ResNet50-v1b, batch size 128, fp32`, followed by `strategy dist_sync` unless that is `ring`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Point { model, batch, dtype, kv_store } = self;
         write!(formatter, "{}, {batch}, {dtype}", model.facts().title)?;
-        if kv_store.is_ring() { Ok(()) } else { write!(formatter, ", kv-store {kv_store}") }
+        if kv_store.is_ring() { Ok(()) } else { write!(formatter, ", strategy {kv_store}") }
     }
 }
 
@@ -242,7 +242,7 @@ mod tests {
         }
         let name: RunName = "1n2g/rn50_b8_fp32_dist-device-sync_1.log".parse().expect("a name");
         assert_eq!(name.kv_store, KvStore::DistDeviceSync);
-        assert_eq!(name.point().to_string(), "ResNet50-v1b, batch size 8, fp32, kv-store dist_device_sync");
+        assert_eq!(name.point().to_string(), "ResNet50-v1b, batch size 8, fp32, strategy dist_device_sync");
     }
 
     #[test]

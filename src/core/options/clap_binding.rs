@@ -31,12 +31,16 @@ pub type WorkerOptions<C> = OptionTexts<C, true>;
 impl<C: Options, const IS_WORKER: bool> OptionTexts<C, IS_WORKER> {
     /// Replaces values of `config` by those that were typed, except for keywords of the launcher.
     pub fn apply(&self, mut config: C) -> anyhow::Result<C> {
-        for option in C::options() {
-            let is_keyword = |text: &str| option.facts.keyword_of_launcher.is_some_and(|(keyword, _)| keyword == text);
-            let typed = self.values.iter().find(|(name, text)| *name == option.name() && !is_keyword(text));
-            if let Some((name, text)) = typed {
-                (option.set)(&mut config, text).with_context(|| format!("--{name} {text}")).map_err(usage)?;
-            }
+        let (typed, others): (Vec<_>, Vec<_>) = C::options().into_iter().partition(|option| {
+            let keyword = option.facts.keyword_of_launcher.map(|(keyword, _)| keyword);
+            self.typed(option.name()).is_some_and(|text| Some(text) != keyword)
+        });
+        for option in typed {
+            let (name, text) = (option.name(), self.typed(option.name()).unwrap_or_default());
+            (option.set)(&mut config, text).with_context(|| format!("--{name} {text}")).map_err(usage)?;
+        }
+        for option in others {
+            (option.default_of)(&config).map_or(Ok(()), |text| (option.set)(&mut config, &text))?;
         }
         // Two options may set one field: the later one has won.
         for option in C::options() {

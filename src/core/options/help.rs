@@ -172,7 +172,7 @@ const GROUPS: [Group; 7] = [
 const FEW_KEYWORDS: usize = 7;
 
 /// Maximum length of a default that `-h` shows, in characters.
-const SHORT_DEFAULT: usize = 20;
+const SHORT_DEFAULT: usize = 27;
 
 /// Number of examples in `-h`.
 const SHORT_EXAMPLES: usize = 3;

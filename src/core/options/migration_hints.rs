@@ -86,7 +86,8 @@ pub const LAUNCHER_HINTS: &[MigrationHint] = hints![
         => "`--trace-runs 1 --trace-format horovod` of `ringmark sweep` writes Horovod's timeline next to the record",
     "--block_size" | "--block-size" | "--training.seq_len" | "--max_seq_len"
         => "`--sequence-length {}` is the number of tokens of a sequence",
-    "--grad_clip" | "--training.max_norm"
+    "--grad_clip" | "--training.max_norm" | "--max-norm" | "--clip-grad-norm" | "--max-grad-norm" | "--gradient-clip-val"
+        | "--gradient-clipping"
         => "`--clip-norm {}` limits the norm of the gradients of all parameters",
     "--training.local_batch_size" => "`--batch-size {}` is the number of sequences of each rank",
     "--training.global_batch_size" | "--global_train_batch_size"
@@ -189,20 +190,24 @@ pub const COMMON_HINTS: &[MigrationHint] = hints![
     "--micro-batch-size"
         => "`--accumulate N` computes a rank's batch in N parts; `--batch-size` counts all parts, and is omitted with `--global-batch`",
     "--clip-gradient" => "not supported: `--clip-norm` limits the norm of all gradients, not each value",
-    "--zero" | "--zero-stage" | "--use-distributed-optimizer"
-        => "`--kv-store shard-optimizer`, `shard-gradients` and `shard-weights` are stages 1, 2 and 3 of ZeRO",
-    "--fsdp" | "--sharding-strategy" => "`--kv-store shard-weights` divides weights, gradients and optimizer states among the ranks",
+    "--zero" | "--zero-stage" | "--use-distributed-optimizer" | "--deepspeed" | "--deepspeed-config" | "--ds-config"
+        | "--use-deepspeed"
+        => "`--strategy zero1`, `zero2` or `zero3` is that stage of ZeRO; batch size, optimizer and precision are options",
+    "--fsdp" | "--sharding-strategy" | "--use-fsdp" | "--fsdp-sharding-strategy" | "--fsdp-config"
+        => "`--strategy fsdp` divides weights, gradients and optimizer states among the ranks",
     "--tensor-model-parallel-size" | "--pipeline-model-parallel-size" | "--context-parallel-size"
-        => "not supported: every rank computes the whole network; `--kv-store shard-weights` divides its memory",
+        | "--tensor-parallel-size" | "--pipeline-parallel-size" | "--expert-model-parallel-size" | "--sequence-parallel"
+        | "--tp" | "--pp" | "--tp-size" | "--pp-size"
+        => "not supported: every rank computes the whole network; `--strategy fsdp` divides its memory",
     "--total-batch-size" => "`--global-batch {}` is the number of images or sequences of all ranks",
     "--gradient-accumulation-steps" | "--accumulation-steps" | "--accumulate-grad-batches" | "--batches-per-allreduce"
         | "--backward-passes-per-step"
-        => "`--accumulate N`, with N times the `--batch-size`: it counts the images of all N parts",
+        => "`--accumulate N`, with N times the `--batch-size`: it counts all N parts",
     "--gradient-predivide-factor" => "not supported: the sum is divided by the number of ranks",
     "--val-batch-size" | "--test-batch-size" | "--val-batch-size-per-device"
         => "not supported: validation uses the batch size of training",
     "--synthetic" | "--use-synthetic-data" | "--synthetic-data" | "--dummy" | "--fake-data"
-        => "not needed: images are synthetic unless `--data FILES` is given",
+        => "not needed: data are synthetic unless `--data FILES` is given",
     "--mixed-precision" | "--precision" | "--data-type" => "`--dtype bf16`, or `fp16`, `tf32`, `fp32`",
     "--channels-last" | "--channel-last" | "--data-format" | "--memory-format" => "`--layout nhwc`, or `nchw`",
     "--compile" | "--xla" | "--use-xla" | "--torch-compile"
@@ -285,7 +290,7 @@ pub const READER_HINTS: &[MigrationHint] = hints![
     "--check-build" => "`ringmark doctor` prints what works on each host",
 ];
 
-/// Values of other programs: option, value there, and ringmark's equivalent.
+/// Values of other programs: option, [`letters`] or text of a value there, and ringmark's equivalent.
 const VALUES: &[(&str, &[&str], &str)] = &[
     (
         "--op",
@@ -303,6 +308,12 @@ const VALUES: &[(&str, &[&str], &str)] = &[
     ("--gpus", &["all"], "not needed: all GPUs are used"),
     ("--profile", &["gpu", "full"], "`--profile dlperf`"),
     ("--kv-store", &["ps", "server"], "`--kv-store dist_sync`"),
+    ("--kv-store", &["zero1", "zerostage1", "distributedoptimizer"], "`--strategy zero1`"),
+    ("--kv-store", &["zero2", "zerostage2", "shardgradop"], "`--strategy zero2`"),
+    ("--kv-store", &["zero3", "zerostage3", "fullshard", "fullyshard", "fsdp"], "`--strategy fsdp`"),
+    ("--kv-store", &["zero", "deepspeed"], "use zero1, zero2 or zero3, the stages of ZeRO"),
+    ("--kv-store", &["hybridshard", "hsdp"], "`--strategy hybrid`"),
+    ("--kv-store", &["tp", "pp", "tensorparallel", "pipeline"], "not supported: every rank computes the whole network"),
     ("--device", &["gpu", "nvidia", "0", "cuda:0"], "`--device cuda`"),
     ("--backend", &["gloo", "ucc"], "on CPUs use shared-memory or mpi"),
     ("--dtype", &["fp8", "int8", "fp64", "float64"], "use fp32, tf32, fp16 or bf16"),
@@ -552,7 +563,11 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
         };
     };
     let option = argument.split(' ').next()?;
-    let is_value = |(known, values, _): &&(&str, &[&str], &str)| *known == option && values.contains(&value);
+    let plain = letters(value);
+    let is_value = |(known, values, _): &&(&str, &[&str], &str)| {
+        (*known == option || option.strip_suffix('s') == Some(*known))
+            && (values.contains(&value) || values.contains(&plain.as_str()))
+    };
     if let Some((.., ours)) = VALUES.iter().find(is_value) {
         return Some(if ours.starts_with('`') { format!("did you mean {ours}?") } else { (*ours).to_owned() });
     }
@@ -570,12 +585,14 @@ fn hint_for_word(error: &clap::Error, typed: &[String]) -> Option<String> {
         Some(ContextValue::Strings(values)) => values.as_slice(),
         _ => &[],
     };
-    match &beginning_with(valid, value)[..] {
+    // Hugging Face's names begin with an owner.
+    let name = value.rsplit('/').next().unwrap_or(value);
+    match &beginning_with(valid, name)[..] {
         [] => {}
         [only] => return Some(format!("did you mean `{option} {only}`?")),
         several => return Some(format!("use {}", alternatives(several))),
     }
-    let other = OTHER_MODELS.iter().find(|name| value.to_lowercase().starts_with(**name));
+    let other = OTHER_MODELS.iter().find(|family| name.to_lowercase().starts_with(**family));
     if let (Some(family), "--model" | "--models") = (other, option) {
         return Some(match &beginning_with(valid, family)[..] {
             [] => NO_OTHER_MODELS.to_owned(),

@@ -10,6 +10,7 @@ use crate::options::value::{OptionValue, Shape};
 
 pub(super) type Get<C> = Box<dyn Fn(&C) -> String + Send + Sync>;
 pub(super) type Set<C> = Box<dyn Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync>;
+type DefaultOf<C> = Box<dyn Fn(&C) -> Option<String> + Send + Sync>;
 type Condition<C> = Box<dyn Fn(&C) -> bool + Send + Sync>;
 
 /// Option of a configuration `C`.
@@ -18,6 +19,7 @@ pub struct OptionSpec<C> {
     pub(super) get: Get<C>,
     pub(super) set: Set<C>,
     is_free_on_resume: Condition<C>,
+    pub(super) default_of: DefaultOf<C>,
 }
 
 /// Properties of an option, without access to its value.
@@ -179,7 +181,13 @@ impl<C: 'static> OptionSpec<C> {
         set: impl Fn(&mut C, &str) -> anyhow::Result<()> + Send + Sync + 'static,
     ) -> OptionSpec<C> {
         let facts = OptionFacts { name, value_name, help, ..OptionFacts::default() };
-        OptionSpec { facts, get: Box::new(get), set: Box::new(set), is_free_on_resume: Box::new(|_| false) }
+        OptionSpec {
+            facts,
+            get: Box::new(get),
+            set: Box::new(set),
+            is_free_on_resume: Box::new(|_| false),
+            default_of: Box::new(|_| None),
+        }
     }
 
     fn with(mut self, change: impl FnOnce(&mut OptionFacts)) -> OptionSpec<C> {
@@ -300,6 +308,11 @@ impl<C: 'static> OptionSpec<C> {
         OptionSpec { is_free_on_resume: Box::new(is_free), ..self }
     }
 
+    /// Sets the default of the configurations for which `default` returns one, from options that were given.
+    pub fn default_by<T: OptionValue + 'static>(self, default: fn(&C) -> Option<T>) -> OptionSpec<C> {
+        OptionSpec { default_of: Box::new(move |config| default(config).map(|value| value.text())), ..self }
+    }
+
     /// Sets the place in the help: options of a lower order come first; the default is 0.
     pub fn order(self, order: u8) -> OptionSpec<C> {
         self.with(|facts| facts.order = order)
@@ -307,12 +320,13 @@ impl<C: 'static> OptionSpec<C> {
 
     /// Converts it to the option of a configuration that contains a `C`.
     pub fn within<O: 'static>(self, inner: fn(&O) -> &C, inner_mut: fn(&mut O) -> &mut C) -> OptionSpec<O> {
-        let OptionSpec { facts, get, set, is_free_on_resume } = self;
+        let OptionSpec { facts, get, set, is_free_on_resume, default_of } = self;
         OptionSpec {
             facts: OptionFacts { order: 0, ..facts },
             get: Box::new(move |outer| get(inner(outer))),
             set: Box::new(move |outer, text| set(inner_mut(outer), text)),
             is_free_on_resume: Box::new(move |outer| is_free_on_resume(inner(outer))),
+            default_of: Box::new(move |outer| default_of(inner(outer))),
         }
     }
 
@@ -460,13 +474,15 @@ pub fn changed_options<C: Options>(
     C::options().into_iter().filter_map(changed).collect()
 }
 
-/// Returns the arguments that start a worker with this configuration: only values that differ from the default.
+/// Returns the arguments that start a worker with this configuration: only values that differ from the default, which may
+/// depend on other options.
 pub fn arguments<C: Options>(config: &C) -> Vec<String> {
     let default = C::default();
     let mut arguments = Vec::new();
     for option in C::options() {
         let value = (option.get)(config);
-        if value.is_empty() || value == (option.get)(&default) {
+        let is_default = value == (option.get)(&default) && (option.default_of)(config).is_none();
+        if value.is_empty() || is_default {
             continue;
         }
         arguments.push(format!("--{}", option.name()));

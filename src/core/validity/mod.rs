@@ -43,7 +43,7 @@ pub fn warnings(record: &RunRecord, warmup: usize) -> Vec<Warning> {
     let oversubscribed = oversubscribed_hosts(&seen);
     found.extend(slow_ranks(record, counted, &seen, |host| oversubscribed.contains(host)));
     let steps = steps(counted);
-    found.extend(input(counted, &steps, end));
+    found.extend(input(record.header.config.model.unit(), counted, &steps, end));
     found.extend(drift(&steps, end));
     found.extend(clock_drops(counted, &seen));
     found.extend(outliers(&steps));

@@ -136,10 +136,10 @@ fn slow(
     counted: &[Iteration],
     totals: &Totals,
 ) -> Warning {
-    let exchanges = record.header.exchanges();
+    let (exchanges, unit) = (record.header.exchanges(), record.header.config.model.unit());
     let (compared, instead) = match record.header.work_division {
-        Some(_) => ("compute time per image", "give it less work (--work-load)"),
-        None => ("compute time", "exclude it"),
+        Some(_) => (format!("compute time per {}", unit.singular()), "give it less work (--work-load)"),
+        None => ("compute time".to_owned(), "exclude it"),
     };
     let late = late_for_input(members, counted, totals);
     // Stage times are means over the run and do not describe single iterations.
@@ -147,13 +147,13 @@ fn slow(
     let stage = is_chronic.then(|| late_stage(record.end.as_ref()?.input.as_ref()?, members, totals.stages?)).flatten();
     let waits = late.map(|more| {
         let stage = stage.map(|stage| stage.text()).unwrap_or_default();
-        format!(", {} of it waiting for images{stage}", milliseconds(more))
+        format!(", {} of it waiting for {unit}{stage}", milliseconds(more))
     });
     let waits = waits.unwrap_or_default();
     let look = match (late, stage) {
         (None, _) => "check for other processes, a CPU quota, heat or a low clock",
-        (Some(_), None) => "check the disk of its images, or raise --decode-threads",
-        (Some(_), Some(LateStage { is_reading: true, .. })) => "check the disk of its images",
+        (Some(_), None) => "check the disk of its data, or raise --decode-threads",
+        (Some(_), Some(LateStage { is_reading: true, .. })) => "check the disk of its data",
         (Some(_), Some(_)) => "raise --decode-threads, or stop other processes on its cores",
     };
     let average = |part: fn(&Straggler) -> f64| {

@@ -10,10 +10,10 @@ use crate::benchmark::train::record::{Resumption, RunEnd, RunHeader};
 use crate::benchmark::train::work_load::WorkDivision;
 use crate::benchmark::warning::{Warning, WarningKind};
 use crate::benchmark::{RunLabel, RunProfile};
-use crate::dimension::{Augmentation, BackendName, Bytes, DeviceKind, Phase, Phases, Seconds};
+use crate::dimension::{Augmentation, BackendName, Bytes, DeviceKind, Model, Phase, Phases, Seconds};
 use crate::host::environment::{Environment, InitialLoad, RankPlace};
 use crate::host::resource_use::{GpuUse, HostUse, RankUse};
-use crate::validity::iterations::trend;
+use crate::validity::iterations::{trend, wall_clock};
 
 const ITERATIONS: usize = 60;
 
@@ -133,6 +133,19 @@ fn quiet_run_has_no_warnings() {
 }
 
 #[test]
+fn pause_of_a_short_run_is_not_a_wrong_clock() {
+    let mut short = record(&TWO);
+    let pause = |record: &mut RunRecord, steps: usize, pause: f64| {
+        record.iterations.truncate(steps);
+        let summed: f64 = record.iterations.iter().map(|iteration| iteration.step[0].0).sum();
+        end(record).wall = Seconds(summed + pause);
+        wall_clock(&record.iterations, record.end.as_ref().expect("an end")).is_some()
+    };
+    assert_eq!([0.1, 0.2].map(|time| pause(&mut short, 60, time)), [false, true]);
+    assert_eq!([0.015, 0.025].map(|time| pause(&mut short, 2, time)), [false, true]);
+}
+
+#[test]
 fn run_resumed_elsewhere_gets_a_warning() {
     let mut record = record(&TWO);
     let part = |changes: &[&str]| Resumption {
@@ -231,9 +244,16 @@ fn waiting_for_images_gets_a_warning() {
     let [straggler, input] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!((straggler.kind, straggler.about.as_str()), (WarningKind::Straggler, "host d"));
     let text = "1.90 times the others' compute time, 45.0 ms of it waiting for images; the others waited 45.0 ms \
-                    for it in each: check the disk of its images, or raise --decode-threads, or exclude it";
+                    for it in each: check the disk of its data, or raise --decode-threads, or exclude it";
     assert!(straggler.text.ends_with(text), "{}", straggler.text);
     assert!(input.text.starts_with("the ranks waited for images in 22.5 % of the step (22.5 ms of 100.0 ms): raise"));
+    let mut tokens = late.clone();
+    tokens.header.config.model = Model::Gpt2Small;
+    assert!(
+        shown(&tokens).contains("waited for tokens in") && !shown(&tokens).contains("images"),
+        "{}",
+        shown(&tokens)
+    );
     // The time per image and stage on each rank identifies the slow stage.
     let mut of_stage = |read: [f64; 4], decode: [f64; 4]| {
         let rank = |(read, decode): (f64, f64)| RankImageInput {
@@ -258,14 +278,14 @@ fn waiting_for_images_gets_a_warning() {
     };
     let disk = of_stage([0.1, 0.1, 51.9, 52.1], [4.0, 4.0, 4.5, 4.5]);
     let text = "waiting for images (a thread read one in 52.0 ms, elsewhere in 0.1 ms); the others waited 45.0 ms \
-                    for it in each: check the disk of its images, or exclude it";
+                    for it in each: check the disk of its data, or exclude it";
     assert!(disk.ends_with(text), "{disk}");
     let cores = of_stage([0.1, 0.1, 0.2, 0.2], [4.0, 4.0, 9.0, 9.0]);
     let text = "(a thread decoded one in 10.0 ms, elsewhere in 5.0 ms); the others waited 45.0 ms for it in each: \
                     raise --decode-threads, or stop other processes on its cores, or exclude it";
     assert!(cores.ends_with(text), "{cores}");
     let neither = of_stage([0.1; 4], [4.0, 4.0, 4.3, 4.3]);
-    assert!(neither.ends_with("check the disk of its images, or raise --decode-threads, or exclude it"));
+    assert!(neither.ends_with("check the disk of its data, or raise --decode-threads, or exclude it"));
     // Without images to read, the warning about a single slow iteration must not mention waiting.
     let mut once = record(&TWO);
     slow_down(&mut once, &[1], 0.98, |_| true);

@@ -7,6 +7,9 @@ use crate::dimension::Seconds;
 /// Relative difference between summed step times and wall clock. The loop itself takes less than 0.1 %.
 pub(super) const WALL_CLOCK: f64 = 0.02;
 
+/// Difference that is not worth a warning: a busy machine may pause a short run between two steps.
+pub(super) const WALL_CLOCK_PAUSE: Seconds = Seconds(0.02);
+
 /// Change from the first to the last quarter that is worth a warning: more than the difference between two runs on a
 /// quiet machine.
 pub(super) const DRIFT: f64 = 0.03;

@@ -38,6 +38,7 @@ impl TypedHosts {
     /// Errors name the file, the line number (from 1) and the offending text.
     pub fn read_file(path: &Path) -> anyhow::Result<TypedHosts> {
         let source = HostSource::Hostfile(path.to_owned());
+        ensure!(path.exists(), "{source} does not exist: create it with a line such as `a slots=8` for each host");
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {source}"))?;
         let mut hosts = Vec::new();
         for (index, line) in text.lines().enumerate() {

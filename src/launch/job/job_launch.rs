@@ -109,7 +109,12 @@ impl JobLaunch<'_> {
     /// Returns the load of other programs on the job's hosts before the first job.
     pub fn load_before(&self) -> Option<InitialLoad> {
         let used: HashSet<&str> = self.process_hosts().into_iter().collect();
-        InitialLoad::from_hosts(self.busy.iter().filter(|load| used.contains(load.host.as_str())))
+        let busy = self.busy.iter().filter(|load| used.contains(load.host.as_str()));
+        // The ranks of localhost report the name of this machine.
+        let here = self.environment.host_name.as_str();
+        let named = |host: &str| (if self.environment.is_here(host) { here } else { host }).to_owned();
+        let busy: Vec<HostLoad> = busy.map(|load| HostLoad { host: named(&load.host), ..load.clone() }).collect();
+        InitialLoad::from_hosts(busy.iter())
     }
 
     /// Returns the path of the hostfile, for a job with too many hosts for a command line.
@@ -219,5 +224,10 @@ mod tests {
         let load = |busy| JobLaunch { busy, ..job.clone() }.load_before();
         let of_a = InitialLoad { hosts: "a".to_owned(), load: 3.0, cores: 2 };
         assert_eq!((load(&busy), load(&busy[1..])), (Some(of_a), None));
+        let here = LaunchEnvironment { host_name: "vm".to_owned(), ..LaunchEnvironment::default() };
+        let job = JobLaunch::example("1n2g", "localhost:2", StarterOptions::default(), here);
+        let busy = [HostLoad { host: "localhost".to_owned(), ..busy[0].clone() }];
+        let load = JobLaunch { busy: &busy, ..job.clone() }.load_before();
+        assert_eq!(load.map(|load| load.hosts).as_deref(), Some("vm"));
     }
 }

@@ -194,7 +194,7 @@ impl AxesSweep {
         let factors = batch_factors.iter().map(|(model, factor)| format!(" ({model}: x {factor})"));
         let batch = match batch_sizes {
             BatchSizes::Global(samples) => format!("global batch {samples}"),
-            _ => format!("batch {}{}", batch_sizes.texts().join(" "), factors.collect::<String>()),
+            _ => format!("batch {}{}", batch_sizes.texts(models).join(" "), factors.collect::<String>()),
         };
         let tokens = match sequence_lengths[..] {
             [] => String::new(),
@@ -203,7 +203,7 @@ impl AxesSweep {
         let titles: Vec<&str> = models.iter().map(|model| model.facts().title).collect();
         let kv_stores = match kv_stores[..] {
             [KvStore::Ring] => String::new(),
-            _ => format!(", kv-store {}", joined(kv_stores, " ")),
+            _ => format!(", strategy {}", joined(kv_stores, " ")),
         };
         let runs = count(*runs, "run");
         format!("{}, {cases}, {runs} each: {batch}{tokens}, {dtypes}{kv_stores}", titles.join(" and "))

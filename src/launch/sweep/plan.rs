@@ -1,6 +1,6 @@
 //! Expands axes into runs, and computes a rank's share of a host's cores on the CPU. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use anyhow::{anyhow, ensure};
@@ -31,6 +31,8 @@ const BATCH_FACTOR: &str = "--batch-factor";
 /// Batch sizes of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BatchSizes {
+    /// This size, unless a network has its own default.
+    Default(u32),
     /// These sizes, each with every network and precision.
     Each(Vec<u32>),
     /// Samples of all ranks, the same in every case.
@@ -47,11 +49,13 @@ pub enum BatchSizes {
 impl BatchSizes {
     /// Returns the sizes for one network and precision.
     pub fn for_point(&self, model: Model, dtype: Dtype) -> Vec<BatchSize> {
+        let own = |size: &u32| model.facts().default_sequences().unwrap_or(*size);
         match self {
+            BatchSizes::Default(size) => vec![BatchSize::PerRank(own(size))],
             BatchSizes::Each(sizes) => sizes.iter().copied().map(BatchSize::PerRank).collect(),
             BatchSizes::Global(samples) => vec![BatchSize::Global(*samples)],
             BatchSizes::Largest { found, first } => {
-                vec![BatchSize::PerRank(found.get(&(model, dtype)).copied().unwrap_or(*first))]
+                vec![BatchSize::PerRank(found.get(&(model, dtype)).copied().unwrap_or_else(|| own(first)))]
             }
         }
     }
@@ -61,9 +65,14 @@ impl BatchSizes {
         matches!(self, BatchSizes::Each(sizes) if sizes.len() > 1)
     }
 
-    /// Returns the values of `--batch-size` as given on the command line; empty for a global batch.
-    pub fn texts(&self) -> Vec<String> {
+    /// Returns the values of `--batch-size` as given on the command line, or the defaults of `models`; empty for a global
+    /// batch.
+    pub fn texts(&self, models: &[Model]) -> Vec<String> {
         match self {
+            BatchSizes::Default(_) => {
+                let sizes = models.iter().flat_map(|model| self.for_point(*model, Dtype::Fp32)).map(BatchSize::number);
+                sizes.collect::<BTreeSet<u32>>().iter().map(u32::to_string).collect()
+            }
             BatchSizes::Each(sizes) => sizes.iter().map(u32::to_string).collect(),
             BatchSizes::Global(_) => Vec::new(),
             BatchSizes::Largest { .. } => vec![AUTO_BATCH_SIZE.to_owned()],
@@ -190,7 +199,7 @@ impl Axes {
         [
             (MODEL, joined(&self.models, ",")),
             (DTYPE, joined(&self.dtypes, ",")),
-            (BATCH_SIZE, self.batch_sizes.texts().join(",")),
+            (BATCH_SIZE, self.batch_sizes.texts(&self.models).join(",")),
             (SEQUENCE_LENGTH, joined(&self.sequence_lengths, ",")),
             (BATCH_FACTOR, self.factor_texts().join(",")),
             (BATCH_SIZES_THAT_FIT, self.batch_sizes.found_text()),
@@ -207,7 +216,7 @@ impl Axes {
     pub fn short_name(&self) -> String {
         let mut point = match self.batch_sizes {
             BatchSizes::Global(samples) => format!("g{samples}"),
-            _ => format!("b{}", self.batch_sizes.texts().join("-")),
+            _ => format!("b{}", self.batch_sizes.texts(&self.models).join("-")),
         };
         if !self.sequence_lengths.is_empty() {
             point += &format!("_s{}", joined(&self.sequence_lengths, "-"));
@@ -319,6 +328,23 @@ mod tests {
         assert_eq!(settings[5], ("batch sizes that fit", "resnet50_v1b:bf16:48".to_owned()));
         assert_eq!(BatchSizes::parse_found(&settings[5].1).expect("ours"), found);
         assert!(BatchSizes::parse_found("resnet50_v1b:bf16").is_err());
+    }
+
+    #[test]
+    fn language_models_keep_their_default_batch_size() {
+        let sizes = |batch_sizes: BatchSizes| {
+            let axes = Axes {
+                models: vec![Model::Resnet18, Model::Gpt2Small, Model::Resnet34],
+                batch_sizes,
+                ..axes(&[Dtype::Fp32], &[])
+            };
+            let points: Vec<_> = axes.points().iter().map(|point| point.batch.size.number()).collect();
+            (points, axes.settings()[2].1.clone())
+        };
+        assert_eq!(sizes(BatchSizes::Default(8)), (vec![8, 4, 8], "4,8".to_owned()));
+        assert_eq!(sizes(BatchSizes::Each(vec![8])), (vec![8, 8, 8], "8".to_owned()));
+        let largest = BatchSizes::Largest { found: BTreeMap::new(), first: 8 };
+        assert_eq!(sizes(largest), (vec![8, 4, 8], "auto".to_owned()));
     }
 
     #[test]

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use ringmark_core::benchmark::SweepProfile;
 use ringmark_core::benchmark::exchange::BackendChoice;
 use ringmark_core::benchmark::optimizer::{AdamConfig, DecayedWeights, Optimizer};
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::{Case, DeviceKind, Dtype, Model};
+use ringmark_core::dimension::{Case, DeviceKind, Dtype, KvStore, Model};
 use ringmark_core::keyword_enum;
+use ringmark_core::options::keyword_enum::KeywordEnum;
 
 use crate::launch::cluster::hosts::Hosts;
 
@@ -52,7 +53,6 @@ impl Suite {
             }
             Suite::Ddp => defaults,
             Suite::Llm => TrainConfig {
-                batch_size: defaults.batch_size.min(4),
                 dtype: if device == DeviceKind::Cuda { Dtype::Bf16 } else { defaults.dtype },
                 optimizer: Optimizer::AdamW,
                 learning_rate: 6e-4,
@@ -64,6 +64,18 @@ impl Suite {
             },
         }
     }
+}
+
+/// Rejects a kv-store that the recipe of `suite` does not fit.
+pub fn check_kv_stores(suite: Option<Suite>, kv_stores: &[KvStore]) -> anyhow::Result<()> {
+    let unfit = kv_stores.iter().find(|kv_store| suite == Some(Suite::Llm) && kv_store.has_servers());
+    unfit.map_or(Ok(()), |kv_store| {
+        let fit = KvStore::alternatives(|kv_store| !kv_store.has_servers());
+        bail!(
+            "--suite llm limits the norm of all gradients, which --kv-store {kv_store} does not support, because its \
+             servers update each part of an array alone: use --kv-store {fit}, or --model without --suite"
+        )
+    })
 }
 
 /// Returns the groups of PyTorch's suite that fit: 1, 2 and 4 ranks of the first host, then all of its ranks (at most

@@ -163,10 +163,17 @@ pub fn repetition(warnings: &[ReliabilityWarning]) -> Option<String> {
 /// Merges all warnings of one kind into one sentence, or into one for each distinct reason.
 fn sentence(warnings: &[&ReliabilityWarning]) -> Vec<String> {
     let Some(first) = warnings.first() else { return Vec::new() };
-    let subjects = warnings.iter().map(|it| match (&it.subject, it.value.as_str()) {
-        (None, value) => value.to_owned(),
-        (Some(subject), "") => subject.clone(),
-        (Some(subject), value) => format!("{subject} {value}"),
+    let mut by_value: Vec<(&str, Vec<&str>)> = Vec::new();
+    for ReliabilityWarning { subject, value, .. } in warnings {
+        match by_value.iter_mut().find(|(known, _)| known == value) {
+            Some((_, subjects)) => subjects.extend(subject.as_deref()),
+            None => by_value.push((value.as_str(), subject.iter().map(String::as_str).collect())),
+        }
+    }
+    let subjects = by_value.iter().map(|(value, subjects)| match (&subjects[..], *value) {
+        ([], value) => value.to_owned(),
+        (subjects, "") => subjects.join(", "),
+        (subjects, value) => format!("{} {value}", subjects.join(" and ")),
     });
     let subjects = subjects.collect::<Vec<_>>().join(", ");
     match first.kind {
@@ -363,8 +370,8 @@ mod tests {
         assert_eq!(
             sentences(&warnings),
             [
-                "other processes used the hosts' cores: 1n1g 53.0 % of a, 1n2g 53.0 % of a",
-                "runs vary by more than 10.0 % (CV): 1n1g 35.0 %, 1n2g 35.0 %",
+                "other processes used the hosts' cores: 1n1g and 1n2g 53.0 % of a",
+                "runs vary by more than 10.0 % (CV): 1n1g and 1n2g 35.0 %",
                 "stop other processes, then repeat: ringmark sweep --resume --repeat 1n1g,1n2g",
             ]
         );

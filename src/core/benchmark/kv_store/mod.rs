@@ -36,8 +36,8 @@ pub fn server_memory(weights: u64, states: usize, pushes: Bytes) -> Bytes {
 pub fn check_cases(kv_stores: &[KvStore], cases: &[Case]) -> anyhow::Result<()> {
     if let Some(case) = cases.iter().find(|case| kv_stores.contains(&KvStore::Local) && case.nodes > 1) {
         bail!(
-            "--kv-store local works on one host only, but case {case} has {}: use --kv-store dist_sync, device or \
-             ring, or --cases with one host",
+            "--kv-store local works on one host only, but case {case} has {}: use --kv-store shard-optimizer \
+             or dist_sync, or --cases with one host",
             case.nodes
         );
     }
@@ -51,9 +51,10 @@ config_options! {
         /// Key-value store that sums gradients and updates weights.
         #[serde(default = "KvStore::ring")]
         kv_store: KvStore = KvStore::Ring => option("kv-store", "NAME",
-            "Strategy that sums gradients and updates weights: ring (all-reduce, and the same update on every rank), \
-             shard-optimizer, shard-gradients, shard-weights (ZeRO stages 1 to 3), or a kv-store of MXNet")
-            .aliases(&["strategy"]).names_in_bandwidth(None, &["kvstore"]).set_in_baseline(),
+            "Strategy, also --strategy, such as all-reduce, zero2, fsdp: how gradients are summed and weights updated. \
+             ring is all-reduce, with the same update on every rank; shard-optimizer, shard-gradients and shard-weights \
+             are stages 1 to 3 of ZeRO, and hybrid is stage 3 within each host; the others are kv-stores of MXNet")
+            .aliases(&["strategy"]).names_in_bandwidth(None, &["kvstore", "strategy"]).set_in_baseline(),
         /// Server processes in addition to the ranks; only with `dist_*`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         servers: Option<u32> = None => option("servers", "N",
@@ -106,8 +107,8 @@ impl KvStoreConfig {
         let KvStoreConfig { kv_store, key_placement, .. } = self;
         match self.server_ranks() {
             0 if *kv_store == KvStore::Ring => None,
-            0 => Some(format!("kv-store {kv_store}")),
-            servers => Some(format!("kv-store {kv_store}: servers {servers}, arrays placed by {key_placement}")),
+            0 => Some(format!("strategy {kv_store}")),
+            servers => Some(format!("strategy {kv_store}: servers {servers}, arrays placed by {key_placement}")),
         }
     }
 
@@ -172,10 +173,12 @@ impl KvStoreConfig {
             exchange.backend != BackendChoice::None,
             "--kv-store {kv_store} conflicts with --backend none, which exchanges nothing: use only one of them"
         );
+        let can_skip_updates = |kv_store: KvStore| !kv_store.has_servers() && kv_store != KvStore::Local;
         ensure!(
-            dtype != Dtype::Fp16 || !(kv_store.has_servers() || *kv_store == KvStore::Local),
+            dtype != Dtype::Fp16 || can_skip_updates(*kv_store),
             "--dtype fp16 is not supported with --kv-store {kv_store}, which updates parts of the weights apart from the \
-             loss scaler: use --dtype bf16, or --kv-store ring, device or shard-optimizer"
+             loss scaler: use --dtype bf16, or --kv-store {}",
+            KvStore::alternatives(can_skip_updates)
         );
         ensure!(!autotune, "--autotune needs --kv-store ring, but --kv-store is {kv_store}: omit --autotune");
         Ok(())
@@ -361,13 +364,13 @@ mod tests {
             --servers 2 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
             --key-placement hash needs servers, but --kv-store ring has none: omit --key-placement, or use --kv-store dist_sync
             --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
-            --dtype fp16 is not supported with --kv-store dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, device or shard-optimizer
+            --dtype fp16 is not supported with --kv-store dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
             --hierarchical off does not apply to --kv-store dist_sync, which sums on servers: omit --hierarchical (dist_sync and dist_device_* sum on each host before they push)"#]].assert_eq(&changes.map(refused).join("\n"));
         let cases = ["1n4g", "2n4g"].map(|case| case.parse().expect("a case"));
         let several = check_cases(&[KvStore::Ring, KvStore::Local], &cases).expect_err("two hosts").to_string();
         expect![
-            "--kv-store local works on one host only, but case 2n4g has 2: use --kv-store dist_sync, device or \
-                 ring, or --cases with one host"
+            "--kv-store local works on one host only, but case 2n4g has 2: use --kv-store shard-optimizer \
+                 or dist_sync, or --cases with one host"
         ]
         .assert_eq(&several);
         check_cases(&[KvStore::Local], &cases[..1])

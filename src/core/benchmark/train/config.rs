@@ -120,7 +120,8 @@ config_options! {
         /// Images or sequences per rank and iteration; the mean over the ranks if `work_load` divides them unevenly.
         batch_size: u32 = 128 => option("batch-size", "N", "Images, or sequences of tokens, per GPU (rank) and iteration")
             .range(1u32..=65_536).keyword_of_launcher(AUTO_BATCH_SIZE, "the largest that fits, found by trials")
-            .set_by_profile("128, on CPUs 8"),
+            .default_is("128; 4 sequences").set_by_profile("128, on CPUs 8; 4 sequences")
+            .default_by(|config| config.model.facts().default_sequences().filter(|_| config.global_batch.is_none())),
         /// Images or sequences of all ranks in an iteration. A record contains the part of a rank as `batch_size`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         global_batch: Option<u32> = None => option("global-batch", "N",
@@ -452,6 +453,25 @@ mod tests {
         assert_eq!(config.learning_rate_at(1252, 8), 0.008);
         let flat = TrainConfig { learning_rate_warmup: Some(0), ..config };
         assert_eq!(flat.learning_rate_at(1, 4), 0.004);
+    }
+
+    #[test]
+    fn language_models_have_a_batch_of_their_own() {
+        let typed = |text: &str| crate::benchmark::tests::parse::<TrainConfig>(text);
+        let of = |text: &str| typed(text).batch_size;
+        assert_eq!(
+            (of("--model resnet18"), of("--model llama-1b"), of("--batch-size 128 --model gpt2")),
+            (128, 4, 128)
+        );
+        assert_eq!(of("--model gpt2 --global-batch 64"), 128, "a placeholder");
+        for (text, arguments) in [
+            ("--model gpt2", "--model gpt2-124m --batch-size 4"),
+            ("--model gpt2 --batch-size 128", "--model gpt2-124m --batch-size 128"),
+            ("--model gpt2 --global-batch 64", "--model gpt2-124m --global-batch 64"),
+            ("--model resnet18 --batch-size 128", "--model resnet18"),
+        ] {
+            assert_eq!(crate::options::option_table::arguments(&typed(text)).join(" "), arguments);
+        }
     }
 
     #[test]

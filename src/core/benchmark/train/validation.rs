@@ -7,8 +7,9 @@ use anyhow::{Context, bail, ensure};
 use crate::benchmark::exchange::{BackendChoice, Switch};
 use crate::benchmark::image_input::DataSource;
 use crate::benchmark::is_default;
-use crate::benchmark::train::config::{Fault, Recompute, TrainConfig};
-use crate::dimension::Dtype;
+use crate::benchmark::train::config::{Fault, GRAPH_WARMUP, Recompute, TrainConfig};
+use crate::dimension::{DeviceChoice, Dtype, GraphChoice, KvStore};
+use crate::options::keyword_enum::KeywordEnum;
 use crate::options::option_table::check_ranges;
 
 impl TrainConfig {
@@ -17,9 +18,10 @@ impl TrainConfig {
     pub fn check_parts(&self, images: u32) -> anyhow::Result<()> {
         ensure!(
             images >= self.accumulate,
-            "--accumulate {} needs an image in each part of a rank's batch, which has {images}: use a larger \
-             --batch-size or a smaller --accumulate",
-            self.accumulate
+            "--accumulate {} divides a rank's batch of {images} {} into parts without any: use a larger --batch-size or \
+             a smaller --accumulate",
+            self.accumulate,
+            self.sample_size().samples()
         );
         if self.freeze_batch_norm {
             return Ok(());
@@ -96,6 +98,9 @@ impl TrainConfig {
             "--kv-store {} with --data needs --lr-warmup-iters, because servers do not know the epoch length",
             self.kv_store.kv_store
         );
+        if let Some(reason) = self.graph_exclusion().filter(|_| self.graphs == GraphChoice::On) {
+            bail!("--graphs on: {reason}: use --graphs auto");
+        }
         self.exchange.check(self.device)?;
         self.kv_store.check(&self.exchange, self.dtype, self.autotune)?;
         check_compression(self)
@@ -153,10 +158,36 @@ impl TrainConfig {
             ensure!(
                 !(is_given && kv_store.has_servers()),
                 "{option} is not supported with --kv-store {kv_store}, whose servers update each part of an array \
-                 alone: omit it, or use --kv-store ring, local, device or nccl"
+                 alone: omit it, or use --kv-store {}",
+                KvStore::alternatives(|kv_store| !kv_store.has_servers())
             );
         }
         Ok(())
+    }
+
+    /// Returns the reason why this run cannot use CUDA graphs, if it is known before the ranks choose their device.
+    pub fn graph_exclusion(&self) -> Option<String> {
+        let TrainConfig { trace, inject, kv_store, exchange, warmup, .. } = self;
+        if self.device == DeviceChoice::Cpu {
+            return Some("CUDA graphs need a GPU".to_owned());
+        }
+        if trace.file.is_some() || trace.is_profiled() {
+            return Some("layers are traced, which a replay cannot do".to_owned());
+        }
+        if self.accumulate > 1 {
+            return Some(format!("--accumulate {} computes a step in several passes", self.accumulate));
+        }
+        if let Some(fault @ (Fault::Overflow { .. } | Fault::Slow { .. })) = inject {
+            return Some(format!("--inject {fault} changes a step"));
+        }
+        if kv_store.kv_store != KvStore::Ring {
+            return Some(format!("--kv-store {} cannot be captured, only ring", kv_store.kv_store));
+        }
+        if let BackendChoice::Mpi | BackendChoice::SharedMemory = exchange.backend {
+            return Some(format!("--backend {} exchanges through the host", exchange.backend));
+        }
+        (*warmup < GRAPH_WARMUP)
+            .then(|| format!("--warmup is {warmup}, but a capture needs {GRAPH_WARMUP} warm-up iterations"))
     }
 
     fn ends_with_one_model(&self) -> bool {
@@ -206,7 +237,6 @@ mod tests {
     use crate::benchmark::kv_store::KvStoreConfig;
     use crate::benchmark::optimizer::Optimizer;
     use crate::benchmark::tests::{parse, typed};
-    use crate::dimension::KvStore;
     use crate::dimension::{DeviceChoice, DeviceKind, Wire};
     use crate::options::keyword_enum::KeywordEnum;
 
@@ -228,13 +258,20 @@ mod tests {
             "--wire fp16 --gradient-compression bf16",
             "--wire fp16 --gradient-compression 2bit",
             "--backend none --gradient-compression topk:0.1",
+            "--graphs on --strategy shard-weights",
+            "--graphs on --device cpu",
+            "--graphs on --warmup 3",
         ];
         expect![[r#"
             --wire fp32 conflicts with another option, which sets it to fp16: use only one of them
             --wire fp32 conflicts with another option, which sets it to fp16: use only one of them
             --gradient-compression bf16: conflicts with --wire fp16: use only one of them
             --gradient-compression 2bit:0.5 conflicts with --wire fp16, because codes have their own format: omit --wire
-            --gradient-compression topk:0.1 conflicts with --backend none, which exchanges nothing: use only one of them"#]].assert_eq(&contradictions.map(refused).join("\n"));
+            --gradient-compression topk:0.1 conflicts with --backend none, which exchanges nothing: use only one of them
+            --graphs on: --kv-store shard-weights cannot be captured, only ring: use --graphs auto
+            --graphs on: CUDA graphs need a GPU: use --graphs auto
+            --graphs on: --warmup is 3, but a capture needs 4 warm-up iterations: use --graphs auto"#]]
+        .assert_eq(&contradictions.map(refused).join("\n"));
         assert_eq!(parse::<TrainConfig>("--gradient-compression bf16").exchange.wire, Wire::Bf16);
     }
 
@@ -306,7 +343,7 @@ mod tests {
         };
         expect![[r#"
             --batch-size 0 is out of range: choose 1 to 65536
-            --accumulate 129 needs an image in each part of a rank's batch, which has 128: use a larger --batch-size or a smaller --accumulate
+            --accumulate 129 divides a rank's batch of 128 images into parts without any: use a larger --batch-size or a smaller --accumulate
             --iters 0 is out of range: choose 1 to 10000000
             --warmup 120 leaves none of --iters 120 to measure: choose a smaller --warmup
             --image-size 31 does not fit resnet50_v1b, which needs images of at least 32 pixels: choose --image-size 32 or more

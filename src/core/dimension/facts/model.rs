@@ -164,6 +164,12 @@ impl ModelFacts {
         }
     }
 
+    /// Returns the sequences per rank and iteration by default; `None` for a network of images, whose default is that
+    /// of the profile: a sequence takes the memory of many images.
+    pub fn default_sequences(&self) -> Option<u32> {
+        self.decoder_shape().map(|_| 4)
+    }
+
     /// Returns the multiply-accumulates of the forward pass of a sample of this size, in 1e9: for images they grow with
     /// the number of pixels, as activations do.
     pub fn gmacs_at(&self, size: SampleSize) -> f64 {

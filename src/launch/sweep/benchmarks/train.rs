@@ -254,8 +254,9 @@ impl Resumable for TrainSweep {
         let length = match train.learning.epochs {
             None => format!("{} iterations", measured_and_warmup(iterations - warmup, *warmup)),
             Some(epochs) => {
-                let images = self.items.map(|items| format!(" of {items} images")).unwrap_or_default();
-                format!("{epochs} epochs{images}, the first {warmup} iterations warm-up")
+                let samples = sweep.axes.models[0].facts().default_size().samples();
+                let of_items = self.items.map(|items| format!(" of {items} {samples}")).unwrap_or_default();
+                format!("{epochs} epochs{of_items}, the first {warmup} iterations warm-up")
             }
         };
         let mut lines =
@@ -264,7 +265,7 @@ impl Resumable for TrainSweep {
         let axes = &sweep.axes;
         let is_shared = |kv_store: &KvStore| axes.cases.iter().any(|case| axes.is_left_to_ring(*kv_store, *case));
         if axes.kv_stores.iter().any(is_shared) {
-            lines.push("1n1g is measured once, with ring, and is the base of all kv-stores".to_owned());
+            lines.push("1n1g is measured once, with ring, and is the base of all strategies".to_owned());
         }
         if self.ddp_suite {
             let is_alone = sweep.axes.cases.iter().any(|case| suite::baseline(*case, train).is_none());

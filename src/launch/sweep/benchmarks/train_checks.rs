@@ -4,7 +4,7 @@
 use anyhow::{Context, anyhow, bail, ensure};
 use ringmark_core::benchmark::kv_store::{self, KvStoreConfig};
 use ringmark_core::benchmark::train::TrainConfig;
-use ringmark_core::dimension::KvStore;
+use ringmark_core::dimension::{DeviceChoice, KvStore};
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::options::usage::usage;
 
@@ -16,9 +16,10 @@ use crate::launch::sweep::trials::strategy_search::{self, StrategySearch};
 /// Checks the runs of a sweep; `ddp_suite` adds those of PyTorch's DDP suite.
 pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, ddp_suite: bool) -> anyhow::Result<()> {
     let kv_stores = strategy_search::all_kv_stores(&sweep.axes.kv_stores, &search.over);
+    let device = if sweep.is_known_to_use_cpu { DeviceChoice::Cpu } else { train.device };
     for Point { model, dtype, batch, kv_store } in sweep.axes.points() {
         let kv_store = point_kv_store(train, &kv_stores, kv_store);
-        TrainConfig { model, dtype, kv_store, ..train.with_batch(batch) }.validate().map_err(usage)?;
+        TrainConfig { model, dtype, device, kv_store, ..train.with_batch(batch) }.validate().map_err(usage)?;
     }
     let ranks = sweep.axes.cases.iter().map(|case| case.ranks()).max().unwrap_or_default();
     train.inject.map_or(Ok(()), |fault| fault.check(ranks)).map_err(usage)?;
@@ -41,7 +42,7 @@ pub fn check(sweep: &AxesSweep, train: &TrainConfig, search: &StrategySearch, dd
     if ddp_suite {
         suite::check(train).map_err(usage)?;
         let kv_stores = &sweep.axes.kv_stores;
-        let what = "--suite ddp supports one kv-store";
+        let what = "--suite ddp supports one strategy";
         let joined = joined(kv_stores, ",");
         let advice = format!("{what}, but --kv-stores has {joined}: choose one with --kv-store");
         ensure!(kv_stores.len() <= 1, usage(anyhow!(advice)));

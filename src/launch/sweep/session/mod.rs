@@ -29,7 +29,7 @@ use crate::launch::local::interrupt::Interrupt;
 use crate::launch::local::print::{Printer, print_line};
 use crate::launch::local::results_folder;
 use crate::launch::sweep::benchmark::{
-    Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, PlanContext, PlannedJob, Resumable,
+    Benchmark, EndedJob, Failure, JobCheckpoint, JobOutcome, PlanContext, PlannedJob,
 };
 use crate::launch::sweep::conditions::{conditions, resume_command};
 use crate::launch::sweep::estimate::{self, ThisMachine};
@@ -83,19 +83,17 @@ impl<B: Benchmark> Session<'_, B> {
     fn print_commands(&self) -> anyhow::Result<()> {
         let (schedule, _) = self.schedule()?;
         self.check_memory(&schedule)?;
+        let lines = schedule.header.iter().cloned().chain(self.unused_hosts());
+        lines.for_each(|line| print_line(&format!("# {line}")));
         self.launcher.copy_commands().iter().for_each(|command| print_line(command));
         let SessionConfig { launch, .. } = self.config;
         if launch.doctor && self.launcher.hosts().len() > 1 && launch.options.interface.is_none() {
             print_line("# plus arguments for the network that the doctor finds, unless --no-doctor is set");
         }
-        let warning = self.benchmark.resumable().and_then(Resumable::warning).map(str::to_owned);
-        let lines = self.unused_hosts().into_iter().chain(warning);
-        lines.for_each(|line| print_line(&format!("# {line}")));
         let missing: Vec<&PlannedJob> = schedule.missing().collect();
         let is_long = missing.len() > COMMANDS && !launch.is_verbose;
         let plan = is_long.then(|| plan_line(&missing));
-        let lines = schedule.header.iter().filter(|_| is_long).chain(&plan).chain(&schedule.estimate);
-        lines.for_each(|line| print_line(&format!("# {line}")));
+        plan.iter().chain(&schedule.estimate).for_each(|line| print_line(&format!("# {line}")));
         for job in missing.iter().take(if is_long { 1 } else { usize::MAX }) {
             print_line(&self.runner().job_for(job).command_line(launch.starter));
         }

@@ -1,7 +1,7 @@
 //! `--batch-size auto`: finds the largest batch size that fits into the memory of a device, for each network and
 //! precision, by trial jobs. It is doubled until a trial runs out of memory, then bisected.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
@@ -44,6 +44,7 @@ pub fn resolved<R: Record>(
     let BatchSizes::Largest { first, .. } = sweep.axes.batch_sizes else { return Ok(sweep.clone()) };
     let printer = Printer { mark: "", to_error: false };
     if sweep.launch.dry_run {
+        let first = BatchSizes::Default(first).texts(&sweep.axes.models).join(" or ");
         printer.line(&format!("# --batch-size auto: commands with batch size {first}, the first to be tried"));
         return Ok(sweep.clone());
     }
@@ -58,11 +59,12 @@ pub fn resolved<R: Record>(
             None => return Ok(sweep.clone()),
         },
     };
-    let points: BTreeSet<(Model, Dtype)> = sweep.axes.points().iter().map(|point| (point.model, point.dtype)).collect();
+    let points = sweep.axes.points();
+    let points = points.iter().map(|point| ((point.model, point.dtype), point.batch.size.number()));
     // `ringmark sweep` requires exactly one kv-store here.
     let kv_store = sweep.axes.kv_stores.first().copied().unwrap_or(KvStore::Ring);
     let mut is_first = true;
-    for (model, dtype) in points {
+    for ((model, dtype), first) in points.collect::<BTreeMap<_, u32>>() {
         if found.contains_key(&(model, dtype)) {
             continue;
         }

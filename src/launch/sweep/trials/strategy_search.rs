@@ -246,7 +246,7 @@ pub fn reject_several_values(several: &[(&str, bool)]) -> anyhow::Result<()> {
     match several.iter().find(|(_, is_there)| *is_there) {
         None => Ok(()),
         Some((what, _)) => Err(usage(anyhow!(
-            "--autotune-over tunes a single network, precision, batch size and kv-store: omit {what}"
+            "--autotune-over tunes a single network, precision, batch size and strategy: omit {what}"
         ))),
     }
 }

@@ -155,7 +155,7 @@ impl Side {
             let others = || self.groups.iter().filter(|other| other.title() == group.title());
             let differs = |name: &String, value: &String| others().any(|other| other.settings.get(name) != Some(value));
             let settings = group.settings.iter().filter(|(name, value)| differs(name, value));
-            settings.map(|(name, value)| format!("{name} {value}")).collect()
+            settings.map(|(name, value)| format!("{} {value}", name.replace("kv_store", "strategy"))).collect()
         };
         let all: Vec<Vec<String>> = self.groups.iter().map(apart).collect();
         self.groups.iter_mut().zip(all).for_each(|(group, apart)| group.apart = apart);
@@ -233,9 +233,10 @@ impl SideGroup {
                         BatchSize::Global(_) => format!("{GLOBAL}{}", batch.numbers()),
                     }),
                 ),
-                match sequence_length {
-                    Some(tokens) => ("sequence length", Some(tokens)),
-                    None => ("image size", Some(image_size.unwrap_or_else(not_known))),
+                match model.unit() {
+                    // The batch size contains it.
+                    WorkUnit::Token => ("sequence length", sequence_length.filter(|_| batch.is_none())),
+                    WorkUnit::Image => ("image size", Some(image_size.unwrap_or_else(not_known))),
                 },
                 ("device", Some(device.map_or_else(not_known, |device| device.to_string()))),
             ],

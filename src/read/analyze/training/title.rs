@@ -6,7 +6,7 @@ use ringmark_core::benchmark::exchange::{BackendChoice, Switch};
 use ringmark_core::benchmark::kv_store::KvStoreConfig;
 use ringmark_core::benchmark::measured_and_warmup;
 use ringmark_core::benchmark::train::Recompute;
-use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind, KvStore};
+use ringmark_core::dimension::{Case, DeviceChoice, DeviceKind};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::line::other_tool::tool::Tool;
 use ringmark_core::number_text::count;
@@ -35,8 +35,10 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
     };
     let accumulate = conditions.recorded.as_ref().map_or(1, |recorded| recorded.config.accumulate);
     let parts = if accumulate > 1 { format!(" in {accumulate} parts") } else { String::new() };
+    let kv_store = conditions.point.kv_store;
+    let strategy = if kv_store.is_ring() { String::new() } else { format!(", strategy {kv_store}") };
     let what = format!(
-        "{}, {dtype}, {}{parts}{quick}",
+        "{}, {dtype}, {}{parts}{strategy}{quick}",
         conditions.point.model.facts().title,
         batch.per_process(process(group))
     );
@@ -61,16 +63,6 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
                 BackendChoice::Auto => String::new(),
                 chosen => format!(", backend {chosen}"),
             };
-            let kv_store = match config.kv_store {
-                KvStoreConfig { kv_store: KvStore::Ring, .. } => None,
-                KvStoreConfig { kv_store, servers: None, .. } if kv_store.has_servers() => {
-                    Some(format!("kv-store {kv_store} with one server per host"))
-                }
-                KvStoreConfig { kv_store, servers: None, .. } => Some(format!("kv-store {kv_store}")),
-                KvStoreConfig { kv_store, servers: Some(servers), .. } => {
-                    Some(format!("kv-store {kv_store} with {}", count(servers, "server")))
-                }
-            };
             let clipped =
                 config.clip_norm.map(|norm| format!(", gradients clipped to norm {norm}")).unwrap_or_default();
             let recomputed = match config.recompute {
@@ -89,8 +81,21 @@ pub fn title(group: &TrainingGroup) -> Vec<String> {
             );
             let work_load = config.work_load.as_ref().map(|work_load| format!("work load {work_load}"));
             let device = format!("{}: {}", recorded.device, devices(group));
-            [what, device, options].into_iter().chain(kv_store).chain(work_load).chain([length]).collect()
+            [what, device, options]
+                .into_iter()
+                .chain(servers(config.kv_store))
+                .chain(work_load)
+                .chain([length])
+                .collect()
         }
+    }
+}
+
+/// Returns the number of servers of a strategy that has them.
+fn servers(KvStoreConfig { kv_store, servers, .. }: KvStoreConfig) -> Option<String> {
+    match servers {
+        None => kv_store.has_servers().then(|| "one server per host".to_owned()),
+        Some(servers) => Some(count(servers, "server")),
     }
 }
 
@@ -124,7 +129,7 @@ pub fn distinctions(groups: &[&TrainingGroup]) -> Vec<String> {
 /// Returns a sentence that names the base of the figures if it is not a case of the table.
 pub fn common_base(group: &TrainingGroup) -> Option<String> {
     let base = group.base_text().filter(|_| group.common_base.is_some())?;
-    Some(format!("speedup, efficiency and loss are relative to {base}, which all kv-stores share"))
+    Some(format!("speedup, efficiency and loss are relative to {base}, which all strategies share"))
 }
 
 /// Returns the line about logs of another tool.

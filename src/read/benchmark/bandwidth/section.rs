@@ -54,7 +54,7 @@ impl MeasuredOperation {
     }
 
     fn text(self) -> String {
-        if self.kv_store.is_ring() { self.operands.text() } else { format!("kv-store {}", self.kv_store) }
+        if self.kv_store.is_ring() { self.operands.text() } else { format!("strategy {}", self.kv_store) }
     }
 }
 
@@ -158,7 +158,7 @@ pub fn headline(number: usize, result: &ResultFolder) -> Option<Headline> {
     let devices = devices.into_iter().collect::<Vec<_>>().join(" / ");
     let what = match record.config.kv_store.kv_store {
         KvStore::Ring => record.config.operation.title().to_owned(),
-        kv_store => format!("kv-store {kv_store}"),
+        kv_store => format!("strategy {kv_store}"),
     };
     Some(Headline {
         style: Style { color: number, shape: 0 },

@@ -25,7 +25,7 @@ pub struct Comparison {
 }
 
 /// Explanation of the columns.
-pub const LEGEND: &str = "kv-store: how gradients are summed and weights updated; of ring: speed relative to ring in the same case; \
+pub const LEGEND: &str = "strategy: how gradients are summed and weights updated; of ring: speed relative to ring in the same case; \
     step: one iteration; exposed: exchange not hidden by forward and backward; memory: peak of any rank; sent: by a rank in a step";
 
 /// Returns a comparison for each set of groups that differ only in the kv-store.
@@ -64,7 +64,7 @@ fn comparison(groups: &[&TrainingGroup]) -> Comparison {
             .filter_map(move |group| Some(columns::row(group, group.case(case)?, &shown(ring, batch.unit()))))
     });
     Comparison {
-        title: format!("Comparison of kv-stores: {}, {dtype}, {batch}", model.facts().title),
+        title: format!("Comparison of strategies: {}, {dtype}, {batch}", model.facts().title),
         table: Table { columns: columns::headings(&shown(None, batch.unit())), rows: rows.collect(), bars: None },
         note: groups.iter().find_map(|group| common_base(group)),
     }
@@ -78,18 +78,18 @@ fn shown(ring: Option<&TrainingCase>, unit: WorkUnit) -> Vec<Column<'_>> {
     let is_ring_doubtful = ring.is_some_and(|ring| !ring.speed_reliability_warnings.is_empty());
     vec![
         columns::case(),
-        columns::numbers_of_text("kv-store", |group: &TrainingGroup, _| group.conditions.point.kv_store.to_string()),
+        columns::numbers_of_text("strategy", |group: &TrainingGroup, _| group.conditions.point.kv_store.to_string()),
         training::speed(unit),
         figure("", of_ring).shown("of ring", "%", percent_number).doubted(if is_ring_doubtful {
             |_, _| true
         } else {
             is_speed_doubtful
         }),
-        training::efficiency(),
+        training::efficiency().minor(),
         training::step(),
         training::phase(Phase::ExposedAllreduce),
-        columns::peak_memory().shown("memory", "GB/rank", gigabytes),
-        figure("", |_, case: &TrainingCase| Some(sent(case)? as f64)).shown("sent", "GB/rank", gigabytes),
+        columns::peak_memory().shown("memory", "GB", gigabytes),
+        figure("", |_, case: &TrainingCase| Some(sent(case)? as f64)).shown("sent", "GB", gigabytes),
     ]
 }
 

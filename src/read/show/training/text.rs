@@ -84,7 +84,7 @@ pub fn left_out(problems: &[Problem], medium: Medium) -> Vec<Paragraph> {
 fn section_by_batch_size(table: &BatchTable, medium: Medium) -> Vec<Paragraph> {
     let quick = if table.is_quick { " - QUICK PROFILE" } else { "" };
     let device = table.device.map_or("device unknown".to_owned(), |device| format!("{device}: {}", table.devices));
-    let kv_store = (!table.kv_store.is_ring()).then(|| format!("kv-store {}", table.kv_store));
+    let kv_store = (!table.kv_store.is_ring()).then(|| format!("strategy {}", table.kv_store));
     let options = table.pixels().into_iter().chain(kv_store).collect::<Vec<_>>().join(", ");
     let unit = table.unit().per_second();
     let what = format!("{BY_BATCH_SIZE}: {unit}, and peak memory of any rank{quick}");
@@ -109,7 +109,7 @@ fn section(group: &TrainingGroup, price: Option<&Price>, medium: Medium) -> Vec<
         &[
             match group.unit() {
                 WorkUnit::Image => {
-                    "step: one iteration; input: wait for images, if they are read; forward: with the loss;"
+                    "step: one iteration; input: wait for images or tokens, if they are read; forward: with the loss;"
                 }
                 WorkUnit::Token => {
                     "step: one iteration; input: wait for tokens, if they are read; forward: with the loss;"

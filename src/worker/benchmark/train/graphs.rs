@@ -2,10 +2,9 @@
 //! launches and its learning rate comes from the host, so it is not captured.
 
 use anyhow::{Result, bail};
-use ringmark_core::benchmark::exchange::BackendChoice;
+use ringmark_core::benchmark::train::TrainConfig;
 use ringmark_core::benchmark::train::config::GRAPH_WARMUP;
-use ringmark_core::benchmark::train::{Fault, TrainConfig};
-use ringmark_core::dimension::{DeviceKind, GraphChoice, KvStore};
+use ringmark_core::dimension::{DeviceKind, GraphChoice};
 use tch::Tensor;
 
 use crate::data::batch::Batch;
@@ -37,7 +36,8 @@ impl GraphUse {
         if choice.is_off() {
             return Ok(GraphUse { choice, no_graph: None });
         }
-        match exclusion(config, device) {
+        let no_gpu = (device == DeviceKind::Cpu).then(|| "CUDA graphs need a GPU".to_owned());
+        match no_gpu.or(config.graph_exclusion()) {
             Some(reason) => GraphUse { choice, no_graph: None }.without(reason),
             None => Ok(GraphUse { choice, no_graph: None }),
         }
@@ -61,33 +61,6 @@ impl GraphUse {
         let rehearsed = config.warmup.min(before);
         (!self.choice.is_off()).then(|| before + EAGER_STEPS.saturating_sub(rehearsed) + 1)
     }
-}
-
-/// Returns the reason why this run cannot use graphs.
-fn exclusion(config: &TrainConfig, device: DeviceKind) -> Option<String> {
-    let TrainConfig { trace, inject, kv_store, exchange, warmup, .. } = config;
-    if device == DeviceKind::Cpu {
-        return Some("CUDA graphs need a GPU".to_owned());
-    }
-    if trace.file.is_some() || trace.is_profiled() {
-        return Some("layers are traced, which a replay cannot do".to_owned());
-    }
-    if config.accumulate > 1 {
-        return Some(format!("--accumulate {} computes a step in several passes", config.accumulate));
-    }
-    if let Some(fault @ (Fault::Overflow { .. } | Fault::Slow { .. })) = inject {
-        return Some(format!("--inject {fault} changes a step"));
-    }
-    if kv_store.kv_store != KvStore::Ring {
-        return Some(format!("--kv-store {} exchanges through the host", kv_store.kv_store));
-    }
-    if let BackendChoice::Mpi | BackendChoice::SharedMemory = exchange.backend {
-        return Some(format!("--backend {} exchanges through the host", exchange.backend));
-    }
-    if *warmup < GRAPH_WARMUP {
-        return Some(format!("--warmup is {warmup}, but a capture needs {GRAPH_WARMUP} warm-up iterations"));
-    }
-    None
 }
 
 /// Returns the error of the first rank whose capture failed, the same on all ranks. All ranks call this together.

@@ -98,8 +98,8 @@ impl Sharded {
         };
         ensure!(
             kv_store != KvStore::Local || world.local_ranks() == world.ranks(),
-            "--kv-store local needs all ranks on one host, but the {} ranks are on several: use --kv-store dist_sync, \
-             device or ring",
+            "--kv-store local needs all ranks on one host, but the {} ranks are on several: use --kv-store \
+             shard-optimizer or dist_sync",
             world.ranks()
         );
         let (name, sum_dtype) = (backend.name(), backend.sum_dtype(request.exchange.wire));
