@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ringmark_core::benchmark::train::{Recompute, RunRecord};
 use ringmark_core::benchmark::warning::WarningKind;
 use ringmark_core::dimension::{
-    BatchSize, Case, DeviceChoice, KvStore, PASSES_OF_TRAINING, SampleSize, UnitsPerSecond,
+    BatchSize, Case, DeviceChoice, KvStore, PASSES_OF_TRAINING, Phase, SampleSize, UnitsPerSecond,
 };
 use ringmark_core::file::run_name::{Point, RunName};
 use ringmark_core::stats::run_values::RunValues;
@@ -95,10 +95,11 @@ pub struct DlperfFigures {
 }
 
 impl TrainingCase {
-    fn warn_of_scaling(&mut self, base: Case, is_base_reliable: bool, sweep_facts: &SweepFacts) {
+    fn warn_of_scaling(&mut self, base: Case, divided: f64, is_base_reliable: bool, sweep_facts: &SweepFacts) {
         let Some(figures) = &self.figures else { return };
         self.scaling_reliability_warnings.extend(reliability::efficiency_warning(
             figures.efficiency,
+            divided,
             base,
             sweep_facts,
         ));
@@ -241,9 +242,15 @@ impl TrainingGroup {
         }
         let Some(base) = self.base else { return };
         let is_base_reliable = self.base_case().is_none_or(|case| case.speed_reliability_warnings.is_empty());
+        // Strategies other than all-reduce divide the update.
+        let base_times = self.base_case().and_then(|case| case.figures.as_ref()?.times);
+        let divided = base_times.filter(|_| !self.conditions.point.kv_store.is_ring());
+        let divided = divided.map_or(0.0, |times| times.phases[Phase::Optimizer].0 / times.step.0);
         for case in self.cases.iter_mut().filter(|case| case.case != base) {
-            case.warn_of_scaling(base, is_base_reliable, sweep_facts);
-            case.baseline.iter_mut().for_each(|baseline| baseline.warn_of_scaling(base, is_base_reliable, sweep_facts));
+            case.warn_of_scaling(base, divided, is_base_reliable, sweep_facts);
+            if let Some(baseline) = &mut case.baseline {
+                baseline.warn_of_scaling(base, divided, is_base_reliable, sweep_facts);
+            }
         }
     }
 }
