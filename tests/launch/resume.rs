@@ -314,7 +314,7 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     let stdout = succeeds_silently(&mut sweep("--kv-stores ring,device --resume"));
     expect!["sweep of ResNet50-v1b, 1n1g 1n2g, 1 run each: batch 8, fp32, strategy ring device, 3 measured + 1 warm-up iterations, device cpu, profile cpu; logs and records in DIR/out"].assert_eq(&without_paths(stdout.lines().next().expect("a title")));
     expect![[r#"
-        1n1g is measured once, with ring, and is the base of all kv-stores
+        1n1g is measured once, with ring, and is the base of all strategies
         2 of 3 runs are finished"#]]
     .assert_eq(&earlier_runs(&stdout));
     assert!(stdout.contains("\n1n2g device run 1 of 1: 32.00 images/s"), "{stdout}");
@@ -322,7 +322,7 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     let manifest = fs::read_to_string(sandbox.path("out/sweep.json")).expect("read");
     assert!(manifest.contains(r#""--kv-store": "ring,device""#), "{manifest}");
     expect![[r#"
-        1n1g is measured once, with ring, and is the base of all kv-stores
+        1n1g is measured once, with ring, and is the base of all strategies
         3 of 3 runs are finished"#]]
     .assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--kv-stores ring,device --resume"))));
 
@@ -337,7 +337,7 @@ fn resume_with_more_kv_stores_shares_the_ring_baseline() {
     let file = |name: &str| sandbox.path("out/1n2g").join(name);
     fs::copy(file("rn50_b8_fp32_1.jsonl"), file("rn50_b8_fp32_device_1.jsonl")).expect("copied");
     expect![[r#"
-        1n1g is measured once, with ring, and is the base of all kv-stores
+        1n1g is measured once, with ring, and is the base of all strategies
         1n2g/rn50_b8_fp32_device_1.log: the run is repeated: finished earlier, but record DIR/out/1n2g/rn50_b8_fp32_device_1.jsonl cannot be used: contains case 1n2g, ResNet50-v1b, batch size 8, fp32, but has another file name: restore the original name
         2 of 3 runs are finished"#]].assert_eq(&earlier_runs(&succeeds_silently(&mut sweep("--kv-stores ring,device --resume"))));
 }

@@ -196,11 +196,11 @@ fn invalid_autotune_is_rejected_at_start() {
         For more information, try '--help'.
         error: --autotune-over lists wire twice: list all its values once, as in wire=fp16
         error: --autotune-over tunes the exchange of gradients, which one rank does not need: add a case with several ranks to --cases
-        error: --autotune-over tunes a single network, precision, batch size and kv-store: omit all --dtypes but one
-        error: --autotune-over tunes a single network, precision, batch size and kv-store: omit --kv-stores, and name those to be tried by --autotune-over kv-store=..,
-        error: --autotune-over tunes a single network, precision, batch size and kv-store: omit --suite ddp
-        error: --autotune-over tunes a single network, precision, batch size and kv-store: omit --batch-size auto
-        error: --kv-store local works on one host only, but case 2n2g has 2: use --kv-store dist_sync, device or ring, or --cases with one host
+        error: --autotune-over tunes a single network, precision, batch size and strategy: omit all --dtypes but one
+        error: --autotune-over tunes a single network, precision, batch size and strategy: omit --kv-stores, and name those to be tried by --autotune-over kv-store=..,
+        error: --autotune-over tunes a single network, precision, batch size and strategy: omit --suite ddp
+        error: --autotune-over tunes a single network, precision, batch size and strategy: omit --batch-size auto
+        error: --kv-store local works on one host only, but case 2n2g has 2: use --kv-store shard-optimizer or dist_sync, or --cases with one host
         error: --autotune-over hierarchical=on: --hierarchical on conflicts with --backend mpi, which is one MPI_Allreduce over all ranks: omit one of them, or use --backend shared-memory, which sums within each host first
         error: --autotune-over gradient-compression=2bit: --gradient-compression 2bit:0.5 needs finite gradients, but --dtype fp16 finds its loss scale by overflow: use --dtype bf16 or fp32
         error: --autotune-log a.csv records one search, but in a sweep with --autotune every run has its own, in its record: add --autotune-over, or log one run with ringmark-worker train --autotune --autotune-log FILE

@@ -427,11 +427,11 @@ fn contradicting_kv_store_options_are_rejected() {
         error: --servers 1 does not apply to --kv-store ring: omit --servers, or use --kv-store dist_sync, dist_device_sync, dist_async or dist_device_async
         error: --kv-store dist_sync needs --servers N: the last N processes that mpirun starts are servers, the others ranks
         error: --kv-store device conflicts with --backend none, which exchanges nothing: use only one of them
-        error: --dtype fp16 is not supported with --kv-store dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, device or shard-optimizer
+        error: --dtype fp16 is not supported with --kv-store dist_sync, which updates parts of the weights apart from the loss scaler: use --dtype bf16, or --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, device or nccl
         error: --overlap off exchanges gradients after backward, but --kv-store shard-gradients keeps only those of two buckets: omit --overlap
         error: --validate missing.rec needs a data set: add --data FILE
-        error: --clip-norm is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, local, device or nccl
-        error: --weight-decay-on is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, local, device or nccl
+        error: --clip-norm is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl
+        error: --weight-decay-on is not supported with --kv-store dist_sync, whose servers update each part of an array alone: omit it, or use --kv-store ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device or nccl
         error: invalid value 'distributed' for '--kv-store <NAME>'
           [possible values: ring, shard-optimizer, shard-gradients, shard-weights, hybrid, local, device, nccl, dist_sync, dist_device_sync, dist_async, dist_device_async]
 

@@ -241,7 +241,12 @@ pub(super) fn filled_in(sweep: &AxesSweep, machine: &Machine, others: Vec<Settin
     ];
     settings.extend(one_or_several("model", "models", texts(models)));
     settings.extend(one_or_several("dtype", "dtypes", texts(dtypes)));
-    settings.extend(one_or_several("batch-size", "batch-sizes", batch_sizes.texts(models)));
+    // Networks with different defaults have no common value.
+    let batch_sizes = match batch_sizes.texts(models) {
+        several if several.len() > 1 && matches!(batch_sizes, BatchSizes::Default(_)) => Vec::new(),
+        sizes => sizes,
+    };
+    settings.extend(one_or_several("batch-size", "batch-sizes", batch_sizes));
     settings.extend(one_or_several("sequence-length", "sequence-lengths", texts(sequence_lengths)));
     settings.push(Setting::new("batch-factor", sweep.axes.factor_texts()));
     if others.iter().any(|other| other.name == "kv-store") {

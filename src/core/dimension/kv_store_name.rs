@@ -61,6 +61,11 @@ impl KvStore {
         matches!(self, KvStore::ShardWeights | KvStore::Hybrid)
     }
 
+    /// Returns true if the ranks divide the update of the weights among them.
+    pub fn divides_update(self) -> bool {
+        !self.has_servers() && !matches!(self, KvStore::Ring | KvStore::Nccl)
+    }
+
     /// Returns true if separate processes hold the weights.
     pub fn has_servers(self) -> bool {
         matches!(self, KvStore::DistSync | KvStore::DistDeviceSync | KvStore::DistAsync | KvStore::DistDeviceAsync)

@@ -59,15 +59,19 @@ fn hybrid_shards_match_all_reduce_on_two_hosts() {
     let _tokens = take_all_cores();
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let record = |options: &str| {
+    let record_of = |ranks: [u32; 2], options: &str| {
         let all = format!(
             "train --device cpu --model gpt2-tiny --batch-size 4 --sequence-length 16 --iters 4 --warmup 0 --threads 1 \
              --lr-warmup-iters 0 --bucket-mb 0.05 {options} --record {}",
             path("record.jsonl")
         );
-        succeed(&cluster.worker(&[2, 2], &words(&all).collect::<Vec<_>>()));
+        succeed(&cluster.worker(&ranks, &words(&all).collect::<Vec<_>>()));
         RunRecord::read(&fs::read(path("record.jsonl")).expect("written")[..]).expect("a record")
     };
+    let record = |options: &str| record_of([2, 2], options);
+    // Hosts with one rank have copies of all weights, as with all-reduce.
+    let [ring, hybrid] = ["ring", "hybrid"].map(|strategy| record_of([1, 1], &format!("--strategy {strategy}")));
+    assert_eq!((checksum(&hybrid), hybrid.header.backend), (checksum(&ring), ring.header.backend));
     for rule in ["--optimizer sgd --momentum 0.9 --lr 0.05", "--optimizer adamw --clip-norm 0.5"] {
         let ring = record(rule);
         for exchange in ["", "--backend mpi", "--accumulate 2"] {

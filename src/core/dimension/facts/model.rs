@@ -211,8 +211,9 @@ impl ModelFacts {
     pub fn memory_of_others(&self, kv_store: KvStore, more_states: u64, case: Case) -> Bytes {
         // Embeddings are gathered longest, and networks of images are small.
         let blocks = self.decoder_shape().map_or(0, DecoderShape::block_parameters);
-        // Every rank creates the whole network.
-        let most = self.training_memory.fixed.0.saturating_sub(RankMemory::PROGRAM.0 + 4 * self.parameters);
+        // Every rank creates the whole network, and has places for the two largest buckets.
+        let whole = RankMemory::PROGRAM.0 + 4 * self.parameters + 8 * (self.parameters - blocks);
+        let most = self.training_memory.fixed.0.saturating_sub(whole);
         let divided = match kv_store {
             KvStore::ShardOptimizer => 0,
             KvStore::ShardGradients => 6 * self.parameters,

@@ -242,14 +242,14 @@ impl TrainingGroup {
         }
         let Some(base) = self.base else { return };
         let is_base_reliable = self.base_case().is_none_or(|case| case.speed_reliability_warnings.is_empty());
-        // Strategies other than all-reduce divide the update.
-        let base_times = self.base_case().and_then(|case| case.figures.as_ref()?.times);
-        let divided = base_times.filter(|_| !self.conditions.point.kv_store.is_ring());
+        let single = self.base_case().filter(|case| case.case == Case::SINGLE);
+        let times = single.and_then(|case| case.figures.as_ref()?.times);
+        let divided = times.filter(|_| self.conditions.point.kv_store.divides_update());
         let divided = divided.map_or(0.0, |times| times.phases[Phase::Optimizer].0 / times.step.0);
         for case in self.cases.iter_mut().filter(|case| case.case != base) {
             case.warn_of_scaling(base, divided, is_base_reliable, sweep_facts);
             if let Some(baseline) = &mut case.baseline {
-                baseline.warn_of_scaling(base, divided, is_base_reliable, sweep_facts);
+                baseline.warn_of_scaling(base, 0.0, is_base_reliable, sweep_facts);
             }
         }
     }

@@ -89,20 +89,21 @@ fn shown(ring: Option<&TrainingCase>, unit: WorkUnit) -> Vec<Column<'_>> {
         training::step(),
         training::phase(Phase::ExposedAllreduce),
         columns::peak_memory().shown("memory", "GB", gigabytes),
-        figure("", |_, case: &TrainingCase| Some(sent(case)? as f64)).shown("sent", "GB", gigabytes),
+        figure("", |_, case: &TrainingCase| sent(case)).shown("sent", "GB", gigabytes),
     ]
 }
 
 /// Returns the bytes that a rank sends in a step, of the rank that sends most; `None` without a record.
-fn sent(case: &TrainingCase) -> Option<u64> {
+fn sent(case: &TrainingCase) -> Option<f64> {
     let Recorded { conditions, facts, .. } = case.runs.iter().find_map(|run| run.recorded.as_ref())?;
     let config = &conditions.config;
     match &facts.kv_store {
-        Some(used) => used.sent_by_rank.iter().map(|bytes| bytes.0).max(),
+        Some(used) => used.sent_by_rank.iter().map(|bytes| bytes.0 as f64).reduce(f64::max),
         None if config.gradient_compression.is_none() => {
-            let values = facts.buckets.iter().map(|bucket| bucket.0 / Wire::Fp32.bytes()).sum::<u64>();
-            let ranks = u64::from(case.case.ranks());
-            Some(2 * (ranks - 1) * values * config.exchange.wire.bytes() / ranks)
+            let gradients: f64 = facts.buckets.iter().map(|bucket| bucket.0 as f64).sum();
+            let share = config.exchange.wire.bytes() as f64 / Wire::Fp32.bytes() as f64;
+            let ranks = f64::from(case.case.ranks());
+            Some(2.0 * (ranks - 1.0) / ranks * share * gradients)
         }
         None => None,
     }

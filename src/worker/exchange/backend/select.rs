@@ -19,7 +19,7 @@ pub fn new(config: &ExchangeConfig, shape: MemoryShape, session: &Session) -> Re
     for_ranks(session.world, config, shape, session)
 }
 
-/// Creates the backend for the ranks of `world`, of which this rank is one. All of them call this together.
+/// Creates the backend for the ranks of `world`, of which this rank is one. All ranks of the job call this together.
 pub fn for_ranks(
     world: &World,
     config: &ExchangeConfig,
@@ -30,8 +30,8 @@ pub fn for_ranks(
     config.check_hierarchical(session.own.kind.into())?;
     if device == Device::Cpu {
         // Memory is overcommitted: one rank's allocation may succeed and another rank be killed later, on first touch.
-        shape.check_fits(world)?;
-        world.barrier();
+        shape.check_fits(session.world)?;
+        session.world.barrier();
     }
     let private = || Memory::private(shape, device);
     if config.backend == BackendChoice::Auto && world.ranks() == 1 {

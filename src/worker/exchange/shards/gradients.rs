@@ -1,5 +1,5 @@
-//! Sums of gradients on the ranks that own them. With shards in every host, the owners of a part add their sums over the
-//! hosts while the next buckets are summed.
+//! Sums of gradients on the ranks that own them. With shards in every host, the owners of a part then add their sums over
+//! the hosts; on GPUs this runs while backward fills the next buckets.
 
 use std::collections::VecDeque;
 
@@ -12,6 +12,7 @@ use crate::exchange::memory::narrow;
 use crate::exchange::reducer::BackwardPass;
 use crate::exchange::shards::collectives::Collectives;
 use crate::exchange::shards::parts::ShardedBucket;
+use crate::measure::trace::recorder;
 
 pub struct ShardedGradients {
     /// First element of each bucket in the memory of the exchange.
@@ -116,7 +117,9 @@ impl ShardedGradients {
             false => own.f_copy_(&sums)?,
         }
         match &mut self.between_hosts {
-            Some(between_hosts) if self.is_last_pass && !place.is_empty() => between_hosts.start(place.clone()),
+            Some(between_hosts) if self.is_last_pass && !place.is_empty() => {
+                recorder::with_bucket(bucket as u32, || between_hosts.start(place.clone()))
+            }
             _ => Ok(()),
         }
     }

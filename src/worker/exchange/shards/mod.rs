@@ -8,7 +8,8 @@
 //! | `hybrid` | | the same, among the ranks of each host |
 //!
 //! Every rank owns a part of each bucket. With `hybrid`, weights are gathered and gradients scattered within a host, and
-//! the owners of the same part add its sums over the hosts (PyTorch's `HYBRID_SHARD`). A step of `shard-weights`, whose buckets consist of whole units of the network:
+//! the owners of the same part add its sums over the hosts (PyTorch's `HYBRID_SHARD`): two buckets later, so that those of
+//! the last two buckets are not hidden. A step of `shard-weights`, whose buckets consist of whole units of the network:
 //!
 //! ```text
 //! forward    gather 0 | compute 0, gather 1 | compute 1, gather 2 | compute 2
@@ -112,13 +113,6 @@ impl Shards {
         let starts: Vec<usize> = starts.into_iter().map(|start| weight_size + start).collect();
         let shape = MemoryShape::gradients(weight_size + gradient_size, request.exchange.wire);
         let backend = select::for_ranks(owners, &request.exchange, shape, session)?;
-        let facts = ExchangeFacts {
-            backend: backend.name(),
-            sum_dtype: backend.sum_dtype(request.exchange.wire),
-            summed_ranks: session.world.ranks(),
-            is_synchronous: true,
-        };
-
         let collectives = Collectives::new(backend);
         let shape = MemoryShape::gradients(buckets.last().map_or(0, |last| last.place.end), Wire::Fp32);
         let between_hosts = hosts.as_ref().map(|[_, same]| select::for_ranks(same, &request.exchange, shape, session));
@@ -126,6 +120,14 @@ impl Shards {
         let own_sums = match &mut between_hosts {
             Some(backend) => backend.memory().sums.shallow_clone(),
             None => Memory::private(shape, session.device())?.sums,
+        };
+        // The only rank of a host exchanges nothing within it.
+        let named = between_hosts.as_deref().filter(|_| own.ranks == 1).unwrap_or(&*collectives.backend);
+        let facts = ExchangeFacts {
+            backend: named.name(),
+            sum_dtype: named.sum_dtype(request.exchange.wire),
+            summed_ranks: session.world.ranks(),
+            is_synchronous: true,
         };
         let gradients = ShardedGradients::new(starts, own_sums, between_hosts)?;
         let weights = match shards_weights {
