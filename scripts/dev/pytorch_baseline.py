@@ -78,13 +78,14 @@ def matrix_product(device, kind, rows=4096, tries=5):
     return 2 * rows**3 / min(clock.seconds()) / 1e9
 
 
-STRATEGIES = ["all-reduce", "shard-optimizer", "shard-gradients", "shard-weights"]
+SHARDED = ["shard-gradients", "shard-weights"]
+STRATEGIES = ["all-reduce", "shard-optimizer", *SHARDED]
 
 
 def distributed(model, device, strategy):
     """Returns the model with DistributedDataParallel, or with FSDP2, which keeps the weights gathered between forward and
     backward for shard-gradients."""
-    if strategy in ["all-reduce", "shard-optimizer"]:
+    if strategy not in SHARDED:
         on_gpu = [device.index] if device.type == "cuda" else None
         return torch.nn.parallel.DistributedDataParallel(model, device_ids=on_gpu)
     from torch.distributed.device_mesh import init_device_mesh
@@ -152,7 +153,7 @@ def main():
 
         model.load_state_dict(safetensors.torch.load_file(options.init))
     # FSDP2 needs contiguous parameters.
-    is_sharded = ranks > 1 and options.strategy in ["shard-gradients", "shard-weights"]
+    is_sharded = ranks > 1 and options.strategy in SHARDED
     weight_layout = torch.contiguous_format if is_sharded else layout
     model = model.to(device, memory_format=weight_layout).train(not options.score)
     parallel = distributed(model, device, options.strategy) if ranks > 1 else model

@@ -124,17 +124,13 @@ impl ModelCluster for AllReduceCluster {
         }
     }
 
-    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
-        let mut made = record(name, run, 0.1);
-        let slow = 1.0 + self.drift * noise.normal();
-        made.header.config.iterations = iterations;
+    fn drift(&self) -> f64 {
+        self.drift
+    }
+
+    fn describe(&self, case: Case, made: &mut RunRecord) {
         made.header.buckets = BUCKETS.map(Bytes).into();
-        made.header.backend = if case(name).ranks() == 1 { BackendName::Solo } else { self.backend };
-        made.iterations = (1..=iterations).map(|number| self.iteration(case(name), number, slow, noise)).collect();
-        let end = made.end.as_mut().expect("a whole record");
-        end.iterations = iterations;
-        end.wall = Seconds(made.iterations.iter().map(|iteration| iteration.step[0].0).sum());
-        made
+        made.header.backend = if case.ranks() == 1 { BackendName::Solo } else { self.backend };
     }
 }
 
@@ -156,6 +152,14 @@ impl ModelCluster for Starved {
 
     fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration {
         self.starve(case, self.0.iteration(case, number, slow, noise))
+    }
+
+    fn drift(&self) -> f64 {
+        self.0.drift()
+    }
+
+    fn describe(&self, case: Case, made: &mut RunRecord) {
+        self.0.describe(case, made);
     }
 
     fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {

@@ -9,9 +9,8 @@ use ringmark_core::benchmark::kv_store::{KvStoreConfig, KvStoreUse, ServerUse};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{BackendName, Bytes, Case, KeyPlacement, KvStore, Phase, Phases, Seconds};
 
-use crate::support::model_cluster::ModelCluster;
+use crate::support::model_cluster::{ModelCluster, place_ranks};
 use crate::support::random::Random;
-use crate::support::runs::record;
 
 /// Array lengths in backward order: some arrays are cut into slices, some are not.
 const ARRAYS: [usize; 12] = [
@@ -238,18 +237,13 @@ impl ModelCluster for KvStoreCluster {
         }
     }
 
+    fn drift(&self) -> f64 {
+        self.drift
+    }
+
     /// The single rank uses ring.
-    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
-        let mut made = record(name, run, 0.1);
-        let case: Case = name.parse().expect("a case");
-        let slow = 1.0 + self.drift * noise.normal();
-        made.header.config.iterations = iterations;
-        for rank in &mut made.header.ranks {
-            rank.host = format!("host{}", rank.rank / case.gpus_per_node);
-            rank.local_rank = rank.rank % case.gpus_per_node;
-        }
-        let end = made.end.as_mut().expect("a whole record");
-        end.iterations = iterations;
+    fn describe(&self, case: Case, made: &mut RunRecord) {
+        place_ranks(case, made);
         if case.ranks() > 1 {
             let kv_store = self.kv_store();
             let servers = match self.exchange {
@@ -274,11 +268,7 @@ impl ModelCluster for KvStoreCluster {
             let values = if servers.is_empty() { &BUCKETS[..] } else { &ARRAYS[..] };
             made.header.config.kv_store = KvStoreConfig { kv_store, servers: number, ..KvStoreConfig::default() };
             made.header.buckets = values.iter().map(|values| Bytes(*values as u64 * 4)).collect();
-            end.kv_store = Some(KvStoreUse { servers, ..KvStoreUse::default() });
+            made.end.as_mut().expect("a whole record").kv_store = Some(KvStoreUse { servers, ..KvStoreUse::default() });
         }
-        made.iterations = (1..=iterations).map(|number| self.iteration(case, number, slow, noise)).collect();
-        let end = made.end.as_mut().expect("a whole record");
-        end.wall = Seconds(made.iterations.iter().map(|iteration| iteration.step[0].0).sum());
-        made
     }
 }

@@ -1,10 +1,10 @@
 //! Simulated clusters with known times, and sweeps on them.
 
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
-use ringmark_core::dimension::Case;
+use ringmark_core::dimension::{Case, Seconds};
 
 use crate::support::random::Random;
-use crate::support::runs::Folder;
+use crate::support::runs::{Folder, record};
 
 pub trait ModelCluster {
     /// Number of iterations averaged for the true value.
@@ -15,7 +15,24 @@ pub trait ModelCluster {
     /// Returns an iteration. All times of the run are multiplied by `slow`.
     fn iteration(&self, case: Case, number: u32, slow: f64, noise: &mut Random) -> Iteration;
 
-    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord;
+    /// Returns the relative deviation of all times between runs.
+    fn drift(&self) -> f64;
+
+    /// Sets what a record contains beside its times.
+    fn describe(&self, case: Case, made: &mut RunRecord);
+
+    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
+        let mut made = record(name, run, 0.1);
+        let case: Case = name.parse().expect("a case");
+        let slow = 1.0 + self.drift() * noise.normal();
+        made.header.config.iterations = iterations;
+        self.describe(case, &mut made);
+        made.iterations = (1..=iterations).map(|number| self.iteration(case, number, slow, noise)).collect();
+        let end = made.end.as_mut().expect("a whole record");
+        end.iterations = iterations;
+        end.wall = Seconds(made.iterations.iter().map(|iteration| iteration.step[0].0).sum());
+        made
+    }
 
     /// Returns the mean step of many iterations without drift.
     fn truth(&self, name: &str) -> f64 {
@@ -37,5 +54,13 @@ pub trait ModelCluster {
             }
         }
         folder
+    }
+}
+
+/// Distributes the ranks of a record over the hosts of its case.
+pub fn place_ranks(case: Case, made: &mut RunRecord) {
+    for rank in &mut made.header.ranks {
+        rank.host = format!("host{}", rank.rank / case.gpus_per_node);
+        rank.local_rank = rank.rank % case.gpus_per_node;
     }
 }

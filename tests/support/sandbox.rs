@@ -18,6 +18,9 @@ use ringmark_core::progress::Progress;
 use super::prerequisite::not_tested;
 use super::temporary_folder::without_folder;
 
+/// Time after which a command is considered hung.
+pub const PATIENCE: Duration = Duration::from_secs(900);
+
 /// First lines of a worker script; they set `$record`, `$rank` and `$folder`.
 const PREAMBLE: &str = "#!/bin/sh
 words=$*
@@ -214,18 +217,18 @@ pub fn ringmark(options: &str) -> Command {
     command
 }
 
-/// Runs a command; returns exit status, standard output and standard error. After 15 minutes, ends it and fails.
+/// Runs a command; returns exit status, standard output and standard error. Fails if the command is hung.
 pub fn run(command: &mut Command) -> (Option<i32>, String, String) {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let pid = Pid::from_raw(child.id().try_into().expect("a process identifier"));
     let (ended, watch) = mpsc::channel::<()>();
     let watchdog = thread::spawn(move || {
-        let is_late = watch.recv_timeout(Duration::from_secs(900)) == Err(RecvTimeoutError::Timeout);
+        let is_late = watch.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
         is_late && kill(pid, Signal::SIGTERM).is_ok()
     });
     let Output { status, stdout, stderr } = child.wait_with_output().expect("a child");
     drop(ended);
-    assert!(!watchdog.join().expect("no panic"), "still running after 15 minutes: {command:?}");
+    assert!(!watchdog.join().expect("no panic"), "still running after {PATIENCE:?}: {command:?}");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (status.code(), text(stdout), text(stderr))
 }

@@ -5,9 +5,8 @@ use ringmark_core::benchmark::kv_store::{KvStoreConfig, KvStoreUse};
 use ringmark_core::benchmark::train::{Iteration, RunRecord};
 use ringmark_core::dimension::{BackendName, Bytes, Case, KvStore, Phase, Phases, Seconds};
 
-use crate::support::model_cluster::ModelCluster;
+use crate::support::model_cluster::{ModelCluster, place_ranks};
 use crate::support::random::Random;
-use crate::support::runs::record;
 
 /// Sizes of the buckets in bytes, in backward order.
 const BUCKETS: [f64; 6] = [26e6, 18e6, 27e6, 25.6e6, 24e6, 6e6];
@@ -192,27 +191,19 @@ impl ModelCluster for ShardCluster {
         }
     }
 
+    fn drift(&self) -> f64 {
+        self.drift
+    }
+
     /// The single rank uses ring.
-    fn record(&self, name: &str, run: u32, iterations: u32, noise: &mut Random) -> RunRecord {
-        let mut made = record(name, run, 0.1);
-        let case: Case = name.parse().expect("a case");
-        let slow = 1.0 + self.drift * noise.normal();
-        made.header.config.iterations = iterations;
-        for rank in &mut made.header.ranks {
-            rank.host = format!("host{}", rank.rank / case.gpus_per_node);
-            rank.local_rank = rank.rank % case.gpus_per_node;
-        }
+    fn describe(&self, case: Case, made: &mut RunRecord) {
+        place_ranks(case, made);
         made.header.backend = BackendName::Solo;
-        made.iterations = (1..=iterations).map(|number| self.iteration(case, number, slow, noise)).collect();
-        let end = made.end.as_mut().expect("a whole record");
-        end.iterations = iterations;
-        end.wall = Seconds(made.iterations.iter().map(|iteration| iteration.step[0].0).sum());
         if case.ranks() > 1 {
             made.header.config.kv_store = KvStoreConfig { kv_store: self.kv_store, ..KvStoreConfig::default() };
             made.header.backend = self.backend();
             made.header.buckets = BUCKETS.map(|bytes| Bytes(bytes as u64)).into();
-            end.kv_store = Some(KvStoreUse::default());
+            made.end.as_mut().expect("a whole record").kv_store = Some(KvStoreUse::default());
         }
-        made
     }
 }

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::support::core_tokens::take_cores;
 use crate::support::safetensors::{self, Stored, Tensors};
-use crate::support::sandbox::{mpirun, wait_until, words};
+use crate::support::sandbox::{PATIENCE, mpirun, wait_until, words};
 use crate::support::temporary_folder::without_folder;
 use crate::support::{processes_of, worker};
 
@@ -28,9 +28,6 @@ const DEFAULTS: [(&str, &str); 5] =
 
 /// Options for an update of full size in the first iteration, without DLPerf's learning-rate warm-up.
 pub const AT_ONCE: &str = "--lr-warmup-iters 0 --momentum 0 --weight-decay 0";
-
-/// Time after which a run is considered hung.
-const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Polling interval. The timeout counts these instead of wall time, which continues while a machine is suspended.
 const NAP: Duration = Duration::from_millis(10);

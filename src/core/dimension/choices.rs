@@ -1,5 +1,6 @@
 //! Closed sets of keywords: options with a few values, and the values that records contain.
 
+use crate::dimension::Bytes;
 use crate::keyword_enum;
 
 keyword_enum!(
@@ -145,6 +146,11 @@ impl Wire {
             Wire::Fp32 => 4,
             Wire::Fp16 | Wire::Bf16 => 2,
         }
+    }
+
+    /// Returns the size on the wire of an array of this size in fp32.
+    pub fn size_of(self, fp32: Bytes) -> Bytes {
+        Bytes(fp32.0 / Wire::Fp32.bytes() * self.bytes())
     }
 
     /// Formats as `fp16, added in fp32`; without the second part if nothing is rounded.

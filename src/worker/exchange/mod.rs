@@ -21,6 +21,8 @@ pub mod request;
 mod shards;
 pub mod strategy;
 
+use std::ops::Range;
+
 use anyhow::Result;
 use ringmark_core::benchmark::exchange::ExchangeConfig;
 use ringmark_core::benchmark::kv_store::KvStoreUse;
@@ -126,9 +128,9 @@ pub trait GradientExchange {
         Vec::new()
     }
 
-    /// Calls `visit` on every rank with all weights, one range after the other, if the ranks hold parts of them; returns
-    /// false otherwise. All ranks call this together, between two steps.
-    fn visit_weights(&mut self, _visit: &mut dyn FnMut(&Tensor) -> Result<()>) -> Result<bool> {
+    /// Calls `visit` on every rank with all weights, range after range of the flat weights, if the ranks hold parts of them;
+    /// returns false otherwise. All ranks call this together, between two steps.
+    fn visit_weights(&mut self, _visit: &mut dyn FnMut(&Range<usize>, &Tensor) -> Result<()>) -> Result<bool> {
         Ok(false)
     }
 

@@ -98,7 +98,9 @@ impl TrainConfig {
             "--kv-store {} with --data needs --lr-warmup-iters, because servers do not know the epoch length",
             self.kv_store.kv_store
         );
-        if let Some(reason) = self.graph_exclusion().filter(|_| self.graphs == GraphChoice::On) {
+        if let Some(reason) =
+            self.graph_exclusion(self.device == DeviceChoice::Cpu).filter(|_| self.graphs == GraphChoice::On)
+        {
             bail!("--graphs on: {reason}: use --graphs auto");
         }
         self.exchange.check(self.device)?;
@@ -165,10 +167,10 @@ impl TrainConfig {
         Ok(())
     }
 
-    /// Returns the reason why this run cannot use CUDA graphs, if it is known before the ranks choose their device.
-    pub fn graph_exclusion(&self) -> Option<String> {
+    /// Returns the reason why this run cannot use CUDA graphs; `is_on_cpu` is false if the device is not known yet.
+    pub fn graph_exclusion(&self, is_on_cpu: bool) -> Option<String> {
         let TrainConfig { trace, inject, kv_store, exchange, warmup, .. } = self;
-        if self.device == DeviceChoice::Cpu {
+        if is_on_cpu {
             return Some("CUDA graphs need a GPU".to_owned());
         }
         if trace.file.is_some() || trace.is_profiled() {

@@ -198,8 +198,7 @@ impl Strategy {
     /// Returns the sizes of the reduce-scatters and all-gathers in a part of the exchange, for buckets of these sizes in
     /// fp32, in backward order. An all-reduce consists of one of each.
     pub fn messages(&self, part: ExchangePart, buckets: &[Bytes], wire: Wire) -> Vec<Bytes> {
-        let gradients: Vec<Bytes> =
-            buckets.iter().map(|bucket| Bytes(bucket.0 * wire.bytes() / Wire::Fp32.bytes())).collect();
+        let gradients: Vec<Bytes> = buckets.iter().map(|bucket| wire.size_of(*bucket)).collect();
         match (self, part) {
             (Strategy::Shards { sums, gathers }, ExchangePart::Transfer) => {
                 [gradients.repeat(*sums), buckets.repeat(*gathers)].concat()

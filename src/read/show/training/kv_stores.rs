@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use ringmark_core::dimension::{Case, Phase, Wire, WorkUnit};
+use ringmark_core::dimension::{Bytes, Case, Phase, WorkUnit};
 use ringmark_core::file::run_name::Point;
 use ringmark_core::number_text::{percent_number, three_digits};
+use ringmark_core::stats::allreduce_model::Algorithm;
 
 use crate::output::table::Table;
 use crate::read::analyze::training::figures::{TrainingCase, TrainingGroup};
@@ -100,10 +101,8 @@ fn sent(case: &TrainingCase) -> Option<f64> {
     match &facts.kv_store {
         Some(used) => used.sent_by_rank.iter().map(|bytes| bytes.0 as f64).reduce(f64::max),
         None if config.gradient_compression.is_none() => {
-            let gradients: f64 = facts.buckets.iter().map(|bucket| bucket.0 as f64).sum();
-            let share = config.exchange.wire.bytes() as f64 / Wire::Fp32.bytes() as f64;
-            let ranks = f64::from(case.case.ranks());
-            Some(2.0 * (ranks - 1.0) / ranks * share * gradients)
+            let sent = |bucket: &Bytes| config.exchange.wire.size_of(*bucket).0 as f64;
+            Some(Algorithm::Ring.volume(case.case) * facts.buckets.iter().map(sent).sum::<f64>())
         }
         None => None,
     }

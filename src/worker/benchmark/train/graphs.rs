@@ -36,8 +36,7 @@ impl GraphUse {
         if choice.is_off() {
             return Ok(GraphUse { choice, no_graph: None });
         }
-        let no_gpu = (device == DeviceKind::Cpu).then(|| "CUDA graphs need a GPU".to_owned());
-        match no_gpu.or(config.graph_exclusion()) {
+        match config.graph_exclusion(device == DeviceKind::Cpu) {
             Some(reason) => GraphUse { choice, no_graph: None }.without(reason),
             None => Ok(GraphUse { choice, no_graph: None }),
         }

@@ -123,9 +123,9 @@ fn train_in_stream(
     let checksum = step.checksum()?;
     if let Some(path) = &config.save {
         step.use_whole_weights(session.world)?;
-        let training_state =
-            TrainingState { batches: step.batches_seen(&header, config.iterations), ..TrainingState::default() };
         if session.world.rank() == 0 {
+            let training_state =
+                TrainingState { batches: step.batches_seen(&header, config.iterations), ..TrainingState::default() };
             model::weights_file::save(path, &step.model.tensors, &training_state)?;
         }
     }

@@ -108,20 +108,19 @@ impl Step {
     pub fn use_whole_weights(&mut self, world: &World) -> Result<bool> {
         let parameters = &self.model.tensors.parameters;
         let elements: usize = parameters.iter().map(|named| named.tensor.numel()).sum();
-        let mut whole: Option<(Tensor, Range<usize>)> = None;
-        let is_sharded = self.exchange.visit_weights(&mut |part| {
+        let mut whole: Option<Tensor> = None;
+        let is_sharded = self.exchange.visit_weights(&mut |range, part| {
             if world.rank() > 0 {
                 return Ok(());
             }
             let zeros = || Tensor::f_zeros([elements as i64], (Kind::Float, Device::Cpu));
-            let (whole, last) = match &mut whole {
+            let whole = match &mut whole {
                 Some(whole) => whole,
-                none => none.insert((zeros()?, 0..0)),
+                none => none.insert(zeros()?),
             };
-            *last = last.end..last.end + part.numel();
-            Ok(narrow(whole, last)?.f_copy_(part)?)
+            Ok(narrow(whole, range)?.f_copy_(part)?)
         })?;
-        whole.map_or(Ok(()), |(weights, _)| self.model.use_weights(weights))?;
+        whole.map_or(Ok(()), |weights| self.model.use_weights(weights))?;
         Ok(is_sharded)
     }
 
@@ -136,7 +135,7 @@ impl Step {
                 Ok(())
             })
         };
-        if !self.exchange.visit_weights(&mut add)? {
+        if !self.exchange.visit_weights(&mut |_, part| add(part))? {
             add(&self.model.flat.weights)?;
         }
         Ok(format!("{:016x}", hash.digest()))

@@ -129,7 +129,7 @@ impl Shards {
             summed_ranks: session.world.ranks(),
             is_synchronous: true,
         };
-        let gradients = ShardedGradients::new(starts, own_sums, between_hosts)?;
+        let gradients = ShardedGradients::new(starts, own_sums, between_hosts);
         let weights = match shards_weights {
             true => {
                 let bucket_of = buckets_of_units(&plan, &units);
@@ -217,8 +217,8 @@ impl Exchange {
     ) -> Result<()> {
         let Exchange { collectives, buckets, gradients, weights, .. } = self;
         let sums = collectives.sums.shallow_clone();
-        let mut finish = |collectives: &mut Collectives, (bucket, number): (&ShardedBucket, usize), start: usize| {
-            collectives.finish_first(number)?;
+        let mut finish = |collectives: &mut Collectives, (bucket, start, gather): (&ShardedBucket, usize, usize)| {
+            collectives.finish_first(gather)?;
             take(bucket, &narrow(&sums, &(start..start + bucket.elements.len()))?)
         };
         // Consecutive buckets have places of their own.
@@ -227,12 +227,12 @@ impl Exchange {
             let start = gradients.start_of(number);
             narrow(&sums, &bucket.own_at(start))?.f_copy_(&own(bucket, weights)?)?;
             let gather = Collective::AllGather { parts: bucket.parts_at(start), target: Target::Tensor(&sums) };
-            let started = ((bucket, collectives.start(&gather)?), start);
-            if let Some((before, start)) = before.replace(started) {
-                finish(collectives, before, start)?;
+            let started = (bucket, start, collectives.start(&gather)?);
+            if let Some(before) = before.replace(started) {
+                finish(collectives, before)?;
             }
         }
-        before.map_or(Ok(()), |(last, start)| finish(collectives, last, start))
+        before.map_or(Ok(()), |last| finish(collectives, last))
     }
 
     fn bucket(&self, elements: &Range<usize>) -> Result<usize> {
@@ -293,14 +293,12 @@ impl GradientExchange for Shards {
                 Weights::Whole(_) => 1,
                 Weights::Sharded(gathered) => gathered.gathers_of(number),
             };
-            bytes
-                .iter_mut()
-                .zip(sum)
-                .zip(gather)
-                .for_each(|((all, sum), gather)| *all += passes * sum + gathers * gather);
+            let mut add = |times: u64, of: [u64; 2]| bytes.iter_mut().zip(of).for_each(|(all, of)| *all += times * of);
+            add(passes, sum);
+            add(gathers, gather);
             if let Some(rank) = self.between_hosts {
-                let sum = Collective::AllReduce { elements: bucket.place.clone() }.bytes(rank, Wire::Fp32.bytes());
-                bytes.iter_mut().zip(sum).for_each(|(all, sum)| *all += sum);
+                let sum = Collective::AllReduce { elements: bucket.place.clone() };
+                add(1, sum.bytes(rank, Wire::Fp32.bytes()));
             }
         }
         Some(bytes)
@@ -328,11 +326,11 @@ impl GradientExchange for Shards {
         }
     }
 
-    fn visit_weights(&mut self, visit: &mut dyn FnMut(&Tensor) -> Result<()>) -> Result<bool> {
+    fn visit_weights(&mut self, visit: &mut dyn FnMut(&Range<usize>, &Tensor) -> Result<()>) -> Result<bool> {
         let mut exchange = self.exchange.lock();
         let is_sharded = matches!(exchange.weights, Weights::Sharded(_));
         if is_sharded {
-            exchange.gather(|bucket, weights| weights.part(bucket), |_, whole| visit(whole))?;
+            exchange.gather(|bucket, weights| weights.part(bucket), |bucket, whole| visit(&bucket.elements, whole))?;
         }
         Ok(is_sharded)
     }
